@@ -1,0 +1,44 @@
+# Every command a person runs. The first one sets up .venv by itself; later ones start at once.
+.DEFAULT_GOAL := help
+.PHONY: help demo test check format bench bench-record docs lock setup clean
+BIN := .venv/bin
+SOURCES := src tests bench scripts
+ARGS ?=
+export PYTHON
+
+help: ## Show this list
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
+
+demo: ## Run three teams' training jobs on this machine and show who gets what
+	@scripts/setup runtime
+	@$(BIN)/allot demo $(ARGS)
+
+test: setup ## Run all tests (ARGS="-k barrier -x" goes to pytest)
+	@scripts/test $(ARGS)
+
+check: setup ## Format, lint, types, architecture, dependencies
+	@scripts/check
+
+format: setup ## Rewrite the sources in the house format
+	$(BIN)/ruff format $(SOURCES)
+	$(BIN)/ruff check --fix $(SOURCES)
+
+bench: setup ## Measure, and compare with the recorded figures (ARGS="submit" for one)
+	@$(BIN)/python -m bench.run $(ARGS)
+
+bench-record: setup ## Measure, and make these the recorded figures
+	@$(BIN)/python -m bench.run --record $(ARGS)
+
+docs: setup ## Rewrite the generated pages of docs/
+	@$(BIN)/python scripts/lifecycle_docs.py
+	@$(BIN)/python scripts/exit_code_docs.py
+
+lock: setup ## Rewrite the locks in requirements/ (UPGRADE=1 for the newest versions)
+	@scripts/lock
+
+setup: ## Make .venv hold what requirements/dev.txt says
+	@scripts/setup dev
+
+clean: ## Remove .venv and every cache
+	rm -rf .venv .venv.lock .pytest_cache .ruff_cache .hypothesis build dist
+	find . -name __pycache__ -not -path './.git/*' -prune -exec rm -rf {} +

@@ -1,0 +1,1 @@
+"""Benchmarks: one module a subject, each with `main() -> list[Figure]`."""

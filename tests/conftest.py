@@ -1,0 +1,68 @@
+"""What holds for every test: when it may be skipped, and how generated tests are run."""
+
+import os
+import shutil
+from collections.abc import Generator
+from pathlib import Path
+from typing import cast
+
+import pytest
+from hypothesis import settings
+
+ROOT = Path(__file__).parent.parent
+IN_CI = os.environ.get("CI", "").lower() in {"1", "true", "yes"}
+SHARED = ROOT.parent / "shared"
+MAY_SKIP_IN_CI = ("needs_root", "needs_gpu", "needs_shared", "may_skip")
+
+# No deadline: a shared machine may stall any example. In CI the same examples every time.
+settings.register_profile("local", deadline=None)
+settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
+settings.load_profile("ci" if IN_CI else "local")
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip what this machine cannot run, naming what is missing."""
+    for reason in _missing(item):
+        pytest.skip(reason)
+
+
+def _missing(item: pytest.Item) -> Generator[str]:
+    for marker in item.iter_markers("needs_tool"):
+        for command in marker.args:
+            if shutil.which(command) is None:
+                yield f"needs the program {command}"
+    for marker in item.iter_markers("needs_shared"):
+        for path in marker.args:
+            if not (SHARED / path).exists():
+                yield f"needs reference data that is not here: ../shared/{path}"
+    if item.get_closest_marker("needs_root") and os.geteuid() != 0:
+        yield "needs root"
+    if item.get_closest_marker("needs_gpu") and not Path("/dev/nvidiactl").exists():
+        yield "needs a real NVIDIA device"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """In CI a skip is a failure, unless the test says that it may be skipped there."""
+    report = yield
+    if not any(item.get_closest_marker(name) for name in MAY_SKIP_IN_CI):
+        _fail_if_skipped(report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """The same for a module that skips itself as a whole."""
+    report = yield
+    _fail_if_skipped(report)
+    return report
+
+
+def _fail_if_skipped(report: pytest.TestReport | pytest.CollectReport) -> None:
+    if not IN_CI or report.outcome != "skipped" or hasattr(report, "wasxfail"):
+        return
+    _, _, reason = cast("tuple[str, int, str]", report.longrepr)
+    report.outcome = "failed"
+    report.longrepr = f"{report.nodeid}: skipped in CI, where nothing may be missing: {reason}"
