@@ -1,0 +1,1 @@
+"""The decision: order, feasibility, shares, preemption, plan, commit. No clock, no IO."""

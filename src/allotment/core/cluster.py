@@ -1,0 +1,178 @@
+"""Everything a decision reads: machines, waiting jobs, placed gangs, shares, reservations.
+
+The engine keeps it true by folding events; the planner works on it through a `Trial`
+that undoes itself. Nothing else writes it.
+"""
+
+from collections.abc import Sequence
+
+from allotment.core.gang import Gang, Reservation, Waiting
+from allotment.core.ledger import Ledger
+from allotment.core.pending import Pending
+from allotment.core.ports import Policies
+from allotment.core.request import Shape, lease_part
+from allotment.model.cluster import Node
+from allotment.model.ids import JobId
+from allotment.model.ledger import Entitlement, Slot
+from allotment.model.quantity import NOTHING, Resources
+from allotment.model.tenancy import QueueOrder, Tenant
+
+__all__ = ["Cluster", "Gang", "Reservation", "Waiting"]
+
+
+class Cluster:
+    """The books of one cluster."""
+
+    def __init__(
+        self, nodes: Sequence[Node], tenants: Sequence[Tenant], policies: Policies
+    ) -> None:
+        self.policies = policies
+        self.nodes = {node.id: node for node in nodes}
+        self.tenants = {tenant.name: tenant for tenant in tenants}
+        self.ledger = Ledger(nodes)
+        self.pending = Pending(policies.ordering)
+        self.gangs: dict[JobId, Gang] = {}
+        self.borrowers: dict[str, dict[JobId, Gang]] = {}
+        """Opportunistic gangs by tenant, in the order they came."""
+        self.resuming: dict[JobId, Gang] = {}
+        self.reservations: dict[JobId, Reservation] = {}
+        self.guaranteed_use: dict[str, Resources] = {}
+        """What each tenant holds out of its own guarantee."""
+        self.total_use: dict[str, Resources] = {}
+        self.blocked: dict[tuple[Shape, Entitlement], int] = {}
+        """Shapes known not to fit, with the version of the ledger that says so. A memo:
+        dropping it costs time, never truth."""
+        self._never: dict[tuple[object, ...], bool] = {}
+
+    # ── gangs ───────────────────────────────────────────────────────────────────────────
+
+    def add(self, gang: Gang) -> None:
+        """Enter a placed gang: it holds its slots from now on."""
+        for slot, need in zip(gang.slots, gang.needs, strict=True):
+            self.ledger.take(slot, gang.kept(need))
+        self.enter(gang)
+
+    def drop(self, job: JobId) -> Gang:
+        """Strike a gang off the books and free what it held."""
+        gang = self.gangs[job]
+        self.leave(gang)
+        for slot, need in zip(gang.slots, gang.needs, strict=True):
+            self.ledger.give(slot, gang.kept(need))
+        return gang
+
+    def enter(self, gang: Gang) -> None:
+        """Count a gang whose slots are already taken."""
+        self.gangs[gang.id] = gang
+        if gang.entitlement is Entitlement.OPPORTUNISTIC:
+            self.borrowers.setdefault(gang.tenant, {})[gang.id] = gang
+        if gang.wants_resume:
+            self.resuming[gang.id] = gang
+        self._count(gang, +1)
+
+    def leave(self, gang: Gang) -> None:
+        """Stop counting a gang; its slots stay taken."""
+        del self.gangs[gang.id]
+        self.borrowers.get(gang.tenant, {}).pop(gang.id, None)
+        self.resuming.pop(gang.id, None)
+        self._count(gang, -1)
+
+    def promote(self, job: JobId) -> None:
+        """Turn a borrowing gang into its tenant's own use."""
+        self.entitle(self.gangs[job], Entitlement.GUARANTEED)
+
+    def entitle(self, gang: Gang, entitlement: Entitlement) -> None:
+        """Change the grounds on which a gang holds what it holds."""
+        if entitlement is gang.entitlement:
+            return
+        self.leave(gang)
+        gang.entitlement = entitlement
+        self.enter(gang)
+        self.ledger.version += 1
+
+    def suspend(self, job: JobId) -> None:
+        """Free the devices and CPU of a gang; it keeps its memory."""
+        gang = self.gangs[job]
+        self.leave(gang)
+        gang.suspended = True
+        self.enter(gang)
+        for slot, need in zip(gang.slots, gang.needs, strict=True):
+            self.ledger.give(slot, lease_part(need))
+
+    def ask_resume(self, job: JobId) -> None:
+        """Put a suspended gang in line for its own devices."""
+        gang = self.gangs[job]
+        gang.wants_resume = True
+        self.resuming[job] = gang
+        self.pending.arrivals += 1
+
+    def resume(self, job: JobId, entitlement: Entitlement) -> None:
+        """Give a suspended gang its devices and CPU back."""
+        gang = self.gangs[job]
+        self.leave(gang)
+        gang.suspended = gang.wants_resume = False
+        gang.entitlement = entitlement
+        self.enter(gang)
+        for slot, need in zip(gang.slots, gang.needs, strict=True):
+            self.ledger.take(slot, lease_part(need))
+
+    def _count(self, gang: Gang, sign: int) -> None:
+        held = gang.held()
+        uses = [self.total_use]
+        if gang.entitlement is Entitlement.GUARANTEED:
+            uses.append(self.guaranteed_use)
+        for use in uses:
+            before = use.get(gang.tenant, NOTHING)
+            use[gang.tenant] = before + held if sign > 0 else before - held
+
+    # ── reservations ────────────────────────────────────────────────────────────────────
+
+    def reserve(self, reservation: Reservation) -> None:
+        """Promise a place: its slots are taken though others still sit there."""
+        for slot, need in zip(reservation.slots, reservation.needs, strict=True):
+            self.ledger.take(slot, need)
+        self.reservations[reservation.job] = reservation
+
+    def unreserve(self, job: JobId) -> Reservation | None:
+        """Take a promise back, or turn it into a placement right after."""
+        reservation = self.reservations.pop(job, None)
+        if reservation is not None:
+            for slot, need in zip(reservation.slots, reservation.needs, strict=True):
+                self.ledger.give(slot, need)
+        return reservation
+
+    def reserved_use(self, tenant: str) -> Resources:
+        """Sum up what reservations will add to a tenant's guaranteed use."""
+        total = NOTHING
+        for reservation in self.reservations.values():
+            if reservation.entitlement is Entitlement.GUARANTEED and (
+                self.tenant_of(reservation.job) == tenant
+            ):
+                for need in reservation.needs:
+                    total += need
+        return total
+
+    # ── questions ───────────────────────────────────────────────────────────────────────
+
+    def tenant_of(self, job: JobId) -> str:
+        """Give the tenant of a job that waits or is placed."""
+        gang = self.gangs.get(job)
+        return gang.tenant if gang else self.pending[job].shape.tenant
+
+    def is_strict(self, shape: Shape) -> bool:
+        """Tell whether a job of this shape that waits holds up its queue."""
+        tenant = self.tenants.get(shape.tenant)
+        queue = tenant.queue(shape.queue) if tenant else None
+        return queue is None or queue.order is QueueOrder.STRICT
+
+    def ever_fits(self, shape: Shape) -> bool:
+        """Tell whether the gang fits the configured machines when all are idle and open."""
+        key = tuple((r.count, r.need, r.types, r.arch) for r in shape.requests)
+        known = self._never.get(key)
+        if known is None:
+            idle = Ledger(tuple(self.nodes.values()))
+            known = idle.place(shape.requests, self.policies.placing) is not None
+            self._never[key] = known
+        return known
+
+    def slots_open(self, slots: Sequence[Slot]) -> bool:
+        return all(self.ledger.books[slot.node].open for slot in slots)

@@ -1,0 +1,176 @@
+"""The one door: every proposal is checked again, on the newest state, before it counts.
+
+The planner may be wrong, late, or driven by a foolish policy; what passes here breaks no
+invariant. It shares no code with the search: a second opinion, not an echo.
+"""
+
+from allotment.core.cluster import Cluster
+from allotment.core.cycle import entitle, resume_entitlement
+from allotment.core.gang import Reservation
+from allotment.core.plan import Decision, Evict, Place, Promote, Resume, Unreserve
+from allotment.core.request import Request, held_by, lease_part
+from allotment.model.ids import JobId, NodeId
+from allotment.model.ledger import Entitlement, Placement, Slot
+from allotment.model.quantity import DEVICE, NOTHING, Resources
+from allotment.model.spec import Arch
+
+
+def refusal(cluster: Cluster, decision: Decision) -> str:
+    """Say why a decision may not be committed now; empty when it may. O(tasks)."""
+    match decision:
+        case Place(placement, True):
+            return _promised(cluster, placement)
+        case Place(placement, _):
+            return _place(cluster, placement)
+        case Resume(job, entitlement, reserved):
+            return _resume(cluster, Resume(job, entitlement, reserved))
+        case Promote(job):
+            return _promote(cluster, job)
+        case Evict(reservation, evict):
+            return _evict(cluster, Evict(reservation, evict))
+        case Unreserve(job):
+            return "" if job in cluster.reservations else "nothing is reserved"
+
+
+def _place(cluster: Cluster, placement: Placement) -> str:
+    if placement.job not in cluster.pending:
+        return "the job is not in line"
+    waiting = cluster.pending[placement.job]
+    shape = waiting.shape
+    if wrong := _misfit(cluster, shape.requests, placement.slots):
+        return wrong
+    if wrong := _no_room(cluster, shape.requests, placement.slots):
+        return wrong
+    return _not_due(
+        cluster, shape.tenant, _total(shape.requests), placement.entitlement, shape.preemptible
+    )
+
+
+def _promised(cluster: Cluster, placement: Placement) -> str:
+    reservation = cluster.reservations.get(placement.job)
+    if reservation is None or reservation.slots != placement.slots:
+        return "nothing like it is reserved"
+    if placement.job not in cluster.pending:
+        return "the job is not in line"
+    if reservation.entitlement is not placement.entitlement:
+        return "it was promised on other grounds"
+    return "" if cluster.ledger.settled(placement.slots) else "the place is not empty yet"
+
+
+def _resume(cluster: Cluster, decision: Resume) -> str:
+    gang = cluster.gangs.get(decision.job)
+    if gang is None or not gang.suspended or not gang.wants_resume or gang.leaving:
+        return "the gang does not wait to go on"
+    if decision.reserved:
+        settled = decision.job in cluster.reservations and cluster.ledger.settled(gang.slots)
+        return "" if settled else "its devices are not free yet"
+    if resume_entitlement(cluster, gang) is not decision.entitlement:
+        return "its tenant's share changed"
+    for slot, need in zip(gang.slots, gang.needs, strict=True):
+        cluster.ledger.take(slot, lease_part(need))
+    free = cluster.ledger.settled(gang.slots)
+    version = cluster.ledger.version
+    for slot, need in zip(gang.slots, gang.needs, strict=True):
+        cluster.ledger.give(slot, lease_part(need))
+    cluster.ledger.version = version
+    return "" if free else "its devices are not free"
+
+
+def _promote(cluster: Cluster, job: JobId) -> str:
+    gang = cluster.gangs.get(job)
+    if gang is None or gang.entitlement is Entitlement.GUARANTEED or gang.leaving:
+        return "the gang does not borrow"
+    return _not_due(cluster, gang.tenant, gang.held(), Entitlement.GUARANTEED, True)
+
+
+def _evict(cluster: Cluster, decision: Evict) -> str:
+    reservation = decision.reservation
+    if reservation.job in cluster.reservations:
+        return "it has a place reserved already"
+    for victim in reservation.victims:
+        gang = cluster.gangs.get(victim)
+        if gang is None:
+            return f"job {victim} is gone already"
+        if victim in decision.evict and (
+            gang.leaving or gang.entitlement is not Entitlement.OPPORTUNISTIC
+        ):
+            return f"job {victim} may not be evicted"
+    return _promise_is_due(cluster, reservation)
+
+
+def _promise_is_due(cluster: Cluster, reservation: Reservation) -> str:
+    if reservation.entitlement is not Entitlement.GUARANTEED:
+        return "only what is guaranteed may evict"
+    if not cluster.slots_open(reservation.slots):
+        return "a node of the place is closed"
+    gang = cluster.gangs.get(reservation.job)
+    if gang is not None:
+        due = resume_entitlement(cluster, gang) is Entitlement.GUARANTEED
+        return "" if gang.wants_resume and due else "it may not be resumed on these grounds"
+    if reservation.job not in cluster.pending:
+        return "the job is not in line"
+    shape = cluster.pending[reservation.job].shape
+    if wrong := _misfit(cluster, shape.requests, reservation.slots):
+        return wrong
+    return _not_due(
+        cluster, shape.tenant, _total(shape.requests), reservation.entitlement, shape.preemptible
+    )
+
+
+def _misfit(cluster: Cluster, requests: tuple[Request, ...], slots: tuple[Slot, ...]) -> str:
+    """Check the form of a place: one slot a task, right devices, right host, open nodes."""
+    tasks = [request for request in requests for _ in range(request.count)]
+    if len(tasks) != len(slots):
+        return "not one slot for each task"
+    for request, slot in zip(tasks, slots, strict=True):
+        book = cluster.ledger.books.get(slot.node)
+        if book is None or not book.open:
+            return f"node {slot.node} takes no work"
+        if request.arch not in (Arch.ANY, book.arch):
+            return f"node {slot.node} has another architecture"
+        if len(set(slot.devices)) != -(-request.need.gpu_milli // DEVICE):
+            return "not the number of devices asked for"
+        if request.types and any(book.types[i] not in request.types for i in slot.devices):
+            return "not the device type asked for"
+    return ""
+
+
+def _no_room(cluster: Cluster, requests: tuple[Request, ...], slots: tuple[Slot, ...]) -> str:
+    """Add up what the slots take on each node and device, and compare with what is free."""
+    host: dict[NodeId, Resources] = {}
+    milli: dict[tuple[NodeId, int], int] = {}
+    memory: dict[tuple[NodeId, int], int] = {}
+    tasks = (request.need for request in requests for _ in range(request.count))
+    for need, slot in zip(tasks, slots, strict=True):
+        host[slot.node] = host.get(slot.node, NOTHING) + need
+        for index in slot.devices:
+            place = (slot.node, index)
+            milli[place] = milli.get(place, 0) + need.gpu_milli // len(slot.devices)
+            memory[place] = memory.get(place, 0) + need.gpu_memory
+    books = {slot.node: cluster.ledger.books[slot.node] for slot in slots}
+    for node, book in books.items():
+        if not book.host_fits(host[node]):
+            return f"node {node} has too little CPU, memory or disk"
+    for (node, index), amount in milli.items():
+        book = books[node]
+        if amount > book.device_milli[index] or (
+            memory[node, index] and memory[node, index] > book.device_memory[index]
+        ):
+            return f"device {index} of node {node} is in use"
+    return ""
+
+
+def _not_due(
+    cluster: Cluster, tenant: str, need: Resources, claimed: Entitlement, preemptible: bool
+) -> str:
+    due = entitle(cluster, tenant, need, preemptible=preemptible)
+    if due is claimed or (due is Entitlement.GUARANTEED and preemptible):
+        return ""
+    return f"tenant {tenant} has no right to it"
+
+
+def _total(requests: tuple[Request, ...]) -> Resources:
+    total = NOTHING
+    for request in requests:
+        total += held_by(request.need) * request.count
+    return total

@@ -1,0 +1,161 @@
+"""Why a job waits: the same questions as the cycle's, asked for one job, with the answer kept.
+
+The reason given is the first that holds in the order of `Reason`, so it does not change
+while the world does not. Jobs that are not in line (held, waiting for a dependency, a
+back-off, an array cap) are explained by the engine, which knows those things.
+"""
+
+from allotment.core.cluster import Cluster
+from allotment.core.cycle import entitle, resume_entitlement
+from allotment.core.gang import Gang, Waiting
+from allotment.core.preemption import make_room
+from allotment.core.request import lease_part, total_of
+from allotment.core.trial import Trial
+from allotment.model.ids import JobId
+from allotment.model.ledger import Entitlement
+from allotment.model.quantity import NOTHING, Instant, Resources, show_resources
+from allotment.model.reasons import Blocked, Reason
+
+
+def explain(cluster: Cluster, waiting: Waiting, now: Instant) -> Blocked:
+    """Give the dominant reason why this job in line has not started. O(nodes + jobs)."""
+    need = total_of(waiting.shape.requests)
+    free = cluster.ledger.free()
+    ahead, first = cluster.pending.ahead_of(waiting)
+    blocked = _judge(cluster, waiting, need, free, first, now)
+    return Blocked(
+        reason=blocked.reason,
+        message=blocked.message,
+        need=need,
+        free=free,
+        position=ahead + 1,
+        ahead=first,
+        hint=blocked.hint,
+    )
+
+
+def _judge(
+    cluster: Cluster,
+    waiting: Waiting,
+    need: Resources,
+    free: Resources,
+    first: JobId | None,
+    now: Instant,
+) -> Blocked:
+    shape = waiting.shape
+    reservation = cluster.reservations.get(waiting.id)
+    if reservation is not None:
+        return Blocked(
+            Reason.WAITING_FOR_VICTIMS,
+            f"A place is reserved; {_count(len(reservation.victims), 'borrower')} "
+            "must leave it first.",
+        )
+    if not cluster.ever_fits(shape):
+        return Blocked(
+            Reason.NEVER_FITS_NOW,
+            f"No machine in the configuration can hold it: it needs {show_resources(need)}.",
+            hint="Change the job (allot edit) or ask the administrator for larger nodes.",
+        )
+    due = entitle(cluster, shape.tenant, need, preemptible=shape.preemptible)
+    fits = _fits(cluster, waiting, due, now)
+    if not fits and _fits_with_all_nodes(cluster, waiting):
+        return Blocked(
+            Reason.NODES_UNAVAILABLE,
+            "It would fit if all nodes were up: some are drained or lost.",
+            hint="See `allot nodes`.",
+        )
+    if due is None:
+        return _over_quota(cluster, shape.tenant, need)
+    if first is not None and cluster.is_strict(shape):
+        head = cluster.pending[first]
+        if _holds_up(cluster, head, due, now):
+            return Blocked(
+                Reason.BEHIND,
+                f"Job {first} is before it in queue {shape.queue}, which is first come, "
+                "first served.",
+                hint=f"See `allot why {first}`.",
+            )
+    if fits:
+        return Blocked(Reason.PENDING, "Nothing is in its way; it starts in the next cycle.")
+    if need.fits_in(free):
+        return Blocked(
+            Reason.FRAGMENTED,
+            f"{show_resources(free)} is free in sum, but not where one task needs it together.",
+            hint="Smaller tasks (fewer devices or less memory each) would fit sooner.",
+        )
+    missing = ", ".join(_WORDS[name] for name in need.short_of(free))
+    return Blocked(Reason.CAPACITY, f"Others hold what it needs; too little is free of: {missing}.")
+
+
+_WORDS = {
+    "gpu_milli": "GPU",
+    "cpu_milli": "CPU",
+    "memory": "memory",
+    "disk": "disk",
+    "gpu_memory": "GPU memory",
+}
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number} {word}" if number == 1 else f"{number} {word}s"
+
+
+def _fits(
+    cluster: Cluster, waiting: Waiting, due: Entitlement | None, now: Instant
+) -> bool:
+    requests = waiting.shape.requests
+    with Trial(cluster) as trial:
+        if trial.find(requests) is not None:
+            return True
+        return due is Entitlement.GUARANTEED and (
+            make_room(trial, requests, total_of(requests), now) is not None
+        )
+
+
+def _fits_with_all_nodes(cluster: Cluster, waiting: Waiting) -> bool:
+    with Trial(cluster) as trial:
+        trial.open_all()
+        return trial.find(waiting.shape.requests) is not None
+
+
+def _holds_up(
+    cluster: Cluster, head: Waiting, due: Entitlement, now: Instant
+) -> bool:
+    """Tell whether the head of a strict queue really stands in the way."""
+    if head.id in cluster.reservations:
+        return False
+    need = total_of(head.shape.requests)
+    theirs = entitle(cluster, head.shape.tenant, need, preemptible=head.shape.preemptible)
+    return theirs is due and not _fits(cluster, head, theirs, now)
+
+
+def _over_quota(cluster: Cluster, tenant_name: str, need: Resources) -> Blocked:
+    tenant = cluster.tenants.get(tenant_name)
+    if tenant is None:
+        return Blocked(
+            Reason.QUOTA,
+            f"Tenant {tenant_name} is no longer in the configuration.",
+            hint="Move the job: allot edit JOB --set tenant=NAME.",
+        )
+    used = cluster.guaranteed_use.get(tenant_name, NOTHING)
+    return Blocked(
+        Reason.QUOTA,
+        f"Tenant {tenant_name} is guaranteed {show_resources(tenant.guaranteed)} and uses "
+        f"{show_resources(used)} of it; {show_resources(need)} more would exceed it, and "
+        + ("this job may not be preempted." if tenant.borrow else "the tenant may not borrow."),
+        hint="It starts when jobs of the same tenant end.",
+    )
+
+
+def explain_resume(cluster: Cluster, gang: Gang) -> Blocked:
+    """Say why a suspended gang that wants to go on does not."""
+    need = NOTHING
+    for part in gang.needs:
+        need += lease_part(part)
+    if resume_entitlement(cluster, gang) is None:
+        blocked = _over_quota(cluster, gang.tenant, need)
+    else:
+        blocked = Blocked(Reason.RESUMING, "Its devices are in use by others.")
+    return Blocked(
+        blocked.reason, blocked.message, need=need, free=cluster.ledger.free(), hint=blocked.hint
+    )

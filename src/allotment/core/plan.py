@@ -1,0 +1,58 @@
+"""What a cycle proposes. Nothing here has happened yet."""
+
+import msgspec
+
+from allotment.core.gang import Reservation
+from allotment.model.ids import JobId
+from allotment.model.ledger import Entitlement, Placement
+
+
+class Place(msgspec.Struct, frozen=True):
+    """Start a waiting job here; `reserved` when the place was promised to it before."""
+
+    placement: Placement
+    reserved: bool = False
+
+
+class Resume(msgspec.Struct, frozen=True):
+    """Give a suspended gang its devices back."""
+
+    job: JobId
+    entitlement: Entitlement
+    reserved: bool = False
+
+
+class Promote(msgspec.Struct, frozen=True):
+    """Count a borrowing gang as its tenant's own use: there is room in the guarantee."""
+
+    job: JobId
+
+
+class Evict(msgspec.Struct, frozen=True):
+    """Reserve a place and send those away who borrow it.
+
+    `reservation.victims` are all whose leaving is awaited; `evict` are those of them who
+    have yet to be told. Empty when they are leaving anyway.
+    """
+
+    reservation: Reservation
+    evict: tuple[JobId, ...]
+
+
+class Unreserve(msgspec.Struct, frozen=True):
+    """Give up a promise that can no longer be kept: a node of it was closed."""
+
+    job: JobId
+
+
+Decision = Place | Resume | Promote | Evict | Unreserve
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """The decisions of one cycle, to be committed in order.
+
+    `complete` is False when the cycle stopped at its budget with work left to look at.
+    """
+
+    decisions: tuple[Decision, ...]
+    complete: bool

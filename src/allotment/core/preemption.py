@@ -1,0 +1,112 @@
+"""The cheapest set of borrowers whose leaving makes room.
+
+Rule: those who are leaving anyway come first, then borrowers in the order of the victims
+policy, one whole gang at a time, until the place exists; then whoever turned out not to be
+in the way is let off, dearest first. Only opportunistic gangs are ever chosen, so no
+tenant loses anything it is owed, and no two evictions can chase each other: an eviction
+always moves capacity from borrowed use to guaranteed use, of which there is a finite sum.
+"""
+
+from collections.abc import Callable, Iterator
+
+import msgspec
+
+from allotment.core.gang import Gang
+from allotment.core.request import Request
+from allotment.core.trial import Trial
+from allotment.model.ids import JobId
+from allotment.model.ledger import Entitlement, Slot
+from allotment.model.quantity import Instant, Resources
+
+
+class Room(msgspec.Struct, frozen=True):
+    """A place for a gang, and those who must leave it first."""
+
+    slots: tuple[Slot, ...]
+    victims: tuple[JobId, ...]
+
+
+def make_room(
+    trial: Trial, requests: tuple[Request, ...], need: Resources, now: Instant
+) -> Room | None:
+    """Find a place that eviction can free, or None. The trial is left as it was.
+
+    O(borrowers · search), but no search is made before the sums suffice.
+    """
+
+    def find() -> tuple[Slot, ...] | None:
+        return trial.find(requests)
+
+    return _clear(trial, find, need, now)
+
+
+def clear_leases(trial: Trial, gang: Gang, need: Resources, now: Instant) -> Room | None:
+    """Find who must leave so that a suspended gang gets its own devices back."""
+
+    def find() -> tuple[Slot, ...] | None:
+        mark = trial.mark()
+        trial.take_leases(gang)
+        if trial.cluster.ledger.settled(gang.slots):
+            return gang.slots
+        trial.rollback(mark)
+        return None
+
+    return _clear(trial, find, need, now, besides=gang.id)
+
+
+def _clear(
+    trial: Trial,
+    find: Callable[[], tuple[Slot, ...] | None],
+    need: Resources,
+    now: Instant,
+    besides: JobId | None = None,
+) -> Room | None:
+    start = trial.mark()
+    dropped: list[Gang] = []
+    free = trial.cluster.ledger.free()
+    slots: tuple[Slot, ...] | None = None
+    for gang in list(_candidates(trial, now)):
+        if gang.id == besides:
+            continue
+        free += gang.held()
+        dropped.append(trial.drop(gang.id))
+        if need.fits_in(free) and (slots := find()) is not None:
+            break
+    if slots is None:
+        trial.rollback(start)
+        return None
+    victims = _let_off(trial, dropped, slots)
+    trial.rollback(start)
+    return Room(slots, victims)
+
+
+def _let_off(trial: Trial, dropped: list[Gang], slots: tuple[Slot, ...]) -> tuple[JobId, ...]:
+    """Bring back, dearest first, everybody the found place can do without."""
+    needed: list[JobId] = []
+    for gang in reversed(dropped):
+        trial.restore(gang)
+        if not trial.cluster.ledger.settled(slots):
+            trial.drop(gang.id)
+            needed.append(gang.id)
+    return tuple(reversed(needed))
+
+
+def _candidates(trial: Trial, now: Instant) -> Iterator[Gang]:
+    """Give those who are leaving, then borrowers, cheapest first; ties: newest first."""
+    cluster = trial.cluster
+    promised = {
+        victim for reservation in cluster.reservations.values() for victim in reservation.victims
+    }
+    leaving = [gang for gang in cluster.gangs.values() if gang.leaving]
+    yield from sorted(leaving, key=lambda gang: gang.id)
+    key = cluster.policies.victims.key
+    borrowers = [
+        gang
+        for gangs in cluster.borrowers.values()
+        for gang in gangs.values()
+        if not gang.leaving and gang.id not in promised
+    ]
+    borrowers.sort(key=lambda gang: (key(gang, now), -gang.id))
+    for gang in borrowers:
+        if gang.entitlement is Entitlement.OPPORTUNISTIC:
+            yield gang

@@ -1,0 +1,145 @@
+"""A scratch change of the live books that undoes itself, exactly.
+
+    with Trial(cluster) as trial:
+        trial.place(…); trial.drop(…)
+    # everything is as it was
+
+Savepoints nest: `mark` and `rollback` undo a part. Deciding on the live state this way
+costs what is changed, where a copy would cost what exists.
+"""
+
+from collections.abc import Callable
+from types import TracebackType
+
+from allotment.core.cluster import Cluster
+from allotment.core.gang import Gang, Reservation
+from allotment.core.request import Request, lease_part, needs_of
+from allotment.model.ids import JobId, NodeId
+from allotment.model.ledger import Entitlement, Slot
+from allotment.model.quantity import Resources
+
+
+class Trial:
+    """What-if on a cluster: place, drop, resume, promote, reserve, and take it all back."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self._undo: list[Callable[[], object]] = []
+        self.version = cluster.ledger.version
+        """The version of the books before anything was tried."""
+
+    def __enter__(self) -> "Trial":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.rollback(0)
+        self.cluster.ledger.version = self.version
+
+    def mark(self) -> int:
+        """Remember this point for `rollback`."""
+        return len(self._undo)
+
+    def rollback(self, mark: int) -> None:
+        """Undo everything since the mark, newest first."""
+        while len(self._undo) > mark:
+            self._undo.pop()()
+
+    # ── what can be tried ───────────────────────────────────────────────────────────────
+
+    def find(self, requests: tuple[Request, ...]) -> tuple[Slot, ...] | None:
+        """Place a gang's slots on the ledger, uncounted, where they fit now."""
+        ledger = self.cluster.ledger
+        slots = ledger.place(requests, self.cluster.policies.placing)
+        if slots is not None:
+            needs = needs_of(requests)
+            self._undo.append(lambda: _give_all(self.cluster, slots, needs))
+        return slots
+
+    def enter(self, gang: Gang) -> None:
+        """Count a gang whose slots `find` took."""
+        self.cluster.enter(gang)
+        self._undo.append(lambda: self.cluster.leave(gang))
+
+    def drop(self, job: JobId) -> Gang:
+        """Let a gang be gone."""
+        gang = self.cluster.drop(job)
+        self._undo.append(lambda: self._put_back(gang))
+        return gang
+
+    def restore(self, gang: Gang) -> None:
+        """Bring a dropped gang back."""
+        self._put_back(gang)
+        self._undo.append(lambda: self.cluster.drop(gang.id))
+
+    def promote(self, gang: Gang) -> None:
+        before = gang.entitlement
+        self.cluster.promote(gang.id)
+        self._undo.append(lambda: self.cluster.entitle(gang, before))
+
+    def resume(self, gang: Gang, entitlement: Entitlement) -> None:
+        """Give a suspended gang its leases back; it was in line for them."""
+        before = gang.entitlement
+        self.cluster.resume(gang.id, entitlement)
+
+        def undo() -> None:
+            self.cluster.suspend(gang.id)
+            self.cluster.entitle(gang, before)
+            gang.wants_resume = True
+            self.cluster.resuming[gang.id] = gang
+
+        self._undo.append(undo)
+
+    def take_leases(self, gang: Gang) -> None:
+        """Hold the leases of a suspended gang, without resuming it."""
+        for slot, need in zip(gang.slots, gang.needs, strict=True):
+            self.cluster.ledger.take(slot, lease_part(need))
+        parts = tuple(lease_part(need) for need in gang.needs)
+        self._undo.append(lambda: _give_all(self.cluster, gang.slots, parts))
+
+    def reserve(self, reservation: Reservation) -> None:
+        """Record a promise whose slots are not taken yet."""
+        self.cluster.reserve(reservation)
+        self._undo.append(lambda: self.cluster.unreserve(reservation.job))
+
+    def unreserve(self, job: JobId) -> None:
+        reservation = self.cluster.unreserve(job)
+        if reservation is not None:
+            self._undo.append(lambda: self.cluster.reserve(reservation))
+
+    def open_all(self) -> None:
+        """Open closed nodes, to ask what would fit if they were back."""
+        ledger = self.cluster.ledger
+        closed = [node for node, book in ledger.books.items() if not book.open]
+        for node in closed:
+            ledger.set_open(node, True)
+        self._undo.append(lambda: _close(self.cluster, closed))
+
+    def mark_leaving(self, job: JobId) -> None:
+        """Note that a gang is told to go."""
+        gang = self.cluster.gangs[job]
+        gang.leaving = True
+
+        def undo() -> None:
+            gang.leaving = False
+
+        self._undo.append(undo)
+
+    def _put_back(self, gang: Gang) -> None:
+        self.cluster.add(gang)
+
+
+def _give_all(
+    cluster: Cluster, slots: tuple[Slot, ...], needs: tuple[Resources, ...]
+) -> None:
+    for slot, need in zip(slots, needs, strict=True):
+        cluster.ledger.give(slot, need)
+
+
+def _close(cluster: Cluster, nodes: list[NodeId]) -> None:
+    for node in nodes:
+        cluster.ledger.set_open(node, False)

@@ -1,0 +1,364 @@
+"""`apply`: the only writer of the state. One small function an event.
+
+Applying is deterministic and needs nothing but the state and the record. An event that a
+lifecycle does not allow is a bug of ours: InvariantViolated, and the state is not to be
+trusted any more.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from allotment.core.cycle import gang_of
+from allotment.core.gang import Waiting
+from allotment.core.request import shape_of
+from allotment.engine.records import (
+    AttemptRecord,
+    CheckpointRecord,
+    JobRecord,
+    Stop,
+    TaskRecord,
+)
+from allotment.engine.state import Promise, State, port_count
+from allotment.model import events as e
+from allotment.model.cluster import NodeState
+from allotment.model.errors import InvariantViolated
+from allotment.model.ids import JobId, Seq
+from allotment.model.lifecycle import ATTEMPT, JOB, TASK, AttemptState, JobState
+from allotment.model.quantity import Instant, Millis
+
+
+def apply(state: State, record: e.Record) -> None:
+    """Fold one event into the state. Raises InvariantViolated on a gap or a wrong turn."""
+    if record.seq != state.seq + 1:
+        raise InvariantViolated(f"event {record.seq} after {state.seq}")
+    if record.at < state.at:
+        raise InvariantViolated(f"event {record.seq} goes back in time")
+    state.seq, state.at = Seq(record.seq), record.at
+    _APPLY[type(record.event)](state, record, record.event)
+
+
+# ── the cluster ─────────────────────────────────────────────────────────────────────────
+
+
+def _config_applied(state: State, record: e.Record, event: e.ConfigApplied) -> None:
+    state.configure(event.config)
+
+
+def _set_node(
+    node_state: NodeState,
+) -> Callable[[State, e.Record, Any], None]:
+    def change(state: State, record: e.Record, event: Any) -> None:
+        state.nodes[event.node] = (node_state, getattr(event, "reason", ""))
+        if event.node in state.cluster.nodes:
+            state.cluster.ledger.set_open(event.node, node_state is NodeState.READY)
+
+    return change
+
+
+# ── jobs ────────────────────────────────────────────────────────────────────────────────
+
+
+def _submitted(state: State, record: e.Record, event: e.JobSubmitted) -> None:
+    job = JobRecord(
+        id=event.job,
+        spec=event.spec,
+        owner=record.actor,
+        submitted_at=record.at,
+        queued_at=record.at,
+        state=JobState.HELD if event.held else JobState.QUEUED,
+        key=event.key,
+        warnings=event.warnings,
+    )
+    if event.job != state.next_job:
+        raise InvariantViolated(f"job {event.job} where {state.next_job} is next")
+    state.next_job = JobId(event.job + 1)
+    state.jobs[job.id] = job
+    if event.key:
+        state.keys[record.actor.user, event.key] = job.id
+    state.watch(job)
+    state.line_up(job, record.at)
+    state.timers.arm_job(job, state.config.limits)
+
+
+def _edited(state: State, record: e.Record, event: e.JobEdited) -> None:
+    job = state.jobs[event.job]
+    state.unwatch(job)
+    state.cluster.pending.remove(job.id)
+    job.spec = event.spec
+    state.watch(job)
+    state.line_up(job, record.at)
+    state.timers.arm_job(job, state.config.limits)
+
+
+def _held(state: State, record: e.Record, event: e.JobHeld) -> None:
+    job = _step(state, event)
+    state.cluster.pending.remove(job.id)
+
+
+def _released(state: State, record: e.Record, event: e.JobReleased) -> None:
+    job = _step(state, event)
+    state.line_up(job, record.at)
+
+
+def _reserved(state: State, record: e.Record, event: e.Reserved) -> None:
+    promise = Promise(event.job, event.slots, event.entitlement, event.victims)
+    state.cluster.reserve(state.reservation(promise))
+
+
+def _unreserved(state: State, record: e.Record, event: e.ReservationDropped) -> None:
+    state.cluster.unreserve(event.job)
+
+
+def _requeued(state: State, record: e.Record, event: e.JobRequeued) -> None:
+    job = _step(state, event)
+    job.queued_at = record.at
+    job.not_before = event.not_before
+    job.requeue_cause = event.cause
+    match event.cause:
+        case "evicted":
+            job.evictions += 1
+        case "platform":
+            job.platform_retries += 1
+        case _:
+            job.used_retries += 1
+    state.line_up(job, record.at)
+    state.timers.arm_job(job, state.config.limits)
+
+
+def _finished(state: State, record: e.Record, event: e.JobEvent) -> None:
+    job = _step(state, event)
+    job.finished_at = record.at
+    job.diagnosis = getattr(event, "diagnosis", None)
+    state.cluster.pending.remove(job.id)
+    state.cluster.unreserve(job.id)
+    state.unwatch(job)
+    state.finished.append(job.id)
+    for other in sorted(state.dependents.get(job.id, ())):
+        state.line_up(state.jobs[other], record.at)
+
+
+def _archived(state: State, record: e.Record, event: e.JobArchived) -> None:
+    job = state.jobs.pop(event.job)
+    if job.key:
+        state.keys.pop((job.owner.user, job.key), None)
+    state.dependents.pop(job.id, None)
+    if state.finished and state.finished[0] == job.id:
+        state.finished.popleft()
+    else:
+        state.finished.remove(job.id)
+
+
+# ── attempts ────────────────────────────────────────────────────────────────────────────
+
+
+def _placed(state: State, record: e.Record, event: e.AttemptPlaced) -> None:
+    job = _step(state, event)
+    state.cluster.unreserve(job.id)
+    state.cluster.pending.remove(job.id)
+    waiting = Waiting(job.id, shape_of(job.spec), job.spec.priority, job.submitted_at)
+    state.cluster.add(gang_of(waiting, event.slots, event.entitlement, record.at))
+    job.attempts.append(
+        AttemptRecord(
+            no=event.attempt,
+            slots=event.slots,
+            entitlement=event.entitlement,
+            placed_at=record.at,
+            port=event.port,
+        )
+    )
+    state.ports.take(event.port, port_count(job))
+    state.hold_array_place(job)
+    state.timers.arm_job(job, state.config.limits)
+
+
+def _barrier(state: State, record: e.Record, event: e.BarrierOpened) -> None:
+    job, attempt = _attempt(state, event)
+    attempt.barrier_at = record.at
+    state.timers.arm_job(job, state.config.limits)
+
+
+def _started(state: State, record: e.Record, event: e.AttemptStarted) -> None:
+    job, attempt = _attempt(state, event)
+    _step(state, event)
+    attempt.state = ATTEMPT.after(attempt.state, e.AttemptStarted)
+    attempt.started_at = attempt.running_since = attempt.saved_at = record.at
+    state.cluster.gangs[job.id].saved_at = record.at
+    state.timers.arm_job(job, state.config.limits)
+
+
+def _promoted(state: State, record: e.Record, event: e.AttemptPromoted) -> None:
+    job, attempt = _attempt(state, event)
+    state.cluster.promote(job.id)
+    attempt.entitlement = state.cluster.gangs[job.id].entitlement
+
+
+def _suspended(state: State, record: e.Record, event: e.AttemptSuspended) -> None:
+    job, attempt = _attempt(state, event)
+    _step(state, event)
+    attempt.state = ATTEMPT.after(attempt.state, e.AttemptSuspended)
+    attempt.ran_ms = attempt.ran_until(record.at)
+    attempt.running_since = Instant(0)
+    attempt.suspended_at = record.at
+    _each_running_task(attempt, e.AttemptSuspended)
+    state.cluster.suspend(job.id)
+
+
+def _resume_asked(state: State, record: e.Record, event: e.ResumeRequested) -> None:
+    job, attempt = _attempt(state, event)
+    attempt.wants_resume = True
+    state.cluster.ask_resume(job.id)
+
+
+def _resumed(state: State, record: e.Record, event: e.AttemptResumed) -> None:
+    job, attempt = _attempt(state, event)
+    _step(state, event)
+    attempt.state = ATTEMPT.after(attempt.state, e.AttemptResumed)
+    attempt.running_since = record.at
+    attempt.suspended_at = Instant(0)
+    attempt.wants_resume = False
+    attempt.entitlement = event.entitlement
+    _each_running_task(attempt, e.AttemptResumed)
+    state.cluster.unreserve(job.id)
+    state.cluster.resume(job.id, event.entitlement)
+    state.timers.arm_job(job, state.config.limits)
+
+
+def _each_running_task(attempt: AttemptRecord, event: type[e.Event]) -> None:
+    for task in attempt.tasks.values():
+        if TASK.allows(task.state, event):
+            task.state = TASK.after(task.state, event)
+
+
+def _saved(state: State, record: e.Record, event: e.CheckpointSaved) -> None:
+    job, attempt = _attempt(state, event)
+    attempt.saved_at = record.at
+    gang = state.cluster.gangs.get(job.id)
+    if gang is not None:
+        gang.saved_at = record.at
+    job.checkpoint = CheckpointRecord(
+        path=event.path,
+        at=record.at,
+        attempt=event.attempt,
+        step=event.step,
+        progress_milli=event.progress_milli,
+    )
+
+
+def _stop_asked(state: State, record: e.Record, event: e.StopRequested) -> None:
+    job, attempt = _attempt(state, event)
+    _step(state, event)
+    if attempt.suspended_at:
+        attempt.wants_resume = False
+        state.cluster.resuming.pop(job.id, None)
+        state.cluster.unreserve(job.id)
+    attempt.state = ATTEMPT.after(attempt.state, e.StopRequested)
+    attempt.stop = Stop(
+        cause=event.cause,
+        at=record.at,
+        signal=event.signal,
+        grace_ms=event.grace_ms,
+        wanted_by=event.wanted_by,
+        by=record.actor.user,
+        diagnosis=event.diagnosis,
+    )
+    state.cluster.gangs[job.id].leaving = True
+    state.cluster.gangs[job.id].wants_resume = False
+
+
+def _ended(state: State, record: e.Record, event: e.AttemptEnded) -> None:
+    job, attempt = _attempt(state, event)
+    attempt.ran_ms = attempt.ran_until(record.at)
+    attempt.running_since = Instant(0)
+    attempt.state = ATTEMPT.after(attempt.state, e.AttemptEnded)
+    attempt.ended_at = record.at
+    attempt.outcome = event.outcome
+    attempt.diagnosis = event.diagnosis
+    attempt.lost_ms = event.lost_ms
+    job.lost_ms = Millis(job.lost_ms + event.lost_ms)
+    state.cluster.unreserve(job.id)
+    state.cluster.drop(job.id)
+    state.ports.give(attempt.port, port_count(job))
+    state.leave_array_place(job, record.at)
+
+
+# ── tasks ───────────────────────────────────────────────────────────────────────────────
+
+
+def _task_ready(state: State, record: e.Record, event: e.TaskReady) -> None:
+    task = _task(state, event)
+    task.ready_at = record.at
+    task.phases = event.phases
+
+
+def _task_started(state: State, record: e.Record, event: e.TaskStarted) -> None:
+    task = _task(state, event)
+    task.started_at = record.at
+    task.pid = event.pid
+    task.phases = event.phases or task.phases
+
+
+def _task_ended(state: State, record: e.Record, event: e.TaskEnded) -> None:
+    task = _task(state, event)
+    task.ended_at = record.at
+    task.exit = event.exit
+    task.diagnosis = event.diagnosis
+
+
+# ── shared steps ────────────────────────────────────────────────────────────────────────
+
+
+def _step(state: State, event: e.JobEvent) -> JobRecord:
+    """Move a job along its lifecycle."""
+    job = state.jobs[event.job]
+    job.state = JOB.after(job.state, type(event))
+    return job
+
+
+def _attempt(state: State, event: e.AttemptEvent) -> tuple[JobRecord, AttemptRecord]:
+    job = state.jobs[event.job]
+    attempt = job.attempts[-1]
+    if attempt.no != event.attempt or attempt.state is AttemptState.ENDED:
+        raise InvariantViolated(f"{type(event).__name__} for a past attempt of job {job.id}")
+    return job, attempt
+
+
+def _task(state: State, event: e.TaskEvent) -> TaskRecord:
+    """Move a task along its lifecycle."""
+    _, attempt = _attempt(state, event)
+    task = attempt.tasks.setdefault(event.index, TaskRecord())
+    task.state = TASK.after(task.state, type(event))
+    return task
+
+
+_APPLY: dict[type[e.Event], Callable[[State, e.Record, Any], None]] = {
+    e.ConfigApplied: _config_applied,
+    e.NodeDrained: _set_node(NodeState.DRAINED),
+    e.NodeUndrained: _set_node(NodeState.READY),
+    e.NodeLost: _set_node(NodeState.LOST),
+    e.NodeRecovered: _set_node(NodeState.READY),
+    e.JobSubmitted: _submitted,
+    e.JobEdited: _edited,
+    e.JobHeld: _held,
+    e.JobReleased: _released,
+    e.Reserved: _reserved,
+    e.ReservationDropped: _unreserved,
+    e.JobRequeued: _requeued,
+    e.JobSucceeded: _finished,
+    e.JobFailed: _finished,
+    e.JobCancelled: _finished,
+    e.JobTimedOut: _finished,
+    e.JobArchived: _archived,
+    e.AttemptPlaced: _placed,
+    e.BarrierOpened: _barrier,
+    e.AttemptStarted: _started,
+    e.AttemptPromoted: _promoted,
+    e.AttemptSuspended: _suspended,
+    e.ResumeRequested: _resume_asked,
+    e.AttemptResumed: _resumed,
+    e.CheckpointSaved: _saved,
+    e.StopRequested: _stop_asked,
+    e.AttemptEnded: _ended,
+    e.TaskReady: _task_ready,
+    e.TaskStarted: _task_started,
+    e.TaskEnded: _task_ended,
+}

@@ -1,0 +1,163 @@
+"""When an attempt is decided, and what follows: retry, give up, or be done.
+
+A role decides its job when `min_failed` of its tasks failed, or when `min_succeeded` of
+them, asked for by name, succeeded. Without such a decision a job is done when all its
+tasks are. Retries go by cause: evictions never count; the platform's faults are retried up
+to a cap of their own; what cannot help is never retried; the rest up to `retry`.
+"""
+
+from collections.abc import Iterator
+from enum import StrEnum
+
+from allotment.engine.records import AttemptRecord, JobRecord
+from allotment.engine.state import State
+from allotment.model import events as e
+from allotment.model.diagnosis import Diagnosis, Owner, RetryClass
+from allotment.model.ids import TaskIndex
+from allotment.model.lifecycle import TaskState
+from allotment.model.quantity import Instant, Millis
+from allotment.model.reasons import StopCause
+from allotment.model.spec import EndKind
+
+
+class Verdict(StrEnum):
+    """What the tasks' ends say about the attempt."""
+
+    OPEN = "open"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+
+
+def judge(job: JobRecord, attempt: AttemptRecord) -> Verdict:
+    """Read the verdict off the tasks that ended. O(tasks)."""
+    first = 0
+    all_ended = True
+    for role in job.spec.roles:
+        failed = succeeded = 0
+        for index in range(first, first + role.count):
+            task = attempt.tasks.get(TaskIndex(index))
+            if task is None or task.state is not TaskState.ENDED or task.exit is None:
+                all_ended = False
+            elif task.exit.ok:
+                succeeded += 1
+            else:
+                failed += 1
+        first += role.count
+        if 0 < role.completion.min_failed <= failed:
+            return Verdict.FAILED
+        wanted = role.completion.min_succeeded
+        if wanted is not None and 0 < wanted <= succeeded:
+            return Verdict.SUCCEEDED
+    return Verdict.SUCCEEDED if all_ended else Verdict.OPEN
+
+
+def all_gone(attempt: AttemptRecord) -> bool:
+    """Tell whether no task of the attempt is left."""
+    return len(attempt.tasks) == len(attempt.slots) and all(
+        task.state is TaskState.ENDED for task in attempt.tasks.values()
+    )
+
+
+def first_failure(attempt: AttemptRecord) -> tuple[TaskIndex, Diagnosis] | None:
+    """Find the failure that came first: later ones are often only its echo."""
+    failures = [
+        (task.ended_at, index, task.diagnosis)
+        for index, task in attempt.tasks.items()
+        if task.diagnosis is not None and task.exit is not None and not task.exit.ok
+    ]
+    if not failures:
+        return None
+    _, index, diagnosis = min(failures, key=lambda failure: failure[:2])
+    return index, diagnosis
+
+
+def conclude(state: State, job: JobRecord, now: Instant) -> Iterator[e.AnyEvent]:
+    """End the attempt whose last task is gone, and say what becomes of the job."""
+    attempt = job.attempts[-1]
+    stop = attempt.stop
+    cause = stop.cause if stop else None
+    if cause is StopCause.CANCELLED:
+        yield _ended(job, e.Outcome.CANCELLED, now)
+        yield from finish(state, job, e.JobCancelled(job.id, by=stop.by if stop else ""))
+    elif cause is StopCause.RUN_TIME and stop and stop.diagnosis:
+        yield _ended(job, e.Outcome.TIMED_OUT, now, stop.diagnosis)
+        yield from finish(state, job, e.JobTimedOut(job.id, stop.diagnosis))
+    elif cause is StopCause.EVICTED:
+        yield _ended(job, e.Outcome.EVICTED, now)
+        yield e.JobRequeued(job.id, cause="evicted")
+    elif cause in (StopCause.START_TIME, StopCause.NODE_LOST) and stop and stop.diagnosis:
+        yield from _failed(state, job, stop.diagnosis, now)
+    elif cause is StopCause.ROLES_SUCCEEDED or (
+        cause is None and judge(job, attempt) is Verdict.SUCCEEDED
+    ):
+        yield _ended(job, e.Outcome.SUCCEEDED, now)
+        yield from finish(state, job, e.JobSucceeded(job.id))
+    else:
+        failure = first_failure(attempt)
+        yield from _failed(state, job, failure[1] if failure else UNEXPLAINED, now)
+
+
+UNEXPLAINED = Diagnosis(
+    code="unexplained",
+    cause="A task failed and left no trace of why.",
+    owner=Owner.USER,
+    retry=RetryClass.UNKNOWN,
+    advice="Look at its output: allot logs JOB.",
+)
+
+
+def _failed(
+    state: State, job: JobRecord, diagnosis: Diagnosis, now: Instant
+) -> Iterator[e.AnyEvent]:
+    yield _ended(job, e.Outcome.FAILED, now, diagnosis)
+    limits = state.config.limits
+    tried, allowed, cause = job.used_retries, _retries(job), "retry"
+    if diagnosis.retry is RetryClass.PLATFORM:
+        tried, allowed, cause = job.platform_retries, limits.platform_retries, "platform"
+    if diagnosis.retry is RetryClass.NEVER or tried >= allowed:
+        yield from finish(state, job, e.JobFailed(job.id, diagnosis))
+        return
+    wait = min(limits.backoff_most_ms, limits.backoff_first_ms << min(tried, 40))
+    yield e.JobRequeued(job.id, cause=cause, not_before=Instant(now + wait))
+
+
+def _retries(job: JobRecord) -> int:
+    """Give the retries allowed: the failed role's own number, or the job's."""
+    failure = first_failure(job.attempts[-1])
+    if failure is not None:
+        role, _ = job.spec.role_of(failure[0])
+        if role.retry is not None:
+            return role.retry
+    return job.spec.retry
+
+
+def _ended(
+    job: JobRecord, outcome: e.Outcome, now: Instant, diagnosis: Diagnosis | None = None
+) -> e.AttemptEnded:
+    attempt = job.attempts[-1]
+    lost = 0
+    if outcome is not e.Outcome.SUCCEEDED and attempt.started_at:
+        lost = max(0, min(attempt.ran_until(now), now - attempt.saved_at))
+    return e.AttemptEnded(job.id, attempt.no, outcome, diagnosis, Millis(lost))
+
+
+def finish(state: State, job: JobRecord, event: e.AnyEvent) -> Iterator[e.AnyEvent]:
+    """End a job, and with it those that needed its success and will not see it."""
+    yield event
+    if isinstance(event, e.JobSucceeded):
+        return
+    for other_id in sorted(state.dependents.get(job.id, ())):
+        other = state.jobs[other_id]
+        hopeless = any(
+            dependency.job == job.id and dependency.end is EndKind.SUCCESS
+            for dependency in other.spec.depends_on
+        )
+        if hopeless and other.state.waiting:
+            diagnosis = Diagnosis(
+                code="dependency_failed",
+                cause=f"It was to start after job {job.id} succeeded, which did not happen.",
+                owner=Owner.USER,
+                retry=RetryClass.NEVER,
+                advice=f"See `allot show {job.id}`; then `allot clone {other.id}`.",
+            )
+            yield from finish(state, other, e.JobFailed(other.id, diagnosis))

@@ -1,0 +1,258 @@
+"""Commands in, events out; or Rejected, with the reason. Nothing is changed here.
+
+Each function is a generator that expects every event it yields to be applied before it is
+asked for the next one.
+"""
+
+from collections.abc import Iterator
+
+import msgspec
+
+from allotment.core.request import shape_of, total_of
+from allotment.engine.completion import finish
+from allotment.engine.records import JobRecord
+from allotment.engine.report import grace_of
+from allotment.engine.state import State
+from allotment.model import commands as c
+from allotment.model import events as e
+from allotment.model.cluster import NodeState
+from allotment.model.errors import Code, Rejected
+from allotment.model.ids import Actor, JobId, NodeId
+from allotment.model.lifecycle import JobState
+from allotment.model.quantity import Instant, Millis, show_resources
+from allotment.model.reasons import StopCause
+from allotment.model.spec import ArraySlice, JobSpec
+
+Emit = Iterator[e.AnyEvent]
+
+
+def decide(state: State, command: c.AnyCommand, actor: Actor, now: Instant) -> Emit:
+    """Give the events a command causes. Raises Rejected when it may not come true."""
+    match command:
+        case c.SubmitJob():
+            return _submit(state, command, actor)
+        case c.EditJob(job, spec):
+            return _edit(state, _find(state, job), spec)
+        case c.HoldJob(job):
+            return _hold(state, _find(state, job))
+        case c.ReleaseJob(job):
+            return _release(_find(state, job))
+        case c.CancelJob(job):
+            return _cancel(state, _find(state, job), actor, now)
+        case c.SuspendJob(job):
+            return _suspend(_find(state, job))
+        case c.ResumeJob(job):
+            return _resume(_find(state, job))
+        case c.DrainNode(node, reason):
+            return _drain(state, node, reason)
+        case c.UndrainNode(node):
+            return _undrain(state, node)
+        case c.ApplyConfig(config):
+            return iter((e.ConfigApplied(config),))
+
+
+def _find(state: State, job: JobId) -> JobRecord:
+    if job not in state.jobs:
+        raise Rejected(Code.NO_SUCH_JOB, f"There is no job {job}.", "See `allot ps --all`.")
+    return state.jobs[job]
+
+
+# ── submission ──────────────────────────────────────────────────────────────────────────
+
+
+def _submit(state: State, command: c.SubmitJob, actor: Actor) -> Emit:
+    check(state, command.spec, actor)
+    if command.copies < 1:
+        raise Rejected(Code.BAD_SPEC, "An array needs at least one copy.")
+    parent = state.next_job
+    for index in range(command.copies):
+        job = state.next_job
+        spec = command.spec
+        if command.copies > 1:
+            spec = _member(spec, ArraySlice(index, command.copies, parent, command.max_running))
+        # Only the first carries the key: it names the whole submission.
+        key = command.key if index == 0 else ""
+        yield e.JobSubmitted(job, spec, key, command.warnings, command.held)
+
+
+def _member(spec: JobSpec, array: ArraySlice) -> JobSpec:
+    return msgspec.structs.replace(spec, array=array, name=f"{spec.name}.{array.index}")
+
+
+def check(state: State, spec: JobSpec, actor: Actor) -> None:
+    """Check what only the state can tell. Raises Rejected."""
+    tenant = next((t for t in state.config.tenants if t.name == spec.tenant), None)
+    if tenant is None:
+        names = ", ".join(sorted(t.name for t in state.config.tenants))
+        raise Rejected(
+            Code.NO_SUCH_TENANT,
+            f"There is no tenant {spec.tenant!r}.",
+            f"Tenants here: {names}.",
+        )
+    if tenant.queue(spec.queue) is None:
+        names = ", ".join(queue.name for queue in tenant.queues)
+        raise Rejected(
+            Code.NO_SUCH_QUEUE,
+            f"Tenant {tenant.name} has no queue {spec.queue!r}.",
+            f"Its queues: {names}.",
+        )
+    open_to_all = not tenant.users and not tenant.groups
+    member = actor.user in tenant.users or set(actor.groups) & set(tenant.groups)
+    if not open_to_all and not member and actor.uid != 0:
+        raise Rejected(
+            Code.FORBIDDEN,
+            f"User {actor.user} is not a member of tenant {tenant.name}.",
+            "Ask the administrator, or submit to a tenant of yours (allot tenants).",
+        )
+    for dependency in spec.depends_on:
+        if dependency.job not in state.jobs:
+            raise Rejected(
+                Code.BAD_DEPENDENCY, f"It depends on job {dependency.job}, which does not exist."
+            )
+    _check_size(state, spec)
+
+
+def _check_size(state: State, spec: JobSpec) -> None:
+    shape = shape_of(spec)
+    if not state.cluster.ever_fits(shape):
+        total = show_resources(total_of(shape.requests))
+        largest = max(
+            (node.total() for node in state.config.nodes),
+            key=lambda r: (r.gpu_milli, r.cpu_milli, r.memory),
+            default=None,
+        )
+        has = show_resources(largest) if largest else "nothing"
+        raise Rejected(
+            Code.NEVER_FITS,
+            f"It can never start here: its {spec.task_count} task(s) need {total}, and no "
+            f"arrangement on these {len(state.config.nodes)} node(s) has room for them.",
+            f"The largest node has {has}. Ask for less, or see `allot nodes`.",
+        )
+    if not spec.preemptible:
+        tenant = next(t for t in state.config.tenants if t.name == spec.tenant)
+        alone = state.policies.sharing.entitle(
+            total_of(shape.requests), _NOTHING, tenant, preemptible=False
+        )
+        if alone is None:
+            raise Rejected(
+                Code.NEVER_FITS,
+                f"It may not be preempted, so it must fit in what tenant {tenant.name} is "
+                f"guaranteed: {show_resources(tenant.guaranteed)}. "
+                f"It needs {show_resources(total_of(shape.requests))}.",
+                "Make it preemptible, or ask for less.",
+            )
+
+
+# ── waiting jobs ────────────────────────────────────────────────────────────────────────
+
+
+def _edit(state: State, job: JobRecord, spec: JobSpec) -> Emit:
+    if not job.state.waiting:
+        raise _wrong(job, "edited", "waits in its queue", f"Try `allot clone {job.id} --set …`.")
+    for dependency in spec.depends_on:
+        if dependency.job == job.id:
+            raise Rejected(Code.BAD_DEPENDENCY, "A job cannot wait for itself.")
+    _no_cycle(state, job.id, spec)
+    check(state, spec, job.owner)
+    if job.id in state.cluster.reservations:
+        yield e.ReservationDropped(job.id)
+    yield e.JobEdited(job.id, spec)
+
+
+def _no_cycle(state: State, start: JobId, spec: JobSpec) -> None:
+    seen: set[JobId] = set()
+    todo = [dependency.job for dependency in spec.depends_on]
+    while todo:
+        job = todo.pop()
+        if job == start:
+            raise Rejected(Code.BAD_DEPENDENCY, "These dependencies would go round in a circle.")
+        if job not in seen and job in state.jobs:
+            seen.add(job)
+            todo.extend(dependency.job for dependency in state.jobs[job].spec.depends_on)
+
+
+def _hold(state: State, job: JobRecord) -> Emit:
+    if job.state is JobState.HELD:
+        return
+    if job.state is not JobState.QUEUED:
+        raise _wrong(job, "held", "waits in its queue", f"Try `allot suspend {job.id}`.")
+    if job.id in state.cluster.reservations:
+        yield e.ReservationDropped(job.id)
+    yield e.JobHeld(job.id)
+
+
+def _release(job: JobRecord) -> Emit:
+    if job.state is JobState.HELD:
+        yield e.JobReleased(job.id)
+    elif job.state is not JobState.QUEUED:
+        raise _wrong(job, "released", "is held")
+
+
+# ── jobs that hold a place ──────────────────────────────────────────────────────────────
+
+
+def _cancel(state: State, job: JobRecord, actor: Actor, now: Instant) -> Emit:
+    if job.state.finished:
+        raise _wrong(job, "cancelled", "has not finished")
+    if job.state.waiting:
+        yield from finish(state, job, e.JobCancelled(job.id, by=actor.user))
+        return
+    attempt = job.attempts[-1]
+    if attempt.stop is None or attempt.stop.cause is not StopCause.CANCELLED:
+        yield e.StopRequested(
+            job.id, attempt.no, StopCause.CANCELLED, signal="TERM", grace_ms=grace_of(job)
+        )
+    elif now >= attempt.stop.at + 1000:
+        # Asked twice: no more grace.
+        yield e.StopRequested(
+            job.id, attempt.no, StopCause.CANCELLED, signal="KILL", grace_ms=Millis(0)
+        )
+
+
+def _suspend(job: JobRecord) -> Emit:
+    if job.state is JobState.SUSPENDED:
+        return
+    if job.state is not JobState.RUNNING:
+        raise _wrong(job, "suspended", "runs", f"To keep it waiting: `allot hold {job.id}`.")
+    yield e.AttemptSuspended(job.id, job.attempts[-1].no)
+
+
+def _resume(job: JobRecord) -> Emit:
+    if job.state is not JobState.SUSPENDED:
+        if job.state is JobState.RUNNING:
+            return
+        raise _wrong(job, "resumed", "is suspended")
+    if not job.attempts[-1].wants_resume:
+        yield e.ResumeRequested(job.id, job.attempts[-1].no)
+
+
+# ── nodes ───────────────────────────────────────────────────────────────────────────────
+
+
+def _drain(state: State, node: NodeId, reason: str) -> Emit:
+    _find_node(state, node)
+    if state.nodes.get(node, _READY)[0] is not NodeState.DRAINED:
+        yield e.NodeDrained(node, reason)
+
+
+def _undrain(state: State, node: NodeId) -> Emit:
+    _find_node(state, node)
+    if state.nodes.get(node, _READY)[0] is NodeState.DRAINED:
+        yield e.NodeUndrained(node)
+
+
+_READY = (NodeState.READY, "")
+_NOTHING = total_of(())
+
+
+def _find_node(state: State, node: NodeId) -> None:
+    if node not in state.cluster.nodes:
+        raise Rejected(Code.NO_SUCH_NODE, f"There is no node {node}.", "See `allot nodes`.")
+
+
+def _wrong(job: JobRecord, verb: str, must: str, hint: str = "") -> Rejected:
+    return Rejected(
+        Code.WRONG_STATE,
+        f"Job {job.id} is {job.state.value}; only a job that {must} can be {verb}.",
+        hint,
+    )

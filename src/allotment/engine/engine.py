@@ -1,0 +1,167 @@
+"""The engine: one object that a shell drives.
+
+    command ─┐
+    report  ─┼─▶ events ─▶ apply ─▶ effects
+    clock   ─┤
+    cycle   ─┘
+
+Whoever drives it gives the time and carries away the records, to be made durable before
+the effects are carried out.
+"""
+
+from collections.abc import Iterator
+
+from allotment.core.commit import refusal
+from allotment.core.cycle import plan
+from allotment.core.plan import Decision, Evict, Place, Promote, Resume, Unreserve
+from allotment.engine.apply import apply
+from allotment.engine.clockwork import due
+from allotment.engine.decide import decide
+from allotment.engine.react import react
+from allotment.engine.report import heard, saved
+from allotment.engine.state import State, port_count
+from allotment.model import events as e
+from allotment.model.commands import AnyCommand
+from allotment.model.effects import AnyEffect
+from allotment.model.ids import SYSTEM, Actor, AttemptNo, JobId, Seq
+from allotment.model.quantity import Instant
+from allotment.model.reasons import StopCause
+from allotment.model.reports import CheckpointReport, TaskReport
+
+
+class Engine:
+    """Drives one state forward. Not thread-safe: one caller at a time."""
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self.records: list[e.Record] = []
+        """Applied and not yet carried away."""
+        self.effects: list[AnyEffect] = []
+        self.refusals = 0
+        """Decisions the committer sent back: 0 unless a policy or the planner is wrong."""
+        self._seen = (-1, -1)
+
+    # ── stimuli ─────────────────────────────────────────────────────────────────────────
+
+    def command(self, command: AnyCommand, actor: Actor, now: Instant) -> list[e.Record]:
+        """Carry out a wish; give its records. Raises Rejected, and then nothing happened.
+
+        A command checks everything before its first event, so it happens whole or not.
+        """
+        return self._emit(decide(self.state, command, actor, self._now(now)), actor, now)
+
+    def report(self, report: TaskReport | CheckpointReport, now: Instant) -> None:
+        """Take note of what a backend says."""
+        if isinstance(report, TaskReport):
+            self._emit(heard(self.state, report, self._now(now)), SYSTEM, now)
+        else:
+            self._emit(saved(self.state, report), SYSTEM, now)
+
+    def tick(self, now: Instant) -> None:
+        """Let everything happen that is due by now."""
+        for job in self.state.timers.due(now):
+            self._emit(due(self.state, job, self._now(now)), SYSTEM, now)
+
+    def cycle(self, now: Instant, budget: int = 256) -> bool:
+        """Run one scheduling cycle; tell whether another may find more to do.
+
+        A cycle is skipped when nothing it could use has changed since the last one.
+        """
+        cluster = self.state.cluster
+        seen = (cluster.ledger.version, cluster.pending.arrivals)
+        if seen == self._seen:
+            return False
+        proposal = plan(cluster, self._now(now), budget)
+        for decision in proposal.decisions:
+            if refusal(cluster, decision):
+                self.refusals += 1
+                cluster.blocked.clear()
+                continue
+            self._emit(self._carry_out(decision), SYSTEM, now)
+        if proposal.decisions or not proposal.complete:
+            return True
+        self._seen = seen
+        return False
+
+    def archive(self, now: Instant, keep: int | None = None) -> list[JobId]:
+        """Let the oldest finished jobs beyond the limit leave memory; say which.
+
+        A job that others still wait for stays.
+        """
+        limit = self.state.config.limits.keep_finished if keep is None else keep
+        leaving: list[JobId] = []
+        for job in self.state.finished:
+            if len(self.state.finished) - len(leaving) <= limit:
+                break
+            if not self.state.dependents.get(job):
+                leaving.append(job)
+        return leaving
+
+    def emit(self, event: e.AnyEvent, actor: Actor, now: Instant) -> e.Record:
+        """Record one event that a shell knows to be true, such as an archive."""
+        return self._emit(iter((event,)), actor, now)[0]
+
+    # ── carrying out ────────────────────────────────────────────────────────────────────
+
+    def _carry_out(self, decision: Decision) -> Iterator[e.AnyEvent]:
+        match decision:
+            case Place(placement):
+                job = self.state.jobs[placement.job]
+                yield e.AttemptPlaced(
+                    job.id,
+                    AttemptNo(len(job.attempts) + 1),
+                    placement.slots,
+                    placement.entitlement,
+                    self.state.ports.find(port_count(job)),
+                )
+            case Resume(job_id, entitlement):
+                no = self.state.jobs[job_id].attempts[-1].no
+                yield e.AttemptResumed(job_id, no, entitlement)
+            case Promote(job_id):
+                yield e.AttemptPromoted(job_id, self.state.jobs[job_id].attempts[-1].no)
+            case Evict(promise, evict):
+                yield e.Reserved(
+                    promise.job, promise.slots, promise.entitlement, promise.victims
+                )
+                for victim in evict:
+                    yield self._eviction(victim, promise.job)
+            case Unreserve(job_id):
+                yield e.ReservationDropped(job_id)
+
+    def _eviction(self, victim: JobId, wanted_by: JobId) -> e.StopRequested:
+        job = self.state.jobs[victim]
+        checkpoint = job.spec.checkpoint
+        return e.StopRequested(
+            victim,
+            job.attempts[-1].no,
+            StopCause.EVICTED,
+            signal=checkpoint.signal if checkpoint else "TERM",
+            grace_ms=checkpoint.grace_ms if checkpoint else _GRACE,
+            wanted_by=wanted_by,
+        )
+
+    def _emit(
+        self, events: Iterator[e.AnyEvent], actor: Actor, now: Instant
+    ) -> list[e.Record]:
+        made: list[e.Record] = []
+        at = self._now(now)
+        for event in events:
+            record = e.Record(Seq(self.state.seq + 1), at, actor, event)
+            apply(self.state, record)
+            made.append(record)
+            self.effects.extend(react(self.state, event))
+        self.records.extend(made)
+        return made
+
+    def _now(self, now: Instant) -> Instant:
+        """Time never goes back, even when the machine's clock does."""
+        return max(now, self.state.at)
+
+    def take(self) -> tuple[list[e.Record], list[AnyEffect]]:
+        """Carry away what was recorded, and what is to be done once that is durable."""
+        records, effects = self.records, self.effects
+        self.records, self.effects = [], []
+        return records, effects
+
+
+_GRACE = e.Millis(5_000)

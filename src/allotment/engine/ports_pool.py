@@ -1,0 +1,43 @@
+"""Hands out ranges of TCP ports, each to one attempt at a time.
+
+Next fit: a port that was just given back is not given out again soon, so that a socket
+in TIME_WAIT of the last holder does not greet the next one.
+"""
+
+
+class PortPool:
+    """A range of ports; (0, 0) hands out nothing, as 0."""
+
+    def __init__(self) -> None:
+        self._first, self._end = 0, 0
+        self._next = 0
+        self._taken: set[int] = set()
+
+    def configure(self, ports: tuple[int, int]) -> None:
+        """Use this half-open range from now on; what is taken stays taken."""
+        self._first, self._end = ports
+        self._next = self._first
+
+    def find(self, count: int) -> int:
+        """Give the first of `count` free ports in a row, 0 when there are none. Takes nothing."""
+        if count > self._end - self._first:
+            return 0
+        start = self._next if self._next + count <= self._end else self._first
+        for base in (start, self._first):
+            run = 0
+            for port in range(base, self._end):
+                run = 0 if port in self._taken else run + 1
+                if run == count:
+                    return port - count + 1
+        return 0
+
+    def take(self, first: int, count: int) -> None:
+        """Hold a range that `find` gave; 0 holds nothing."""
+        if first:
+            self._taken.update(range(first, first + count))
+            self._next = first + count
+
+    def give(self, first: int, count: int) -> None:
+        """Let go of a range."""
+        if first:
+            self._taken.difference_update(range(first, first + count))

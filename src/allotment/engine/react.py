@@ -1,0 +1,69 @@
+"""Events in, effects out: what the world is to be told.
+
+There is no outbox. After a restart `pending_effects` derives from the state whatever may
+not have been carried out; every effect is idempotent by task key (docs/adr/0003).
+"""
+
+from collections.abc import Iterator
+
+from allotment.engine.records import AttemptRecord, JobRecord
+from allotment.engine.state import State
+from allotment.model import effects as f
+from allotment.model import events as e
+from allotment.model.ids import TaskIndex, TaskKey
+from allotment.model.lifecycle import AttemptState, TaskState
+from allotment.model.quantity import Instant, Millis
+
+
+def react(state: State, event: e.AnyEvent) -> Iterator[f.AnyEffect]:
+    """Give the effects of an event that was just applied."""
+    match event:
+        case e.AttemptPlaced(job, attempt, slots):
+            for index in range(len(slots)):
+                yield f.LaunchTask(TaskKey(job, attempt, TaskIndex(index)), len(slots) > 1)
+        case e.BarrierOpened(job, attempt):
+            yield f.OpenBarrier(job, attempt)
+        case e.StopRequested(job, attempt, _, signal, grace_ms):
+            for key in _alive(state.jobs[job]):
+                yield f.StopTask(key, signal, grace_ms)
+        case e.AttemptSuspended(job):
+            for key in _alive(state.jobs[job]):
+                yield f.FreezeTask(key)
+        case e.AttemptResumed(job):
+            for key in _alive(state.jobs[job]):
+                yield f.ThawTask(key)
+        case _:
+            return
+
+
+def pending_effects(state: State, now: Instant) -> Iterator[f.AnyEffect]:
+    """Give, after a restart, every effect that may be missing in the world."""
+    for job in state.jobs.values():
+        attempt = job.attempt
+        if attempt is not None:
+            yield from _missing(job, attempt, now)
+
+
+def _missing(job: JobRecord, attempt: AttemptRecord, now: Instant) -> Iterator[f.AnyEffect]:
+    if attempt.state is AttemptState.STARTING:
+        for key in job.keys():
+            if attempt.task(key.index).state is TaskState.PLACED:
+                yield f.LaunchTask(key, len(attempt.slots) > 1)
+        if attempt.barrier_at:
+            yield f.OpenBarrier(job.id, attempt.no)
+    elif attempt.state is AttemptState.STOPPING and attempt.stop is not None:
+        left = max(0, attempt.stop.at + attempt.stop.grace_ms - now)
+        for key in _alive(job):
+            yield f.StopTask(key, attempt.stop.signal, Millis(left))
+    elif attempt.state is AttemptState.SUSPENDED:
+        for key in _alive(job):
+            yield f.FreezeTask(key)
+    else:
+        for key in _alive(job):
+            yield f.ThawTask(key)
+
+
+def _alive(job: JobRecord) -> list[TaskKey]:
+    """Name the tasks of the attempt under way that have not ended."""
+    attempt = job.attempts[-1]
+    return [key for key in job.keys() if attempt.task(key.index).state is not TaskState.ENDED]

@@ -1,0 +1,120 @@
+"""What the engine remembers of each job. Mutable; only `apply` writes here."""
+
+import msgspec
+
+from allotment.model.diagnosis import Diagnosis, Exit
+from allotment.model.events import Outcome, Phase
+from allotment.model.ids import Actor, AttemptNo, JobId, TaskIndex, TaskKey
+from allotment.model.ledger import Entitlement, Slot
+from allotment.model.lifecycle import AttemptState, JobState, TaskState
+from allotment.model.quantity import Instant, Millis
+from allotment.model.reasons import StopCause
+from allotment.model.spec import JobSpec
+
+
+class TaskRecord(msgspec.Struct, omit_defaults=True):
+    """One task of an attempt."""
+
+    state: TaskState = TaskState.PLACED
+    pid: int = 0
+    phases: tuple[Phase, ...] = ()
+    ready_at: Instant = Instant(0)
+    started_at: Instant = Instant(0)
+    ended_at: Instant = Instant(0)
+    exit: Exit | None = None
+    diagnosis: Diagnosis | None = None
+
+
+class Stop(msgspec.Struct, omit_defaults=True):
+    """Why, when and how an attempt was told to stop."""
+
+    cause: StopCause
+    at: Instant
+    signal: str
+    grace_ms: Millis
+    wanted_by: JobId | None = None
+    by: str = ""
+    diagnosis: Diagnosis | None = None
+
+
+class AttemptRecord(msgspec.Struct, omit_defaults=True):
+    """One try at running a job. `tasks` has those that were heard of."""
+
+    no: AttemptNo
+    slots: tuple[Slot, ...]
+    entitlement: Entitlement
+    placed_at: Instant
+    port: int = 0
+    state: AttemptState = AttemptState.STARTING
+    tasks: dict[TaskIndex, TaskRecord] = {}
+    barrier_at: Instant = Instant(0)
+    started_at: Instant = Instant(0)
+    running_since: Instant = Instant(0)
+    ran_ms: Millis = Millis(0)
+    """Run time before `running_since`, suspension left out."""
+    suspended_at: Instant = Instant(0)
+    wants_resume: bool = False
+    saved_at: Instant = Instant(0)
+    stop: Stop | None = None
+    ended_at: Instant = Instant(0)
+    outcome: Outcome | None = None
+    diagnosis: Diagnosis | None = None
+    lost_ms: Millis = Millis(0)
+
+    def task(self, index: TaskIndex) -> TaskRecord:
+        """Give the record of a task, a fresh one when nothing was heard of it yet."""
+        return self.tasks.get(index) or TaskRecord()
+
+    def ran_until(self, now: Instant) -> Millis:
+        """Sum up the run time of this attempt, suspension left out."""
+        running = now - self.running_since if self.running_since else 0
+        return Millis(self.ran_ms + running)
+
+
+class CheckpointRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The newest good checkpoint of a job."""
+
+    path: str
+    at: Instant
+    attempt: AttemptNo
+    step: int = 0
+    progress_milli: int = 0
+
+
+class JobRecord(msgspec.Struct, omit_defaults=True):
+    """One job, from submission to its archive."""
+
+    id: JobId
+    spec: JobSpec
+    owner: Actor
+    submitted_at: Instant
+    state: JobState
+    queued_at: Instant
+    key: str = ""
+    warnings: tuple[str, ...] = ()
+    attempts: list[AttemptRecord] = []
+    used_retries: int = 0
+    platform_retries: int = 0
+    evictions: int = 0
+    not_before: Instant = Instant(0)
+    requeue_cause: str = ""
+    checkpoint: CheckpointRecord | None = None
+    lost_ms: Millis = Millis(0)
+    finished_at: Instant = Instant(0)
+    diagnosis: Diagnosis | None = None
+
+    @property
+    def attempt(self) -> AttemptRecord | None:
+        """The attempt under way, if any."""
+        if self.attempts and self.attempts[-1].state is not AttemptState.ENDED:
+            return self.attempts[-1]
+        return None
+
+    def keys(self) -> list[TaskKey]:
+        """Name the tasks of the attempt under way."""
+        attempt = self.attempt
+        if attempt is None:
+            return []
+        return [
+            TaskKey(self.id, attempt.no, TaskIndex(index)) for index in range(len(attempt.slots))
+        ]

@@ -1,0 +1,127 @@
+"""What a backend reports, turned into events. Late, repeated and stale reports say nothing."""
+
+from collections.abc import Iterator
+
+from allotment.engine.completion import Verdict, all_gone, conclude, first_failure, judge
+from allotment.engine.records import AttemptRecord, JobRecord, TaskRecord
+from allotment.engine.state import State
+from allotment.model import events as e
+from allotment.model.ids import TaskIndex, TaskKey
+from allotment.model.lifecycle import AttemptState, TaskState
+from allotment.model.quantity import Instant, Millis
+from allotment.model.reasons import StopCause
+from allotment.model.reports import CheckpointReport, Seen, TaskReport
+
+Emit = Iterator[e.AnyEvent]
+
+
+def heard(state: State, report: TaskReport, now: Instant) -> Emit:
+    """Give the events that follow from one report.
+
+    A generator that expects each event to be applied before it is asked for the next.
+    """
+    found = _live(state, report.key)
+    if found is None:
+        return
+    job, attempt = found
+    task = attempt.task(report.key.index)
+    if task.state is TaskState.ENDED:
+        return
+    match report.seen:
+        case Seen.READY:
+            yield from _ready(job, attempt, task, report)
+        case Seen.RUNNING:
+            yield from _running(job, attempt, task, report)
+        case Seen.ENDED:
+            yield from _ended(state, job, attempt, task, report, now)
+
+
+def saved(state: State, report: CheckpointReport) -> Emit:
+    """Note a checkpoint that a job reported, unless it is the one already known."""
+    found = _live(state, report.key)
+    if found is None:
+        return
+    job, attempt = found
+    known = job.checkpoint
+    if known and (known.path, known.step) == (report.path, report.step):
+        return
+    yield e.CheckpointSaved(job.id, attempt.no, report.path, report.step, report.progress_milli)
+
+
+def _live(state: State, key: TaskKey) -> tuple[JobRecord, AttemptRecord] | None:
+    """Find the attempt a report speaks of, if it is still under way."""
+    job = state.jobs.get(key.job)
+    attempt = job.attempt if job else None
+    if job is None or attempt is None or attempt.no != key.attempt:
+        return None
+    return (job, attempt) if key.index < len(attempt.slots) else None
+
+
+def _ready(
+    job: JobRecord, attempt: AttemptRecord, task: TaskRecord, report: TaskReport
+) -> Emit:
+    if task.state is not TaskState.PLACED:
+        return
+    yield e.TaskReady(job.id, attempt.no, report.key.index, report.phases)
+    if attempt.state is AttemptState.STARTING and _every_task(attempt, {TaskState.READY}):
+        yield e.BarrierOpened(job.id, attempt.no)
+
+
+def _running(
+    job: JobRecord, attempt: AttemptRecord, task: TaskRecord, report: TaskReport
+) -> Emit:
+    if task.state in (TaskState.PLACED, TaskState.READY):
+        yield e.TaskStarted(job.id, attempt.no, report.key.index, report.pid, report.phases)
+    if attempt.state is AttemptState.STARTING and _every_task(attempt, _BEGUN):
+        yield e.AttemptStarted(job.id, attempt.no)
+
+
+_BEGUN = {TaskState.RUNNING, TaskState.ENDED}
+
+
+def _ended(
+    state: State,
+    job: JobRecord,
+    attempt: AttemptRecord,
+    task: TaskRecord,
+    report: TaskReport,
+    now: Instant,
+) -> Emit:
+    key = report.key
+    assert report.exit is not None, "an ended task has an exit"
+    if report.pid:
+        yield from _running(job, attempt, task, report)
+    yield e.TaskEnded(job.id, attempt.no, key.index, report.exit, report.diagnosis)
+    if all_gone(attempt):
+        yield from conclude(state, job, now)
+        return
+    if attempt.stop is not None:
+        return
+    verdict = judge(job, attempt)
+    if verdict is not Verdict.OPEN:
+        yield stop_rest(job, attempt, verdict)
+
+
+def stop_rest(job: JobRecord, attempt: AttemptRecord, verdict: Verdict) -> e.StopRequested:
+    """Stop the tasks that are left once the attempt is decided: it ends as one."""
+    cause = StopCause.ROLE_FAILED if verdict is Verdict.FAILED else StopCause.ROLES_SUCCEEDED
+    failure = first_failure(attempt)
+    return e.StopRequested(
+        job.id,
+        attempt.no,
+        cause,
+        signal="TERM",
+        grace_ms=grace_of(job),
+        diagnosis=failure[1] if failure and verdict is Verdict.FAILED else None,
+    )
+
+
+def grace_of(job: JobRecord) -> Millis:
+    """Give the time a job has to end by itself after a warning."""
+    return job.spec.checkpoint.grace_ms if job.spec.checkpoint else Millis(5_000)
+
+
+def _every_task(attempt: AttemptRecord, states: set[TaskState]) -> bool:
+    return all(
+        attempt.task(TaskIndex(index)).state in states for index in range(len(attempt.slots))
+    )

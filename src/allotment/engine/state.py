@@ -1,0 +1,250 @@
+"""The state: what the event log says, kept at hand.
+
+`apply` in engine/apply.py is its only writer. Everything but `jobs`, `config`, `nodes` and
+the counters is an index, rebuilt from them when a snapshot is loaded.
+"""
+
+from collections import deque
+
+import msgspec
+
+from allotment.core.cluster import Cluster
+from allotment.core.gang import Gang, Reservation, Waiting
+from allotment.core.ports import Policies
+from allotment.core.request import lease_part, needs_of, shape_of
+from allotment.engine.ports_pool import PortPool
+from allotment.engine.records import JobRecord
+from allotment.engine.timers import Timers
+from allotment.model.cluster import NodeState
+from allotment.model.ids import JobId, NodeId, Seq
+from allotment.model.ledger import Entitlement, Slot
+from allotment.model.lifecycle import JobState
+from allotment.model.quantity import Instant
+from allotment.model.spec import EndKind
+from allotment.model.tenancy import Config
+
+
+class Promise(msgspec.Struct, frozen=True):
+    """A reservation as it is kept in a snapshot."""
+
+    job: JobId
+    slots: tuple[Slot, ...]
+    entitlement: Entitlement
+    victims: tuple[JobId, ...]
+
+
+class Image(msgspec.Struct):
+    """The state as one value, for a snapshot: what cannot be derived from anything else."""
+
+    seq: Seq
+    at: Instant
+    config: Config
+    next_job: JobId
+    jobs: list[JobRecord]
+    nodes: dict[NodeId, tuple[NodeState, str]]
+    promises: list[Promise]
+
+
+class State:
+    """Everything the engine knows, with its indexes."""
+
+    def __init__(self, policies: Policies) -> None:
+        self.policies = policies
+        self.seq = Seq(0)
+        self.at = Instant(0)
+        """The time of the newest event: time never goes back."""
+        self.config = Config(nodes=(), tenants=())
+        self.nodes: dict[NodeId, tuple[NodeState, str]] = {}
+        self.next_job = JobId(1)
+        self.jobs: dict[JobId, JobRecord] = {}
+        # Indexes.
+        self.cluster = Cluster((), (), policies)
+        self.timers = Timers()
+        self.ports = PortPool()
+        self.keys: dict[tuple[str, str], JobId] = {}
+        self.dependents: dict[JobId, set[JobId]] = {}
+        self.arrays: dict[JobId, set[JobId]] = {}
+        """Live members of each array that hold a place, for its cap."""
+        self.array_waiting: dict[JobId, set[JobId]] = {}
+        self.finished: deque[JobId] = deque()
+
+    # ── questions ───────────────────────────────────────────────────────────────────────
+
+    def eligible(self, job: JobRecord, now: Instant) -> bool:
+        """Tell whether a queued job may be in line at `now`."""
+        return (
+            job.state is JobState.QUEUED
+            and job.not_before <= now
+            and not self.unmet(job)
+            and not self.array_full(job)
+        )
+
+    def unmet(self, job: JobRecord) -> list[JobId]:
+        """Name the jobs this one still waits for."""
+        waiting: list[JobId] = []
+        for dependency in job.spec.depends_on:
+            other = self.jobs.get(dependency.job)
+            if other is None:
+                continue
+            done = other.state is JobState.SUCCEEDED or (
+                dependency.end is EndKind.ANY and other.state.finished
+            )
+            if not done:
+                waiting.append(dependency.job)
+        return waiting
+
+    def array_full(self, job: JobRecord) -> bool:
+        array = job.spec.array
+        return (
+            array is not None
+            and array.max_running > 0
+            and len(self.arrays.get(array.parent, ())) >= array.max_running
+        )
+
+    # ── the line ────────────────────────────────────────────────────────────────────────
+
+    def line_up(self, job: JobRecord, now: Instant) -> None:
+        """Put a job in line if it may be, or arm what will bring it there."""
+        if job.id in self.cluster.pending or job.state is not JobState.QUEUED:
+            return
+        if job.not_before > now:
+            self.timers.arm(job.not_before, job.id)
+        elif self.eligible(job, now):
+            self.cluster.pending.add(
+                Waiting(job.id, shape_of(job.spec), job.spec.priority, job.submitted_at)
+            )
+
+    def watch(self, job: JobRecord) -> None:
+        """Note whose end this job waits for, and which array it belongs to."""
+        for dependency in job.spec.depends_on:
+            self.dependents.setdefault(dependency.job, set()).add(job.id)
+        array = job.spec.array
+        if array is not None and array.max_running:
+            self.array_waiting.setdefault(array.parent, set()).add(job.id)
+
+    def unwatch(self, job: JobRecord) -> None:
+        """Forget what `watch` noted."""
+        for dependency in job.spec.depends_on:
+            self.dependents.get(dependency.job, set()).discard(job.id)
+        array = job.spec.array
+        if array is not None:
+            self.array_waiting.get(array.parent, set()).discard(job.id)
+
+    # ── snapshots ───────────────────────────────────────────────────────────────────────
+
+    def image(self) -> Image:
+        """Give the state as one value."""
+        return Image(
+            seq=self.seq,
+            at=self.at,
+            config=self.config,
+            next_job=self.next_job,
+            jobs=[self.jobs[job] for job in sorted(self.jobs)],
+            nodes=self.nodes,
+            promises=[
+                Promise(r.job, r.slots, r.entitlement, r.victims)
+                for _, r in sorted(self.cluster.reservations.items())
+            ],
+        )
+
+    @classmethod
+    def from_image(cls, image: Image, policies: Policies) -> "State":
+        """Rebuild the state, indexes included. O(jobs)."""
+        state = cls(policies)
+        state.seq, state.at, state.next_job = image.seq, image.at, image.next_job
+        state.nodes = image.nodes
+        state.jobs = {job.id: job for job in image.jobs}
+        state.configure(image.config)
+        for job in image.jobs:
+            state.index(job)
+        for job in image.jobs:
+            state.line_up(job, state.at)
+        for promise in image.promises:
+            state.cluster.reserve(state.reservation(promise))
+        ended = [job for job in image.jobs if job.state.finished]
+        state.finished.extend(job.id for job in sorted(ended, key=lambda j: (j.finished_at, j.id)))
+        return state
+
+    def reservation(self, promise: Promise) -> Reservation:
+        """Complete a promise with the needs of its job."""
+        job = self.jobs[promise.job]
+        needs = needs_of(shape_of(job.spec).requests)
+        if job.state is JobState.SUSPENDED:
+            needs = tuple(lease_part(need) for need in needs)
+        return Reservation(promise.job, promise.slots, needs, promise.entitlement, promise.victims)
+
+    def configure(self, config: Config) -> None:
+        """Build the books anew for a configuration, with every gang where it is."""
+        old = self.cluster
+        self.config = config
+        self.cluster = Cluster(config.nodes, config.tenants, self.policies)
+        self.ports.configure(config.limits.ports)
+        for node, (state, _) in self.nodes.items():
+            if node in self.cluster.nodes:
+                self.cluster.ledger.set_open(node, state is NodeState.READY)
+        for gang in old.gangs.values():
+            self.cluster.add(gang)
+        for job in sorted(old.pending.all(), key=lambda waiting: waiting.id):
+            self.cluster.pending.add(job)
+        for reservation in old.reservations.values():
+            self.cluster.reserve(reservation)
+
+    def index(self, job: JobRecord) -> None:
+        """Enter one job of a snapshot in the indexes."""
+        if job.key:
+            self.keys[job.owner.user, job.key] = job.id
+        if job.state.finished:
+            return
+        self.watch(job)
+        attempt = job.attempt
+        if attempt is not None:
+            self.cluster.add(self.gang(job))
+            self.hold_array_place(job)
+            self.ports.take(attempt.port, port_count(job))
+        self.timers.arm_job(job, self.config.limits)
+
+    def gang(self, job: JobRecord) -> Gang:
+        """Make the entry of a placed job for the books."""
+        attempt = job.attempts[-1]
+        shape = shape_of(job.spec)
+        return Gang(
+            id=job.id,
+            tenant=job.spec.tenant,
+            priority=job.spec.priority,
+            requests=shape.requests,
+            slots=attempt.slots,
+            needs=needs_of(shape.requests),
+            entitlement=attempt.entitlement,
+            placed_at=attempt.placed_at,
+            preemptible=job.spec.preemptible,
+            saved_at=attempt.saved_at or attempt.placed_at,
+            leaving=attempt.stop is not None,
+            suspended=attempt.suspended_at > 0,
+            wants_resume=attempt.wants_resume,
+        )
+
+    # ── arrays ──────────────────────────────────────────────────────────────────────────
+
+    def hold_array_place(self, job: JobRecord) -> None:
+        """Count a placed member of an array, and take the others out of line at its cap."""
+        array = job.spec.array
+        if array is None or not array.max_running:
+            return
+        self.arrays.setdefault(array.parent, set()).add(job.id)
+        if self.array_full(job):
+            for member in self.array_waiting.get(array.parent, ()):
+                self.cluster.pending.remove(member)
+
+    def leave_array_place(self, job: JobRecord, now: Instant) -> None:
+        """Stop counting a member, and bring the next ones in line."""
+        array = job.spec.array
+        if array is None or not array.max_running:
+            return
+        self.arrays.get(array.parent, set()).discard(job.id)
+        for member in sorted(self.array_waiting.get(array.parent, ())):
+            self.line_up(self.jobs[member], now)
+
+
+def port_count(job: JobRecord) -> int:
+    """Count the ports of an attempt: one for the rendezvous, and those the roles ask for."""
+    return 1 + sum(role.count * port.count for role in job.spec.roles for port in role.ports)

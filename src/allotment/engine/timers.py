@@ -1,0 +1,68 @@
+"""What happens by the clock: a heap of instants at which a job wants to be looked at.
+
+A timer says only "look at this job then". Whether something is really due is asked of the
+job's record, so a timer that outlived its reason does nothing.
+"""
+
+from heapq import heappop, heappush
+
+from allotment.engine.records import JobRecord
+from allotment.model.ids import JobId
+from allotment.model.lifecycle import AttemptState, JobState
+from allotment.model.quantity import Instant
+from allotment.model.spec import NEVER
+from allotment.model.tenancy import Limits
+
+
+class Timers:
+    """The heap."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[Instant, JobId]] = []
+
+    def arm(self, at: int, job: JobId) -> None:
+        """Look at the job at that instant."""
+        heappush(self._heap, (Instant(at), job))
+
+    def next(self) -> Instant | None:
+        """Say when the next look is due."""
+        return self._heap[0][0] if self._heap else None
+
+    def due(self, now: Instant) -> list[JobId]:
+        """Take the jobs whose time has come, each once, lowest id first."""
+        jobs: set[JobId] = set()
+        while self._heap and self._heap[0][0] <= now:
+            jobs.add(heappop(self._heap)[1])
+        return sorted(jobs)
+
+    def arm_job(self, job: JobRecord, limits: Limits) -> None:
+        """Arm whatever this job's present state waits for."""
+        for at in deadlines(job, limits):
+            self.arm(at, job.id)
+
+
+def deadlines(job: JobRecord, limits: Limits) -> list[int]:
+    """Give the instants at which something may become due for this job."""
+    found: list[int] = []
+    if job.state.waiting:
+        if job.spec.max_queue_ms != NEVER:
+            found.append(job.queued_at + job.spec.max_queue_ms)
+        if job.state is JobState.QUEUED and job.not_before:
+            found.append(job.not_before)
+    attempt = job.attempt
+    if attempt is None:
+        return found
+    if attempt.state is AttemptState.STARTING:
+        found.append(start_deadline(job, limits))
+    if attempt.state is AttemptState.RUNNING and job.spec.max_run_ms != NEVER:
+        found.append(attempt.running_since + job.spec.max_run_ms - attempt.ran_ms)
+    return found
+
+
+def start_deadline(job: JobRecord, limits: Limits) -> int:
+    """Say by when an attempt must run: its phases', then its barrier's limit."""
+    attempt = job.attempts[-1]
+    if attempt.barrier_at or len(attempt.slots) == 1:
+        since = attempt.barrier_at or attempt.placed_at
+        return since + limits.phase_ms
+    return attempt.placed_at + limits.phase_ms + limits.barrier_ms

@@ -1,0 +1,1 @@
+"""The words of Allotment: values and rules that are true everywhere."""

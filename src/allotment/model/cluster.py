@@ -1,0 +1,53 @@
+"""The machines: nodes, their devices, and what state they are in."""
+
+from enum import StrEnum
+
+import msgspec
+
+from allotment.model.ids import DeviceIndex, NodeId
+from allotment.model.quantity import Resources
+from allotment.model.spec import Arch
+
+
+class Device(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """One accelerator. `memory` in bytes, 0 when unknown; `uuid` empty for a virtual one."""
+
+    index: DeviceIndex
+    type: str
+    memory: int = 0
+    uuid: str = ""
+    virtual: bool = True
+
+
+class Node(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A machine, as configured or discovered. `labels` are free words for people."""
+
+    id: NodeId
+    name: str
+    cpu_milli: int
+    memory: int
+    disk: int
+    devices: tuple[Device, ...] = ()
+    arch: Arch = Arch.X86_64
+    address: str = "127.0.0.1"
+    labels: tuple[tuple[str, str], ...] = ()
+
+    def total(self) -> Resources:
+        """Sum up what the node has."""
+        return Resources(
+            gpu_milli=1000 * len(self.devices),
+            cpu_milli=self.cpu_milli,
+            memory=self.memory,
+            disk=self.disk,
+            gpu_memory=sum(device.memory for device in self.devices),
+        )
+
+
+class NodeState(StrEnum):
+    """Whether a node takes new work."""
+
+    READY = "ready"
+    DRAINED = "drained"
+    """An administrator asked for it: running work stays, nothing new starts."""
+    LOST = "lost"
+    """Its backend no longer answers for it."""

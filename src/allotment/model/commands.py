@@ -1,0 +1,96 @@
+"""Wishes, in the imperative. Each may be refused."""
+
+import msgspec
+
+from allotment.model.ids import JobId, NodeId
+from allotment.model.spec import JobSpec
+from allotment.model.tenancy import Config
+
+
+class Command(msgspec.Struct, frozen=True):
+    """Something somebody wants."""
+
+
+class SubmitJob(Command, frozen=True):
+    """Accept a job. `warnings` are what its reader had to say, kept with it.
+
+    `copies` above 1 makes an array of that many jobs, `max_running` of them at a time
+    (0: no cap). `held` leaves it out of the line until released.
+    """
+
+    spec: JobSpec
+    key: str = ""
+    warnings: tuple[str, ...] = ()
+    copies: int = 1
+    max_running: int = 0
+    held: bool = False
+
+
+class EditJob(Command, frozen=True):
+    """Replace the spec of a waiting job."""
+
+    job: JobId
+    spec: JobSpec
+
+
+class HoldJob(Command, frozen=True):
+    """Take a waiting job out of the line."""
+
+    job: JobId
+
+
+class ReleaseJob(Command, frozen=True):
+    """Put a held job back in line."""
+
+    job: JobId
+
+
+class CancelJob(Command, frozen=True):
+    """End a job, wherever it stands."""
+
+    job: JobId
+
+
+class SuspendJob(Command, frozen=True):
+    """Freeze a running job and free its devices."""
+
+    job: JobId
+
+
+class ResumeJob(Command, frozen=True):
+    """Let a suspended job go on when its devices are free."""
+
+    job: JobId
+
+
+class DrainNode(Command, frozen=True):
+    """Keep new work off a node."""
+
+    node: NodeId
+    reason: str = ""
+
+
+class UndrainNode(Command, frozen=True):
+    """Let a drained node take work again."""
+
+    node: NodeId
+
+
+class ApplyConfig(Command, frozen=True):
+    """Replace the configuration."""
+
+    config: Config
+
+
+AnyCommand = (
+    SubmitJob
+    | EditJob
+    | HoldJob
+    | ReleaseJob
+    | CancelJob
+    | SuspendJob
+    | ResumeJob
+    | DrainNode
+    | UndrainNode
+    | ApplyConfig
+)

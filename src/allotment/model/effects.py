@@ -1,0 +1,50 @@
+"""Orders to the outside, made by the engine and carried out by a shell.
+
+All are idempotent: they may be given again after a restart.
+"""
+
+import msgspec
+
+from allotment.model.ids import AttemptNo, JobId, TaskKey
+from allotment.model.quantity import Millis
+
+
+class Effect(msgspec.Struct, frozen=True):
+    """Something to be done outside."""
+
+
+class LaunchTask(Effect, frozen=True):
+    """Start a task, once; hold it at the barrier if its gang has more than one."""
+
+    key: TaskKey
+    at_barrier: bool
+
+
+class OpenBarrier(Effect, frozen=True):
+    """Let every task of the gang go."""
+
+    job: JobId
+    attempt: AttemptNo
+
+
+class StopTask(Effect, frozen=True):
+    """Signal a task, and after the grace end it by force."""
+
+    key: TaskKey
+    signal: str
+    grace_ms: Millis
+
+
+class FreezeTask(Effect, frozen=True):
+    """Stop a task's processes where they are."""
+
+    key: TaskKey
+
+
+class ThawTask(Effect, frozen=True):
+    """Let a frozen task go on."""
+
+    key: TaskKey
+
+
+AnyEffect = LaunchTask | OpenBarrier | StopTask | FreezeTask | ThawTask

@@ -1,0 +1,300 @@
+"""Facts, in the past tense: the one source of truth.
+
+An event is complete: applying it needs nothing but the state. Shipped fields never change
+their meaning; new ones come at the end with a default. `Record` is the envelope: its place
+in the log, when, and who.
+"""
+
+from enum import StrEnum
+
+import msgspec
+
+from allotment.model.diagnosis import Diagnosis, Exit
+from allotment.model.ids import Actor, AttemptNo, JobId, NodeId, Seq, TaskIndex
+from allotment.model.ledger import Entitlement, Slot
+from allotment.model.quantity import Instant, Millis
+from allotment.model.reasons import StopCause
+from allotment.model.spec import JobSpec
+from allotment.model.tenancy import Config
+
+
+class Event(msgspec.Struct, frozen=True, tag_field="event", tag=True, omit_defaults=True):
+    """Something that happened."""
+
+
+class JobEvent(Event, frozen=True):
+    """Something that happened to one job."""
+
+    job: JobId
+
+
+class AttemptEvent(JobEvent, frozen=True):
+    """Something that happened to one attempt of a job."""
+
+    attempt: AttemptNo
+
+
+class TaskEvent(AttemptEvent, frozen=True):
+    """Something that happened to one task of an attempt."""
+
+    index: TaskIndex
+
+
+# ── the cluster ─────────────────────────────────────────────────────────────────────────
+
+
+class ConfigApplied(Event, frozen=True):
+    """The configuration was replaced, as a whole."""
+
+    config: Config
+
+
+class NodeDrained(Event, frozen=True):
+    """An administrator keeps new work off a node; what runs there goes on."""
+
+    node: NodeId
+    reason: str = ""
+
+
+class NodeUndrained(Event, frozen=True):
+    """A drained node takes work again."""
+
+    node: NodeId
+
+
+class NodeLost(Event, frozen=True):
+    """A node's backend no longer answers for it."""
+
+    node: NodeId
+    reason: str = ""
+
+
+class NodeRecovered(Event, frozen=True):
+    """A lost node is back."""
+
+    node: NodeId
+
+
+# ── jobs ────────────────────────────────────────────────────────────────────────────────
+
+
+class JobSubmitted(JobEvent, frozen=True):
+    """A job was accepted. `key` is its idempotency key, empty when none was given."""
+
+    spec: JobSpec
+    key: str = ""
+    warnings: tuple[str, ...] = ()
+    held: bool = False
+
+
+class JobEdited(JobEvent, frozen=True):
+    """A waiting job was changed by its owner."""
+
+    spec: JobSpec
+
+
+class JobHeld(JobEvent, frozen=True):
+    """A waiting job was taken out of the line."""
+
+
+class JobReleased(JobEvent, frozen=True):
+    """A held job was put back in line."""
+
+
+class Reserved(JobEvent, frozen=True):
+    """A place was reserved for a job; `victims` are on their way out of it."""
+
+    slots: tuple[Slot, ...]
+    entitlement: Entitlement
+    victims: tuple[JobId, ...]
+
+
+class ReservationDropped(JobEvent, frozen=True):
+    """A reservation was given up."""
+
+
+class JobRequeued(JobEvent, frozen=True):
+    """An attempt ended and another will follow, not before `not_before`."""
+
+    cause: str
+    not_before: Instant = Instant(0)
+
+
+class JobSucceeded(JobEvent, frozen=True):
+    """The job is done."""
+
+
+class JobFailed(JobEvent, frozen=True):
+    """The job failed and is given up."""
+
+    diagnosis: Diagnosis
+
+
+class JobCancelled(JobEvent, frozen=True):
+    """The job was cancelled."""
+
+    by: str = ""
+
+
+class JobTimedOut(JobEvent, frozen=True):
+    """A limit of the job's own ran out: `max_queue_time` or `max_run_time`."""
+
+    diagnosis: Diagnosis
+
+
+class JobArchived(JobEvent, frozen=True):
+    """A finished job left the memory of the engine; the store keeps it."""
+
+
+# ── attempts ────────────────────────────────────────────────────────────────────────────
+
+
+class AttemptPlaced(AttemptEvent, frozen=True):
+    """A gang got its place: every slot is allocated, in rank order."""
+
+    slots: tuple[Slot, ...]
+    entitlement: Entitlement
+    port: int = 0
+    """The first of the attempt's ports; MASTER_PORT, then those the roles asked for."""
+
+
+class BarrierOpened(AttemptEvent, frozen=True):
+    """Every task of the gang is ready; all may go."""
+
+
+class AttemptStarted(AttemptEvent, frozen=True):
+    """Every task of the gang runs."""
+
+
+class AttemptPromoted(AttemptEvent, frozen=True):
+    """A borrowing gang became its tenant's own use: there was room in its guarantee again."""
+
+
+class AttemptSuspended(AttemptEvent, frozen=True):
+    """A gang was frozen and gave up its devices and CPU."""
+
+
+class ResumeRequested(AttemptEvent, frozen=True):
+    """The owner wants a suspended gang to go on."""
+
+
+class AttemptResumed(AttemptEvent, frozen=True):
+    """A suspended gang got its devices back."""
+
+    entitlement: Entitlement = Entitlement.GUARANTEED
+
+
+class CheckpointSaved(AttemptEvent, frozen=True):
+    """The job reported a good checkpoint."""
+
+    path: str
+    step: int = 0
+    progress_milli: int = 0
+
+
+class StopRequested(AttemptEvent, frozen=True):
+    """An attempt was told to stop: first the signal, after `grace_ms` by force."""
+
+    cause: StopCause
+    signal: str = "TERM"
+    grace_ms: Millis = Millis(0)
+    wanted_by: JobId | None = None
+    """For an eviction, the job that gets the place."""
+    diagnosis: Diagnosis | None = None
+
+
+class Outcome(StrEnum):
+    """How an attempt ended."""
+
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    EVICTED = "evicted"
+    CANCELLED = "cancelled"
+    TIMED_OUT = "timed_out"
+
+
+class AttemptEnded(AttemptEvent, frozen=True):
+    """The last task of a gang is gone; everything it held is free again."""
+
+    outcome: Outcome
+    diagnosis: Diagnosis | None = None
+    lost_ms: Millis = Millis(0)
+    """Run time since the last good checkpoint, to be done again; 0 after success."""
+
+
+# ── tasks ───────────────────────────────────────────────────────────────────────────────
+
+
+class Phase(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """One named step of starting a task."""
+
+    name: str
+    started_at: Instant
+    ms: Millis
+
+
+class TaskReady(TaskEvent, frozen=True):
+    """A task is isolated and waits for its gang."""
+
+    phases: tuple[Phase, ...] = ()
+
+
+class TaskStarted(TaskEvent, frozen=True):
+    """A task's process runs. `pid` as its node counts it."""
+
+    pid: int
+    phases: tuple[Phase, ...] = ()
+
+
+class TaskEnded(TaskEvent, frozen=True):
+    """A task's process is gone."""
+
+    exit: Exit
+    diagnosis: Diagnosis | None = None
+
+
+AnyEvent = (
+    ConfigApplied
+    | NodeDrained
+    | NodeUndrained
+    | NodeLost
+    | NodeRecovered
+    | JobSubmitted
+    | JobEdited
+    | JobHeld
+    | JobReleased
+    | Reserved
+    | ReservationDropped
+    | JobRequeued
+    | JobSucceeded
+    | JobFailed
+    | JobCancelled
+    | JobTimedOut
+    | JobArchived
+    | AttemptPlaced
+    | BarrierOpened
+    | AttemptStarted
+    | AttemptPromoted
+    | AttemptSuspended
+    | ResumeRequested
+    | AttemptResumed
+    | CheckpointSaved
+    | StopRequested
+    | AttemptEnded
+    | TaskReady
+    | TaskStarted
+    | TaskEnded
+)
+
+
+class Record(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An event in the log: its place, when it happened, and who acted."""
+
+    seq: Seq
+    at: Instant
+    actor: Actor
+    event: AnyEvent
+
+    @property
+    def job(self) -> JobId | None:
+        return self.event.job if isinstance(self.event, JobEvent) else None

@@ -1,0 +1,178 @@
+"""The life of jobs, attempts and tasks as tables that a person can check against a picture.
+
+A table maps (state, event) to the next state. An event that a table does not name in a
+state is a bug when we made it, and simply late when a backend reported it: the engine
+drops late reports before they become events. The diagrams in docs/lifecycle.md are
+generated from these tables.
+"""
+
+from enum import StrEnum
+from typing import Final, Generic, TypeVar
+
+from allotment.model import events as e
+from allotment.model.errors import InvariantViolated
+
+
+class JobState(StrEnum):
+    """Where a job stands. Each line says what holds in that state."""
+
+    HELD = "held"
+    """In its queue, not considered until its owner releases it. Holds nothing."""
+    QUEUED = "queued"
+    """Waits for its turn, a dependency, or the end of a back-off. Holds nothing but,
+    perhaps, a reservation."""
+    STARTING = "starting"
+    """Placed: holds everything of its attempt; not every task runs yet."""
+    RUNNING = "running"
+    """Every task of the gang has started."""
+    SUSPENDED = "suspended"
+    """Frozen: keeps memory, disk and device memory; has given up devices and CPU."""
+    STOPPING = "stopping"
+    """Told to stop, holds everything until the last task is gone."""
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    TIMED_OUT = "timed_out"
+
+    @property
+    def finished(self) -> bool:
+        return self in FINISHED
+
+    @property
+    def waiting(self) -> bool:
+        return self in (JobState.QUEUED, JobState.HELD)
+
+
+FINISHED: Final = frozenset(
+    {JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED, JobState.TIMED_OUT}
+)
+
+
+class AttemptState(StrEnum):
+    """Where one try at running a job stands."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    SUSPENDED = "suspended"
+    STOPPING = "stopping"
+    ENDED = "ended"
+
+
+class TaskState(StrEnum):
+    """Where one task of an attempt stands."""
+
+    PLACED = "placed"
+    """Has its slot; the backend may or may not know it yet."""
+    READY = "ready"
+    """Isolated and about to run; waits for the rest of its gang."""
+    RUNNING = "running"
+    SUSPENDED = "suspended"
+    ENDED = "ended"
+
+
+S = TypeVar("S", bound=StrEnum)
+
+
+class Lifecycle(Generic[S]):
+    """A transition table with its name, first and last states."""
+
+    def __init__(
+        self,
+        name: str,
+        initial: S,
+        final: frozenset[S],
+        table: dict[tuple[S, type[e.Event]], S],
+    ) -> None:
+        self.name = name
+        self.initial = initial
+        self.final = final
+        self.table = table
+
+    def after(self, state: S, event: type[e.Event]) -> S:
+        """Give the state that follows. Raises InvariantViolated where there is none."""
+        try:
+            return self.table[state, event]
+        except KeyError:
+            raise InvariantViolated(
+                f"{self.name} in state {state.value} cannot take {event.__name__}"
+            ) from None
+
+    def allows(self, state: S, event: type[e.Event]) -> bool:
+        return (state, event) in self.table
+
+
+J, A, T = JobState, AttemptState, TaskState
+
+JOB: Final = Lifecycle(
+    "Job",
+    J.QUEUED,
+    FINISHED,
+    {
+        (J.QUEUED, e.JobHeld): J.HELD,
+        (J.QUEUED, e.AttemptPlaced): J.STARTING,
+        (J.QUEUED, e.JobCancelled): J.CANCELLED,
+        (J.QUEUED, e.JobTimedOut): J.TIMED_OUT,
+        (J.QUEUED, e.JobFailed): J.FAILED,
+        (J.HELD, e.JobReleased): J.QUEUED,
+        (J.HELD, e.JobCancelled): J.CANCELLED,
+        (J.HELD, e.JobTimedOut): J.TIMED_OUT,
+        (J.HELD, e.JobFailed): J.FAILED,
+        (J.STARTING, e.AttemptStarted): J.RUNNING,
+        (J.STARTING, e.StopRequested): J.STOPPING,
+        (J.STARTING, e.JobRequeued): J.QUEUED,
+        (J.STARTING, e.JobSucceeded): J.SUCCEEDED,
+        (J.STARTING, e.JobFailed): J.FAILED,
+        (J.RUNNING, e.AttemptSuspended): J.SUSPENDED,
+        (J.RUNNING, e.StopRequested): J.STOPPING,
+        (J.RUNNING, e.JobRequeued): J.QUEUED,
+        (J.RUNNING, e.JobSucceeded): J.SUCCEEDED,
+        (J.RUNNING, e.JobFailed): J.FAILED,
+        (J.SUSPENDED, e.AttemptResumed): J.RUNNING,
+        (J.SUSPENDED, e.StopRequested): J.STOPPING,
+        (J.SUSPENDED, e.JobRequeued): J.QUEUED,
+        (J.SUSPENDED, e.JobSucceeded): J.SUCCEEDED,
+        (J.SUSPENDED, e.JobFailed): J.FAILED,
+        (J.STOPPING, e.StopRequested): J.STOPPING,
+        (J.STOPPING, e.JobRequeued): J.QUEUED,
+        (J.STOPPING, e.JobSucceeded): J.SUCCEEDED,
+        (J.STOPPING, e.JobFailed): J.FAILED,
+        (J.STOPPING, e.JobCancelled): J.CANCELLED,
+        (J.STOPPING, e.JobTimedOut): J.TIMED_OUT,
+    },
+)
+
+ATTEMPT: Final = Lifecycle(
+    "Attempt",
+    A.STARTING,
+    frozenset({A.ENDED}),
+    {
+        (A.STARTING, e.AttemptStarted): A.RUNNING,
+        (A.STARTING, e.StopRequested): A.STOPPING,
+        (A.STARTING, e.AttemptEnded): A.ENDED,
+        (A.RUNNING, e.AttemptSuspended): A.SUSPENDED,
+        (A.RUNNING, e.StopRequested): A.STOPPING,
+        (A.RUNNING, e.AttemptEnded): A.ENDED,
+        (A.SUSPENDED, e.AttemptResumed): A.RUNNING,
+        (A.SUSPENDED, e.StopRequested): A.STOPPING,
+        (A.SUSPENDED, e.AttemptEnded): A.ENDED,
+        (A.STOPPING, e.StopRequested): A.STOPPING,
+        (A.STOPPING, e.AttemptEnded): A.ENDED,
+    },
+)
+
+TASK: Final = Lifecycle(
+    "Task",
+    T.PLACED,
+    frozenset({T.ENDED}),
+    {
+        (T.PLACED, e.TaskReady): T.READY,
+        (T.PLACED, e.TaskStarted): T.RUNNING,
+        (T.PLACED, e.TaskEnded): T.ENDED,
+        (T.READY, e.TaskStarted): T.RUNNING,
+        (T.READY, e.TaskEnded): T.ENDED,
+        (T.RUNNING, e.AttemptSuspended): T.SUSPENDED,
+        (T.RUNNING, e.TaskEnded): T.ENDED,
+        (T.SUSPENDED, e.AttemptResumed): T.RUNNING,
+        (T.SUSPENDED, e.TaskEnded): T.ENDED,
+    },
+)

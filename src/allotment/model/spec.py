@@ -1,0 +1,163 @@
+"""What a user asked for. Values only; how they are written down is `wire`'s business."""
+
+from enum import StrEnum
+
+import msgspec
+
+from allotment.model.ids import JobId
+from allotment.model.quantity import NOTHING, SECOND, Millis, Resources
+
+NEVER: Millis = Millis(-1)
+"""A time limit that never strikes."""
+
+
+class Priority:
+    """Bounds of a job's priority; higher goes first."""
+
+    LOWEST = 0
+    NORMAL = 100
+    HIGHEST = 1000
+
+
+class Arch(StrEnum):
+    """Host architecture a task needs."""
+
+    ANY = "any"
+    X86_64 = "x86_64"
+    ARM64 = "arm64"
+
+
+class Completion(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """When a role decides its job: how many of its tasks must fail, or succeed.
+
+    `min_failed` tasks failing ends the attempt as failed; `min_succeeded` tasks
+    succeeding ends it as succeeded; None means all of them.
+    """
+
+    min_failed: int = 1
+    min_succeeded: int | None = None
+
+
+class Port(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """Ports a task wants: `count` of them, from `begin` on, or chosen for it when 0."""
+
+    label: str
+    begin: int = 0
+    count: int = 1
+
+
+class TaskRole(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A template for `count` alike tasks.
+
+    `resources.gpu_memory` is bytes on each device. `gpu_types` lists acceptable device
+    types, best first; empty means any. A `command` is a shell line or an argument list.
+    """
+
+    name: str
+    count: int
+    command: str | tuple[str, ...]
+    resources: Resources = NOTHING
+    gpu_types: tuple[str, ...] = ()
+    arch: Arch = Arch.ANY
+    ports: tuple[Port, ...] = ()
+    retry: int | None = None
+    """Overrides the job's retry count when this role is the one that failed."""
+    completion: Completion = Completion()
+
+
+class Checkpoint(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """How a job saves its progress.
+
+    `signal` warns it before it is stopped; it then has `grace_ms` to save and end.
+    `every_ms` of 0 leaves the rhythm to the job. `keep` old checkpoints stay.
+    """
+
+    dir: str = ""
+    every_ms: Millis = Millis(0)
+    keep: int = 2
+    signal: str = "TERM"
+    grace_ms: Millis = Millis(10 * SECOND)
+
+
+class EndKind(StrEnum):
+    """How a dependency must have ended."""
+
+    SUCCESS = "success"
+    ANY = "any"
+
+
+class Dependency(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """Start only after another job ended."""
+
+    job: JobId
+    end: EndKind = EndKind.SUCCESS
+
+
+class ArraySlice(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """This job's place in an array. `parent` is the first job's id, known after minting."""
+
+    index: int
+    size: int
+    parent: JobId
+    max_running: int = 0
+    """How many of the array may run at a time; 0 means no cap."""
+
+
+class Dialect(StrEnum):
+    """The form a job was written in: decides which extra variables its tasks get."""
+
+    NATIVE = "native"
+    CLASSIC = "classic"
+
+
+class JobSpec(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One job as its user described it. Limits are `NEVER` where there is none.
+
+    All tasks of all roles form one gang: none starts unless all can.
+    """
+
+    name: str
+    tenant: str
+    roles: tuple[TaskRole, ...]
+    queue: str = "default"
+    priority: int = Priority.NORMAL
+    image: str = ""
+    env: tuple[tuple[str, str], ...] = ()
+    secrets: tuple[tuple[str, str], ...] = ()
+    """Environment whose values are never shown, logged or returned."""
+    workdir: str = ""
+    data_dir: str = ""
+    code_dir: str = ""
+    output_dir: str = ""
+    retry: int = 0
+    max_run_ms: Millis = NEVER
+    max_queue_ms: Millis = NEVER
+    checkpoint: Checkpoint | None = None
+    depends_on: tuple[Dependency, ...] = ()
+    array: ArraySlice | None = None
+    hold_on_failure_ms: Millis = Millis(0)
+    preemptible: bool = True
+    """May use idle resources beyond its tenant's guarantee, and be evicted from them."""
+    dialect: Dialect = Dialect.NATIVE
+
+    @property
+    def task_count(self) -> int:
+        return sum(role.count for role in self.roles)
+
+    def role_of(self, index: int) -> tuple[TaskRole, int]:
+        """Give the role of the index-th task and its place in that role."""
+        for role in self.roles:
+            if index < role.count:
+                return role, index
+            index -= role.count
+        raise IndexError(index)
+
+    def total(self) -> Resources:
+        """Sum up what the whole gang holds, GPU memory over all its devices."""
+        total = NOTHING
+        for role in self.roles:
+            need = role.resources
+            devices = -(-need.gpu_milli // 1000)
+            per_task = msgspec.structs.replace(need, gpu_memory=need.gpu_memory * devices)
+            total += per_task * role.count
+        return total

@@ -1,0 +1,66 @@
+"""Who shares the cluster, and what each is owed."""
+
+from enum import StrEnum
+
+import msgspec
+
+from allotment.model.quantity import NOTHING, Resources
+from allotment.model.cluster import Node
+
+
+class QueueOrder(StrEnum):
+    """Whether a job that cannot start holds up those behind it in its queue."""
+
+    STRICT = "strict"
+    SKIP = "skip"
+
+
+class Queue(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """Where a tenant's jobs line up."""
+
+    name: str
+    order: QueueOrder = QueueOrder.STRICT
+
+
+class Tenant(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A group with a guaranteed share: a counted vector today, cells beside it later.
+
+    `users` and `groups` say who may submit; both empty means everybody.
+    """
+
+    name: str
+    guaranteed: Resources = NOTHING
+    queues: tuple[Queue, ...] = (Queue("default"),)
+    users: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+    borrow: bool = True
+    """May its jobs use what other tenants leave idle?"""
+
+    def queue(self, name: str) -> Queue | None:
+        return next((queue for queue in self.queues if queue.name == name), None)
+
+
+class Limits(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """Cluster-wide limits and lengths of time, in milliseconds unless named otherwise."""
+
+    platform_retries: int = 10
+    backoff_first_ms: int = 1_000
+    backoff_most_ms: int = 300_000
+    phase_ms: int = 60_000
+    """How long any phase of starting may take."""
+    barrier_ms: int = 120_000
+    keep_finished: int = 1_000
+    """Finished jobs kept in memory before the oldest are archived."""
+    task_log_bytes: int = 64 << 20
+    task_pids: int = 1_024
+    ports: tuple[int, int] = (20_000, 32_000)
+    """Half-open range from which attempts get theirs; (0, 0) gives none."""
+
+
+class Config(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The cluster as its administrator describes it: one value, replaced as a whole."""
+
+    nodes: tuple[Node, ...]
+    tenants: tuple[Tenant, ...]
+    limits: Limits = Limits()
+    default_tenant: str = ""

@@ -1,0 +1,1 @@
+"""One idea a file. Each opens with its rule in plain words, its source, its weak side."""

@@ -1,0 +1,1 @@
+"""Of the nodes that could serve, which to try first."""

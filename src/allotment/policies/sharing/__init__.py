@@ -1,0 +1,1 @@
+"""On what grounds a gang may have what it asks for."""

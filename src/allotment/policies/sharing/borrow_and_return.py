@@ -1,0 +1,43 @@
+"""A tenant's own share first; beyond it, whatever others leave idle, until they come back.
+
+A gang that fits in what is left of its tenant's guarantee is guaranteed, as a whole; any
+other is opportunistic if it may be preempted and its tenant may borrow, and waits if not.
+Counted are devices, CPU and memory. Disk and device memory come with the devices.
+
+Bad at: dividing what is idle: whoever asks first gets it.
+"""
+
+from allotment.model.ledger import Entitlement
+from allotment.model.quantity import Resources
+from allotment.model.tenancy import Tenant
+
+
+class BorrowAndReturn:
+    """Guaranteed within the tenant's share, opportunistic beyond it."""
+
+    def entitle(
+        self, need: Resources, used: Resources, tenant: Tenant, *, preemptible: bool
+    ) -> Entitlement | None:
+        if covers(tenant.guaranteed, used, need):
+            return Entitlement.GUARANTEED
+        if tenant.borrow and preemptible:
+            return Entitlement.OPPORTUNISTIC
+        return None
+
+
+class StaticQuota:
+    """Within the tenant's share or not at all: nothing is lent, nothing is evicted."""
+
+    def entitle(
+        self, need: Resources, used: Resources, tenant: Tenant, *, preemptible: bool
+    ) -> Entitlement | None:
+        return Entitlement.GUARANTEED if covers(tenant.guaranteed, used, need) else None
+
+
+def covers(guarantee: Resources, used: Resources, need: Resources) -> bool:
+    """Tell whether a guarantee has room for `need` beside what is used of it."""
+    return (
+        used.gpu_milli + need.gpu_milli <= guarantee.gpu_milli
+        and used.cpu_milli + need.cpu_milli <= guarantee.cpu_milli
+        and used.memory + need.memory <= guarantee.memory
+    )

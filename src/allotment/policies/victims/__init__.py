@@ -1,0 +1,1 @@
+"""Who yields first when borrowed resources are wanted back."""

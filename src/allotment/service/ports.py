@@ -1,0 +1,203 @@
+"""What the service wants of the outside: small protocols, filled in by `wiring`."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
+
+import msgspec
+
+from allotment.model.events import Record
+from allotment.model.ids import JobId, Seq, TaskKey
+from allotment.model.lifecycle import JobState
+from allotment.model.quantity import Instant, Millis, Resources
+from allotment.model.reports import CheckpointReport, TaskReport
+
+# ── time ────────────────────────────────────────────────────────────────────────────────
+
+
+class Clock(Protocol):
+    """Where `now` comes from."""
+
+    def now(self) -> Instant: ...
+
+
+# ── the event log ───────────────────────────────────────────────────────────────────────
+
+
+class ArchivedJob(msgspec.Struct, frozen=True):
+    """A finished job as the store keeps it: what is searched for, and the whole as bytes."""
+
+    id: JobId
+    name: str
+    tenant: str
+    user: str
+    state: JobState
+    submitted_at: Instant
+    finished_at: Instant
+    key: str = ""
+    document: bytes = b""
+
+
+class JobFilter(msgspec.Struct, frozen=True):
+    """Which archived jobs: every given word must match; newest first, before `before`."""
+
+    tenant: str = ""
+    user: str = ""
+    name: str = ""
+    states: tuple[JobState, ...] = ()
+    before: JobId | None = None
+
+
+class Snapshot(msgspec.Struct, frozen=True):
+    """The encoded state after the event `seq`."""
+
+    seq: Seq
+    data: bytes
+
+
+class Store(Protocol):
+    """The event log and what is derived from it. Calls block; the service uses a thread.
+
+    Every failure is a StoreError that says what to do.
+    """
+
+    def append(self, records: Sequence[Record], archived: Sequence[ArchivedJob] = ()) -> None:
+        """Add to the log in one transaction; durable on return.
+
+        Raises StoreError, with nothing added, when the first `seq` is not the next one.
+        """
+        ...
+
+    def last_seq(self) -> Seq: ...
+
+    def snapshot(self) -> Snapshot | None:
+        """Give the newest snapshot."""
+        ...
+
+    def save_snapshot(self, snapshot: Snapshot) -> None:
+        """Keep this snapshot, and drop older ones but one."""
+        ...
+
+    def records(self, after: Seq = Seq(0), limit: int | None = None) -> Iterator[Record]:
+        """Go through the log in order, from the event after `after`."""
+        ...
+
+    def records_of(
+        self, job: JobId, after: Seq = Seq(0), limit: int = 1000
+    ) -> Sequence[Record]:
+        """Give one job's events, in order."""
+        ...
+
+    def archived(self, job: JobId) -> ArchivedJob | None: ...
+
+    def archived_by_key(self, user: str, key: str) -> ArchivedJob | None:
+        """Find the job that an idempotency key of this user made."""
+        ...
+
+    def archived_page(self, which: JobFilter, limit: int) -> Sequence[ArchivedJob]: ...
+
+    def prune(self, finished_before: Instant) -> Sequence[JobId]:
+        """Forget archived jobs that finished before then, events included; say which."""
+        ...
+
+    def backup(self, target: str) -> None:
+        """Write a consistent copy to a file that must not exist, while in use."""
+        ...
+
+    def close(self) -> None: ...
+
+
+# ── the system that runs tasks ──────────────────────────────────────────────────────────
+
+
+class Identity(msgspec.Struct, frozen=True):
+    """The operating-system user a task runs as."""
+
+    uid: int
+    gid: int
+    groups: tuple[int, ...] = ()
+
+
+class LaunchRequest(msgspec.Struct, frozen=True):
+    """Everything a backend needs to run one task. Built by a pure function.
+
+    `env` is the whole environment. `read_only` and `writable` are host paths. `devices`
+    are device indexes on the task's node. `argv` has a shell line already wrapped.
+    """
+
+    key: TaskKey
+    name: str
+    """`role.index`, for people and folder names."""
+    node: str
+    argv: tuple[str, ...]
+    env: tuple[tuple[str, str], ...]
+    workdir: str
+    resources: Resources
+    devices: tuple[int, ...] = ()
+    identity: Identity | None = None
+    read_only: tuple[str, ...] = ()
+    writable: tuple[str, ...] = ()
+    at_barrier: bool = False
+    hold_on_failure_ms: Millis = Millis(0)
+    log_bytes: int = 64 << 20
+    pids: int = 1024
+
+
+Report = TaskReport | CheckpointReport
+
+
+class LogChunk(msgspec.Struct, frozen=True):
+    """A piece of a task's output. `next` is where to read on."""
+
+    data: bytes
+    next: int
+
+
+class Backend(Protocol):
+    """A system that really runs tasks. All calls are idempotent by task key.
+
+    A fault of the system is a BackendError; the dispatcher tries again.
+    """
+
+    name: str
+
+    async def start(self, sink: Callable[[Report], None]) -> None:
+        """Connect, and from now on hand every report to `sink`, on this event loop."""
+        ...
+
+    async def launch(self, request: LaunchRequest) -> None:
+        """Start the task unless it was ever started; its reports follow."""
+        ...
+
+    async def open_barrier(self, keys: Sequence[TaskKey]) -> None: ...
+
+    async def stop(self, key: TaskKey, signal: str, grace_ms: Millis) -> None:
+        """Signal the task, and end it by force after the grace. Unknown keys are fine."""
+        ...
+
+    async def freeze(self, key: TaskKey) -> None: ...
+
+    async def thaw(self, key: TaskKey) -> None: ...
+
+    async def observe(self, keys: Sequence[TaskKey]) -> Sequence[TaskReport]:
+        """Say how these tasks are now; a key that was never launched is left out."""
+        ...
+
+    async def read_log(self, key: TaskKey, stream: str, offset: int, size: int) -> LogChunk:
+        """Read output from `offset` on; `stream` is stdout or stderr. Negative: from the end."""
+        ...
+
+    async def forget(self, job: JobId) -> None:
+        """Drop logs and leftovers of a job that is finished and archived."""
+        ...
+
+    async def close(self) -> None:
+        """Disconnect. Tasks run on."""
+        ...
+
+
+class Enterable(Protocol):
+    """An ability of some backends: run a command inside a running task's isolation."""
+
+    def enter_argv(self, key: TaskKey, argv: Sequence[str]) -> list[str]:
+        """Give the host command that does it; it uses the terminal it is started on."""
+        ...
