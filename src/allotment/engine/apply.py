@@ -18,12 +18,13 @@ from allotment.engine.records import (
     Stop,
     TaskRecord,
 )
-from allotment.engine.state import Promise, State, port_count
+from allotment.engine.state import Promise, State
 from allotment.model import events as e
 from allotment.model.cluster import NodeState
 from allotment.model.errors import InvariantViolated
 from allotment.model.ids import JobId, Seq
 from allotment.model.lifecycle import ATTEMPT, JOB, TASK, AttemptState, JobState
+from allotment.model.port_layout import port_count
 from allotment.model.quantity import Instant, Millis
 
 
@@ -83,7 +84,7 @@ def _submitted(state: State, record: e.Record, event: e.JobSubmitted) -> None:
 def _edited(state: State, record: e.Record, event: e.JobEdited) -> None:
     job = state.jobs[event.job]
     state.unwatch(job)
-    state.cluster.pending.remove(job.id)
+    state.step_out(job, record.at)
     job.spec = event.spec
     state.watch(job)
     state.line_up(job, record.at)
@@ -92,7 +93,7 @@ def _edited(state: State, record: e.Record, event: e.JobEdited) -> None:
 
 def _held(state: State, record: e.Record, event: e.JobHeld) -> None:
     job = _step(state, event)
-    state.cluster.pending.remove(job.id)
+    state.step_out(job, record.at)
 
 
 def _released(state: State, record: e.Record, event: e.JobReleased) -> None:
@@ -129,8 +130,8 @@ def _finished(state: State, record: e.Record, event: e.JobEvent) -> None:
     job = _step(state, event)
     job.finished_at = record.at
     job.diagnosis = getattr(event, "diagnosis", None)
-    state.cluster.pending.remove(job.id)
     state.cluster.unreserve(job.id)
+    state.step_out(job, record.at)
     state.unwatch(job)
     state.finished.append(job.id)
     for other in sorted(state.dependents.get(job.id, ())):
@@ -166,8 +167,7 @@ def _placed(state: State, record: e.Record, event: e.AttemptPlaced) -> None:
             port=event.port,
         )
     )
-    state.ports.take(event.port, port_count(job))
-    state.hold_array_place(job)
+    state.ports.take(event.port, port_count(job.spec))
     state.timers.arm_job(job, state.config.limits)
 
 
@@ -277,8 +277,8 @@ def _ended(state: State, record: e.Record, event: e.AttemptEnded) -> None:
     job.lost_ms = Millis(job.lost_ms + event.lost_ms)
     state.cluster.unreserve(job.id)
     state.cluster.drop(job.id)
-    state.ports.give(attempt.port, port_count(job))
-    state.leave_array_place(job, record.at)
+    state.ports.give(attempt.port, port_count(job.spec))
+    state.step_out(job, record.at)
 
 
 # ── tasks ───────────────────────────────────────────────────────────────────────────────

@@ -19,11 +19,12 @@ from allotment.engine.clockwork import due
 from allotment.engine.decide import decide
 from allotment.engine.react import react
 from allotment.engine.report import heard, saved
-from allotment.engine.state import State, port_count
+from allotment.engine.state import State
 from allotment.model import events as e
 from allotment.model.commands import AnyCommand
 from allotment.model.effects import AnyEffect
 from allotment.model.ids import SYSTEM, Actor, AttemptNo, JobId, Seq
+from allotment.model.port_layout import port_count
 from allotment.model.quantity import Instant
 from allotment.model.reasons import StopCause
 from allotment.model.reports import CheckpointReport, TaskReport
@@ -112,7 +113,7 @@ class Engine:
                     AttemptNo(len(job.attempts) + 1),
                     placement.slots,
                     placement.entitlement,
-                    self.state.ports.find(port_count(job)),
+                    self.state.ports.find(port_count(job.spec)),
                 )
             case Resume(job_id, entitlement):
                 no = self.state.jobs[job_id].attempts[-1].no

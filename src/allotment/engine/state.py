@@ -5,6 +5,7 @@ the counters is an index, rebuilt from them when a snapshot is loaded.
 """
 
 from collections import deque
+from itertools import islice
 
 import msgspec
 
@@ -19,6 +20,7 @@ from allotment.model.cluster import NodeState
 from allotment.model.ids import JobId, NodeId, Seq
 from allotment.model.ledger import Entitlement, Slot
 from allotment.model.lifecycle import JobState
+from allotment.model.port_layout import port_count
 from allotment.model.quantity import Instant
 from allotment.model.spec import EndKind
 from allotment.model.tenancy import Config
@@ -45,6 +47,14 @@ class Image(msgspec.Struct):
     promises: list[Promise]
 
 
+class ArrayLine:
+    """Members of one capped array: those in line or placed, and those kept out, in order."""
+
+    def __init__(self) -> None:
+        self.inside: set[JobId] = set()
+        self.outside: dict[JobId, None] = {}
+
+
 class State:
     """Everything the engine knows, with its indexes."""
 
@@ -63,9 +73,8 @@ class State:
         self.ports = PortPool()
         self.keys: dict[tuple[str, str], JobId] = {}
         self.dependents: dict[JobId, set[JobId]] = {}
-        self.arrays: dict[JobId, set[JobId]] = {}
-        """Live members of each array that hold a place, for its cap."""
-        self.array_waiting: dict[JobId, set[JobId]] = {}
+        self.arrays: dict[JobId, ArrayLine] = {}
+        """For each capped array, who of it may be in line or placed."""
         self.finished: deque[JobId] = deque()
 
     # ── questions ───────────────────────────────────────────────────────────────────────
@@ -94,11 +103,13 @@ class State:
         return waiting
 
     def array_full(self, job: JobRecord) -> bool:
+        """Tell whether the cap of its array keeps this member out of line."""
         array = job.spec.array
-        return (
-            array is not None
-            and array.max_running > 0
-            and len(self.arrays.get(array.parent, ())) >= array.max_running
+        if array is None or not array.max_running:
+            return False
+        line = self.arrays.get(array.parent)
+        return line is not None and job.id not in line.inside and (
+            len(line.inside) >= array.max_running
         )
 
     # ── the line ────────────────────────────────────────────────────────────────────────
@@ -110,25 +121,46 @@ class State:
         if job.not_before > now:
             self.timers.arm(job.not_before, job.id)
         elif self.eligible(job, now):
+            self._enter_array(job)
             self.cluster.pending.add(
                 Waiting(job.id, shape_of(job.spec), job.spec.priority, job.submitted_at)
             )
+        elif not self.unmet(job) and job.spec.array is not None:
+            self.arrays[job.spec.array.parent].outside[job.id] = None
 
-    def watch(self, job: JobRecord) -> None:
-        """Note whose end this job waits for, and which array it belongs to."""
-        for dependency in job.spec.depends_on:
-            self.dependents.setdefault(dependency.job, set()).add(job.id)
+    def step_out(self, job: JobRecord, now: Instant) -> None:
+        """Take a job out of line, and let the next member of its array in."""
+        self.cluster.pending.remove(job.id)
+        array = job.spec.array
+        if array is None or array.parent not in self.arrays:
+            return
+        line = self.arrays[array.parent]
+        line.inside.discard(job.id)
+        line.outside.pop(job.id, None)
+        room = array.max_running - len(line.inside)
+        for member in list(islice(line.outside, max(0, room))):
+            del line.outside[member]
+            self.line_up(self.jobs[member], now)
+        if not line.inside and not line.outside:
+            del self.arrays[array.parent]
+
+    def _enter_array(self, job: JobRecord) -> None:
+        """Count a member that is in line or placed."""
         array = job.spec.array
         if array is not None and array.max_running:
-            self.array_waiting.setdefault(array.parent, set()).add(job.id)
+            line = self.arrays.setdefault(array.parent, ArrayLine())
+            line.inside.add(job.id)
+            line.outside.pop(job.id, None)
+
+    def watch(self, job: JobRecord) -> None:
+        """Note whose end this job waits for."""
+        for dependency in job.spec.depends_on:
+            self.dependents.setdefault(dependency.job, set()).add(job.id)
 
     def unwatch(self, job: JobRecord) -> None:
         """Forget what `watch` noted."""
         for dependency in job.spec.depends_on:
             self.dependents.get(dependency.job, set()).discard(job.id)
-        array = job.spec.array
-        if array is not None:
-            self.array_waiting.get(array.parent, set()).discard(job.id)
 
     # ── snapshots ───────────────────────────────────────────────────────────────────────
 
@@ -199,8 +231,8 @@ class State:
         attempt = job.attempt
         if attempt is not None:
             self.cluster.add(self.gang(job))
-            self.hold_array_place(job)
-            self.ports.take(attempt.port, port_count(job))
+            self._enter_array(job)
+            self.ports.take(attempt.port, port_count(job.spec))
         self.timers.arm_job(job, self.config.limits)
 
     def gang(self, job: JobRecord) -> Gang:
@@ -222,29 +254,3 @@ class State:
             suspended=attempt.suspended_at > 0,
             wants_resume=attempt.wants_resume,
         )
-
-    # ── arrays ──────────────────────────────────────────────────────────────────────────
-
-    def hold_array_place(self, job: JobRecord) -> None:
-        """Count a placed member of an array, and take the others out of line at its cap."""
-        array = job.spec.array
-        if array is None or not array.max_running:
-            return
-        self.arrays.setdefault(array.parent, set()).add(job.id)
-        if self.array_full(job):
-            for member in self.array_waiting.get(array.parent, ()):
-                self.cluster.pending.remove(member)
-
-    def leave_array_place(self, job: JobRecord, now: Instant) -> None:
-        """Stop counting a member, and bring the next ones in line."""
-        array = job.spec.array
-        if array is None or not array.max_running:
-            return
-        self.arrays.get(array.parent, set()).discard(job.id)
-        for member in sorted(self.array_waiting.get(array.parent, ())):
-            self.line_up(self.jobs[member], now)
-
-
-def port_count(job: JobRecord) -> int:
-    """Count the ports of an attempt: one for the rendezvous, and those the roles ask for."""
-    return 1 + sum(role.count * port.count for role in job.spec.roles for port in role.ports)

@@ -1,0 +1,152 @@
+"""The invariants of docs/architecture.md, checkable at any moment.
+
+`audit` counts everything afresh from the job records, sharing no code with the books it
+checks. It costs O(everything); tests run it after every step.
+"""
+
+from allotment.core.explain import explain
+from allotment.core.request import held_by, lease_part, needs_of, shape_of
+from allotment.engine.records import JobRecord
+from allotment.engine.state import State
+from allotment.model.errors import InvariantViolated
+from allotment.model.ids import NodeId
+from allotment.model.ledger import Entitlement
+from allotment.model.lifecycle import JobState
+from allotment.model.quantity import DEVICE, NOTHING, Resources
+
+_PLACED = (JobState.STARTING, JobState.RUNNING, JobState.SUSPENDED, JobState.STOPPING)
+
+
+def audit(state: State) -> None:
+    """Raise InvariantViolated, naming every breach, unless all is well."""
+    wrong = [
+        *_capacity(state),
+        *_gangs(state),
+        *_shares(state),
+        *_line(state),
+        *_reasons(state),
+    ]
+    if wrong:
+        raise InvariantViolated("; ".join(wrong))
+
+
+def held_now(job: JobRecord) -> list[Resources]:
+    """Give what each task of a placed job holds: not its leases while suspended."""
+    needs = needs_of(shape_of(job.spec).requests)
+    attempt = job.attempts[-1]
+    if attempt.suspended_at:
+        return [need - lease_part(need) for need in needs]
+    return list(needs)
+
+
+def _capacity(state: State) -> list[str]:
+    """1, 2: no device, node or host resource is held beyond what exists; books agree."""
+    wrong: list[str] = []
+    host = {node.id: NOTHING for node in state.config.nodes}
+    devices: dict[tuple[NodeId, int], tuple[int, int]] = {}
+    for job in state.jobs.values():
+        if job.attempt is None:
+            continue
+        for slot, need in zip(job.attempts[-1].slots, held_now(job), strict=True):
+            host[slot.node] = host.get(slot.node, NOTHING) + need
+            for index in slot.devices:
+                milli, memory = devices.get((slot.node, index), (0, 0))
+                share = need.gpu_milli // len(slot.devices)
+                devices[slot.node, index] = (milli + share, memory + need.gpu_memory)
+    for node in state.config.nodes:
+        used = host[node.id]
+        for name in ("cpu_milli", "memory", "disk"):
+            if getattr(used, name) > getattr(node, name):
+                wrong.append(f"{name} of node {node.name} is held beyond its capacity")
+        for device in node.devices:
+            milli, memory = devices.get((node.id, device.index), (0, 0))
+            if milli > DEVICE or (memory and memory > device.memory):
+                wrong.append(f"device {device.index} of node {node.name} is held twice")
+    if not state.cluster.reservations:
+        wrong += _books_agree(state, host, devices)
+    return wrong
+
+
+def _books_agree(
+    state: State,
+    host: dict[NodeId, Resources],
+    devices: dict[tuple[NodeId, int], tuple[int, int]],
+) -> list[str]:
+    wrong: list[str] = []
+    for node in state.config.nodes:
+        book, used = state.cluster.ledger.books[node.id], host[node.id]
+        told = (book.cpu, book.memory, book.disk)
+        true = (node.cpu_milli - used.cpu_milli, node.memory - used.memory, node.disk - used.disk)
+        if told != true:
+            wrong.append(f"the books of node {node.name} say {told} free, true is {true}")
+        for place, device in enumerate(node.devices):
+            milli, _ = devices.get((node.id, device.index), (0, 0))
+            if book.device_milli[place] != DEVICE - milli:
+                wrong.append(f"the books of device {place} of node {node.name} are wrong")
+    return wrong
+
+
+def _gangs(state: State) -> list[str]:
+    """3: a gang is placed whole or not at all, and the books know exactly the placed."""
+    wrong: list[str] = []
+    placed = {job.id for job in state.jobs.values() if job.state in _PLACED}
+    if placed != set(state.cluster.gangs):
+        wrong.append(f"placed are {sorted(placed)}, the books say {sorted(state.cluster.gangs)}")
+    for job_id in placed:
+        job = state.jobs[job_id]
+        if job.attempt is None or len(job.attempt.slots) != job.spec.task_count:
+            wrong.append(f"job {job_id} is placed in part")
+    return wrong
+
+
+def _shares(state: State) -> list[str]:
+    """4, 5: guaranteed use stays within each guarantee; use sums up."""
+    wrong: list[str] = []
+    guaranteed: dict[str, Resources] = {}
+    total: dict[str, Resources] = {}
+    for job in state.jobs.values():
+        attempt = job.attempt
+        if attempt is None:
+            continue
+        held = NOTHING
+        for need in held_now(job):
+            whole = held_by(need)
+            held += whole
+        tenant = job.spec.tenant
+        total[tenant] = total.get(tenant, NOTHING) + held
+        if attempt.entitlement is Entitlement.GUARANTEED:
+            guaranteed[tenant] = guaranteed.get(tenant, NOTHING) + held
+    for tenant in state.config.tenants:
+        used = guaranteed.get(tenant.name, NOTHING)
+        for name in ("gpu_milli", "cpu_milli", "memory"):
+            if getattr(used, name) > getattr(tenant.guaranteed, name):
+                wrong.append(f"tenant {tenant.name} holds more {name} than it is guaranteed")
+        if state.cluster.guaranteed_use.get(tenant.name, NOTHING) != used:
+            wrong.append(f"the guaranteed use of tenant {tenant.name} does not add up")
+        if state.cluster.total_use.get(tenant.name, NOTHING) != total.get(tenant.name, NOTHING):
+            wrong.append(f"the use of tenant {tenant.name} does not add up")
+    return wrong
+
+
+def _line(state: State) -> list[str]:
+    """The line holds exactly the jobs that may start, so none is forgotten."""
+    pending = {waiting.id for waiting in state.cluster.pending.all()}
+    eligible = {job.id for job in state.jobs.values() if state.eligible(job, state.at)}
+    # The end of a back-off is not an event: such a job may be in line or not yet.
+    timed = {job for job in pending ^ eligible if state.jobs[job].not_before}
+    if (pending ^ eligible) - timed:
+        return [f"in line are {sorted(pending)}, should be {sorted(eligible)}"]
+    return []
+
+
+def _reasons(state: State) -> list[str]:
+    """10: every job in line has a reason, and asking changes nothing."""
+    version = state.cluster.ledger.version
+    wrong = [
+        f"job {waiting.id} has no reason"
+        for waiting in state.cluster.pending.all()
+        if not explain(state.cluster, waiting, state.at).message
+    ]
+    if state.cluster.ledger.version != version:
+        wrong.append("asking for a reason changed the books")
+    return wrong

@@ -1,0 +1,42 @@
+"""Which ports an attempt needs, and whose is which: one table for engine and launcher.
+
+The first port is the rendezvous (MASTER_PORT). Then one for each task whose job has the
+roles that TensorFlow names, for TF_CONFIG. Then those the roles ask for, task by task.
+"""
+
+from allotment.model.spec import JobSpec
+
+TF_ROLES = frozenset({"chief", "master", "ps", "worker", "evaluator"})
+
+
+def has_tf_roles(spec: JobSpec) -> bool:
+    """Tell whether the roles make a TensorFlow cluster."""
+    return len(spec.roles) > 1 and all(role.name in TF_ROLES for role in spec.roles)
+
+
+def port_count(spec: JobSpec) -> int:
+    """Count the ports of one attempt."""
+    asked = sum(role.count * port.count for role in spec.roles for port in role.ports)
+    return 1 + (spec.task_count if has_tf_roles(spec) else 0) + asked
+
+
+def task_port(spec: JobSpec, first: int, index: int) -> int:
+    """Give the TF_CONFIG port of a task; the rendezvous port where there is none."""
+    return first + 1 + index if has_tf_roles(spec) else first
+
+
+def ports_of(spec: JobSpec, first: int, index: int) -> dict[str, tuple[int, ...]]:
+    """Give a task's own ports by label. A label with a fixed `begin` gets those ports."""
+    at = first + 1 + (spec.task_count if has_tf_roles(spec) else 0)
+    task = 0
+    for role in spec.roles:
+        for _ in range(role.count):
+            mine: dict[str, tuple[int, ...]] = {}
+            for port in role.ports:
+                begin = port.begin or at
+                mine[port.label] = tuple(range(begin, begin + port.count))
+                at += port.count
+            if task == index:
+                return mine
+            task += 1
+    raise IndexError(index)

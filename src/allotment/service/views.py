@@ -1,0 +1,205 @@
+"""Read models: what API, CLI, Python client and pages show. One column set for all of them.
+
+Times are milliseconds since the epoch, 0 when not yet; lengths are milliseconds; memory
+is bytes; devices and CPU are thousandths. Secrets never come this far.
+"""
+
+import msgspec
+
+from allotment.model.diagnosis import Diagnosis, Exit
+from allotment.model.events import Outcome, Phase
+from allotment.model.ids import JobId
+from allotment.model.ledger import Entitlement
+from allotment.model.lifecycle import AttemptState, JobState, TaskState
+from allotment.model.quantity import Resources
+from allotment.model.reasons import Blocked
+from allotment.model.cluster import NodeState
+
+
+class JobRow(msgspec.Struct, frozen=True):
+    """One line of `allot ps`."""
+
+    id: JobId
+    name: str
+    tenant: str
+    queue: str
+    user: str
+    state: JobState
+    priority: int
+    tasks: int
+    total: Resources
+    attempt: int
+    submitted_at: int
+    started_at: int
+    """When it first ran."""
+    finished_at: int
+    ran_ms: int
+    """Over all attempts, up to now."""
+    reason: str = ""
+    """Why it waits, or how it ended, in a word."""
+    entitlement: Entitlement | None = None
+    nodes: tuple[str, ...] = ()
+
+
+class TaskView(msgspec.Struct, frozen=True):
+    """One task of an attempt."""
+
+    index: int
+    name: str
+    """`role.number`, as in `--task worker.1`."""
+    state: TaskState
+    node: str
+    devices: tuple[int, ...]
+    pid: int = 0
+    started_at: int = 0
+    ended_at: int = 0
+    phases: tuple[Phase, ...] = ()
+    exit: Exit | None = None
+    diagnosis: Diagnosis | None = None
+
+
+class AttemptView(msgspec.Struct, frozen=True):
+    """One try at running a job."""
+
+    no: int
+    state: AttemptState
+    entitlement: Entitlement
+    placed_at: int
+    started_at: int
+    ended_at: int
+    ran_ms: int
+    outcome: Outcome | None
+    stop_cause: str
+    wanted_by: JobId | None
+    diagnosis: Diagnosis | None
+    lost_ms: int
+    tasks: tuple[TaskView, ...]
+
+
+class CheckpointView(msgspec.Struct, frozen=True):
+    """The newest good checkpoint."""
+
+    path: str
+    at: int
+    attempt: int
+    step: int
+    progress_milli: int
+
+
+class JobView(msgspec.Struct, frozen=True):
+    """Everything about one job: `allot show`."""
+
+    row: JobRow
+    spec: dict[str, object]
+    """The job in its native form, secrets redacted."""
+    warnings: tuple[str, ...]
+    attempts: tuple[AttemptView, ...]
+    checkpoint: CheckpointView | None
+    evictions: int
+    used_retries: int
+    platform_retries: int
+    lost_ms: int
+    diagnosis: Diagnosis | None
+    why: Blocked | None
+    output_dir: str
+    archived: bool = False
+
+    @property
+    def id(self) -> JobId:
+        return self.row.id
+
+    @property
+    def state(self) -> JobState:
+        return self.row.state
+
+
+class NodeView(msgspec.Struct, frozen=True):
+    """One line of `allot nodes`."""
+
+    id: int
+    name: str
+    state: NodeState
+    reason: str
+    arch: str
+    total: Resources
+    free: Resources
+    devices: tuple["DeviceView", ...]
+    tasks: int
+
+
+class DeviceView(msgspec.Struct, frozen=True):
+    """One device, and who has it."""
+
+    index: int
+    type: str
+    memory: int
+    virtual: bool
+    free_milli: int
+    jobs: tuple[JobId, ...]
+
+
+class TenantView(msgspec.Struct, frozen=True):
+    """One line of `allot tenants`."""
+
+    name: str
+    guaranteed: Resources
+    used: Resources
+    """All it holds now."""
+    own: Resources
+    """What of it comes out of its guarantee."""
+    borrowed: Resources
+    lent: Resources
+    """What of its guarantee others use now."""
+    running: int
+    waiting: int
+    queues: tuple[str, ...]
+    members: str
+
+
+class EventView(msgspec.Struct, frozen=True):
+    """One line of `allot events`."""
+
+    seq: int
+    at: int
+    kind: str
+    job: JobId | None
+    user: str
+    groups: tuple[str, ...]
+    text: str
+    """The event in words."""
+    detail: dict[str, object]
+
+
+class OutputFile(msgspec.Struct, frozen=True):
+    """One file a job left in its output folder. `path` is relative to it."""
+
+    attempt: int
+    path: str
+    size: int
+    modified_at: int
+
+
+class Submitted(msgspec.Struct, frozen=True):
+    """The answer to a submission. `ids` has all jobs of an array, `id` the first."""
+
+    id: JobId
+    ids: tuple[JobId, ...]
+    name: str
+    state: JobState
+    warnings: tuple[str, ...] = ()
+    repeated: bool = False
+    """The idempotency key was known: this is the job it made then."""
+
+
+class Health(msgspec.Struct, frozen=True):
+    """What `/readyz` and `allot doctor` say of the service."""
+
+    version: str
+    pid: int
+    state_dir: str
+    backend: str
+    ready: bool
+    trouble: str
+    jobs: int
+    events: int
+    started_at: int

@@ -1,0 +1,97 @@
+"""Why a job waits, complete: what the engine knows about it, then what the books say."""
+
+from allotment.core.explain import explain, explain_resume
+from allotment.core.request import shape_of, total_of
+from allotment.engine.records import JobRecord
+from allotment.engine.state import State
+from allotment.model.ids import JobId
+from allotment.model.lifecycle import JobState
+from allotment.model.quantity import Instant, show_millis
+from allotment.model.reasons import Blocked, Holder, Reason
+
+MOST_HOLDERS = 5
+
+
+def why(state: State, job: JobRecord, now: Instant) -> Blocked | None:
+    """Give the dominant reason why a job does not run; None when it does, or is over."""
+    if job.state is JobState.SUSPENDED and job.attempts[-1].wants_resume:
+        blocked = explain_resume(state.cluster, state.cluster.gangs[job.id])
+        return _with_holders(state, job, blocked)
+    if not job.state.waiting:
+        return None
+    own = _own_reason(state, job, now)
+    if own is not None:
+        return own
+    if job.id not in state.cluster.pending:
+        return Blocked(Reason.PENDING, "Its turn comes in the next cycle.")
+    blocked = explain(state.cluster, state.cluster.pending[job.id], now)
+    return _with_holders(state, job, blocked)
+
+
+def _own_reason(state: State, job: JobRecord, now: Instant) -> Blocked | None:
+    """Give the reason that keeps a job out of the line, if one does."""
+    need = total_of(shape_of(job.spec).requests)
+    if job.state is JobState.HELD:
+        return Blocked(
+            Reason.HELD, "It is held.", need, hint=f"To let it go: `allot release {job.id}`."
+        )
+    unmet = state.unmet(job)
+    if unmet:
+        names = ", ".join(f"{other} ({state.jobs[other].state.value})" for other in unmet[:5])
+        return Blocked(Reason.DEPENDENCY, f"It starts after job {names}.", need)
+    if job.not_before > now:
+        return Blocked(
+            Reason.BACKOFF,
+            f"Its last attempt failed; the next may start in "
+            f"{show_millis(job.not_before - now)}.",
+            need,
+            until=job.not_before,
+            hint=f"For what went wrong: `allot show {job.id}`.",
+        )
+    if state.array_full(job) and job.spec.array is not None:
+        return Blocked(
+            Reason.ARRAY_CAP,
+            f"Its array runs at most {job.spec.array.max_running} jobs at a time.",
+            need,
+        )
+    return None
+
+
+def _with_holders(state: State, job: JobRecord, blocked: Blocked) -> Blocked:
+    """Add who holds what it waits for: those on their way out, or the largest holders."""
+    reservation = state.cluster.reservations.get(job.id)
+    if reservation is not None:
+        holders = [victim for victim in reservation.victims if victim in state.cluster.gangs]
+    elif blocked.reason is Reason.PENDING:
+        holders = []
+    else:
+        holders = _largest(state, job)
+    return Blocked(
+        reason=blocked.reason,
+        message=blocked.message,
+        need=blocked.need,
+        free=blocked.free,
+        holders=tuple(_holder(state, holder) for holder in holders[:MOST_HOLDERS]),
+        position=blocked.position,
+        ahead=blocked.ahead,
+        until=blocked.until,
+        hint=blocked.hint,
+    )
+
+
+def _largest(state: State, job: JobRecord) -> list[JobId]:
+    wants_devices = any(role.resources.gpu_milli for role in job.spec.roles)
+    sizes = [
+        (-(held.gpu_milli if wants_devices else held.cpu_milli), gang.id)
+        for gang in state.cluster.gangs.values()
+        if gang.id != job.id
+        for held in (gang.held(),)
+    ]
+    return [holder for size, holder in sorted(sizes) if size]
+
+
+def _holder(state: State, job_id: JobId) -> Holder:
+    job, gang = state.jobs[job_id], state.cluster.gangs[job_id]
+    return Holder(
+        job_id, job.spec.name, gang.tenant, job.owner.user, gang.entitlement, gang.held()
+    )

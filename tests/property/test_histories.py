@@ -1,0 +1,228 @@
+"""Generated histories against the audit: any order of wishes, reports, faults and restarts."""
+
+import os
+
+import msgspec
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from allotment.engine.engine import Engine
+from allotment.engine.state import Image, State
+from allotment.model import commands as c
+from allotment.model.errors import Rejected
+from allotment.model.ids import JobId, NodeId, TaskIndex, TaskKey
+from allotment.model.lifecycle import TaskState
+from allotment.model.quantity import GIB
+from allotment.model.reports import Seen, TaskReport
+from allotment.model.spec import Dependency, EndKind
+from allotment.model.tenancy import QueueOrder
+from tests.support.builders import POLICIES, a_config, a_job, a_tenant
+from tests.support.world import FAILED, PERMANENT, PLATFORM, World
+
+TENANTS = ("vision", "nlp", "speech")
+PICK = st.integers(0, 10**6)
+
+
+class Histories(RuleBasedStateMachine):
+    """Three tenants on three nodes of four devices."""
+
+    @initialize(
+        shares=st.tuples(*[st.integers(0, 4)] * 3), order=st.sampled_from(list(QueueOrder))
+    )
+    def begin(self, shares: tuple[int, ...], order: QueueOrder) -> None:
+        tenants = [
+            a_tenant(name, share, order=order)
+            for name, share in zip(TENANTS, shares, strict=True)
+        ]
+        self.world = World(a_config(*tenants, nodes=3, devices=4))
+
+    # ── wishes ──────────────────────────────────────────────────────────────────────────
+
+    @rule(
+        tenant=st.sampled_from(TENANTS),
+        tasks=st.integers(1, 5),
+        gpus=st.sampled_from([0, 0.25, 0.5, 1, 2, 4]),
+        memory=st.sampled_from([1, 100, 400]),
+        priority=st.sampled_from([50, 100, 200]),
+        retry=st.integers(0, 2),
+        preemptible=st.booleans(),
+        limit=st.sampled_from([None, 3000]),
+        copies=st.sampled_from([1, 1, 1, 4]),
+        cap=st.integers(0, 2),
+        after=st.one_of(st.none(), PICK),
+    )
+    def submit(
+        self,
+        tenant: str,
+        tasks: int,
+        gpus: float,
+        memory: int,
+        priority: int,
+        retry: int,
+        preemptible: bool,
+        limit: int | None,
+        copies: int,
+        cap: int,
+        after: int | None,
+    ) -> None:
+        job = a_job().of(tenant).tasks(tasks).gpus(gpus).memory(memory * GIB)
+        job.priority(priority).retry(retry).within(run_ms=limit, queue_ms=limit)
+        if not preemptible:
+            job.not_preemptible()
+        if after is not None and (target := self.pick(after)) is not None:
+            job.after(Dependency(target, EndKind.ANY if after % 2 else EndKind.SUCCESS))
+        self.attempt(c.SubmitJob(job.spec(), copies=copies, max_running=cap))
+
+    @rule(
+        kind=st.sampled_from(
+            [c.HoldJob, c.ReleaseJob, c.CancelJob, c.SuspendJob, c.ResumeJob]
+        ),
+        which=PICK,
+    )
+    def ask(self, kind: type[c.CancelJob], which: int) -> None:
+        if (job := self.pick(which)) is not None:
+            self.attempt(kind(job))
+
+    @rule(which=PICK, gpus=st.sampled_from([0, 1, 2]), priority=st.sampled_from([10, 900]))
+    def edit(self, which: int, gpus: float, priority: int) -> None:
+        if (job := self.pick(which)) is not None:
+            spec = self.world.job(job).spec
+            role = msgspec.structs.replace(
+                spec.roles[0],
+                resources=msgspec.structs.replace(
+                    spec.roles[0].resources, gpu_milli=gpus * 1000
+                ),
+            )
+            self.attempt(
+                c.EditJob(job, msgspec.structs.replace(spec, roles=(role,), priority=priority))
+            )
+
+    @rule(node=st.integers(0, 2), drain=st.booleans())
+    def drain(self, node: int, drain: bool) -> None:
+        self.attempt(c.DrainNode(NodeId(node)) if drain else c.UndrainNode(NodeId(node)))
+
+    def attempt(self, command: c.AnyCommand) -> None:
+        before = self.world.state.seq
+        try:
+            self.world.do(command)
+        except Rejected:
+            assert self.world.state.seq == before, "a refusal changes nothing"
+
+    # ── the world ───────────────────────────────────────────────────────────────────────
+
+    @rule()
+    def cycle(self) -> None:
+        self.world.cycle()
+
+    @rule(ms=st.sampled_from([0, 1, 1000, 100_000]))
+    def wait(self, ms: int) -> None:
+        self.world.wait(ms)
+
+    @rule(which=PICK)
+    def run_one(self, which: int) -> None:
+        if (job := self.pick_placed(which)) is not None:
+            self.world.runs(job)
+
+    @rule(
+        which=PICK,
+        index=st.integers(0, 4),
+        seen=st.sampled_from(list(Seen)),
+        how=st.sampled_from([None, FAILED, PERMANENT, PLATFORM]),
+        stale=st.booleans(),
+    )
+    def report(self, which: int, index: int, seen: Seen, how: object, stale: bool) -> None:
+        from allotment.model.diagnosis import Diagnosis, Exit
+
+        job = self.pick_placed(which)
+        if job is None:
+            return
+        no = self.world.job(job).attempts[-1].no
+        key = TaskKey(job, no.__class__(no - stale), TaskIndex(index))
+        diagnosis = how if isinstance(how, Diagnosis) else None
+        ended = Exit(code=1 if diagnosis else 0) if seen is Seen.ENDED else None
+        self.world.tell(TaskReport(key, seen, 7, exit=ended, diagnosis=diagnosis))
+
+    @rule(which=PICK, code=st.sampled_from([0, 0, 1]))
+    def end(self, which: int, code: int) -> None:
+        if (job := self.pick_placed(which)) is not None:
+            self.world.runs(job)
+            self.world.ends(job, code)
+
+    @rule(which=PICK)
+    def checkpoint(self, which: int) -> None:
+        if (job := self.pick_placed(which)) is not None:
+            self.world.saves(job, step=which)
+
+    @rule(keep=st.integers(0, 3))
+    def archive(self, keep: int) -> None:
+        from allotment.model import events as e
+        from allotment.model.ids import SYSTEM
+
+        for job in self.world.engine.archive(self.world.now, keep):
+            self.world.engine.emit(e.JobArchived(job), SYSTEM, self.world.now)
+            self.world.collect()
+
+    @rule()
+    def restart(self) -> None:
+        """Through bytes and back: nothing of the state may be lost on the way."""
+        state = self.world.state
+        data = msgspec.msgpack.encode(state.image())
+        again = State.from_image(msgspec.msgpack.decode(data, type=Image), POLICIES)
+        assert msgspec.msgpack.encode(again.image()) == data
+        assert set(again.cluster.pending.all()) >= {
+            waiting for waiting in state.cluster.pending.all()
+            if not state.jobs[waiting.id].not_before
+            and not state.jobs[waiting.id].spec.array
+        }
+        assert again.cluster.gangs == state.cluster.gangs
+        self.world.engine = Engine(again)
+        self.world.collect()
+
+    # ── the end ─────────────────────────────────────────────────────────────────────────
+
+    def teardown(self) -> None:
+        """9: once every node is back and everybody else is gone, whoever may start, starts."""
+        if not hasattr(self, "world"):
+            return
+        world = self.world
+        for node in range(3):
+            self.attempt(c.UndrainNode(NodeId(node)))
+        for _ in range(200):
+            world.cycle()
+            placed = [job.id for job in world.state.jobs.values() if job.attempt]
+            waiting = world.state.cluster.pending.all()
+            if not placed:
+                assert not waiting, [world.why(w.id) for w in waiting]
+                break
+            for job in placed:
+                while world.job(job).attempt is not None:
+                    key = next(
+                        key
+                        for key in world.job(job).keys()
+                        if world.job(job).attempts[-1].task(key.index).state
+                        is not TaskState.ENDED
+                    )
+                    world.task_ends(key)
+                    if world.job(job).attempts[-1].no != key.attempt:
+                        break
+        assert all(
+            m == 1000 for b in world.state.cluster.ledger.books.values() for m in b.device_milli
+        )
+
+    @invariant()
+    def no_refusals(self) -> None:
+        if hasattr(self, "world"):
+            assert self.world.engine.refusals == 0
+
+    def pick(self, which: int) -> JobId | None:
+        jobs = sorted(self.world.state.jobs)
+        return jobs[which % len(jobs)] if jobs else None
+
+    def pick_placed(self, which: int) -> JobId | None:
+        jobs = sorted(job.id for job in self.world.state.jobs.values() if job.attempt)
+        return jobs[which % len(jobs)] if jobs else None
+
+
+TestHistories = Histories.TestCase
+TestHistories.settings = settings(max_examples=int(os.environ.get("ALLOT_HISTORIES", "200")), stateful_step_count=40, deadline=None)

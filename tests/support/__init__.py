@@ -1,0 +1,1 @@
+"""Builders and worlds shared by the tests."""
