@@ -47,6 +47,12 @@ class Machine(msgspec.Struct, frozen=True):
     system: str
     python: str
 
+    def __str__(self) -> str:
+        return (
+            f"{self.cores} cores of {self.cpu}, {self.memory_gib} GiB, {self.system}, "
+            f"Python {self.python}"
+        )
+
 
 class Run(msgspec.Struct, frozen=True):
     """The figures of one run, by benchmark."""

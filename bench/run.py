@@ -95,7 +95,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     machine, before = this_machine(), recorded()
     same = before is not None and before.machine == machine
-    print("machine:", *(f"{value}," for value in msgspec.structs.astuple(machine)))
+    print(f"machine: {machine}\ncommand: {' '.join(['python -m bench.run', *sys.argv[1:]])}")
     if before and not same:
         print(f"recorded on another machine, {before.machine}: not compared")
     names = benchmarks(options.words)

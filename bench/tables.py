@@ -45,7 +45,6 @@ def _change(figure: Figure, before: Figure | None) -> str:
 
 def markdown(run: Run) -> str:
     """Write the page docs/benchmarks.md."""
-    machine = run.machine
     rows = [
         f"| {name} | {figure.name} | {_number(figure.value)} {figure.unit} "
         f"| {_bound(figure)} | {'yes' if figure.on_target else '**no**'} |"
@@ -58,9 +57,7 @@ def markdown(run: Run) -> str:
             "",
             "<!-- Written by `make bench-record`; do not edit. -->",
             "",
-            f"Measured on {run.date} with `{run.command}` on {machine.cores} cores of "
-            f"{machine.cpu}, {machine.memory_gib} GiB, {machine.system}, "
-            f"Python {machine.python}.",
+            f"Measured on {run.date} with `{run.command}` on {run.machine}.",
             "",
             "| benchmark | figure | measured | target | met |",
             "|---|---|---:|---:|---|",
