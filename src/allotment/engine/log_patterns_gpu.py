@@ -77,7 +77,7 @@ FAULTS: Final = (
             "The program looks for a GPU and sees none.",
             USER,
             UNKNOWN,
-            "Ask for one with resources.gpu; leave CUDA_VISIBLE_DEVICES alone; use a GPU build.",
+            "Ask for one with resources.gpu; do not set CUDA_VISIBLE_DEVICES; use a GPU build.",
         ),
         (
             "no CUDA-capable",
