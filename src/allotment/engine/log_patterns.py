@@ -150,7 +150,7 @@ STRONG: Final = (
         ),
         ("can't open file", "No module named"),
         re.compile(r"python[\d.]{0,6}: (?:can't open file|No module named)"),
-        "python3: can't open file '/work/trian.py': [Errno 2] No such file or directory",
+        "python3: can't open file '/code/trian.py': [Errno 2] No such file or directory",
     ),
     LogPattern(
         Diagnosis("missing_library", "A shared library is missing.", USER, NEVER, PACKAGE),
