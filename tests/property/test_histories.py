@@ -52,7 +52,7 @@ class Histories(RuleBasedStateMachine):
         cap=st.integers(0, 2),
         after=st.one_of(st.none(), PICK),
     )
-    def submit(
+    def submit(  # noqa: PLR0917
         self,
         tenant: str,
         tasks: int,
@@ -75,9 +75,7 @@ class Histories(RuleBasedStateMachine):
         self.attempt(c.SubmitJob(job.spec(), copies=copies, max_running=cap))
 
     @rule(
-        kind=st.sampled_from(
-            [c.HoldJob, c.ReleaseJob, c.CancelJob, c.SuspendJob, c.ResumeJob]
-        ),
+        kind=st.sampled_from([c.HoldJob, c.ReleaseJob, c.CancelJob, c.SuspendJob, c.ResumeJob]),
         which=PICK,
     )
     def ask(self, kind: type[c.CancelJob], which: int) -> None:
@@ -171,9 +169,9 @@ class Histories(RuleBasedStateMachine):
         again = State.from_image(msgspec.msgpack.decode(data, type=Image), POLICIES)
         assert msgspec.msgpack.encode(again.image()) == data
         assert set(again.cluster.pending.all()) >= {
-            waiting for waiting in state.cluster.pending.all()
-            if not state.jobs[waiting.id].not_before
-            and not state.jobs[waiting.id].spec.array
+            waiting
+            for waiting in state.cluster.pending.all()
+            if not state.jobs[waiting.id].not_before and not state.jobs[waiting.id].spec.array
         }
         assert again.cluster.gangs == state.cluster.gangs
         self.world.engine = Engine(again)
@@ -199,7 +197,7 @@ class Histories(RuleBasedStateMachine):
                 while world.job(job).attempt is not None:
                     key = next(
                         key
-                        for key in world.job(job).keys()
+                        for key in world.job(job).task_keys()
                         if world.job(job).attempts[-1].task(key.index).state
                         is not TaskState.ENDED
                     )
@@ -225,4 +223,8 @@ class Histories(RuleBasedStateMachine):
 
 
 TestHistories = Histories.TestCase
-TestHistories.settings = settings(max_examples=int(os.environ.get("ALLOT_HISTORIES", "200")), stateful_step_count=40, deadline=None)
+TestHistories.settings = settings(
+    max_examples=int(os.environ.get("ALLOT_HISTORIES", "200")),
+    stateful_step_count=40,
+    deadline=None,
+)

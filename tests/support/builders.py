@@ -122,12 +122,18 @@ def a_node(
 
 
 def a_tenant(
-    name: str, guaranteed: float = 0, *, borrow: bool = True, order: QueueOrder = QueueOrder.STRICT
+    name: str,
+    guaranteed: float = 0,
+    *,
+    borrow: bool = True,
+    order: QueueOrder = QueueOrder.STRICT,
 ) -> Tenant:
     return Tenant(name, gpus(guaranteed), (Queue("default", order),), borrow=borrow)
 
 
-def a_config(*tenants: Tenant, nodes: int = 1, devices: int = 8, limits: Limits | None = None) -> Config:
+def a_config(
+    *tenants: Tenant, nodes: int = 1, devices: int = 8, limits: Limits | None = None
+) -> Config:
     return Config(
         nodes=tuple(a_node(i, devices) for i in range(nodes)),
         tenants=tenants,

@@ -85,21 +85,23 @@ class World:
 
     def runs(self, job: JobId) -> None:
         """Every task of the job comes up."""
-        keys = self.job(job).keys()
+        keys = self.job(job).task_keys()
         if len(keys) > 1:
             for key in keys:
                 self.tell(TaskReport(key, Seen.READY))
         for key in keys:
             self.tell(TaskReport(key, Seen.RUNNING, pid=1000 + key.index))
 
-    def task_ends(self, key: TaskKey, code: int = 0, diagnosis: Diagnosis | None = None) -> None:
+    def task_ends(
+        self, key: TaskKey, code: int = 0, diagnosis: Diagnosis | None = None
+    ) -> None:
         if code and diagnosis is None:
             diagnosis = FAILED
         self.tell(TaskReport(key, Seen.ENDED, 1, exit=Exit(code=code), diagnosis=diagnosis))
 
     def ends(self, job: JobId, code: int = 0, diagnosis: Diagnosis | None = None) -> None:
         """Every task of the job ends."""
-        for key in self.job(job).keys():
+        for key in self.job(job).task_keys():
             if self.job(job).attempt is not None:
                 self.task_ends(key, code, diagnosis)
 

@@ -113,7 +113,11 @@ def _promise_is_due(cluster: Cluster, reservation: Reservation) -> str:
     if wrong := _misfit(cluster, shape.requests, reservation.slots):
         return wrong
     return _not_due(
-        cluster, shape.tenant, _total(shape.requests), reservation.entitlement, shape.preemptible
+        cluster,
+        shape.tenant,
+        _total(shape.requests),
+        reservation.entitlement,
+        shape.preemptible,
     )
 
 

@@ -180,9 +180,7 @@ class _Cycle:
 
     def _evict(self, reservation: Reservation) -> None:
         tell = tuple(
-            victim
-            for victim in reservation.victims
-            if not self.cluster.gangs[victim].leaving
+            victim for victim in reservation.victims if not self.cluster.gangs[victim].leaving
         )
         for victim in tell:
             self.trial.mark_leaving(victim)

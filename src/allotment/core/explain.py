@@ -84,7 +84,9 @@ def _judge(
             hint="Smaller tasks (fewer devices or less memory each) would fit sooner.",
         )
     missing = ", ".join(_WORDS[name] for name in need.short_of(free))
-    return Blocked(Reason.CAPACITY, f"Others hold what it needs; too little is free of: {missing}.")
+    return Blocked(
+        Reason.CAPACITY, f"Others hold what it needs; too little is free of: {missing}."
+    )
 
 
 _WORDS = {
@@ -100,9 +102,7 @@ def _count(number: int, word: str) -> str:
     return f"{number} {word}" if number == 1 else f"{number} {word}s"
 
 
-def _fits(
-    cluster: Cluster, waiting: Waiting, due: Entitlement | None, now: Instant
-) -> bool:
+def _fits(cluster: Cluster, waiting: Waiting, due: Entitlement | None, now: Instant) -> bool:
     requests = waiting.shape.requests
     with Trial(cluster) as trial:
         if trial.find(requests) is not None:
@@ -118,9 +118,7 @@ def _fits_with_all_nodes(cluster: Cluster, waiting: Waiting) -> bool:
         return trial.find(waiting.shape.requests) is not None
 
 
-def _holds_up(
-    cluster: Cluster, head: Waiting, due: Entitlement, now: Instant
-) -> bool:
+def _holds_up(cluster: Cluster, head: Waiting, due: Entitlement, now: Instant) -> bool:
     """Tell whether the head of a strict queue really stands in the way."""
     if head.id in cluster.reservations:
         return False
@@ -157,5 +155,9 @@ def explain_resume(cluster: Cluster, gang: Gang) -> Blocked:
     else:
         blocked = Blocked(Reason.RESUMING, "Its devices are in use by others.")
     return Blocked(
-        blocked.reason, blocked.message, need=need, free=cluster.ledger.free(), hint=blocked.hint
+        blocked.reason,
+        blocked.message,
+        need=need,
+        free=cluster.ledger.free(),
+        hint=blocked.hint,
     )

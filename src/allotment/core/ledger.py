@@ -46,9 +46,7 @@ class NodeBook:
     def host_fits(self, need: Resources) -> bool:
         """Tell whether CPU, memory and disk suffice for one task."""
         return (
-            need.cpu_milli <= self.cpu
-            and need.memory <= self.memory
-            and need.disk <= self.disk
+            need.cpu_milli <= self.cpu and need.memory <= self.memory and need.disk <= self.disk
         )
 
     def free(self) -> Resources:
@@ -213,9 +211,7 @@ class Ledger:
                 return slots
         return None
 
-    def _place_tasks(
-        self, request: Request, kind: str, placing: Placing
-    ) -> list[Slot] | None:
+    def _place_tasks(self, request: Request, kind: str, placing: Placing) -> list[Slot] | None:
         slots: list[Slot] = []
         need = request.need
         for book in list(self._candidates(request, kind, placing)):

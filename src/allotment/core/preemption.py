@@ -95,7 +95,9 @@ def _candidates(trial: Trial, now: Instant) -> Iterator[Gang]:
     """Give those who are leaving, then borrowers, cheapest first; ties: newest first."""
     cluster = trial.cluster
     promised = {
-        victim for reservation in cluster.reservations.values() for victim in reservation.victims
+        victim
+        for reservation in cluster.reservations.values()
+        for victim in reservation.victims
     }
     leaving = [gang for gang in cluster.gangs.values() if gang.leaving]
     yield from sorted(leaving, key=lambda gang: gang.id)

@@ -61,8 +61,6 @@ def lease_part(need: Resources) -> Resources:
     return Resources(gpu_milli=need.gpu_milli, cpu_milli=need.cpu_milli)
 
 
-
-
 def shape_of(spec: JobSpec) -> Shape:
     """Reduce a spec to its shape."""
     requests = tuple(

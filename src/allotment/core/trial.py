@@ -133,9 +133,7 @@ class Trial:
         self.cluster.add(gang)
 
 
-def _give_all(
-    cluster: Cluster, slots: tuple[Slot, ...], needs: tuple[Resources, ...]
-) -> None:
+def _give_all(cluster: Cluster, slots: tuple[Slot, ...], needs: tuple[Resources, ...]) -> None:
     for slot, need in zip(slots, needs, strict=True):
         cluster.ledger.give(slot, need)
 

@@ -39,11 +39,33 @@ def held_now(job: JobRecord) -> list[Resources]:
     return list(needs)
 
 
+Devices = dict[tuple[NodeId, int], tuple[int, int]]
+"""Thousandths and bytes of memory held, by node and device."""
+
+
 def _capacity(state: State) -> list[str]:
     """1, 2: no device, node or host resource is held beyond what exists; books agree."""
-    wrong: list[str] = []
+    host, devices = _held(state)
+    wrong = [
+        f"{name} of node {node.name} is held beyond its capacity"
+        for node in state.config.nodes
+        for name in ("cpu_milli", "memory", "disk")
+        if getattr(host[node.id], name) > getattr(node, name)
+    ]
+    for node in state.config.nodes:
+        for device in node.devices:
+            milli, memory = devices.get((node.id, device.index), (0, 0))
+            if milli > DEVICE or memory > max(device.memory, 0) > 0:
+                wrong.append(f"device {device.index} of node {node.name} is held twice")
+    if not state.cluster.reservations:
+        wrong += _books_agree(state, host, devices)
+    return wrong
+
+
+def _held(state: State) -> tuple[dict[NodeId, Resources], Devices]:
+    """Add up what all placed jobs hold, by node and by device."""
     host = {node.id: NOTHING for node in state.config.nodes}
-    devices: dict[tuple[NodeId, int], tuple[int, int]] = {}
+    devices: Devices = {}
     for job in state.jobs.values():
         if job.attempt is None:
             continue
@@ -53,30 +75,23 @@ def _capacity(state: State) -> list[str]:
                 milli, memory = devices.get((slot.node, index), (0, 0))
                 share = need.gpu_milli // len(slot.devices)
                 devices[slot.node, index] = (milli + share, memory + need.gpu_memory)
-    for node in state.config.nodes:
-        used = host[node.id]
-        for name in ("cpu_milli", "memory", "disk"):
-            if getattr(used, name) > getattr(node, name):
-                wrong.append(f"{name} of node {node.name} is held beyond its capacity")
-        for device in node.devices:
-            milli, memory = devices.get((node.id, device.index), (0, 0))
-            if milli > DEVICE or (memory and memory > device.memory):
-                wrong.append(f"device {device.index} of node {node.name} is held twice")
-    if not state.cluster.reservations:
-        wrong += _books_agree(state, host, devices)
-    return wrong
+    return host, devices
 
 
 def _books_agree(
     state: State,
     host: dict[NodeId, Resources],
-    devices: dict[tuple[NodeId, int], tuple[int, int]],
+    devices: Devices,
 ) -> list[str]:
     wrong: list[str] = []
     for node in state.config.nodes:
         book, used = state.cluster.ledger.books[node.id], host[node.id]
         told = (book.cpu, book.memory, book.disk)
-        true = (node.cpu_milli - used.cpu_milli, node.memory - used.memory, node.disk - used.disk)
+        true = (
+            node.cpu_milli - used.cpu_milli,
+            node.memory - used.memory,
+            node.disk - used.disk,
+        )
         if told != true:
             wrong.append(f"the books of node {node.name} say {told} free, true is {true}")
         for place, device in enumerate(node.devices):
@@ -88,15 +103,15 @@ def _books_agree(
 
 def _gangs(state: State) -> list[str]:
     """3: a gang is placed whole or not at all, and the books know exactly the placed."""
-    wrong: list[str] = []
     placed = {job.id for job in state.jobs.values() if job.state in _PLACED}
     if placed != set(state.cluster.gangs):
-        wrong.append(f"placed are {sorted(placed)}, the books say {sorted(state.cluster.gangs)}")
-    for job_id in placed:
-        job = state.jobs[job_id]
-        if job.attempt is None or len(job.attempt.slots) != job.spec.task_count:
-            wrong.append(f"job {job_id} is placed in part")
-    return wrong
+        return [f"placed are {sorted(placed)}, the books say {sorted(state.cluster.gangs)}"]
+    return [
+        f"job {job_id} is placed in part"
+        for job_id in placed
+        for job in (state.jobs[job_id],)
+        if job.attempt is None or len(job.attempt.slots) != job.spec.task_count
+    ]
 
 
 def _shares(state: State) -> list[str]:

@@ -26,7 +26,9 @@ from allotment.model.spec import ArraySlice, JobSpec
 Emit = Iterator[e.AnyEvent]
 
 
-def decide(state: State, command: c.AnyCommand, actor: Actor, now: Instant) -> Emit:
+def decide(  # noqa: C901, PLR0911 - one line a command
+    state: State, command: c.AnyCommand, actor: Actor, now: Instant
+) -> Emit:
     """Give the events a command causes. Raises Rejected when it may not come true."""
     match command:
         case c.SubmitJob():
@@ -107,7 +109,8 @@ def check(state: State, spec: JobSpec, actor: Actor) -> None:
     for dependency in spec.depends_on:
         if dependency.job not in state.jobs:
             raise Rejected(
-                Code.BAD_DEPENDENCY, f"It depends on job {dependency.job}, which does not exist."
+                Code.BAD_DEPENDENCY,
+                f"It depends on job {dependency.job}, which does not exist.",
             )
     _check_size(state, spec)
 
@@ -148,7 +151,9 @@ def _check_size(state: State, spec: JobSpec) -> None:
 
 def _edit(state: State, job: JobRecord, spec: JobSpec) -> Emit:
     if not job.state.waiting:
-        raise _wrong(job, "edited", "waits in its queue", f"Try `allot clone {job.id} --set …`.")
+        raise _wrong(
+            job, "edited", "waits in its queue", f"Try `allot clone {job.id} --set …`."
+        )
     for dependency in spec.depends_on:
         if dependency.job == job.id:
             raise Rejected(Code.BAD_DEPENDENCY, "A job cannot wait for itself.")
@@ -165,7 +170,9 @@ def _no_cycle(state: State, start: JobId, spec: JobSpec) -> None:
     while todo:
         job = todo.pop()
         if job == start:
-            raise Rejected(Code.BAD_DEPENDENCY, "These dependencies would go round in a circle.")
+            raise Rejected(
+                Code.BAD_DEPENDENCY, "These dependencies would go round in a circle."
+            )
         if job not in seen and job in state.jobs:
             seen.add(job)
             todo.extend(dependency.job for dependency in state.jobs[job].spec.depends_on)

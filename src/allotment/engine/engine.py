@@ -141,9 +141,7 @@ class Engine:
             wanted_by=wanted_by,
         )
 
-    def _emit(
-        self, events: Iterator[e.AnyEvent], actor: Actor, now: Instant
-    ) -> list[e.Record]:
+    def _emit(self, events: Iterator[e.AnyEvent], actor: Actor, now: Instant) -> list[e.Record]:
         made: list[e.Record] = []
         at = self._now(now)
         for event in events:

@@ -19,7 +19,7 @@ class PortPool:
         self._next = self._first
 
     def find(self, count: int) -> int:
-        """Give the first of `count` free ports in a row, 0 when there are none. Takes nothing."""
+        """Give the first of `count` free ports in a row, 0 when there are none."""
         if count > self._end - self._first:
             return 0
         start = self._next if self._next + count <= self._end else self._first

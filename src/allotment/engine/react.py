@@ -46,7 +46,7 @@ def pending_effects(state: State, now: Instant) -> Iterator[f.AnyEffect]:
 
 def _missing(job: JobRecord, attempt: AttemptRecord, now: Instant) -> Iterator[f.AnyEffect]:
     if attempt.state is AttemptState.STARTING:
-        for key in job.keys():
+        for key in job.task_keys():
             if attempt.task(key.index).state is TaskState.PLACED:
                 yield f.LaunchTask(key, len(attempt.slots) > 1)
         if attempt.barrier_at:
@@ -66,4 +66,6 @@ def _missing(job: JobRecord, attempt: AttemptRecord, now: Instant) -> Iterator[f
 def _alive(job: JobRecord) -> list[TaskKey]:
     """Name the tasks of the attempt under way that have not ended."""
     attempt = job.attempts[-1]
-    return [key for key in job.keys() if attempt.task(key.index).state is not TaskState.ENDED]
+    return [
+        key for key in job.task_keys() if attempt.task(key.index).state is not TaskState.ENDED
+    ]

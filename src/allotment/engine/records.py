@@ -110,11 +110,12 @@ class JobRecord(msgspec.Struct, omit_defaults=True):
             return self.attempts[-1]
         return None
 
-    def keys(self) -> list[TaskKey]:
+    def task_keys(self) -> list[TaskKey]:
         """Name the tasks of the attempt under way."""
         attempt = self.attempt
         if attempt is None:
             return []
         return [
-            TaskKey(self.id, attempt.no, TaskIndex(index)) for index in range(len(attempt.slots))
+            TaskKey(self.id, attempt.no, TaskIndex(index))
+            for index in range(len(attempt.slots))
         ]

@@ -108,8 +108,10 @@ class State:
         if array is None or not array.max_running:
             return False
         line = self.arrays.get(array.parent)
-        return line is not None and job.id not in line.inside and (
-            len(line.inside) >= array.max_running
+        return (
+            line is not None
+            and job.id not in line.inside
+            and (len(line.inside) >= array.max_running)
         )
 
     # ── the line ────────────────────────────────────────────────────────────────────────
@@ -194,7 +196,9 @@ class State:
         for promise in image.promises:
             state.cluster.reserve(state.reservation(promise))
         ended = [job for job in image.jobs if job.state.finished]
-        state.finished.extend(job.id for job in sorted(ended, key=lambda j: (j.finished_at, j.id)))
+        state.finished.extend(
+            job.id for job in sorted(ended, key=lambda j: (j.finished_at, j.id))
+        )
         return state
 
     def reservation(self, promise: Promise) -> Reservation:
@@ -203,7 +207,9 @@ class State:
         needs = needs_of(shape_of(job.spec).requests)
         if job.state is JobState.SUSPENDED:
             needs = tuple(lease_part(need) for need in needs)
-        return Reservation(promise.job, promise.slots, needs, promise.entitlement, promise.victims)
+        return Reservation(
+            promise.job, promise.slots, needs, promise.entitlement, promise.victims
+        )
 
     def configure(self, config: Config) -> None:
         """Build the books anew for a configuration, with every gang where it is."""

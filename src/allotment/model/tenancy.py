@@ -4,8 +4,8 @@ from enum import StrEnum
 
 import msgspec
 
-from allotment.model.quantity import NOTHING, Resources
 from allotment.model.cluster import Node
+from allotment.model.quantity import NOTHING, Resources
 
 
 class QueueOrder(StrEnum):

@@ -1,7 +1,7 @@
 """What the service wants of the outside: small protocols, filled in by `wiring`."""
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import msgspec
 
@@ -183,7 +183,7 @@ class Backend(Protocol):
         ...
 
     async def read_log(self, key: TaskKey, stream: str, offset: int, size: int) -> LogChunk:
-        """Read output from `offset` on; `stream` is stdout or stderr. Negative: from the end."""
+        """Read output from `offset` on, from the end when negative; stdout or stderr."""
         ...
 
     async def forget(self, job: JobId) -> None:
@@ -195,6 +195,7 @@ class Backend(Protocol):
         ...
 
 
+@runtime_checkable
 class Enterable(Protocol):
     """An ability of some backends: run a command inside a running task's isolation."""
 

@@ -6,6 +6,7 @@ is bytes; devices and CPU are thousandths. Secrets never come this far.
 
 import msgspec
 
+from allotment.model.cluster import NodeState
 from allotment.model.diagnosis import Diagnosis, Exit
 from allotment.model.events import Outcome, Phase
 from allotment.model.ids import JobId
@@ -13,7 +14,6 @@ from allotment.model.ledger import Entitlement
 from allotment.model.lifecycle import AttemptState, JobState, TaskState
 from allotment.model.quantity import Resources
 from allotment.model.reasons import Blocked
-from allotment.model.cluster import NodeState
 
 
 class JobRow(msgspec.Struct, frozen=True):

@@ -168,7 +168,7 @@ def test_one_failure_stops_the_gang_and_the_first_one_is_named(world: World) -> 
     job = world.submit(a_job().tasks(2).gpus(1))
     world.cycle()
     world.runs(job)
-    first, second = world.job(job).keys()
+    first, second = world.job(job).task_keys()
     world.task_ends(first, 3, PERMANENT)
     assert world.is_(job) is S.STOPPING
     world.task_ends(second, 143, FAILED)
@@ -180,7 +180,7 @@ def test_min_failed_lets_a_job_live_with_failures(world: World) -> None:
     job = world.submit(a_job().tasks(3).completes(min_failed=2))
     world.cycle()
     world.runs(job)
-    keys = world.job(job).keys()
+    keys = world.job(job).task_keys()
     world.task_ends(keys[0], 1)
     assert world.is_(job) is S.RUNNING
     world.task_ends(keys[1])
@@ -192,7 +192,7 @@ def test_min_succeeded_completes_the_job_and_stops_the_rest(world: World) -> Non
     job = world.submit(a_job().tasks(3).completes(min_succeeded=1))
     world.cycle()
     world.runs(job)
-    keys = world.job(job).keys()
+    keys = world.job(job).task_keys()
     world.task_ends(keys[1])
     assert world.is_(job) is S.STOPPING
     world.task_ends(keys[0], 143)
@@ -203,7 +203,7 @@ def test_min_succeeded_completes_the_job_and_stops_the_rest(world: World) -> Non
 def test_a_late_or_repeated_report_says_nothing(world: World) -> None:
     job = world.submit(a_job())
     world.cycle()
-    key = world.job(job).keys()[0]
+    key = world.job(job).task_keys()[0]
     world.runs(job)
     world.runs(job)
     world.task_ends(key)
@@ -370,7 +370,7 @@ def test_time_limits(world: World) -> None:
 def test_a_gang_that_does_not_come_up_is_stopped_and_tried_again(world: World) -> None:
     job = world.submit(a_job().tasks(2))
     world.cycle()
-    key = world.job(job).keys()[0]
+    key = world.job(job).task_keys()[0]
     from allotment.model.reports import Seen, TaskReport
 
     world.tell(TaskReport(key, Seen.READY))
@@ -415,5 +415,3 @@ def test_capacity_is_explained_with_its_holders(world: World) -> None:
     assert answer.reason is Reason.CAPACITY
     assert {h.name for h in answer.holders} == {"big", "other"}
     assert "GPU" in answer.message
-
-

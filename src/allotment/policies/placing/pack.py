@@ -1,4 +1,4 @@
-"""Best fit: the fullest node that still has room, so that whole nodes stay free for large gangs.
+"""Best fit: the fullest node with room, so that whole nodes stay free for large gangs.
 
 Bad at: jobs that disturb each other on one node, and nodes that run hot.
 """

@@ -1,0 +1,140 @@
+"""Group commit: one thread writes, many wait.
+
+Records are applied in memory at once and become durable in batches: whatever gathers while
+one transaction is under way goes into the next. Nobody is answered, and no effect is
+carried out, before the records it rests on are on disk. While the log cannot be written
+(disk full, read-only) nothing is lost: the same batch is tried again until it is.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from time import perf_counter
+
+from allotment.model.effects import AnyEffect
+from allotment.model.errors import Code, Rejected, StoreError
+from allotment.model.events import Record
+from allotment.model.ids import Seq
+from allotment.service.ports import ArchivedJob, Store
+from allotment.service.telemetry import Telemetry
+
+RETRY_S = 1.0
+PATIENCE_S = 5.0
+
+
+class Committer:
+    """Makes records durable, in order, and releases what waited for them."""
+
+    def __init__(
+        self, store: Store, telemetry: Telemetry, release: Callable[[list[AnyEffect]], None]
+    ) -> None:
+        self._store = store
+        self._telemetry = telemetry
+        self._release = release
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="store")
+        self._records: list[Record] = []
+        self._archived: list[ArchivedJob] = []
+        self._effects: list[AnyEffect] = []
+        self._waiters: list[tuple[Seq, asyncio.Future[None]]] = []
+        self._watchers: set[asyncio.Event] = set()
+        self._task: asyncio.Task[None] | None = None
+        self.durable = store.last_seq()
+        self.trouble = ""
+        """What keeps the log from being written; empty when all is well."""
+
+    def add(
+        self,
+        records: Sequence[Record],
+        effects: Sequence[AnyEffect],
+        archived: Sequence[ArchivedJob] = (),
+    ) -> None:
+        """Take records that were applied, with the effects that rest on them."""
+        self._records += records
+        self._effects += effects
+        self._archived += archived
+        if self._records and (self._task is None or self._task.done()):
+            self._task = asyncio.get_running_loop().create_task(self._write())
+
+    async def wait(self, seq: Seq) -> None:
+        """Return once this record is durable. Raises Rejected when the log is in trouble."""
+        if seq <= self.durable:
+            return
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.append((seq, waiter))
+        if not self.trouble:
+            await waiter
+            return
+        try:
+            await asyncio.wait_for(waiter, PATIENCE_S)
+        except TimeoutError:
+            raise _unavailable(self.trouble) from None
+
+    def watch(self, event: asyncio.Event) -> None:
+        """Set this event after every commit, until `unwatch`."""
+        self._watchers.add(event)
+
+    def unwatch(self, event: asyncio.Event) -> None:
+        self._watchers.discard(event)
+
+    async def idle(self) -> None:
+        """Return when nothing is left to write."""
+        while self._task is not None and not self._task.done():
+            await self._task
+
+    async def in_thread(self, work: Callable[[], object]) -> object:
+        """Do something else with the store, between two batches."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+    def close(self) -> None:
+        self._thread.shutdown()
+
+    async def _write(self) -> None:
+        while self._records:
+            records, self._records = self._records, []
+            effects, self._effects = self._effects, []
+            archived, self._archived = self._archived, []
+            await self._append(records, archived)
+            self.durable = records[-1].seq
+            self._release(effects)
+            self._wake()
+
+    async def _append(self, records: list[Record], archived: list[ArchivedJob]) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            began = perf_counter()
+            try:
+                await loop.run_in_executor(self._thread, self._store.append, records, archived)
+            except StoreError as error:
+                self.trouble = str(error)
+                self._fail_waiters()
+                await asyncio.sleep(RETRY_S)
+            else:
+                self.trouble = ""
+                self._telemetry.commits.add((perf_counter() - began) * 1e3)
+                return
+
+    def _wake(self) -> None:
+        left: list[tuple[Seq, asyncio.Future[None]]] = []
+        for seq, waiter in self._waiters:
+            if seq > self.durable:
+                left.append((seq, waiter))
+            elif not waiter.done():
+                waiter.set_result(None)
+        self._waiters = left
+        for event in self._watchers:
+            event.set()
+
+    def _fail_waiters(self) -> None:
+        for _, waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_exception(_unavailable(self.trouble))
+        self._waiters = []
+
+
+def _unavailable(trouble: str) -> Rejected:
+    return Rejected(
+        Code.UNAVAILABLE,
+        f"The event log cannot be written: {trouble}",
+        "Nothing that was accepted is lost. Try again with the same Idempotency-Key once it "
+        "is mended; running jobs go on.",
+    )

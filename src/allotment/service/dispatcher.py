@@ -1,0 +1,129 @@
+"""Effects → backend calls: in order per job, tried again on faults, idempotent by task key."""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable
+
+from allotment.engine.state import State
+from allotment.model import effects as f
+from allotment.model.diagnosis import Exit
+from allotment.model.errors import BackendError
+from allotment.model.ids import JobId, TaskKey
+from allotment.model.reports import Seen, TaskReport
+from allotment.service.folders import account_of, prepare
+from allotment.service.launch import Folders, launch_request
+from allotment.service.ports import Backend
+from allotment.service.telemetry import Telemetry
+
+TRIES = 5
+FIRST_PAUSE_S = 0.1
+
+
+class Dispatcher:
+    """One lane a job: effects of different jobs do not wait for each other."""
+
+    def __init__(
+        self,
+        state: State,
+        backend: Backend,
+        folders: Folders,
+        telemetry: Telemetry,
+        report: Callable[[TaskReport], None],
+    ) -> None:
+        self.state = state
+        self._backend = backend
+        self._folders = folders
+        self._telemetry = telemetry
+        self._report = report
+        self._lanes: dict[JobId, deque[f.AnyEffect]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def send(self, effects: Iterable[f.AnyEffect]) -> None:
+        """Carry out effects whose records are durable."""
+        for effect in effects:
+            job = _job_of(effect)
+            lane = self._lanes.get(job)
+            if lane is None:
+                lane = self._lanes[job] = deque()
+                task = asyncio.get_running_loop().create_task(self._drain(job, lane))
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
+            lane.append(effect)
+
+    async def close(self) -> None:
+        """Stop in the middle: what is not done is derived again at the next start."""
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _drain(self, job: JobId, lane: deque[f.AnyEffect]) -> None:
+        try:
+            while lane:
+                await self._carry_out(lane.popleft())
+        finally:
+            if self._lanes.get(job) is lane:
+                del self._lanes[job]
+
+    async def _carry_out(self, effect: f.AnyEffect) -> None:
+        match effect:
+            case f.LaunchTask(key, at_barrier):
+                await self._launch(key, at_barrier=at_barrier)
+            case f.OpenBarrier(job, attempt):
+                record = self.state.jobs.get(job)
+                keys = [k for k in record.task_keys() if k.attempt == attempt] if record else []
+                await self._try(lambda: self._backend.open_barrier(keys))
+            case f.StopTask(key, signal, grace_ms):
+                await self._try(lambda: self._backend.stop(key, signal, grace_ms))
+            case f.FreezeTask(key):
+                await self._try(lambda: self._backend.freeze(key))
+            case f.ThawTask(key):
+                await self._try(lambda: self._backend.thaw(key))
+
+    async def _launch(self, key: TaskKey, *, at_barrier: bool) -> None:
+        job = self.state.jobs.get(key.job)
+        attempt = job.attempt if job else None
+        if job is None or attempt is None or attempt.no != key.attempt:
+            return
+        account = account_of(job.owner)
+        nodes = self.state.cluster.nodes
+        try:
+            if key.index == 0 or not at_barrier:
+                prepare(job, self._folders, account, nodes)
+            request = launch_request(
+                job,
+                key,
+                self.state.config,
+                nodes,
+                self._folders,
+                account,
+                at_barrier=at_barrier,
+            )
+        except BackendError as error:
+            self._give_up(key, str(error))
+            return
+        trouble = await self._try(lambda: self._backend.launch(request))
+        if trouble:
+            self._give_up(key, trouble)
+
+    def _give_up(self, key: TaskKey, trouble: str) -> None:
+        exit_ = Exit(platform_error=trouble)
+        self._report(TaskReport(key, Seen.ENDED, exit=exit_))
+
+    async def _try(self, call: Callable[[], Awaitable[None]]) -> str:
+        """Call until it works or patience ends; give the last trouble, empty when it worked."""
+        trouble, pause = "", FIRST_PAUSE_S
+        for _ in range(TRIES):
+            try:
+                await call()
+            except BackendError as error:
+                self._telemetry.backend_faults += 1
+                trouble = str(error)
+                await asyncio.sleep(pause)
+                pause *= 2
+            else:
+                return ""
+        return trouble
+
+
+def _job_of(effect: f.AnyEffect) -> JobId:
+    return effect.job if isinstance(effect, f.OpenBarrier) else effect.key.job

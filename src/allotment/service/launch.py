@@ -1,0 +1,307 @@
+"""A task of an attempt → what a backend needs to run it. Pure: no clock, no files."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import PurePosixPath
+
+import msgspec
+
+from allotment.engine.records import AttemptRecord, JobRecord
+from allotment.model.cluster import Node
+from allotment.model.ids import AttemptNo, JobId, NodeId, TaskIndex, TaskKey
+from allotment.model.port_layout import has_tf_roles, ports_of, task_port
+from allotment.model.quantity import DEVICE, MIB
+from allotment.model.spec import Dialect, JobSpec, TaskRole
+from allotment.model.tenancy import Config
+from allotment.service.ports import Identity, LaunchRequest
+
+Env = dict[str, str]
+Nodes = Mapping[NodeId, Node]
+
+
+class Folders(msgspec.Struct, frozen=True):
+    """Where the service keeps what belongs to jobs, below its state folder."""
+
+    root: str
+
+    def outputs(self, job: JobId, spec: JobSpec) -> str:
+        """The folder with one sub-folder per attempt."""
+        base = spec.output_dir or f"{self.root}/outputs"
+        return f"{base}/{job}"
+
+    def output(self, job: JobId, spec: JobSpec, attempt: AttemptNo) -> str:
+        return f"{self.outputs(job, spec)}/attempt-{attempt}"
+
+    def checkpoints(self, job: JobId, spec: JobSpec) -> str:
+        """Kept from one attempt to the next."""
+        if spec.checkpoint is not None and spec.checkpoint.dir:
+            return spec.checkpoint.dir
+        return f"{self.root}/checkpoints/{job}"
+
+    def checkpoint_file(self, job: JobId, spec: JobSpec) -> str:
+        """Where a job reports a checkpoint: a small JSON object, replaced as a whole."""
+        return f"{self.checkpoints(job, spec)}/.allot-checkpoint.json"
+
+    def attempt(self, job: JobId, attempt: AttemptNo) -> str:
+        """Files that Allotment makes for the tasks of one attempt: the host file."""
+        return f"{self.root}/attempts/{job}/{attempt}"
+
+    def hostfile(self, job: JobId, attempt: AttemptNo) -> str:
+        return f"{self.attempt(job, attempt)}/hostfile"
+
+
+class Account(msgspec.Struct, frozen=True):
+    """The submitting user as the host knows it. `identity` is None when tasks run as us."""
+
+    name: str
+    home: str
+    shell: str = "/bin/sh"
+    identity: Identity | None = None
+
+
+def launch_request(  # noqa: PLR0913 - all that a request is made of
+    job: JobRecord,
+    key: TaskKey,
+    config: Config,
+    nodes: Nodes,
+    folders: Folders,
+    account: Account,
+    *,
+    at_barrier: bool,
+) -> LaunchRequest:
+    """Build the request for one task."""
+    attempt = job.attempts[-1]
+    spec = job.spec
+    role, number = spec.role_of(key.index)
+    slot = attempt.slots[key.index]
+    output = folders.output(job.id, spec, attempt.no)
+    return LaunchRequest(
+        key=key,
+        name=f"{role.name}.{number}",
+        node=nodes[slot.node].name,
+        argv=argv_of(role),
+        env=tuple(sorted(task_env(job, key.index, nodes, folders, account).items())),
+        workdir=spec.workdir or spec.code_dir or output,
+        resources=role.resources,
+        devices=slot.devices,
+        identity=account.identity,
+        read_only=tuple(
+            path
+            for path in (spec.data_dir, spec.code_dir, folders.attempt(job.id, attempt.no))
+            if path
+        ),
+        writable=(output, folders.checkpoints(job.id, spec)),
+        at_barrier=at_barrier,
+        hold_on_failure_ms=spec.hold_on_failure_ms,
+        log_bytes=config.limits.task_log_bytes,
+        pids=config.limits.task_pids,
+    )
+
+
+def argv_of(role: TaskRole) -> tuple[str, ...]:
+    """Give the argument list: a shell line goes to the shell as it is."""
+    if isinstance(role.command, str):
+        return ("/bin/sh", "-c", role.command)
+    return role.command
+
+
+def task_env(
+    job: JobRecord, index: TaskIndex, nodes: Nodes, folders: Folders, account: Account
+) -> Env:
+    """Give the whole environment of a task. What the user asked for wins, ALLOT_* excepted."""
+    attempt = job.attempts[-1]
+    spec = job.spec
+    return {
+        "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+        "HOME": account.home,
+        "USER": account.name,
+        "LOGNAME": account.name,
+        "SHELL": account.shell,
+        "LANG": "C.UTF-8",
+        "PYTHONUNBUFFERED": "1",
+        **_rendezvous(spec, attempt, index, nodes),
+        **_devices(spec, attempt, index),
+        **(_tf_config(spec, attempt, index, nodes) if has_tf_roles(spec) else {}),
+        **(_classic(job, index, nodes, account) if spec.dialect is Dialect.CLASSIC else {}),
+        **dict(spec.env),
+        **dict(spec.secrets),
+        **_own(job, index, nodes, folders),
+    }
+
+
+def hostfile(spec: JobSpec, attempt: AttemptRecord, nodes: Nodes) -> str:
+    """Write the MPI host file: a line a node, with as many slots as it has tasks."""
+    counts: dict[str, int] = {}
+    for slot in attempt.slots:
+        address = nodes[slot.node].address
+        counts[address] = counts.get(address, 0) + 1
+    return "".join(f"{address} slots={count}\n" for address, count in counts.items())
+
+
+# ── parts of the environment ────────────────────────────────────────────────────────────
+
+
+def _rendezvous(spec: JobSpec, attempt: AttemptRecord, index: int, nodes: Nodes) -> Env:
+    """What torch.distributed, Horovod and the like look for."""
+    mine = attempt.slots[index].node
+    order = list(dict.fromkeys(slot.node for slot in attempt.slots))
+    here = [i for i, slot in enumerate(attempt.slots) if slot.node == mine]
+    return {
+        "MASTER_ADDR": nodes[attempt.slots[0].node].address,
+        "MASTER_PORT": str(attempt.port),
+        "RANK": str(index),
+        "WORLD_SIZE": str(len(attempt.slots)),
+        "LOCAL_RANK": str(here.index(index)),
+        "LOCAL_WORLD_SIZE": str(len(here)),
+        "NODE_RANK": str(order.index(mine)),
+        "NNODES": str(len(order)),
+    }
+
+
+def _devices(spec: JobSpec, attempt: AttemptRecord, index: int) -> Env:
+    """Which devices the vendors' libraries may show; none at all for a task without any."""
+    visible = ",".join(str(device) for device in attempt.slots[index].devices)
+    return {
+        "CUDA_VISIBLE_DEVICES": visible,
+        "NVIDIA_VISIBLE_DEVICES": visible or "none",
+        "ROCR_VISIBLE_DEVICES": visible,
+        "HIP_VISIBLE_DEVICES": visible,
+    }
+
+
+def _tf_config(spec: JobSpec, attempt: AttemptRecord, index: int, nodes: Nodes) -> Env:
+    cluster: dict[str, list[str]] = {}
+    for i, slot in enumerate(attempt.slots):
+        role, _ = spec.role_of(i)
+        address = f"{nodes[slot.node].address}:{task_port(spec, attempt.port, i)}"
+        cluster.setdefault(role.name, []).append(address)
+    role, number = spec.role_of(index)
+    config = {"cluster": cluster, "task": {"type": role.name, "index": number}}
+    return {"TF_CONFIG": json.dumps(config)}
+
+
+def _own(job: JobRecord, index: TaskIndex, nodes: Nodes, folders: Folders) -> Env:
+    """The ALLOT_* variables, documented in docs/guide/environment.md."""
+    spec, attempt = job.spec, job.attempts[-1]
+    role, number = spec.role_of(index)
+    slot = attempt.slots[index]
+    env = {
+        "ALLOT_JOB_ID": str(job.id),
+        "ALLOT_JOB_NAME": spec.name,
+        "ALLOT_ATTEMPT": str(attempt.no),
+        "ALLOT_TENANT": spec.tenant,
+        "ALLOT_QUEUE": spec.queue,
+        "ALLOT_USER": job.owner.user,
+        "ALLOT_ROLE": role.name,
+        "ALLOT_ROLE_INDEX": str(number),
+        "ALLOT_TASK": f"{role.name}.{number}",
+        "ALLOT_NODE": nodes[slot.node].name,
+        "ALLOT_DEVICES": ",".join(str(device) for device in slot.devices),
+        "ALLOT_GPUS": f"{slot.gpu_milli / DEVICE:g}",
+        "ALLOT_CPUS": f"{role.resources.cpu_milli / 1000:g}",
+        "ALLOT_MEMORY_BYTES": str(role.resources.memory),
+        "ALLOT_ENTITLEMENT": attempt.entitlement.value,
+        "ALLOT_OUTPUT_DIR": folders.output(job.id, spec, attempt.no),
+        "ALLOT_HOSTFILE": folders.hostfile(job.id, attempt.no),
+        "ALLOT_CHECKPOINT_DIR": folders.checkpoints(job.id, spec),
+        "ALLOT_CHECKPOINT_FILE": folders.checkpoint_file(job.id, spec),
+    }
+    if spec.data_dir:
+        env["ALLOT_DATA_DIR"] = spec.data_dir
+    if spec.code_dir:
+        env["ALLOT_CODE_DIR"] = spec.code_dir
+    if job.checkpoint is not None:
+        env["ALLOT_RESUME_FROM"] = job.checkpoint.path
+    if spec.checkpoint is not None and spec.checkpoint.every_ms:
+        env["ALLOT_CHECKPOINT_EVERY_MS"] = str(spec.checkpoint.every_ms)
+    if spec.checkpoint is not None:
+        env["ALLOT_CHECKPOINT_KEEP"] = str(spec.checkpoint.keep)
+    if spec.array is not None:
+        env["ALLOT_ARRAY_INDEX"] = str(spec.array.index)
+        env["ALLOT_ARRAY_SIZE"] = str(spec.array.size)
+        env["ALLOT_ARRAY_ID"] = str(spec.array.parent)
+    for label, ports in ports_of(spec, attempt.port, index).items():
+        env[f"ALLOT_PORT_{_word(label)}"] = ",".join(str(port) for port in ports)
+    return env
+
+
+def _classic(job: JobRecord, index: int, nodes: Nodes, account: Account) -> Env:
+    """The PAI_* variables that jobs in the classic form read."""
+    spec, attempt = job.spec, job.attempts[-1]
+    role, number = spec.role_of(index)
+    here = nodes[attempt.slots[index].node].address
+    mine = ports_of(spec, attempt.port, index)
+    env = {
+        "PAI_JOB_NAME": spec.name,
+        "PAI_USER_NAME": account.name,
+        "PAI_VIRTUAL_CLUSTER": spec.tenant,
+        "PAI_TASK_ROLE_COUNT": str(len(spec.roles)),
+        "PAI_TASK_ROLE_LIST": ",".join(r.name for r in spec.roles),
+        "PAI_TASK_ROLE_INSTANCES": ",".join(f"{r.name}:{r.count}" for r in spec.roles),
+        "PAI_CURRENT_TASK_ROLE_NAME": role.name,
+        "PAI_CURRENT_TASK_ROLE_CURRENT_TASK_INDEX": str(number),
+        "PAI_TASK_INDEX": str(number),
+        "PAI_CURRENT_CONTAINER_IP": here,
+        "PAI_CONTAINER_HOST_IP": here,
+        "PAI_CURRENT_CONTAINER_PORT": str(next(iter(mine.values()), (attempt.port,))[0]),
+        "PAI_CONTAINER_HOST_PORT_LIST": ";".join(
+            f"{label}:{','.join(str(p) for p in ports)}" for label, ports in mine.items()
+        ),
+        "PAI_WORK_DIR": spec.code_dir or PurePosixPath(account.home).as_posix(),
+        "PAI_DATA_DIR": spec.data_dir,
+        "PAI_OUTPUT_DIR": spec.output_dir,
+        "FC_TASKROLE_NAME": role.name,
+        "FC_TASK_INDEX": str(number),
+    }
+    for label, ports in mine.items():
+        env[f"PAI_CONTAINER_HOST_{label}_PORT_LIST"] = ",".join(str(port) for port in ports)
+    env |= _classic_roles(spec)
+    env |= _classic_tasks(spec, attempt, nodes)
+    return env
+
+
+def _classic_roles(spec: JobSpec) -> Env:
+    env: Env = {}
+    for role in spec.roles:
+        need = role.resources
+        env[f"PAI_TASK_ROLE_TASK_COUNT_{role.name}"] = str(role.count)
+        env[f"PAI_RESOURCE_{role.name}"] = (
+            f"{need.gpu_milli // DEVICE},{-(-need.cpu_milli // 1000)},{need.memory // MIB},64"
+        )
+        env[f"PAI_MIN_FAILED_TASK_COUNT_{role.name}"] = str(role.completion.min_failed)
+        env[f"PAI_MIN_SUCCEEDED_TASK_COUNT_{role.name}"] = str(
+            role.completion.min_succeeded or role.count
+        )
+    return env
+
+
+def _classic_tasks(spec: JobSpec, attempt: AttemptRecord, nodes: Nodes) -> Env:
+    env: Env = {}
+    hosts: dict[str, list[str]] = {}
+    for i, slot in enumerate(attempt.slots):
+        role, number = spec.role_of(i)
+        address = nodes[slot.node].address
+        ports = ports_of(spec, attempt.port, i)
+        first = next(iter(ports.values()), (attempt.port,))[0]
+        hosts.setdefault(role.name, []).append(f"{address}:{first}")
+        env[f"PAI_HOST_IP_{role.name}_{number}"] = address
+        for label, numbers in ports.items():
+            listed = ",".join(str(port) for port in numbers)
+            env[f"PAI_PORT_LIST_{role.name}_{number}_{label}"] = listed
+            env[f"PAI_{role.name}_{number}_{label}_PORT"] = listed
+    for name, listed_hosts in hosts.items():
+        env[f"PAI_TASK_ROLE_{name}_HOST_LIST"] = ",".join(listed_hosts)
+    return env
+
+
+def _word(label: str) -> str:
+    """Make a label fit for a variable's name."""
+    return "".join(c if c.isalnum() else "_" for c in label).upper()
+
+
+def redacted(text: str, secrets: Sequence[tuple[str, str]]) -> str:
+    """Replace every secret value in a text of ours."""
+    for _, value in secrets:
+        if len(value) >= 4:
+            text = text.replace(value, "***")
+    return text

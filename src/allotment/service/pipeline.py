@@ -1,0 +1,259 @@
+"""The loop: stimuli in, durable records and effects out, one scheduling cycle after another.
+
+Everything here runs on one event loop, so the engine has one caller at a time. A cycle has
+a budget of decisions and the loop breathes between cycles, so no pass holds up the API.
+"""
+
+import asyncio
+from time import perf_counter
+
+import msgspec
+import structlog
+
+from allotment.engine.apply import apply
+from allotment.engine.diagnose import diagnose
+from allotment.engine.engine import Engine
+from allotment.engine.state import Image
+from allotment.model import events as e
+from allotment.model.commands import AnyCommand
+from allotment.model.effects import AnyEffect
+from allotment.model.errors import BackendError
+from allotment.model.ids import SYSTEM, Actor, JobId
+from allotment.model.reports import Seen, TaskReport
+from allotment.service.checkpoints import CheckpointWatch
+from allotment.service.committer import Committer
+from allotment.service.dispatcher import Dispatcher
+from allotment.service.launch import Folders
+from allotment.service.ports import ArchivedJob, Backend, Clock, Report, Snapshot, Store
+from allotment.service.telemetry import Telemetry
+
+BUDGET = 64
+"""Decisions in one cycle."""
+SNAPSHOT_EVERY = 20_000
+"""Events between snapshots: bounds how much of the log a restart has to read."""
+CHECKPOINT_LOOK_S = 0.5
+LOG_TAIL = 64 * 1024
+LONGEST_SLEEP_S = 60.0
+
+log = structlog.get_logger("allot.service")
+
+
+class Pipeline:
+    """Drives the engine."""
+
+    def __init__(
+        self, engine: Engine, store: Store, backend: Backend, clock: Clock, folders: Folders
+    ) -> None:
+        self.engine = engine
+        self.state = engine.state
+        self.clock = clock
+        self.folders = folders
+        self.telemetry = Telemetry()
+        self.committer = Committer(store, self.telemetry, self._release)
+        self.dispatcher = Dispatcher(engine.state, backend, folders, self.telemetry, self.hear)
+        self.checkpoints = CheckpointWatch(folders)
+        self._store = store
+        self._backend = backend
+        self._wake = asyncio.Event()
+        self._timer: asyncio.TimerHandle | None = None
+        self._loops: list[asyncio.Task[None]] = []
+        self._readings: set[asyncio.Task[None]] = set()
+        self._snapshot_at = engine.state.seq
+
+    # ── stimuli ─────────────────────────────────────────────────────────────────────────
+
+    async def command(self, command: AnyCommand, actor: Actor) -> list[e.Record]:
+        """Carry out a wish; durable on return. Raises Rejected."""
+        records = self.engine.command(command, actor, self.clock.now())
+        self.flush()
+        if records:
+            await self.committer.wait(records[-1].seq)
+        return records
+
+    def hear(self, report: Report) -> None:
+        """Take a report of the backend. A failure is diagnosed first, from its output."""
+        if isinstance(report, TaskReport) and report.seen is Seen.ENDED:
+            self._heard_end(report)
+            return
+        self.engine.report(report, self.clock.now())
+        self.flush()
+
+    def _heard_end(self, report: TaskReport) -> None:
+        job = self.state.jobs.get(report.key.job)
+        if job is not None and (checkpoint := self.checkpoints.look_at(job)):
+            self.engine.report(checkpoint, self.clock.now())
+        if report.exit is not None and report.exit.ok:
+            self.engine.report(report, self.clock.now())
+            self.flush()
+            return
+        reading = asyncio.get_running_loop().create_task(self._diagnose(report))
+        self._readings.add(reading)
+        reading.add_done_callback(self._readings.discard)
+
+    async def _diagnose(self, report: TaskReport) -> None:
+        tail = b""
+        for stream in ("stdout", "stderr"):
+            try:
+                chunk = await self._backend.read_log(report.key, stream, -LOG_TAIL, LOG_TAIL)
+            except BackendError:
+                continue
+            tail += chunk.data
+        job = self.state.jobs.get(report.key.job)
+        attempt = job.attempt if job else None
+        if job is None or attempt is None or report.exit is None:
+            return
+        role, _ = job.spec.role_of(report.key.index)
+        found = diagnose(
+            report.exit,
+            tail.decode(errors="replace"),
+            memory_limit=role.resources.memory,
+            disk_limit=role.resources.disk,
+            pids_limit=self.state.config.limits.task_pids,
+            stopped_by=attempt.stop.cause if attempt.stop else None,
+        )
+        self.engine.report(msgspec.structs.replace(report, diagnosis=found), self.clock.now())
+        self.flush()
+
+    # ── out ─────────────────────────────────────────────────────────────────────────────
+
+    def flush(self) -> None:
+        """Hand over what was recorded, and wake whoever schedules."""
+        records, effects = self.engine.take()
+        if not records:
+            return
+        for record in records:
+            self._count(record)
+        self.committer.add(records, effects)
+        self._wake.set()
+
+    def _release(self, effects: list[AnyEffect]) -> None:
+        self.dispatcher.send(effects)
+
+    def _count(self, record: e.Record) -> None:
+        event = record.event
+        counts = self.telemetry.decisions
+        kind = type(event).__name__
+        counts[kind] = counts.get(kind, 0) + 1
+        if isinstance(event, e.AttemptStarted):
+            job = self.state.jobs[event.job]
+            self.telemetry.starts.add(record.at - job.attempts[-1].placed_at)
+            if event.attempt == 1:
+                self.telemetry.waits.add(record.at - job.submitted_at)
+        elif isinstance(event, (e.JobSucceeded, e.JobFailed, e.JobCancelled, e.JobTimedOut)):
+            job = self.state.jobs[event.job]
+            key = (job.spec.tenant, job.state.value)
+            self.telemetry.finished[key] = self.telemetry.finished.get(key, 0) + 1
+
+    # ── loops ───────────────────────────────────────────────────────────────────────────
+
+    def start(self) -> None:
+        """Begin scheduling."""
+        loop = asyncio.get_running_loop()
+        self._loops = [
+            loop.create_task(self._schedule()),
+            loop.create_task(self._watch_checkpoints()),
+        ]
+        self._wake.set()
+
+    async def stop(self) -> None:
+        """Stop scheduling, make everything durable, leave tasks alone."""
+        for task in (*self._loops, *self._readings):
+            task.cancel()
+        await asyncio.gather(*self._loops, *self._readings, return_exceptions=True)
+        if self._timer is not None:
+            self._timer.cancel()
+        await self.dispatcher.close()
+        if not self.committer.trouble:
+            await self.committer.idle()
+            await self._snapshot()
+        self.committer.close()
+
+    async def _schedule(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            try:
+                await self._pass()
+            except Exception:
+                log.exception("scheduling failed; trying again in a second")
+                await asyncio.sleep(1)
+                self._wake.set()
+
+    async def _pass(self) -> None:
+        """Cycle until nothing more can be done, breathing in between."""
+        self.engine.tick(self.clock.now())
+        self.flush()
+        while True:
+            began = perf_counter()
+            again = self.engine.cycle(self.clock.now(), BUDGET)
+            self.telemetry.cycles.add((perf_counter() - began) * 1e3)
+            self.flush()
+            if not again:
+                break
+            await asyncio.sleep(0)
+        self._archive()
+        self._arm()
+        if self.state.seq - self._snapshot_at >= SNAPSHOT_EVERY:
+            await self._snapshot()
+
+    def _arm(self) -> None:
+        """Wake up when the next timer is due."""
+        if self._timer is not None:
+            self._timer.cancel()
+        due = self.state.timers.next()
+        if due is None:
+            return
+        seconds = min(LONGEST_SLEEP_S, max(0, due - self.clock.now()) / 1000)
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._wake.set)
+
+    def _archive(self) -> None:
+        """Let the oldest finished jobs go to the store's keeping."""
+        leaving = self.engine.archive(self.clock.now())
+        if not leaving:
+            return
+        archived = [archive_of(self.engine, job) for job in leaving]
+        for job in leaving:
+            self.engine.emit(e.JobArchived(job), SYSTEM, self.clock.now())
+        records, effects = self.engine.take()
+        self.committer.add(records, effects, archived)
+
+    async def _snapshot(self) -> None:
+        """Keep an image of the state, once all it rests on is durable."""
+        self._snapshot_at = self.state.seq
+        snapshot = Snapshot(self.state.seq, msgspec.msgpack.encode(self.state.image()))
+        if snapshot.seq == 0:
+            return
+        await self.committer.wait(snapshot.seq)
+        await self.committer.in_thread(lambda: self._store.save_snapshot(snapshot))
+
+    async def _watch_checkpoints(self) -> None:
+        while True:
+            await asyncio.sleep(CHECKPOINT_LOOK_S)
+            for report in self.checkpoints.look(self.state):
+                self.hear(report)
+
+
+def archive_of(engine: Engine, job_id: JobId) -> ArchivedJob:
+    """Make the archive's entry of a finished job."""
+    job = engine.state.jobs[job_id]
+    return ArchivedJob(
+        id=job.id,
+        name=job.spec.name,
+        tenant=job.spec.tenant,
+        user=job.owner.user,
+        state=job.state,
+        submitted_at=job.submitted_at,
+        finished_at=job.finished_at,
+        key=job.key,
+        document=msgspec.msgpack.encode(job),
+    )
+
+
+def load(engine: Engine, store: Store) -> None:
+    """Bring an engine's fresh state up to the end of the log: snapshot, then the tail."""
+    snapshot = store.snapshot()
+    if snapshot is not None:
+        image = msgspec.msgpack.decode(snapshot.data, type=Image)
+        engine.state = type(engine.state).from_image(image, engine.state.policies)
+    for record in store.records(after=engine.state.seq):
+        apply(engine.state, record)

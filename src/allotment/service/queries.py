@@ -1,0 +1,259 @@
+"""Read models made from the state: the same for API, CLI, pages and Python."""
+
+from collections.abc import Callable, Iterable
+
+from allotment.core.request import shape_of, total_of
+from allotment.engine.records import AttemptRecord, JobRecord
+from allotment.engine.state import State
+from allotment.model.cluster import NodeState
+from allotment.model.ids import JobId, NodeId, TaskIndex
+from allotment.model.lifecycle import JobState
+from allotment.model.quantity import NOTHING, Instant, Resources
+from allotment.model.spec import JobSpec
+from allotment.service import views as v
+from allotment.service.launch import Folders
+from allotment.service.why import why
+
+SpecWriter = Callable[[JobSpec], dict[str, object]]
+"""Gives a job's native form, secrets redacted. Filled in by `wiring`."""
+
+
+def job_row(state: State, job: JobRecord, now: Instant, *, explain: bool = False) -> v.JobRow:
+    """Make one line of the table. With `explain` a waiting job's reason is looked up."""
+    attempt = job.attempt
+    first = next((a.started_at for a in job.attempts if a.started_at), 0)
+    return v.JobRow(
+        id=job.id,
+        name=job.spec.name,
+        tenant=job.spec.tenant,
+        queue=job.spec.queue,
+        user=job.owner.user,
+        state=job.state,
+        priority=job.spec.priority,
+        tasks=job.spec.task_count,
+        total=total_of(shape_of(job.spec).requests),
+        attempt=len(job.attempts),
+        submitted_at=job.submitted_at,
+        started_at=first,
+        finished_at=job.finished_at,
+        ran_ms=sum(a.ran_until(now) for a in job.attempts),
+        reason=_word(state, job, now) if explain else "",
+        entitlement=attempt.entitlement if attempt else None,
+        nodes=_nodes(state, attempt) if attempt else (),
+    )
+
+
+def _word(state: State, job: JobRecord, now: Instant) -> str:
+    if job.diagnosis is not None and job.state.finished:
+        return job.diagnosis.code
+    attempt = job.attempt
+    if attempt is not None and attempt.stop is not None:
+        return attempt.stop.cause.value
+    blocked = why(state, job, now)
+    return blocked.reason.value if blocked else ""
+
+
+def _nodes(state: State, attempt: AttemptRecord) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(_node_name(state, slot.node) for slot in attempt.slots))
+
+
+def _node_name(state: State, node: NodeId) -> str:
+    found = state.cluster.nodes.get(node)
+    return found.name if found else f"#{node}"
+
+
+def job_view(
+    state: State, job: JobRecord, now: Instant, folders: Folders, write_spec: SpecWriter
+) -> v.JobView:
+    """Make the full picture of one job, live or archived."""
+    live = job.id in state.jobs
+    checkpoint = job.checkpoint
+    return v.JobView(
+        row=job_row(state, job, now, explain=live),
+        spec=write_spec(job.spec),
+        warnings=job.warnings,
+        attempts=tuple(_attempt_view(state, job, attempt, now) for attempt in job.attempts),
+        checkpoint=v.CheckpointView(
+            checkpoint.path,
+            checkpoint.at,
+            checkpoint.attempt,
+            checkpoint.step,
+            checkpoint.progress_milli,
+        )
+        if checkpoint
+        else None,
+        evictions=job.evictions,
+        used_retries=job.used_retries,
+        platform_retries=job.platform_retries,
+        lost_ms=job.lost_ms,
+        diagnosis=job.diagnosis,
+        why=why(state, job, now) if live else None,
+        output_dir=folders.outputs(job.id, job.spec),
+        archived=not live,
+    )
+
+
+def _attempt_view(
+    state: State, job: JobRecord, attempt: AttemptRecord, now: Instant
+) -> v.AttemptView:
+    stop = attempt.stop
+    return v.AttemptView(
+        no=attempt.no,
+        state=attempt.state,
+        entitlement=attempt.entitlement,
+        placed_at=attempt.placed_at,
+        started_at=attempt.started_at,
+        ended_at=attempt.ended_at,
+        ran_ms=attempt.ran_until(now),
+        outcome=attempt.outcome,
+        stop_cause=stop.cause.value if stop else "",
+        wanted_by=stop.wanted_by if stop else None,
+        diagnosis=attempt.diagnosis,
+        lost_ms=attempt.lost_ms,
+        tasks=tuple(
+            _task_view(state, job, attempt, TaskIndex(index))
+            for index in range(len(attempt.slots))
+        ),
+    )
+
+
+def _task_view(
+    state: State, job: JobRecord, attempt: AttemptRecord, index: TaskIndex
+) -> v.TaskView:
+    task, slot = attempt.task(index), attempt.slots[index]
+    return v.TaskView(
+        index=index,
+        name=task_name(job.spec, index),
+        state=task.state,
+        node=_node_name(state, slot.node),
+        devices=slot.devices,
+        pid=task.pid,
+        started_at=task.started_at,
+        ended_at=task.ended_at,
+        phases=task.phases,
+        exit=task.exit,
+        diagnosis=task.diagnosis,
+    )
+
+
+def task_name(spec: JobSpec, index: int) -> str:
+    """Name a task as people do: `worker.1`."""
+    if index >= spec.task_count:
+        return f"#{index}"
+    role, number = spec.role_of(index)
+    return f"{role.name}.{number}"
+
+
+def node_views(state: State) -> list[v.NodeView]:
+    """Make the table of nodes, each device with its holders."""
+    holders: dict[tuple[NodeId, int], list[JobId]] = {}
+    tasks: dict[NodeId, int] = {}
+    for gang in state.cluster.gangs.values():
+        for slot in gang.slots:
+            tasks[slot.node] = tasks.get(slot.node, 0) + 1
+            for index in slot.devices:
+                held = holders.setdefault((slot.node, index), [])
+                if gang.id not in held:
+                    held.append(gang.id)
+    made: list[v.NodeView] = []
+    for node in state.config.nodes:
+        book = state.cluster.ledger.books[node.id]
+        kind, reason = state.nodes.get(node.id, (NodeState.READY, ""))
+        devices = tuple(
+            v.DeviceView(
+                device.index,
+                device.type,
+                device.memory,
+                device.virtual,
+                max(0, book.device_milli[place]),
+                tuple(sorted(holders.get((node.id, device.index), ()))),
+            )
+            for place, device in enumerate(node.devices)
+        )
+        made.append(
+            v.NodeView(
+                id=node.id,
+                name=node.name,
+                state=kind,
+                reason=reason,
+                arch=node.arch.value,
+                total=node.total(),
+                free=book.free(),
+                devices=devices,
+                tasks=tasks.get(node.id, 0),
+            )
+        )
+    return made
+
+
+def tenant_views(state: State) -> list[v.TenantView]:
+    """Make the table of tenants: owed, used, borrowed, lent."""
+    running: dict[str, int] = {}
+    waiting: dict[str, int] = {}
+    for job in state.jobs.values():
+        if job.attempt is not None:
+            running[job.spec.tenant] = running.get(job.spec.tenant, 0) + 1
+        elif job.state in (JobState.QUEUED, JobState.HELD):
+            waiting[job.spec.tenant] = waiting.get(job.spec.tenant, 0) + 1
+    cluster = state.cluster
+    borrowed = {
+        tenant: _total(gang.held() for gang in gangs.values())
+        for tenant, gangs in cluster.borrowers.items()
+        if gangs
+    }
+    all_borrowed = _total(borrowed.values())
+    unowned = cluster_total(state) - _total(t.guaranteed for t in state.config.tenants)
+    idle = {
+        tenant.name: _positive(
+            tenant.guaranteed - cluster.guaranteed_use.get(tenant.name, NOTHING)
+        )
+        for tenant in state.config.tenants
+    }
+    lent = _share(_positive(all_borrowed - _positive(unowned)), idle)
+    return [
+        v.TenantView(
+            name=tenant.name,
+            guaranteed=tenant.guaranteed,
+            used=cluster.total_use.get(tenant.name, NOTHING),
+            own=cluster.guaranteed_use.get(tenant.name, NOTHING),
+            borrowed=borrowed.get(tenant.name, NOTHING),
+            lent=lent[tenant.name],
+            running=running.get(tenant.name, 0),
+            waiting=waiting.get(tenant.name, 0),
+            queues=tuple(queue.name for queue in tenant.queues),
+            members=", ".join((*tenant.users, *(f"@{group}" for group in tenant.groups)))
+            or "everybody",
+        )
+        for tenant in state.config.tenants
+    ]
+
+
+def cluster_total(state: State) -> Resources:
+    """Sum up all nodes."""
+    return _total(node.total() for node in state.config.nodes)
+
+
+def _total(parts: Iterable[Resources]) -> Resources:
+    total = NOTHING
+    for part in parts:
+        total += part
+    return total
+
+
+def _positive(amount: Resources) -> Resources:
+    return Resources(*(max(0, getattr(amount, name)) for name in amount.__struct_fields__))
+
+
+def _share(amount: Resources, idle: dict[str, Resources]) -> dict[str, Resources]:
+    """Say whose idle guarantee is being used, in the order of the names."""
+    shares: dict[str, Resources] = {}
+    for tenant in sorted(idle):
+        part = Resources(
+            *(
+                min(getattr(amount, name), getattr(idle[tenant], name))
+                for name in amount.__struct_fields__
+            )
+        )
+        shares[tenant] = part
+        amount -= part
+    return shares

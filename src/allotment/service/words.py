@@ -1,0 +1,100 @@
+"""Events in words, for people."""
+
+from allotment.engine.state import State
+from allotment.model import events as e
+from allotment.model.cluster import Node
+from allotment.model.ids import NodeId
+from allotment.model.quantity import show_millis
+from allotment.model.reasons import StopCause
+
+STOPPED = {
+    StopCause.CANCELLED: "was cancelled",
+    StopCause.EVICTED: "has to give way",
+    StopCause.RUN_TIME: "reached its max_run_time",
+    StopCause.START_TIME: "did not come up in time",
+    StopCause.ROLE_FAILED: "failed in one task; the rest stops",
+    StopCause.ROLES_SUCCEEDED: "is complete; the remaining tasks stop",
+    StopCause.NODE_LOST: "lost a node",
+}
+
+
+def in_words(event: e.AnyEvent, state: State) -> str:  # noqa: C901, PLR0911, PLR0912 - one line an event
+    """Tell one event in a sentence without its subject's number."""
+    nodes = state.cluster.nodes
+    match event:
+        case e.ConfigApplied(config):
+            return f"configured {len(config.nodes)} node(s), {len(config.tenants)} tenant(s)"
+        case e.NodeDrained(node, reason):
+            return f"node {_name(nodes, node)} drained" + (f": {reason}" if reason else "")
+        case e.NodeUndrained(node):
+            return f"node {_name(nodes, node)} takes work again"
+        case e.NodeLost(node, reason):
+            return f"node {_name(nodes, node)} lost" + (f": {reason}" if reason else "")
+        case e.NodeRecovered(node):
+            return f"node {_name(nodes, node)} is back"
+        case e.JobSubmitted(_, spec):
+            return f"submitted as {spec.name} to {spec.tenant}/{spec.queue}"
+        case e.JobEdited():
+            return "edited"
+        case e.JobHeld():
+            return "held"
+        case e.JobReleased():
+            return "released"
+        case e.Reserved(_, _, _, victims):
+            who = ", ".join(f"job {victim}" for victim in victims)
+            return f"got a place reserved; leaving it: {who}"
+        case e.ReservationDropped():
+            return "lost its reservation"
+        case e.JobRequeued(_, cause, not_before):
+            when = "" if not not_before else ", not before its back-off ends"
+            return f"queued again ({cause}){when}"
+        case e.JobSucceeded():
+            return "succeeded"
+        case e.JobFailed(_, diagnosis):
+            return f"failed: {diagnosis.cause}"
+        case e.JobCancelled(_, by):
+            return f"cancelled by {by}"
+        case e.JobTimedOut(_, diagnosis):
+            return f"timed out: {diagnosis.cause}"
+        case e.JobArchived():
+            return "archived"
+        case e.AttemptPlaced(_, attempt, slots, entitlement):
+            where = ", ".join(dict.fromkeys(_name(nodes, slot.node) for slot in slots))
+            return f"attempt {attempt} placed on {where} ({entitlement.value})"
+        case e.BarrierOpened():
+            return "every task is ready: go"
+        case e.AttemptStarted():
+            return "runs"
+        case e.AttemptPromoted():
+            return "no longer borrows: its tenant has room again"
+        case e.AttemptSuspended():
+            return "suspended; its devices are free"
+        case e.ResumeRequested():
+            return "is to go on"
+        case e.AttemptResumed():
+            return "goes on"
+        case e.CheckpointSaved(_, _, path, step, progress):
+            return f"saved a checkpoint at step {step} ({progress / 10:g} %): {path}"
+        case e.StopRequested(_, _, cause, signal, grace_ms, wanted_by):
+            owner = f"; its place goes to job {wanted_by}" if wanted_by else ""
+            return f"{STOPPED[cause]}{owner}; SIG{signal}, then {show_millis(grace_ms)} grace"
+        case e.AttemptEnded(_, attempt, outcome, _, lost_ms):
+            lost = f"; {show_millis(lost_ms)} of work lost" if lost_ms else ""
+            return f"attempt {attempt} {outcome.value.replace('_', ' ')}{lost}"
+        case e.TaskReady(_, _, index, phases):
+            return f"task {index} is ready{_phases(phases)}"
+        case e.TaskStarted(_, _, index, pid, phases):
+            return f"task {index} runs as process {pid}{_phases(phases)}"
+        case e.TaskEnded(_, _, index, exit_, diagnosis):
+            how = "ok" if exit_.ok else (diagnosis.cause if diagnosis else "failed")
+            return f"task {index} ended: {how}"
+
+
+def _name(nodes: dict[NodeId, Node], node: NodeId) -> str:
+    return nodes[node].name if node in nodes else f"#{node}"
+
+
+def _phases(phases: tuple[e.Phase, ...]) -> str:
+    if not phases:
+        return ""
+    return " (" + ", ".join(f"{phase.name} {show_millis(phase.ms)}" for phase in phases) + ")"
