@@ -37,8 +37,9 @@ class FakeTask:
 
     def begin(self) -> None:
         """Come up to the barrier, or run at once."""
-        self._say(TaskReport(self.request.key, Seen.READY))
-        if not self.request.at_barrier:
+        if self.request.at_barrier:
+            self._say(TaskReport(self.request.key, Seen.READY))
+        else:
             self.go()
 
     def go(self) -> None:

@@ -2,6 +2,8 @@
 
 import os
 import pwd
+import time
+from functools import lru_cache
 from pathlib import Path
 
 from allotment.engine.records import JobRecord
@@ -13,7 +15,15 @@ from allotment.service.ports import Identity
 
 
 def account_of(owner: Actor) -> Account:
-    """Find the host account a job runs under. As root: the submitting user's own."""
+    """Find the host account a job runs under. As root: the submitting user's own.
+
+    Asked of the host once a minute for each user: its directory may be slow.
+    """
+    return _account(owner, int(time.monotonic()) // 60)
+
+
+@lru_cache(maxsize=1024)
+def _account(owner: Actor, minute: int) -> Account:  # noqa: ARG001 - part of the key
     uid = os.geteuid() if owner.uid is None else owner.uid
     try:
         entry = pwd.getpwuid(uid)
@@ -75,6 +85,8 @@ SHARED = ("outputs", "checkpoints", "attempts")
 
 def _open_parents(path: Path, root: Path) -> None:
     """Make a folder that tasks of any user may pass through, up to the state folder."""
+    if path.is_dir():
+        return
     path.mkdir(parents=True, exist_ok=True)
     while path != root:
         path.chmod(0o755)
