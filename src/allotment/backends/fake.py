@@ -87,9 +87,13 @@ class FakeBackend:
     async def start(self, sink: Callable[[Report], None]) -> None:
         self._sink = sink
 
+    def _hear(self, report: Report) -> None:
+        """Hand a report to whoever listens now: a task may outlive its first listener."""
+        self._sink(report)
+
     async def launch(self, request: LaunchRequest) -> None:
         if request.key not in self.tasks:
-            task = self.tasks[request.key] = FakeTask(request, self._sink)
+            task = self.tasks[request.key] = FakeTask(request, self._hear)
             task.begin()
 
     async def open_barrier(self, keys: Sequence[TaskKey]) -> None:
@@ -120,4 +124,4 @@ class FakeBackend:
             del self.tasks[key]
 
     async def close(self) -> None:
-        """Nothing to leave."""
+        self._sink = lambda report: None

@@ -156,7 +156,10 @@ class Pipeline:
         self._wake.set()
 
     async def stop(self) -> None:
-        """Stop scheduling, make everything durable, leave tasks alone."""
+        """Stop scheduling, make everything durable, leave tasks alone.
+
+        The backend must be silent by now: what it has to say is observed at the next start.
+        """
         for task in (*self._loops, *self._readings):
             task.cancel()
         await asyncio.gather(*self._loops, *self._readings, return_exceptions=True)

@@ -102,8 +102,8 @@ class Service:
     async def stop(self) -> None:
         """Stop; tasks run on and are adopted at the next start."""
         self.ready = False
-        await self.pipeline.stop()
         await self._backend.close()
+        await self.pipeline.stop()
         self._store.close()
 
     async def backup(self, target: str) -> None:

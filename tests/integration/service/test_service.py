@@ -1,0 +1,323 @@
+"""The service on a real event log, with tasks that follow a script."""
+
+import asyncio
+import subprocess
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from allotment.backends.fake import FakeBackend
+from allotment.model import commands as c
+from allotment.model import events as e
+from allotment.model.errors import Code, Rejected
+from allotment.model.ids import Actor, JobId
+from allotment.model.lifecycle import JobState as S
+from allotment.model.reasons import Reason
+from allotment.model.spec import JobSpec
+from allotment.service.clock import WallClock
+from allotment.service.service import Service
+from allotment.store.sqlite import SqliteStore
+from tests.support.builders import POLICIES, a_config, a_job, a_tenant
+
+ME = Actor("me", None, ())
+CONFIG = a_config(a_tenant("vision", 4), a_tenant("nlp", 4))
+
+
+def a_script(
+    script: str, gpus: float = 1, tenant: str = "vision", **changes: object
+) -> JobSpec:
+    spec = a_job().gpus(gpus).of(tenant).spec()
+    role = msgspec.structs.replace(spec.roles[0], command=script)
+    return msgspec.structs.replace(spec, roles=(role,), **changes)
+
+
+@asynccontextmanager
+async def running(folder: Path, backend: FakeBackend | None = None) -> AsyncIterator[Service]:
+    service = Service(
+        store=SqliteStore.open(folder),
+        backend=backend or FakeBackend(),
+        clock=WallClock(),
+        policies=POLICIES,
+        state_dir=str(folder),
+        write_spec=lambda spec: {"name": spec.name},
+        version="test",
+    )
+    await service.start(CONFIG)
+    try:
+        yield service
+    finally:
+        await service.stop()
+
+
+async def until(check: Callable[[], bool], seconds: float = 10) -> None:
+    async with asyncio.timeout(seconds):
+        while not check():
+            await asyncio.sleep(0.005)
+
+
+def test_a_job_is_told_from_its_submission_to_its_end(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with running(tmp_path) as service:
+            made = await service.submit(c.SubmitJob(a_script("fake 0.05")), ME)
+            told = [view.kind async for view in service.follow_events(made.id, 0)]
+            assert told[0] == "JobSubmitted"
+            assert told[-1] == "JobSucceeded"
+            view = service.job(made.id, ME)
+            assert view.state is S.SUCCEEDED
+            assert view.attempts[0].tasks[0].name == "main.0"
+
+    asyncio.run(story())
+
+
+def test_the_same_key_makes_one_job_even_after_a_restart(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with running(tmp_path) as service:
+            first = await service.submit(c.SubmitJob(a_script("fake"), key="k"), ME)
+            again = await service.submit(c.SubmitJob(a_script("fake"), key="k"), ME)
+            assert (again.id, again.repeated) == (first.id, True)
+            other = await service.submit(c.SubmitJob(a_script("fake"), key="k"), Actor("you"))
+            assert other.id != first.id
+        async with running(tmp_path) as service:
+            again = await service.submit(c.SubmitJob(a_script("fake"), key="k"), ME)
+            assert (again.id, again.repeated) == (first.id, True)
+
+    asyncio.run(story())
+
+
+def test_a_restart_adopts_what_runs_and_starts_nothing_twice(tmp_path: Path) -> None:
+    async def story() -> None:
+        backend = FakeBackend()
+        async with running(tmp_path, backend) as service:
+            made = await service.submit(c.SubmitJob(a_script("fake forever")), ME)
+            await until(lambda: service.state.jobs[made.id].state is S.RUNNING)
+        async with running(tmp_path, backend) as service:
+            assert service.state.jobs[made.id].state is S.RUNNING
+            assert len(backend.tasks) == 1
+            await service.act(c.CancelJob(made.id), ME)
+            await until(lambda: service.state.jobs[made.id].state is S.CANCELLED)
+
+    asyncio.run(story())
+
+
+def test_tasks_nobody_knows_any_more_are_tried_again(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with running(tmp_path) as service:
+            made = await service.submit(c.SubmitJob(a_script("fake forever")), ME)
+            await until(lambda: service.state.jobs[made.id].state is S.RUNNING)
+        async with running(tmp_path, FakeBackend()) as service:
+            job = service.state.jobs[made.id]
+            await until(lambda: job.platform_retries == 1 and job.state is S.RUNNING)
+            assert job.used_retries == 0
+
+    asyncio.run(story())
+
+
+def test_finished_jobs_leave_memory_and_can_still_be_asked_for(tmp_path: Path) -> None:
+    async def story() -> None:
+        config = msgspec.structs.replace(
+            CONFIG, limits=msgspec.structs.replace(CONFIG.limits, keep_finished=2)
+        )
+        async with running(tmp_path) as service:
+            await service.act(c.ApplyConfig(config), Actor("root", 0))
+            made = [
+                await service.submit(
+                    c.SubmitJob(a_script("fake", name=f"n{i}"), key=f"k{i}"), ME
+                )
+                for i in range(6)
+            ]
+            await until(lambda: len(service.state.jobs) == 2)
+            await service.pipeline.committer.idle()
+            assert service.job(made[0].id, ME).archived
+            assert service.resolve("n0", ME) == made[0].id
+            assert service.resolve("last", ME) == made[-1].id
+            rows, _ = service.page(finished=True)
+            assert [row.id for row in rows] == [m.id for m in reversed(made)]
+            rows, more = service.page(finished=True, limit=4)
+            assert more == rows[-1].id
+            rest, _ = service.page(finished=True, limit=4, before=more)
+            assert [row.id for row in rest] == [made[1].id, made[0].id]
+            again = await service.submit(c.SubmitJob(a_script("fake"), key="k0"), ME)
+            assert again.repeated
+
+    asyncio.run(story())
+
+
+def test_names_prefixes_and_their_trouble(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with running(tmp_path) as service:
+            for name in ("train-a", "train-b", "eval"):
+                await service.submit(c.SubmitJob(a_script("fake forever", name=name)), ME)
+            assert service.resolve("ev", ME) == JobId(3)
+            with pytest.raises(Rejected) as refused:
+                service.resolve("train", ME)
+            assert refused.value.code is Code.AMBIGUOUS_JOB
+            assert "train-a" in refused.value.message
+            for evil in ("../../etc/passwd", "a/b", "", "x" * 500, "\x00"):
+                with pytest.raises(Rejected) as refused:
+                    service.resolve(evil, ME)
+                assert refused.value.code is Code.NO_SUCH_JOB
+
+    asyncio.run(story())
+
+
+def test_only_the_owner_and_the_administrator_may_change_a_job(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with running(tmp_path) as service:
+            alice, bob = Actor("alice", 61001), Actor("bob", 61002)
+            made = await service.submit(c.SubmitJob(a_script("fake forever")), alice)
+            for wish in (c.CancelJob(made.id), c.HoldJob(made.id), c.SuspendJob(made.id)):
+                with pytest.raises(Rejected) as refused:
+                    await service.act(wish, bob)
+                assert refused.value.code is Code.FORBIDDEN
+            with pytest.raises(Rejected):
+                await service.act(c.DrainNode(service.node_id("n0")), bob)
+            with pytest.raises(Rejected):
+                service.outputs(made.id, bob)
+            await service.act(c.CancelJob(made.id), Actor("root", 0))
+
+    asyncio.run(story())
+
+
+def test_every_event_names_who_acted(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with running(tmp_path) as service:
+            alice = Actor("alice", 61001, ("vision", "staff"))
+            made = await service.submit(c.SubmitJob(a_script("fake forever")), alice)
+            await service.act(c.CancelJob(made.id), Actor("root", 0, ("root",)))
+            told = [view async for view in service.follow_events(made.id, 0)]
+            who = {view.kind: (view.user, view.groups) for view in told}
+            assert who["JobSubmitted"] == ("alice", ("vision", "staff"))
+            assert who["StopRequested"] == ("root", ("root",))
+            assert who["JobCancelled"][0] == "allot"
+            cancelled = [view for view in told if view.kind == "JobCancelled"]
+            assert "by root" in cancelled[0].text
+
+    asyncio.run(story())
+
+
+def test_paths_are_checked_as_the_user_when_submitted(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with running(tmp_path) as service:
+            for changes, words in (
+                ({"data_dir": "/no/such/place"}, "no such file"),
+                ({"code_dir": "relative"}, "absolute"),
+            ):
+                with pytest.raises(Rejected) as refused:
+                    await service.submit(c.SubmitJob(a_script("fake", **changes)), ME)
+                assert refused.value.code is Code.PATH_UNUSABLE
+                assert words in refused.value.message
+
+    asyncio.run(story())
+
+
+@pytest.mark.needs_root
+def test_a_root_service_does_not_lend_its_eyes(tmp_path: Path) -> None:
+    async def story() -> None:
+        secret = tmp_path / "secret"
+        secret.mkdir(mode=0o700)
+        (tmp_path / "state").mkdir()
+        async with running(tmp_path / "state") as service:
+            nobody = Actor("nobody", 65534)
+            with pytest.raises(Rejected) as refused:
+                await service.submit(
+                    c.SubmitJob(a_script("fake", data_dir=str(secret))), nobody
+                )
+            assert refused.value.code is Code.PATH_UNUSABLE
+            await service.submit(c.SubmitJob(a_script("fake", data_dir="/usr/share")), nobody)
+
+    asyncio.run(story())
+
+
+def test_secrets_are_in_no_event_and_no_view(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with running(tmp_path) as service:
+            spec = a_script("fake", secrets=(("TOKEN", "hunter2hunter2"),))
+            made = await service.submit(c.SubmitJob(spec), ME)
+            told = [view async for view in service.follow_events(made.id, 0)]
+            assert "hunter2" not in str(msgspec.to_builtins(told))
+            assert "hunter2" not in str(msgspec.to_builtins(service.job(made.id, ME)))
+            with pytest.raises(Rejected):
+                service.spec_of(made.id, Actor("bob", 61002))
+
+    asyncio.run(story())
+
+
+@pytest.mark.needs_root
+def test_a_full_disk_loses_nothing_and_the_service_goes_on(tmp_path: Path) -> None:
+    async def story(folder: Path) -> None:
+        async with running(folder) as service:
+            kept = await service.submit(c.SubmitJob(a_script("fake forever")), ME)
+            await until(lambda: service.state.jobs[kept.id].state is S.RUNNING)
+            fill(folder / "ballast")
+            with pytest.raises(Rejected) as refused:
+                await submit_many(service)
+            assert refused.value.code is Code.UNAVAILABLE
+            assert "free space" in refused.value.message
+            assert service.state.jobs[kept.id].state is S.RUNNING
+            (folder / "ballast").unlink()
+            await until(lambda: not service.trouble)
+            newest = max(service.state.jobs.values(), key=lambda job: job.id)
+            wish = c.SubmitJob(newest.spec, key=newest.key)
+            again = await service.submit(wish, ME)
+            assert again.repeated, "what was refused for now was written as soon as it could be"
+            count = service.state.seq
+        store = SqliteStore.open(folder)
+        assert store.last_seq() == count
+        assert sum(1 for _ in store.records()) == count
+        store.close()
+
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", disk], check=True)
+    try:
+        asyncio.run(story(disk))
+    finally:
+        subprocess.run(["umount", disk], check=True)
+
+
+async def submit_many(service: Service) -> None:
+    for number in range(10_000):
+        wish = c.SubmitJob(a_script("fake forever", gpus=4), key=f"k{number}")
+        await service.submit(wish, ME)
+
+
+def fill(path: Path) -> None:
+    with path.open("wb", buffering=0) as file:
+        try:
+            while True:
+                file.write(b"x" * 4096)
+        except OSError:
+            return
+
+
+def test_why_is_true_while_it_waits(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with running(tmp_path) as service:
+            first = await service.submit(c.SubmitJob(a_script("fake forever", gpus=4)), ME)
+            other = await service.submit(
+                c.SubmitJob(a_script("fake forever", gpus=4, tenant="nlp")), ME
+            )
+            await until(lambda: service.state.jobs[other.id].state is S.RUNNING)
+            waits = await service.submit(c.SubmitJob(a_script("fake", gpus=2)), ME)
+            answer = service.why(waits.id)
+            assert answer is not None
+            assert answer.reason is Reason.CAPACITY
+            assert {holder.job for holder in answer.holders} == {first.id, other.id}
+            assert service.why(first.id) is None
+
+    asyncio.run(story())
+
+
+def test_events_are_durable_before_they_are_told(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with running(tmp_path) as service:
+            made = await service.submit(c.SubmitJob(a_script("fake")), ME)
+            reader = SqliteStore.open(tmp_path)
+            records = reader.records_of(made.id)
+            assert isinstance(records[0].event, e.JobSubmitted)
+            reader.close()
+
+    asyncio.run(story())
