@@ -1,0 +1,162 @@
+"""What a task is given to run with."""
+
+import json
+
+import msgspec
+
+from allotment.engine.records import JobRecord
+from allotment.model.ids import JobId, TaskIndex
+from allotment.model.quantity import GIB, MIB, Resources
+from allotment.model.spec import Dialect, JobSpec, Port, TaskRole
+from allotment.service.launch import Account, Folders, hostfile, launch_request, task_env
+from tests.support.builders import a_config, a_job, a_tenant
+from tests.support.world import World
+
+FOLDERS = Folders("/state")
+ACCOUNT = Account("alice", "/home/alice")
+
+
+def placed(spec: JobSpec, nodes: int = 2, devices: int = 4) -> tuple[World, JobRecord]:
+    world = World(a_config(a_tenant("vision", nodes * devices), nodes=nodes, devices=devices))
+    builder = a_job()
+    builder._spec = spec  # noqa: SLF001
+    job = world.submit(builder)
+    world.cycle()
+    return world, world.job(job)
+
+
+def envs(spec: JobSpec, **cluster: int) -> list[dict[str, str]]:
+    world, job = placed(spec, **cluster)
+    nodes = world.state.cluster.nodes
+    return [
+        task_env(job, TaskIndex(index), nodes, FOLDERS, ACCOUNT)
+        for index in range(spec.task_count)
+    ]
+
+
+def test_ranks_over_two_nodes() -> None:
+    spec = a_job().tasks(6).gpus(1).spec()
+    tasks = envs(spec)
+    assert [t["RANK"] for t in tasks] == list("012345")
+    assert {t["WORLD_SIZE"] for t in tasks} == {"6"}
+    assert [t["LOCAL_RANK"] for t in tasks] == list("012301")
+    assert [t["NODE_RANK"] for t in tasks] == list("000011")
+    assert len({(t["MASTER_ADDR"], t["MASTER_PORT"]) for t in tasks}) == 1
+    assert int(tasks[0]["MASTER_PORT"]) >= 20_000
+    assert [t["CUDA_VISIBLE_DEVICES"] for t in tasks] == ["0", "1", "2", "3", "0", "1"]
+    assert tasks[0]["ROCR_VISIBLE_DEVICES"] == tasks[0]["HIP_VISIBLE_DEVICES"] == "0"
+
+
+def test_a_task_without_devices_sees_none() -> None:
+    (task,) = envs(a_job().spec())
+    assert task["CUDA_VISIBLE_DEVICES"] == ""
+    assert task["NVIDIA_VISIBLE_DEVICES"] == "none"
+
+
+def test_tf_config_names_every_role_with_ports_of_its_own() -> None:
+    need = Resources(cpu_milli=100, memory=MIB)
+    roles = (TaskRole("ps", 1, "run", need), TaskRole("worker", 2, "run", need))
+    spec = msgspec.structs.replace(a_job().spec(), roles=roles)
+    tasks = envs(spec)
+    configs = [json.loads(t["TF_CONFIG"]) for t in tasks]
+    assert [c["task"] for c in configs] == [
+        {"type": "ps", "index": 0},
+        {"type": "worker", "index": 0},
+        {"type": "worker", "index": 1},
+    ]
+    cluster = configs[0]["cluster"]
+    addresses = [*cluster["ps"], *cluster["worker"]]
+    assert len(set(addresses)) == 3
+    assert all(c["cluster"] == cluster for c in configs)
+
+
+def test_ports_by_label_do_not_overlap() -> None:
+    role = TaskRole(
+        "main", 2, "run", Resources(memory=MIB), ports=(Port("web", count=2), Port("ssh", 2222))
+    )
+    tasks = envs(msgspec.structs.replace(a_job().spec(), roles=(role,)))
+    web = [port for task in tasks for port in task["ALLOT_PORT_WEB"].split(",")]
+    assert len(set(web)) == 4
+    assert tasks[0]["MASTER_PORT"] not in web
+    assert {task["ALLOT_PORT_SSH"] for task in tasks} == {"2222"}
+
+
+def test_the_classic_form_gets_its_own_variables() -> None:
+    need = Resources(gpu_milli=2000, cpu_milli=4000, memory=8 * GIB)
+    roles = (
+        TaskRole("ps_server", 1, "run", need, ports=(Port("http"),)),
+        TaskRole("worker", 2, "run", need),
+    )
+    spec = msgspec.structs.replace(
+        a_job().spec(), roles=roles, dialect=Dialect.CLASSIC, name="tf", tenant="vision"
+    )
+    tasks = envs(spec)
+    first = tasks[0]
+    assert first["PAI_JOB_NAME"] == "tf"
+    assert first["PAI_TASK_ROLE_LIST"] == "ps_server,worker"
+    assert first["PAI_TASK_ROLE_TASK_COUNT_worker"] == "2"
+    assert first["PAI_RESOURCE_worker"] == "2,4,8192,64"
+    assert first["PAI_CURRENT_TASK_ROLE_NAME"] == "ps_server"
+    assert first["PAI_TASK_ROLE_ps_server_HOST_LIST"].endswith(
+        first["PAI_PORT_LIST_ps_server_0_http"]
+    )
+    assert tasks[2]["PAI_CURRENT_TASK_ROLE_CURRENT_TASK_INDEX"] == "1"
+
+
+def test_native_jobs_get_no_foreign_variables() -> None:
+    (task,) = envs(a_job().spec())
+    assert not [name for name in task if name.startswith("PAI_")]
+
+
+def test_users_win_over_defaults_but_not_over_the_scheduler() -> None:
+    spec = msgspec.structs.replace(
+        a_job().spec(),
+        env=(("PATH", "/opt/bin"), ("ALLOT_JOB_ID", "99"), ("OMP_NUM_THREADS", "1")),
+        secrets=(("TOKEN", "t0p"),),
+    )
+    (task,) = envs(spec)
+    assert task["PATH"] == "/opt/bin"
+    assert task["ALLOT_JOB_ID"] == "1"
+    assert task["TOKEN"] == "t0p"
+
+
+def test_a_restart_is_told_where_its_checkpoint_is() -> None:
+    world, job = placed(a_job().checkpointing().spec())
+    world.runs(job.id)
+    world.saves(job.id, 7)
+    world.ends(job.id, 1)
+    env = task_env(job, TaskIndex(0), world.state.cluster.nodes, FOLDERS, ACCOUNT)
+    assert env["ALLOT_RESUME_FROM"] == "ckpt-7"
+    assert env["ALLOT_CHECKPOINT_DIR"] == "/state/checkpoints/1"
+
+
+def test_the_request_has_paths_and_limits() -> None:
+    spec = msgspec.structs.replace(
+        a_job().gpus(2).spec(), data_dir="/data", code_dir="/code", output_dir="/out"
+    )
+    world, job = placed(spec)
+    request = launch_request(
+        job,
+        job.task_keys()[0],
+        world.state.config,
+        world.state.cluster.nodes,
+        FOLDERS,
+        ACCOUNT,
+        at_barrier=False,
+    )
+    assert request.argv == ("/bin/sh", "-c", "true")
+    assert request.workdir == "/code"
+    assert request.read_only == ("/data", "/code", "/state/attempts/1/1")
+    assert request.writable == ("/out/1/attempt-1", "/state/checkpoints/1")
+    assert request.devices == (0, 1)
+
+
+def test_the_host_file_counts_tasks_on_each_node() -> None:
+    world, job = placed(a_job().tasks(3).gpus(1).spec(), nodes=1)
+    assert (
+        hostfile(job.spec, job.attempts[0], world.state.cluster.nodes) == "127.0.0.1 slots=3\n"
+    )
+
+
+def test_job_ids() -> None:
+    assert FOLDERS.outputs(JobId(3), a_job().spec()) == "/state/outputs/3"
