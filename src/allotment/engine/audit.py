@@ -131,16 +131,24 @@ def _shares(state: State) -> list[str]:
         total[tenant] = total.get(tenant, NOTHING) + held
         if attempt.entitlement is Entitlement.GUARANTEED:
             guaranteed[tenant] = guaranteed.get(tenant, NOTHING) + held
+    cluster = state.cluster
     for tenant in state.config.tenants:
         used = guaranteed.get(tenant.name, NOTHING)
-        for name in ("gpu_milli", "cpu_milli", "memory"):
-            if getattr(used, name) > getattr(tenant.guaranteed, name):
-                wrong.append(f"tenant {tenant.name} holds more {name} than it is guaranteed")
-        if state.cluster.guaranteed_use.get(tenant.name, NOTHING) != used:
+        if not _within(used, tenant.guaranteed):
+            wrong.append(f"tenant {tenant.name} holds more than it is guaranteed")
+        if cluster.guaranteed_use.get(tenant.name, NOTHING) != used:
             wrong.append(f"the guaranteed use of tenant {tenant.name} does not add up")
-        if state.cluster.total_use.get(tenant.name, NOTHING) != total.get(tenant.name, NOTHING):
+        if cluster.total_use.get(tenant.name, NOTHING) != total.get(tenant.name, NOTHING):
             wrong.append(f"the use of tenant {tenant.name} does not add up")
     return wrong
+
+
+def _within(used: Resources, guaranteed: Resources) -> bool:
+    return (
+        used.gpu_milli <= guaranteed.gpu_milli
+        and used.cpu_milli <= guaranteed.cpu_milli
+        and used.memory <= guaranteed.memory
+    )
 
 
 def _line(state: State) -> list[str]:

@@ -15,13 +15,14 @@ from allotment.engine.report import grace_of
 from allotment.engine.state import State
 from allotment.model import commands as c
 from allotment.model import events as e
-from allotment.model.cluster import NodeState
+from allotment.model.cluster import Node, NodeState
 from allotment.model.errors import Code, Rejected
 from allotment.model.ids import Actor, JobId, NodeId
 from allotment.model.lifecycle import JobState
 from allotment.model.quantity import Instant, Millis, show_resources
 from allotment.model.reasons import StopCause
 from allotment.model.spec import ArraySlice, JobSpec
+from allotment.model.tenancy import Config
 
 Emit = Iterator[e.AnyEvent]
 
@@ -50,7 +51,7 @@ def decide(  # noqa: C901, PLR0911 - one line a command
         case c.UndrainNode(node):
             return _undrain(state, node)
         case c.ApplyConfig(config):
-            return iter((e.ConfigApplied(config),))
+            return _configure(state, config)
 
 
 def _find(state: State, job: JobId) -> JobRecord:
@@ -231,6 +232,43 @@ def _resume(job: JobRecord) -> Emit:
         raise _wrong(job, "resumed", "is suspended")
     if not job.attempts[-1].wants_resume:
         yield e.ResumeRequested(job.id, job.attempts[-1].no)
+
+
+# ── configuration ───────────────────────────────────────────────────────────────────────
+
+
+def _configure(state: State, config: Config) -> Emit:
+    config = with_stable_ids(state.config, config)
+    if config == state.config:
+        return
+    kept = {node.id: node for node in config.nodes}
+    for gang in state.cluster.gangs.values():
+        for slot in gang.slots:
+            node = kept.get(slot.node)
+            old = state.cluster.nodes[slot.node]
+            if node is None or any(index >= len(node.devices) for index in slot.devices):
+                what = "a device of it" if node else "it"
+                raise Rejected(
+                    Code.CONFLICT,
+                    f"Node {old.name}: job {gang.id} still uses {what}, so it cannot go yet.",
+                    f"Drain it (`allot drain {old.name}`) and wait, or cancel that job; the "
+                    "old configuration stays in force.",
+                )
+    yield e.ConfigApplied(config)
+
+
+def with_stable_ids(old: Config, new: Config) -> Config:
+    """Give nodes of the same name the same id, and new ones an id never used before."""
+    known = {node.name: node.id for node in old.nodes}
+    free = max((node.id for node in old.nodes), default=-1) + 1
+    nodes: list[Node] = []
+    for node in new.nodes:
+        if node.name in known:
+            nodes.append(msgspec.structs.replace(node, id=known[node.name]))
+        else:
+            nodes.append(msgspec.structs.replace(node, id=NodeId(free)))
+            free += 1
+    return msgspec.structs.replace(new, nodes=tuple(nodes))
 
 
 # ── nodes ───────────────────────────────────────────────────────────────────────────────

@@ -21,7 +21,7 @@ from allotment.model.ids import JobId, NodeId, Seq
 from allotment.model.ledger import Entitlement, Slot
 from allotment.model.lifecycle import JobState
 from allotment.model.port_layout import port_count
-from allotment.model.quantity import Instant
+from allotment.model.quantity import NOTHING, Instant
 from allotment.model.spec import EndKind
 from allotment.model.tenancy import Config
 
@@ -222,10 +222,26 @@ class State:
                 self.cluster.ledger.set_open(node, state is NodeState.READY)
         for gang in old.gangs.values():
             self.cluster.add(gang)
+        self._demote_what_exceeds()
         for job in sorted(old.pending.all(), key=lambda waiting: waiting.id):
             self.cluster.pending.add(job)
         for reservation in old.reservations.values():
             self.cluster.reserve(reservation)
+
+    def _demote_what_exceeds(self) -> None:
+        """Let gangs beyond a smaller guarantee run on as borrowers, newest first."""
+        for gang in sorted(self.cluster.gangs.values(), key=lambda g: (-g.placed_at, -g.id)):
+            tenant = self.cluster.tenants.get(gang.tenant)
+            guaranteed = tenant.guaranteed if tenant else NOTHING
+            used = self.cluster.guaranteed_use.get(gang.tenant, NOTHING)
+            over = (
+                used.gpu_milli > guaranteed.gpu_milli
+                or used.cpu_milli > guaranteed.cpu_milli
+                or used.memory > guaranteed.memory
+            )
+            if over and gang.entitlement is Entitlement.GUARANTEED:
+                self.cluster.entitle(gang, Entitlement.OPPORTUNISTIC)
+                self.jobs[gang.id].attempts[-1].entitlement = Entitlement.OPPORTUNISTIC
 
     def index(self, job: JobRecord) -> None:
         """Enter one job of a snapshot in the indexes."""

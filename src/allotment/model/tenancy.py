@@ -5,7 +5,7 @@ from enum import StrEnum
 import msgspec
 
 from allotment.model.cluster import Node
-from allotment.model.quantity import NOTHING, Resources
+from allotment.model.quantity import DAY, NOTHING, Resources
 
 
 class QueueOrder(StrEnum):
@@ -51,6 +51,8 @@ class Limits(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     barrier_ms: int = 120_000
     keep_finished: int = 1_000
     """Finished jobs kept in memory before the oldest are archived."""
+    keep_history_ms: int = 90 * DAY
+    """How long archived jobs, their events, logs and outputs of ours are kept."""
     task_log_bytes: int = 64 << 20
     task_pids: int = 1_024
     ports: tuple[int, int] = (20_000, 32_000)

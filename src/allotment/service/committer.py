@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from time import perf_counter
+from typing import TypeVar
 
 from allotment.model.effects import AnyEffect
 from allotment.model.errors import Code, Rejected, StoreError
@@ -17,6 +18,8 @@ from allotment.model.events import Record
 from allotment.model.ids import Seq
 from allotment.service.ports import ArchivedJob, Store
 from allotment.service.telemetry import Telemetry
+
+T = TypeVar("T")
 
 RETRY_S = 1.0
 PATIENCE_S = 5.0
@@ -81,7 +84,7 @@ class Committer:
         while self._task is not None and not self._task.done():
             await self._task
 
-    async def in_thread(self, work: Callable[[], object]) -> object:
+    async def in_thread(self, work: Callable[[], T]) -> T:
         """Do something else with the store, between two batches."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 

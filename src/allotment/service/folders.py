@@ -2,13 +2,14 @@
 
 import os
 import pwd
+import shutil
 import time
 from functools import lru_cache
 from pathlib import Path
 
 from allotment.engine.records import JobRecord
 from allotment.model.errors import BackendError, Code, Rejected
-from allotment.model.ids import Actor
+from allotment.model.ids import Actor, JobId
 from allotment.model.spec import JobSpec
 from allotment.service.launch import Account, Folders, Nodes, hostfile
 from allotment.service.ports import Identity
@@ -91,6 +92,12 @@ def _open_parents(path: Path, root: Path) -> None:
     while path != root:
         path.chmod(0o755)
         path = path.parent
+
+
+def forget(job: JobId, folders: Folders) -> None:
+    """Remove what a job left below the state folder; a folder of the user's own stays."""
+    for name in SHARED:
+        shutil.rmtree(Path(folders.root) / name / str(job), ignore_errors=True)
 
 
 def check_paths(spec: JobSpec, account: Account) -> None:

@@ -5,6 +5,7 @@ a budget of decisions and the loop breathes between cycles, so no pass holds up 
 """
 
 import asyncio
+from functools import partial
 from time import perf_counter
 
 import msgspec
@@ -17,12 +18,14 @@ from allotment.engine.state import Image
 from allotment.model import events as e
 from allotment.model.commands import AnyCommand
 from allotment.model.effects import AnyEffect
-from allotment.model.errors import BackendError
+from allotment.model.errors import AllotmentError, BackendError
 from allotment.model.ids import SYSTEM, Actor, JobId
+from allotment.model.quantity import HOUR, Instant
 from allotment.model.reports import Seen, TaskReport
 from allotment.service.checkpoints import CheckpointWatch
 from allotment.service.committer import Committer
 from allotment.service.dispatcher import Dispatcher
+from allotment.service.folders import forget
 from allotment.service.launch import Folders
 from allotment.service.ports import ArchivedJob, Backend, Clock, Report, Snapshot, Store
 from allotment.service.telemetry import Telemetry
@@ -152,6 +155,7 @@ class Pipeline:
         self._loops = [
             loop.create_task(self._schedule()),
             loop.create_task(self._watch_checkpoints()),
+            loop.create_task(self._forget_old()),
         ]
         self._wake.set()
 
@@ -234,6 +238,19 @@ class Pipeline:
             await asyncio.sleep(CHECKPOINT_LOOK_S)
             for report in self.checkpoints.look(self.state):
                 self.hear(report)
+
+    async def _forget_old(self) -> None:
+        """Once an hour, forget what is older than the configuration wants it kept."""
+        while True:
+            before = Instant(self.clock.now() - self.state.config.limits.keep_history_ms)
+            try:
+                gone = await self.committer.in_thread(partial(self._store.prune, before))
+                for job in gone:
+                    await self._backend.forget(job)
+                    forget(job, self.folders)
+            except AllotmentError:
+                log.exception("old jobs could not be forgotten; trying again in an hour")
+            await asyncio.sleep(HOUR / 1000)
 
 
 def archive_of(engine: Engine, job_id: JobId) -> ArchivedJob:

@@ -92,8 +92,7 @@ class Service:
 
     async def start(self, config: Config) -> None:
         """Apply the configuration if it changed, meet the backend, begin scheduling."""
-        if config != self.state.config:
-            await self.pipeline.command(c.ApplyConfig(config), SYSTEM)
+        await self.pipeline.command(c.ApplyConfig(config), SYSTEM)
         await self._backend.start(self.pipeline.hear)
         await reconcile(self.pipeline, self._backend)
         self.pipeline.start()

@@ -1,5 +1,6 @@
 """A job's way through the engine, told as short stories. Every step is audited."""
 
+import msgspec
 import pytest
 
 from allotment.model import commands as c
@@ -415,3 +416,36 @@ def test_capacity_is_explained_with_its_holders(world: World) -> None:
     assert answer.reason is Reason.CAPACITY
     assert {h.name for h in answer.holders} == {"big", "other"}
     assert "GPU" in answer.message
+
+
+def test_a_smaller_guarantee_leaves_work_alone_as_borrowers(world: World) -> None:
+    first = world.submit(a_job().gpus(2))
+    second = world.submit(a_job().gpus(2))
+    world.cycle()
+    world.runs(first)
+    world.runs(second)
+    world.do(c.ApplyConfig(a_config(a_tenant("vision", 2), a_tenant("nlp", 4))))
+    kinds = [world.job(job).attempts[0].entitlement for job in (first, second)]
+    assert kinds == [Entitlement.GUARANTEED, Entitlement.OPPORTUNISTIC]
+    assert world.is_(second) is S.RUNNING
+
+
+def test_nodes_keep_their_identity_and_cannot_go_while_in_use() -> None:
+    tenant = a_tenant("vision", 16)
+    world = World(a_config(tenant, nodes=2))
+    job = world.submit(a_job().gpus(8))
+    world.cycle()
+    used = world.job(job).attempts[0].slots[0].node
+    config = a_config(tenant, nodes=2)
+    without = msgspec.structs.replace(
+        config, nodes=tuple(n for n in config.nodes if n.id != used)
+    )
+    with pytest.raises(Rejected, match="still uses it"):
+        world.do(c.ApplyConfig(without))
+    turned = msgspec.structs.replace(
+        config,
+        nodes=tuple(
+            msgspec.structs.replace(node, id=NodeId(1 - node.id)) for node in config.nodes
+        ),
+    )
+    assert world.do(c.ApplyConfig(turned)) == [], "the same nodes under other numbers"

@@ -1,0 +1,150 @@
+"""A real service of the test's own: real processes and sockets in a folder of its own."""
+
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+ALLOT = [sys.executable, "-m", "allotment.cli"]
+
+
+class UnixConnection(http.client.HTTPConnection):
+    """HTTP over a Unix socket."""
+
+    def __init__(self, path: str, timeout: float = 10) -> None:
+        super().__init__("localhost", timeout=timeout)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self._path)
+
+
+class RealCluster:
+    """One state folder and the service that uses it."""
+
+    def __init__(self, state: Path, config: str) -> None:
+        self.state = state
+        self.config = state.parent / f"{state.name}.yaml"
+        self.config.write_text(config)
+
+    # ── life ────────────────────────────────────────────────────────────────────────────
+
+    def allot(self, *words: str, **kwargs: Any) -> subprocess.CompletedProcess[str]:
+        """Run the command line as a user would."""
+        env = {**os.environ, "ALLOT_STATE": str(self.state), **kwargs.pop("env", {})}
+        kwargs.setdefault("timeout", 60)
+        return subprocess.run(
+            [*ALLOT, *words], env=env, text=True, capture_output=True, check=False, **kwargs
+        )
+
+    def up(self) -> None:
+        done = self.allot("up", "--config", str(self.config))
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    def down(self) -> None:
+        self.allot("down", "--cancel-jobs")
+        end_launchers(self.state)
+
+    @property
+    def address(self) -> dict[str, Any]:
+        return json.loads((self.state / "address.json").read_text())
+
+    def kill(self) -> None:
+        """End the service as a power cut would."""
+        pid = self.address["pid"]
+        os.kill(pid, signal.SIGKILL)
+        until(lambda: gone(pid), "the service to be gone")
+
+    # ── talk ────────────────────────────────────────────────────────────────────────────
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        body: object = None,
+        headers: dict[str, str] | None = None,
+    ) -> tuple[int, Any]:
+        connection = UnixConnection(self.address["socket"])
+        try:
+            data = json.dumps(body).encode() if body is not None else None
+            kind = {"Content-Type": "application/json"} if data else {}
+            connection.request(method, path, data, {**kind, **(headers or {})})
+            answer = connection.getresponse()
+            text = answer.read()
+        finally:
+            connection.close()
+        is_json = "json" in (answer.getheader("content-type") or "")
+        return answer.status, json.loads(text) if is_json and text else text
+
+    def get(self, path: str) -> Any:
+        status, body = self.ask("GET", path)
+        assert status == 200, (status, body)
+        return body
+
+    def submit(self, spec: dict[str, object], key: str = "") -> int:
+        headers = {"Idempotency-Key": key} if key else {}
+        status, body = self.ask("POST", "/v1/jobs", spec, headers)
+        assert status in (200, 201), (status, body)
+        return body["id"]
+
+    def state_of(self, job: int) -> str:
+        return self.get(f"/v1/jobs/{job}")["row"]["state"]
+
+    def wait_for(self, job: int, *states: str, seconds: float = 30) -> None:
+        until(lambda: self.state_of(job) in states, f"job {job} to be {states}", seconds)
+
+
+@contextmanager
+def a_real_cluster(folder: Path, config: str) -> Iterator[RealCluster]:
+    """Start a service; stop it, its jobs and its launcher at the end."""
+    state = folder / "state"
+    state.mkdir(exist_ok=True)
+    cluster = RealCluster(state, config)
+    cluster.up()
+    try:
+        yield cluster
+    finally:
+        cluster.down()
+
+
+def gone(pid: int) -> bool:
+    """Tell whether a process is gone; a zombie is, whoever forgot to wait for it."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return True
+    return stat.rpartition(")")[2].split()[0] in "ZX"
+
+
+def until(check: Callable[[], bool], what: str, seconds: float = 30) -> None:
+    """Wait until a check holds, looking often. Fails naming what was waited for."""
+    end = time.monotonic() + seconds
+    while not check():
+        assert time.monotonic() < end, f"waited {seconds} s for {what}"
+        time.sleep(0.01)
+
+
+def end_launchers(state: Path) -> None:
+    """End what outlives a service on purpose: the launcher of this state folder."""
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdecimal():
+            continue
+        try:
+            words = (entry / "cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if (
+            b"allotment.backends.local.runner.launcher" in words
+            and str(state).encode() in words
+        ):
+            os.kill(int(entry.name), signal.SIGTERM)
