@@ -1,0 +1,42 @@
+"""The cluster configuration, from YAML or JSON and back: the door to `wire` for it.
+
+Parsers are imported when first used.
+"""
+
+from collections.abc import Sequence
+
+from allotment.model.cluster import Node
+from allotment.model.errors import Problem
+from allotment.model.tenancy import Config
+from allotment.wire.config_write import config_to_wire
+from allotment.wire.parse import tree_of
+from allotment.wire.text import text_of
+from allotment.wire.tree import plain_of
+
+__all__ = ["config_to_wire", "default_config", "read_config"]
+
+
+def read_config(
+    data: bytes, *, source: str, machine: Node | None
+) -> tuple[Config, tuple[Problem, ...]]:
+    """Read a configuration, with warnings. `source` names the file in messages.
+
+    `machine` is this machine as discovered: the only node where the file lists none, and
+    the one that knows its real devices where the file lists it by name.
+    Raises BadInput with everything that is wrong, each with its line.
+    """
+    from allotment.wire.config_read import config_of
+
+    tree, problems = tree_of(text_of(data, source), source)
+    return config_of(plain_of(tree), tree, source=source, machine=machine, problems=problems)
+
+
+def default_config(machine: Node, groups: Sequence[str]) -> Config:
+    """Make a configuration for this machine: one tenant a group, with equal shares.
+
+    Shares are whole devices, and whole thousandths and bytes of the rest; what is left over
+    belongs to the first. Without a group, one tenant `default` is open to everybody.
+    """
+    from allotment.wire.config_share import equal_shares
+
+    return equal_shares(machine, groups)

@@ -1,0 +1,197 @@
+"""A configuration's shape into the model: nodes, tenants, limits, and what does not add up."""
+
+from collections.abc import Iterator, Sequence
+
+from pydantic import ValidationError
+
+from allotment.model.cluster import Device, Node
+from allotment.model.errors import Problem
+from allotment.model.ids import DeviceIndex, NodeId
+from allotment.model.quantity import NOTHING, Resources, show_bytes, show_milli
+from allotment.model.tenancy import Config, Limits, Queue, Tenant
+from allotment.wire.config_shape import (
+    ConfigShape,
+    GpuShape,
+    LimitsShape,
+    NodeShape,
+    TenantShape,
+    VirtualGpusShape,
+)
+from allotment.wire.config_share import over_capacity, share_of
+from allotment.wire.problems import (
+    Finding,
+    in_order,
+    nearest,
+    problem_at,
+    problems_of,
+    raise_all,
+)
+from allotment.wire.tree import Place, Plain, Tree
+
+Read = tuple[Config, tuple[Problem, ...]]
+
+
+def config_of(
+    plain: Plain,
+    tree: Tree | None,
+    *,
+    source: str,
+    machine: Node | None,
+    problems: tuple[Problem, ...] = (),
+) -> Read:
+    """Build the configuration. `problems` are what reading the text has found already.
+
+    Raises BadInput with everything that is wrong.
+    """
+    try:
+        shape = ConfigShape.model_validate(plain)
+    except ValidationError as error:
+        raise_all([*problems, *problems_of(error, ConfigShape, tree)], source)
+        raise
+    nodes, found = _nodes(shape, machine)
+    capacity = sum((node.total() for node in nodes), start=NOTHING)
+    tenants = tuple(_tenant(name, item, capacity) for name, item in shape.tenants.items())
+    found += [*_same_names(shape), *_unknown_default(shape)]
+    if nodes:
+        found += over_capacity(tenants, shape.tenants, capacity)
+    raise_all([*problems, *(problem_at(tree, *finding) for finding in found)], source)
+    warnings = in_order(problem_at(tree, *finding) for finding in _doubtful(shape, machine))
+    return Config(nodes, tenants, _limits(shape.limits), shape.default_tenant), warnings
+
+
+# ── nodes ───────────────────────────────────────────────────────────────────────────────
+
+
+def _nodes(shape: ConfigShape, machine: Node | None) -> tuple[tuple[Node, ...], list[Finding]]:
+    if shape.nodes is not None:
+        return tuple(_node(at, node, machine) for at, node in enumerate(shape.nodes)), []
+    if machine is None:
+        hint = "add nodes: [{name: n1, cpu: 8, memory: 32GiB}]"
+        return (), [(("nodes",), "is missing, and this machine is not to be used", hint)]
+    return (_pretending(machine, shape.virtual_gpus),), []
+
+
+def _pretending(machine: Node, gpus: VirtualGpusShape | None) -> Node:
+    """Give a machine without devices the virtual ones that were asked for."""
+    devices = machine.devices
+    if gpus is not None and not devices:
+        devices = tuple(
+            Device(DeviceIndex(index), gpus.type, gpus.memory) for index in range(gpus.count)
+        )
+    return Node(
+        NodeId(0), machine.name, machine.cpu_milli, machine.memory, machine.disk, devices,
+        machine.arch, machine.address, machine.labels,
+    )  # fmt: skip
+
+
+def _node(at: int, shape: NodeShape, machine: Node | None) -> Node:
+    real = _real_devices(shape, machine)
+    devices: list[Device] = []
+    for group in _groups(shape):
+        for place in range(group.count):
+            devices.append(_device(len(devices), place, group, real))
+    return Node(
+        NodeId(at), shape.name, shape.cpu, shape.memory, shape.disk, tuple(devices),
+        shape.arch, shape.address, tuple(shape.labels.items()),
+    )  # fmt: skip
+
+
+def _groups(shape: NodeShape) -> Sequence[GpuShape]:
+    return shape.gpu if isinstance(shape.gpu, list) else (shape.gpu,)
+
+
+def _real_devices(shape: NodeShape, machine: Node | None) -> tuple[Device, ...]:
+    """List the real devices of a node, known only if it is this machine."""
+    if machine is None or machine.name != shape.name:
+        return ()
+    return tuple(device for device in machine.devices if not device.virtual)
+
+
+def _device(index: int, place: int, group: GpuShape, real: tuple[Device, ...]) -> Device:
+    """Describe a device: by its group, and by what the machine says of a real one."""
+    uuid = group.uuids[place] if group.uuids else ""
+    if group.virtual is not None or index >= len(real):
+        virtual = group.virtual is not False
+        return Device(DeviceIndex(index), group.type, group.memory, uuid, virtual)
+    found = real[index]
+    return Device(
+        found.index, group.type, group.memory or found.memory, uuid or found.uuid, virtual=False
+    )
+
+
+# ── tenants and limits ──────────────────────────────────────────────────────────────────
+
+
+def _tenant(name: str, shape: TenantShape, capacity: Resources) -> Tenant:
+    return Tenant(
+        name,
+        share_of(shape.guaranteed, capacity),
+        tuple(Queue(queue, item.order) for queue, item in shape.queues.items()),
+        tuple(shape.users),
+        tuple(shape.groups),
+        shape.borrow,
+    )
+
+
+def _limits(shape: LimitsShape) -> Limits:
+    return Limits(
+        platform_retries=shape.platform_retries,
+        backoff_first_ms=shape.backoff.first,
+        backoff_most_ms=shape.backoff.most,
+        phase_ms=shape.phase,
+        barrier_ms=shape.barrier,
+        keep_finished=shape.keep_finished,
+        task_log_bytes=shape.task_log,
+        task_pids=shape.task_pids,
+        ports=shape.ports,
+    )
+
+
+# ── what does not add up ────────────────────────────────────────────────────────────────
+
+
+def _same_names(shape: ConfigShape) -> Iterator[Finding]:
+    seen: dict[str, int] = {}
+    for index, node in enumerate(shape.nodes or ()):
+        first = seen.setdefault(node.name, index)
+        if first != index:
+            place: Place = ("nodes", index, "name")
+            yield place, f"{node.name} is the name of nodes[{first}] too", "rename one"
+
+
+def _unknown_default(shape: ConfigShape) -> Iterator[Finding]:
+    name = shape.default_tenant
+    if name and name not in shape.tenants:
+        hint = nearest(name, list(shape.tenants), what="tenants")
+        yield ("default_tenant",), f"there is no tenant {name}", hint
+
+
+def _doubtful(shape: ConfigShape, machine: Node | None) -> Iterator[Finding]:
+    """Find what has no effect, or promises more than this machine has."""
+    if shape.virtual_gpus and shape.nodes is not None:
+        yield (
+            ("virtual_gpus",),
+            "is ignored: `nodes` says what there is",
+            "take one of them out",
+        )
+    elif shape.virtual_gpus and machine and machine.devices:
+        message = f"is ignored: this machine has {len(machine.devices)} GPUs of its own"
+        yield ("virtual_gpus",), message, "list the machine under `nodes` to hide them"
+    for index, node in enumerate(shape.nodes or ()):
+        if machine is not None and node.name == machine.name:
+            yield from _more_than_real(("nodes", index), node, machine)
+
+
+def _more_than_real(place: Place, node: NodeShape, machine: Node) -> Iterator[Finding]:
+    hint = "tasks will share what there is"
+    if node.cpu > machine.cpu_milli:
+        have = show_milli(machine.cpu_milli)
+        yield (*place, "cpu"), f"is more than the {have} CPUs of this machine", hint
+    if node.memory > machine.memory:
+        have = show_bytes(machine.memory)
+        yield (*place, "memory"), f"is more than the {have} of this machine", hint
+    real = _real_devices(node, machine)
+    asked = sum(group.count for group in _groups(node) if group.virtual is None)
+    if real and asked > len(real):
+        message = f"is more than the {len(real)} GPUs of this machine: the rest is virtual"
+        yield (*place, "gpu"), message, "say virtual: true for those that are meant to be"

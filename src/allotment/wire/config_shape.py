@@ -1,0 +1,213 @@
+"""The cluster configuration, as pydantic models in model units."""
+
+from typing import Annotated
+
+from pydantic import BeforeValidator, Discriminator, Field, PlainValidator, Tag, model_validator
+
+from allotment.model.quantity import Millis
+from allotment.model.spec import Arch
+from allotment.model.tenancy import Limits, QueueOrder
+from allotment.wire import amounts, words
+from allotment.wire.amiss import Amiss, not_a
+from allotment.wire.fields import (
+    LAST_PORT,
+    Cpu,
+    Duration,
+    Gpu,
+    Line,
+    Name,
+    NameOrNone,
+    Retry,
+    Size,
+    SizeOrNone,
+    Truth,
+    Word,
+)
+from allotment.wire.job_shape import Shape, form_of
+from allotment.wire.problems import LIST_FORM, MAP_FORM
+from allotment.wire.text import shown
+
+MOST_GPUS = 1024
+"""Devices of one node."""
+
+LIMITS = Limits()
+User = Annotated[str, PlainValidator(words.read_user)]
+
+
+def read_gpu_count(value: object) -> int:
+    """Read how many devices a node has."""
+    return amounts.read_whole(value, 1, MOST_GPUS)
+
+
+def read_host_arch(value: object) -> Arch:
+    """Read a machine's architecture, which is never just any."""
+    arch = words.read_arch(value)
+    if arch is Arch.ANY:
+        raise not_a("x86_64 or arm64", value)
+    return arch
+
+
+def read_order(value: object) -> QueueOrder:
+    """Read what a job that cannot start does to those behind it."""
+    if value not in tuple(QueueOrder):
+        raise not_a(
+            "strict or skip",
+            value,
+            "strict keeps the order; skip lets later jobs pass one that cannot start",
+        )
+    return QueueOrder(str(value))
+
+
+def read_cpu_or_none(value: object) -> int:
+    """Read CPUs into thousandths; 0 guarantees none."""
+    return 0 if type(value) in (int, float) and value == 0 else amounts.read_cpu(value)
+
+
+def read_kept(value: object) -> int:
+    """Read how many finished jobs stay in memory."""
+    return amounts.read_whole(value, 0, 10_000_000)
+
+
+def read_pids(value: object) -> int:
+    """Read how many processes and threads a task may have."""
+    return amounts.read_whole(value, 16, 4_194_304)
+
+
+def read_port_range(value: object) -> tuple[int, int]:
+    """Read `20000-31999` into a half-open range; `none` is an empty one."""
+    if value == "none":
+        return (0, 0)
+    ends = value.split("-") if isinstance(value, str) else ()
+    if len(ends) != 2 or not all(end.strip().isdecimal() and len(end) < 9 for end in ends):
+        raise not_a("a range of ports", value, "write it like 20000-31999, or none")
+    first, last = int(ends[0]), int(ends[1])
+    if not 1024 <= first <= last <= LAST_PORT:
+        raise Amiss(
+            f"{shown(value)} is no range of free ports", f"stay within 1024-{LAST_PORT}"
+        )
+    return (first, last + 1)
+
+
+def _empty_map(value: object) -> object:
+    """Let `vision:` with nothing behind it stand for all defaults."""
+    return {} if value is None else value
+
+
+def _not_empty(value: object) -> object:
+    if value == {} or value == []:
+        raise Amiss("must have at least one entry", "add one, or take the key out")
+    return value
+
+
+class GpuShape(Shape):
+    """Devices of one type. `virtual` None leaves it to what the machine really has."""
+
+    type: Word = Field(examples=["A100-80G"])
+    count: Annotated[int, PlainValidator(read_gpu_count)] = Field(examples=["8"])
+    memory: SizeOrNone = 0
+    virtual: Truth | None = None
+    uuids: list[Word] = Field(default=[])
+
+    @model_validator(mode="after")
+    def _one_uuid_each(self) -> "GpuShape":
+        if self.uuids and len(self.uuids) != self.count:
+            message = f"has {len(self.uuids)} for {self.count} devices"
+            raise Amiss(message, "give one for each, or none", at=("uuids",))
+        return self
+
+
+Gpus = Annotated[
+    Annotated[GpuShape, Tag(MAP_FORM)] | Annotated[list[GpuShape], Tag(LIST_FORM)],
+    Discriminator(form_of),
+]
+
+
+class NodeShape(Shape):
+    """A machine."""
+
+    name: Name = Field(examples=["n1"])
+    cpu: Cpu = Field(examples=["8"])
+    memory: Size = Field(examples=["32GiB"])
+    disk: SizeOrNone = 0
+    gpu: Gpus = Field(default=[], examples=["{type: A100-80G, count: 4, memory: 80GiB}"])
+    arch: Annotated[Arch, PlainValidator(read_host_arch)] = Arch.X86_64
+    address: Word = "127.0.0.1"
+    labels: dict[Name, Line] = Field(default={}, examples=["{rack: r1}"])
+
+
+class VirtualGpusShape(Shape):
+    """Devices to pretend, on a machine that has none."""
+
+    type: Word = "virtual"
+    count: Annotated[int, PlainValidator(read_gpu_count)] = Field(examples=["8"])
+    memory: SizeOrNone = 0
+
+
+class GuaranteedShape(Shape):
+    """A tenant's share; what is None follows in proportion."""
+
+    gpu: Gpu | None = None
+    cpu: Annotated[int, PlainValidator(read_cpu_or_none)] | None = None
+    memory: SizeOrNone | None = None
+    disk: SizeOrNone | None = None
+    gpu_memory: SizeOrNone | None = None
+
+
+class QueueShape(Shape):
+    """Where jobs line up."""
+
+    order: Annotated[QueueOrder, PlainValidator(read_order)] = QueueOrder.STRICT
+
+
+class TenantShape(Shape):
+    """A group with a guaranteed share."""
+
+    guaranteed: GuaranteedShape = Field(default=GuaranteedShape(), examples=["{gpu: 4}"])
+    users: list[User] = Field(default=[], examples=["[alice]"])
+    groups: list[User] = Field(default=[], examples=["[vision]"])
+    borrow: Truth = True
+    queues: Annotated[
+        dict[Name, Annotated[QueueShape, BeforeValidator(_empty_map)]],
+        BeforeValidator(_not_empty),
+    ] = Field(default={"default": QueueShape()}, examples=["{default: {order: strict}}"])
+
+
+class BackoffShape(Shape):
+    """The wait before a retry: doubled each time, from `first` to `most`."""
+
+    first: Duration = Millis(LIMITS.backoff_first_ms)
+    most: Duration = Millis(LIMITS.backoff_most_ms)
+
+    @model_validator(mode="after")
+    def _grows(self) -> "BackoffShape":
+        if self.first > self.most:
+            raise Amiss("is more than `most`", "make it the smaller of the two", at=("first",))
+        return self
+
+
+class LimitsShape(Shape):
+    """Cluster-wide limits."""
+
+    platform_retries: Retry = LIMITS.platform_retries
+    backoff: BackoffShape = Field(default=BackoffShape(), examples=["{first: 1s, most: 5m}"])
+    phase: Duration = Millis(LIMITS.phase_ms)
+    barrier: Duration = Millis(LIMITS.barrier_ms)
+    keep_finished: Annotated[int, PlainValidator(read_kept)] = LIMITS.keep_finished
+    task_log: Size = LIMITS.task_log_bytes
+    task_pids: Annotated[int, PlainValidator(read_pids)] = LIMITS.task_pids
+    ports: Annotated[tuple[int, int], PlainValidator(read_port_range)] = LIMITS.ports
+
+
+class ConfigShape(Shape):
+    """The cluster as its administrator describes it."""
+
+    nodes: Annotated[list[NodeShape], BeforeValidator(_not_empty)] | None = Field(
+        default=None, examples=["[{name: n1, cpu: 8, memory: 32GiB}]"]
+    )
+    virtual_gpus: VirtualGpusShape | None = Field(default=None, examples=["{count: 8}"])
+    tenants: Annotated[
+        dict[Name, Annotated[TenantShape, BeforeValidator(_empty_map)]],
+        BeforeValidator(_not_empty),
+    ] = Field(examples=["{vision: {guaranteed: {gpu: 4}}}"])
+    default_tenant: NameOrNone = ""
+    limits: LimitsShape = Field(default=LimitsShape(), examples=["{task_log: 64MiB}"])

@@ -1,0 +1,104 @@
+"""A configuration back into what `read_config` reads; reading it gives the same."""
+
+from collections.abc import Iterator, Sequence
+
+from allotment.model.cluster import Device, Node
+from allotment.model.quantity import Resources
+from allotment.model.tenancy import Config, Limits, Tenant
+from allotment.wire.amounts import write_duration, write_milli, write_size
+from allotment.wire.tree import Plain
+
+Written = dict[str, Plain]
+
+
+def config_to_wire(config: Config) -> Written:
+    """Write a configuration in full, defaults included.
+
+    Nodes are numbered by their order when read back, and so are their devices.
+    """
+    return {
+        "nodes": [_node(node) for node in config.nodes],
+        "tenants": {tenant.name: _tenant(tenant) for tenant in config.tenants},
+        **({"default_tenant": config.default_tenant} if config.default_tenant else {}),
+        "limits": _limits(config.limits),
+    }
+
+
+def _node(node: Node) -> Written:
+    return {
+        "name": node.name,
+        "cpu": write_milli(node.cpu_milli),
+        "memory": write_size(node.memory),
+        "disk": write_size(node.disk),
+        "gpu": [_gpus(alike) for alike in _runs(node.devices)],
+        "arch": node.arch.value,
+        "address": node.address,
+        "labels": dict(node.labels),
+    }
+
+
+def _runs(devices: Sequence[Device]) -> Iterator[list[Device]]:
+    """Cut a row of devices where the next is of another kind."""
+    run: list[Device] = []
+    for device in devices:
+        if run and _kind(run[0]) != _kind(device):
+            yield run
+            run = []
+        run.append(device)
+    if run:
+        yield run
+
+
+def _kind(device: Device) -> tuple[str, int, bool, bool]:
+    return device.type, device.memory, device.virtual, bool(device.uuid)
+
+
+def _gpus(alike: Sequence[Device]) -> Written:
+    uuids: list[Plain] = [device.uuid for device in alike if device.uuid]
+    return {
+        "type": alike[0].type,
+        "count": len(alike),
+        "memory": write_size(alike[0].memory),
+        "virtual": alike[0].virtual,
+        **({"uuids": uuids} if uuids else {}),
+    }
+
+
+def _tenant(tenant: Tenant) -> Written:
+    return {
+        "guaranteed": _resources(tenant.guaranteed),
+        "users": list(tenant.users),
+        "groups": list(tenant.groups),
+        "borrow": tenant.borrow,
+        "queues": {queue.name: {"order": queue.order.value} for queue in tenant.queues},
+    }
+
+
+def _resources(amount: Resources) -> Written:
+    return {
+        "gpu": write_milli(amount.gpu_milli),
+        "cpu": write_milli(amount.cpu_milli),
+        "memory": write_size(amount.memory),
+        "disk": write_size(amount.disk),
+        "gpu_memory": write_size(amount.gpu_memory),
+    }
+
+
+def _limits(limits: Limits) -> Written:
+    return {
+        "platform_retries": limits.platform_retries,
+        "backoff": {
+            "first": write_duration(limits.backoff_first_ms),
+            "most": write_duration(limits.backoff_most_ms),
+        },
+        "phase": write_duration(limits.phase_ms),
+        "barrier": write_duration(limits.barrier_ms),
+        "keep_finished": limits.keep_finished,
+        "task_log": write_size(limits.task_log_bytes),
+        "task_pids": limits.task_pids,
+        "ports": _ports(*limits.ports),
+    }
+
+
+def _ports(first: int, end: int) -> str:
+    return f"{first}-{end - 1}" if end > first else "none"

@@ -1,0 +1,146 @@
+"""The kinds of values in jobs and configurations, each with its reader, for pydantic."""
+
+from collections.abc import Sequence
+from typing import Annotated, cast
+
+from pydantic import PlainValidator
+
+from allotment.model.quantity import HOUR, Millis
+from allotment.model.spec import Arch, Dialect, EndKind
+from allotment.wire import amounts, words
+from allotment.wire.amiss import Amiss, not_a
+
+HOLD_BY_DEFAULT = Millis(HOUR)
+MOST_PORTS = 1000
+"""Ports a role's task can ask for under one label."""
+LAST_PORT = 65_535
+
+
+def read_count(value: object) -> int:
+    """Read how many tasks a role has."""
+    return amounts.read_whole(value, 1, amounts.MOST_TASKS)
+
+
+def read_retry(value: object) -> int:
+    """Read how often to try again."""
+    return amounts.read_whole(value, 0, amounts.MOST_RETRIES)
+
+
+def read_min_failed(value: object) -> int:
+    """Read how many failures end the job; 0 stands for `never`."""
+    if value == "never":
+        return 0
+    return amounts.read_whole(value, 1, amounts.MOST_TASKS, "a whole number or never")
+
+
+def read_port(value: object) -> int:
+    """Read a port number that a task may listen on, 0 for any."""
+    port = amounts.read_whole(value, 0, LAST_PORT)
+    if 0 < port < 1024:
+        raise Amiss(f"{port} is a reserved port", "use 1024 or more, or 0 for any free one")
+    return port
+
+
+def read_port_count(value: object) -> int:
+    """Read how many ports a task wants under one label."""
+    return amounts.read_whole(value, 1, MOST_PORTS)
+
+
+def read_keep(value: object) -> int:
+    """Read how many checkpoints stay."""
+    return amounts.read_whole(value, 1, 1_000_000)
+
+
+def read_max_running(value: object) -> int:
+    """Read how many of an array may run at a time, 0 for all."""
+    return amounts.read_whole(value, 0, amounts.MOST_TASKS)
+
+
+def read_job_id(value: object) -> int:
+    """Read a job's number."""
+    if isinstance(value, str) and value.isdecimal() and len(value) < 19:
+        value = int(value)
+    if not isinstance(value, int):
+        raise not_a("the number of a job", value, "`allot ps` lists them")
+    return amounts.read_whole(value, 1, (1 << 63) - 1, "the number of a job")
+
+
+def read_gpu_types(value: object) -> tuple[str, ...]:
+    """Read the acceptable device types, best first."""
+    if isinstance(value, str):
+        return (words.read_word(value),)
+    if not isinstance(value, (list, tuple)):
+        raise not_a("a device type or a list of them", value, "`allot nodes` lists them")
+    types = tuple(words.read_word(item) for item in cast("Sequence[object]", value))
+    if len(set(types)) < len(types):
+        raise Amiss("names a device type twice", "name each once, best first")
+    return types
+
+
+def read_hold(value: object) -> Millis:
+    """Read whether, or how long, to keep a failed task's surroundings."""
+    if type(value) is bool:
+        return HOLD_BY_DEFAULT if value else Millis(0)
+    return amounts.read_duration_or_none(value)
+
+
+def read_end(value: object) -> EndKind:
+    """Read how a job to wait for must have ended."""
+    if value not in tuple(EndKind):
+        raise not_a("success or any", value)
+    return EndKind(str(value))
+
+
+def read_dialect(value: object) -> Dialect:
+    """Read which form's extra variables the tasks get."""
+    if value not in tuple(Dialect):
+        raise not_a("native or classic", value)
+    return Dialect(str(value))
+
+
+Name = Annotated[str, PlainValidator(words.read_name, json_schema_input_type=str)]
+NameOrNone = Annotated[str, PlainValidator(words.read_name_or_none, json_schema_input_type=str)]
+Line = Annotated[str, PlainValidator(words.read_line, json_schema_input_type=str)]
+Path = Annotated[str, PlainValidator(words.read_path, json_schema_input_type=str)]
+Variable = Annotated[str, PlainValidator(words.read_variable, json_schema_input_type=str)]
+EnvValue = Annotated[
+    str, PlainValidator(words.read_env_value, json_schema_input_type=str | int | bool)
+]
+Command = Annotated[
+    str | tuple[str, ...],
+    PlainValidator(words.read_command, json_schema_input_type=str | list[str]),
+]
+Cpu = Annotated[int, PlainValidator(amounts.read_cpu, json_schema_input_type=float | str)]
+Gpu = Annotated[int, PlainValidator(amounts.read_gpu, json_schema_input_type=float | str)]
+Size = Annotated[int, PlainValidator(amounts.read_size, json_schema_input_type=str)]
+SizeOrNone = Annotated[
+    int, PlainValidator(amounts.read_size_or_none, json_schema_input_type=str)
+]
+Duration = Annotated[
+    Millis, PlainValidator(amounts.read_duration, json_schema_input_type=float | str)
+]
+DurationOrNone = Annotated[
+    Millis, PlainValidator(amounts.read_duration_or_none, json_schema_input_type=float | str)
+]
+Truth = Annotated[bool, PlainValidator(amounts.read_truth, json_schema_input_type=bool)]
+TaskCount = Annotated[int, PlainValidator(read_count, json_schema_input_type=int)]
+Retry = Annotated[int, PlainValidator(read_retry, json_schema_input_type=int)]
+MinFailed = Annotated[int, PlainValidator(read_min_failed, json_schema_input_type=int | str)]
+PortNumber = Annotated[int, PlainValidator(read_port, json_schema_input_type=int)]
+PortCount = Annotated[int, PlainValidator(read_port_count, json_schema_input_type=int)]
+GpuTypes = Annotated[
+    tuple[str, ...], PlainValidator(read_gpu_types, json_schema_input_type=str | list[str])
+]
+ArchWord = Annotated[Arch, PlainValidator(words.read_arch, json_schema_input_type=str)]
+JobNumber = Annotated[int, PlainValidator(read_job_id, json_schema_input_type=int)]
+Word = Annotated[str, PlainValidator(words.read_word, json_schema_input_type=str)]
+SecretText = Annotated[str, PlainValidator(words.read_secret, json_schema_input_type=str)]
+PriorityWord = Annotated[
+    int, PlainValidator(words.read_priority, json_schema_input_type=int | str)
+]
+SignalWord = Annotated[str, PlainValidator(words.read_signal, json_schema_input_type=str)]
+Keep = Annotated[int, PlainValidator(read_keep, json_schema_input_type=int)]
+MaxRunning = Annotated[int, PlainValidator(read_max_running, json_schema_input_type=int)]
+Hold = Annotated[Millis, PlainValidator(read_hold, json_schema_input_type=bool | str)]
+EndWord = Annotated[EndKind, PlainValidator(read_end, json_schema_input_type=EndKind)]
+DialectWord = Annotated[Dialect, PlainValidator(read_dialect, json_schema_input_type=Dialect)]

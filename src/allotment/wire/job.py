@@ -1,0 +1,87 @@
+"""Job files and request bodies into specs, and back. This is the door to `wire` for jobs.
+
+Parsers are imported when first used: a command that reads no job does not pay for them.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from allotment.model.errors import BadInput, Problem
+from allotment.model.spec import JobSpec
+from allotment.wire.job_file import Form, JobFile
+from allotment.wire.job_write import job_to_json, job_to_wire
+from allotment.wire.parse import tree_of
+from allotment.wire.text import text_of
+from allotment.wire.tree import Table, Tree, plain_of
+
+__all__ = [
+    "Form",
+    "JobFile",
+    "apply_set",
+    "job_schema",
+    "job_to_json",
+    "job_to_wire",
+    "read_job",
+    "read_job_json",
+]
+
+REQUEST = "job"
+"""How a request body is called in messages."""
+
+
+def read_job(
+    data: bytes,
+    *,
+    source: str,
+    form: Form = Form.AUTO,
+    environ: Mapping[str, str] | None = None,
+) -> JobFile:
+    """Read a job in either form, from YAML or JSON. `source` names the file in messages.
+
+    `environ` resolves secrets given as `{from_env: NAME}`; without it they are a problem.
+    Raises BadInput with everything that is wrong, each with its line.
+    """
+    text = text_of(data, source)
+    tree, problems = tree_of(text, source, as_json=form is Form.CLASSIC)
+    if form is Form.CLASSIC or (form is Form.AUTO and _is_classic(tree, source)):
+        from allotment.wire.job_classic import read_classic
+
+        return read_classic(plain_of(tree), tree, source=source, problems=problems)
+    from allotment.wire.job_native import read_native
+
+    return read_native(plain_of(tree), tree, source=source, environ=environ, problems=problems)
+
+
+def read_job_json(body: bytes) -> JobFile:
+    """Read the body of a submission: the native form as JSON, fast when it is right.
+
+    The answer is `read_job`'s for the same text, errors included.
+    """
+    from allotment.wire.job_native import read_native_json
+
+    text_of(body, REQUEST)
+    job = read_native_json(body)
+    return job if job is not None else read_job(body, source=REQUEST, form=Form.NATIVE)
+
+
+def apply_set(spec: JobSpec, changes: Sequence[str]) -> JobSpec:
+    """Give the spec with changes such as `roles.worker.count=4` made; see `job_set`."""
+    from allotment.wire.job_set import apply_set as change
+
+    return change(spec, changes)
+
+
+def job_schema() -> dict[str, object]:
+    """Give the JSON schema of the native form."""
+    from allotment.wire.job_shape import job_schema as schema
+
+    return schema()
+
+
+def _is_classic(tree: Tree, source: str) -> bool:
+    if not isinstance(tree, Table):
+        return False
+    if entry := tree.entries.get("protocolVersion"):
+        message = "this is an OpenPAI v2 job, and only v1 is read"
+        hint = "write it in the native form: docs/guide/job-spec.md"
+        raise BadInput((Problem(message, "protocolVersion", entry.line, hint),), source)
+    return "taskRoles" in tree.entries or "jobName" in tree.entries

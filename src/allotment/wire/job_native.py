@@ -1,0 +1,257 @@
+"""The native form of a job, into a spec.
+
+Two ways in, one result. `read_native` takes a tree with lines and says all that is wrong.
+`read_native_json` takes JSON that is expected to be right, as from our own client, and
+gives up silently (None) on anything unusual, to be read again by the other.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import TypeGuard
+
+from pydantic import ValidationError
+
+from allotment.model.errors import Problem
+from allotment.model.ids import JobId
+from allotment.model.quantity import Millis, Resources
+from allotment.model.spec import Checkpoint, Completion, Dependency, JobSpec, Port, TaskRole
+from allotment.wire.job_file import JobFile
+from allotment.wire.job_shape import (
+    CheckpointShape,
+    DependencyShape,
+    JobShape,
+    PortShape,
+    ResourcesShape,
+    RoleShape,
+    SecretFrom,
+)
+from allotment.wire.job_sums import excess
+from allotment.wire.problems import Finding, in_order, problem_at, problems_of, raise_all
+from allotment.wire.text import shown
+from allotment.wire.tree import Place, Plain, Tree
+
+ONE_ROLE = frozenset({"command", "count", "resources", "arch", "ports", "completion"})
+"""Keys of a role that may stand at the top of a job that has only one."""
+
+MAIN = "main"
+"""The name of that role."""
+
+
+def read_native(
+    plain: Plain,
+    tree: Tree | None,
+    *,
+    source: str,
+    environ: Mapping[str, str] | None,
+    problems: tuple[Problem, ...] = (),
+) -> JobFile:
+    """Read the native form. `problems` are what reading the text has found already.
+
+    Raises BadInput with everything that is wrong.
+    """
+    found = [*problems, *_at(tree, _misshapen(plain))]
+    try:
+        shape = JobShape.model_validate(plain)
+    except ValidationError as error:
+        raise_all([*found, *problems_of(error, JobShape, tree)], source)
+        raise
+    secrets, unresolved = _secrets(shape, environ)
+    job = _job_file(shape, secrets, in_order(_at(tree, _doubtful(shape))))
+    raise_all([*found, *_at(tree, [*unresolved, *_too_large(job)])], source)
+    return job
+
+
+def read_native_json(body: bytes) -> JobFile | None:
+    """Read a correct job fast; None when the careful reader must have a look."""
+    try:
+        UNIQUE_KEYS.decode(body.decode())
+        shape = JobShape.model_validate_json(body)
+    except ValueError:  # pydantic's and json's are both of this kind
+        return None
+    secrets, unresolved = _secrets(shape, None)
+    if unresolved or _doubtful(shape) or _misshapen(_outline(shape)):
+        return None
+    job = _job_file(shape, secrets, ())
+    return None if _too_large(job) else job
+
+
+def _refuse_doubles(pairs: list[tuple[str, object]]) -> None:
+    if len({key for key, _ in pairs}) < len(pairs):
+        raise ValueError
+
+
+UNIQUE_KEYS = json.JSONDecoder(object_pairs_hook=_refuse_doubles)
+"""Only checks: pydantic would take the last of two equal keys and drop the other."""
+
+
+# ── what fields alone cannot say ────────────────────────────────────────────────────────
+
+
+def _misshapen(plain: Plain) -> list[Finding]:
+    """Check which keys stand together."""
+    if not isinstance(plain, dict):
+        return []
+    found: list[Finding] = []
+    if "roles" in plain:
+        hint = "move it into the role it is for, or take `roles` out"
+        found += [
+            ((key,), "cannot stand beside `roles`", hint) for key in plain if key in ONE_ROLE
+        ]
+    elif "command" not in plain:
+        hint = "add command: python train.py, or roles with a command each"
+        found.append((("command",), "is missing, so there is nothing to run", hint))
+    env, secrets = plain.get("env"), plain.get("secrets")
+    if isinstance(env, dict) and isinstance(secrets, dict):
+        found += [
+            (("secrets", key), "is in `env` too", "keep one of the two")
+            for key in secrets
+            if key in env
+        ]
+    return found
+
+
+def _outline(shape: JobShape) -> Plain:
+    """Give the keys of a job as far as `_misshapen` looks."""
+    outline: dict[str, Plain] = {
+        key: None for key in shape.model_fields_set if getattr(shape, key) is not None
+    }
+    outline["env"] = dict.fromkeys(shape.env)
+    outline["secrets"] = dict.fromkeys(shape.secrets)
+    return outline
+
+
+def _roles(shape: JobShape) -> Mapping[str, RoleShape | JobShape]:
+    return {MAIN: shape} if shape.roles is None else shape.roles
+
+
+def _secrets(
+    shape: JobShape, environ: Mapping[str, str] | None
+) -> tuple[tuple[tuple[str, str], ...], list[Finding]]:
+    """Fetch the secrets that are given by reference."""
+    values: list[tuple[str, str]] = []
+    found: list[Finding] = []
+    for name, secret in shape.secrets.items():
+        if not isinstance(secret, SecretFrom):
+            values.append((name, secret))
+        elif environ is not None and _is_text(value := environ.get(secret.from_env)):
+            values.append((name, value))
+        else:
+            found.append((("secrets", name, "from_env"), *_not_set(secret.from_env, environ)))
+    return tuple(values), found
+
+
+def _is_text(value: str | None) -> TypeGuard[str]:
+    """Tell whether a variable is set, to something that can be sent on."""
+    return value is not None and not any("\ud800" <= letter <= "\udfff" for letter in value)
+
+
+def _not_set(variable: str, environ: Mapping[str, str] | None) -> tuple[str, str]:
+    if environ is None:
+        return (
+            "is looked up where the file is; the service does not see your environment",
+            "submit the file with `allot submit`, or give the secret itself",
+        )
+    if variable in environ:
+        return f"{shown(variable)} holds bytes that are not UTF-8 text", "encode it, as base64"
+    return f"{shown(variable)} is not set in your environment", "export it, then submit again"
+
+
+def _too_large(job: JobFile) -> list[Finding]:
+    found = excess(job.spec, job.copies)
+    place: Place = ("array",) if job.copies > 1 else ("roles",)
+    return [(place, *found)] if found else []
+
+
+def _doubtful(shape: JobShape) -> list[Finding]:
+    """Find what may be meant as it is, and probably is not."""
+    found: list[Finding] = []
+    for name, role in _roles(shape).items():
+        place: Place = ("completion", "min_failed")
+        if shape.roles is not None:
+            place = ("roles", name, *place)
+        if role.completion.min_failed > role.count:
+            message = (
+                f"is more than the {role.count} tasks there are, so no failure ends the job"
+            )
+            found.append((place, message, "write `never` if that is meant"))
+    return found
+
+
+def _at(tree: Tree | None, findings: list[Finding]) -> list[Problem]:
+    return [problem_at(tree, place, message, hint) for place, message, hint in findings]
+
+
+# ── to the model ────────────────────────────────────────────────────────────────────────
+
+
+def _job_file(
+    shape: JobShape, secrets: tuple[tuple[str, str], ...], warnings: tuple[Problem, ...]
+) -> JobFile:
+    copies, cap = (shape.array.count, shape.array.max_running) if shape.array else (1, 0)
+    return JobFile(_spec(shape, secrets), warnings, copies, cap)
+
+
+def _spec(shape: JobShape, secrets: tuple[tuple[str, str], ...]) -> JobSpec:
+    return JobSpec(
+        name=shape.name,
+        tenant=shape.tenant,
+        roles=tuple(_role(name, role) for name, role in _roles(shape).items()),
+        queue=shape.queue,
+        priority=shape.priority,
+        image=shape.image,
+        env=tuple(shape.env.items()),
+        secrets=secrets,
+        workdir=shape.workdir,
+        data_dir=shape.data,
+        code_dir=shape.code,
+        output_dir=shape.output,
+        retry=shape.retry,
+        max_run_ms=Millis(shape.max_run_time),
+        max_queue_ms=Millis(shape.max_queue_time),
+        checkpoint=_checkpoint(shape.checkpoint) if shape.checkpoint else None,
+        depends_on=tuple(_dependency(item) for item in shape.depends_on),
+        hold_on_failure_ms=Millis(shape.hold_on_failure),
+        preemptible=shape.preemptible,
+        dialect=shape.dialect,
+    )
+
+
+def _role(name: str, role: RoleShape | JobShape) -> TaskRole:
+    return TaskRole(
+        name=name,
+        count=role.count,
+        command=role.command or "",
+        resources=_resources(role.resources),
+        gpu_types=role.resources.gpu_type,
+        arch=role.arch,
+        ports=_ports(role.ports),
+        # A job's own `retry` stands for all its roles; only a role in `roles` overrides it.
+        retry=role.retry if isinstance(role, RoleShape) else None,
+        completion=Completion(role.completion.min_failed, role.completion.min_succeeded),
+    )
+
+
+def _resources(need: ResourcesShape) -> Resources:
+    return Resources(
+        gpu_milli=need.gpu,
+        cpu_milli=need.cpu,
+        memory=need.memory,
+        disk=need.disk,
+        gpu_memory=need.gpu_memory,
+    )
+
+
+def _ports(ports: Mapping[str, int] | list[PortShape]) -> tuple[Port, ...]:
+    if isinstance(ports, list):
+        return tuple(Port(port.label, port.begin, port.count) for port in ports)
+    return tuple(Port(label, 0, count) for label, count in ports.items())
+
+
+def _checkpoint(shape: CheckpointShape) -> Checkpoint:
+    return Checkpoint(shape.dir, shape.every, shape.keep, shape.signal, shape.grace)
+
+
+def _dependency(item: int | DependencyShape) -> Dependency:
+    if isinstance(item, DependencyShape):
+        return Dependency(JobId(item.job), item.end)
+    return Dependency(JobId(item))

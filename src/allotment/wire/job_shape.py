@@ -1,0 +1,258 @@
+"""The native form of a job, as pydantic models: what is read, and the API's schema.
+
+Fields are in model units already (bytes, thousandths, milliseconds); how each is written
+is its reader's business, in `amounts` and `words`.
+"""
+
+from typing import Annotated
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    model_validator,
+)
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic_core import core_schema
+
+from allotment.model.quantity import MIB, SECOND, Millis
+from allotment.model.spec import NEVER, Arch, Dialect, EndKind, Priority
+from allotment.wire.amiss import Amiss
+from allotment.wire.fields import (
+    LAST_PORT,
+    ArchWord,
+    Command,
+    Cpu,
+    DialectWord,
+    Duration,
+    DurationOrNone,
+    EndWord,
+    EnvValue,
+    Gpu,
+    GpuTypes,
+    Hold,
+    JobNumber,
+    Keep,
+    Line,
+    MaxRunning,
+    MinFailed,
+    Name,
+    NameOrNone,
+    Path,
+    PortCount,
+    PortNumber,
+    PriorityWord,
+    Retry,
+    SecretText,
+    SignalWord,
+    Size,
+    SizeOrNone,
+    TaskCount,
+    Truth,
+    Variable,
+    Word,
+)
+from allotment.wire.problems import LIST_FORM, MAP_FORM, WORD_FORM
+
+DEFAULT_CPU_MILLI = 1000
+DEFAULT_MEMORY = 512 * MIB
+
+
+class Shape(BaseModel):
+    """A map of known keys; any other key is a problem."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=False)
+
+
+class ResourcesShape(Shape):
+    """What one task needs."""
+
+    cpu: Cpu = DEFAULT_CPU_MILLI
+    memory: Size = DEFAULT_MEMORY
+    gpu: Gpu = 0
+    gpu_type: GpuTypes = ()
+    gpu_memory: SizeOrNone = 0
+    disk: SizeOrNone = 0
+
+    @model_validator(mode="after")
+    def _gpus_before_their_kind(self) -> "ResourcesShape":
+        for key in ("gpu_type", "gpu_memory"):
+            if not self.gpu and getattr(self, key):
+                raise Amiss("says which GPU, and `gpu` is 0", "add gpu: 1", at=(key,))
+        return self
+
+
+class CompletionShape(Shape):
+    """When a role decides its job."""
+
+    min_failed: MinFailed = 1
+    min_succeeded: TaskCount | None = None
+
+
+class PortShape(Shape):
+    """Ports under one label."""
+
+    label: Name
+    begin: PortNumber = 0
+    count: PortCount = 1
+
+    @model_validator(mode="after")
+    def _ends_in_range(self) -> "PortShape":
+        if self.begin and self.begin + self.count - 1 > LAST_PORT:
+            raise Amiss(f"goes beyond port {LAST_PORT}", "begin lower, or take fewer")
+        return self
+
+
+def form_of(value: object) -> str | None:
+    """Tell a map from a list."""
+    if isinstance(value, dict):
+        return MAP_FORM
+    return LIST_FORM if isinstance(value, (list, tuple)) else None
+
+
+def _word_or_map(value: object) -> str:
+    return MAP_FORM if isinstance(value, (dict, BaseModel)) else WORD_FORM
+
+
+Ports = Annotated[
+    Annotated[dict[Name, PortCount], Tag(MAP_FORM)]
+    | Annotated[list[PortShape], Tag(LIST_FORM)],
+    Discriminator(form_of),
+]
+
+
+class RoleParts(Shape):
+    """What a role has, and a job with only one."""
+
+    count: TaskCount = 1
+    resources: ResourcesShape = Field(
+        default=ResourcesShape(), examples=["{cpu: 4, memory: 8GiB, gpu: 1}"]
+    )
+    arch: ArchWord = Arch.ANY
+    ports: Ports = Field(default={}, examples=["{http: 1}"])
+    completion: CompletionShape = CompletionShape()
+
+    @model_validator(mode="after")
+    def _enough_tasks_to_succeed(self) -> "RoleParts":
+        wanted = self.completion.min_succeeded
+        if wanted is not None and wanted > self.count:
+            raise Amiss(
+                f"{wanted} tasks can never succeed where there are {self.count}",
+                "leave it out for all of them",
+                at=("completion", "min_succeeded"),
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _labels_once(self) -> "RoleParts":
+        if isinstance(self.ports, list):
+            labels: set[str] = set()
+            for index, port in enumerate(self.ports):
+                if port.label in labels:
+                    raise Amiss(
+                        f"the label {port.label} is taken by another port",
+                        "choose another, or raise its count",
+                        at=("ports", index, "label"),
+                    )
+                labels.add(port.label)
+        return self
+
+
+class RoleShape(RoleParts):
+    """A template for alike tasks."""
+
+    command: Command = Field(examples=["python train.py"])
+    retry: Retry | None = None
+
+
+class SecretFrom(Shape):
+    """A secret that the submitter's environment holds."""
+
+    from_env: Word
+
+
+Secret = Annotated[
+    Annotated[SecretText, Tag(WORD_FORM)] | Annotated[SecretFrom, Tag(MAP_FORM)],
+    Discriminator(_word_or_map),
+]
+
+
+class CheckpointShape(Shape):
+    """How the job saves its progress."""
+
+    dir: Path = ""
+    every: DurationOrNone = Millis(0)
+    keep: Keep = 2
+    signal: SignalWord = "TERM"
+    grace: DurationOrNone = Millis(10 * SECOND)
+
+
+class DependencyShape(Shape):
+    """Another job to wait for."""
+
+    job: JobNumber
+    end: EndWord = EndKind.SUCCESS
+
+
+DependsOn = Annotated[
+    Annotated[JobNumber, Tag(WORD_FORM)] | Annotated[DependencyShape, Tag(MAP_FORM)],
+    Discriminator(_word_or_map),
+]
+
+
+class ArrayShape(Shape):
+    """As many jobs as `count`, alike but for their index."""
+
+    count: TaskCount
+    max_running: MaxRunning = 0
+
+
+def _some_role(value: object) -> object:
+    if value == {}:
+        raise Amiss("must have at least one role", "such as main: {command: python train.py}")
+    return value
+
+
+class JobShape(RoleParts):
+    """A job: either `roles`, or the keys of a single role (`command` …) beside the others."""
+
+    name: Name = Field(examples=["train-resnet"])
+    tenant: NameOrNone = ""
+    queue: Name = "default"
+    priority: PriorityWord = Priority.NORMAL
+    image: Line = ""
+    env: dict[Variable, EnvValue] = Field(default={}, examples=["{LR: 0.1}"])
+    secrets: dict[Variable, Secret] = Field(default={}, examples=["{TOKEN: {from_env: TOKEN}}"])
+    roles: Annotated[dict[Name, RoleShape], BeforeValidator(_some_role)] | None = Field(
+        default=None, examples=["{main: {command: python train.py}}"]
+    )
+    command: Command | None = Field(default=None, examples=["python train.py"])
+    data: Path = ""
+    code: Path = ""
+    output: Path = ""
+    workdir: Path = ""
+    retry: Retry = 0
+    max_run_time: Duration = NEVER
+    max_queue_time: Duration = NEVER
+    checkpoint: CheckpointShape | None = Field(default=None, examples=["{dir: ckpt}"])
+    depends_on: list[DependsOn] = Field(default=[], examples=["[12, {job: 13, end: any}]"])
+    array: ArrayShape | None = Field(default=None, examples=["{count: 10, max_running: 2}"])
+    hold_on_failure: Hold = Millis(0)
+    preemptible: Truth = True
+    dialect: DialectWord = Dialect.NATIVE
+    """Which form's extra variables the tasks get; for jobs that were read as classic."""
+
+
+class _Schema(GenerateJsonSchema):
+    """Leaves defaults out: they are in model units, not as they would be written."""
+
+    def default_schema(self, schema: core_schema.WithDefaultSchema) -> JsonSchemaValue:
+        return self.generate_inner(schema["schema"])
+
+
+def job_schema() -> JsonSchemaValue:
+    """Give the JSON schema of the native form, for the API's description."""
+    return JobShape.model_json_schema(schema_generator=_Schema)

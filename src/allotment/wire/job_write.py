@@ -1,0 +1,120 @@
+"""A spec back into the native form: what `show --json`, `clone` and the API give.
+
+Reading what was written gives the same spec, secrets aside. `array` and its slice are not
+part of it: a job that is read belongs to no array until it is submitted as one.
+"""
+
+import msgspec
+
+from allotment.model.quantity import Resources
+from allotment.model.spec import (
+    NEVER,
+    Arch,
+    Checkpoint,
+    Completion,
+    Dependency,
+    Dialect,
+    JobSpec,
+    Port,
+    TaskRole,
+)
+from allotment.wire.amounts import write_duration, write_milli, write_size
+from allotment.wire.tree import Plain
+from allotment.wire.words import REDACTED
+
+Written = dict[str, Plain]
+
+
+def job_to_wire(spec: JobSpec, *, redact: bool = True) -> Written:
+    """Write a spec in the native form; keys at their default are left out.
+
+    With `redact`, and only then, it may be shown: every secret is `***`.
+    """
+    secrets: dict[str, Plain] = {
+        name: REDACTED if redact else value for name, value in spec.secrets
+    }
+    return {
+        "name": spec.name,
+        "tenant": spec.tenant,
+        "queue": spec.queue,
+        "priority": spec.priority,
+        **_unless(image=spec.image, env=dict(spec.env), secrets=secrets),
+        "roles": {role.name: _role(role) for role in spec.roles},
+        **_unless(data=spec.data_dir, code=spec.code_dir, output=spec.output_dir),
+        **_unless(workdir=spec.workdir, retry=spec.retry),
+        **_limit("max_run_time", spec.max_run_ms),
+        **_limit("max_queue_time", spec.max_queue_ms),
+        **({"checkpoint": _checkpoint(spec.checkpoint)} if spec.checkpoint else {}),
+        **_unless(depends_on=[_dependency(item) for item in spec.depends_on]),
+        **_length("hold_on_failure", spec.hold_on_failure_ms),
+        **({} if spec.preemptible else {"preemptible": False}),
+        **({} if spec.dialect is Dialect.NATIVE else {"dialect": spec.dialect.value}),
+    }
+
+
+def _unless(**parts: Plain) -> Written:
+    """Leave out what is empty or 0."""
+    return {key: part for key, part in parts.items() if part}
+
+
+def _limit(key: str, length: int) -> Written:
+    return {} if length == NEVER else {key: write_duration(length)}
+
+
+def _length(key: str, length: int) -> Written:
+    return {key: write_duration(length)} if length else {}
+
+
+def _role(role: TaskRole) -> Written:
+    return {
+        "count": role.count,
+        "command": role.command if isinstance(role.command, str) else list(role.command),
+        "resources": _resources(role.resources, role.gpu_types),
+        **({} if role.arch is Arch.ANY else {"arch": role.arch.value}),
+        **_unless(ports=[_port(port) for port in role.ports]),
+        **({} if role.retry is None else {"retry": role.retry}),
+        **_unless(completion=_completion(role.completion)),
+    }
+
+
+def _resources(need: Resources, gpu_types: tuple[str, ...]) -> Written:
+    return {
+        "cpu": write_milli(need.cpu_milli),
+        "memory": write_size(need.memory),
+        **_unless(gpu=write_milli(need.gpu_milli), gpu_type=list(gpu_types)),
+        **({"gpu_memory": write_size(need.gpu_memory)} if need.gpu_memory else {}),
+        **({"disk": write_size(need.disk)} if need.disk else {}),
+    }
+
+
+def _port(port: Port) -> Written:
+    return {"label": port.label, **_unless(begin=port.begin), "count": port.count}
+
+
+def _completion(completion: Completion) -> Written:
+    if completion == Completion():
+        return {}
+    wanted = completion.min_succeeded
+    return {
+        "min_failed": completion.min_failed if completion.min_failed > 0 else "never",
+        **({} if wanted is None else {"min_succeeded": wanted}),
+    }
+
+
+def _checkpoint(checkpoint: Checkpoint) -> Written:
+    return {
+        **_unless(dir=checkpoint.dir),
+        **_length("every", checkpoint.every_ms),
+        "keep": checkpoint.keep,
+        "signal": checkpoint.signal,
+        "grace": write_duration(checkpoint.grace_ms),
+    }
+
+
+def _dependency(dependency: Dependency) -> Written:
+    return {"job": dependency.job, "end": dependency.end.value}
+
+
+def job_to_json(spec: JobSpec) -> bytes:
+    """Write a spec, secrets and all, as the body of a submission."""
+    return msgspec.json.encode(job_to_wire(spec, redact=False))
