@@ -227,7 +227,8 @@ def test_without_a_folder_for_checkpoints_a_signal_ends_it_unsaved(job: Job) -> 
 
 
 def test_it_keeps_the_last_checkpoints(job: Job) -> None:
-    job.finish(1, "--steps", "65", "--checkpoint-every", "10", "--keep", "3")
+    often = ("--steps", "65", "--checkpoint-every", "10")
+    job.finish(1, *often, ALLOT_CHECKPOINT_KEEP="3")
     assert job.saved_steps() == [50, 60, 65]
     assert json.loads(job.report.read_text())["progress"] == 1.0
 

@@ -7,6 +7,7 @@ their gradients in a ring over TCP, so the loss is the same for any number of pr
 What it takes from the environment, where a scheduler sets it:
   RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT   who it is, and where rank 0 listens
   ALLOT_CHECKPOINT_DIR   where rank 0 keeps its checkpoints; the newest good one is resumed
+  ALLOT_CHECKPOINT_KEEP  how many of them stay
   ALLOT_RESUME_FROM      a checkpoint to try before those
   ALLOT_CHECKPOINT_FILE  where rank 0 reports each checkpoint once it is safely on disk, as
                          {"path": "/…/ckpt-00000050.npz", "step": 50, "progress": 0.125}
@@ -208,16 +209,16 @@ class Checkpoints:
         return None
 
     def save(self, state: State, progress: float) -> bool:
-        """Save, forget old ones, then tell the scheduler; False without a folder."""
+        """Save, tell the scheduler, and only then forget old ones; False without a folder."""
         if not self.folder:
             return False
         path = self.folder.resolve() / f"ckpt-{state.step:08}.npz"
         write_atomically(path, npz(**state._asdict()))
-        for old in [other for other in self._paths() if other.name <= path.name][: -self.keep]:
-            old.unlink()
         if report := os.environ.get("ALLOT_CHECKPOINT_FILE"):
             words = {"path": str(path), "step": state.step, "progress": progress}
             write_atomically(Path(report), json.dumps(words).encode())
+        for old in [other for other in self._paths() if other.name <= path.name][: -self.keep]:
+            old.unlink()
         return True
 
     def _paths(self) -> list[Path]:
@@ -464,7 +465,7 @@ def read_options() -> argparse.Namespace:
     add("--seed", type=int, default=0, help="same seed, same run")
     add("--checkpoint-dir", type=Path, default=env("ALLOT_CHECKPOINT_DIR") or None)
     add("--checkpoint-every", type=positive, default=50, metavar="STEPS")
-    add("--keep", type=positive, default=2, help="how many checkpoints stay")
+    add("--keep", type=positive, default=env("ALLOT_CHECKPOINT_KEEP") or 2, metavar="COUNT")
     add("--output-dir", type=Path, default=env("ALLOT_OUTPUT_DIR") or None)
     add("--log-every", type=positive, default=20, metavar="STEPS")
     add("--require-accuracy", type=float, nargs="?", const=0.95, default=0.0, metavar="SHARE",
