@@ -1,0 +1,187 @@
+"""The command line: finds the module of a verb, and turns errors into words and exit codes.
+
+A verb's module is imported when the verb is used, not before: `allot ps` does not pay for
+`allot exec`.
+
+Exit codes: 0 done; 1 refused or failed; 2 wrongly called; 3 no service answers; 130
+interrupted. `run`, `wait` and `exec` give the job's or command's own.
+"""
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from typing import Annotated, NoReturn
+
+import typer
+
+from allotment import __version__
+from allotment.cli.output import Failed, error_as_json, say, tell, tell_bad_input
+from allotment.cli.quick import install
+from allotment.client.errors import ApiError, Unreachable
+from allotment.model.errors import AllotmentError, BadInput
+
+FAILED, MISUSED, UNREACHABLE, INTERRUPTED = 1, 2, 3, 130
+
+JOBS, CLUSTER, SERVICE = "Jobs", "The cluster", "The service"
+
+VERBS: dict[str, tuple[str, str]] = {
+    "run": ("run", JOBS),
+    "submit": ("submit", JOBS),
+    "ps": ("ps", JOBS),
+    "show": ("show", JOBS),
+    "why": ("why", JOBS),
+    "logs": ("logs", JOBS),
+    "wait": ("wait", JOBS),
+    "outputs": ("outputs", JOBS),
+    "exec": ("enter", JOBS),
+    "cancel": ("steer", JOBS),
+    "hold": ("steer", JOBS),
+    "release": ("steer", JOBS),
+    "suspend": ("steer", JOBS),
+    "resume": ("steer", JOBS),
+    "edit": ("change", JOBS),
+    "clone": ("change", JOBS),
+    "events": ("events", JOBS),
+    "nodes": ("cluster", CLUSTER),
+    "tenants": ("cluster", CLUSTER),
+    "drain": ("cluster", CLUSTER),
+    "undrain": ("cluster", CLUSTER),
+    "up": ("up", SERVICE),
+    "down": ("down", SERVICE),
+    "doctor": ("doctor", SERVICE),
+    "backup": ("keep", SERVICE),
+    "restore": ("keep", SERVICE),
+    "config": ("config", SERVICE),
+    "demo": ("demo", SERVICE),
+}
+"""Verb → module of this package, and the heading it stands under."""
+
+Verb = Callable[..., object]
+
+
+def main(argv: Sequence[str] | None = None) -> NoReturn:
+    """Run `allot` with these arguments, and end the process."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    install()
+    app = build(_wanted(words))
+    try:
+        app(words, prog_name="allot")
+    except AllotmentError as error:
+        sys.exit(_report(error, as_json="--json" in _own(words)))
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+    except BrokenPipeError:
+        # Whoever read our output has gone, as `head` does. Python would complain at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(INTERRUPTED)
+    sys.exit(0)
+
+
+def _report(error: AllotmentError, *, as_json: bool) -> int:
+    if not isinstance(error, (ApiError, BadInput)):
+        error = Failed(str(error))
+    if as_json:
+        error_as_json(error)
+    elif isinstance(error, BadInput):
+        tell_bad_input(error)
+    else:
+        tell(error)
+    if isinstance(error, Failed):
+        return error.exit_code
+    return UNREACHABLE if isinstance(error, Unreachable) else FAILED
+
+
+def _own(words: list[str]) -> list[str]:
+    """Give the words that are ours, not those of the command after `--`."""
+    return words[: words.index("--")] if "--" in words else words
+
+
+def _wanted(words: list[str]) -> list[str]:
+    """List the verbs that may be needed: one if it is plain which, else all."""
+    completing = os.environ.get("COMP_WORDS", "").split()[1:2]
+    named = words[:1] or completing
+    return named if named and named[0] in VERBS else list(VERBS)
+
+
+def build(verbs: Sequence[str]) -> typer.Typer:
+    """Make the command line with these verbs."""
+    app = typer.Typer(
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        invoke_without_command=True,
+        context_settings={"help_option_names": []},
+    )
+    app.callback()(_top)
+    for name in verbs:
+        module, _ = VERBS[name]
+        found: Verb | typer.Typer = getattr(import_module(f"allotment.cli.{module}"), name)
+        _add(app, name, found)
+    return app
+
+
+def _add(app: typer.Typer, name: str, verb: Verb | typer.Typer) -> None:
+    """Add one verb; its docstring is the help page, examples last."""
+    if isinstance(verb, typer.Typer):
+        app.add_typer(verb, name=name, context_settings=HELP)
+        return
+    text, _, examples = (verb.__doc__ or "").partition("Examples:")
+    app.command(
+        name,
+        help=text.strip(),
+        epilog=_epilog(examples),
+        context_settings=HELP,
+    )(verb)
+
+
+def _epilog(examples: str) -> str:
+    lines = [line.strip() for line in examples.strip().splitlines() if line.strip()]
+    return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines) if lines else ""
+
+
+def _top(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False,
+    help_: Annotated[bool, typer.Option("--help", "-h", help="Show this page.")] = False,
+) -> None:
+    if version:
+        say(f"allot {__version__}")
+    elif help_ or context.invoked_subcommand is None:
+        say(overview())
+    else:
+        return
+    raise typer.Exit
+
+
+def overview() -> str:
+    """Write the page that `allot --help` shows: every verb in a line."""
+    lines = ["Usage: allot VERB [OPTIONS] …", "", *ABOUT]
+    for heading in (JOBS, CLUSTER, SERVICE):
+        lines += ["", f"{heading}:"]
+        for name, (module, its) in VERBS.items():
+            if its == heading:
+                found = getattr(import_module(f"allotment.cli.{module}"), name)
+                lines.append(f"  {name:<9} {_summary(found)}")
+    return "\n".join([*lines, "", *CODES])
+
+
+def _summary(verb: Verb | typer.Typer) -> str:
+    text = verb.info.help if isinstance(verb, typer.Typer) else verb.__doc__
+    return str(text or "").strip().partition("\n")[0]
+
+
+ABOUT = (
+    "Run deep-learning jobs of many teams on shared machines.",
+    "",
+    "  allot run -- python train.py     run a command now; starts a service if none runs",
+    "  allot submit job.yaml            hand in a job file",
+    "  allot ps                         see what runs and what waits",
+    "",
+    "JOB is an id, a unique prefix of an id or name, a name, or `last`.",
+    "`allot VERB --help` shows options and examples; `--json` prints for programs.",
+)
+HELP = {"help_option_names": ["--help", "-h"]}
+CODES = (
+    "Exit codes: 0 done, 1 refused or failed, 2 wrongly called, 3 no service answers,",
+    "130 interrupted; `run`, `wait` and `exec` give the exit code of the job or command.",
+)

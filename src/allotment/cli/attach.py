@@ -1,0 +1,116 @@
+"""Stays with a job until it has finished: its output, attempt after attempt, and its story.
+
+Ctrl-C leaves the job alone and says how to come back.
+"""
+
+import threading
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+
+import typer
+
+from allotment.cli.logprint import LogPrinter
+from allotment.cli.output import talk
+from allotment.cli.words import plain
+from allotment.client import ApiError, Client
+from allotment.service.views import EventView, JobView
+
+TOLD = frozenset({
+    "Reserved", "AttemptPlaced", "AttemptSuspended", "AttemptResumed", "StopRequested",
+    "JobRequeued", "JobHeld", "JobReleased", "AttemptPromoted",
+})  # fmt: skip
+"""Events worth a line to somebody who watches a job's output."""
+
+PATIENCE_S = 1.0
+"""A job that has no place after so long is asked why."""
+
+DETACHED = 130
+
+
+class Attached:
+    """One watched job. `tell` gets lines of talk; it may drop them."""
+
+    def __init__(
+        self,
+        client: Client,
+        job: JobView,
+        tell: Callable[[str], None],
+        *,
+        as_json: bool = False,
+    ) -> None:
+        self._client = client
+        self._job = job
+        self._tell = tell
+        self._as_json = as_json
+        self._after = 0
+
+    def until_the_end(self, shown: int = 0) -> JobView:
+        """Print the output of every attempt after the one numbered `shown`; give the job."""
+        while (attempt := self._next_attempt(shown)) is not None:
+            self._print(attempt)
+            shown = attempt
+        return self._client.wait(self._job.id)
+
+    def _next_attempt(self, shown: int) -> int | None:
+        """Wait for an attempt to get its place; None when the job has finished instead."""
+        for attempt in self._client.job(self._job.id).attempts:
+            if attempt.no > shown:
+                return attempt.no
+        with self._asking_why():
+            for event in self._client.events(self._job.id, after=self._after, follow=True):
+                self._after = event.seq
+                self._narrate(event)
+                if event.kind == "AttemptPlaced" and _attempt(event) > shown:
+                    return _attempt(event)
+        return None
+
+    def _narrate(self, event: EventView) -> None:
+        if event.kind in TOLD:
+            self._tell(f"job {self._job.id}: {event.text}")
+
+    @contextmanager
+    def _asking_why(self) -> Generator[None]:
+        """Say why the job waits, if it does for long."""
+
+        def ask() -> None:
+            try:
+                why = self._client.why(self._job.id)
+            except ApiError:
+                return  # whoever reads the events meets it too, and tells
+            if why is not None:
+                self._tell(f"job {self._job.id} waits: {plain(why.reason)}. {why.message}")
+
+        timer = threading.Timer(PATIENCE_S, ask)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+    def _print(self, attempt: int) -> None:
+        job = self._client.job(self._job.id)
+        names = tuple(task.name for task in job.attempts[attempt - 1].tasks)
+        printer = LogPrinter(names if len(names) > 1 else (), as_json=self._as_json)
+        try:
+            for piece in self._client.logs(self._job.id, attempt=attempt, follow=True):
+                printer.write(piece)
+        finally:
+            printer.finish()
+
+
+def _attempt(event: EventView) -> int:
+    number = event.detail.get("attempt", 0)
+    return number if isinstance(number, int) else 0
+
+
+@contextmanager
+def detachable(job: int) -> Generator[None]:
+    """On Ctrl-C leave the job alone, say how to come back, and end with 130."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        talk("")
+        talk(f"Detached; job {job} goes on.")
+        talk(f"Come back: allot logs -f {job}    End it: allot cancel {job}")
+        raise typer.Exit(DETACHED) from None

@@ -1,0 +1,177 @@
+"""Verbs about the cluster: nodes and tenants, drain and undrain."""
+
+from typing import Annotated
+
+import typer
+
+from allotment.cli.options import AsJson, State, complete_node
+from allotment.cli.output import say_json, talk
+from allotment.cli.table import Column, print_table
+from allotment.cli.words import NOTHING_THERE, count
+from allotment.client import Client
+from allotment.model.quantity import Resources, show_bytes, show_milli
+from allotment.service.views import DeviceView, NodeView, TenantView
+
+NODE_COLUMNS = (
+    Column("NODE"),
+    Column("STATE"),
+    Column("GPU", right=True),
+    Column("KIND", rank=2, flexible=True),
+    Column("CPU", right=True),
+    Column("MEMORY", rank=1, right=True),
+    Column("DISK", rank=5, right=True),
+    Column("ARCH", rank=6),
+    Column("TASKS", rank=4, right=True),
+    Column("NOTE", rank=3, flexible=True),
+)
+TENANT_COLUMNS = (
+    Column("TENANT"),
+    Column("OWED", right=True),
+    Column("OWN", right=True),
+    Column("BORROWED", rank=1, right=True),
+    Column("LENT", rank=2, right=True),
+    Column("RUNNING", rank=3, right=True),
+    Column("WAITING", rank=4, right=True),
+    Column("QUEUES", rank=6, flexible=True),
+    Column("MEMBERS", rank=5, flexible=True),
+)
+Node = Annotated[
+    str, typer.Argument(metavar="NODE", help="Its name.", autocompletion=complete_node)
+]
+
+
+def nodes(state: State = "", as_json: AsJson = False) -> None:
+    """List the machines: what each has, and what of it is free.
+
+    GPU, CPU and MEMORY are written as free/all.
+
+    Examples:
+      allot nodes
+      allot nodes --json
+    """
+    with Client(state=state) as client:
+        found = client.nodes()
+    if as_json:
+        say_json(found)
+        return
+    print_table(NODE_COLUMNS, [node_row(node) for node in found])
+
+
+def node_row(node: NodeView) -> tuple[str, ...]:
+    """Give the cells of one node."""
+    free, total = node.free, node.total
+    return (
+        node.name,
+        node.state,
+        _of(show_milli(max(0, free.gpu_milli)), show_milli(total.gpu_milli)),
+        kinds(node.devices),
+        _of(show_milli(max(0, free.cpu_milli)), show_milli(total.cpu_milli)),
+        _of(_short(free.memory), _short(total.memory)),
+        _of(_short(free.disk), _short(total.disk)),
+        node.arch,
+        str(node.tasks),
+        node.reason,
+    )
+
+
+def _of(free: str, total: str) -> str:
+    return NOTHING_THERE if total in ("0", "0B") else f"{free}/{total}"
+
+
+def _short(amount: int) -> str:
+    """Write bytes without a blank: 12GiB."""
+    return show_bytes(max(0, amount)).replace(" ", "").replace(".0", "")
+
+
+def kinds(devices: tuple[DeviceView, ...]) -> str:
+    """Say what devices there are: `4×A100, 2×T4 (virtual)`. Virtual ones always say so."""
+    tally: dict[tuple[str, bool], int] = {}
+    for device in devices:
+        key = (device.type, device.virtual)
+        tally[key] = tally.get(key, 0) + 1
+    return ", ".join(
+        f"{number}×{kind}" + (" (virtual)" if virtual else "")
+        for (kind, virtual), number in tally.items()
+    )
+
+
+def tenants(state: State = "", as_json: AsJson = False) -> None:
+    """List the tenants: what each is owed, uses, borrows and lends.
+
+    OWED is its guarantee, OWN what it uses of it, BORROWED what it uses beyond, LENT what
+    others use of its idle share. All in GPUs; in CPUs where the cluster has no GPU.
+
+    Examples:
+      allot tenants
+    """
+    with Client(state=state) as client:
+        found = client.tenants()
+    if as_json:
+        say_json(found)
+        return
+    in_gpus = any(tenant.guaranteed.gpu_milli for tenant in found)
+    print_table(TENANT_COLUMNS, [tenant_row(tenant, in_gpus) for tenant in found])
+    if not in_gpus:
+        talk("Amounts are CPUs: no tenant is owed a GPU.")
+
+
+def tenant_row(tenant: TenantView, in_gpus: bool) -> tuple[str, ...]:
+    """Give the cells of one tenant."""
+
+    def amount(held: Resources) -> str:
+        return show_milli(held.gpu_milli if in_gpus else held.cpu_milli)
+
+    return (
+        tenant.name,
+        amount(tenant.guaranteed),
+        amount(tenant.own),
+        amount(tenant.borrowed),
+        amount(tenant.lent),
+        str(tenant.running),
+        str(tenant.waiting),
+        ", ".join(tenant.queues),
+        tenant.members,
+    )
+
+
+def drain(
+    node: Node,
+    reason: Annotated[str, typer.Option("--reason", "-r", help="Why; others see it.")] = "",
+    state: State = "",
+    as_json: AsJson = False,
+) -> None:
+    """Keep new work off a node; what runs there goes on.
+
+    Examples:
+      allot drain n1 --reason "new driver on Friday"
+    """
+    with Client(state=state) as client:
+        client.drain(node, reason)
+        now = _the(client.nodes(), node)
+    if as_json:
+        say_json(now)
+        return
+    left = (
+        f"{count(now.tasks, 'task')} still there" if now and now.tasks else "nothing runs there"
+    )
+    talk(f"node {node} takes no new work; {left}")
+    talk(f"To undo it: allot undrain {node}")
+
+
+def undrain(node: Node, state: State = "", as_json: AsJson = False) -> None:
+    """Let a drained node take work again.
+
+    Examples:
+      allot undrain n1
+    """
+    with Client(state=state) as client:
+        client.undrain(node)
+        now = _the(client.nodes(), node)
+    if as_json:
+        say_json(now)
+        return
+    talk(f"node {node} takes work again")
+
+
+def _the(found: list[NodeView], name: str) -> NodeView | None:
+    return next((node for node in found if node.name == name), None)

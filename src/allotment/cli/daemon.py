@@ -1,0 +1,122 @@
+"""A service as a process of its own: started, found, watched until it is ready."""
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import msgspec
+
+from allotment.cli.output import Failed
+from allotment.client import ApiError, Client
+from allotment.client.address import state_folder
+from allotment.service.views import Health
+
+READY_S = 10.0
+POLL_S = 0.05
+LOG = "service.log"
+LAST_LINES = 12
+OURSELVES = (sys.executable, "-P", "-m", "allotment.cli")
+"""-P: nothing of the folder we happen to stand in is imported."""
+
+
+class Settings(msgspec.Struct, frozen=True):
+    """How to start a service. A port of 0 means none."""
+
+    folder: Path
+    config: Path | None = None
+    port: int = 0
+    gpus: int | None = None
+
+    def argv(self) -> list[str]:
+        """Write them as the arguments of `allot up`."""
+        words = ["--state", str(self.folder)]
+        words += ["--config", str(self.config)] if self.config else []
+        words += ["--port", str(self.port)] if self.port else []
+        words += ["--gpus", str(self.gpus)] if self.gpus is not None else []
+        return words
+
+
+def folder_of(state: str) -> Path:
+    """Give the state folder that is meant: the one named, or the user's own."""
+    return Path(state).expanduser().absolute() if state else state_folder()
+
+
+def health_of(folder: Path) -> Health | None:
+    """Ask the service of a folder how it is; None when none answers."""
+    try:
+        with Client(state=str(folder), timeout=READY_S) as client:
+            return client.health()
+    except ApiError:
+        return None
+
+
+def start(settings: Settings) -> Health:
+    """Start a service that outlives us, and return when it is ready. Raises Failed."""
+    folder = settings.folder
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        log = (folder / LOG).open("ab")
+    except OSError as error:
+        raise Failed(
+            f"The state folder {folder} cannot be used: {(error.strerror or '').lower()}.",
+            "Name another with --state DIR.",
+        ) from error
+    with log:
+        began = log.tell()
+        process = subprocess.Popen(
+            [*OURSELVES, "up", "--foreground", *settings.argv()],
+            stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/", start_new_session=True,
+        )  # fmt: skip
+    return _until_ready(process, folder, began)
+
+
+def _until_ready(process: "subprocess.Popen[bytes]", folder: Path, began: int) -> Health:
+    deadline = time.monotonic() + READY_S
+    while time.monotonic() < deadline:
+        if process.poll() is not None:
+            raise Failed(
+                f"The service ended at once, with exit code {process.returncode}."
+                + _last_words(folder, began),
+                f"Mend that and start it again; the whole log is {folder / LOG}.",
+            )
+        health = health_of(folder)
+        if health is not None and health.ready:
+            process.returncode = 0  # it goes on without us: nothing is to be waited for
+            return health
+        time.sleep(POLL_S)
+    raise Failed(
+        f"The service is not ready after {READY_S:g} s (pid {process.pid})."
+        + _last_words(folder, began),
+        f"It may still come up: allot doctor --state {folder}; its log is {folder / LOG}.",
+    )
+
+
+def _last_words(folder: Path, began: int) -> str:
+    """Give the end of what the service wrote since then."""
+    try:
+        with (folder / LOG).open("rb") as log:
+            log.seek(began)
+            lines = log.read()[-8192:].decode("utf-8", "replace").splitlines()
+    except OSError:
+        return ""
+    return "".join(f"\n    {line}" for line in lines[-LAST_LINES:])
+
+
+def is_running(pid: int) -> bool:
+    """Tell whether a process is there. A zombie is not."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] != "Z"
+
+
+def wait_gone(pid: int, seconds: float) -> bool:
+    """Wait until a process has ended."""
+    deadline = time.monotonic() + seconds
+    while is_running(pid):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(POLL_S)
+    return True

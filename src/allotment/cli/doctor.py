@@ -1,0 +1,50 @@
+"""`allot doctor`: is everything in order, and what to do where it is not."""
+
+import sys
+
+import typer
+
+from allotment.cli.daemon import folder_of
+from allotment.cli.doctor_checks import Finding, Level, findings
+from allotment.cli.options import AsJson, StateFolder
+from allotment.cli.output import paint, say, say_json, talk
+
+STYLES = {
+    Level.OK: "green",
+    Level.NOTE: "cyan",
+    Level.WARN: "bold yellow",
+    Level.BAD: "bold red",
+}
+
+
+def doctor(state: StateFolder = "", as_json: AsJson = False) -> None:
+    """Check this machine, its isolation and GPUs, the service and its books.
+
+    Exits with 1 when something needed is broken; a note or a warning is no failure.
+
+    Examples:
+      allot doctor
+      allot doctor --state /tmp/try --json
+    """
+    found = findings(folder_of(state))
+    if as_json:
+        say_json(found)
+    else:
+        for finding in found:
+            for line in lines_of(finding):
+                say(line)
+    if any(finding.level is Level.BAD for finding in found):
+        talk("Something needed is broken: see the lines marked `bad`.")
+        raise typer.Exit(1)
+
+
+def lines_of(finding: Finding) -> list[str]:
+    """Write one finding: level, subject, what was found; below it what to do."""
+    stream = sys.stdout
+    head = paint(finding.level.ljust(4), STYLES[finding.level], stream)
+    first, *more = finding.text.split("\n")
+    lines = [f"{head}  {finding.subject:<10} {first}"]
+    lines += [f"{'':<17}{line}" for line in more]
+    if finding.advice:
+        lines.append(f"{'':<17}{paint('→', 'bold', stream)} {finding.advice}")
+    return lines

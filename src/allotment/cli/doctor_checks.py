@@ -1,0 +1,170 @@
+"""What `allot doctor` looks at. Each check gives findings and raises nothing."""
+
+import os
+import platform
+import shutil
+import sqlite3
+import sys
+from collections.abc import Callable
+from enum import StrEnum
+from pathlib import Path
+
+import msgspec
+
+from allotment import __version__
+from allotment.client import ApiError, Client, Unreachable
+from allotment.model.quantity import GIB, MIB, show_bytes
+
+LEAST_PYTHON = (3, 11)
+LITTLE_DISK, NO_DISK = 2 * GIB, 100 * MIB
+PATIENCE_S = 5.0
+
+
+class Level(StrEnum):
+    """How bad it is. Only `bad` makes the doctor fail."""
+
+    OK = "ok"
+    NOTE = "note"
+    WARN = "warn"
+    BAD = "bad"
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """One thing that was looked at."""
+
+    subject: str
+    level: Level
+    text: str
+    advice: str = ""
+
+
+def findings(folder: Path) -> list[Finding]:
+    """Look at everything, for the service of one state folder."""
+    checks: list[Callable[[], list[Finding]]] = [
+        machine, python, isolation, gpus, lambda: disk(folder), lambda: service(folder),
+        lambda: books(folder),
+    ]  # fmt: skip
+    return [finding for check in checks for finding in _safely(check)]
+
+
+def _safely(check: Callable[[], list[Finding]]) -> list[Finding]:
+    """Turn a check that breaks into a finding: the doctor must finish its round."""
+    try:
+        return check()
+    except Exception as error:  # noqa: BLE001 - the top of a loop over checks
+        name = getattr(check, "__name__", "check").strip("<>")
+        text = f"this check itself failed: {type(error).__name__}: {error}"
+        return [Finding(name, Level.BAD, text, "Please report this.")]
+
+
+def machine() -> list[Finding]:
+    """Say what machine this is."""
+    pages, size = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
+    text = (
+        f"{platform.node()}: {_system()}, Linux {platform.release()} {platform.machine()}, "
+        f"{len(os.sched_getaffinity(0))} CPUs, {show_bytes(pages * size)} of memory"
+    )
+    return [Finding("machine", Level.OK, text)]
+
+
+def _system() -> str:
+    try:
+        return platform.freedesktop_os_release().get("PRETTY_NAME", "Linux")
+    except OSError:
+        return "unknown system"
+
+
+def python() -> list[Finding]:
+    """Check the Python that runs us."""
+    version = platform.python_version()
+    text = f"{version} at {sys.executable}, allotment {__version__}"
+    if sys.version_info[:2] < LEAST_PYTHON:
+        return [Finding("python", Level.BAD, text, "Install Python 3.11 or newer.")]
+    return [Finding("python", Level.OK, text)]
+
+
+def disk(folder: Path) -> list[Finding]:
+    """Check the state folder and the room on its disk."""
+    place = folder
+    while not place.exists():
+        place = place.parent
+    if not os.access(place, os.R_OK | os.W_OK | os.X_OK):
+        return [
+            Finding(
+                "state", Level.WARN, f"{folder} is not yours to write",
+                "Use the service of its owner, or one of your own: --state DIR.",
+            )
+        ]  # fmt: skip
+    free = shutil.disk_usage(place).free
+    text = f"{folder}, {show_bytes(free)} free" + ("" if folder.exists() else ", not made yet")
+    if free < NO_DISK:
+        return [Finding("state", Level.BAD, text, "Free space: nothing can be recorded.")]
+    if free < LITTLE_DISK:
+        return [
+            Finding("state", Level.WARN, text, "Free space: logs and outputs will fill it.")
+        ]
+    return [Finding("state", Level.OK, text)]
+
+
+def service(folder: Path) -> list[Finding]:
+    """Check whether a service runs, and whether it is well."""
+    try:
+        with Client(state=str(folder), timeout=PATIENCE_S) as client:
+            health = client.health()
+    except Unreachable as error:
+        if (folder / "address.json").exists() and "not allowed" in error.message:
+            return [Finding("service", Level.BAD, error.message, error.hint)]
+        return [Finding("service", Level.NOTE, "not running here", "Start it: allot up")]
+    except ApiError as error:
+        return [Finding("service", Level.BAD, error.message, error.hint)]
+    text = (
+        f"version {health.version}, pid {health.pid}, {health.backend} backend, "
+        f"{health.jobs} jobs, {health.events} events"
+    )
+    found = [Finding("service", Level.OK, text)]
+    if health.trouble:
+        advice = "Running jobs go on; it takes new ones when this is mended."
+        found = [Finding("service", Level.BAD, f"{text}\nin trouble: {health.trouble}", advice)]
+    elif not health.ready:
+        found = [Finding("service", Level.WARN, f"{text}\nnot ready yet", "Ask again soon.")]
+    if health.version != __version__:
+        advice = "Restart it with this version: allot down && allot up"
+        found.append(Finding("versions", Level.WARN, f"this is {__version__}", advice))
+    return found
+
+
+def books(folder: Path) -> list[Finding]:
+    """Check the event log's file, without changing it."""
+    file = folder / "allot.db"
+    try:
+        if not file.exists():
+            return [Finding("books", Level.NOTE, "no event log yet: the first `up` makes it")]
+        size = file.stat().st_size
+        verdict = _verdict(file)
+    except PermissionError:
+        return [Finding("books", Level.NOTE, f"{file} is not yours to read")]
+    if verdict == "ok":
+        return [Finding("books", Level.OK, f"{file}, {show_bytes(size)}, whole")]
+    advice = "Stop the service, move the file away, and `allot restore` a backup."
+    return [Finding("books", Level.BAD, f"{file}: {verdict}", advice)]
+
+
+def _verdict(file: Path) -> str:
+    try:
+        found = sqlite3.connect(f"file:{file}?mode=ro", uri=True, timeout=PATIENCE_S)
+        try:
+            return str(found.execute("PRAGMA quick_check(1)").fetchone()[0])
+        finally:
+            found.close()
+    except sqlite3.Error as error:
+        return str(error)
+
+
+def isolation() -> list[Finding]:
+    """Say which isolation tasks get here, and what would give more."""
+    return [Finding("isolation", Level.NOTE, "not looked at")]
+
+
+def gpus() -> list[Finding]:
+    """Say which GPUs there are."""
+    return [Finding("gpus", Level.NOTE, "not looked at")]

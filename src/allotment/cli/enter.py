@@ -1,0 +1,128 @@
+"""`allot exec`: a command, or a shell, inside a running task."""
+
+import os
+import select
+import shutil
+import signal
+import sys
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Annotated
+
+import typer
+
+from allotment.cli.options import Job, State, Task
+from allotment.client import Client
+from allotment.client.session import Session
+
+CHUNK = 1 << 16
+STOP, RESIZE = b"s", b"r"
+
+
+def exec(
+    job: Job,
+    command: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="-- COMMAND…", help="What to run; a shell when left out."),
+    ] = None,
+    task: Task = "",
+    no_tty: Annotated[
+        bool, typer.Option("--no-tty", "-T", help="No terminal, even where there is one.")
+    ] = False,
+    state: State = "",
+) -> None:
+    """Run a command inside a running task's isolation, or open a shell there.
+
+    It sees what the task sees: its folders, its devices, its limits. Exits with the
+    command's exit code. With several tasks the first is entered unless --task says which.
+
+    Examples:
+      allot exec last
+      allot exec 12 --task worker.1 -- nvidia-smi
+    """
+    size = shutil.get_terminal_size()
+    tty = sys.stdin.isatty() and sys.stdout.isatty() and not no_tty
+    env = {"TERM": os.environ.get("TERM", "xterm")} if tty else {}
+    with Client(state=state) as client:
+        session = client.exec(
+            job,
+            command or ["/bin/sh"],
+            task=task,
+            tty=tty,
+            size=(size.lines, size.columns),
+            env=env,
+        )
+        try:
+            with _terminal(session, tty):
+                for data in session:
+                    _write(data)
+        finally:
+            session.close()
+    raise typer.Exit(session.exit_code if session.exit_code is not None else 1)
+
+
+def _write(data: bytes) -> None:
+    while data:
+        data = data[os.write(1, data) :]
+
+
+@contextmanager
+def _terminal(session: Session, tty: bool) -> Generator[None]:
+    """Pass input and size changes on from another thread; raw mode while it lasts."""
+    reader, writer = os.pipe()
+    thread = threading.Thread(target=_feed, args=(session, reader), daemon=True)
+
+    def resized(_number: int, _frame: object) -> None:
+        os.write(writer, RESIZE)
+
+    before = signal.signal(signal.SIGWINCH, resized) if tty else None
+    try:
+        with _raw() if tty else _as_it_is():
+            thread.start()
+            yield
+    finally:
+        if tty:
+            signal.signal(signal.SIGWINCH, before)
+        os.write(writer, STOP)
+        thread.join(1)
+        os.close(writer)
+        os.close(reader)
+
+
+@contextmanager
+def _raw() -> Generator[None]:
+    """Let every key reach the task: Ctrl-C is the task's, not ours."""
+    import termios  # noqa: PLC0415 - only with a terminal
+    import tty  # noqa: PLC0415
+
+    before = termios.tcgetattr(0)
+    tty.setraw(0)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(0, termios.TCSADRAIN, before)
+
+
+@contextmanager
+def _as_it_is() -> Generator[None]:
+    yield
+
+
+def _feed(session: Session, wake: int) -> None:
+    """Send what is typed, until told to stop or there is no more."""
+    watched = [0, wake]
+    while True:
+        ready, _, _ = select.select(watched, [], [])
+        if wake in ready:
+            if STOP in os.read(wake, 64):
+                return
+            size = os.get_terminal_size(0)
+            session.resize(size.lines, size.columns)
+        if 0 in ready:
+            data = os.read(0, CHUNK)
+            if data:
+                session.send(data)
+            else:
+                session.end_input()
+                watched = [wake]

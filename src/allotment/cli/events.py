@@ -1,0 +1,62 @@
+"""`allot events`: what happened."""
+
+from datetime import datetime
+from typing import Annotated
+
+import typer
+
+from allotment.cli.options import AsJson, State, complete_job
+from allotment.cli.output import paint, say, say_json_line, talk
+from allotment.cli.words import harmless
+from allotment.client import Client
+from allotment.service.views import EventView
+
+
+def events(
+    job: Annotated[
+        str,
+        typer.Argument(
+            metavar="[JOB]",
+            help="Of this job; of all when left out.",
+            show_default=False,
+            autocompletion=complete_job,
+        ),
+    ] = "",
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Go on as it happens.")
+    ] = False,
+    after: Annotated[
+        int, typer.Option("--after", metavar="SEQ", min=0, help="Only events after this one.")
+    ] = 0,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="At most so many.")] = 1000,
+    state: State = "",
+    as_json: AsJson = False,
+) -> None:
+    """Tell what happened, oldest first: to one job, or to all.
+
+    With --json one object a line; its `seq` is what --after wants.
+
+    Examples:
+      allot events 12
+      allot events -f
+      allot events --after 4711 --json
+    """  # fmt: skip
+    with Client(state=state) as client:
+        try:
+            for event in client.events(job or None, after=after, limit=limit, follow=follow):
+                if as_json:
+                    say_json_line(event)
+                else:
+                    say(event_line(event))
+        except KeyboardInterrupt:
+            talk("")
+            raise typer.Exit(130) from None
+
+
+def event_line(event: EventView) -> str:
+    """Write one event: when, about what, what, who."""
+    at = datetime.fromtimestamp(event.at / 1000).astimezone()
+    subject = f"job {event.job}" if event.job is not None else "cluster"
+    who = "" if event.user in ("", "allot") else paint(f"  ({event.user})", "dim")
+    when = paint(at.strftime("%m-%d %H:%M:%S"), "dim")
+    return f"{when}  {subject:<9} {harmless(event.text)}{who}"

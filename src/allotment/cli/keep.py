@@ -1,0 +1,63 @@
+"""Verbs that keep the books safe: backup and restore."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from allotment.cli.daemon import folder_of, health_of
+from allotment.cli.options import AsJson, State, StateFolder
+from allotment.cli.output import Failed, say, say_json, talk
+from allotment.client import Client, Unreachable
+from allotment.model.quantity import show_bytes
+
+File = Annotated[Path, typer.Argument(metavar="FILE")]
+
+
+def backup(file: File, state: State = "", as_json: AsJson = False) -> None:
+    """Write a consistent copy of the service's books to a new file, while it runs.
+
+    It has every job and event, not the jobs' own logs and outputs.
+
+    Examples:
+      allot backup /backup/allot-$(date +%F).db
+    """
+    target = file.absolute()
+    with Client(state=state) as client:
+        try:
+            client.backup(target)
+        except Unreachable as error:
+            raise Unreachable(
+                error.message,
+                "The books of a stopped service are one file: allot.db in its state folder.",
+            ) from error
+    size = target.stat().st_size if target.exists() else 0
+    if as_json:
+        say_json({"file": str(target), "bytes": size})
+        return
+    say(str(target))
+    talk(f"Written: {show_bytes(size)}. To go back to it: allot restore {target}")
+
+
+def restore(file: File, state: StateFolder = "", as_json: AsJson = False) -> None:
+    """Put a backup in place of missing books, while no service runs.
+
+    Existing books are never overwritten: move allot.db away first.
+
+    Examples:
+      allot down && mv ~/.local/state/allotment/allot.db /tmp && allot restore backup.db
+    """
+    folder = folder_of(state)
+    running = health_of(folder)
+    if running is not None:
+        raise Failed(
+            f"A service uses {folder} (pid {running.pid}).", "Stop it first: allot down"
+        )
+    from allotment.wiring import restore as put_back  # noqa: PLC0415 - a whole world
+
+    last = put_back(file.absolute(), folder)
+    if as_json:
+        say_json({"state_dir": str(folder), "last_event": last})
+        return
+    talk(f"Restored up to event {last} into {folder}.")
+    talk("Start the service: allot up")

@@ -1,0 +1,60 @@
+"""A job file made ready to be sent: checked here, where its lines are known.
+
+What is sent is the file itself where that says all, so that the service keeps its reader's
+warnings with the job; and the same job in the native form where something was filled in
+here: relative paths, secrets, changes.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from allotment.cli.output import Failed
+from allotment.model.errors import Problem
+from allotment.model.spec import JobSpec
+from allotment.wire.job import Form, apply_set, job_to_wire, read_job
+
+PATHS = ("data_dir", "code_dir", "output_dir", "workdir")
+
+
+class Prepared(msgspec.Struct, frozen=True):
+    """What to send, and what its reader had to say."""
+
+    body: bytes | dict[str, object]
+    form: str
+    warnings: tuple[Problem, ...]
+
+
+def prepare(
+    data: bytes,
+    source: str,
+    folder: Path,
+    form: str,
+    changes: Sequence[str],
+    environ: Mapping[str, str],
+) -> Prepared:
+    """Read a job file, fill in what only this side knows. Raises BadInput."""
+    if form not in tuple(Form):
+        raise Failed(f"There is no form {form}.", f"Forms: {', '.join(Form)}.")
+    job = read_job(data, source=source, form=Form(form), environ=environ)
+    spec = job.spec
+    if changes:
+        spec = apply_set(spec, changes)
+    spec = with_absolute_paths(spec, folder)
+    if job.warnings and spec == job.spec and not spec.secrets:
+        return Prepared(data, form, job.warnings)
+    body: dict[str, object] = {**job_to_wire(spec, redact=False)}
+    if job.copies > 1:
+        body["array"] = {"count": job.copies, "max_running": job.max_running}
+    return Prepared(body, "auto", job.warnings)
+
+
+def with_absolute_paths(spec: JobSpec, folder: Path) -> JobSpec:
+    """Take relative paths from a folder, and `~` from the user's home."""
+    found = {
+        name: str(folder / Path(path).expanduser())
+        for name in PATHS
+        if (path := getattr(spec, name)) and not path.startswith("/")
+    }
+    return msgspec.structs.replace(spec, **found)

@@ -1,0 +1,153 @@
+"""`allot show`: everything about one job."""
+
+import time
+from typing import cast
+
+from allotment.cli.job_json import as_object
+from allotment.cli.options import AsJson, Job, State
+from allotment.cli.output import paint, say, say_json
+from allotment.cli.show_attempts import attempt_lines, diagnosis_lines
+from allotment.cli.why import reason_lines
+from allotment.cli.words import STATE_STYLES, count, harmless, plain, show_age, show_span
+from allotment.client import Client
+from allotment.model.quantity import show_milli, show_resources
+from allotment.service.views import CheckpointView, JobView
+
+WIDEST_COMMAND = 300
+"""A longer command is cut; `--json` has it whole."""
+
+
+def show(job: Job, state: State = "", as_json: AsJson = False) -> None:
+    """Show a job: its attempts, tasks, phases of starting, how it ended and what to do.
+
+    Examples:
+      allot show 12
+      allot show last --json
+    """
+    with Client(state=state) as client:
+        found = client.job(job)
+    if as_json:
+        say_json(as_object(found))
+        return
+    for line in job_lines(found, int(time.time() * 1000)):
+        say(line)
+
+
+def job_lines(job: JobView, now: int) -> list[str]:
+    """Write the whole page."""
+    lines = [_title(job), *_summary(job, now)]
+    lines += [_fact("warning", paint(harmless(word), "yellow")) for word in job.warnings]
+    if job.why is not None:
+        lines += [
+            "",
+            paint(f"Waits: {plain(job.why.reason)}", "bold"),
+            *reason_lines(job.why, now),
+        ]
+    for attempt in job.attempts:
+        lines += ["", *attempt_lines(attempt, now)]
+    if job.checkpoint is not None:
+        lines += ["", *_checkpoint(job.checkpoint, now)]
+    if job.diagnosis is not None and job.state.finished:
+        title = paint(
+            "Why it " + ("failed" if job.state == "failed" else plain(job.state)), "bold"
+        )
+        lines += ["", title, *diagnosis_lines(job.diagnosis)]
+    return [*lines, "", *_next(job)]
+
+
+def _title(job: JobView) -> str:
+    word = plain(job.state)
+    return (
+        f"{paint(f'Job {job.id}', 'bold')}  {job.row.name}  "
+        f"{paint(word, STATE_STYLES[job.state])}" + ("  (archived)" if job.archived else "")
+    )
+
+
+def _fact(name: str, text: str) -> str:
+    return f"  {paint(name.ljust(10), 'dim')} {text}"
+
+
+def _summary(job: JobView, now: int) -> list[str]:
+    row = job.row
+    lines = [
+        _fact("tenant", f"{row.tenant}, queue {row.queue}, priority {row.priority}"),
+        _fact("user", row.user),
+        _fact("asks for", f"{count(row.tasks, 'task')}: {show_resources(row.total)}"),
+        _fact("times", _times(job, now)),
+    ]
+    lines += [_fact("command", text) for text in commands(job)]
+    if image := job.spec.get("image"):
+        lines.append(_fact("image", str(image)))
+    if job.evictions or job.used_retries or job.platform_retries or job.lost_ms:
+        lines.append(_fact("setbacks", _setbacks(job)))
+    if job.attempts:
+        lines.append(_fact("outputs", job.output_dir))
+    return lines
+
+
+def _times(job: JobView, now: int) -> str:
+    row = job.row
+    parts = [f"submitted {show_age(row.submitted_at, now)} ago"]
+    if row.started_at:
+        parts.append(f"waited {show_span(row.started_at - row.submitted_at)}")
+        parts.append(f"ran {show_span(row.ran_ms)}")
+    elif not row.state.finished:
+        parts.append(f"waiting for {show_age(row.submitted_at, now)}")
+    if row.finished_at:
+        parts.append(f"ended {show_age(row.finished_at, now)} ago")
+    return ", ".join(parts)
+
+
+def _setbacks(job: JobView) -> str:
+    parts: list[str] = []
+    if job.evictions:
+        parts.append(count(job.evictions, "eviction"))
+    if job.used_retries:
+        parts.append("1 retry" if job.used_retries == 1 else f"{job.used_retries} retries")
+    if job.platform_retries:
+        parts.append(f"{job.platform_retries} more for faults of the platform")
+    if job.lost_ms:
+        parts.append(f"{show_span(job.lost_ms)} of work lost")
+    return ", ".join(parts)
+
+
+def commands(job: JobView) -> list[str]:
+    """Write the command of each role: `worker ×4: python train.py`."""
+    roles = cast("dict[str, dict[str, object]]", job.spec.get("roles") or {})
+    lines: list[str] = []
+    for name, role in roles.items():
+        command = role.get("command", "")
+        if isinstance(command, list):
+            import shlex  # noqa: PLC0415 - only where a command is shown
+
+            command = shlex.join(str(word) for word in cast("list[object]", command))
+        number = role.get("count", 1)
+        text = harmless(str(command)).replace("\n", " ⏎ ")
+        if len(text) > WIDEST_COMMAND:
+            text = text[:WIDEST_COMMAND] + "…"
+        label = "" if len(roles) == 1 and number == 1 else f"{name} ×{number}: "
+        lines.append(label + text)
+    return lines
+
+
+def _checkpoint(checkpoint: CheckpointView, now: int) -> list[str]:
+    done = (
+        f", {show_milli(checkpoint.progress_milli * 100)} % done"
+        if checkpoint.progress_milli
+        else ""
+    )
+    head = paint("Checkpoint", "bold")
+    return [
+        f"{head}  step {checkpoint.step}{done}, {show_age(checkpoint.at, now)} ago, "
+        f"by attempt {checkpoint.attempt}",
+        f"  {checkpoint.path}",
+    ]
+
+
+def _next(job: JobView) -> list[str]:
+    """Say what one may want to do now."""
+    if not job.attempts:
+        return [f"allot why {job.id}" if job.why else f"allot events {job.id}"]
+    if job.state.finished:
+        return [f"allot logs {job.id}    allot outputs {job.id}    allot clone {job.id}"]
+    return [f"allot logs -f {job.id}    allot cancel {job.id}"]

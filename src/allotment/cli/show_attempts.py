@@ -1,0 +1,153 @@
+"""The part of `allot show` about attempts: tasks, phases, how each ended and why."""
+
+import signal
+from collections.abc import Sequence
+
+from allotment.cli.output import paint
+from allotment.cli.table import Column, aligned
+from allotment.cli.words import (
+    NOTHING_THERE,
+    STATE_STYLES,
+    harmless,
+    plain,
+    show_age,
+    show_span,
+)
+from allotment.model.diagnosis import Diagnosis, Exit
+from allotment.model.events import Phase
+from allotment.model.ledger import Entitlement
+from allotment.model.quantity import show_bytes, show_millis
+from allotment.service.views import AttemptView, TaskView
+
+MOST_TASKS = 32
+"""More tasks are counted, not listed; `--json` has them all."""
+
+TASK_COLUMNS = (
+    Column("TASK"), Column("STATE"), Column("NODE"), Column("GPUS"), Column("RAN", right=True),
+    Column("EXIT"), Column("PEAK MEMORY", right=True),
+)  # fmt: skip
+
+
+def attempt_lines(attempt: AttemptView, now: int) -> list[str]:
+    """Write one attempt."""
+    word = plain(attempt.outcome or attempt.state)
+    style = STATE_STYLES.get(attempt.outcome or attempt.state, "")
+    lines = [
+        f"{paint(f'Attempt {attempt.no}', 'bold')}  {paint(word, style)}{_grounds(attempt)}",
+        f"  {_times(attempt, now)}",
+    ]
+    lines += [f"  {line}" for line in _tasks(attempt.tasks, now)]
+    lines += [f"  {line}" for line in phase_lines(attempt.tasks)]
+    found = attempt.diagnosis or _first_diagnosis(attempt.tasks)
+    if found is not None:
+        lines += diagnosis_lines(found)
+    return lines
+
+
+def _grounds(attempt: AttemptView) -> str:
+    lent = attempt.entitlement is Entitlement.OPPORTUNISTIC
+    parts = ["on lent devices"] if lent else []
+    if attempt.stop_cause and not attempt.ended_at:
+        parts.append(f"told to stop: {plain(attempt.stop_cause)}")
+    if attempt.wanted_by is not None:
+        parts.append(f"its place went to job {attempt.wanted_by}")
+    return f"  ({'; '.join(parts)})" if parts else ""
+
+
+def _times(attempt: AttemptView, now: int) -> str:
+    parts = [f"placed {show_age(attempt.placed_at, now)} ago"]
+    if attempt.started_at:
+        parts.append(f"up after {show_millis(attempt.started_at - attempt.placed_at)}")
+        parts.append(f"ran {show_span(attempt.ran_ms)}")
+    if attempt.lost_ms:
+        parts.append(f"{show_span(attempt.lost_ms)} of work lost")
+    return ", ".join(parts)
+
+
+def _tasks(tasks: Sequence[TaskView], now: int) -> list[str]:
+    rows = [[column.header for column in TASK_COLUMNS]]
+    rows += [_task(task, now) for task in tasks[:MOST_TASKS]]
+    lines = aligned(rows, TASK_COLUMNS)
+    if len(tasks) > MOST_TASKS:
+        lines.append(f"… and {len(tasks) - MOST_TASKS} more; --json lists them all")
+    return lines
+
+
+def _task(task: TaskView, now: int) -> list[str]:
+    ran = (task.ended_at or now) - task.started_at if task.started_at else -1
+    peak = task.exit.usage.max_rss if task.exit else 0
+    return [
+        task.name,
+        plain(task.state),
+        task.node,
+        ",".join(str(device) for device in task.devices) or NOTHING_THERE,
+        show_span(ran),
+        exit_word(task.exit),
+        show_bytes(peak) if peak else NOTHING_THERE,
+    ]
+
+
+def exit_word(ended: Exit | None) -> str:
+    """Say how a process ended: `0`, `1`, `SIGKILL`, `out of memory`, `lost`."""
+    if ended is None:
+        return NOTHING_THERE
+    named = [
+        word
+        for held, word in (
+            (ended.oom, "out of memory"),
+            (ended.pids_limit_hit, "too many processes"),
+            (ended.disk_limit_hit, "disk limit"),
+            (bool(ended.platform_error), "not run"),
+            (ended.lost, "lost"),
+        )
+        if held
+    ]
+    if named:
+        return named[0]
+    if ended.signal is not None:
+        return signal_name(ended.signal)
+    return NOTHING_THERE if ended.code is None else str(ended.code)
+
+
+def signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def phase_lines(tasks: Sequence[TaskView]) -> list[str]:
+    """Write how long each phase of starting took, the slowest task of each."""
+    slowest: dict[str, tuple[int, str]] = {}
+    for task in tasks:
+        for phase in task.phases:
+            slowest[phase.name] = max(slowest.get(phase.name, (-1, "")), (phase.ms, task.name))
+    if not slowest:
+        return []
+    several = len(tasks) > 1
+    parts = [
+        f"{name} {show_millis(ms)}" + (f" ({task})" if several and ms else "")
+        for name, (ms, task) in slowest.items()
+    ]
+    return ["starting: " + ", ".join(parts)]
+
+
+def _first_diagnosis(tasks: Sequence[TaskView]) -> Diagnosis | None:
+    ended = sorted(
+        (task for task in tasks if task.diagnosis is not None), key=lambda task: task.ended_at
+    )
+    return ended[0].diagnosis if ended else None
+
+
+def diagnosis_lines(found: Diagnosis) -> list[str]:
+    """Write a finding: cause, whose matter it is, what shows it, what to do."""
+    lines = [f"  {paint('cause', 'dim')}    {harmless(found.cause)} [{found.code}]"]
+    lines.append(f"  {paint('owner', 'dim')}    {found.owner}")
+    if found.evidence:
+        lines.append(f"  {paint('seen', 'dim')}     {harmless(found.evidence.strip())}")
+    if found.advice:
+        lines.append(f"  {paint('advice', 'dim')}   {harmless(found.advice)}")
+    return lines
+
+
+__all__ = ["Phase", "attempt_lines", "diagnosis_lines", "exit_word", "phase_lines"]

@@ -1,0 +1,114 @@
+"""`allot submit`: job files into jobs."""
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+
+from allotment.cli.attach import Attached, detachable
+from allotment.cli.job_json import as_object
+from allotment.cli.options import AsJson, Changes, State
+from allotment.cli.outcome import ending, exit_code
+from allotment.cli.output import Failed, at_line, say, say_json, talk, warn
+from allotment.cli.prepare import Prepared, prepare
+from allotment.cli.words import count
+from allotment.client import Client
+from allotment.service.views import Submitted
+
+
+def submit(  # noqa: PLR0913 - one argument an option
+    files: Annotated[
+        list[str], typer.Argument(metavar="FILE…", help="Job files; `-` is standard input.")
+    ],
+    *,
+    changes: Changes = None,
+    form: Annotated[
+        str, typer.Option("--form", help="auto, native (YAML) or classic (JSON).")
+    ] = "auto",
+    held: Annotated[
+        bool, typer.Option("--held", help="Keep it out of the line at first.")
+    ] = False,
+    key: Annotated[
+        str,
+        typer.Option("--key", metavar="TEXT", help="The same key gives the same job again."),
+    ] = "",
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Stay: show its output, give its exit code.")
+    ] = False,
+    state: State = "",
+    as_json: AsJson = False,
+) -> None:
+    """Submit job files; prints the ids of the new jobs.
+
+    Files are read here first: what is wrong is told with its line, and nothing is submitted
+    while any file is wrong. Relative data, code, output and workdir paths are taken from
+    the file's own folder. A secret {from_env: NAME} is looked up in your environment.
+
+    Examples:
+      allot submit train.yaml
+      allot submit train.yaml --set env.LR=0.05 --set priority=high
+      allot submit --form classic legacy.json --follow
+      generate-job | allot submit - --key nightly-2026-11-21
+    """
+    if len(files) > 1 and (follow or key):
+        raise Failed("--follow and --key are for one job.", "Submit the files one by one.")
+    ready = [_read(file, form, changes or []) for file in files]
+    with Client(state=state) as client:
+        made = [_submit(client, job, key, held) for job in ready]
+        if follow:
+            _follow(client, made[0], as_json)
+    if as_json:
+        say_json(made[0] if len(made) == 1 else made)
+        return
+    for found in made:
+        announce(found)
+        for job in found.ids:
+            say(str(job))
+
+
+def _read(file: str, form: str, changes: list[str]) -> Prepared:
+    """Read one file completely, and print what its reader had to say."""
+    if file == "-":
+        data, source, folder = sys.stdin.buffer.read(), "<stdin>", Path.cwd()
+    else:
+        try:
+            data = Path(file).read_bytes()
+        except OSError as error:
+            raise Failed(
+                f"{file} cannot be read: {(error.strerror or str(error)).lower()}.",
+                "Name a job file; docs/guide/first-job.md shows one.",
+            ) from error
+        source, folder = file, Path(file).absolute().parent
+    ready = prepare(data, source, folder, form, changes, os.environ)
+    for warning in ready.warnings:
+        warn(at_line(source, warning))
+    return ready
+
+
+def _submit(client: Client, job: Prepared, key: str, held: bool) -> Submitted:
+    made = client.submit(job.body, key=key, form=job.form, held=held)
+    known = {str(warning) for warning in job.warnings} | {w.message for w in job.warnings}
+    for warning in made.warnings:
+        if warning not in known:
+            warn(warning)
+    return made
+
+
+def _follow(client: Client, made: Submitted, as_json: bool) -> NoReturn:
+    announce(made)
+    with detachable(made.id):
+        done = Attached(client, client.job(made.id), talk).until_the_end()
+    for line in ending(done):
+        talk(line)
+    if as_json:
+        say_json(as_object(done))
+    raise typer.Exit(exit_code(done))
+
+
+def announce(made: Submitted) -> None:
+    """Tell what was made."""
+    again = " (submitted before with this key)" if made.repeated else ""
+    many = f", an array of {count(len(made.ids), 'job')}" if len(made.ids) > 1 else ""
+    talk(f"job {made.id} ({made.name}) {made.state}{many}{again}")

@@ -1,0 +1,101 @@
+"""`allot up`: start the service of a state folder."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from allotment.cli.daemon import LOG, Settings, folder_of, health_of, start
+from allotment.cli.options import AsJson, StateFolder
+from allotment.cli.output import Failed, say, say_json, talk
+from allotment.cli.words import count
+from allotment.client.address import posted_in
+from allotment.service.views import Health
+
+
+def up(
+    config: Annotated[
+        Path | None,
+        typer.Option("--config", "-c", metavar="FILE", help="Tenants, nodes, limits."),
+    ] = None,
+    state: StateFolder = "",
+    port: Annotated[
+        int,
+        typer.Option(
+            "--port",
+            "-p",
+            min=0,
+            max=65535,
+            help="Also on 127.0.0.1 at this port, with a token.",
+        ),
+    ] = 0,
+    gpus: Annotated[
+        int | None,
+        typer.Option(
+            "--gpus",
+            min=0,
+            max=1024,
+            help="Virtual GPUs, where the machine has none.",
+            show_default=False,
+        ),
+    ] = None,
+    foreground: Annotated[
+        bool, typer.Option("--foreground", help="Stay, and log here; for systemd.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Start the service, and return when it takes jobs.
+
+    It listens on a socket in its state folder; --port adds loopback TCP, with a token from
+    the same folder. Without --config it makes one tenant for each of your groups. When it
+    runs already, this says so and succeeds.
+
+    Examples:
+      allot up
+      allot up --config cluster.yaml --port 8100
+      allot up --state /tmp/try --gpus 8
+    """  # fmt: skip
+    if config is not None and not config.is_file():
+        raise Failed(
+            f"There is no configuration file {config}.", "docs/guide/config.md shows one."
+        )
+    settings = Settings(folder_of(state), config.absolute() if config else None, port, gpus)
+    if foreground:
+        _serve(settings)
+        return
+    running = health_of(settings.folder)
+    if running is not None:
+        talk(f"It is up already: pid {running.pid}, version {running.version}.")
+        if config or gpus is not None:
+            talk("To change its configuration, stop it first: allot down")
+    health = running or start(settings)
+    if as_json:
+        say_json({**_listening(settings.folder), "health": health})
+        return
+    _tell(settings.folder, health)
+
+
+def _listening(folder: Path) -> dict[str, str]:
+    posted = posted_in(folder)
+    return {"socket": posted.socket or str(folder / "allot.sock"), "url": posted.url}
+
+
+def _tell(folder: Path, health: Health) -> None:
+    where = _listening(folder)
+    say(where["socket"])
+    if where["url"]:
+        say(where["url"])
+    talk(f"Allotment {health.version} is up: pid {health.pid}, {count(health.jobs, 'job')}.")
+    talk(f"Its log: {folder / LOG}")
+    if folder != folder_of(""):
+        talk(f"For other commands: export ALLOT_STATE={folder}")
+    if not health.jobs:
+        talk("Try: allot run -- echo hello")
+
+
+def _serve(settings: Settings) -> None:
+    from allotment.wiring import serve  # noqa: PLC0415 - a whole world, needed only here
+
+    serve(
+        settings.folder, config=settings.config, port=settings.port or None, gpus=settings.gpus
+    )

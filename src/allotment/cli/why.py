@@ -1,0 +1,101 @@
+"""`allot why`: what keeps a job from running."""
+
+import time
+
+from allotment.cli.options import AsJson, Job, State
+from allotment.cli.output import paint, say, say_json
+from allotment.cli.table import Column, aligned
+from allotment.cli.words import plain, show_span
+from allotment.client import Client
+from allotment.model.ledger import Entitlement
+from allotment.model.quantity import NOTHING, Resources, show_bytes, show_milli, show_resources
+from allotment.model.reasons import Blocked, Holder
+from allotment.service.views import JobView
+
+FIELDS = (
+    ("GPU", "gpu_milli"),
+    ("GPU MEMORY", "gpu_memory"),
+    ("CPU", "cpu_milli"),
+    ("MEMORY", "memory"),
+    ("DISK", "disk"),
+)
+
+
+def why(job: Job, state: State = "", as_json: AsJson = False) -> None:
+    """Say why a job waits: the main reason, what it needs, what is free, who holds it.
+
+    Examples:
+      allot why 12
+      allot why last --json
+    """
+    with Client(state=state) as client:
+        found = client.job(job)
+    if as_json:
+        say_json(found.why)
+        return
+    for line in why_lines(found, int(time.time() * 1000)):
+        say(line)
+
+
+def why_lines(job: JobView, now: int) -> list[str]:
+    """Write the whole answer."""
+    head = f"Job {job.id} ({job.row.name})"
+    if job.why is None:
+        return [f"{head} is not waiting: it {_stands(job)}.", *_next(job)]
+    return [
+        f"{head} waits: {paint(plain(job.why.reason), 'bold yellow')}.",
+        *reason_lines(job.why, now),
+    ]
+
+
+def reason_lines(why: Blocked, now: int) -> list[str]:
+    """Write a reason without its subject; shared with `show`."""
+    lines = [f"  {why.message}"]
+    if why.until and why.until > now:
+        lines.append(f"  It may start in {show_span(why.until - now)}.")
+    if why.need != NOTHING:
+        lines += ["", *(f"  {line}" for line in _amounts(why.need, why.free))]
+    if why.holders:
+        lines += ["", *(f"  {line}" for line in _holders(why.holders))]
+    if why.position:
+        ahead = f", behind job {why.ahead}" if why.ahead is not None else ""
+        lines += ["", f"  It is number {why.position} in its queue{ahead}."]
+    if why.hint:
+        lines += ["", f"  {why.hint}"]
+    return lines
+
+
+def _amounts(need: Resources, free: Resources) -> list[str]:
+    """Write what is needed against what is free, and mark what is short."""
+    rows = [["", "NEEDS", "FREE", ""]]
+    for name, field in FIELDS:
+        wanted, there = getattr(need, field), getattr(free, field)
+        if wanted:
+            write = show_milli if field.endswith("milli") else show_bytes
+            note = "short of it" if wanted > there else ""
+            rows.append([name, write(wanted), write(max(0, there)), note])
+    right = Column("", right=True)
+    return aligned(rows, [Column(""), right, right, Column("")])
+
+
+def _holders(holders: tuple[Holder, ...]) -> list[str]:
+    rows = [["HELD BY", "NAME", "TENANT", "USER", "", "HOLDS"]]
+    for holder in holders:
+        lent = "borrowed" if holder.entitlement is Entitlement.OPPORTUNISTIC else "its own"
+        held = show_resources(holder.held)
+        rows.append([str(holder.job), holder.name, holder.tenant, holder.user, lent, held])
+    return aligned(rows, [Column("")] * 6)
+
+
+def _stands(job: JobView) -> str:
+    match job.state:
+        case state if state.finished:
+            return plain(state)
+        case state:
+            return f"is {state}"
+
+
+def _next(job: JobView) -> list[str]:
+    if job.state.finished:
+        return [f"  How it went: allot show {job.id}"]
+    return [f"  Its output: allot logs -f {job.id}"]

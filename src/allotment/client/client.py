@@ -1,0 +1,310 @@
+"""The client: one method a request, typed as the service's own read models."""
+
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import msgspec
+
+from allotment.client.address import Address, addresses
+from allotment.client.files import save
+from allotment.client.follow import PATIENCE_S, LogLine, Patience
+from allotment.client.request import (
+    JSON,
+    JobText,
+    Ref,
+    body_of,
+    decode,
+    events_path,
+    given,
+    job_path,
+    node_path,
+    output_path,
+    path_to,
+)
+from allotment.client.session import Session, open_session
+from allotment.client.streams import follow_events, follow_logs, read_logs
+from allotment.client.transport import TIMEOUT_S, Transport
+from allotment.model.ids import JobId
+from allotment.model.reasons import Blocked
+from allotment.service.views import (
+    EventView,
+    Health,
+    JobRow,
+    JobView,
+    NodeView,
+    OutputFile,
+    Submitted,
+    TenantView,
+)
+
+PAGE = 500
+"""Jobs asked for at a time."""
+
+
+class Page(msgspec.Struct, frozen=True):
+    """One page of jobs; `next` is where the following one begins."""
+
+    items: tuple[JobRow, ...]
+    next: JobId | None = None
+
+
+class Client:
+    """A service, as seen by one user.
+
+    Without arguments it looks where `allot` looks: `$ALLOT_STATE`, `$ALLOT_URL`, the user's
+    own service, the machine's. Nothing is connected before the first request. Every method
+    raises `Refused` when the service says no and `Unreachable` when none answers. It may be
+    used from several threads.
+    """
+
+    def __init__(
+        self, *, state: str = "", url: str = "", token: str = "", timeout: float = TIMEOUT_S
+    ) -> None:
+        self._transport = Transport(lambda: addresses(state, url, token), timeout)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close what is kept open. The client can still be used."""
+        self._transport.close()
+
+    @property
+    def address(self) -> Address | None:
+        """Where the service answered last."""
+        return self._transport.address
+
+    # ── submitting and changing ─────────────────────────────────────────────────────────
+
+    def submit(
+        self, job: JobText, *, key: str = "", form: str = "auto", held: bool = False
+    ) -> Submitted:
+        """Submit a job: a file, its text, or the native form as a map.
+
+        Durable on return. The same `key` gives the same job again instead of a second one;
+        without one, a key is made up, so that a lost connection cannot make two.
+        """
+        body, content_type = body_of(job)
+        query = given(form=form if form != "auto" else "", held="true" if held else "")
+        headers = {"Content-Type": content_type, "Idempotency-Key": key or uuid.uuid4().hex}
+        path = path_to("/v1/jobs", query)
+        return decode(self._transport.fetch("POST", path, body, headers, again=True), Submitted)
+
+    def edit(self, ref: Ref, changes: Sequence[str]) -> JobView:
+        """Change a waiting job: `["priority=high", "roles.worker.count=4"]`."""
+        return decode(self._send("PATCH", job_path(ref), {"set": list(changes)}), JobView)
+
+    def clone(self, ref: Ref, changes: Sequence[str] = ()) -> Submitted:
+        """Submit a job again, with changes."""
+        return decode(
+            self._send("POST", job_path(ref, ":clone"), {"set": list(changes)}), Submitted
+        )
+
+    def cancel(self, ref: Ref) -> JobView:
+        """End a job, wherever it stands; a running one gets its grace."""
+        return self._act(ref, "cancel")
+
+    def hold(self, ref: Ref) -> JobView:
+        """Take a waiting job out of the line."""
+        return self._act(ref, "hold")
+
+    def release(self, ref: Ref) -> JobView:
+        """Put a held job back in line."""
+        return self._act(ref, "release")
+
+    def suspend(self, ref: Ref) -> JobView:
+        """Freeze a running job and free its devices."""
+        return self._act(ref, "suspend")
+
+    def resume(self, ref: Ref) -> JobView:
+        """Let a suspended job go on when its devices are free."""
+        return self._act(ref, "resume")
+
+    # ── reading ─────────────────────────────────────────────────────────────────────────
+
+    def jobs(
+        self,
+        *,
+        tenant: str = "",
+        user: str = "",
+        name: str = "",
+        states: Sequence[str] = (),
+        finished: bool = False,
+        limit: int = 100,
+    ) -> list[JobRow]:
+        """List jobs, newest first: live ones and those finished in the last hour.
+
+        With `finished` all that ever were. Asks for as many pages as `limit` needs.
+        """
+        query = given(tenant=tenant, user=user, name=name)
+        query += [("state", state) for state in states]
+        query += [("finished", "true")] if finished else []
+        rows: list[JobRow] = []
+        before: JobId | None = None
+        while len(rows) < limit:
+            place = [("limit", str(min(PAGE, limit - len(rows))))]
+            place += [("before", str(before))] if before is not None else []
+            page = decode(self._get(path_to("/v1/jobs", [*query, *place])), Page)
+            rows += page.items
+            before = page.next
+            if before is None or not page.items:
+                break
+        return rows
+
+    def job(self, ref: Ref) -> JobView:
+        """Give everything about one job."""
+        return decode(self._get(job_path(ref)), JobView)
+
+    def why(self, ref: Ref) -> Blocked | None:
+        """Say why a job waits; None when it does not."""
+        data = self._get(job_path(ref, "/why"))
+        return None if data.strip() == b"null" else decode(data, Blocked)
+
+    def nodes(self) -> list[NodeView]:
+        return decode(self._get("/v1/nodes"), list[NodeView])
+
+    def tenants(self) -> list[TenantView]:
+        return decode(self._get("/v1/tenants"), list[TenantView])
+
+    def health(self) -> Health:
+        return decode(self._get("/v1/service"), Health)
+
+    # ── following ───────────────────────────────────────────────────────────────────────
+
+    def wait(
+        self, ref: Ref, timeout: float | None = None, patience: float = PATIENCE_S
+    ) -> JobView:
+        """Return the job once it has finished, through restarts of the service.
+
+        Raises TimeoutError after `timeout` seconds; the job goes on.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        job = self.job(ref)
+        if not job.state.finished:
+            for _ in follow_events(self._transport, job.id, 0, Patience(patience, deadline)):
+                pass
+            job = self.job(job.id)
+        return job
+
+    def events(
+        self,
+        ref: Ref | None = None,
+        *,
+        after: int = 0,
+        limit: int = 1000,
+        follow: bool = False,
+        patience: float = PATIENCE_S,
+    ) -> Iterator[EventView]:
+        """Give what happened, to one job or to all, oldest first, from the event after `after`.
+
+        With `follow` also what happens from now on, until the job has finished.
+        """
+        job = None if ref is None else self.job(ref).id
+        if follow:
+            return follow_events(self._transport, job, after, Patience(patience))
+        query = {"after": str(after), "limit": str(limit)}
+        return iter(decode(self._get(path_to(events_path(job), query)), list[EventView]))
+
+    def logs(  # noqa: PLR0913 - one argument a choice, all by name
+        self,
+        ref: Ref,
+        *,
+        task: str = "",
+        attempt: int | None = None,
+        stream: str = "both",
+        follow: bool = False,
+        tail: int | None = None,
+        patience: float = PATIENCE_S,
+    ) -> Iterator[LogLine]:
+        """Give the output of a job's tasks, of the newest attempt when none is named.
+
+        `tail` gives the last so many bytes of each. With `follow` it goes on until the job
+        has finished, through restarts of the service.
+        """
+        job = self.job(ref)
+        query = dict(given(task=task, stream=stream))
+        query |= {"attempt": str(attempt)} if attempt is not None else {}
+        query |= {"tail": str(tail)} if tail is not None else {}
+        if follow:
+            return follow_logs(self._transport, job.id, query, Patience(patience))
+        return read_logs(self._transport, job, query)
+
+    # ── files, terminals ────────────────────────────────────────────────────────────────
+
+    def outputs(self, ref: Ref) -> list[OutputFile]:
+        """List the files a job left in its output folder, attempt by attempt."""
+        return decode(self._get(job_path(ref, "/outputs")), list[OutputFile])
+
+    def fetch(self, ref: Ref, file: OutputFile, folder: str | Path) -> Path:
+        """Copy one output file to the same place below `folder`; give its path.
+
+        It appears there complete or not at all.
+        """
+        path = output_path(ref, file.attempt, file.path)
+        return save(self._transport.open(path, {"Accept": "*/*"}), file, Path(folder))
+
+    def exec(
+        self,
+        ref: Ref,
+        argv: Sequence[str],
+        *,
+        task: str = "",
+        tty: bool = False,
+        size: tuple[int, int] = (24, 80),
+        env: Mapping[str, str] | None = None,
+    ) -> Session:
+        """Run a command inside a running task's isolation. `size` is rows and columns."""
+        job = self.job(ref)
+        greeting = {
+            "argv": list(argv), "tty": tty, "rows": size[0], "cols": size[1],
+            "env": dict(env or {}),
+        }  # fmt: skip
+        assert self.address is not None
+        return open_session(
+            self.address,
+            path_to(job_path(job.id, "/exec"), given(task=task)),
+            msgspec.json.encode(greeting).decode(),
+        )
+
+    # ── the cluster and the service ─────────────────────────────────────────────────────
+
+    def drain(self, node: str, reason: str = "") -> None:
+        """Keep new work off a node; what runs there goes on."""
+        self._send("POST", node_path(node, ":drain"), {"reason": reason})
+
+    def undrain(self, node: str) -> None:
+        """Let a drained node take work again."""
+        self._send("POST", node_path(node, ":undrain"), {})
+
+    def stop(self) -> None:
+        """Stop the service. Tasks run on, and are adopted at the next start."""
+        self._send("POST", "/v1/service:stop", {})
+
+    def backup(self, target: str | Path) -> None:
+        """Have the service write a consistent copy of its books, on its machine."""
+        self._send("POST", "/v1/service:backup", {"target": str(target)})
+
+    # ── inside ──────────────────────────────────────────────────────────────────────────
+
+    def _get(self, path: str) -> bytes:
+        return self._transport.fetch("GET", path, again=True)
+
+    def _send(self, method: str, path: str, body: object) -> bytes:
+        return self._transport.fetch(
+            method, path, msgspec.json.encode(body), {"Content-Type": JSON}
+        )
+
+    def _act(self, ref: Ref, verb: str) -> JobView:
+        return decode(self._send("POST", job_path(ref, f":{verb}"), {}), JobView)

@@ -1,0 +1,81 @@
+"""What is sent and how answers are read: pure, no connection in sight."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TypeAlias, TypeVar
+from urllib.parse import quote, urlencode
+
+import msgspec
+
+from allotment.client.errors import Refused, Unreadable
+
+T = TypeVar("T")
+
+Ref: TypeAlias = int | str
+"""A job's id, a unique prefix of its id or name, its name, or `last`."""
+
+JobText: TypeAlias = bytes | str | Path | Mapping[str, object]
+"""A job as it can be submitted: a file, its text, or the native form as a map."""
+
+Query: TypeAlias = Mapping[str, str] | Sequence[tuple[str, str]]
+
+
+def path_to(path: str, query: Query = ()) -> str:
+    """Join a path and its query."""
+    return f"{path}?{urlencode(query)}" if query else path
+
+
+def job_path(ref: Ref, tail: str = "") -> str:
+    """Give the path of a job, or of something of it. Raises Refused for an empty name."""
+    text = str(ref)
+    if not text or text in (".", ".."):
+        raise Refused("no_such_job", f"{text!r} is no job.", "See `allot ps`.")
+    return f"/v1/jobs/{quote(text, safe='')}{tail}"
+
+
+def events_path(job: int | None) -> str:
+    """Give the path of the events of one job, or of all."""
+    return "/v1/events" if job is None else job_path(job, "/events")
+
+
+def node_path(node: str, tail: str) -> str:
+    """Give the path of something of a node."""
+    return f"/v1/nodes/{quote(node, safe='')}{tail}"
+
+
+def output_path(ref: Ref, attempt: int, path: str) -> str:
+    """Give the path of one output file."""
+    return job_path(ref, f"/outputs/{attempt}/{quote(path)}")
+
+
+def given(**query: str) -> list[tuple[str, str]]:
+    """Give the parts of a query that say something."""
+    return [(name, value) for name, value in query.items() if value]
+
+
+def body_of(job: JobText) -> tuple[bytes, str]:
+    """Give the body of a submission and its content type."""
+    match job:
+        case bytes():
+            return job, YAML
+        case str():
+            return job.encode(), YAML
+        case Path():
+            return job.read_bytes(), YAML
+        case _:
+            return msgspec.json.encode(dict(job)), JSON
+
+
+JSON, YAML = "application/json", "application/yaml"
+"""YAML stands for text of any form: the service looks which one it is."""
+
+
+def decode(data: bytes, shape: type[T]) -> T:
+    """Read an answer. Raises Unreadable."""
+    try:
+        return msgspec.json.decode(data, type=shape)
+    except msgspec.MsgspecError as error:
+        raise Unreadable(
+            f"The service's answer cannot be read: {error}.",
+            "Client and service may be of different versions: see `allot doctor`.",
+        ) from error

@@ -1,0 +1,106 @@
+"""A terminal in a running task: bytes both ways over a WebSocket.
+
+`websockets` is imported only when one is opened: no other request needs it.
+"""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from allotment.client.address import Address
+from allotment.client.errors import ApiError, Unreadable, error_of
+from allotment.client.transport import lost
+
+if TYPE_CHECKING:
+    from websockets.sync.client import ClientConnection
+
+MOST_FRAME = 1 << 22
+
+
+class _Ending(msgspec.Struct):
+    exit: int
+
+
+class Session:
+    """One command in a task. Iterate for its output; then `exit_code` is known.
+
+    One thread may read while another sends.
+    """
+
+    def __init__(self, connection: "ClientConnection") -> None:
+        self._connection = connection
+        self.exit_code: int | None = None
+
+    def __iter__(self) -> Iterator[bytes]:
+        from websockets.exceptions import ConnectionClosed  # noqa: PLC0415 - see above
+
+        try:
+            for message in self._connection:
+                if isinstance(message, bytes):
+                    yield message
+                else:
+                    self.exit_code = msgspec.json.decode(message, type=_Ending).exit
+        except ConnectionClosed as error:
+            if self.exit_code is None:
+                raise _closed(error) from error
+        except msgspec.MsgspecError as error:
+            raise Unreadable(f"The service sent what it should not: {error}.") from error
+
+    def send(self, data: bytes) -> None:
+        """Send input. Nothing happens once the command is gone."""
+        self._send(data)
+
+    def resize(self, rows: int, columns: int) -> None:
+        """Tell the size of the terminal that shows it."""
+        self._send(msgspec.json.encode({"resize": [rows, columns]}).decode())
+
+    def end_input(self) -> None:
+        """Say that no more input comes."""
+        self._send('{"eof":true}')
+
+    def close(self) -> None:
+        """Hang up; the command is told by its terminal."""
+        self._connection.close()
+
+    def _send(self, message: bytes | str) -> None:
+        from websockets.exceptions import ConnectionClosed  # noqa: PLC0415 - see above
+
+        try:
+            self._connection.send(message)
+        except ConnectionClosed:
+            return  # the reader learns it, with the exit code
+
+
+def _closed(error: Exception) -> ApiError:
+    reason = getattr(getattr(error, "rcvd", None), "reason", "")
+    return ApiError(str(reason)) if reason else lost(error)
+
+
+def open_session(address: Address, path: str, greeting: str) -> Session:
+    """Open a terminal. Raises ApiError: the service's own words where it refused."""
+    from websockets.exceptions import InvalidHandshake, InvalidStatus  # noqa: PLC0415
+    from websockets.sync.client import connect, unix_connect  # noqa: PLC0415
+
+    try:
+        if address.socket:
+            uri = f"ws://localhost{path}"
+            connection = unix_connect(
+                address.socket, uri, max_size=MOST_FRAME, compression=None
+            )
+        else:
+            connection = connect(
+                f"ws://{address.host}:{address.port}{path}",
+                additional_headers={"Authorization": f"Bearer {address.token}"},
+                max_size=MOST_FRAME,
+                compression=None,
+                proxy=None,
+            )
+    except InvalidStatus as error:
+        response = error.response
+        kind = response.headers.get("Content-Type", "")
+        raise error_of(response.status_code, kind, bytes(response.body or b"")) from error
+    except (InvalidHandshake, OSError) as error:
+        raise lost(error) from error
+    connection.send(greeting)
+    return Session(connection)

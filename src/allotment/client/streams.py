@@ -1,0 +1,85 @@
+"""Events and output of jobs as they come, over `follow`."""
+
+import codecs
+import contextlib
+from collections.abc import Iterator, Mapping
+
+from allotment.client.follow import LogLine, Patience, follow
+from allotment.client.request import decode, events_path, job_path, path_to
+from allotment.client.transport import Reply, Transport
+from allotment.model.ids import JobId
+from allotment.service.views import EventView, JobView
+
+CHUNK = 1 << 16
+
+
+def is_over(transport: Transport, job: JobId) -> bool:
+    """Ask whether a job has finished."""
+    data = transport.fetch("GET", job_path(job), again=True)
+    return decode(data, JobView).state.finished
+
+
+def follow_events(
+    transport: Transport, job: JobId | None, after: int, patience: Patience
+) -> Iterator[EventView]:
+    """Give events as they happen, until that job has finished; of all jobs for ever."""
+
+    def open_after(last: str) -> Reply:
+        query = {"after": last or str(after), "follow": "true"}
+        return _stream(transport, path_to(events_path(job), query), last)
+
+    for event in follow(
+        open_after, lambda: job is not None and is_over(transport, job), patience
+    ):
+        yield decode(event.data.encode(), EventView)
+
+
+def follow_logs(
+    transport: Transport, job: JobId, query: Mapping[str, str], patience: Patience
+) -> Iterator[LogLine]:
+    """Give output as it is written, until that job has finished."""
+    path = path_to(job_path(job, "/logs"), {**query, "follow": "true"})
+    for event in follow(
+        lambda last: _stream(transport, path, last), lambda: is_over(transport, job), patience
+    ):
+        yield decode(event.data.encode(), LogLine)
+
+
+def _stream(transport: Transport, path: str, last: str) -> Reply:
+    headers = {"Accept": "text/event-stream"} | ({"Last-Event-ID": last} if last else {})
+    return transport.open(path, headers)
+
+
+def read_logs(
+    transport: Transport, job: JobView, query: Mapping[str, str]
+) -> Iterator[LogLine]:
+    """Give what was written so far, task by task: the plain form does not say whose it is."""
+    streams = ("stdout", "stderr")
+    if (stream := query.get("stream", "both")) != "both":
+        streams = (stream,)
+    for task in _tasks(job, query):
+        for part in streams:
+            path = path_to(job_path(job.id, "/logs"), {**query, "task": task, "stream": part})
+            yield from _text(transport.open(path, {"Accept": "*/*"}), task, part)
+
+
+def _tasks(job: JobView, query: Mapping[str, str]) -> list[str]:
+    if task := query.get("task"):
+        return [task]
+    wanted = query.get("attempt", str(len(job.attempts)))
+    names = [
+        task.name
+        for attempt in job.attempts
+        if str(attempt.no) == wanted
+        for task in attempt.tasks
+    ]
+    return names or ["0"]  # the service says what is missing
+
+
+def _text(reply: Reply, task: str, stream: str) -> Iterator[LogLine]:
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    with contextlib.closing(reply):
+        while chunk := reply.read(CHUNK):
+            yield LogLine(task, stream, decoder.decode(chunk))
+    if rest := decoder.decode(b"", final=True):
+        yield LogLine(task, stream, rest)

@@ -1,0 +1,226 @@
+"""One request, one answer, over connections that are kept.
+
+A kept connection may have died since its last use, and nothing tells before it is used. So
+whatever may safely be said twice is said again, once, on a fresh one: reading always,
+submitting because it carries a key.
+"""
+
+import contextlib
+import http.client
+import socket
+from collections.abc import Callable, Mapping
+
+from allotment.client.address import Address
+from allotment.client.errors import Unreachable, error_of
+
+TIMEOUT_S = 60.0
+"""For any request that is no stream. Submissions wait for a disk, nothing waits longer."""
+
+LOST = (http.client.HTTPException, OSError)
+"""What a connection raises when the other side is gone, or was never one of ours."""
+
+
+class UnixConnection(http.client.HTTPConnection):
+    """HTTP over a Unix socket."""
+
+    def __init__(self, path: str, timeout: float) -> None:
+        super().__init__("localhost", timeout=timeout)
+        self._path = path
+
+    def connect(self) -> None:
+        """Connect to the socket; closes it again when that fails."""
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            sock.settimeout(self.timeout)
+            sock.connect(self._path)
+        except BaseException:
+            sock.close()
+            raise
+        self.sock = sock
+
+
+class Reply:
+    """An answer, its body still to be read. Closing it drops the connection."""
+
+    def __init__(
+        self, connection: http.client.HTTPConnection, response: http.client.HTTPResponse
+    ) -> None:
+        self._connection = connection
+        self._socket: socket.socket | None = connection.sock
+        self.response = response
+
+    @property
+    def status(self) -> int:
+        return self.response.status
+
+    @property
+    def content_type(self) -> str:
+        return self.response.getheader("Content-Type", "")
+
+    def wait_at_most(self, seconds: float) -> None:
+        """Limit how long the next read may take."""
+        if self._socket is not None:
+            with contextlib.suppress(OSError):
+                self._socket.settimeout(max(seconds, 0.001))
+
+    def read(self, size: int | None = None) -> bytes:
+        """Read the body, or a piece of it. Raises Unreachable when the service is gone."""
+        try:
+            return self.response.read(size)
+        except LOST as error:
+            raise lost(error) from error
+
+    def close(self) -> None:
+        self.response.close()
+        self._connection.close()
+
+
+class Transport:
+    """Speaks to the first address that answers. May be used from several threads."""
+
+    def __init__(self, look: Callable[[], list[Address]], timeout: float = TIMEOUT_S) -> None:
+        self._look = look
+        self._timeout = timeout
+        self._idle: list[http.client.HTTPConnection] = []
+        self.address: Address | None = None
+        """Where a service answered last."""
+
+    def call(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        *,
+        again: bool = False,
+    ) -> Reply:
+        """Send a request and give the answer, whatever its status.
+
+        `again` says that it may be sent twice. Raises Unreachable.
+        """
+        connection, fresh = self._connection()
+        try:
+            return self._send(connection, method, path, body, headers or {})
+        except LOST as error:
+            connection.close()
+            if fresh or not again:
+                raise lost(error) from error
+        connection = self._connect()
+        try:
+            return self._send(connection, method, path, body, headers or {})
+        except LOST as error:
+            connection.close()
+            raise lost(error) from error
+
+    def fetch(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        *,
+        again: bool = False,
+    ) -> bytes:
+        """Send a request and give the body of a successful answer. Raises ApiError."""
+        reply = self.call(method, path, body, headers, again=again)
+        try:
+            data = reply.read()
+        except Unreachable:
+            reply.close()
+            raise
+        self._keep(reply)
+        if reply.status >= 400:
+            raise error_of(reply.status, reply.content_type, data)
+        return data
+
+    def open(
+        self, path: str, headers: Mapping[str, str] | None = None, timeout: float = TIMEOUT_S
+    ) -> Reply:
+        """Ask for something long: a stream, a file. The caller reads and closes it."""
+        connection = self._connect()
+        try:
+            reply = self._send(connection, "GET", path, None, headers or {})
+        except LOST as error:
+            connection.close()
+            raise lost(error) from error
+        if reply.status >= 400:
+            data = reply.read()
+            reply.close()
+            raise error_of(reply.status, reply.content_type, data)
+        reply.wait_at_most(timeout)
+        return reply
+
+    def close(self) -> None:
+        while self._idle:
+            self._idle.pop().close()
+
+    # ── connections ─────────────────────────────────────────────────────────────────────
+
+    def _send(
+        self,
+        connection: http.client.HTTPConnection,
+        method: str,
+        path: str,
+        body: bytes | None,
+        headers: Mapping[str, str],
+    ) -> Reply:
+        token = self.address.token if self.address else ""
+        own = {"Authorization": f"Bearer {token}"} if token else {}
+        connection.request(method, path, body, {"Accept": "application/json", **own, **headers})
+        return Reply(connection, connection.getresponse())
+
+    def _connection(self) -> tuple[http.client.HTTPConnection, bool]:
+        try:
+            return self._idle.pop(), False
+        except IndexError:
+            return self._connect(), True
+
+    def _keep(self, reply: Reply) -> None:
+        connection = reply._connection  # pyright: ignore[reportPrivateUsage] - a pair
+        if connection.sock is not None:
+            self._idle.append(connection)
+
+    def _connect(self) -> http.client.HTTPConnection:
+        """Connect to the first address that takes it. Raises Unreachable, naming them all."""
+        tried: list[str] = []
+        for address in self._look():
+            connection = _connection_to(address, self._timeout)
+            try:
+                connection.connect()
+            except OSError as error:
+                tried.append(f"{address} ({_why(error)})")
+                continue
+            self.address = address
+            return connection
+        raise Unreachable(
+            "No Allotment service answers at " + ", nor at ".join(tried) + ".",
+            "Start one with `allot up`, or say where it is with --state or ALLOT_STATE.",
+        )
+
+
+def _connection_to(address: Address, timeout: float) -> http.client.HTTPConnection:
+    if address.socket:
+        return UnixConnection(address.socket, timeout)
+    return http.client.HTTPConnection(address.host, address.port, timeout)
+
+
+def _why(error: OSError) -> str:
+    if isinstance(error, PermissionError):
+        return "you may not connect to it: it is another user's"
+    if isinstance(error, TimeoutError):
+        return "no answer in time"
+    return (error.strerror or str(error)).lower()
+
+
+def lost(error: Exception) -> Unreachable:
+    """Say that a service that was there does not answer any more."""
+    if isinstance(error, TimeoutError):
+        return Unreachable(
+            "The service did not answer in time.",
+            "See whether it is busy or stuck: `allot doctor`, and service.log in its folder.",
+        )
+    what = str(error) or type(error).__name__
+    return Unreachable(
+        f"The connection to the service was lost: {what}.",
+        "If it stopped, start it again with `allot up`: jobs that run go on, none is lost.",
+    )
