@@ -1,0 +1,62 @@
+"""The same view of the file system as mounts.py, made by bubblewrap, for those not root.
+
+Pure: gives the words of the command. The inner script, run by /bin/sh as the task's first
+program, tells when the isolation stands, waits at the barrier, and stays after a failure.
+"""
+
+from typing import Final, NamedTuple
+
+from allotment.backends.local.runner.mounts import View, plan
+
+NOTE_FD: Final = 3
+"""Where the inner script writes lines, in the manner of init.py."""
+GO_FD: Final = 4
+"""Where it reads a line to go on; end of file means that it should end."""
+STATUS_FD: Final = 5
+"""Where bubblewrap writes its own: `exit-code` only if the set-up succeeded."""
+
+_WAIT: Final = "echo ready >&3; read -r _ <&4 || exit 0; "
+_RUN: Final = 'echo started >&3; exec "$@" 3>&- 4<&-'
+_RUN_AND_STAY: Final = (
+    'echo started >&3; "$@" 3>&- 4<&-; code=$?; [ $code = 0 ] || '
+    "{ echo \"failed-with $code\" >&3; read -r _ <&4; }; exit $code"
+)
+
+
+class Inner(NamedTuple):
+    """What the inner script has to do."""
+
+    waits_at_barrier: bool
+    stays_on_failure: bool
+
+
+def command(program: str, view: View, cwd: str, argv: list[str], inner: Inner) -> list[str]:
+    """Give the argument list that runs `argv` in the view.
+
+    The state folder is hidden before the paths below it are bound again; bubblewrap takes
+    their sources from the tree outside, so the order of hiding does not matter to it.
+    """
+    again_read_only, again_writable = plan(view)
+    words = [program, "--bind", "/", "/", "--unshare-pid", "--unshare-ipc", "--unshare-uts"]
+    for path in view.read_only:
+        if path not in again_read_only:
+            words += ["--ro-bind", path, path]
+    words += ["--tmpfs", view.hidden]
+    for path in again_read_only:
+        words += ["--ro-bind", path, path]
+    for path in again_writable:
+        words += ["--bind", path, path]
+    words += ["--proc", "/proc", "--dev", "/dev"]
+    for path in (*view.devices, "/dev/infiniband"):
+        words += ["--dev-bind-try", path, path]
+    words += ["--chdir", cwd, "--die-with-parent", "--json-status-fd", str(STATUS_FD), "--"]
+    return [*words, "/bin/sh", "-c", _script(inner), "allotment", *argv]
+
+
+def _script(inner: Inner) -> str:
+    """The shell also gives 127 for a missing command, 126 for one that is not executable.
+
+    bubblewrap itself would give 1.
+    """
+    wait = _WAIT if inner.waits_at_barrier else ""
+    return wait + (_RUN_AND_STAY if inner.stays_on_failure else _RUN)

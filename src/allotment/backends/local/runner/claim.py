@@ -1,0 +1,76 @@
+"""Nothing runs twice: the claim on a task, and how to tell whether its supervisor lives.
+
+A claim is a file with two names, `run/live/KEY` and `tasks/…/claim`. Making the second
+name is the one atomic step that claims the task for ever; the first is removed when the
+task is over. From before that step its supervisor (first the launcher, then the child it
+forks) holds a lock on the file, which the kernel lets go when the last process that holds
+it is gone, however it died. So:
+
+    no claim              the task was never started
+    claim, locked         its supervisor is at work
+    claim, not locked     it is over; without a final status, its supervisor was killed
+
+The lock needs no pid, so neither zombies nor numbers used again can mislead it.
+
+The file is filled with blanks when it is claimed: should the disk be full when the task
+ends, its final status is written over them, which needs no space.
+"""
+
+import fcntl
+import os
+from typing import Final
+
+from allotment.backends.local.runner import layout
+
+RESERVED_BYTES: Final = 4096
+
+
+def take(key: str) -> int | None:
+    """Claim a task; None when it was claimed before. Gives the locked file to keep open.
+
+    Raises ValueError for a bad key, OSError when the state folder cannot be written.
+    """
+    folder = layout.task_dir(key)
+    live = layout.live_file(key)
+    try:
+        os.makedirs(folder, mode=0o700)
+    except FileExistsError:
+        if os.path.lexists(f"{folder}/{layout.CLAIM}"):
+            return None
+    fd = os.open(live, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.fstat(fd).st_size < RESERVED_BYTES:
+            os.pwrite(fd, b" " * RESERVED_BYTES, 0)
+        os.link(live, f"{folder}/{layout.CLAIM}")
+    except (BlockingIOError, FileExistsError):
+        os.close(fd)
+        return None
+    except OSError:
+        os.unlink(live)
+        os.close(fd)
+        raise
+    return fd
+
+
+def hold(path: str) -> int | None:
+    """Take over the lock of a claim whose supervisor died; None when one lives."""
+    fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(fd)
+        return None
+    return fd
+
+
+def is_held(path: str) -> bool:
+    """Tell whether a supervisor lives. Raises FileNotFoundError without a claim."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(fd)
+    return False

@@ -1,0 +1,66 @@
+"""The control FIFO of a task: lines of text, so that any version understands any other.
+
+    go                 start, if held at the barrier
+    signal NAME        send a signal to the task's main program: USR1, TERM, 10 …
+    stop NAME MS       send it, and kill everything after the grace
+    kill               kill everything now; also ends a hold
+    freeze, thaw       stop every process where it is, and let it go on
+"""
+
+import os
+import signal
+from typing import Final, NamedTuple
+
+_READ_BYTES: Final = 65536
+_LONGEST_GRACE_MS: Final = 7 * 24 * 3600 * 1000
+
+
+class Command(NamedTuple):
+    """One line, understood. `signum` and `grace_ms` are 0 where they do not apply."""
+
+    verb: str
+    signum: int = 0
+    grace_ms: int = 0
+
+
+def open_fifo(path: str) -> int:
+    """Make the FIFO and open it for reading and writing, so that it never ends."""
+    os.mkfifo(path, 0o600)
+    return os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+
+
+def take(fd: int, pending: bytes) -> tuple[list[Command], bytes]:
+    """Read what is there; give the whole commands and the rest. Nonsense is skipped."""
+    try:
+        pending += os.read(fd, _READ_BYTES)
+    except BlockingIOError:
+        return [], pending
+    *lines, rest = pending.split(b"\n")
+    found = [parse(line.decode(errors="replace")) for line in lines]
+    return [command for command in found if command is not None], rest
+
+
+def parse(line: str) -> Command | None:
+    """Understand one line; None for what is no command."""
+    match line.split():
+        case ["go" | "kill" | "freeze" | "thaw" as verb]:
+            return Command(verb)
+        case ["signal", name]:
+            signum = signal_number(name)
+            return Command("signal", signum) if signum else None
+        case ["stop", name, grace] if grace.isdecimal():
+            signum = signal_number(name)
+            grace_ms = min(int(grace), _LONGEST_GRACE_MS)
+            return Command("stop", signum, grace_ms) if signum else None
+        case _:
+            return None
+
+
+def signal_number(name: str) -> int:
+    """Give the number of TERM, SIGTERM or 15; 0 for what is no signal."""
+    if name.isdecimal():
+        number = int(name)
+        return number if number in signal.valid_signals() else 0
+    full = name if name.startswith("SIG") else f"SIG{name}"
+    found = signal.Signals.__members__.get(full)
+    return 0 if found is None else int(found)

@@ -1,0 +1,255 @@
+"""The launcher: a small process that outlives the service and forks a supervisor per task.
+
+    python -m allotment.backends.local.runner.launcher STATE_DIR
+
+returns when the launcher listens: 0, or 3 when another one serves this state folder.
+It goes to the background, in a session of its own, with an empty environment. It adopts
+what its supervisors leave behind. If it dies its supervisors live on, and the next
+launcher clears up after those that did not.
+"""
+
+import fcntl
+import gc
+import os
+import select
+import signal
+import socket
+import struct
+import sys
+import traceback
+from typing import Final, NoReturn
+
+from allotment.backends.local.runner import host as host_facts
+from allotment.backends.local.runner import layout, libc, procfs, salvage, supervisor, tree
+from allotment.backends.local.runner.protocol import LONGEST_LINE_BYTES, Server, live_keys
+from allotment.backends.local.runner.schema import Request
+
+ALREADY_SERVED: Final = 3
+_READ_BYTES: Final = 1 << 18
+_BACKLOG: Final = 128
+
+
+def main() -> NoReturn:
+    """Start a launcher in the background, and return when it listens."""
+    if len(sys.argv) != 2:
+        sys.exit("usage: python -m allotment.backends.local.runner.launcher STATE_DIR")
+    state_dir = os.path.realpath(sys.argv[1])
+    os.umask(0o077)
+    os.chdir(state_dir)
+    for folder in (layout.LIVE, layout.TASKS):
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+    os.umask(0o022)
+    lock = os.open(layout.LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        sys.exit(ALREADY_SERVED)
+    ready, told = os.pipe()
+    if os.fork():
+        os.close(told)
+        problem = os.read(ready, 4000).decode(errors="replace")
+        sys.exit(problem.removeprefix("ready") or 0)
+    os.setsid()
+    if os.fork():
+        os._exit(0)
+    _serve(state_dir, lock, told)
+
+
+def _serve(state_dir: str, lock: int, told: int) -> NoReturn:
+    try:
+        _redirect()
+        launcher = Launcher(state_dir, lock)
+        os.write(told, b"ready")
+        os.close(told)
+    except BaseException as error:  # noqa: BLE001 - told to whoever started us
+        os.write(told, f"the launcher cannot start: {error}".encode()[:4000])
+        os._exit(1)
+    try:
+        launcher.run()
+    except BaseException:  # noqa: BLE001 - the last line before the process ends
+        traceback.print_exc()
+        os._exit(1)
+    os._exit(0)
+
+
+def _redirect() -> None:
+    null = os.open(os.devnull, os.O_RDWR)
+    log = os.open(layout.LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    os.dup2(null, 0)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    os.close(null)
+    os.close(log)
+
+
+class Launcher:
+    """Listens, forks, reaps. One thread, one poll."""
+
+    def __init__(self, state_dir: str, lock: int) -> None:
+        libc.set_name("allot-launcher")
+        libc.become_subreaper()
+        for signum in (signal.SIGINT, signal.SIGHUP, signal.SIGPIPE):
+            signal.signal(signum, signal.SIG_IGN)
+        self._lock = lock
+        self._host = host_facts.look(state_dir)
+        self._server = Server(self._host, self._launch)
+        self._keys: dict[int, str] = {}
+        self._salvagers: set[int] = set()
+        self._buffers: dict[socket.socket, bytes] = {}
+        self._connections: dict[int, socket.socket] = {}
+        self._wake, wake_end = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.set_wakeup_fd(wake_end, warn_on_full_buffer=False)
+        self._wake_end = wake_end
+        signal.signal(signal.SIGCHLD, _do_nothing)
+        signal.signal(signal.SIGTERM, self._on_terminate)
+        self._is_terminated = False
+        self._poll = select.poll()
+        self._listener: socket.socket | None = self._listen()
+        self._poll.register(self._wake, select.POLLIN)
+        for key in live_keys():
+            self._salvage(key)
+        gc.disable()
+        gc.collect()
+        gc.freeze()
+
+    def _listen(self) -> socket.socket:
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        listener.setblocking(False)
+        if os.path.lexists(layout.SOCKET):
+            os.unlink(layout.SOCKET)  # left by one that was killed: we hold the lock
+        umask = os.umask(0o177)
+        listener.bind(layout.SOCKET)
+        os.umask(umask)
+        listener.listen(_BACKLOG)
+        self._poll.register(listener, select.POLLIN)
+        return listener
+
+    def run(self) -> None:
+        """Serve until told to end; after retiring, until the last supervisor has ended."""
+        while not self._is_terminated and not (self._listener is None and not self._keys):
+            for fd, _ in self._poll.poll():
+                if fd == self._wake:
+                    self._reap()
+                elif self._listener is not None and fd == self._listener.fileno():
+                    self._accept(self._listener)
+                else:
+                    self._read(self._connections[fd])
+            if self._server.is_retiring and self._listener is not None:
+                self._retire(self._listener)
+
+    def _on_terminate(self, *_: object) -> None:
+        self._is_terminated = True
+
+    def _retire(self, listener: socket.socket) -> None:
+        """Make room for another launcher: the name of the socket and the lock are free."""
+        self._poll.unregister(listener)
+        listener.close()
+        self._listener = None
+        os.unlink(layout.SOCKET)
+        os.close(self._lock)
+
+    # ── requests ────────────────────────────────────────────────────────────────────
+
+    def _accept(self, listener: socket.socket) -> None:
+        try:
+            connection, _ = listener.accept()
+        except OSError:
+            return
+        # Who asks and does not read the answer may not block us for long.
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", 2, 0))
+        self._connections[connection.fileno()] = connection
+        self._buffers[connection] = b""
+        self._poll.register(connection, select.POLLIN)
+
+    def _read(self, connection: socket.socket) -> None:
+        try:
+            data = connection.recv(_READ_BYTES)
+        except OSError:
+            data = b""
+        *lines, rest = (self._buffers[connection] + data).split(b"\n")
+        if not data or len(rest) > LONGEST_LINE_BYTES:
+            self._drop(connection)
+            return
+        self._buffers[connection] = rest
+        answers = b"".join(self._server.answer(line) for line in lines)
+        try:
+            connection.sendall(answers)
+        except OSError:
+            self._drop(connection)
+
+    def _drop(self, connection: socket.socket) -> None:
+        self._poll.unregister(connection)
+        del self._connections[connection.fileno()]
+        del self._buffers[connection]
+        connection.close()
+
+    # ── children ────────────────────────────────────────────────────────────────────
+
+    def _launch(self, request: Request, claim: int) -> None:
+        pid = os.fork()
+        if pid == 0:
+            self._leave_behind()
+            supervisor.supervise(request, self._host, claim)
+        self._keys[pid] = request["key"]
+
+    def _leave_behind(self) -> None:
+        """Become another process: keep the host's facts, close what is the launcher's."""
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        os.setsid()
+        os.close(self._wake)
+        os.close(self._wake_end)
+        if self._listener is not None:
+            self._listener.close()
+            os.close(self._lock)
+        for connection in self._buffers:
+            connection.close()
+
+    def _salvage(self, key: str) -> None:
+        pid = os.fork()
+        if pid == 0:
+            try:
+                salvage.salvage(key, self._host)
+            except BaseException:  # noqa: BLE001 - a forked child must not go on
+                traceback.print_exc()
+            finally:
+                os._exit(0)
+        self._salvagers.add(pid)
+
+    def _reap(self) -> None:
+        os.read(self._wake, 4096)
+        has_orphans = False
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                break
+            if not pid:
+                break
+            key = self._keys.pop(pid, None)
+            if key is not None and status != 0:
+                self._salvage(key)
+            if key is None or status != 0:
+                has_orphans |= pid not in self._salvagers
+                self._salvagers.discard(pid)
+        if has_orphans:
+            self._kill_orphans()
+
+    def _kill_orphans(self) -> None:
+        """Kill whatever is our child and neither supervisor nor salvager.
+
+        It was left by a supervisor that was killed, and nobody watches it any more. Its
+        own children become ours when it ends, and their turn comes then.
+        """
+        for pid in procfs.children(os.getpid()):
+            if pid not in self._keys and pid not in self._salvagers:
+                tree.send(pid, signal.SIGKILL)
+
+
+def _do_nothing(*_: object) -> None:
+    """Be there: only a signal with a handler is written to the wake-up pipe."""
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,116 @@
+"""The few system calls that the standard library has no name for.
+
+Every function raises OSError with the call's errno.
+"""
+
+import ctypes
+import os
+from typing import Final
+
+CLONE_NEWNS: Final = 0x00020000
+CLONE_NEWUTS: Final = 0x04000000
+CLONE_NEWIPC: Final = 0x08000000
+CLONE_NEWUSER: Final = 0x10000000
+CLONE_NEWPID: Final = 0x20000000
+
+MS_RDONLY: Final = 1
+MS_NOSUID: Final = 2
+MS_NODEV: Final = 4
+MS_NOEXEC: Final = 8
+MS_REMOUNT: Final = 32
+MS_BIND: Final = 4096
+MS_REC: Final = 16384
+MS_SLAVE: Final = 1 << 19
+
+_PR_SET_PDEATHSIG: Final = 1
+_PR_SET_NAME: Final = 15
+_PR_SET_CHILD_SUBREAPER: Final = 36
+_PR_SET_NO_NEW_PRIVS: Final = 38
+
+_SYS_MOUNT_SETATTR: Final = 442
+_AT_FDCWD: Final = -100
+_AT_RECURSIVE: Final = 0x8000
+_MOUNT_ATTR_RDONLY: Final = 1
+
+_libc: Final = ctypes.CDLL(None, use_errno=True)
+
+
+class _MountAttr(ctypes.Structure):
+    _fields_ = (
+        ("attr_set", ctypes.c_uint64),
+        ("attr_clr", ctypes.c_uint64),
+        ("propagation", ctypes.c_uint64),
+        ("userns_fd", ctypes.c_uint64),
+    )
+
+
+def _check(result: int, what: str) -> None:
+    if result != 0:
+        errno = ctypes.get_errno()
+        raise OSError(errno, f"{what}: {os.strerror(errno)}")
+
+
+def set_name(name: str) -> None:
+    """Set what `ps` shows as the command; at most 15 bytes count."""
+    _check(_libc.prctl(_PR_SET_NAME, name.encode(), 0, 0, 0), "prctl name")
+
+
+def become_subreaper() -> None:
+    """Adopt the orphans below this process, and reap them instead of PID 1."""
+    _check(_libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0), "prctl subreaper")
+
+
+def die_with_parent(signum: int) -> None:
+    """Get this signal when the parent dies. A change of user forgets it: set it after."""
+    _check(_libc.prctl(_PR_SET_PDEATHSIG, signum, 0, 0, 0), "prctl pdeathsig")
+
+
+def no_new_privileges() -> None:
+    """Let no set-uid program below this process gain rights."""
+    _check(_libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "prctl no_new_privs")
+
+
+def unshare(flags: int) -> None:
+    """Leave the shared namespaces; for PID it holds for the children only."""
+    _check(_libc.unshare(flags), "unshare")
+
+
+def setns(fd: int, flags: int = 0) -> None:
+    """Join the namespace behind this file descriptor."""
+    _check(_libc.setns(fd, flags), "setns")
+
+
+def mount(source: str, target: str, kind: str, flags: int, options: str = "") -> None:
+    """Mount as mount(2) does. The error names the target."""
+    result = _libc.mount(
+        os.fsencode(source),
+        os.fsencode(target),
+        kind.encode() or None,
+        ctypes.c_ulong(flags),
+        options.encode() or None,
+    )
+    _check(result, f"mount {target}")
+
+
+def make_read_only(path: str) -> None:
+    """Make the mount at `path`, and every mount below it, read-only.
+
+    Before Linux 5.12 only the mount itself: mounts below it stay as they are.
+    """
+    attributes = _MountAttr(_MOUNT_ATTR_RDONLY, 0, 0, 0)
+    result = _libc.syscall(
+        ctypes.c_long(_SYS_MOUNT_SETATTR),
+        _AT_FDCWD,
+        ctypes.c_char_p(os.fsencode(path)),
+        ctypes.c_uint(_AT_RECURSIVE),
+        ctypes.byref(attributes),
+        ctypes.c_size_t(ctypes.sizeof(attributes)),
+    )
+    if result != 0:
+        _remount_read_only(path)
+
+
+def _remount_read_only(path: str) -> None:
+    """Keep the mount's other flags: a plain remount would drop nosuid and nodev."""
+    flags = os.statvfs(path).f_flag & (MS_NOSUID | MS_NODEV | MS_NOEXEC)
+    mount("none", path, "", MS_REMOUNT | MS_BIND | MS_RDONLY | flags)

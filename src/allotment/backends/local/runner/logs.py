@@ -1,0 +1,147 @@
+"""Keeps a task's output within its cap: the beginning and the end, and says what is missing.
+
+The first half of the cap goes to `stdout.log`. What follows goes to pieces of a quarter,
+`stdout.tail.N` with the output from byte N on, of which the newest two are kept. At the end
+all is put together in `stdout.log`, with a line where bytes are missing.
+
+Reading never stops: a task must not block, or die, because its log is full or the disk is.
+"""
+
+import os
+from typing import Final, NamedTuple
+
+CHUNK_BYTES: Final = 65536
+DEFAULT_CAP_BYTES: Final = 64 << 20
+MARKER: Final = "\n[allotment: {} bytes of output are missing here]\n"
+
+
+class Piece(NamedTuple):
+    """A stretch of the stream: where it starts, and the file that holds it."""
+
+    start: int
+    path: str
+
+
+class CappedLog:
+    """One stream of one task. `total` counts what the task wrote, `dropped` what is lost."""
+
+    def __init__(self, path: str, cap_bytes: int) -> None:
+        self.path = path
+        self.total = 0
+        self.unwritten = 0
+        self.error = ""
+        self._head_bytes = cap_bytes - cap_bytes // 2
+        self._piece_bytes = max(1, cap_bytes // 4)
+        self._left = self._head_bytes
+        self._fd = _create(path)
+        self._tail: list[Piece] = []
+        self._overwritten = 0
+
+    @property
+    def head(self) -> int:
+        """Count the bytes before the first that may be missing."""
+        return min(self.total, self._head_bytes)
+
+    @property
+    def dropped(self) -> int:
+        return self.unwritten + self._overwritten
+
+    def feed(self, source: int) -> bool:
+        """Take what is there to read. False at the end of the stream."""
+        try:
+            data = os.read(source, CHUNK_BYTES)
+        except BlockingIOError:
+            return True
+        self._take(data)
+        return bool(data)
+
+    def drain(self, source: int) -> bool:
+        """Take everything that is there. False when some writer still has it open."""
+        while True:
+            try:
+                data = os.read(source, CHUNK_BYTES)
+            except BlockingIOError:
+                return False
+            if not data:
+                return True
+            self._take(data)
+
+    def say(self, text: str) -> None:
+        """Add a line of our own, as a shell would."""
+        self._take(text.encode())
+
+    def _take(self, data: bytes) -> None:
+        self.total += len(data)
+        view = memoryview(data)
+        while view:
+            if not self._left:
+                self._turn_over(self.total - len(view))
+            part = view[: self._left]
+            self._write(part)
+            self._left -= len(part)
+            view = view[len(part) :]
+
+    def _turn_over(self, start: int) -> None:
+        """Go on in a new piece, forgetting the oldest of two."""
+        os.close(self._fd)
+        if len(self._tail) == 2:
+            oldest = self._tail.pop(0)
+            self._overwritten += self._tail[0].start - oldest.start
+            _forget(oldest.path)
+        path = f"{self.path.removesuffix('.log')}.tail.{start}"
+        self._tail.append(Piece(start, path))
+        self._left = self._piece_bytes
+        try:
+            self._fd = _create(path)
+        except OSError as error:
+            self._fd = os.open("/dev/null", os.O_WRONLY | os.O_CLOEXEC)
+            self.error = self.error or str(error)
+
+    def _write(self, part: memoryview) -> None:
+        while part:
+            try:
+                part = part[os.write(self._fd, part) :]
+            except OSError as error:
+                self.error = self.error or f"cannot write {self.path}: {error.strerror}"
+                self.unwritten += len(part)
+                return
+
+    def finish(self) -> None:
+        """Close, and put head and tail together. Never raises; see `error`."""
+        os.close(self._fd)
+        try:
+            if self._tail:
+                self._append_tail()
+        except OSError as error:
+            self.error = self.error or f"cannot write {self.path}: {error.strerror}"
+
+    def _append_tail(self) -> None:
+        fd = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+        try:
+            if self.dropped:
+                os.write(fd, MARKER.format(self.dropped).encode())
+            for piece in self._tail:
+                _append(fd, piece.path)
+        finally:
+            os.close(fd)
+
+
+def _create(path: str) -> int:
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+
+
+def _forget(path: str) -> None:
+    try:
+        os.unlink(path)
+    except OSError:
+        return
+
+
+def _append(target: int, path: str) -> None:
+    source = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        while data := os.read(source, CHUNK_BYTES):
+            os.write(target, data)
+    finally:
+        os.close(source)
+    os.unlink(path)

@@ -1,0 +1,133 @@
+"""What /proc says of processes: who lives, since when, and below whom."""
+
+import os
+from collections import defaultdict
+from typing import Final, NamedTuple
+
+PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
+_DEAD: Final = "ZXx"
+
+
+class Stat(NamedTuple):
+    """A part of /proc/PID/stat. `start_time` is in clock ticks since boot."""
+
+    name: str
+    state: str
+    ppid: int
+    session: int
+    start_time: int
+    rss_bytes: int
+
+
+def read(path: str) -> str:
+    """Read a small file of the kernel's at once."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(fd, 65536).decode(errors="replace")
+    finally:
+        os.close(fd)
+
+
+def stat(pid: int | str) -> Stat | None:
+    """Look a process up; None when there is none of that number."""
+    try:
+        text = read(f"/proc/{pid}/stat")
+    except OSError:
+        return None
+    # The name stands in parentheses and may itself hold some.
+    start, end = text.find("("), text.rfind(")")
+    fields = text[end + 2 :].split()
+    if len(fields) < 22:
+        return None
+    return Stat(
+        name=text[start + 1 : end],
+        state=fields[0],
+        ppid=int(fields[1]),
+        session=int(fields[3]),
+        start_time=int(fields[19]),
+        rss_bytes=int(fields[21]) * PAGE_BYTES,
+    )
+
+
+def start_time(pid: int | str) -> int:
+    """Give the start of a living process, 0 for none; a zombie does not live."""
+    found = stat(pid)
+    return 0 if found is None or found.state in _DEAD else found.start_time
+
+
+def boot_id() -> str:
+    return read("/proc/sys/kernel/random/boot_id").strip()
+
+
+def pids() -> list[int]:
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
+def children(pid: int) -> list[int]:
+    """Give the living children of a process, of all its threads."""
+    try:
+        tasks = os.listdir(f"/proc/{pid}/task")
+        found = [read(f"/proc/{pid}/task/{task}/children") for task in tasks]
+    except FileNotFoundError:
+        # Gone, or a kernel without CONFIG_PROC_CHILDREN.
+        return [other for other in pids() if _is_child(other, pid)]
+    except OSError:
+        return []
+    return [child for text in found for child in map(int, text.split()) if start_time(child)]
+
+
+def _is_child(pid: int, parent: int) -> bool:
+    found = stat(pid)
+    return found is not None and found.ppid == parent and found.state not in _DEAD
+
+
+def descendants(root: int) -> dict[int, Stat]:
+    """Give every living process below `root`, without it. One pass over /proc."""
+    by_parent: defaultdict[int, list[tuple[int, Stat]]] = defaultdict(list)
+    for pid in pids():
+        found = stat(pid)
+        if found is not None:
+            by_parent[found.ppid].append((pid, found))
+    below: dict[int, Stat] = {}
+    open_ends = [root]
+    while open_ends:
+        for pid, found in by_parent.get(open_ends.pop(), ()):
+            open_ends.append(pid)
+            if found.state not in _DEAD:
+                below[pid] = found
+    return below
+
+
+def handles(pid: int, signum: int) -> bool:
+    """Tell whether a process catches or ignores a signal: then it means to get it."""
+    try:
+        text = read(f"/proc/{pid}/status")
+    except OSError:
+        return False
+    bit = 1 << (signum - 1)
+    masks = [line.split()[1] for line in text.splitlines() if line.startswith(("SigCgt", "SigIgn"))]
+    return any(int(mask, 16) & bit for mask in masks)
+
+
+def program(pid: int) -> str:
+    """Give the file name of the program a process runs, empty when it cannot be told."""
+    try:
+        return os.readlink(f"/proc/{pid}/exe").rpartition("/")[2].removesuffix(" (deleted)")
+    except OSError:
+        return ""
+
+
+def proportional_bytes(pid: int) -> int:
+    """Give a process's memory with shared pages divided among their users (PSS).
+
+    Falls back to its resident set where that may not be read.
+    """
+    try:
+        text = read(f"/proc/{pid}/smaps_rollup")
+    except OSError:
+        found = stat(pid)
+        return 0 if found is None else found.rss_bytes
+    for line in text.splitlines():
+        if line.startswith("Pss:"):
+            return int(line.split()[1]) * 1024
+    return 0

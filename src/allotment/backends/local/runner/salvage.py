@@ -1,0 +1,73 @@
+"""Clears up after a supervisor that died without a final status: kills, removes, tells.
+
+Done in a child of the launcher, since killing may take a while.
+"""
+
+import json
+import os
+from typing import cast
+
+from allotment.backends.local.runner import claim, layout, procfs, record, scratch, tree
+from allotment.backends.local.runner.cgroup import Group
+from allotment.backends.local.runner.host import Host
+from allotment.backends.local.runner.schema import Request, Status
+
+
+def salvage(key: str, host: Host) -> None:
+    """Clear up one task, if nobody holds its claim. Its final status says `lost`."""
+    live = layout.live_file(key)
+    try:
+        held = claim.hold(live)
+    except FileNotFoundError:
+        return
+    if held is None:
+        return
+    folder = layout.task_dir(key)
+    if not os.path.lexists(f"{folder}/{layout.CLAIM}"):
+        os.unlink(live)  # never claimed: the launcher died between two steps
+        return
+    status = _last_status(key, host)
+    if status["phase"] != "ended":
+        _end(status, host)
+        for name in (layout.CONTROL, layout.ENVIRON):
+            _remove(f"{folder}/{name}")
+        record.write_final(status, held)
+    os.unlink(live)
+    record.Reporter(key).send()
+
+
+def _last_status(key: str, host: Host) -> Status:
+    for name in (layout.CLAIM, layout.STATUS):
+        try:
+            found = json.loads(procfs.read(f"{layout.task_dir(key)}/{name}"))
+        except (OSError, ValueError):
+            continue
+        return cast("Status", found)
+    request: Request = {"key": key, "argv": "", "env": {}, "cwd": "/"}
+    return record.new_status(request, host.boot_id)
+
+
+def _end(status: Status, host: Host) -> None:
+    """Kill what the supervisor left. Its init, and bubblewrap, died with it."""
+    if status["boot_id"] == host.boot_id:
+        group: Group = host.hierarchy.group(status["key"], [])
+        group.kill()
+        if status["pid"] and procfs.start_time(status["pid"]) == status["start_time"]:
+            tree.kill_below(status["pid"])
+            tree.send(status["pid"], 9)
+        group.remove()
+        if not host.hierarchy.group(status["key"], ["any"]).version == "none":
+            host.hierarchy.group(status["key"], ["any"]).remove()
+    scratch.remove(f"{host.scratch_root}/{status['key']}")
+    status["phase"] = "ended"
+    status["lost"] = True
+    status["frozen"] = False
+    status["cause"] = "its supervisor was killed, or the machine went down"
+    status["ended_ms"] = record.now_ms()
+
+
+def _remove(path: str) -> None:
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        return

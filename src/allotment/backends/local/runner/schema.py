@@ -1,0 +1,206 @@
+"""The shapes that cross between the service and the runner, and their versions.
+
+Both sides may be of different releases for as long as a task runs, so: new fields are
+optional, old ones keep their meaning, and what breaks this raises the number.
+"""
+
+from typing import Final, Literal, NotRequired, TypedDict, cast
+
+PROTOCOL: Final = 1
+"""Of the launcher's socket. `hello` and `retire` are understood by every version."""
+
+STATUS_VERSION: Final = 1
+"""Of status.json."""
+
+PhaseName = Literal["isolation", "mounts", "launch", "barrier"]
+Stage = Literal["starting", "ready", "running", "holding", "ended"]
+NamespaceChoice = Literal["auto", "own", "bwrap", "none"]
+CgroupChoice = Literal["auto", "none"]
+
+
+class Request(TypedDict):
+    """One task to run. Absent limits are no limits.
+
+    `argv` is a list; a string is a line for /bin/sh. `env` is the whole environment.
+    `read_only` and `writable` are host paths; `devices` device files to be seen in /dev.
+    `log_bytes` is the cap of each of the two streams. Without `cpu_ceiling` the CPU
+    amount is a weight only. `uid`, `gid`, `groups` need a launcher that is root.
+    """
+
+    key: str
+    argv: list[str] | str
+    env: dict[str, str]
+    cwd: str
+    uid: NotRequired[int]
+    gid: NotRequired[int]
+    groups: NotRequired[list[int]]
+    read_only: NotRequired[list[str]]
+    writable: NotRequired[list[str]]
+    devices: NotRequired[list[str]]
+    cpu_milli: NotRequired[int]
+    cpu_ceiling: NotRequired[bool]
+    memory_bytes: NotRequired[int]
+    disk_bytes: NotRequired[int]
+    pids: NotRequired[int]
+    log_bytes: NotRequired[int]
+    hold_at_barrier: NotRequired[bool]
+    hold_on_failure_ms: NotRequired[int]
+    namespaces: NotRequired[NamespaceChoice]
+    cgroups: NotRequired[CgroupChoice]
+
+
+class PhaseSpan(TypedDict):
+    """A named part of starting; `end_ms` is 0 while it lasts. Epoch milliseconds."""
+
+    name: PhaseName
+    start_ms: int
+    end_ms: int
+
+
+class Usage(TypedDict):
+    """What a task used. `max_rss_bytes` is its largest process, at least the size of
+    its supervisor; `peak_memory_bytes` its cgroup's peak, 0 without one."""
+
+    wall_ms: int
+    cpu_user_ms: int
+    cpu_system_ms: int
+    cpu_throttled_ms: int
+    max_rss_bytes: int
+    peak_memory_bytes: int
+
+
+class Isolation(TypedDict):
+    """What surrounded the task in fact."""
+
+    namespaces: str
+    cgroup: str
+    controllers: list[str]
+
+
+class LogCount(TypedDict):
+    """One stream: bytes written by the task, lost ones, and those before the first loss."""
+
+    total: int
+    dropped: int
+    head: int
+
+
+class Status(TypedDict):
+    """status.json: everything known of one task. Written as a whole, by rename.
+
+    `pid` and `start_time` (clock ticks since boot) are the task's main process as the
+    host sees it; `init_pid` is the first process inside its isolation. `exit_code` and
+    `signal` are null until it ended, and at most one is then set. `cause` explains an
+    end that the task did not choose; `platform_error` is set instead when it was never
+    run properly. `ended_by` names who ended it: stop, kill, grace, memory, disk or pids.
+    """
+
+    version: int
+    key: str
+    phase: Stage
+    boot_id: str
+    supervisor_pid: int
+    supervisor_start_time: int
+    init_pid: int
+    pid: int
+    start_time: int
+    uid: int
+    gid: int
+    groups: list[int]
+    scratch: str
+    isolation: Isolation
+    phases: list[PhaseSpan]
+    frozen: bool
+    exit_code: int | None
+    signal: int | None
+    oom: bool
+    oom_kills: int
+    pids_limit_hit: bool
+    disk_limit_hit: bool
+    platform_error: str
+    cause: str
+    ended_by: str
+    lost: bool
+    usage: Usage
+    logs: dict[str, LogCount]
+    log_error: str
+    started_ms: int
+    ended_ms: int
+    hold_until_ms: int
+
+
+class BadRequest(Exception):
+    """A launch request that cannot be carried out as written."""
+
+
+_KINDS: Final[dict[str, type | tuple[type, ...]]] = {
+    "key": str,
+    "argv": (str, list),
+    "env": dict,
+    "cwd": str,
+    "uid": int,
+    "gid": int,
+    "groups": list,
+    "read_only": list,
+    "writable": list,
+    "devices": list,
+    "cpu_milli": int,
+    "cpu_ceiling": bool,
+    "memory_bytes": int,
+    "disk_bytes": int,
+    "pids": int,
+    "log_bytes": int,
+    "hold_at_barrier": bool,
+    "hold_on_failure_ms": int,
+    "namespaces": str,
+    "cgroups": str,
+}
+_PATHS: Final = ("read_only", "writable", "devices")
+
+
+def request_from(value: object) -> Request:
+    """Check what came over the socket. Raises BadRequest that names the field.
+
+    Unknown fields are refused: a newer service must not believe that an older launcher
+    enforces a limit it has never heard of.
+    """
+    if not isinstance(value, dict):
+        raise BadRequest("the request is not an object")
+    fields = cast("dict[str, object]", value)
+    for name, field in fields.items():
+        kind = _KINDS.get(name)
+        if kind is None:
+            raise BadRequest(f"unknown field {name!r}; is the launcher of an older version?")
+        if not isinstance(field, kind) or (kind is int and isinstance(field, bool)):
+            raise BadRequest(f"{name}: {type(field).__name__} is not what is expected")
+        if isinstance(field, int) and field < 0:
+            raise BadRequest(f"{name}: may not be negative")
+    for name in ("key", "argv", "env", "cwd"):
+        if name not in fields:
+            raise BadRequest(f"{name}: missing")
+    request = cast("Request", value)
+    _check_contents(request)
+    return request
+
+
+def _check_contents(request: Request) -> None:
+    if not request["argv"]:
+        raise BadRequest("argv: empty")
+    for name in _PATHS:
+        for path in cast("list[object]", request.get(name, [])):
+            _check_path(name, path)
+    _check_path("cwd", request["cwd"])
+    if "uid" in request and "gid" not in request:
+        raise BadRequest("gid: missing beside uid")
+    words = request["argv"] if isinstance(request["argv"], list) else [request["argv"]]
+    for word in cast("list[object]", [*words, *request["env"], *request["env"].values()]):
+        if not isinstance(word, str) or "\0" in word:
+            raise BadRequest("argv, env: text without NUL bytes is expected")
+    for name in request["env"]:
+        if not name or "=" in name:
+            raise BadRequest(f"env: {name!r} cannot be a variable's name")
+
+
+def _check_path(name: str, path: object) -> None:
+    if not isinstance(path, str) or not path.startswith("/") or "\0" in path:
+        raise BadRequest(f"{name}: {path!r} is not an absolute path")

@@ -1,0 +1,101 @@
+"""Ending, signalling and freezing one task, by whatever means surround it."""
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from typing import Final
+
+from allotment.backends.local.runner import tree
+from allotment.backends.local.runner.surroundings import Surroundings
+from allotment.backends.local.runner.timers import Timers
+
+_ROUND_S: Final = 0.1
+_FREEZER_ROUND_S: Final = 0.02
+_FREEZER_ROUNDS: Final = 250
+
+
+class Stopper:
+    """Acts on the processes below init. `ended_by` says which of us ended the task."""
+
+    def __init__(self, surroundings: Surroundings, timers: Timers) -> None:
+        self._surroundings = surroundings
+        self._timers = timers
+        self._signalled: set[int] = set()
+        self._stopping = 0
+        self.init_pid = 0
+        self.ended_by = ""
+
+    def signal(self, signum: int) -> None:
+        """Send a signal to the task's main program, once."""
+        for pid in tree.recipients(self.init_pid, signum):
+            tree.send(pid, signum)
+
+    def stop(self, signum: int, grace_ms: int) -> None:
+        """Ask the task to end, and end it after the grace. A later call starts anew."""
+        self.ended_by = self.ended_by or "stop"
+        if self._surroundings.group.is_frozen():
+            self.freeze(frozen=False)
+        self._signalled.clear()
+        self._stopping = signum
+        deadline = time.monotonic() + grace_ms / 1000
+        self._timers.after(grace_ms / 1000, lambda: self._out_of_grace(deadline))
+        self._deadline = deadline
+        self._round()
+
+    def _round(self) -> None:
+        """Signal whom it is for now: a script goes on when the program it ran is gone."""
+        if not self._stopping:
+            return
+        for pid in tree.recipients(self.init_pid, self._stopping):
+            if pid not in self._signalled:
+                self._signalled.add(pid)
+                tree.send(pid, self._stopping)
+        self._timers.after(_ROUND_S, self._round)
+
+    def _out_of_grace(self, deadline: float) -> None:
+        if deadline == self._deadline:
+            self.ended_by = "grace"
+            self.kill()
+
+    def kill(self) -> None:
+        """End everything at once. Init's end is seen by the caller's poll."""
+        self._stopping = 0
+        if self._surroundings.kind == "own":
+            tree.send(self.init_pid, signal.SIGKILL)
+            self._thaw()
+            return
+        self._thaw()
+        self._surroundings.group.kill()
+        tree.kill_below(self.init_pid)
+
+    def _thaw(self) -> None:
+        try:
+            self._surroundings.group.set_frozen(False)
+        except OSError:
+            return
+
+    def freeze(self, *, frozen: bool, then: Callable[[], None] | None = None) -> None:
+        """Freeze or thaw; `then` is called when it has taken effect."""
+        if not self._surroundings.group.set_frozen(frozen):
+            tree.set_stopped(self.init_pid, stopped=frozen)
+            if then is not None:
+                then()
+            return
+        if then is not None:
+            self._await_freezer(frozen, then, _FREEZER_ROUNDS)
+
+    def _await_freezer(self, frozen: bool, then: Callable[[], None], rounds: int) -> None:
+        if self._surroundings.group.is_frozen() == frozen or not rounds:
+            then()
+            return
+        self._timers.after(
+            _FREEZER_ROUND_S, lambda: self._await_freezer(frozen, then, rounds - 1)
+        )
+
+    def clear_up(self) -> None:
+        """Kill and reap what outlived init: nothing, where a PID namespace did that."""
+        if self._surroundings.kind != "own":
+            self._surroundings.group.kill()
+            tree.kill_below(os.getpid())
+        tree.reap()
