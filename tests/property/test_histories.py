@@ -14,7 +14,7 @@ from allotment.model.errors import Rejected
 from allotment.model.ids import JobId, NodeId, TaskIndex, TaskKey
 from allotment.model.lifecycle import TaskState
 from allotment.model.quantity import GIB
-from allotment.model.reports import Seen, TaskReport
+from allotment.model.reports import NodeReport, Seen, TaskReport
 from allotment.model.spec import Dependency, EndKind
 from allotment.model.tenancy import QueueOrder
 from tests.support.builders import POLICIES, a_config, a_job, a_tenant
@@ -96,6 +96,15 @@ class Histories(RuleBasedStateMachine):
                 c.EditJob(job, msgspec.structs.replace(spec, roles=(role,), priority=priority))
             )
 
+    @rule(node=st.integers(0, 2), alive=st.booleans())
+    def node(self, node: int, alive: bool) -> None:
+        self.world.tell(NodeReport(NodeId(node), alive=alive, reason="test"))
+
+    @rule(shares=st.tuples(*[st.integers(0, 4)] * 3))
+    def reconfigure(self, shares: tuple[int, ...]) -> None:
+        tenants = [a_tenant(name, share) for name, share in zip(TENANTS, shares, strict=True)]
+        self.attempt(c.ApplyConfig(a_config(*tenants, nodes=3, devices=4)))
+
     @rule(node=st.integers(0, 2), drain=st.booleans())
     def drain(self, node: int, drain: bool) -> None:
         self.attempt(c.DrainNode(NodeId(node)) if drain else c.UndrainNode(NodeId(node)))
@@ -138,7 +147,8 @@ class Histories(RuleBasedStateMachine):
         no = self.world.job(job).attempts[-1].no
         key = TaskKey(job, no.__class__(no - stale), TaskIndex(index))
         diagnosis = how if isinstance(how, Diagnosis) else None
-        ended = Exit(code=1 if diagnosis else 0) if seen is Seen.ENDED else None
+        over = seen in (Seen.ENDED, Seen.HOLDING)
+        ended = Exit(code=1 if diagnosis else 0) if over else None
         self.world.tell(TaskReport(key, seen, 7, exit=ended, diagnosis=diagnosis))
 
     @rule(which=PICK, code=st.sampled_from([0, 0, 1]))
@@ -186,12 +196,15 @@ class Histories(RuleBasedStateMachine):
         world = self.world
         for node in range(3):
             self.attempt(c.UndrainNode(NodeId(node)))
+            world.tell(NodeReport(NodeId(node), alive=True))
         for _ in range(200):
             world.cycle()
             placed = [job.id for job in world.state.jobs.values() if job.attempt]
             waiting = world.state.cluster.pending.all()
             if not placed:
-                assert not waiting, [world.why(w.id) for w in waiting]
+                # A share that became smaller than the job is the one reason left to wait.
+                left = [why for w in waiting if (why := world.why(w.id)).reason != "quota"]
+                assert not left
                 break
             for job in placed:
                 while world.job(job).attempt is not None:

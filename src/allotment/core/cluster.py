@@ -140,12 +140,14 @@ class Cluster:
                 self.ledger.give(slot, need)
         return reservation
 
-    def reserved_use(self, tenant: str) -> Resources:
-        """Sum up what reservations will add to a tenant's guaranteed use."""
+    def reserved_use(self, tenant: str, besides: JobId | None = None) -> Resources:
+        """Sum up what reservations, but one, will add to a tenant's guaranteed use."""
         total = NOTHING
         for reservation in self.reservations.values():
-            if reservation.entitlement is Entitlement.GUARANTEED and (
-                self.tenant_of(reservation.job) == tenant
+            if (
+                reservation.job != besides
+                and reservation.entitlement is Entitlement.GUARANTEED
+                and (self.tenant_of(reservation.job) == tenant)
             ):
                 for need in reservation.needs:
                     total += need

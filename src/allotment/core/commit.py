@@ -5,7 +5,7 @@ invariant. It shares no code with the search: a second opinion, not an echo.
 """
 
 from allotment.core.cluster import Cluster
-from allotment.core.cycle import entitle, resume_entitlement
+from allotment.core.cycle import entitle, is_due, resume_entitlement
 from allotment.core.gang import Reservation
 from allotment.core.plan import Decision, Evict, Place, Promote, Resume, Unreserve
 from allotment.core.request import Request, held_by, lease_part
@@ -54,6 +54,8 @@ def _promised(cluster: Cluster, placement: Placement) -> str:
         return "the job is not in line"
     if reservation.entitlement is not placement.entitlement:
         return "it was promised on other grounds"
+    if not is_due(cluster, reservation):
+        return "its tenant's share shrank"
     return "" if cluster.ledger.settled(placement.slots) else "the place is not empty yet"
 
 
@@ -62,7 +64,8 @@ def _resume(cluster: Cluster, decision: Resume) -> str:
     if gang is None or not gang.suspended or not gang.wants_resume or gang.leaving:
         return "the gang does not wait to go on"
     if decision.reserved:
-        settled = decision.job in cluster.reservations and cluster.ledger.settled(gang.slots)
+        promise = cluster.reservations.get(decision.job)
+        settled = promise and is_due(cluster, promise) and cluster.ledger.settled(gang.slots)
         return "" if settled else "its devices are not free yet"
     if resume_entitlement(cluster, gang) is not decision.entitlement:
         return "its tenant's share changed"

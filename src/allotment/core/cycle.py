@@ -53,7 +53,10 @@ class _Cycle:
 
     def keep_promises(self) -> None:
         for _, reservation in sorted(self.cluster.reservations.items()):
-            if not self.cluster.slots_open(reservation.slots):
+            kept = self.cluster.slots_open(reservation.slots) and is_due(
+                self.cluster, reservation
+            )
+            if not kept:
                 self.trial.unreserve(reservation.job)
                 self.decisions.append(Unreserve(reservation.job))
             elif self.cluster.ledger.settled(reservation.slots):
@@ -208,6 +211,22 @@ def entitle(
     if cluster.reservations:
         used += cluster.reserved_use(tenant_name)
     return cluster.policies.sharing.entitle(need, used, tenant, preemptible=preemptible)
+
+
+def is_due(cluster: Cluster, reservation: Reservation) -> bool:
+    """Tell whether a promise is still within its tenant's guarantee, which may have shrunk."""
+    name = cluster.tenant_of(reservation.job)
+    tenant = cluster.tenants.get(name)
+    if tenant is None:
+        return False
+    used = cluster.guaranteed_use.get(name, NOTHING)
+    used += cluster.reserved_use(name, besides=reservation.job)
+    need = _sum(reservation.needs)
+    gang = cluster.gangs.get(reservation.job)
+    if gang is not None and gang.entitlement is OPPORTUNISTIC:
+        need += gang.held()
+    due = cluster.policies.sharing.entitle(need, used, tenant, preemptible=False)
+    return due is reservation.entitlement
 
 
 def resume_entitlement(cluster: Cluster, gang: Gang) -> Entitlement | None:

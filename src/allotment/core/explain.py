@@ -136,12 +136,15 @@ def _over_quota(cluster: Cluster, tenant_name: str, need: Resources) -> Blocked:
             hint="Move the job: allot edit JOB --set tenant=NAME.",
         )
     used = cluster.guaranteed_use.get(tenant_name, NOTHING)
+    hint = "It starts when jobs of the same tenant end."
+    if cluster.policies.sharing.entitle(need, NOTHING, tenant, preemptible=False) is None:
+        hint = "It needs more than the whole share: ask for less, or let it borrow."
     return Blocked(
         Reason.QUOTA,
         f"Tenant {tenant_name} is guaranteed {show_resources(tenant.guaranteed)} and uses "
         f"{show_resources(used)} of it; {show_resources(need)} more would exceed it, and "
         + ("this job may not be preempted." if tenant.borrow else "the tenant may not borrow."),
-        hint="It starts when jobs of the same tenant end.",
+        hint=hint,
     )
 
 

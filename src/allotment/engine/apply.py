@@ -297,6 +297,11 @@ def _task_started(state: State, record: e.Record, event: e.TaskStarted) -> None:
     task.phases = event.phases or task.phases
 
 
+def _task_held(state: State, record: e.Record, event: e.TaskHeld) -> None:
+    task = _task(state, event)
+    task.exit = event.exit
+
+
 def _task_ended(state: State, record: e.Record, event: e.TaskEnded) -> None:
     task = _task(state, event)
     task.ended_at = record.at
@@ -360,5 +365,6 @@ _APPLY: dict[type[e.Event], Callable[[State, e.Record, Any], None]] = {
     e.AttemptEnded: _ended,
     e.TaskReady: _task_ready,
     e.TaskStarted: _task_started,
+    e.TaskHeld: _task_held,
     e.TaskEnded: _task_ended,
 }

@@ -18,7 +18,7 @@ from allotment.engine.apply import apply
 from allotment.engine.clockwork import due
 from allotment.engine.decide import decide
 from allotment.engine.react import react
-from allotment.engine.report import heard, saved
+from allotment.engine.report import heard, node_heard, saved
 from allotment.engine.state import State
 from allotment.model import events as e
 from allotment.model.commands import AnyCommand
@@ -27,7 +27,7 @@ from allotment.model.ids import SYSTEM, Actor, AttemptNo, JobId, Seq
 from allotment.model.port_layout import port_count
 from allotment.model.quantity import Instant
 from allotment.model.reasons import StopCause
-from allotment.model.reports import CheckpointReport, TaskReport
+from allotment.model.reports import AnyReport, CheckpointReport, NodeReport, TaskReport
 
 
 class Engine:
@@ -51,12 +51,15 @@ class Engine:
         """
         return self._emit(decide(self.state, command, actor, self._now(now)), actor, now)
 
-    def report(self, report: TaskReport | CheckpointReport, now: Instant) -> None:
+    def report(self, report: AnyReport, now: Instant) -> None:
         """Take note of what a backend says."""
-        if isinstance(report, TaskReport):
-            self._emit(heard(self.state, report, self._now(now)), SYSTEM, now)
-        else:
-            self._emit(saved(self.state, report), SYSTEM, now)
+        match report:
+            case TaskReport():
+                self._emit(heard(self.state, report, self._now(now)), SYSTEM, now)
+            case NodeReport():
+                self._emit(node_heard(self.state, report), SYSTEM, now)
+            case CheckpointReport():
+                self._emit(saved(self.state, report), SYSTEM, now)
 
     def tick(self, now: Instant) -> None:
         """Let everything happen that is due by now."""

@@ -6,11 +6,13 @@ from allotment.engine.completion import Verdict, all_gone, conclude, first_failu
 from allotment.engine.records import AttemptRecord, JobRecord, TaskRecord
 from allotment.engine.state import State
 from allotment.model import events as e
+from allotment.model.cluster import NodeState
+from allotment.model.diagnosis import Diagnosis, Exit, Owner, RetryClass
 from allotment.model.ids import TaskIndex, TaskKey
 from allotment.model.lifecycle import AttemptState, TaskState
 from allotment.model.quantity import Instant, Millis
 from allotment.model.reasons import StopCause
-from allotment.model.reports import CheckpointReport, Seen, TaskReport
+from allotment.model.reports import CheckpointReport, NodeReport, Seen, TaskReport
 
 Emit = Iterator[e.AnyEvent]
 
@@ -32,6 +34,8 @@ def heard(state: State, report: TaskReport, now: Instant) -> Emit:
             yield from _ready(job, attempt, task, report)
         case Seen.RUNNING:
             yield from _running(job, attempt, task, report)
+        case Seen.HOLDING:
+            yield from _held(job, attempt, task, report)
         case Seen.ENDED:
             yield from _ended(state, job, attempt, task, report, now)
 
@@ -76,7 +80,64 @@ def _running(
         yield e.AttemptStarted(job.id, attempt.no)
 
 
-_BEGUN = {TaskState.RUNNING, TaskState.ENDED}
+_BEGUN = {TaskState.RUNNING, TaskState.HOLDING, TaskState.ENDED}
+
+
+def _held(job: JobRecord, attempt: AttemptRecord, task: TaskRecord, report: TaskReport) -> Emit:
+    yield from _running(job, attempt, task, report)
+    # The record is looked up anew: what was just emitted may have made it.
+    if attempt.task(report.key.index).state is TaskState.RUNNING and report.exit:
+        yield e.TaskHeld(job.id, attempt.no, report.key.index, report.exit)
+
+
+def node_heard(state: State, report: NodeReport) -> Emit:
+    """Note that a node went silent, or is back; its gangs end when it went."""
+    node = report.node
+    if node not in state.cluster.nodes:
+        return
+    lost = state.nodes.get(node, _READY)[0] is NodeState.LOST
+    if report.alive and lost:
+        yield e.NodeRecovered(node)
+    elif not report.alive and not lost:
+        yield e.NodeLost(node, report.reason)
+        gangs = [
+            g.id for g in state.cluster.gangs.values() if any(s.node == node for s in g.slots)
+        ]
+        for job_id in sorted(gangs):
+            yield from _lose(state, state.jobs[job_id], report)
+
+
+def _lose(state: State, job: JobRecord, report: NodeReport) -> Emit:
+    """End the tasks of a gang that were on a lost node; stop those elsewhere."""
+    attempt = job.attempts[-1]
+    diagnosis = Diagnosis(
+        code="node_lost",
+        cause=f"Node {state.cluster.nodes[report.node].name} was lost"
+        + (f": {report.reason}" if report.reason else "")
+        + ".",
+        owner=Owner.HARDWARE,
+        retry=RetryClass.PLATFORM,
+        advice="Nothing to do: it is tried again elsewhere.",
+    )
+    if attempt.stop is None:
+        yield e.StopRequested(
+            job.id,
+            attempt.no,
+            StopCause.NODE_LOST,
+            signal="TERM",
+            grace_ms=grace_of(job),
+            diagnosis=diagnosis,
+        )
+    for index, slot in enumerate(attempt.slots):
+        task = attempt.task(TaskIndex(index))
+        if slot.node == report.node and task.state is not TaskState.ENDED:
+            gone = Exit(lost=True)
+            yield e.TaskEnded(job.id, attempt.no, TaskIndex(index), gone, diagnosis)
+    if all_gone(attempt):
+        yield from conclude(state, job, state.at)
+
+
+_READY = (NodeState.READY, "")
 
 
 def _ended(

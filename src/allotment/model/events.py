@@ -246,6 +246,12 @@ class TaskStarted(TaskEvent, frozen=True):
     phases: tuple[Phase, ...] = ()
 
 
+class TaskHeld(TaskEvent, frozen=True):
+    """A task's command failed; what surrounded it is kept, to be looked into."""
+
+    exit: Exit
+
+
 class TaskEnded(TaskEvent, frozen=True):
     """A task's process is gone."""
 
@@ -283,6 +289,7 @@ AnyEvent = (
     | AttemptEnded
     | TaskReady
     | TaskStarted
+    | TaskHeld
     | TaskEnded
 )
 

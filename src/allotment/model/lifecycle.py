@@ -67,6 +67,8 @@ class TaskState(StrEnum):
     """Isolated and about to run; waits for the rest of its gang."""
     RUNNING = "running"
     SUSPENDED = "suspended"
+    HOLDING = "holding"
+    """Its command failed; its surroundings are kept for `allot exec`. Holds its slot."""
     ENDED = "ended"
 
 
@@ -171,7 +173,9 @@ TASK: Final = Lifecycle(
         (T.READY, e.TaskStarted): T.RUNNING,
         (T.READY, e.TaskEnded): T.ENDED,
         (T.RUNNING, e.AttemptSuspended): T.SUSPENDED,
+        (T.RUNNING, e.TaskHeld): T.HOLDING,
         (T.RUNNING, e.TaskEnded): T.ENDED,
+        (T.HOLDING, e.TaskEnded): T.ENDED,
         (T.SUSPENDED, e.AttemptResumed): T.RUNNING,
         (T.SUSPENDED, e.TaskEnded): T.ENDED,
     },

@@ -6,7 +6,7 @@ import msgspec
 
 from allotment.model.diagnosis import Diagnosis, Exit
 from allotment.model.events import Phase
-from allotment.model.ids import TaskKey
+from allotment.model.ids import NodeId, TaskKey
 
 
 class Seen(StrEnum):
@@ -14,13 +14,16 @@ class Seen(StrEnum):
 
     READY = "ready"
     RUNNING = "running"
+    HOLDING = "holding"
+    """Its command failed; its surroundings are kept for a look inside. `exit` is set."""
     ENDED = "ended"
 
 
 class TaskReport(msgspec.Struct, frozen=True, omit_defaults=True):
     """The present state of one task, as its backend knows it.
 
-    `exit` is set exactly when it ended; `diagnosis` is then the best reading of it.
+    `exit` is set when it ended or is held after a failure; `diagnosis` is then the best
+    reading of it.
     """
 
     key: TaskKey
@@ -31,6 +34,14 @@ class TaskReport(msgspec.Struct, frozen=True, omit_defaults=True):
     diagnosis: Diagnosis | None = None
 
 
+class NodeReport(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Whether a node answers. Told when that changes; telling it again says nothing."""
+
+    node: NodeId
+    alive: bool
+    reason: str = ""
+
+
 class CheckpointReport(msgspec.Struct, frozen=True, omit_defaults=True):
     """A job said that it saved a checkpoint."""
 
@@ -38,3 +49,6 @@ class CheckpointReport(msgspec.Struct, frozen=True, omit_defaults=True):
     path: str
     step: int = 0
     progress_milli: int = 0
+
+
+AnyReport = TaskReport | NodeReport | CheckpointReport

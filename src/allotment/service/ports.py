@@ -9,7 +9,7 @@ from allotment.model.events import Record
 from allotment.model.ids import JobId, Seq, TaskKey
 from allotment.model.lifecycle import JobState
 from allotment.model.quantity import Instant, Millis, Resources
-from allotment.model.reports import CheckpointReport, TaskReport
+from allotment.model.reports import AnyReport, TaskReport
 
 # ── time ────────────────────────────────────────────────────────────────────────────────
 
@@ -142,7 +142,7 @@ class LaunchRequest(msgspec.Struct, frozen=True):
     pids: int = 1024
 
 
-Report = TaskReport | CheckpointReport
+Report = AnyReport
 
 
 class LogChunk(msgspec.Struct, frozen=True):

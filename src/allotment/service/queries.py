@@ -7,7 +7,7 @@ from allotment.engine.records import AttemptRecord, JobRecord
 from allotment.engine.state import State
 from allotment.model.cluster import NodeState
 from allotment.model.ids import JobId, NodeId, TaskIndex
-from allotment.model.lifecycle import JobState
+from allotment.model.lifecycle import JobState, TaskState
 from allotment.model.quantity import NOTHING, Instant, Resources
 from allotment.model.spec import JobSpec
 from allotment.service import views as v
@@ -49,6 +49,10 @@ def _word(state: State, job: JobRecord, now: Instant) -> str:
     attempt = job.attempt
     if attempt is not None and attempt.stop is not None:
         return attempt.stop.cause.value
+    if attempt is not None and any(
+        task.state is TaskState.HOLDING for task in attempt.tasks.values()
+    ):
+        return "holding"
     blocked = why(state, job, now)
     return blocked.reason.value if blocked else ""
 

@@ -515,7 +515,8 @@ class Service:
         record = self._record(job)
         may_change(actor, record)
         attempt = record.attempt
-        if attempt is None or attempt.task(index).state is not TaskState.RUNNING:
+        enterable = (TaskState.RUNNING, TaskState.HOLDING)
+        if attempt is None or attempt.task(index).state not in enterable:
             raise Rejected(
                 Code.WRONG_STATE,
                 f"Task {task_name(record.spec, index)} of job {job} does not run now.",

@@ -85,6 +85,9 @@ def in_words(event: e.AnyEvent, state: State) -> str:  # noqa: C901, PLR0911, PL
             return f"task {index} is ready{_phases(phases)}"
         case e.TaskStarted(_, _, index, pid, phases):
             return f"task {index} runs as process {pid}{_phases(phases)}"
+        case e.TaskHeld(_, _, index, exit_):
+            code = exit_.code if exit_.code is not None else f"signal {exit_.signal}"
+            return f"task {index} failed ({code}); kept for a look: allot exec"
         case e.TaskEnded(_, _, index, exit_, diagnosis):
             how = "ok" if exit_.ok else (diagnosis.cause if diagnosis else "failed")
             return f"task {index} ended: {how}"

@@ -5,11 +5,14 @@ import pytest
 
 from allotment.model import commands as c
 from allotment.model import effects as f
+from allotment.model.diagnosis import Exit
 from allotment.model.errors import Code, Rejected
 from allotment.model.ids import JobId, NodeId
 from allotment.model.ledger import Entitlement
 from allotment.model.lifecycle import JobState as S
+from allotment.model.lifecycle import TaskState
 from allotment.model.reasons import Reason, StopCause
+from allotment.model.reports import NodeReport, Seen, TaskReport
 from allotment.model.spec import Dependency, EndKind
 from allotment.model.tenancy import Limits, QueueOrder
 from tests.support.builders import a_config, a_job, a_tenant
@@ -372,8 +375,6 @@ def test_a_gang_that_does_not_come_up_is_stopped_and_tried_again(world: World) -
     job = world.submit(a_job().tasks(2))
     world.cycle()
     key = world.job(job).task_keys()[0]
-    from allotment.model.reports import Seen, TaskReport
-
     world.tell(TaskReport(key, Seen.READY))
     world.wait(180_000)
     assert world.is_(job) is S.STOPPING
@@ -449,3 +450,48 @@ def test_nodes_keep_their_identity_and_cannot_go_while_in_use() -> None:
         ),
     )
     assert world.do(c.ApplyConfig(turned)) == [], "the same nodes under other numbers"
+
+
+def test_a_lost_node_ends_its_gangs_which_try_again_elsewhere() -> None:
+    world = World(a_config(a_tenant("vision", 16), nodes=2))
+    gang = world.submit(a_job().tasks(9).gpus(1))
+    world.cycle()
+    world.runs(gang)
+    there = {slot.node for slot in world.job(gang).attempts[0].slots}
+    assert there == {0, 1}
+    world.tell(NodeReport(NodeId(1), alive=False, reason="no heartbeat"))
+    assert world.is_(gang) is S.STOPPING
+    for key in world.job(gang).task_keys():
+        if world.job(gang).attempt is not None:
+            world.task_ends(key, 143)
+    assert world.is_(gang) is S.QUEUED
+    assert world.job(gang).platform_retries == 1
+    assert world.job(gang).used_retries == 0
+    world.wait(2000)
+    world.cycle()
+    assert world.why(gang).reason is Reason.NODES_UNAVAILABLE
+    world.tell(NodeReport(NodeId(1), alive=True))
+    world.cycle()
+    assert world.is_(gang) is S.STARTING
+
+
+def test_a_lost_node_frees_what_was_on_it_at_once() -> None:
+    world = World(a_config(a_tenant("vision", 8)))
+    job = world.submit(a_job().gpus(1))
+    world.cycle()
+    world.runs(job)
+    world.tell(NodeReport(NodeId(0), alive=False))
+    assert world.is_(job) is S.QUEUED
+    assert world.job(job).attempts[0].diagnosis is not None
+
+
+def test_a_failed_task_can_be_held_for_a_look(world: World) -> None:
+    job = world.submit(a_job())
+    world.cycle()
+    world.runs(job)
+    key = world.job(job).task_keys()[0]
+    world.tell(TaskReport(key, Seen.HOLDING, 1, exit=Exit(code=3)))
+    assert world.is_(job) is S.RUNNING
+    assert world.job(job).attempts[0].task(key.index).state is TaskState.HOLDING
+    world.task_ends(key, 3)
+    assert world.is_(job) is S.FAILED
