@@ -1,6 +1,8 @@
 """`allot doctor`: is everything in order, and what to do where it is not."""
 
+import shutil
 import sys
+import textwrap
 
 import typer
 
@@ -9,6 +11,7 @@ from allotment.cli.doctor_checks import Finding, Level, findings
 from allotment.cli.options import AsJson, StateFolder
 from allotment.cli.output import paint, say, say_json, talk
 
+INDENT = " " * 17
 STYLES = {
     Level.OK: "green",
     Level.NOTE: "cyan",
@@ -42,9 +45,19 @@ def lines_of(finding: Finding) -> list[str]:
     """Write one finding: level, subject, what was found; below it what to do."""
     stream = sys.stdout
     head = paint(finding.level.ljust(4), STYLES[finding.level], stream)
-    first, *more = finding.text.split("\n")
+    first, *more = _wrapped(finding.text)
     lines = [f"{head}  {finding.subject:<10} {first}"]
-    lines += [f"{'':<17}{line}" for line in more]
+    lines += [f"{INDENT}{line}" for line in more]
     if finding.advice:
-        lines.append(f"{'':<17}{paint('→', 'bold', stream)} {finding.advice}")
+        first, *more = _wrapped(finding.advice, 2)
+        lines.append(f"{INDENT}{paint('→', 'bold', stream)} {first}")
+        lines += [f"{INDENT}  {line}" for line in more]
     return lines
+
+
+def _wrapped(text: str, indent: int = 0) -> list[str]:
+    """Break lines to fit a terminal; nothing is broken where nobody looks."""
+    if not sys.stdout.isatty():
+        return text.split("\n")
+    room = max(20, shutil.get_terminal_size().columns - len(INDENT) - indent)
+    return [part for line in text.split("\n") for part in textwrap.wrap(line, room) or [""]]

@@ -45,7 +45,9 @@ def restore(file: File, state: StateFolder = "", as_json: AsJson = False) -> Non
     Existing books are never overwritten: move allot.db away first.
 
     Examples:
-      allot down && mv ~/.local/state/allotment/allot.db /tmp && allot restore backup.db
+      allot down
+      mv ~/.local/state/allotment/allot.db /tmp/old.db
+      allot restore /backup/allot-2026-11-21.db && allot up
     """
     folder = folder_of(state)
     running = health_of(folder)

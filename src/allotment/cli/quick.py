@@ -35,7 +35,7 @@ class Coercion(Protocol):
 
 Build = Callable[[Descriptor], Coercion]
 
-PLAIN: tuple[object, ...] = (str, bool, int, float)
+PLAIN: tuple[type, ...] = (str, bool, int, float)
 """Types whose values, where they are of that type already, are passed."""
 
 
@@ -54,7 +54,7 @@ class AsItIs:
         wanted = self._descriptor.annotation
         if many and wanted == list[str] and isinstance(value, (list, tuple)):
             return list(cast("Sequence[str]", value))
-        if wanted in PLAIN and type(value) is wanted:
+        if any(wanted is kind and isinstance(value, kind) for kind in PLAIN):
             return value
         return self._build(self._descriptor).coerce(value, param, ctx)
 

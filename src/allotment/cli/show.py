@@ -43,8 +43,10 @@ def job_lines(job: JobView, now: int) -> list[str]:
             paint(f"Waits: {plain(job.why.reason)}", "bold"),
             *reason_lines(job.why, now),
         ]
+    finally_told = job.diagnosis if job.state.finished else None
     for attempt in job.attempts:
-        lines += ["", *attempt_lines(attempt, now)]
+        told = finally_told if attempt is job.attempts[-1] else None
+        lines += ["", *attempt_lines(attempt, now, told)]
     if job.checkpoint is not None:
         lines += ["", *_checkpoint(job.checkpoint, now)]
     if job.diagnosis is not None and job.state.finished:

@@ -28,8 +28,8 @@ TASK_COLUMNS = (
 )  # fmt: skip
 
 
-def attempt_lines(attempt: AttemptView, now: int) -> list[str]:
-    """Write one attempt."""
+def attempt_lines(attempt: AttemptView, now: int, told: Diagnosis | None = None) -> list[str]:
+    """Write one attempt; a finding that is `told` elsewhere on the page is left out."""
     word = plain(attempt.outcome or attempt.state)
     style = STATE_STYLES.get(attempt.outcome or attempt.state, "")
     lines = [
@@ -39,7 +39,7 @@ def attempt_lines(attempt: AttemptView, now: int) -> list[str]:
     lines += [f"  {line}" for line in _tasks(attempt.tasks, now)]
     lines += [f"  {line}" for line in phase_lines(attempt.tasks)]
     found = attempt.diagnosis or _first_diagnosis(attempt.tasks)
-    if found is not None:
+    if found is not None and found != told:
         lines += diagnosis_lines(found)
     return lines
 

@@ -96,4 +96,5 @@ def _on_terminal(columns: Sequence[Column], rows: Sequence[Row], room: int) -> N
         )
     for row in rows:
         table.add_row(*(Text(row[at], STATE_STYLES.get(row[at], "")) for at in chosen))
-    Console(no_color=not has_colours(sys.stdout), highlight=False, width=room).print(table)
+    system = "auto" if has_colours(sys.stdout) else None
+    Console(color_system=system, highlight=False, width=room).print(table)

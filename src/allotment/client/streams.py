@@ -26,7 +26,7 @@ def follow_events(
 
     def open_after(last: str) -> Reply:
         query = {"after": last or str(after), "follow": "true"}
-        return _stream(transport, path_to(events_path(job), query), last)
+        return _stream(transport, path_to(events_path(job), query), last, patience)
 
     for event in follow(
         open_after, lambda: job is not None and is_over(transport, job), patience
@@ -40,14 +40,16 @@ def follow_logs(
     """Give output as it is written, until that job has finished."""
     path = path_to(job_path(job, "/logs"), {**query, "follow": "true"})
     for event in follow(
-        lambda last: _stream(transport, path, last), lambda: is_over(transport, job), patience
+        lambda last: _stream(transport, path, last, patience),
+        lambda: is_over(transport, job),
+        patience,
     ):
         yield decode(event.data.encode(), LogLine)
 
 
-def _stream(transport: Transport, path: str, last: str) -> Reply:
+def _stream(transport: Transport, path: str, last: str, patience: Patience) -> Reply:
     headers = {"Accept": "text/event-stream"} | ({"Last-Event-ID": last} if last else {})
-    return transport.open(path, headers)
+    return transport.open(path, headers, patience.silence())
 
 
 def read_logs(

@@ -136,8 +136,12 @@ class Transport:
     def open(
         self, path: str, headers: Mapping[str, str] | None = None, timeout: float = TIMEOUT_S
     ) -> Reply:
-        """Ask for something long: a stream, a file. The caller reads and closes it."""
+        """Ask for something long: a stream, a file. The caller reads and closes it.
+
+        `timeout` is for each read, the first one included.
+        """
         connection = self._connect()
+        connection.sock.settimeout(timeout)
         try:
             reply = self._send(connection, "GET", path, None, headers or {})
         except LOST as error:
@@ -147,7 +151,6 @@ class Transport:
             data = reply.read()
             reply.close()
             raise error_of(reply.status, reply.content_type, data)
-        reply.wait_at_most(timeout)
         return reply
 
     def close(self) -> None:

@@ -1,0 +1,44 @@
+"""Runs `allot` in this process, as a shell would see it."""
+
+import contextlib
+import io
+import sys
+from typing import NamedTuple
+
+from allotment.cli.app import main
+
+
+class Ran(NamedTuple):
+    """What a run gave."""
+
+    code: int
+    out: str
+    err: str
+
+
+class Text(io.StringIO):
+    """A stream that is no terminal, unless it is told to be one."""
+
+    def __init__(self, *, terminal: bool = False) -> None:
+        super().__init__()
+        self._terminal = terminal
+
+    def isatty(self) -> bool:
+        return self._terminal
+
+
+def allot(*words: object, stdin: bytes = b"", terminal: bool = False) -> Ran:
+    """Run it with these words; give exit code and both outputs."""
+    out, err = Text(terminal=terminal), Text(terminal=terminal)
+    before = sys.stdin
+    sys.stdin = io.TextIOWrapper(io.BytesIO(stdin))
+    try:
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            try:
+                main([str(word) for word in words])
+            except SystemExit as ended:
+                code = ended.code
+    finally:
+        sys.stdin = before
+    assert isinstance(code, int)
+    return Ran(code, out.getvalue(), err.getvalue())
