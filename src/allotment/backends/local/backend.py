@@ -1,0 +1,334 @@
+"""The local backend: tasks as supervised processes of this machine.
+
+Files are the truth, datagrams a nudge: after every change a supervisor sends its task's key,
+and we read the task's status file. A slow look over all live tasks, every few seconds,
+catches what a lost datagram would have told.
+"""
+
+import asyncio
+import contextlib
+import os
+import shutil
+import socket
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from allotment.backends.local.launcher_client import LauncherClient
+from allotment.backends.local.output import read_output
+from allotment.backends.local.runner import layout
+from allotment.backends.local.runner.claim import is_held
+from allotment.backends.local.runner.schema import Request
+from allotment.model.diagnosis import Exit, Usage
+from allotment.model.errors import BackendError
+from allotment.model.events import Phase
+from allotment.model.ids import AttemptNo, JobId, TaskIndex, TaskKey
+from allotment.model.quantity import Instant, Millis
+from allotment.model.reports import Seen, TaskReport
+from allotment.service.ports import LaunchRequest, LogChunk, Report
+
+LOOK_EVERY_S = 3.0
+ROLE = "task"
+"""Tasks are numbered over all roles, so their folders all have this one role."""
+
+
+class LocalBackend:
+    """Runs tasks here. `device_files` gives the files of each device index, none if virtual."""
+
+    name = "local"
+
+    def __init__(
+        self, state_dir: Path, device_files: Mapping[int, tuple[str, ...]] | None = None
+    ) -> None:
+        self._state_dir = state_dir
+        self._device_files = device_files or {}
+        self._launcher = LauncherClient(state_dir)
+        self._sink: Callable[[Report], None] = lambda report: None
+        self._live: set[TaskKey] = set()
+        self._told: dict[TaskKey, tuple[object, ...]] = {}
+        self._socket: socket.socket | None = None
+        self._looking: asyncio.Task[None] | None = None
+
+    # ── life ────────────────────────────────────────────────────────────────────────────
+
+    async def start(self, sink: Callable[[Report], None]) -> None:
+        self._sink = sink
+        (self._state_dir / layout.RUN).mkdir(mode=0o700, exist_ok=True)
+        await self._launcher.hello()
+        self._socket = _listen(self._state_dir)
+        loop = asyncio.get_running_loop()
+        loop.add_reader(self._socket, self._nudged)
+        self._looking = loop.create_task(self._look_over())
+
+    async def close(self) -> None:
+        if self._looking is not None:
+            self._looking.cancel()
+        if self._socket is not None:
+            asyncio.get_running_loop().remove_reader(self._socket)
+            self._socket.close()
+            with contextlib.suppress(OSError):
+                (self._state_dir / layout.REPORT).unlink()
+        await self._launcher.close()
+
+    # ── tasks ───────────────────────────────────────────────────────────────────────────
+
+    async def launch(self, request: LaunchRequest) -> None:
+        self._live.add(request.key)
+        answer = await self._launcher.launch(self._translate(request))
+        if not answer.get("launched"):
+            self._look_at(request.key)
+
+    async def open_barrier(self, keys: Sequence[TaskKey]) -> None:
+        for key in keys:
+            self._control(key, "go")
+
+    async def stop(self, key: TaskKey, signal: str, grace_ms: Millis) -> None:
+        self._control(key, f"stop {signal} {grace_ms}")
+
+    async def freeze(self, key: TaskKey) -> None:
+        self._control(key, "freeze")
+
+    async def thaw(self, key: TaskKey) -> None:
+        self._control(key, "thaw")
+
+    async def observe(self, keys: Sequence[TaskKey]) -> Sequence[TaskReport]:
+        found: list[TaskReport] = []
+        for key in keys:
+            report = self._read(key)
+            if report is not None:
+                found.append(report)
+                if report.seen is not Seen.ENDED:
+                    self._live.add(key)
+        return found
+
+    async def read_log(self, key: TaskKey, stream: str, offset: int, size: int) -> LogChunk:
+        if stream not in layout.STREAMS:
+            raise BackendError(f"there is no stream {stream!r}; there are stdout and stderr")
+        try:
+            return read_output(self._folder(key), stream, offset, size)
+        except OSError as error:
+            raise BackendError(f"the output of task {key} cannot be read: {error}") from error
+
+    async def forget(self, job: JobId) -> None:
+        shutil.rmtree(self._state_dir / layout.TASKS / str(job), ignore_errors=True)
+
+    def enter_argv(self, key: TaskKey, argv: Sequence[str]) -> list[str]:
+        module = "allotment.backends.local.runner.enter"
+        return [sys.executable, "-m", module, str(self._folder(key)), "--", *argv]
+
+    # ── looking ─────────────────────────────────────────────────────────────────────────
+
+    def _nudged(self) -> None:
+        assert self._socket is not None
+        while True:
+            try:
+                key = _key_of(self._socket.recv(256).decode(errors="replace"))
+            except BlockingIOError:
+                return
+            if key is not None:
+                self._look_at(key)
+
+    async def _look_over(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_EVERY_S)
+            for key in list(self._live):
+                self._look_at(key)
+
+    def _look_at(self, key: TaskKey) -> None:
+        report = self._read(key)
+        if report is None:
+            return
+        mark = (report.seen, report.pid)
+        if self._told.get(key) == mark:
+            return
+        self._told[key] = mark
+        if report.seen is Seen.ENDED:
+            self._live.discard(key)
+            self._told.pop(key, None)
+        self._sink(report)
+
+    def _read(self, key: TaskKey) -> TaskReport | None:
+        """Read a task's status file; None for a task that was never launched."""
+        folder = self._folder(key)
+        status = _status_in(folder / layout.STATUS)
+        if status is not None and status.phase == "ended":
+            return report_of(key, status)
+        if not (folder / layout.CLAIM).exists():
+            return None
+        if is_held(str(folder / layout.CLAIM)):
+            return report_of(key, status) if status else None
+        # Nobody is at it any more. Its last words may have come between our looks, or,
+        # when the disk was full, be written over its claim.
+        for place in (layout.STATUS, layout.CLAIM):
+            last = _status_in(folder / place)
+            if last is not None and last.phase == "ended":
+                return report_of(key, last)
+        if status is None:
+            return TaskReport(key, Seen.ENDED, exit=Exit(lost=True))
+        return report_of(key, msgspec.structs.replace(status, phase="ended", lost=True))
+
+    # ── small parts ─────────────────────────────────────────────────────────────────────
+
+    def _folder(self, key: TaskKey) -> Path:
+        return self._state_dir / layout.task_dir(_name(key))
+
+    def _control(self, key: TaskKey, line: str) -> None:
+        """Write to a task's control FIFO; a task that is gone needs no control."""
+        try:
+            fd = os.open(self._folder(key) / layout.CONTROL, os.O_WRONLY | os.O_NONBLOCK)
+        except OSError:
+            self._look_at(key)
+            return
+        try:
+            os.write(fd, line.encode() + b"\n")
+        except OSError:
+            self._look_at(key)
+        finally:
+            os.close(fd)
+
+    def _translate(self, request: LaunchRequest) -> Request:
+        """Put a launch request in the launcher's words."""
+        need = request.resources
+        devices = [
+            path for index in request.devices for path in self._device_files.get(index, ())
+        ]
+        made: Request = {
+            "key": _name(request.key),
+            "argv": list(request.argv),
+            "env": dict(request.env),
+            "cwd": request.workdir,
+            "read_only": list(request.read_only),
+            "writable": list(request.writable),
+            "devices": devices,
+            "cpu_milli": need.cpu_milli,
+            "memory_bytes": need.memory,
+            "disk_bytes": need.disk,
+            "pids": request.pids,
+            "log_bytes": request.log_bytes,
+            "hold_at_barrier": request.at_barrier,
+            "hold_on_failure_ms": request.hold_on_failure_ms,
+        }
+        if request.identity is not None:
+            made["uid"] = request.identity.uid
+            made["gid"] = request.identity.gid
+            made["groups"] = list(request.identity.groups)
+        return made
+
+
+# ── status → report ─────────────────────────────────────────────────────────────────────
+
+
+class Span(msgspec.Struct, frozen=True):
+    """A named part of starting, as the supervisor writes it."""
+
+    name: str
+    start_ms: int
+    end_ms: int
+
+
+class RunnerUsage(msgspec.Struct, frozen=True):
+    """What a task used, as the supervisor writes it."""
+
+    wall_ms: int = 0
+    cpu_user_ms: int = 0
+    cpu_system_ms: int = 0
+    max_rss_bytes: int = 0
+    peak_memory_bytes: int = 0
+
+
+class RunnerStatus(msgspec.Struct, frozen=True):
+    """What we read of status.json; what a newer runner adds is passed over."""
+
+    phase: str
+    pid: int = 0
+    phases: tuple[Span, ...] = ()
+    exit_code: int | None = None
+    signal: int | None = None
+    oom: bool = False
+    pids_limit_hit: bool = False
+    disk_limit_hit: bool = False
+    platform_error: str = ""
+    lost: bool = False
+    usage: RunnerUsage = RunnerUsage()
+    log_dropped: dict[str, int] = {}
+
+
+_decoder = msgspec.json.Decoder(RunnerStatus)
+
+SEEN = {
+    "ready": Seen.READY,
+    "running": Seen.RUNNING,
+    "holding": Seen.HOLDING,
+    "ended": Seen.ENDED,
+}
+
+
+def report_of(key: TaskKey, status: RunnerStatus) -> TaskReport | None:
+    """Turn a status into a report; None while the task is only being prepared."""
+    seen = SEEN.get(status.phase)
+    if seen is None:
+        return None
+    phases = tuple(
+        Phase(span.name, Instant(span.start_ms), Millis(max(0, span.end_ms - span.start_ms)))
+        for span in status.phases
+        if span.end_ms
+    )
+    over = seen in (Seen.ENDED, Seen.HOLDING)
+    return TaskReport(key, seen, status.pid, phases, _exit(status) if over else None)
+
+
+def _exit(status: RunnerStatus) -> Exit:
+    used = status.usage
+    return Exit(
+        code=status.exit_code,
+        signal=status.signal,
+        oom=status.oom,
+        pids_limit_hit=status.pids_limit_hit,
+        disk_limit_hit=status.disk_limit_hit,
+        platform_error=status.platform_error,
+        lost=status.lost,
+        log_dropped=sum(status.log_dropped.values()),
+        usage=Usage(
+            wall_ms=Millis(used.wall_ms),
+            cpu_user_ms=Millis(used.cpu_user_ms),
+            cpu_system_ms=Millis(used.cpu_system_ms),
+            max_rss=max(used.max_rss_bytes, used.peak_memory_bytes),
+        ),
+    )
+
+
+def _status_in(path: Path) -> RunnerStatus | None:
+    """Read a status; None when there is none, or none that can be read."""
+    try:
+        return _decoder.decode(path.read_bytes())
+    except (OSError, msgspec.DecodeError):
+        return None
+
+
+def _name(key: TaskKey) -> str:
+    return f"{key.job}.{key.attempt}.{ROLE}.{key.index}"
+
+
+def _key_of(name: str) -> TaskKey | None:
+    try:
+        job, attempt, _, index = name.split(".")
+        return TaskKey(JobId(int(job)), AttemptNo(int(attempt)), TaskIndex(int(index)))
+    except ValueError:
+        return None
+
+
+def _listen(state_dir: Path) -> socket.socket:
+    """Bind the datagram socket that supervisors nudge."""
+    path = state_dir / layout.REPORT
+    path.unlink(missing_ok=True)
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
+    folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
+    try:
+        made.bind(f"/proc/self/fd/{folder}/{path.name}")
+    finally:
+        os.close(folder)
+    path.chmod(0o600)
+    return made

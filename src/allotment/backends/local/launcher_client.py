@@ -1,0 +1,128 @@
+"""Talks to the launcher of a state folder: starts one when there is none, retires old ones."""
+
+import asyncio
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from allotment.backends.local.runner.layout import SOCKET
+from allotment.backends.local.runner.schema import PROTOCOL, Request
+from allotment.model.errors import BackendError
+
+START_S = 10.0
+ANSWER_S = 30.0
+ALREADY_SERVED = 3
+
+
+class LauncherClient:
+    """One connection, one question at a time."""
+
+    def __init__(self, state_dir: Path) -> None:
+        self._state_dir = state_dir
+        self._turn = asyncio.Lock()
+        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+
+    async def hello(self) -> dict[str, Any]:
+        """Ask the launcher who it is. Raises BackendError."""
+        return await self._ask({"op": "hello"})
+
+    async def launch(self, request: Request) -> dict[str, Any]:
+        """Have a task started once; says whether this call did it. Raises BackendError."""
+        return await self._ask({"op": "launch", "request": request})
+
+    async def close(self) -> None:
+        """Hang up. The launcher lives on."""
+        if self._streams is not None:
+            self._streams[1].close()
+            self._streams = None
+
+    async def _ask(self, message: dict[str, Any]) -> dict[str, Any]:
+        async with self._turn:
+            try:
+                answer = await self._exchange(message)
+            except (OSError, EOFError, ValueError):
+                # It died, or retired: once more with a new one. A launch is claimed by its
+                # key, so asking again can start nothing twice.
+                await self.close()
+                answer = await self._exchange_or_explain(message)
+        if not answer.get("ok"):
+            raise BackendError(
+                f"the launcher refuses: {answer.get('error', 'no reason given')}"
+            )
+        return answer
+
+    async def _exchange_or_explain(self, message: dict[str, Any]) -> dict[str, Any]:
+        try:
+            return await self._exchange(message)
+        except (OSError, EOFError, ValueError) as error:
+            await self.close()
+            raise BackendError(f"the launcher of {self._state_dir} is gone: {error}") from error
+
+    async def _exchange(self, message: dict[str, Any]) -> dict[str, Any]:
+        if self._streams is None:
+            self._streams = await self._connect()
+        reader, writer = self._streams
+        writer.write(json.dumps(message).encode() + b"\n")
+        await writer.drain()
+        async with asyncio.timeout(ANSWER_S):
+            line = await reader.readline()
+        if not line:
+            raise EOFError("it hung up")
+        return json.loads(line)
+
+    async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        try:
+            streams = await self._dial()
+        except OSError:
+            await self._start()
+            return await self._dial()
+        reader, writer = streams
+        writer.write(b'{"op": "hello"}\n')
+        found = json.loads(await reader.readline() or b"{}")
+        if found.get("protocol") == PROTOCOL:
+            return streams
+        # One of another version: it ends with its last task; ours takes the new ones.
+        writer.write(b'{"op": "retire"}\n')
+        await reader.readline()
+        writer.close()
+        await self._start()
+        return await self._dial()
+
+    async def _dial(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        # Through /proc: a socket's path may have 107 bytes, a state folder more.
+        folder = (self._state_dir / SOCKET).parent
+        if len(str(folder)) < 90:
+            return await asyncio.open_unix_connection(str(self._state_dir / SOCKET))
+        fd = os.open(folder, os.O_PATH | os.O_DIRECTORY)
+        try:
+            name = Path(SOCKET).name
+            return await asyncio.open_unix_connection(f"/proc/self/fd/{fd}/{name}")
+        finally:
+            os.close(fd)
+
+    async def _start(self) -> None:
+        """Start a launcher; it returns when it listens. Raises BackendError."""
+        module = "allotment.backends.local.runner.launcher"
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            module,
+            str(self._state_dir),
+            stdin=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.PIPE,
+            start_new_session=True,
+        )
+        try:
+            async with asyncio.timeout(START_S):
+                _, said = await process.communicate()
+        except TimeoutError:
+            process.kill()
+            raise BackendError(
+                "the launcher did not come up in time; see run/launcher.log"
+            ) from None
+        if process.returncode not in (0, ALREADY_SERVED):
+            raise BackendError(
+                f"the launcher did not start: {said.decode(errors='replace').strip()}"
+            )
