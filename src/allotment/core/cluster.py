@@ -20,6 +20,10 @@ from allotment.model.tenancy import QueueOrder, Tenant
 __all__ = ["Cluster", "Gang", "Reservation", "Waiting"]
 
 
+MOST_MEMOS = 10_000
+"""Entries of a memo before it is begun anew."""
+
+
 class Cluster:
     """The books of one cluster."""
 
@@ -173,6 +177,8 @@ class Cluster:
         if known is None:
             idle = Ledger(tuple(self.nodes.values()))
             known = idle.place(shape.requests, self.policies.placing) is not None
+            if len(self._never) >= MOST_MEMOS:
+                self._never.clear()
             self._never[key] = known
         return known
 

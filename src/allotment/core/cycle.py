@@ -4,7 +4,7 @@ The stages are numbered as in docs/scheduling.md. The cycle works on the live st
 a trial, so that each decision sees those before it, and leaves the state as it found it.
 """
 
-from allotment.core.cluster import Cluster
+from allotment.core.cluster import MOST_MEMOS, Cluster
 from allotment.core.gang import Gang, Reservation, Waiting
 from allotment.core.plan import Decision, Evict, Place, Plan, Promote, Resume, Unreserve
 from allotment.core.preemption import clear_leases, make_room
@@ -117,6 +117,8 @@ class _Cycle:
 
     def place_waiting(self) -> None:
         """Walk the line once for what tenants are owed, and again for what may be borrowed."""
+        if len(self.cluster.blocked) > MOST_MEMOS:
+            self.cluster.blocked.clear()
         if self._walk(GUARANTEED) and not self._spent():
             self._walk(OPPORTUNISTIC)
 

@@ -41,7 +41,7 @@ def held_by(need: Resources) -> Resources:
     )
 
 
-@lru_cache(maxsize=65_536)
+@lru_cache(maxsize=4_096)
 def total_of(requests: tuple[Request, ...]) -> Resources:
     """Sum up what the whole gang holds."""
     total = NOTHING
@@ -50,7 +50,7 @@ def total_of(requests: tuple[Request, ...]) -> Resources:
     return total
 
 
-@lru_cache(maxsize=65_536)
+@lru_cache(maxsize=4_096)
 def needs_of(requests: tuple[Request, ...]) -> tuple[Resources, ...]:
     """Give each task's need in rank order."""
     return tuple(request.need for request in requests for _ in range(request.count))

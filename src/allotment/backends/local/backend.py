@@ -68,6 +68,7 @@ class LocalBackend:
         if self._socket is not None:
             asyncio.get_running_loop().remove_reader(self._socket)
             self._socket.close()
+            self._socket = None
             with contextlib.suppress(OSError):
                 (self._state_dir / layout.REPORT).unlink()
         await self._launcher.close()

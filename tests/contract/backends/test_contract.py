@@ -1,0 +1,237 @@
+"""What every backend promises, asked of each of them."""
+
+import asyncio
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from allotment.backends.fake import FakeBackend
+from allotment.backends.local.backend import LocalBackend
+from allotment.model.ids import AttemptNo, JobId, TaskIndex, TaskKey
+from allotment.model.quantity import MIB, Millis, Resources
+from allotment.model.reports import Seen, TaskReport
+from allotment.service.ports import Backend, LaunchRequest, Report
+from tests.support.cluster import end_launchers
+
+SCRIPTS = {
+    "fake": {"ok": "fake", "fails": "fake 0 exit 3", "forever": "fake forever"},
+    "local": {"ok": "true", "fails": "exit 3", "forever": "sleep 1000"},
+}
+
+
+class Driver:
+    """A backend with everything it ever said."""
+
+    def __init__(self, backend: Backend, folder: Path) -> None:
+        self.backend = backend
+        self.folder = folder
+        self.heard: list[TaskReport] = []
+        self._news = asyncio.Event()
+
+    def hear(self, report: Report) -> None:
+        assert isinstance(report, TaskReport)
+        self.heard.append(report)
+        self._news.set()
+
+    def request(self, script: str, job: int = 1, index: int = 0) -> LaunchRequest:
+        command = SCRIPTS[self.backend.name].get(script, script)
+        return LaunchRequest(
+            key=TaskKey(JobId(job), AttemptNo(1), TaskIndex(index)),
+            name=f"main.{index}",
+            node="n0",
+            argv=("/bin/sh", "-c", command),
+            env=(("PATH", "/usr/bin:/bin"),),
+            workdir=str(self.folder),
+            resources=Resources(cpu_milli=100, memory=64 * MIB),
+            writable=(str(self.folder),),
+        )
+
+    async def until(self, check: Callable[[], bool]) -> None:
+        async with asyncio.timeout(20):
+            while not check():
+                self._news.clear()
+                await self._news.wait()
+
+    def seen(self, key: TaskKey) -> list[Seen]:
+        return [report.seen for report in self.heard if report.key == key]
+
+    async def until_seen(self, key: TaskKey, seen: Seen) -> TaskReport:
+        await self.until(lambda: seen in self.seen(key))
+        return next(r for r in self.heard if r.key == key and r.seen is seen)
+
+
+@asynccontextmanager
+async def a_backend(name: str) -> AsyncIterator[Driver]:
+    folder = Path(tempfile.mkdtemp(prefix="allot-"))
+    backend: Backend = FakeBackend() if name == "fake" else LocalBackend(folder)
+    driver = Driver(backend, folder)
+    await backend.start(driver.hear)
+    try:
+        yield driver
+    finally:
+        for key in {report.key for report in driver.heard}:
+            await backend.stop(key, "KILL", Millis(0))
+        await backend.close()
+        end_launchers(folder)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+both = pytest.mark.parametrize("name", ["fake", "local"])
+
+
+@both
+def test_a_task_runs_and_its_end_is_told(name: str) -> None:
+    async def story() -> None:
+        async with a_backend(name) as driver:
+            for job, script, code in ((1, "ok", 0), (2, "fails", 3)):
+                request = driver.request(script, job)
+                await driver.backend.launch(request)
+                end = await driver.until_seen(request.key, Seen.ENDED)
+                assert end.exit is not None
+                assert end.exit.code == code
+                assert end.exit.ok is (code == 0)
+
+    asyncio.run(story())
+
+
+@both
+def test_launching_again_starts_nothing(name: str) -> None:
+    async def story() -> None:
+        async with a_backend(name) as driver:
+            request = driver.request("forever")
+            await driver.backend.launch(request)
+            first = await driver.until_seen(request.key, Seen.RUNNING)
+            await driver.backend.launch(request)
+            (now,) = await driver.backend.observe([request.key])
+            assert (now.seen, now.pid) == (Seen.RUNNING, first.pid)
+
+    asyncio.run(story())
+
+
+@both
+def test_a_gang_waits_at_the_barrier(name: str) -> None:
+    async def story() -> None:
+        async with a_backend(name) as driver:
+            gang = [
+                msgspec.structs.replace(driver.request("ok", index=i), at_barrier=True)
+                for i in range(3)
+            ]
+            for request in gang:
+                await driver.backend.launch(request)
+            for request in gang:
+                await driver.until_seen(request.key, Seen.READY)
+            assert {report.seen for report in driver.heard} == {Seen.READY}
+            await driver.backend.open_barrier([request.key for request in gang])
+            for request in gang:
+                end = await driver.until_seen(request.key, Seen.ENDED)
+                assert end.exit is not None
+                assert end.exit.ok
+
+    asyncio.run(story())
+
+
+@both
+def test_a_stopped_task_ends_by_the_signal(name: str) -> None:
+    async def story() -> None:
+        async with a_backend(name) as driver:
+            request = driver.request("forever")
+            await driver.backend.launch(request)
+            await driver.until_seen(request.key, Seen.RUNNING)
+            await driver.backend.stop(request.key, "TERM", Millis(5000))
+            end = await driver.until_seen(request.key, Seen.ENDED)
+            assert end.exit is not None
+            assert end.exit.signal == 15 or end.exit.code == 143
+
+    asyncio.run(story())
+
+
+@both
+def test_unknown_tasks_are_left_out_and_stopping_them_is_fine(name: str) -> None:
+    async def story() -> None:
+        async with a_backend(name) as driver:
+            key = TaskKey(JobId(9), AttemptNo(1), TaskIndex(0))
+            assert list(await driver.backend.observe([key])) == []
+            await driver.backend.stop(key, "TERM", Millis(0))
+            await driver.backend.freeze(key)
+            await driver.backend.thaw(key)
+            await driver.backend.open_barrier([key])
+            await driver.backend.forget(JobId(9))
+
+    asyncio.run(story())
+
+
+@both
+def test_what_ended_is_still_known_until_forgotten(name: str) -> None:
+    async def story() -> None:
+        async with a_backend(name) as driver:
+            request = driver.request("fails")
+            await driver.backend.launch(request)
+            await driver.until_seen(request.key, Seen.ENDED)
+            (now,) = await driver.backend.observe([request.key])
+            assert now.seen is Seen.ENDED
+            await driver.backend.forget(request.key.job)
+            assert list(await driver.backend.observe([request.key])) == []
+
+    asyncio.run(story())
+
+
+@both
+def test_a_frozen_task_stands_still_and_goes_on(name: str) -> None:
+    async def story() -> None:
+        async with a_backend(name) as driver:
+            script = "fake 0.3" if name == "fake" else "sleep 0.3"
+            request = driver.request(script)
+            await driver.backend.launch(request)
+            await driver.until_seen(request.key, Seen.RUNNING)
+            await driver.backend.freeze(request.key)
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.8):
+                    await driver.until(lambda: Seen.ENDED in driver.seen(request.key))
+            await driver.backend.thaw(request.key)
+            await driver.until_seen(request.key, Seen.ENDED)
+
+    asyncio.run(story())
+
+
+def test_output_is_read_in_pieces_and_from_the_end() -> None:
+    async def story() -> None:
+        async with a_backend("local") as driver:
+            request = driver.request("seq 1 2000; echo oops >&2")
+            await driver.backend.launch(request)
+            await driver.until_seen(request.key, Seen.ENDED)
+            text, offset = b"", 0
+            while chunk := await driver.backend.read_log(request.key, "stdout", offset, 777):
+                if not chunk.data:
+                    break
+                text, offset = text + chunk.data, chunk.next
+            assert text.split() == [str(n).encode() for n in range(1, 2001)]
+            last = await driver.backend.read_log(request.key, "stdout", -5, 100)
+            assert last.data == b"2000\n"
+            oops = await driver.backend.read_log(request.key, "stderr", 0, 100)
+            assert oops.data == b"oops\n"
+
+    asyncio.run(story())
+
+
+def test_tasks_outlive_the_backend_and_are_found_again() -> None:
+    async def story() -> None:
+        async with a_backend("local") as driver:
+            request = driver.request("forever")
+            await driver.backend.launch(request)
+            running = await driver.until_seen(request.key, Seen.RUNNING)
+            await driver.backend.close()
+            again = LocalBackend(driver.folder)
+            other = Driver(again, driver.folder)
+            await again.start(other.hear)
+            (found,) = await again.observe([request.key])
+            assert (found.seen, found.pid) == (Seen.RUNNING, running.pid)
+            await again.stop(request.key, "TERM", Millis(1000))
+            await other.until_seen(request.key, Seen.ENDED)
+            await again.close()
+
+    asyncio.run(story())
