@@ -10,6 +10,7 @@ from allotment.model.ids import DeviceIndex, NodeId
 from allotment.model.quantity import NOTHING, Resources, show_bytes, show_milli
 from allotment.model.tenancy import Config, Limits, Queue, Tenant
 from allotment.wire.config_shape import (
+    MOST_GPUS_IN_ALL,
     ConfigShape,
     GpuShape,
     LimitsShape,
@@ -64,6 +65,10 @@ def config_of(
 
 def _nodes(shape: ConfigShape, machine: Node | None) -> tuple[tuple[Node, ...], list[Finding]]:
     if shape.nodes is not None:
+        gpus = sum(group.count for node in shape.nodes for group in _groups(node))
+        if gpus > MOST_GPUS_IN_ALL:
+            message = f"lists {gpus:,} GPUs, and {MOST_GPUS_IN_ALL:,} are accepted"
+            return (), [(("nodes",), message, "check the counts")]
         return tuple(_node(at, node, machine) for at, node in enumerate(shape.nodes)), []
     if machine is None:
         hint = "add nodes: [{name: n1, cpu: 8, memory: 32GiB}]"
@@ -141,6 +146,7 @@ def _limits(shape: LimitsShape) -> Limits:
         phase_ms=shape.phase,
         barrier_ms=shape.barrier,
         keep_finished=shape.keep_finished,
+        keep_history_ms=shape.keep_history,
         task_log_bytes=shape.task_log,
         task_pids=shape.task_pids,
         ports=shape.ports,

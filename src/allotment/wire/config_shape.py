@@ -29,6 +29,7 @@ from allotment.wire.text import shown
 
 MOST_GPUS = 1024
 """Devices of one node."""
+MOST_GPUS_IN_ALL = 100_000
 
 LIMITS = Limits()
 User = Annotated[str, PlainValidator(words.read_user)]
@@ -193,6 +194,7 @@ class LimitsShape(Shape):
     phase: Duration = Millis(LIMITS.phase_ms)
     barrier: Duration = Millis(LIMITS.barrier_ms)
     keep_finished: Annotated[int, PlainValidator(read_kept)] = LIMITS.keep_finished
+    keep_history: Duration = Millis(LIMITS.keep_history_ms)
     task_log: Size = LIMITS.task_log_bytes
     task_pids: Annotated[int, PlainValidator(read_pids)] = LIMITS.task_pids
     ports: Annotated[tuple[int, int], PlainValidator(read_port_range)] = LIMITS.ports

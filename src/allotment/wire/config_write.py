@@ -94,6 +94,7 @@ def _limits(limits: Limits) -> Written:
         "phase": write_duration(limits.phase_ms),
         "barrier": write_duration(limits.barrier_ms),
         "keep_finished": limits.keep_finished,
+        "keep_history": write_duration(limits.keep_history_ms),
         "task_log": write_size(limits.task_log_bytes),
         "task_pids": limits.task_pids,
         "ports": _ports(*limits.ports),

@@ -61,10 +61,12 @@ def _names(job: ClassicJob) -> tuple[str, ...]:
 
 
 def _same_names(names: tuple[str, ...]) -> Iterator[Finding]:
+    seen: set[str] = set()
     for index, name in enumerate(names):
-        if name in names[:index]:
+        if name in seen:
             place: Place = ("taskRoles", index, "name")
             yield place, f"{name} is the name of another task role", "choose another name"
+        seen.add(name)
 
 
 # ── what fields alone cannot say ────────────────────────────────────────────────────────

@@ -64,8 +64,8 @@ def read_native(
 def read_native_json(body: bytes) -> JobFile | None:
     """Read a correct job fast; None when the careful reader must have a look."""
     try:
-        UNIQUE_KEYS.decode(body.decode())
         shape = JobShape.model_validate_json(body)
+        UNIQUE_KEYS.decode(body.decode())  # after pydantic, which bounds the nesting
     except ValueError:  # pydantic's and json's are both of this kind
         return None
     secrets, unresolved = _secrets(shape, None)

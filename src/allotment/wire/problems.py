@@ -106,10 +106,10 @@ def _cause(details: ErrorDetails) -> Amiss | None:
 
 def _place(details: ErrorDetails) -> Place:
     """Drop the steps that pydantic adds; an unknown key is the user's, whatever it is."""
-    *steps, last = details["loc"] or ("",)
-    kept = [step for step in steps if step not in OUR_STEPS]
-    if details["type"] == "extra_forbidden" or last not in OUR_STEPS:
-        kept.append(last)
+    steps = details["loc"]
+    kept = [step for step in steps[:-1] if step not in OUR_STEPS]
+    if steps and (details["type"] == "extra_forbidden" or steps[-1] not in OUR_STEPS):
+        kept.append(steps[-1])
     return tuple(kept)
 
 

@@ -17,7 +17,7 @@ Place: TypeAlias = "tuple[str | int, ...]"
 MOST_DEPTH = 32
 """Deepest nesting that is read; a job needs five levels."""
 
-MOST_NODES = 60_000
+MOST_NODES = 40_000
 """Most values in one file, aliases written out."""
 
 LONGEST_NUMBER = 100
