@@ -7,6 +7,7 @@ Exit codes: 0 done; 1 refused or failed; 2 wrongly called; 3 no service answers;
 interrupted. `run`, `wait` and `exec` give the job's or command's own.
 """
 
+import io
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -63,6 +64,7 @@ Verb = Callable[..., object]
 def main(argv: Sequence[str] | None = None) -> NoReturn:
     """Run `allot` with these arguments, and end the process."""
     words = list(sys.argv[1:] if argv is None else argv)
+    _print_anything()
     install()
     app = build(_wanted(words))
     try:
@@ -71,11 +73,17 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
         sys.exit(_report(error, as_json="--json" in _own(words)))
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
-    except BrokenPipeError:
-        # Whoever read our output has gone, as `head` does. Python would complain at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(INTERRUPTED)
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        sys.exit(_report(Failed(f"{where}{error.strerror or error}"), as_json=False))
     sys.exit(0)
+
+
+def _print_anything() -> None:
+    """Let no file name or output of a job break us where the terminal cannot show it."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _report(error: AllotmentError, *, as_json: bool) -> int:

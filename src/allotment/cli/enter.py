@@ -17,6 +17,7 @@ from allotment.client import Client
 from allotment.client.session import Session
 
 CHUNK = 1 << 16
+SHELL = ("/bin/sh", "-c", "command -v bash >/dev/null && exec bash; exec sh")
 STOP, RESIZE = b"s", b"r"
 
 
@@ -44,21 +45,20 @@ def exec(
     size = shutil.get_terminal_size()
     tty = sys.stdin.isatty() and sys.stdout.isatty() and not no_tty
     env = {"TERM": os.environ.get("TERM", "xterm")} if tty else {}
-    with Client(state=state) as client:
-        session = client.exec(
+    with (
+        Client(state=state) as client,
+        client.exec(
             job,
-            command or ["/bin/sh"],
+            command or SHELL,
             task=task,
             tty=tty,
             size=(size.lines, size.columns),
             env=env,
-        )
-        try:
-            with _terminal(session, tty):
-                for data in session:
-                    _write(data)
-        finally:
-            session.close()
+        ) as session,
+        _terminal(session, tty),
+    ):
+        for data in session:
+            _write(data)
     raise typer.Exit(session.exit_code if session.exit_code is not None else 1)
 
 

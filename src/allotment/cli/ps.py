@@ -59,6 +59,8 @@ def ps(  # noqa: PLR0913 - one argument an option
       allot ps --all --tenant vision --json
     """
     wanted = [_state(word) for word in states or []]
+    if state in tuple(JobState):
+        raise Failed("--state names a service's folder.", f"You want: allot ps --in {state}")
     with Client(state=state) as client:
         rows = client.jobs(
             tenant=tenant,

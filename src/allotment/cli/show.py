@@ -50,9 +50,7 @@ def job_lines(job: JobView, now: int) -> list[str]:
     if job.checkpoint is not None:
         lines += ["", *_checkpoint(job.checkpoint, now)]
     if job.diagnosis is not None and job.state.finished:
-        title = paint(
-            "Why it " + ("failed" if job.state == "failed" else plain(job.state)), "bold"
-        )
+        title = paint(f"Why it {plain(job.state)}", "bold")
         lines += ["", title, *diagnosis_lines(job.diagnosis)]
     return [*lines, "", *_next(job)]
 

@@ -4,7 +4,8 @@
 """
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Self
 
 import msgspec
 
@@ -25,12 +26,19 @@ class _Ending(msgspec.Struct):
 class Session:
     """One command in a task. Iterate for its output; then `exit_code` is known.
 
-    One thread may read while another sends.
+    One thread may read while another sends. Close it, or use it in a `with`.
     """
 
-    def __init__(self, connection: "ClientConnection") -> None:
+    def __init__(self, connection: "ClientConnection", held: ExitStack) -> None:
         self._connection = connection
+        self._held = held
         self.exit_code: int | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def __iter__(self) -> Iterator[bytes]:
         from websockets.exceptions import ConnectionClosed  # noqa: PLC0415 - see above
@@ -61,7 +69,7 @@ class Session:
 
     def close(self) -> None:
         """Hang up; the command is told by its terminal."""
-        self._connection.close()
+        self._held.close()
 
     def _send(self, message: bytes | str) -> None:
         from websockets.exceptions import ConnectionClosed  # noqa: PLC0415 - see above
@@ -80,27 +88,31 @@ def _closed(error: Exception) -> ApiError:
 def open_session(address: Address, path: str, greeting: str) -> Session:
     """Open a terminal. Raises ApiError: the service's own words where it refused."""
     from websockets.exceptions import InvalidHandshake, InvalidStatus  # noqa: PLC0415
+
+    with ExitStack() as held:
+        try:
+            connection = held.enter_context(_connect(address, path))
+            connection.send(greeting)
+        except InvalidStatus as error:
+            response = error.response
+            kind = response.headers.get("Content-Type", "")
+            raise error_of(response.status_code, kind, bytes(response.body or b"")) from error
+        except (InvalidHandshake, OSError) as error:
+            raise lost(error) from error
+        return Session(connection, held.pop_all())
+
+
+def _connect(address: Address, path: str) -> "ClientConnection":
     from websockets.sync.client import connect, unix_connect  # noqa: PLC0415
 
-    try:
-        if address.socket:
-            uri = f"ws://localhost{path}"
-            connection = unix_connect(
-                address.socket, uri, max_size=MOST_FRAME, compression=None
-            )
-        else:
-            connection = connect(
-                f"ws://{address.host}:{address.port}{path}",
-                additional_headers={"Authorization": f"Bearer {address.token}"},
-                max_size=MOST_FRAME,
-                compression=None,
-                proxy=None,
-            )
-    except InvalidStatus as error:
-        response = error.response
-        kind = response.headers.get("Content-Type", "")
-        raise error_of(response.status_code, kind, bytes(response.body or b"")) from error
-    except (InvalidHandshake, OSError) as error:
-        raise lost(error) from error
-    connection.send(greeting)
-    return Session(connection)
+    if address.socket:
+        return unix_connect(
+            address.socket, f"ws://localhost{path}", max_size=MOST_FRAME, compression=None
+        )
+    return connect(
+        f"ws://{address.host}:{address.port}{path}",
+        additional_headers={"Authorization": f"Bearer {address.token}"},
+        max_size=MOST_FRAME,
+        compression=None,
+        proxy=None,
+    )

@@ -155,6 +155,7 @@ def test_ps_asks_for_what_was_asked(service: Service) -> None:
         "/v1/jobs?tenant=vision&name=tr&state=timed_out&finished=true&limit=7"
     )
     assert allot("ps", "--in", "lost").code == 1
+    assert "allot ps --in queued" in allot("ps", "--state", "queued").err
 
 
 @pytest.mark.parametrize("width", [40, 60, 79, 120])
