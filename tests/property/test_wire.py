@@ -77,11 +77,15 @@ commands = shell_lines | st.lists(values, min_size=1, max_size=4).map(tuple).fil
 whole_or_part = st.integers(0, 999) | st.integers(0, 64).map(lambda count: count * 1000)
 
 
+def as_variable(label: str) -> str:
+    return "".join(letter if letter.isalnum() else "_" for letter in label).upper()
+
+
 @st.composite
 def task_roles(draw: st.DrawFn, name: str) -> TaskRole:
     gpu = draw(whole_or_part)
     count = draw(st.integers(1, 50))
-    ports = draw(st.lists(names, max_size=3, unique=True))
+    ports = draw(st.lists(names, max_size=3, unique_by=as_variable))
     return TaskRole(
         name=name,
         count=count,

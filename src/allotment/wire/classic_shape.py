@@ -27,6 +27,7 @@ from allotment.wire.fields import (
     Variable,
 )
 from allotment.wire.job_shape import DEFAULT_CPU_MILLI, DEFAULT_MEMORY, Shape
+from allotment.wire.words import same_variable, taken_label
 
 ALWAYS, EVEN_AFTER_SUCCESS = -1, -2
 """Retry counts with a meaning of their own."""
@@ -110,15 +111,13 @@ class ClassicRole(Shape):
 
     @model_validator(mode="after")
     def _labels_once(self) -> "ClassicRole":
-        labels: set[str] = set()
-        for index, port in enumerate(self.ports):
-            if port.label in labels:
-                raise Amiss(
-                    f"the label {port.label} is taken by another port",
-                    "choose another, or raise its portNumber",
-                    at=("portList", index, "label"),
-                )
-            labels.add(port.label)
+        labels = [port.label for port in self.ports]
+        if doubles := same_variable(labels):
+            first, second = doubles
+            raise Amiss(
+                *taken_label(labels[second], labels[first]),
+                at=("portList", second, "label"),
+            )
         return self
 
 

@@ -56,6 +56,7 @@ from allotment.wire.fields import (
     Word,
 )
 from allotment.wire.problems import LIST_FORM, MAP_FORM, WORD_FORM
+from allotment.wire.words import same_variable, taken_label
 
 DEFAULT_CPU_MILLI = 1000
 DEFAULT_MEMORY = 512 * MIB
@@ -148,16 +149,14 @@ class RoleParts(Shape):
 
     @model_validator(mode="after")
     def _labels_once(self) -> "RoleParts":
-        if isinstance(self.ports, list):
-            labels: set[str] = set()
-            for index, port in enumerate(self.ports):
-                if port.label in labels:
-                    raise Amiss(
-                        f"the label {port.label} is taken by another port",
-                        "choose another, or raise its count",
-                        at=("ports", index, "label"),
-                    )
-                labels.add(port.label)
+        labels = [port if isinstance(port, str) else port.label for port in self.ports]
+        if doubles := same_variable(labels):
+            first, second = doubles
+            is_list = isinstance(self.ports, list)
+            raise Amiss(
+                *taken_label(labels[second], labels[first]),
+                at=("ports", second, "label") if is_list else ("ports", labels[second]),
+            )
         return self
 
 

@@ -231,8 +231,8 @@ class _Reader:
         """Name what stands here, for a message."""
         if self._at >= len(self._text):
             return "the end of the file"
-        if text := STRING.match(self._text, self._at):
-            return shown(text[0][1:-1])
+        if STRING.match(self._text, self._at):
+            return "a text in quotes"  # it may be a secret
         found = TOKEN.match(self._text, self._at)
         return shown(found[0] if found else self._text[self._at])
 

@@ -91,12 +91,17 @@ def _words(details: ErrorDetails, place: Place, shape: type[BaseModel]) -> tuple
     if kind == "missing":
         return "is missing", hint_for(shape, place, f"add {plain_word(str(place[-1]))}: ")
     if kind in KINDS:
-        message = f"must be {KINDS[kind]}, not {shown(details['input'])}"
+        message = f"must be {KINDS[kind]}, not {_input(details, place)}"
         return message, hint_for(shape, place)
     if kind.startswith("union_tag"):
-        message = f"must be a map or a list, not {shown(details['input'])}"
+        message = f"must be a map or a list, not {_input(details, place)}"
         return message, hint_for(shape, place)
     return details["msg"], ""
+
+
+def _input(details: ErrorDetails, place: Place) -> str:
+    """Show what was given, unless it may be a secret."""
+    return "that" if "secrets" in place[:1] else shown(details["input"])
 
 
 def _cause(details: ErrorDetails) -> Amiss | None:

@@ -159,6 +159,30 @@ def read_variable(value: object) -> str:
     return value
 
 
+def same_variable(labels: Sequence[str]) -> tuple[int, int] | None:
+    """Find two labels whose ports a task would get in the same ALLOT_PORT_… variable."""
+    seen: dict[str, int] = {}
+    for index, label in enumerate(labels):
+        word = "".join(letter if letter.isalnum() else "_" for letter in label).upper()
+        if word in seen:
+            return seen[word], index
+        seen[word] = index
+    return None
+
+
+def taken_label(label: str, other: str) -> tuple[str, str]:
+    """Say that two labels cannot stand side by side."""
+    if label == other:
+        return (
+            f"the label {label} is taken by another port",
+            "choose another, or raise its count",
+        )
+    return (
+        f"the label {label} is too much like {other}",
+        "make them differ in letters or digits",
+    )
+
+
 def read_priority(value: object) -> int:
     """Read low, normal, high or a number; higher goes first."""
     if isinstance(value, str) and value in PRIORITIES:

@@ -212,6 +212,8 @@ nmae: x
          "(such as {http: 1})"),
         ("name: a\ncommand: x\nports: [{label: a}, {label: a}]", "line 3: ports[1].label: the "
          "label a is taken by another port (choose another, or raise its count)"),
+        ("name: a\ncommand: x\nports: {a-b: 1, A.b: 1}", "line 3: ports.A.b: the label A.b is "
+         "too much like a-b (make them differ in letters or digits)"),
         ("name: a\ncommand: x\nports: [{label: a, begin: 80}]", "line 3: ports[0].begin: 80 is "
          "a reserved port (use 1024 or more, or 0 for any free one)"),
         ("name: a\ncommand: x\nports: [{label: a, begin: 65530, count: 9}]", "line 3: "
@@ -250,6 +252,8 @@ def test_a_problem_says_where_what_and_what_next(text: str, problem: str) -> Non
 
 
 def test_a_missing_secret_is_named_and_no_secret_is_shown() -> None:
+    (problem,) = problems("name: a\ncommand: x\nsecrets: hunter2")
+    assert "hunter2" not in problem
     text = "name: a\ncommand: x\nsecrets: {A: {from_env: B}, C: [hunter2]}"
     (problem,) = problems(text, environ={})
     assert problem == "line 3: secrets.C: must be a text or {from_env: NAME}"

@@ -185,7 +185,7 @@ def test_json5(text: str, value: object) -> None:
 @pytest.mark.parametrize(
     ("text", "line", "message", "hint"),
     [
-        ('{"a": 1\n"b": 2}', 2, "`,` or `}` is missing before 'b'", ""),
+        ('{"a": 1\n"b": 2}', 2, "`,` or `}` is missing before a text in quotes", ""),
         ("{a 1}", 1, "`:` is missing after `a`", ""),
         ("{a: worker}", 1, "a value should stand here, not 'worker'", 'quotes: "worker"'),
         ("{a: 1.2.3}", 1, "a value should stand here, not '1.2.3'", 'quotes: "1.2.3"'),
