@@ -18,7 +18,7 @@ from allotment.model.tenancy import Config, Tenant
 from allotment.service.pipeline import SNAPSHOT_EVERY, archive_of
 from allotment.service.ports import Snapshot
 from allotment.store.sqlite import SqliteStore
-from allotment.wiring import POLICIES
+from allotment.wiring import policies
 
 BATCH = 1000
 
@@ -26,7 +26,7 @@ BATCH = 1000
 def write_history(folder: Path, events: int) -> None:
     """Run one-task jobs to their end until the log has so many events."""
     store = SqliteStore.open(folder)
-    engine = Engine(State(POLICIES))
+    engine = Engine(State(policies()))
     node = Node(
         NodeId(0),
         "n0",

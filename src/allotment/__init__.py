@@ -6,6 +6,10 @@ times, and the command line must start in a blink.
 
 __version__ = "0.1.0"
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from allotment.client import Client as Client
+
 
 def __getattr__(name: str) -> object:
     """Give `from allotment import Client` without paying for it at every import."""

@@ -19,6 +19,8 @@ class Code(StrEnum):
     """Why a wish was refused. Users see these in the API, the CLI and the docs."""
 
     BAD_SPEC = "bad_spec"
+    BAD_REQUEST = "bad_request"
+    INTERNAL = "internal"
     NEVER_FITS = "never_fits"
     NO_SUCH_TENANT = "no_such_tenant"
     NO_SUCH_QUEUE = "no_such_queue"

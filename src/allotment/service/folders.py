@@ -100,6 +100,15 @@ def forget(job: JobId, folders: Folders) -> None:
         shutil.rmtree(Path(folders.root) / name / str(job), ignore_errors=True)
 
 
+def belongs_to(folder: Path, account: Account) -> bool:
+    """Tell whether a folder is there and really the job's: its user may have laid a link."""
+    try:
+        found = folder.stat()
+    except OSError:
+        return False
+    return account.identity is None or found.st_uid == account.identity.uid
+
+
 def check_paths(spec: JobSpec, account: Account) -> None:
     """Check that the user can use the paths a job names. Raises Rejected.
 

@@ -23,7 +23,7 @@ from allotment.model.spec import Dependency, EndKind, JobSpec
 from allotment.model.tenancy import Config
 from allotment.service import views as v
 from allotment.service.access import may_administer, may_change
-from allotment.service.folders import account_of, check_paths
+from allotment.service.folders import account_of, belongs_to, check_paths
 from allotment.service.launch import Folders, redacted
 from allotment.service.pipeline import Pipeline, load
 from allotment.service.ports import (
@@ -115,6 +115,8 @@ class Service:
     async def submit(self, command: c.SubmitJob, actor: Actor) -> v.Submitted:
         """Accept a job; durable on return. Raises Rejected."""
         if command.key and (known := self._known(actor, command.key)) is not None:
+            # It may be on its way to the disk still, with another request that has the key.
+            await self.pipeline.committer.wait(self.state.seq)
             return known
         spec = self._complete(command.spec, actor)
         warnings = command.warnings
@@ -481,6 +483,8 @@ class Service:
         found: list[v.OutputFile] = []
         for attempt in record.attempts:
             root = Path(self.folders.output(job, record.spec, attempt.no))
+            if not belongs_to(root, account_of(record.owner)):
+                continue
             for path in sorted(root.rglob("*")):
                 if path.is_file() and not path.is_symlink():
                     stat = path.stat()
@@ -500,7 +504,8 @@ class Service:
         may_change(actor, record)
         root = Path(self.folders.output(job, record.spec, AttemptNo(attempt))).resolve()
         target = (root / path).resolve()
-        if not target.is_relative_to(root) or not target.is_file():
+        theirs = belongs_to(root, account_of(record.owner))
+        if not theirs or not target.is_relative_to(root) or not target.is_file():
             raise Rejected(
                 Code.NOT_FOUND,
                 f"Job {job} left no file {path[:200]!r} in attempt {attempt}.",
