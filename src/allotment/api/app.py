@@ -1,0 +1,64 @@
+"""The application: routers, errors and the guard, put together."""
+
+import asyncio
+from collections.abc import Callable
+
+from fastapi import FastAPI
+from starlette.types import ASGIApp
+
+from allotment.api import openapi
+from allotment.api.accounts import Accounts
+from allotment.api.front import Front
+from allotment.api.guard import Guard, Rules
+from allotment.api.http_stats import HttpStats
+from allotment.api.problems import handlers
+from allotment.api.routers import cluster, events, jobs, logs, outputs, terminal
+from allotment.api.routers import service as service_router
+from allotment.api.routers.submit import Submit
+from allotment.service.service import Service
+
+ROUTERS = (
+    jobs.router,
+    logs.router,
+    events.router,
+    outputs.router,
+    terminal.router,
+    cluster.router,
+    service_router.router,
+)
+
+
+class Api(FastAPI):
+    """FastAPI, described by `openapi`. Build it with `create_app`."""
+
+    def openapi(self) -> openapi.Schema:
+        if self.openapi_schema is None:
+            self.openapi_schema = openapi.describe(self)
+        return self.openapi_schema
+
+
+def create_app(service: Service, stop: Callable[[], None], stats: HttpStats) -> Api:
+    """Make the application around a service. `stop` asks whoever runs it to end it."""
+    app = Api(
+        title="Allotment",
+        openapi_url=None,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        generate_unique_id_function=lambda route: route.name,
+    )
+    for kind, handler in handlers(stats.refused).items():
+        app.add_exception_handler(kind, handler)
+    app.state.service = service
+    app.state.stats = stats
+    app.state.stop = stop
+    app.state.stopping = asyncio.Event()
+    app.add_route("/v1/jobs", Submit(service), ["POST"], include_in_schema=False)  # type: ignore[arg-type]
+    for router in ROUTERS:
+        app.include_router(router)
+    return app
+
+
+def behind_guard(app: Api, rules: Rules) -> ASGIApp:
+    """Put the application behind the guard: what a server is given."""
+    return Front(app, Guard(rules, Accounts()), app.state.stats)

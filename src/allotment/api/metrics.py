@@ -1,0 +1,169 @@
+"""What Prometheus is told: read from the state and the counters when it asks."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, CollectorRegistry, generate_latest
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+from prometheus_client.registry import Collector
+
+from allotment.api.http_stats import HttpStats
+from allotment.model.lifecycle import JobState
+from allotment.model.quantity import DEVICE
+from allotment.service.service import Service
+from allotment.service.telemetry import Timings
+
+CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
+INFINITY = "+Inf"
+
+
+def exposition(service: Service, stats: HttpStats) -> bytes:
+    """Write all numbers in Prometheus' text format."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(Numbers(service, stats))
+    return generate_latest(registry)
+
+
+class Numbers(Collector):
+    """One look at everything."""
+
+    def __init__(self, service: Service, stats: HttpStats) -> None:
+        self._service = service
+        self._stats = stats
+
+    def describe(self) -> Iterable[Metric]:
+        """Name nothing: a fresh registry is made for every look."""
+        return ()
+
+    def collect(self) -> Iterator[Metric]:
+        """Give every family once."""
+        yield from self._jobs()
+        yield from self._cluster()
+        yield from self._work()
+        yield from self._http()
+
+    def _jobs(self) -> Iterator[Metric]:
+        state, now = self._service.state, self._service.now()
+        counts: Counter[tuple[str, JobState]] = Counter()
+        oldest: dict[str, int] = {}
+        for job in state.jobs.values():
+            tenant = job.spec.tenant
+            if not job.state.finished:
+                counts[tenant, job.state] += 1
+            if job.state is JobState.QUEUED:
+                oldest[tenant] = max(oldest.get(tenant, 0), now - job.submitted_at)
+        tenants = {tenant.name for tenant in state.config.tenants} | {t for t, _ in counts}
+        jobs = GaugeMetricFamily(
+            "allot_jobs", "Jobs that have not finished.", labels=["tenant", "state"]
+        )
+        waiting = GaugeMetricFamily(
+            "allot_oldest_queued_seconds",
+            "How long the job that waits longest has been there.",
+            labels=["tenant"],
+        )
+        for tenant in sorted(tenants):
+            waiting.add_metric([tenant], oldest.get(tenant, 0) / 1000)
+            for each in JobState:
+                if not each.finished:
+                    jobs.add_metric([tenant, each.value], counts[tenant, each])
+        yield jobs
+        yield waiting
+        telemetry = self._service.pipeline.telemetry
+        finished = CounterMetricFamily(
+            "allot_jobs_finished", "Jobs that finished.", labels=["tenant", "state"]
+        )
+        for (tenant, outcome), count in sorted(telemetry.finished.items()):
+            finished.add_metric([tenant, outcome], count)
+        yield finished
+        yield _histogram("allot_wait", "From submission to first start.", telemetry.waits)
+        yield _histogram("allot_start", "From placing a gang to its running.", telemetry.starts)
+
+    def _cluster(self) -> Iterator[Metric]:
+        devices = GaugeMetricFamily(
+            "allot_devices", "Devices.", labels=["node", "type", "virtual", "state"]
+        )
+        cpus = GaugeMetricFamily("allot_node_cpus", "CPUs.", labels=["node", "state"])
+        memory = GaugeMetricFamily(
+            "allot_node_memory_bytes", "Memory.", labels=["node", "state"]
+        )
+        nodes = GaugeMetricFamily("allot_nodes", "Nodes, 1 each.", labels=["node", "state"])
+        for node in self._service.nodes():
+            nodes.add_metric([node.name, node.state.value], 1)
+            cpus.add_metric([node.name, "free"], node.free.cpu_milli / 1000)
+            cpus.add_metric(
+                [node.name, "used"], (node.total.cpu_milli - node.free.cpu_milli) / 1000
+            )
+            memory.add_metric([node.name, "free"], node.free.memory)
+            memory.add_metric([node.name, "used"], node.total.memory - node.free.memory)
+            shares: dict[tuple[str, bool], list[int]] = {}
+            for device in node.devices:
+                share = shares.setdefault((device.type, device.virtual), [0, 0])
+                share[0] += device.free_milli
+                share[1] += DEVICE - device.free_milli
+            for (type_, virtual), (free, used) in shares.items():
+                labels = [node.name, type_, str(virtual).lower()]
+                devices.add_metric([*labels, "free"], free / DEVICE)
+                devices.add_metric([*labels, "used"], used / DEVICE)
+        yield from (nodes, devices, cpus, memory)
+
+    def _work(self) -> Iterator[Metric]:
+        telemetry = self._service.pipeline.telemetry
+        health = self._service.health()
+        events = CounterMetricFamily(
+            "allot_decisions", "Events recorded since the start, by kind.", labels=["kind"]
+        )
+        for kind, count in sorted(telemetry.decisions.items()):
+            events.add_metric([kind], count)
+        yield events
+        yield CounterMetricFamily(
+            "allot_backend_faults", "Failed calls of the backend.", telemetry.backend_faults
+        )
+        yield _histogram("allot_cycle", "One scheduling cycle.", telemetry.cycles)
+        yield _histogram("allot_commit", "One commit of the event log.", telemetry.commits)
+        yield GaugeMetricFamily("allot_ready", "1 when jobs run.", health.ready)
+        yield GaugeMetricFamily(
+            "allot_started_at_seconds", "Since when.", health.started_at / 1e3
+        )
+        yield GaugeMetricFamily("allot_events", "In the event log.", health.events)
+
+    def _http(self) -> Iterator[Metric]:
+        latency = HistogramMetricFamily(
+            "allot_http_seconds",
+            "From a request to the beginning of its answer.",
+            labels=["method", "route"],
+        )
+        for (method, route), timings in sorted(self._stats.latencies.items()):
+            latency.add_metric([method, route], *_buckets(timings))
+        answers = CounterMetricFamily(
+            "allot_http_answers", "Answers.", labels=["method", "route", "status"]
+        )
+        for (method, route, status), count in sorted(self._stats.answers.items()):
+            answers.add_metric([method, route, str(status)], count)
+        refusals = CounterMetricFamily(
+            "allot_refusals", "Requests that did not succeed, by code.", labels=["code"]
+        )
+        for code, count in sorted(self._stats.refusals.items()):
+            refusals.add_metric([code], count)
+        yield from (latency, answers, refusals)
+        yield GaugeMetricFamily("allot_http_streams", "Open streams.", self._stats.streams)
+
+
+def _buckets(timings: Timings) -> tuple[list[tuple[str, float]], float]:
+    """Give cumulative counts by upper bound in seconds, and the sum."""
+    bounds = [str(bound / 1000) for bound in timings.bounds]
+    total = 0
+    found: list[tuple[str, float]] = []
+    for bound, count in zip((*bounds, INFINITY), timings.counts, strict=True):
+        total += count
+        found.append((bound, total))
+    return found, timings.total_ms / 1000
+
+
+def _histogram(name: str, what: str, timings: Timings) -> Metric:
+    buckets, total = _buckets(timings)
+    return HistogramMetricFamily(f"{name}_seconds", what, buckets=buckets, sum_value=total)

@@ -1,0 +1,141 @@
+"""Connections that know who is at the other end: uvicorn's protocols, and the kernel's word.
+
+A Unix socket tells the pid and uid of the process that connected (SO_PEERCRED). They travel
+to the application as `scope["state"]["peer"]`; over TCP there is none.
+"""
+
+import asyncio
+import socket
+import struct
+from collections import Counter
+from typing import Any, cast
+
+import msgspec
+from uvicorn.config import Config
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from uvicorn.server import ServerState
+
+UCRED = struct.Struct("3i")
+
+MOST_HEAD_BYTES = 64 * 1024
+"""Longest request line and headers; the parser itself would take any length."""
+
+MOST_UNREAD_BYTES = 32 << 20
+"""How much of a body is thrown away after its request was refused, before we hang up."""
+
+MOST_CONNECTIONS = 512
+"""Of one user, so that nobody can use up the service's file descriptors."""
+
+TOO_LONG = (
+    b"HTTP/1.1 431 Request Header Fields Too Large\r\n"
+    b"content-length: 0\r\nconnection: close\r\n\r\n"
+)
+TOO_MANY = (
+    b"HTTP/1.1 503 Service Unavailable\r\n"
+    b"content-length: 0\r\nconnection: close\r\nretry-after: 1\r\n\r\n"
+)
+
+
+class Peer(msgspec.Struct, frozen=True, gc=False):
+    """The process at the other end of a Unix socket."""
+
+    pid: int
+    uid: int
+
+
+def peer_of(transport: asyncio.BaseTransport) -> Peer | None:
+    """Ask the kernel who connected; None for anything but a Unix socket."""
+    sock: socket.socket | None = transport.get_extra_info("socket")
+    if sock is None or sock.family != socket.AF_UNIX:
+        return None
+    raw = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, UCRED.size)
+    pid, uid, _ = UCRED.unpack(raw)
+    return Peer(pid, uid)
+
+
+class Connections:
+    """Counts connections by user."""
+
+    def __init__(self) -> None:
+        self._open: Counter[int | None] = Counter()
+
+    def take(self, uid: int | None) -> bool:
+        """Count one more; False when this user has too many."""
+        if self._open[uid] >= MOST_CONNECTIONS:
+            return False
+        self._open[uid] += 1
+        return True
+
+    def give_back(self, uid: int | None) -> None:
+        self._open[uid] -= 1
+        if not self._open[uid]:
+            del self._open[uid]
+
+
+class PeerHttpProtocol(HttpToolsProtocol):
+    """HTTP from a known peer, with bounds on what the parser leaves unbounded."""
+
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self._counted: Connections | None = None
+        self._uid: int | None = None
+        self._head_bytes = 0
+        self._unread_bytes = 0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        peer = peer_of(transport)
+        self.app_state = {**self.app_state, "peer": peer}
+        super().connection_made(transport)
+        counts = cast("Connections", self.app_state["connections"])
+        self._uid = peer.uid if peer else None
+        if counts.take(self._uid):
+            self._counted = counts
+        else:
+            transport.write(TOO_MANY)
+            transport.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._counted is not None:
+            self._counted.give_back(self._uid)
+            self._counted = None
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        self._head_bytes += len(data)
+        super().data_received(data)
+        if self._head_bytes > MOST_HEAD_BYTES and not self.transport.is_closing():
+            self.transport.write(TOO_LONG)
+            self.transport.close()
+
+    def on_message_begin(self) -> None:
+        self._head_bytes = self._unread_bytes = 0
+        super().on_message_begin()
+
+    def on_body(self, body: bytes) -> None:
+        self._head_bytes -= len(body)
+        if self.cycle.response_complete:
+            self._unread_bytes += len(body)
+            if self._unread_bytes > MOST_UNREAD_BYTES:
+                self.transport.close()
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._head_bytes = 0
+        super().on_message_complete()
+
+
+class PeerWebSocketProtocol(WebSocketsSansIOProtocol):
+    """A WebSocket that grew out of such a connection, counted with it."""
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        peer = cast("Peer | None", self.app_state["peer"])
+        counts = cast("Connections", self.app_state["connections"])
+        counts.give_back(peer.uid if peer else None)
+        super().connection_lost(exc)

@@ -1,0 +1,58 @@
+"""Nodes and tenants."""
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from allotment.api.body import decode, read_body
+from allotment.api.openapi import Returns, body_of, returns
+from allotment.api.render import Caller, TheService, reply
+from allotment.api.shapes import Done, Drain
+from allotment.model.commands import DrainNode, UndrainNode
+from allotment.service.views import NodeView, TenantView
+
+router = APIRouter(tags=["cluster"])
+
+
+@router.get(
+    "/v1/nodes", responses=returns(list[NodeView]), response_class=Returns, name="nodes"
+)
+async def list_nodes(service: TheService) -> Response:
+    """List the nodes, and who has their devices."""
+    return reply(service.nodes())
+
+
+@router.post(
+    "/v1/nodes/{name}:drain",
+    responses=returns(Done),
+    response_class=Returns,
+    openapi_extra=body_of(Drain),
+    name="drain_node",
+)
+async def drain_node(
+    name: str, request: Request, service: TheService, caller: Caller
+) -> Response:
+    """Keep new work off a node; what runs there goes on. For the administrator."""
+    drain = decode(await read_body(request.scope["headers"], request.receive), Drain)
+    await service.act(DrainNode(service.node_id(name), drain.reason), caller)
+    return reply(Done())
+
+
+@router.post(
+    "/v1/nodes/{name}:undrain",
+    responses=returns(Done),
+    response_class=Returns,
+    name="undrain_node",
+)
+async def undrain_node(name: str, service: TheService, caller: Caller) -> Response:
+    """Let a drained node take work again. For the administrator."""
+    await service.act(UndrainNode(service.node_id(name)), caller)
+    return reply(Done())
+
+
+@router.get(
+    "/v1/tenants", responses=returns(list[TenantView]), response_class=Returns, name="tenants"
+)
+async def list_tenants(service: TheService) -> Response:
+    """List who shares the cluster: what each is owed, has, borrows and lends."""
+    return reply(service.tenants())

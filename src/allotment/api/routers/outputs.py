@@ -1,0 +1,54 @@
+"""What jobs left in their output folders."""
+
+import asyncio
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from allotment.api.files import Contents, headers_of, open_for
+from allotment.api.openapi import Returns, returns, returns_as
+from allotment.api.render import Caller, Job, TheService, reply
+from allotment.api.streams import Stream
+from allotment.model.errors import Code, Rejected
+from allotment.service.views import OutputFile
+
+router = APIRouter(tags=["jobs"])
+
+BYTES = "application/octet-stream"
+
+
+@router.get(
+    "/v1/jobs/{ref}/outputs",
+    responses=returns(list[OutputFile]),
+    response_class=Returns,
+    name="outputs",
+)
+async def list_outputs(job: Job, service: TheService, caller: Caller) -> Response:
+    """List the files a job left, attempt by attempt."""
+    return reply(await asyncio.to_thread(service.outputs, job, caller))
+
+
+@router.get(
+    "/v1/jobs/{ref}/outputs/{attempt}/{path:path}",
+    responses=returns_as(BYTES, {"type": "string", "format": "binary"}, what="The file."),
+    response_class=Returns,
+    name="output",
+)
+async def fetch_output(
+    job: Job,
+    attempt: int,
+    path: str,
+    request: Request,
+    service: TheService,
+    caller: Caller,
+) -> Response:
+    """Give one file."""
+    if "\0" in path or not 0 < attempt < 1 << 31:
+        raise Rejected(Code.NOT_FOUND, f"Job {job} left no such file.")
+    where = await asyncio.to_thread(service.output_path, job, attempt, path, caller)
+    file = await asyncio.to_thread(open_for, where, caller)
+    state = request.app.state
+    return Stream(
+        Contents(file), state.stopping, state.stats, media_type=BYTES, headers=headers_of(file)
+    )

@@ -1,0 +1,104 @@
+"""The service itself: its health, its end, its books, its numbers."""
+
+import asyncio
+from pathlib import Path
+
+from fastapi import APIRouter
+from starlette.background import BackgroundTask
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+
+from allotment.api.body import decode, read_body
+from allotment.api.metrics import CONTENT_TYPE, exposition
+from allotment.api.openapi import Returns, body_of, returns, returns_as
+from allotment.api.render import Caller, TheService, reply
+from allotment.api.shapes import Backup, Done
+from allotment.model.errors import Code, Rejected
+from allotment.service.access import may_administer
+from allotment.service.views import Health
+
+router = APIRouter(tags=["service"])
+
+WORD = returns_as("text/plain", {"type": "string"})
+NOT_READY = {503: {"description": "Not now.", "content": WORD[200]["content"]}}
+
+
+@router.get("/v1/service", responses=returns(Health), response_class=Returns, name="health")
+async def health(service: TheService) -> Response:
+    """Say how the service is."""
+    return reply(service.health())
+
+
+@router.post(
+    "/v1/service:stop", responses=returns(Done), response_class=Returns, name="stop_service"
+)
+async def stop_service(request: Request, caller: Caller) -> Response:
+    """Stop the service. Tasks run on, and are adopted at the next start."""
+    may_administer(caller)
+    done = reply(Done(), headers={"Connection": "close"})
+    done.background = BackgroundTask(request.app.state.stop)
+    return done
+
+
+@router.post(
+    "/v1/service:backup",
+    responses=returns(Done),
+    response_class=Returns,
+    openapi_extra=body_of(Backup),
+    name="back_up",
+)
+async def back_up(request: Request, service: TheService, caller: Caller) -> Response:
+    """Write a consistent copy of the books to a new file on the service's machine."""
+    may_administer(caller)
+    target = decode(await read_body(request.scope["headers"], request.receive), Backup).target
+    if not target.startswith("/") or "\0" in target:
+        raise Rejected(Code.PATH_UNUSABLE, "The target must be an absolute path.")
+    if await asyncio.to_thread(Path(target).exists):
+        raise Rejected(Code.CONFLICT, f"{target} exists already.", "Name a new file.")
+    await service.backup(target)
+    return reply(Done())
+
+
+@router.get(
+    "/healthz",
+    responses=WORD,
+    response_class=PlainTextResponse,
+    name="healthz",
+    tags=["operation"],
+)
+async def alive() -> Response:
+    """Say that the process answers. Needs no token."""
+    return PlainTextResponse("ok\n")
+
+
+@router.get(
+    "/readyz",
+    responses={**WORD, **NOT_READY},
+    response_class=PlainTextResponse,
+    name="readyz",
+    tags=["operation"],
+)
+async def ready(service: TheService) -> Response:
+    """Say whether jobs can be submitted and run. Needs no token."""
+    if service.health().ready:
+        return PlainTextResponse("ready\n")
+    return PlainTextResponse("not ready\n", 503)
+
+
+@router.get(
+    "/metrics",
+    responses=returns_as("text/plain", {"type": "string"}, what="For Prometheus."),
+    response_class=PlainTextResponse,
+    name="metrics",
+    tags=["operation"],
+)
+async def metrics(request: Request, service: TheService) -> Response:
+    """Give the numbers, in Prometheus' text format."""
+    text = exposition(service, request.app.state.stats)
+    return Response(text, media_type=CONTENT_TYPE)
+
+
+@router.get("/openapi.json", include_in_schema=False)
+async def description(request: Request) -> Response:
+    """Give this description."""
+    return reply(request.app.openapi(), headers={"Cache-Control": "max-age=60"})

@@ -1,0 +1,112 @@
+"""POST /v1/jobs: a job comes in. The one path that has to bear a thousand requests a second.
+
+So it is a plain ASGI application, beside FastAPI's routing of parameters; `openapi` describes
+it. What is right and short is read at once; all else in a thread, for the careful readers
+take their time.
+"""
+
+import asyncio
+import re
+from urllib.parse import parse_qsl
+
+import msgspec
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from allotment.api.body import read_body
+from allotment.api.render import ENCODER, JSON
+from allotment.model.commands import SubmitJob
+from allotment.model.errors import BadInput, Problem
+from allotment.service.service import Service
+from allotment.wire.job import REQUEST, Form, JobFile, read_job, read_job_json
+
+SHORT = 8 * 1024
+"""Longest body that is read on the event loop: a fraction of a millisecond."""
+
+CLASSIC_WORDS = (b"taskRoles", b"jobName", b"protocolVersion")
+KEY = re.compile(r"[\x21-\x7e]{1,200}")
+TRUTHS = {"": False, "false": False, "0": False, "true": True, "1": True}
+
+
+class Query(msgspec.Struct, frozen=True):
+    """What a submission says outside of its body."""
+
+    form: Form = Form.AUTO
+    held: bool = False
+    key: str = ""
+    is_json: bool = True
+
+
+class Submit:
+    """The endpoint."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        query = query_of(scope)
+        body = await read_body(scope["headers"], receive)
+        job = await read(body, query)
+        made = await self._service.submit(
+            SubmitJob(
+                job.spec,
+                query.key,
+                tuple(str(warning) for warning in job.warnings),
+                job.copies,
+                job.max_running,
+                query.held,
+            ),
+            scope["state"]["actor"],
+        )
+        headers = {"Location": f"/v1/jobs/{made.id}", "Cache-Control": "no-store"}
+        status = 200 if made.repeated else 201
+        response = Response(ENCODER.encode(made), status, headers, media_type=JSON)
+        await response(scope, receive, send)
+
+
+async def read(body: bytes, query: Query) -> JobFile:
+    """Read a job, on the event loop only where that is sure to be quick. Raises BadInput."""
+    plain = query.form is Form.NATIVE or not any(word in body for word in CLASSIC_WORDS)
+    if query.is_json and plain and query.form is not Form.CLASSIC:
+        if len(body) <= SHORT:
+            return read_job_json(body)
+        return await asyncio.to_thread(read_job_json, body)
+    return await asyncio.to_thread(read_job, body, source=REQUEST, form=query.form)
+
+
+def query_of(scope: Scope) -> Query:
+    """Read parameters and headers. Raises BadInput."""
+    key, kind = "", b""
+    for name, value in scope["headers"]:
+        if name == b"idempotency-key":
+            key = value.decode("latin-1")
+            if not KEY.fullmatch(key):
+                raise _bad("Idempotency-Key", "must be 1 to 200 visible ASCII characters")
+        elif name == b"content-type":
+            kind = value.lower()
+    # Whoever says nothing, or what `curl -d` says by itself, most likely sends JSON.
+    is_json = not kind or b"json" in kind
+    if not scope["query_string"]:
+        return Query(key=key, is_json=is_json)
+    form, held = Form.AUTO, False
+    for name, value in parse_qsl(scope["query_string"].decode("latin-1"), True):
+        if name == "form":
+            form = _form(value)
+        elif name == "held":
+            if value.lower() not in TRUTHS:
+                raise _bad("held", "must be true or false")
+            held = TRUTHS[value.lower()]
+        else:
+            raise _bad(name[:60], "is no parameter of a submission; there are form and held")
+    return Query(form, held, key, is_json)
+
+
+def _form(value: str) -> Form:
+    try:
+        return Form(value)
+    except ValueError:
+        raise _bad("form", f"must be one of {', '.join(Form)}") from None
+
+
+def _bad(where: str, message: str) -> BadInput:
+    return BadInput((Problem(message, where),), "request")

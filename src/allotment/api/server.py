@@ -1,0 +1,73 @@
+"""uvicorn, lean and on our sockets, with our signals and a stop of two seconds at most."""
+
+import asyncio
+import contextlib
+import signal
+import socket
+from collections.abc import Callable, Generator
+
+from starlette.types import ASGIApp
+from uvicorn import Config, Server
+
+from allotment.api.peer import Connections, PeerHttpProtocol, PeerWebSocketProtocol
+
+STOP_S = 1
+"""For answers under way. Streams end by themselves when told to."""
+
+MOST_FRAME = 4 << 20
+KEEP_ALIVE_S = 75
+
+
+class ApiServer(Server):
+    """Serves one application on sockets that are listening already."""
+
+    def __init__(self, app: ASGIApp, stopping: asyncio.Event) -> None:
+        super().__init__(
+            Config(
+                app,
+                loop="none",
+                http=PeerHttpProtocol,
+                ws=PeerWebSocketProtocol,
+                ws_max_size=MOST_FRAME,
+                ws_per_message_deflate=False,
+                lifespan="off",
+                interface="asgi3",
+                log_config=None,
+                log_level="warning",
+                access_log=False,
+                proxy_headers=False,
+                server_header=False,
+                date_header=False,
+                timeout_keep_alive=KEEP_ALIVE_S,
+                timeout_graceful_shutdown=STOP_S,
+            )
+        )
+        self._stopping = stopping
+        self.on_started: Callable[[], None] = lambda: None
+        """Called once it listens."""
+
+    def stop(self) -> None:
+        """Ask it to end. May be called from a signal handler."""
+        self.should_exit = True
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        self.lifespan.state["connections"] = Connections()
+        await super().startup(sockets)
+        self.on_started()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._stopping.set()
+        await super().shutdown(sockets)
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None]:
+        """End on SIGTERM and SIGINT, in an orderly way and with exit code 0."""
+        loop = asyncio.get_running_loop()
+        signals = (signal.SIGTERM, signal.SIGINT)
+        for each in signals:
+            loop.add_signal_handler(each, self.stop)
+        try:
+            yield
+        finally:
+            for each in signals:
+                loop.remove_signal_handler(each)

@@ -1,0 +1,122 @@
+"""Answers that go on: server-sent events and files, which end when their reader goes away."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import aclosing
+from typing import Protocol
+
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from allotment.api.http_stats import HttpStats
+
+HEARTBEAT_S = 15.0
+HEARTBEAT = b":\n\n"
+SSE = "text/event-stream"
+SSE_HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+
+
+def event(data: bytes, *, kind: str = "", id_: str = "") -> bytes:
+    """Write one event. `data` is one line, as JSON of ours is."""
+    head = f"event: {kind}\n" if kind else ""
+    place = f"id: {id_}\n" if id_ else ""
+    return b"".join((place.encode(), head.encode(), b"data: ", data, b"\n\n"))
+
+
+class Pieces(Protocol):
+    """What a stream is made of. An async generator is one."""
+
+    def __anext__(self) -> Awaitable[bytes]: ...
+
+    def aclose(self) -> Awaitable[None]: ...
+
+
+class Stream(Response):
+    """Sends pieces as they come, until there are no more, the reader goes or we stop.
+
+    The source is closed in each case: nothing works on for a reader that is gone. With
+    `heartbeat` a silence is filled, so that both sides notice a dead connection.
+    """
+
+    def __init__(
+        self,
+        source: Pieces,
+        stopping: asyncio.Event,
+        stats: HttpStats,
+        *,
+        heartbeat: bytes = b"",
+        media_type: str = SSE,
+        headers: dict[str, str] | None = None,
+    ) -> None:
+        super().__init__(media_type=media_type, headers=headers or SSE_HEADERS)
+        if not headers or "Content-Length" not in headers:
+            del self.headers["content-length"]
+        self._source = source
+        self._stopping = stopping
+        self._stats = stats
+        self._heartbeat = heartbeat
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        start = {
+            "type": "http.response.start",
+            "status": self.status_code,
+            "headers": self.raw_headers,
+        }
+        gone = asyncio.ensure_future(_until_gone(receive))
+        halt = asyncio.ensure_future(_until_set(self._stopping))
+        self._stats.streams += 1
+        try:
+            async with aclosing(self._source):
+                await send(start)
+                async for piece in self._pieces(gone, halt):
+                    await send({"type": "http.response.body", "body": piece, "more_body": True})
+            if not gone.done():
+                await send({"type": "http.response.body", "body": b"", "more_body": False})
+        finally:
+            self._stats.streams -= 1
+            gone.cancel()
+            halt.cancel()
+
+    async def _pieces(
+        self, gone: "asyncio.Future[None]", halt: "asyncio.Future[None]"
+    ) -> AsyncIterator[bytes]:
+        """Give pieces and heartbeats, up to whichever end comes first."""
+        patience = HEARTBEAT_S if self._heartbeat else None
+        step: asyncio.Task[bytes | None] | None = None
+        try:
+            while True:
+                step = step or asyncio.ensure_future(_next(self._source))
+                waited = {step, gone, halt}
+                await asyncio.wait(
+                    waited, timeout=patience, return_when=asyncio.FIRST_COMPLETED
+                )
+                if gone.done() or halt.done():
+                    return
+                if not step.done():
+                    yield self._heartbeat
+                    continue
+                piece = step.result()
+                if piece is None:
+                    return
+                step = None
+                yield piece
+        finally:
+            if step is not None:
+                step.cancel()
+                await asyncio.wait({step})
+
+
+async def _next(source: Pieces) -> bytes | None:
+    try:
+        return await source.__anext__()
+    except StopAsyncIteration:
+        return None
+
+
+async def _until_set(event: asyncio.Event) -> None:
+    await event.wait()
+
+
+async def _until_gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

@@ -1,0 +1,310 @@
+"""The composition root: which parts there are, and how they are put together.
+
+The only place that names concrete stores, backends and policies. Nothing is built when it is
+imported.
+"""
+
+import asyncio
+import gc
+import io
+import os
+import resource
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+import structlog
+import uvloop
+
+from allotment import __version__
+from allotment.core.ports import Policies
+from allotment.model.cluster import Node
+from allotment.model.errors import AllotmentError, BadInput, Problem, Rejected
+from allotment.model.ids import Seq
+from allotment.model.tenancy import Config
+from allotment.service.ports import Backend, Store
+from allotment.service.service import Service
+from allotment.store.lock import FolderLock
+
+CONFIG = "config.yaml"
+FAILED = 1
+OPEN_FILES = 8192
+LONGEST_CONFIG = 1 << 20
+"""More is not even read; the reader's own limit is lower and says so."""
+SWITCH_S = 0.0005
+"""How long a thread may keep the interpreter to itself while the event loop wants it."""
+
+log = structlog.get_logger("allot.wiring")
+
+
+class Options(msgspec.Struct, frozen=True):
+    """How to run a service."""
+
+    folder: Path
+    """The state folder; made when it is not there."""
+    config: Path | None = None
+    """None reads the one in the state folder, which the first start writes."""
+    port: int | None = None
+    """Loopback TCP; 0 takes any free port, None listens on the Unix socket only."""
+    gpus: int | None = None
+    """Virtual GPUs, where the machine has none and no configuration lists any."""
+    backend: str = "local"
+    store: str = "sqlite"
+    ready_fd: int = -1
+    """One line of JSON is written there when jobs are taken; closed without it on failure."""
+
+
+def serve(  # noqa: PLR0913 - the command line's one call
+    folder: Path,
+    *,
+    config: Path | None = None,
+    port: int | None = None,
+    gpus: int | None = None,
+    backend: str = "local",
+    store: str = "sqlite",
+    ready_fd: int = -1,
+) -> int:
+    """Run a service until it is told to stop; give the exit code.
+
+    What keeps it from starting is said on stderr, in full.
+    """
+    options = Options(folder.absolute(), config, port, gpus, backend, store, ready_fd)
+    _settle()
+    try:
+        return _run(options)
+    except AllotmentError as error:
+        print(f"allot: {error}", file=sys.stderr)  # noqa: T201
+        return FAILED
+
+
+def _settle() -> None:
+    """Set what holds for the process: private files, no core dumps, enough descriptors."""
+    os.umask(0o077)
+    _, hard = resource.getrlimit(resource.RLIMIT_CORE)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, hard))
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    enough = OPEN_FILES if hard == resource.RLIM_INFINITY else min(OPEN_FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < enough:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (enough, hard))
+    sys.setswitchinterval(SWITCH_S)
+
+
+# ── building ────────────────────────────────────────────────────────────────────────────
+
+
+class Opened:
+    """A service and what it rests on, not started yet."""
+
+    def __init__(self, service: Service, found: "Found", lock: FolderLock) -> None:
+        self.service = service
+        self.config = found.config
+        self.found = found
+        self.lock = lock
+
+
+class Found(msgspec.Struct, frozen=True):
+    """A configuration, and the text to keep in the state folder once it is in force."""
+
+    config: Config
+    text: bytes = b""
+
+
+def open_service(options: Options) -> Opened:
+    """Build a service on its state folder, which stays locked. Raises AllotmentError."""
+    lock = lock_folder(options.folder)
+    try:
+        return build(options, lock)
+    except BaseException:
+        lock.release()
+        raise
+
+
+def lock_folder(folder: Path) -> FolderLock:
+    """Make the state folder ours alone. Raises StoreError."""
+    from allotment.api.state_folder import prepare  # noqa: PLC0415
+
+    prepare(folder)
+    return FolderLock(folder)
+
+
+def build(options: Options, lock: FolderLock) -> Opened:
+    """Put a service together. Raises AllotmentError."""
+    from allotment.backends.local.machine import this_machine as look  # noqa: PLC0415
+    from allotment.service.clock import WallClock  # noqa: PLC0415
+    from allotment.wire.job import job_to_wire  # noqa: PLC0415
+
+    machine, device_files = look(options.gpus)
+    found = configuration(options, machine)
+    store = _store(options)
+    try:
+        service = Service(
+            store=store,
+            backend=_backend(options, device_files),
+            clock=WallClock(),
+            policies=policies(),
+            state_dir=str(options.folder),
+            write_spec=lambda spec: dict(job_to_wire(spec)),
+            version=__version__,
+        )
+    except BaseException:
+        store.close()
+        raise
+    return Opened(service, found, lock)
+
+
+def policies() -> Policies:
+    """Choose one policy of each kind."""
+    from allotment.policies.ordering.fifo import Fifo  # noqa: PLC0415
+    from allotment.policies.placing.pack import Pack  # noqa: PLC0415
+    from allotment.policies.sharing.borrow_and_return import BorrowAndReturn  # noqa: PLC0415
+    from allotment.policies.victims.least_lost import LeastLost  # noqa: PLC0415
+
+    return Policies(Fifo(), BorrowAndReturn(), Pack(), LeastLost())
+
+
+def _store(options: Options) -> Store:
+    if options.store == "memory":
+        from allotment.store.memory import MemoryStore  # noqa: PLC0415
+
+        return MemoryStore()
+    from allotment.store.sqlite import SqliteStore  # noqa: PLC0415
+
+    return SqliteStore.open(options.folder)
+
+
+def _backend(options: Options, device_files: Mapping[int, tuple[str, ...]]) -> Backend:
+    if options.backend == "fake":
+        from allotment.backends.fake import FakeBackend  # noqa: PLC0415
+
+        return FakeBackend()
+    from allotment.backends.local.backend import LocalBackend  # noqa: PLC0415
+
+    return LocalBackend(options.folder, device_files)
+
+
+def restore(file: Path, folder: Path) -> Seq:
+    """Put a backup in place of a missing log; give its last event's number."""
+    from allotment.store.sqlite import restore as put_back  # noqa: PLC0415
+
+    os.umask(0o077)
+    lock = lock_folder(folder)
+    try:
+        return put_back(file, folder)
+    finally:
+        lock.release()
+
+
+# ── configuration ───────────────────────────────────────────────────────────────────────
+
+
+def this_machine(gpus: int | None = None) -> Node:
+    """Describe this machine as a node, with `gpus` virtual devices if it has no real ones."""
+    from allotment.backends.local.machine import this_machine as look  # noqa: PLC0415
+
+    return look(gpus)[0]
+
+
+def configuration(options: Options, machine: Node) -> Found:
+    """Read the configuration that is meant, or make one for this machine.
+
+    Raises BadInput with every problem and its line.
+    """
+    from allotment.wire.config import read_config  # noqa: PLC0415
+
+    kept = options.folder / CONFIG
+    path = options.config or kept
+    is_first = options.config is None and not kept.exists()
+    data = _default_text(machine) if is_first else _text_of(path)
+    config, warnings = read_config(data, source=str(path), machine=machine)
+    for warning in warnings:
+        log.warning(f"{path}: {warning}")
+    if options.gpus is not None and options.config is None and not is_first:
+        log.warning(f"--gpus changes nothing: {path} says which devices there are")
+    return Found(config, b"" if path == kept and not is_first else data)
+
+
+def _text_of(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return file.read(LONGEST_CONFIG)
+    except OSError as error:
+        why = (error.strerror or "cannot be read").lower()
+        raise BadInput((Problem(f"cannot be read: {why}"),), str(path)) from error
+
+
+def _default_text(machine: Node) -> bytes:
+    """Write the configuration of a first start: one tenant for each group of users."""
+    from ruamel.yaml import YAML  # noqa: PLC0415
+
+    from allotment.api.accounts import groups_of_users  # noqa: PLC0415
+    from allotment.wire.config import config_to_wire, default_config  # noqa: PLC0415
+
+    text = io.BytesIO()
+    yaml = YAML()
+    yaml.indent(mapping=2, sequence=4, offset=2)
+    written = config_to_wire(default_config(machine, groups_of_users()))
+    yaml.dump(written, text)  # pyright: ignore[reportUnknownMemberType]
+    return DEFAULT_HEAD + text.getvalue()
+
+
+DEFAULT_HEAD = b"""\
+# Made at the first start, for this machine and its groups. Change it, check it with
+# `allot config check FILE`, and start the service again: allot down && allot up
+"""
+
+
+# ── running ─────────────────────────────────────────────────────────────────────────────
+
+
+def _run(options: Options) -> int:
+    """Run until told to stop."""
+    from allotment.api.logbook import close_logbook, open_logbook  # noqa: PLC0415
+
+    lock = lock_folder(options.folder)
+    try:
+        open_logbook(options.folder)
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(_live(options, lock))
+    finally:
+        close_logbook()
+        lock.release()
+    return 0
+
+
+async def _live(options: Options, lock: FolderLock) -> None:
+    from allotment.api.listening import Listening  # noqa: PLC0415
+
+    with Listening(options.folder, options.port, options.ready_fd) as listening:
+        opened = build(options, lock)
+        service = opened.service
+        try:
+            await _start(opened, options.folder)
+            await listening.serve(service, __version__, _calm)
+        finally:
+            await service.stop()
+    log.info("stopped; tasks run on")
+
+
+async def _start(opened: Opened, folder: Path) -> None:
+    """Start with the configuration; with the one before where this one cannot be had."""
+    from allotment.api.state_folder import write_whole  # noqa: PLC0415
+
+    service = opened.service
+    try:
+        await service.start(opened.config)
+    except Rejected as refusal:
+        if not service.state.config.nodes:
+            raise
+        log.warning(f"the new configuration is not in force, the old one stays: {refusal}")
+        await service.start(service.state.config)
+        return
+    if opened.found.text:
+        write_whole(folder / CONFIG, opened.found.text, 0o600)
+
+
+def _calm() -> None:
+    """Keep the collector away from what will live as long as we do."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
