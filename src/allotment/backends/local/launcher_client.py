@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -103,26 +104,28 @@ class LauncherClient:
             os.close(fd)
 
     async def _start(self) -> None:
-        """Start a launcher; it returns when it listens. Raises BackendError."""
+        """Start a launcher; the command returns when it listens. Raises BackendError.
+
+        In a thread, with the standard library: event loops differ in which descriptors
+        they leave open in a child, and this child's child lives for ever.
+        """
         module = "allotment.backends.local.runner.launcher"
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            module,
-            str(self._state_dir),
-            stdin=asyncio.subprocess.DEVNULL,
-            stderr=asyncio.subprocess.PIPE,
-            start_new_session=True,
-        )
+        command = [sys.executable, "-m", module, str(self._state_dir)]
         try:
-            async with asyncio.timeout(START_S):
-                _, said = await process.communicate()
-        except TimeoutError:
-            process.kill()
-            raise BackendError(
-                "the launcher did not come up in time; see run/launcher.log"
-            ) from None
-        if process.returncode not in (0, ALREADY_SERVED):
-            raise BackendError(
-                f"the launcher did not start: {said.decode(errors='replace').strip()}"
+            done = await asyncio.to_thread(
+                subprocess.run,
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
+                timeout=START_S,
+                check=False,
             )
+        except subprocess.TimeoutExpired:
+            raise BackendError(
+                "the launcher did not come up in time; see run/launcher.log in the state folder"
+            ) from None
+        if done.returncode not in (0, ALREADY_SERVED):
+            said = done.stderr.decode(errors="replace").strip()
+            raise BackendError(f"the launcher did not start: {said}")

@@ -1,4 +1,4 @@
-"""This machine as a node: its CPUs, memory, disk, and its real devices through NVML.
+"""This machine as a node: CPUs, memory, disk, and its real devices through NVML.
 
 Where there is no NVIDIA library, or it finds no device, virtual devices may stand in: they
 are counted and handed out like real ones, and called virtual wherever they are shown.
@@ -54,7 +54,7 @@ def virtual_devices(count: int) -> tuple[Device, ...]:
 
 
 def real_devices() -> list[tuple[Device, tuple[str, ...]]]:
-    """List the NVIDIA devices with their files; none without the driver's library."""
+    """List the NVIDIA devices with their files; none without the library."""
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError:
