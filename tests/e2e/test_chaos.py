@@ -6,6 +6,7 @@ import threading
 import time
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -99,12 +100,17 @@ def test_kill_nine_at_random_points(tmp_path: Path) -> None:
         assert len(set(accepted)) == len(accepted), "one key made two jobs"
         until(lambda: not _live(cluster), "every job to end", 300)
         finished = _all_jobs(cluster)
+        again = [
+            job
+            for job, row in finished.items()
+            if row["attempt"] != 1 + _evictions(cluster, job, row)
+        ]
+        told = [_story(cluster, job) for job in again[:3]]
     lost = [job for job in accepted if job not in finished]
     assert not lost, f"accepted and lost: {lost[:10]}"
     bad = {job: row for job, row in finished.items() if row["state"] != "succeeded"}
     assert not bad, f"did not succeed: {list(bad.values())[:5]}"
-    again = [job for job, row in finished.items() if row["attempt"] != 1]
-    assert not again, f"needed a second attempt: {again[:10]}"
+    assert not again, "\n".join([f"tried again without an eviction: {again}", *told])
     runs = Counter(witness.read_text().split())
     twice = {key: count for key, count in runs.items() if count > 1}
     assert not twice, f"started twice: {twice}"
@@ -139,13 +145,23 @@ def _last_seq(state: Path) -> int:
         connection.close()
 
 
+def _evictions(cluster: RealCluster, job: int, row: dict[str, Any]) -> int:
+    return cluster.get(f"/v1/jobs/{job}")["evictions"] if row["attempt"] > 1 else 0
+
+
+def _story(cluster: RealCluster, job: int) -> str:
+    events = cluster.get(f"/v1/jobs/{job}/events")
+    items = events["items"] if isinstance(events, dict) else events
+    return "\n".join(f"{e['at']} job {job} {e['text']}" for e in items)
+
+
 def _live(cluster: RealCluster) -> bool:
     states = "&".join(f"state={s}" for s in ("queued", "starting", "running", "stopping"))
     return bool(cluster.get(f"/v1/jobs?limit=1&{states}")["items"])
 
 
-def _all_jobs(cluster: RealCluster) -> dict[int, dict[str, object]]:
-    found: dict[int, dict[str, object]] = {}
+def _all_jobs(cluster: RealCluster) -> dict[int, dict[str, Any]]:
+    found: dict[int, dict[str, Any]] = {}
     path = "/v1/jobs?finished=true&limit=500"
     page = cluster.get(path)
     while True:
