@@ -1,4 +1,4 @@
-"""Who may do what. Everybody sees everything but secrets; changing takes a right.
+"""Who may do what. Everybody sees the jobs, their states and reasons; output is private.
 
 A job belongs to its submitter. The superuser, the service's own user and SYSTEM may do
 anything. Roles and tokens come later, as data beside this table.

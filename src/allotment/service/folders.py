@@ -120,6 +120,12 @@ def check_paths(spec: JobSpec, account: Account) -> None:
         ("workdir", spec.workdir, os.X_OK),
         ("output", spec.output_dir, os.W_OK | os.X_OK),
     ]
+    if spec.checkpoint is not None and spec.checkpoint.dir and spec.checkpoint.dir[0] != "/":
+        raise Rejected(
+            Code.PATH_UNUSABLE,
+            f"checkpoint.dir: {spec.checkpoint.dir}: is not an absolute path.",
+            "It is kept from one attempt to the next; leave it out to have one made.",
+        )
     for key, path, mode in wanted:
         if path and (trouble := _trouble(path, mode, account.identity)):
             raise Rejected(

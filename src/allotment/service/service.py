@@ -435,6 +435,10 @@ class Service:
             f"Tasks: {', '.join(names[:12])}.",
         )
 
+    def may_read_output(self, job: JobId, actor: Actor) -> None:
+        """Raise Rejected unless this actor may read what a job's tasks wrote."""
+        may_change(actor, self._record(job))
+
     async def read_log(
         self,
         job: JobId,
