@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import signal
 import socket
+import threading
 from collections.abc import Callable, Generator
 
 from starlette.types import ASGIApp
@@ -62,6 +63,9 @@ class ApiServer(Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None]:
         """End on SIGTERM and SIGINT, in an orderly way and with exit code 0."""
+        if threading.current_thread() is not threading.main_thread():
+            yield  # signals are the main thread's
+            return
         loop = asyncio.get_running_loop()
         signals = (signal.SIGTERM, signal.SIGINT)
         for each in signals:

@@ -20,9 +20,6 @@ HANG_UP_S = 2.0
 END_OF_INPUT = b"\x04"
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-ENV = {"PATH": PATH, "LANG": "C.UTF-8"}
-"""All that the command on the host gets to see: nothing of the service's own."""
-
 IN_TERMINAL = ("/bin/sh", "-c", 'exec <>"$0" >&0 2>&0 && exec "$@"')
 """A session leader that opens a terminal gets it for its own: no code between fork and exec."""
 
@@ -30,10 +27,11 @@ IN_TERMINAL = ("/bin/sh", "-c", 'exec <>"$0" >&0 2>&0 && exec "$@"')
 class Terminal:
     """A running command. `read`, `write` and `wait` may be used at the same time."""
 
-    def __init__(self, process: asyncio.subprocess.Process, master: int) -> None:
+    def __init__(self, process: asyncio.subprocess.Process, input_: int, output: int) -> None:
         self._process = process
-        self._master = master
-        """Our end of its terminal; -1 with pipes."""
+        self._input = input_
+        self._output = output
+        """The same descriptor for a terminal: our end of it."""
 
     @classmethod
     async def start(
@@ -41,78 +39,74 @@ class Terminal:
     ) -> "Terminal":
         """Start a command. Raises OSError when the host cannot."""
         if not tty:
-            process = await asyncio.create_subprocess_exec(
-                *argv,
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.STDOUT,
-                env=ENV,
-                cwd="/",
-                start_new_session=True,
-            )
-            return cls(process, -1)
+            theirs_in, ours_in = os.pipe()
+            ours_out, theirs_out = os.pipe()
+            return await cls._start(argv, (ours_in, ours_out), (theirs_in, theirs_out))
         master, slave = pty.openpty()
+        set_size(master, rows, cols)
+        words = (*IN_TERMINAL, os.ttyname(slave), *argv)
+        return await cls._start(words, (master, master), (slave, slave))
+
+    @classmethod
+    async def _start(
+        cls, argv: Sequence[str], ours: tuple[int, int], theirs: tuple[int, int]
+    ) -> "Terminal":
+        """Start it with their ends of the wire, which are closed here; ours stay open."""
         try:
-            set_size(master, rows, cols)
-            os.set_blocking(master, False)
+            for fd in ours:
+                os.set_blocking(fd, False)
             process = await asyncio.create_subprocess_exec(
-                *IN_TERMINAL,
-                os.ttyname(slave),
                 *argv,
-                stdin=slave,
-                stdout=slave,
-                stderr=slave,
-                env=ENV,
+                stdin=theirs[0],
+                stdout=theirs[1],
+                stderr=theirs[1],
+                env=environment(),
                 cwd="/",
                 start_new_session=True,
             )
-            return cls(process, master)
         except BaseException:
-            os.close(master)
+            _close(ours)
             raise
         finally:
-            os.close(slave)
+            _close(theirs)
+        return cls(process, *ours)
 
     async def read(self) -> bytes:
         """Give the next output; nothing once there can be no more."""
-        if self._master < 0:
-            assert self._process.stdout is not None
-            return await self._process.stdout.read(CHUNK)
         while True:
             try:
-                return os.read(self._master, CHUNK)
+                return os.read(self._output, CHUNK)
             except BlockingIOError:
-                await _readable(self._master)
+                await _readable(self._output)
             except OSError:  # EIO: the last one who had the terminal open is gone
                 return b""
 
     async def write(self, data: bytes) -> None:
         """Send input, as fast as the command takes it. Nothing happens once it is gone."""
-        if self._master < 0:
-            assert self._process.stdin is not None
-            with contextlib.suppress(OSError, RuntimeError):
-                self._process.stdin.write(data)
-                await self._process.stdin.drain()
-            return
-        while data:
+        while data and self._input >= 0:
             try:
-                data = data[os.write(self._master, data) :]
+                data = data[os.write(self._input, data) :]
             except BlockingIOError:
-                await _writable(self._master)
+                await _writable(self._input)
             except OSError:
                 return
 
     async def end_input(self) -> None:
         """Say that no more input comes."""
-        if self._master >= 0:
+        if self._is_terminal:
             await self.write(END_OF_INPUT)
-        elif self._process.stdin is not None:
-            self._process.stdin.close()
+        elif self._input >= 0:
+            os.close(self._input)
+            self._input = -1
+
+    @property
+    def _is_terminal(self) -> bool:
+        return self._input == self._output
 
     def resize(self, rows: int, cols: int) -> None:
         """Tell the size of the window that shows it."""
-        if self._master >= 0:
-            set_size(self._master, rows, cols)
+        if self._is_terminal:
+            set_size(self._output, rows, cols)
 
     async def wait(self) -> int:
         """Give the exit code; 128 and the signal's number for one that was killed."""
@@ -124,9 +118,7 @@ class Terminal:
 
         Nobody may be reading or writing any more.
         """
-        if self._master >= 0:
-            os.close(self._master)
-            self._master = -1
+        _close((self._input, self._output))
         if self._process.returncode is None:
             self._signal(signal.SIGHUP)
             try:
@@ -139,6 +131,17 @@ class Terminal:
     def _signal(self, number: signal.Signals) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, number)
+
+
+def environment() -> dict[str, str]:
+    """Give all that the command on the host gets to see: no word of the service's own."""
+    path = os.environ.get("PYTHONPATH")  # where a backend's own helpers may be
+    return {"PATH": PATH, "LANG": "C.UTF-8"} | ({"PYTHONPATH": path} if path else {})
+
+
+def _close(fds: tuple[int, int]) -> None:
+    for fd in set(fds) - {-1}:
+        os.close(fd)
 
 
 def set_size(terminal: int, rows: int, cols: int) -> None:
