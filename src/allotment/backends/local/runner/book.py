@@ -1,13 +1,14 @@
 """What a supervisor knows of its task, and telling it: status.json and the datagram."""
 
-import os
 import time
 from typing import Final
 
 from allotment.backends.local.runner import procfs, record
+from allotment.backends.local.runner.host import Host
 from allotment.backends.local.runner.schema import PhaseName, Request, Stage
 from allotment.backends.local.runner.timers import Timers
 
+_SOON_S: Final = 0.004
 _AGAIN_S: Final = 0.02
 _LAST_REPORTS: Final = 50
 _WRITE_AGAIN_S: Final = 1.0
@@ -16,10 +17,12 @@ _WRITE_AGAIN_S: Final = 1.0
 class Book:
     """Holds the status. Nothing is known outside before `publish`."""
 
-    def __init__(self, request: Request, boot_id: str, timers: Timers) -> None:
-        self.status = record.new_status(request, boot_id)
-        self.status["supervisor_pid"] = os.getpid()
-        self.status["supervisor_start_time"] = procfs.start_time("self")
+    def __init__(self, request: Request, host: Host, timers: Timers) -> None:
+        self.status = record.new_status(request, host.boot_id)
+        # As the host counts: we may be process 1 of a namespace.
+        pid = procfs.own_pid(host.proc)
+        self.status["supervisor_pid"] = pid
+        self.status["supervisor_start_time"] = procfs.start_time_in(pid, host.proc)
         self._reporter = record.Reporter(request["key"])
         self._timers = timers
         self._report_is_due = False
@@ -37,11 +40,17 @@ class Book:
         """End the phase that was begun last."""
         self.status["phases"][-1]["end_ms"] = at_ms or record.now_ms()
 
-    def insert(self, name: PhaseName, start_ms: int, end_ms: int) -> None:
-        """Note a phase that is over, before the one that was begun last."""
-        phases = self.status["phases"]
-        phases.insert(len(phases) - 1, {"name": name, "start_ms": start_ms, "end_ms": end_ms})
-        phases[-1]["start_ms"] = end_ms
+    def enter_soon(self, phase: Stage) -> None:
+        """Enter a phase, but tell a little later: most short tasks are over by then.
+
+        For them one write and one datagram are enough.
+        """
+        self.status["phase"] = phase
+        self._timers.after(_SOON_S, self._publish_unless_over)
+
+    def _publish_unless_over(self) -> None:
+        if not self.status["ended_ms"]:
+            self.publish()
 
     def publish(self) -> None:
         """Write the status and tell. A full disk is no reason to stop: the next may fit."""
@@ -67,6 +76,7 @@ class Book:
         """
         self.status["phase"] = "ended"
         self.status["frozen"] = False
+        self.status["ended_ms"] = self.status["ended_ms"] or record.now_ms()
         while not record.write_final(self.status, claim):
             time.sleep(_WRITE_AGAIN_S)
 

@@ -9,17 +9,20 @@ from typing import Final, NamedTuple
 from allotment.backends.local.runner.mounts import View, plan
 
 NOTE_FD: Final = 3
-"""Where the inner script writes lines, in the manner of init.py."""
+"""Where the inner script writes lines: `ready`, `started`, `failed CODE`."""
 GO_FD: Final = 4
 """Where it reads a line to go on; end of file means that it should end."""
 STATUS_FD: Final = 5
 """Where bubblewrap writes its own: `exit-code` only if the set-up succeeded."""
 
+PROCESSES: Final = 3
+"""Two of bubblewrap's, and a shell that may stay: they count against the task's limit."""
+
 _WAIT: Final = "echo ready >&3; read -r _ <&4 || exit 0; "
 _RUN: Final = 'echo started >&3; exec "$@" 3>&- 4<&-'
 _RUN_AND_STAY: Final = (
     'echo started >&3; "$@" 3>&- 4<&-; code=$?; [ $code = 0 ] || '
-    "{ echo \"failed-with $code\" >&3; read -r _ <&4; }; exit $code"
+    '{ echo "failed $code" >&3; read -r _ <&4; }; exit $code'
 )
 
 
@@ -47,7 +50,7 @@ def command(program: str, view: View, cwd: str, argv: list[str], inner: Inner) -
     for path in again_writable:
         words += ["--bind", path, path]
     words += ["--proc", "/proc", "--dev", "/dev"]
-    for path in (*view.devices, "/dev/infiniband"):
+    for path in (*view.devices, *view.folders):
         words += ["--dev-bind-try", path, path]
     words += ["--chdir", cwd, "--die-with-parent", "--json-status-fd", str(STATUS_FD), "--"]
     return [*words, "/bin/sh", "-c", _script(inner), "allotment", *argv]

@@ -14,6 +14,9 @@ from allotment.backends.local.runner import procfs
 
 WANTED: Final = ("cpu", "memory", "pids", "devices", "freezer")
 SHARED_DEVICES: Final = "no-devices"
+"""The v1 group of all tasks without devices: it limits, and counts nothing."""
+RUNNER: Final = "runner"
+"""The group of the launcher and the supervisors."""
 _KILL_ROUNDS: Final = 200
 _KILL_PAUSE_S: Final = 0.01
 
@@ -21,10 +24,14 @@ _KILL_PAUSE_S: Final = 0.01
 class Limits(Protocol):
     """The amounts a group can enforce; 0 is no limit."""
 
-    cpu_milli: int
-    cpu_ceiling: bool
-    memory_bytes: int
-    pids: int
+    @property
+    def cpu_milli(self) -> int: ...
+
+    @property
+    def cpu_ceiling(self) -> bool: ...
+
+    @property
+    def memory_bytes(self) -> int: ...
 
 
 class Counts:
@@ -50,10 +57,20 @@ class Group:
         """Make the groups. Raises OSError when one cannot be made or limited."""
 
     def join(self) -> None:
-        """Move the calling process in."""
+        """Move the calling process in, so that what it starts is born there."""
+
+    def leave(self) -> None:
+        """Move the calling process back to where the runner's own processes are."""
+
+    def limit_pids(self, most: int) -> None:
+        """Limit the number of processes, once the calling one has left."""
 
     def has(self, controller: str) -> bool:
         return controller in self.controllers
+
+    def dirs(self) -> list[str]:
+        """List the folders of the groups, shared ones included."""
+        return []
 
     def pids(self) -> list[int]:
         return []
@@ -87,6 +104,7 @@ class GroupV1(Group):
     def __init__(self, bases: dict[str, str], key: str, devices: list[str]) -> None:
         super().__init__()
         self.controllers = list(bases)
+        self._bases = bases
         self._dirs = {name: f"{base}/{key}" for name, base in bases.items()}
         self._shares_devices = "devices" in bases and not devices
         if self._shares_devices:
@@ -101,11 +119,11 @@ class GroupV1(Group):
             write(f"{self._dirs['cpu']}/cpu.shares", max(2, limits.cpu_milli * 1024 // 1000))
             if limits.cpu_ceiling:
                 # The period is the default, 100 ms.
-                write(f"{self._dirs['cpu']}/cpu.cfs_quota_us", max(1000, limits.cpu_milli * 100))
+                write(
+                    f"{self._dirs['cpu']}/cpu.cfs_quota_us", max(1000, limits.cpu_milli * 100)
+                )
         if "memory" in self._dirs and limits.memory_bytes:
             self._limit_memory(limits.memory_bytes)
-        if "pids" in self._dirs and limits.pids:
-            write(f"{self._dirs['pids']}/pids.max", limits.pids)
         if "devices" in self._dirs and self._devices:
             deny_devices(self._dirs["devices"], self._devices)
 
@@ -113,12 +131,25 @@ class GroupV1(Group):
         path = self._dirs["memory"]
         write(f"{path}/memory.limit_in_bytes", amount)
         with_swap = f"{path}/memory.memsw.limit_in_bytes"
-        if os.path.exists(with_swap):  # noqa: PTH110 - pathlib is not worth its import here
+        if os.path.exists(with_swap):
             write(with_swap, amount)
 
     def join(self) -> None:
+        # `tasks` with 0, the calling thread, needs no machine-wide lock; `cgroup.procs`
+        # does, and waits for it some 20 ms on an idle machine. We have one thread.
         for path in self._dirs.values():
             write(f"{path}/tasks", 0)
+
+    def leave(self) -> None:
+        for base in self._bases.values():
+            write(f"{base}/{RUNNER}/tasks", 0)
+
+    def limit_pids(self, most: int) -> None:
+        if "pids" in self._dirs and most:
+            write(f"{self._dirs['pids']}/pids.max", most)
+
+    def dirs(self) -> list[str]:
+        return list(self._dirs.values())
 
     def _own_dirs(self) -> list[str]:
         return [
@@ -138,7 +169,9 @@ class GroupV1(Group):
         return True
 
     def is_frozen(self) -> bool:
-        state = read(f"{self._dirs['freezer']}/freezer.state") if "freezer" in self._dirs else ""
+        state = (
+            read(f"{self._dirs['freezer']}/freezer.state") if "freezer" in self._dirs else ""
+        )
         return state.strip() == "FROZEN"
 
     def kill(self) -> None:
@@ -180,6 +213,7 @@ class GroupV2(Group):
     def __init__(self, base: str, controllers: list[str], key: str) -> None:
         super().__init__()
         self.controllers = [*controllers, "freezer"]
+        self._base = base
         self._dir = f"{base}/{key}"
 
     def create(self, limits: Limits) -> None:
@@ -191,13 +225,21 @@ class GroupV2(Group):
                 write(f"{self._dir}/cpu.max", f"{max(1000, limits.cpu_milli * 100)} 100000")
         if self.has("memory") and limits.memory_bytes:
             write(f"{self._dir}/memory.max", limits.memory_bytes)
-            if os.path.exists(f"{self._dir}/memory.swap.max"):  # noqa: PTH110 - as above
+            if os.path.exists(f"{self._dir}/memory.swap.max"):
                 write(f"{self._dir}/memory.swap.max", 0)
-        if self.has("pids") and limits.pids:
-            write(f"{self._dir}/pids.max", limits.pids)
 
     def join(self) -> None:
         write(f"{self._dir}/cgroup.procs", 0)
+
+    def leave(self) -> None:
+        write(f"{self._base}/{RUNNER}/cgroup.procs", 0)
+
+    def limit_pids(self, most: int) -> None:
+        if self.has("pids") and most:
+            write(f"{self._dir}/pids.max", most)
+
+    def dirs(self) -> list[str]:
+        return [self._dir]
 
     def pids(self) -> list[int]:
         return members(self._dir)
@@ -245,7 +287,9 @@ def write(path: str, value: str | int) -> None:
         finally:
             os.close(fd)
     except OSError as error:
-        raise OSError(error.errno, f"cgroup: cannot write {value!r} to {path}: {error.strerror}") from error
+        raise OSError(
+            error.errno, f"cgroup: cannot write {value!r} to {path}: {error.strerror}"
+        ) from error
 
 
 def read(path: str) -> str:
@@ -257,6 +301,7 @@ def read(path: str) -> str:
 
 
 def members(path: str) -> list[int]:
+    """List the processes of a group."""
     return [int(pid) for pid in read(f"{path}/cgroup.procs").split()]
 
 

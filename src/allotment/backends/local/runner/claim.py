@@ -32,11 +32,8 @@ def take(key: str) -> int | None:
     """
     folder = layout.task_dir(key)
     live = layout.live_file(key)
-    try:
-        os.makedirs(folder, mode=0o700)
-    except FileExistsError:
-        if os.path.lexists(f"{folder}/{layout.CLAIM}"):
-            return None
+    if not _make_folder(folder) and os.path.lexists(f"{folder}/{layout.CLAIM}"):
+        return None
     fd = os.open(live, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -51,6 +48,18 @@ def take(key: str) -> int | None:
         os.close(fd)
         raise
     return fd
+
+
+def _make_folder(path: str) -> bool:
+    """Make a folder, and those above it where they are missing. False if it was there."""
+    try:
+        os.mkdir(path, 0o700)
+    except FileNotFoundError:
+        _make_folder(path.rpartition("/")[0])
+        return _make_folder(path)
+    except FileExistsError:
+        return False
+    return True
 
 
 def hold(path: str) -> int | None:

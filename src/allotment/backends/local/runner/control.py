@@ -1,10 +1,10 @@
 """The control FIFO of a task: lines of text, so that any version understands any other.
 
-    go                 start, if held at the barrier
-    signal NAME        send a signal to the task's main program: USR1, TERM, 10 …
-    stop NAME MS       send it, and kill everything after the grace
-    kill               kill everything now; also ends a hold
-    freeze, thaw       stop every process where it is, and let it go on
+go                 start, if held at the barrier
+signal NAME        send a signal to the task's main program: USR1, TERM, 10 …
+stop NAME MS       send it, and kill everything after the grace
+kill               kill everything now; also ends a hold
+freeze, thaw       stop every process where it is, and let it go on
 """
 
 import os

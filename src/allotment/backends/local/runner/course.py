@@ -1,12 +1,17 @@
-"""What happens to a task between its start and its end, told line by line by its init."""
+"""What happens to a task between its start and its end, and what follows from it.
+
+No process is made or reaped here: the supervisor does that and tells.
+"""
 
 import os
+import signal
 import time
 from collections.abc import Callable
 
-from allotment.backends.local.runner import layout, procfs, record, tree, verdict, watch
+from allotment.backends.local.runner import layout, procfs, record, verdict, watch
 from allotment.backends.local.runner.book import Book
-from allotment.backends.local.runner.logs import CappedLog
+from allotment.backends.local.runner.control import Command
+from allotment.backends.local.runner.host import Host
 from allotment.backends.local.runner.schema import Request
 from allotment.backends.local.runner.stopping import Stopper
 from allotment.backends.local.runner.surroundings import Surroundings
@@ -14,119 +19,146 @@ from allotment.backends.local.runner.timers import Timers
 
 
 class Course:
-    """Follows init's lines, holds a failed task's surroundings, and looks after limits.
-
-    `go` is the pipe by which init, or bubblewrap's inner script, is told to go on.
-    """
+    """Follows one task. `go_on` lets it pass the barrier; `is_over` ends the watch."""
 
     def __init__(
         self,
         request: Request,
+        host: Host,
         book: Book,
         surroundings: Surroundings,
-        stopper: Stopper,
         timers: Timers,
     ) -> None:
         self._request = request
+        self._host = host
         self._book = book
         self._status = book.status
         self._surroundings = surroundings
-        self._stopper = stopper
         self._timers = timers
-        self._pending = b""
-        self.go = -1
-        self.stderr: CappedLog | None = None
+        self.stopper = Stopper(surroundings, timers)
+        self.go_on: Callable[[], None] = lambda: None
+        self.let_end: Callable[[], None] = self._end
+        self.is_over = False
 
-    def take(self, data: bytes) -> None:
-        """Take what came from init: whole lines, or parts of them."""
-        *lines, self._pending = (self._pending + data).split(b"\n")
-        for line in lines:
-            self._take_line(line.decode(errors="replace"))
+    def _end(self) -> None:
+        self.is_over = True
 
-    def _take_line(self, line: str) -> None:
-        match line.split(" "):
-            case ["mounted", began, ended]:
-                self._book.insert("mounts", int(began), int(ended))
+    # ── starting ────────────────────────────────────────────────────────────────────
+
+    def wait_at_barrier(self) -> None:
+        self._book.begin("barrier")
+        self._book.enter("ready")
+
+    def on_started(self) -> None:
+        """Note that the command runs; `stopper.pid` is it, or bubblewrap around it."""
+        self._book.end()
+        self._status["started_ms"] = record.now_ms()
+        if self._surroundings.kind == "bwrap":
+            inner = procfs.only_child(self.stopper.pid, self._host.proc)
+            self._status["pid"] = procfs.only_child(inner, self._host.proc)
+        else:
+            pid = self._status["supervisor_pid"]
+            self._status["pid"] = procfs.only_child(pid, self._host.proc)
+        self._status["start_time"] = procfs.start_time_in(self._status["pid"], self._host.proc)
+        self._book.enter_soon("running")
+        self._set_watches()
+
+    def on_note(self, line: str) -> None:
+        """Take a line of bubblewrap's inner script."""
+        match line.split():
             case ["ready"]:
                 self._book.end()
-                self._book.begin("barrier")
-                self._book.enter("ready")
+                self.wait_at_barrier()
             case ["started"]:
-                self._on_started()
-            case ["failed-with", code]:
+                self.on_started()
+            case ["failed", code]:
                 verdict.set_exit(self._status, "code", int(code), may_hide_signal=True)
-                self._on_failure()
-            case ["failed", stage, number, *words]:
-                self._on_not_started([stage, number, " ".join(words)])
-            case ["ended", *words]:
-                in_bwrap = self._surroundings.kind == "bwrap"
-                verdict.ended(self._status, words, in_bwrap=in_bwrap)
-                if self._status["exit_code"] != 0 and not in_bwrap:
-                    self._on_failure()
+                self._hold()
             case _:
                 pass
 
-    def _on_started(self) -> None:
-        self._book.end()
-        self._status["started_ms"] = record.now_ms()
-        main_pid = tree.main_process(self._stopper.init_pid)
-        self._status["pid"] = main_pid
-        self._status["start_time"] = procfs.start_time(main_pid) if main_pid else 0
-        self._book.enter("running")
-        self._set_watches()
+    # ── ending ──────────────────────────────────────────────────────────────────────
 
-    def _on_not_started(self, words: list[str]) -> None:
-        message = verdict.failed(self._status, self._request, words)
-        if self.stderr is not None:
-            self.stderr.say(message)
-
-    # ── the barrier, and a hold after a failure ─────────────────────────────────────
-
-    def open_barrier(self) -> None:
-        if self._status["phase"] == "ready":
-            os.write(self.go, b"\n")
-
-    def _on_failure(self) -> None:
-        if not self._surroundings.stays or self._status["hold_until_ms"]:
-            return
-        if self._stopper.ended_by:
-            self.release()
-            return
-        hold_ms = self._request.get("hold_on_failure_ms", 0)
+    def on_ended(self, status: int) -> None:
+        """Take the command's wait status."""
+        in_bwrap = self._surroundings.kind == "bwrap"
+        if self._status["exit_code"] is None and self._status["signal"] is None:
+            if os.WIFSIGNALED(status):
+                verdict.set_exit(self._status, "signal", os.WTERMSIG(status))
+            else:
+                code = os.WEXITSTATUS(status)
+                verdict.set_exit(self._status, "code", code, may_hide_signal=in_bwrap)
+        self.stopper.pid = 0
         self.mark_end()
-        self._status["hold_until_ms"] = record.now_ms() + hold_ms
-        self._save_environ()
-        self._timers.after(hold_ms / 1000, self.release)
-        self._book.enter("holding")
-
-    def _save_environ(self) -> None:
-        """For enter.py; while the command runs, /proc has it. Secrets: 0600, and soon gone."""
-        path = f"{layout.task_dir(self._request['key'])}/{layout.ENVIRON}"
-        env = self._surroundings.start().env
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        os.write(fd, b"\0".join(os.fsencode(f"{name}={env[name]}") for name in env))
-        os.close(fd)
-
-    def release(self) -> None:
-        """Let whoever waits for a word from us see the end of the pipe."""
-        if self.go >= 0:
-            os.close(self.go)
-            self.go = -1
+        if in_bwrap or status == 0 or not self._hold():
+            self._end()
 
     def mark_end(self) -> None:
         """Note when the command ended; a hold after it does not count."""
         if not self._status["ended_ms"]:
             self._status["ended_ms"] = record.now_ms()
 
+    def _hold(self) -> bool:
+        """Keep what surrounds a failed task for a while, if that was asked for."""
+        hold_ms = self._request.get("hold_on_failure_ms", 0)
+        if not hold_ms or self.stopper.ended_by:
+            self.let_end()
+            return False
+        self.mark_end()
+        self._status["hold_until_ms"] = record.now_ms() + hold_ms
+        self._save_environ()
+        self._timers.after(hold_ms / 1000, self.let_end)
+        self._book.enter("holding")
+        return True
+
+    def _save_environ(self) -> None:
+        """For enter.py; while the command runs, /proc has it. Secrets: 0600, and soon gone."""
+        path = f"{layout.task_dir(self._request['key'])}/{layout.ENVIRON}"
+        env = self._surroundings.env()
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        os.write(fd, b"\0".join(os.fsencode(f"{name}={env[name]}") for name in env))
+        os.close(fd)
+
+    # ── orders ──────────────────────────────────────────────────────────────────────
+
+    def obey(self, command: Command) -> None:
+        """Carry out one line of the control pipe."""
+        match command.verb:
+            case "go" if self._status["phase"] == "ready":
+                self.go_on()
+            case "signal":
+                self.stopper.signal(command.signum)
+            case "stop" if self._status["phase"] == "running":
+                self.stopper.stop(command.signum, command.grace_ms)
+            case "stop" | "kill":
+                self._end_now(command)
+            case "freeze" | "thaw":
+                frozen = command.verb == "freeze"
+                self.stopper.freeze(frozen=frozen, then=lambda: self._set_frozen(frozen))
+            case _:
+                pass
+
+    def _end_now(self, command: Command) -> None:
+        """Before it runs, and after it failed, there is nobody to ask."""
+        self.stopper.ended_by = self.stopper.ended_by or command.verb
+        self.stopper.kill()
+        if not self.stopper.pid:
+            if self._status["phase"] != "holding":
+                self._status["signal"] = command.signum or signal.SIGKILL
+            self._end()
+
+    def _set_frozen(self, frozen: bool) -> None:
+        self._status["frozen"] = frozen
+        self._book.publish()
+
     # ── limits that nothing else enforces ───────────────────────────────────────────
 
     def _set_watches(self) -> None:
-        limits, group = self._surroundings.limits, self._surroundings.group
-        init_pid = self._stopper.init_pid
+        limits, group, root = self._surroundings.limits, self._surroundings.group, os.getpid()
         if limits.memory_bytes and not group.has("memory"):
-            self._watch(lambda: watch.memory(init_pid, limits.memory_bytes), watch.PERIOD_S)
+            self._watch(lambda: watch.memory(root, limits.memory_bytes), watch.PERIOD_S)
         if limits.pids and not group.has("pids"):
-            self._watch(lambda: watch.pids(init_pid, limits.pids), watch.PERIOD_S)
+            self._watch(lambda: watch.pids(root, limits.pids), watch.PERIOD_S)
         if disk_bytes := self._request.get("disk_bytes", 0):
             path = self._surroundings.scratch
             self._watch(lambda: watch.disk(path, disk_bytes), watch.DISK_PERIOD_S)
@@ -147,5 +179,5 @@ class Course:
         self._status["oom"] |= finding.limit == "memory"
         self._status["disk_limit_hit"] |= finding.limit == "disk"
         self._status["pids_limit_hit"] |= finding.limit == "pids"
-        self._stopper.ended_by = finding.limit
-        self._stopper.kill()
+        self.stopper.ended_by = finding.limit
+        self.stopper.kill()

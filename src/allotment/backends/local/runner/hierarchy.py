@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 from allotment.backends.local.runner import procfs
 from allotment.backends.local.runner.cgroup import (
+    RUNNER,
     SHARED_DEVICES,
     WANTED,
     Group,
@@ -100,7 +101,7 @@ def own_groups(text: str) -> dict[str, str]:
 
 def _prepare_v1(mounts: list[Mount], own: dict[str, str], name: str) -> Hierarchy:
     bases: dict[str, str] = {}
-    missing = dict.fromkeys(WANTED, "no such control group is mounted")
+    missing: dict[str, str] = dict.fromkeys(WANTED, "no such control group is mounted")
     for mount in mounts:
         for controller in mount.controllers:
             places = [mount.path, mount.path + own.get(controller, "/").rstrip("/")]
@@ -129,7 +130,7 @@ def _first_usable(places: list[str], name: str, bases: dict[str, str], controlle
     for place in places:
         path = f"{place}/{name}"
         try:
-            os.makedirs(path, exist_ok=True)
+            os.makedirs(f"{path}/{RUNNER}", exist_ok=True)
             os.rmdir(_probe_dir(path))
         except OSError as error:
             problem = f"{place} is not writable: {error.strerror}"
@@ -153,16 +154,21 @@ def _prepare_v2(root: str, own: str, name: str) -> Hierarchy:
         path = f"{place}/{name}"
         try:
             _enable_along(place, path)
+            os.makedirs(f"{path}/{RUNNER}", exist_ok=True)
             os.rmdir(_probe_dir(path))
         except OSError as error:
             problem = f"{place}: {error.strerror}"
             continue
         usable = [one for one in _V2_CONTROLLERS if one in read(f"{path}/cgroup.controllers")]
-        lacking = {one: f"not enabled in {place}" for one in _V2_CONTROLLERS if one not in usable}
+        lacking = {
+            one: f"not enabled in {place}" for one in _V2_CONTROLLERS if one not in usable
+        }
         if usable:
             return Hierarchy("v2", dict.fromkeys(usable, path), missing | lacking)
         problem = "; ".join(lacking.values())
-    return Hierarchy("none", {}, missing | dict.fromkeys((*_V2_CONTROLLERS, "freezer"), problem))
+    return Hierarchy(
+        "none", {}, missing | dict.fromkeys((*_V2_CONTROLLERS, "freezer"), problem)
+    )
 
 
 def _enable_along(place: str, path: str) -> None:
@@ -179,7 +185,7 @@ def _enable_along(place: str, path: str) -> None:
     for part in ("", *path.removeprefix(place).strip("/").split("/")):
         if part:
             level = f"{level}/{part}"
-            if not os.path.isdir(level):  # noqa: PTH112 - no pathlib in the runner
+            if not os.path.isdir(level):
                 os.mkdir(level)
         try:
             write(f"{level}/cgroup.subtree_control", wanted)

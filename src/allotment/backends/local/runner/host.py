@@ -2,49 +2,58 @@
 
 import os
 import signal
-from typing import Final, NamedTuple
+from typing import Final
 
 from allotment.backends.local.runner import hierarchy, libc, mounts, procfs, scratch
 
+_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _PLACES: Final = ("/usr/bin/bwrap", "/usr/local/bin/bwrap", "/bin/bwrap")
 
 
-class Host(NamedTuple):
-    """Facts and descriptors. `missing` says of each means of isolation that is not in
-    force why not."""
+class Host:
+    """Facts and descriptors: an empty stdin, the state folder, the host's /proc.
 
-    state_dir: str
-    boot_id: str
-    hierarchy: hierarchy.Hierarchy
-    namespaces: str
-    bwrap: str
-    scratch_root: str
-    stdin: int
-    missing: dict[str, str]
+    `missing` says of each means of isolation that is not in force why not. A plain class
+    with slots: its fields are read in every supervisor, and a named tuple's cost more.
+    """
+
+    __slots__ = (
+        "boot_id",
+        "bwrap",
+        "devices",
+        "folders",
+        "hierarchy",
+        "home",
+        "missing",
+        "namespaces",
+        "proc",
+        "scratch_root",
+        "state_dir",
+        "stdin",
+    )
+
+    def __init__(self, state_dir: str) -> None:
+        self.state_dir = state_dir
+        self.missing: dict[str, str] = {}
+        self.boot_id = procfs.boot_id()
+        self.hierarchy = hierarchy.prepare(state_dir)
+        self.bwrap = find_bwrap(self.missing)
+        self.devices = mounts.plain_devices()
+        self.folders = mounts.shared_folders()
+        self.namespaces = "bwrap" if self.bwrap else "none"
+        if own_namespaces_work(state_dir, self.devices, self.missing):
+            self.namespaces = "own"
+        self.scratch_root = scratch.root_for(state_dir)
+        self.stdin = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        self.home = os.open(".", _FOLDER)
+        self.proc = os.open("/proc", _FOLDER)
 
 
 def look(state_dir: str) -> Host:
     """Find out what this machine allows us to do, by trying it. Takes a few ms."""
-    missing: dict[str, str] = {}
-    groups = hierarchy.prepare(state_dir)
-    bwrap = find_bwrap(missing)
-    namespaces = "none"
-    if own_namespaces_work(state_dir, missing):
-        namespaces = "own"
-    elif bwrap:
-        namespaces = "bwrap"
-    scratch_root = scratch.root_for(state_dir)
-    scratch.make_root(scratch_root)
-    return Host(
-        state_dir=state_dir,
-        boot_id=procfs.boot_id(),
-        hierarchy=groups,
-        namespaces=namespaces,
-        bwrap=bwrap,
-        scratch_root=scratch_root,
-        stdin=os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC),
-        missing=missing,
-    )
+    host = Host(state_dir)
+    scratch.make_root(host.scratch_root)
+    return host
 
 
 def find_bwrap(missing: dict[str, str]) -> str:
@@ -62,7 +71,9 @@ def find_bwrap(missing: dict[str, str]) -> str:
     return ""
 
 
-def own_namespaces_work(state_dir: str, missing: dict[str, str]) -> bool:
+def own_namespaces_work(
+    state_dir: str, devices: tuple[mounts.Device, ...], missing: dict[str, str]
+) -> bool:
     """Try in a child what init does for a task."""
     if os.geteuid() != 0:
         missing["own"] = "only root makes namespaces without help"
@@ -70,7 +81,7 @@ def own_namespaces_work(state_dir: str, missing: dict[str, str]) -> bool:
     read_end, write_end = os.pipe()
     pid = os.fork()
     if pid == 0:
-        _try_and_exit(state_dir, write_end)
+        _try_and_exit(mounts.View(state_dir, devices, (), (), (), ()), write_end)
     os.close(write_end)
     problem = os.read(read_end, 4000).decode(errors="replace")
     os.close(read_end)
@@ -80,16 +91,16 @@ def own_namespaces_work(state_dir: str, missing: dict[str, str]) -> bool:
     return not problem
 
 
-def _try_and_exit(state_dir: str, write_end: int) -> None:
+def _try_and_exit(view: mounts.View, write_end: int) -> None:
     try:
         libc.unshare(libc.CLONE_NEWPID)
         pid = os.fork()
         if pid == 0:
             libc.die_with_parent(signal.SIGKILL)
             libc.unshare(libc.CLONE_NEWNS | libc.CLONE_NEWIPC | libc.CLONE_NEWUTS)
-            mounts.build(mounts.View(state_dir, (), (), ()))
-        else:
-            os.waitpid(pid, 0)
+            mounts.build(view)
+            os._exit(0)
+        os.waitpid(pid, 0)
     except BaseException as error:  # noqa: BLE001 - a forked child must not go on
         os.write(write_end, str(error).encode()[:4000])
     finally:

@@ -11,48 +11,86 @@ launcher clears up after those that did not.
 import fcntl
 import gc
 import os
+import resource
 import select
 import signal
 import socket
 import struct
 import sys
-import traceback
 from typing import Final, NoReturn
 
 from allotment.backends.local.runner import host as host_facts
-from allotment.backends.local.runner import layout, libc, procfs, salvage, supervisor, tree
+from allotment.backends.local.runner import (
+    layout,
+    libc,
+    procfs,
+    salvage,
+    supervisor,
+    tree,
+    warmup,
+)
 from allotment.backends.local.runner.protocol import LONGEST_LINE_BYTES, Server, live_keys
 from allotment.backends.local.runner.schema import Request
+from allotment.backends.local.runner.surroundings import is_own
 
 ALREADY_SERVED: Final = 3
+NAME: Final = "allotment.backends.local.runner.launcher"
+_BOOT: Final = (
+    f"import sys; sys.path.insert(0, sys.argv[1]); from {NAME} import start; start(sys.argv[3])"
+)
+_ENVIRON: Final = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LC_ALL": "C.UTF-8"}
 _READ_BYTES: Final = 1 << 18
 _BACKLOG: Final = 128
+_SEND_TIMEOUT: Final = struct.pack("ll", 2, 0)
 
 
 def main() -> NoReturn:
-    """Start a launcher in the background, and return when it listens."""
+    """Begin anew, clean: no environment, no open files, no site-packages.
+
+    Whoever starts us may have secrets in the first two; the third would be copied into
+    every supervisor. The words of the command line stay what they were.
+    """
     if len(sys.argv) != 2:
-        sys.exit("usage: python -m allotment.backends.local.runner.launcher STATE_DIR")
-    state_dir = os.path.realpath(sys.argv[1])
-    os.umask(0o077)
-    os.chdir(state_dir)
-    for folder in (layout.LIVE, layout.TASKS):
-        os.makedirs(folder, mode=0o700, exist_ok=True)
-    os.umask(0o022)
-    lock = os.open(layout.LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        sys.exit(f"usage: python -m {NAME} STATE_DIR")
+    root = os.path.abspath(__file__)
+    for _ in NAME.split("."):
+        root = os.path.dirname(root)
+    os.closerange(3, 1 << 16)
+    argv = [sys.executable, "-I", "-S", "-c", _BOOT, root, NAME, sys.argv[1]]
+    os.execve(sys.executable, argv, _ENVIRON)
+
+
+def start(path: str) -> NoReturn:
+    """Start a launcher in the background, and return when it listens."""
+    state_dir = os.path.realpath(path)
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        lock = _take_folder(state_dir)
     except BlockingIOError:
         sys.exit(ALREADY_SERVED)
+    except OSError as error:
+        sys.exit(f"the state folder {state_dir} cannot be used: {error}")
     ready, told = os.pipe()
     if os.fork():
         os.close(told)
         problem = os.read(ready, 4000).decode(errors="replace")
         sys.exit(problem.removeprefix("ready") or 0)
+    os.close(ready)
     os.setsid()
     if os.fork():
         os._exit(0)
     _serve(state_dir, lock, told)
+
+
+def _take_folder(state_dir: str) -> int:
+    """Go to the state folder and lock it. Raises BlockingIOError when another has."""
+    os.chdir(state_dir)
+    os.umask(0o077)
+    for folder in (layout.LIVE, layout.TASKS):
+        os.makedirs(folder, exist_ok=True)
+    os.umask(0o022)
+    lock = os.open(layout.LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    return lock
 
 
 def _serve(state_dir: str, lock: int, told: int) -> NoReturn:
@@ -67,7 +105,7 @@ def _serve(state_dir: str, lock: int, told: int) -> NoReturn:
     try:
         launcher.run()
     except BaseException:  # noqa: BLE001 - the last line before the process ends
-        traceback.print_exc()
+        sys.excepthook(*sys.exc_info())
         os._exit(1)
     os._exit(0)
 
@@ -91,20 +129,23 @@ class Launcher:
         for signum in (signal.SIGINT, signal.SIGHUP, signal.SIGPIPE):
             signal.signal(signum, signal.SIG_IGN)
         self._lock = lock
+        _limit_core_dumps()
         self._host = host_facts.look(state_dir)
+        self._host.hierarchy.group("", []).leave()
         self._server = Server(self._host, self._launch)
         self._keys: dict[int, str] = {}
         self._salvagers: set[int] = set()
         self._buffers: dict[socket.socket, bytes] = {}
         self._connections: dict[int, socket.socket] = {}
-        self._wake, wake_end = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        signal.set_wakeup_fd(wake_end, warn_on_full_buffer=False)
-        self._wake_end = wake_end
         signal.signal(signal.SIGCHLD, _do_nothing)
         signal.signal(signal.SIGTERM, self._on_terminate)
         self._is_terminated = False
+        self._pid_namespace = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
         self._poll = select.poll()
         self._listener: socket.socket | None = self._listen()
+        warmup.warm_up(self._host)
+        self._wake, self._wake_end = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.set_wakeup_fd(self._wake_end, warn_on_full_buffer=False)
         self._poll.register(self._wake, select.POLLIN)
         for key in live_keys():
             self._salvage(key)
@@ -156,7 +197,7 @@ class Launcher:
         except OSError:
             return
         # Who asks and does not read the answer may not block us for long.
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", 2, 0))
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _SEND_TIMEOUT)
         self._connections[connection.fileno()] = connection
         self._buffers[connection] = b""
         self._poll.register(connection, select.POLLIN)
@@ -186,17 +227,26 @@ class Launcher:
     # ── children ────────────────────────────────────────────────────────────────────
 
     def _launch(self, request: Request, claim: int) -> None:
-        pid = os.fork()
-        if pid == 0:
-            self._leave_behind()
-            supervisor.supervise(request, self._host, claim)
+        has_own = is_own(request, self._host)
+        if has_own:
+            libc.unshare(libc.CLONE_NEWPID)
+        try:
+            pid = os.fork()
+            if pid == 0:
+                self._leave_behind()
+                supervisor.supervise(request, self._host, claim)
+        finally:
+            if has_own:
+                libc.setns(self._pid_namespace, libc.CLONE_NEWPID)
         self._keys[pid] = request["key"]
 
     def _leave_behind(self) -> None:
-        """Become another process: keep the host's facts, close what is the launcher's."""
+        """Become another process: keep the host's facts, close what is the launcher's.
+
+        Its signal handlers stay: they do nothing, which is what is wanted, and to change
+        them through enums would cost more than all the rest here.
+        """
         signal.set_wakeup_fd(-1)
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
         os.setsid()
         os.close(self._wake)
         os.close(self._wake_end)
@@ -212,7 +262,7 @@ class Launcher:
             try:
                 salvage.salvage(key, self._host)
             except BaseException:  # noqa: BLE001 - a forked child must not go on
-                traceback.print_exc()
+                sys.excepthook(*sys.exc_info())
             finally:
                 os._exit(0)
         self._salvagers.add(pid)
@@ -245,6 +295,12 @@ class Launcher:
         for pid in procfs.children(os.getpid()):
             if pid not in self._keys and pid not in self._salvagers:
                 tree.send(pid, signal.SIGKILL)
+
+
+def _limit_core_dumps() -> None:
+    """No core files by default: a crashed training job writes its whole memory."""
+    _, hard = resource.getrlimit(resource.RLIMIT_CORE)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, hard))
 
 
 def _do_nothing(*_: object) -> None:

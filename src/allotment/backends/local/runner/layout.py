@@ -5,7 +5,8 @@
     run/launcher.log    what it had to say
     run/report.sock     the service's datagram socket: told a task key after each change
     run/live/KEY        one file per task that may still run; its supervisor holds its lock
-    tasks/J/A/R.I/      claim, status.json, stdout.log, stderr.log, control of one task
+    tasks/J/A/R.I/      claim, status.json, stdout.log, stderr.log, control of one task;
+                        `control` stays when it is over: nobody reads from it then
 
 Paths are relative because a socket's path may have at most 107 bytes, and state folders
 can lie deep.
@@ -29,7 +30,9 @@ CONTROL: Final = "control"
 ENVIRON: Final = "environ"
 STREAMS: Final = ("stdout", "stderr")
 
-KEY: Final = re.compile(r"([1-9]\d{0,18})\.(\d{1,18})\.([A-Za-z0-9][A-Za-z0-9_.-]{0,127}\.\d{1,9})")
+KEY: Final = re.compile(
+    r"([1-9]\d{0,18})\.(\d{1,18})\.([A-Za-z0-9][A-Za-z0-9_.-]{0,127}\.\d{1,9})"
+)
 
 
 def task_dir(key: str) -> str:
@@ -45,4 +48,5 @@ def task_dir(key: str) -> str:
 
 
 def live_file(key: str) -> str:
+    """Give the file that tells that a task may still run."""
     return f"{LIVE}/{key}"

@@ -35,6 +35,15 @@ _MOUNT_ATTR_RDONLY: Final = 1
 _libc: Final = ctypes.CDLL(None, use_errno=True)
 
 
+_libc.mount.argtypes = (
+    ctypes.c_char_p,
+    ctypes.c_char_p,
+    ctypes.c_char_p,
+    ctypes.c_ulong,
+    ctypes.c_char_p,
+)
+
+
 class _MountAttr(ctypes.Structure):
     _fields_ = (
         ("attr_set", ctypes.c_uint64),
@@ -42,6 +51,10 @@ class _MountAttr(ctypes.Structure):
         ("propagation", ctypes.c_uint64),
         ("userns_fd", ctypes.c_uint64),
     )
+
+
+_READ_ONLY: Final = ctypes.byref(_MountAttr(_MOUNT_ATTR_RDONLY, 0, 0, 0))
+_SIZE_OF_ATTRIBUTES: Final = ctypes.c_size_t(ctypes.sizeof(_MountAttr))
 
 
 def _check(result: int, what: str) -> None:
@@ -83,11 +96,7 @@ def setns(fd: int, flags: int = 0) -> None:
 def mount(source: str, target: str, kind: str, flags: int, options: str = "") -> None:
     """Mount as mount(2) does. The error names the target."""
     result = _libc.mount(
-        os.fsencode(source),
-        os.fsencode(target),
-        kind.encode() or None,
-        ctypes.c_ulong(flags),
-        options.encode() or None,
+        os.fsencode(source), os.fsencode(target), kind.encode(), flags, options.encode()
     )
     _check(result, f"mount {target}")
 
@@ -97,14 +106,13 @@ def make_read_only(path: str) -> None:
 
     Before Linux 5.12 only the mount itself: mounts below it stay as they are.
     """
-    attributes = _MountAttr(_MOUNT_ATTR_RDONLY, 0, 0, 0)
     result = _libc.syscall(
-        ctypes.c_long(_SYS_MOUNT_SETATTR),
+        _SYS_MOUNT_SETATTR,
         _AT_FDCWD,
-        ctypes.c_char_p(os.fsencode(path)),
-        ctypes.c_uint(_AT_RECURSIVE),
-        ctypes.byref(attributes),
-        ctypes.c_size_t(ctypes.sizeof(attributes)),
+        os.fsencode(path),
+        _AT_RECURSIVE,
+        _READ_ONLY,
+        _SIZE_OF_ATTRIBUTES,
     )
     if result != 0:
         _remount_read_only(path)

@@ -1,8 +1,10 @@
 """Keeps a task's output within its cap: the beginning and the end, and says what is missing.
 
 The first half of the cap goes to `stdout.log`. What follows goes to pieces of a quarter,
-`stdout.tail.N` with the output from byte N on, of which the newest two are kept. At the end
-all is put together in `stdout.log`, with a line where bytes are missing.
+`stdout.tail.N` with the output from byte N on, of which the newest two are kept. When bytes
+between them are gone, `stdout.log` ends with a line that says how many. So `cat stdout.log
+stdout.tail.*` shows all there is, and every byte kept stays where a reader who follows has
+seen it. Files come into being with their first byte: many tasks say nothing.
 
 Reading never stops: a task must not block, or die, because its log is full or the disk is.
 """
@@ -11,6 +13,7 @@ import os
 from typing import Final, NamedTuple
 
 CHUNK_BYTES: Final = 65536
+_APPEND: Final = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
 DEFAULT_CAP_BYTES: Final = 64 << 20
 MARKER: Final = "\n[allotment: {} bytes of output are missing here]\n"
 
@@ -33,14 +36,10 @@ class CappedLog:
         self._head_bytes = cap_bytes - cap_bytes // 2
         self._piece_bytes = max(1, cap_bytes // 4)
         self._left = self._head_bytes
-        self._fd = _create(path)
+        self._fd = -1
+        self._current = path
         self._tail: list[Piece] = []
         self._overwritten = 0
-
-    @property
-    def head(self) -> int:
-        """Count the bytes before the first that may be missing."""
-        return min(self.total, self._head_bytes)
 
     @property
     def dropped(self) -> int:
@@ -83,51 +82,38 @@ class CappedLog:
 
     def _turn_over(self, start: int) -> None:
         """Go on in a new piece, forgetting the oldest of two."""
-        os.close(self._fd)
+        self._close()
         if len(self._tail) == 2:
             oldest = self._tail.pop(0)
             self._overwritten += self._tail[0].start - oldest.start
             _forget(oldest.path)
-        path = f"{self.path.removesuffix('.log')}.tail.{start}"
-        self._tail.append(Piece(start, path))
+        self._current = f"{self.path.removesuffix('.log')}.tail.{start}"
+        self._tail.append(Piece(start, self._current))
         self._left = self._piece_bytes
-        try:
-            self._fd = _create(path)
-        except OSError as error:
-            self._fd = os.open("/dev/null", os.O_WRONLY | os.O_CLOEXEC)
-            self.error = self.error or str(error)
 
     def _write(self, part: memoryview) -> None:
         while part:
             try:
+                if self._fd < 0:
+                    self._fd = os.open(self._current, _APPEND, 0o600)
                 part = part[os.write(self._fd, part) :]
             except OSError as error:
-                self.error = self.error or f"cannot write {self.path}: {error.strerror}"
+                self.error = self.error or f"cannot write {self._current}: {error.strerror}"
                 self.unwritten += len(part)
                 return
 
+    def _close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
     def finish(self) -> None:
-        """Close, and put head and tail together. Never raises; see `error`."""
-        os.close(self._fd)
-        try:
-            if self._tail:
-                self._append_tail()
-        except OSError as error:
-            self.error = self.error or f"cannot write {self.path}: {error.strerror}"
-
-    def _append_tail(self) -> None:
-        fd = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
-        try:
-            if self.dropped:
-                os.write(fd, MARKER.format(self.dropped).encode())
-            for piece in self._tail:
-                _append(fd, piece.path)
-        finally:
-            os.close(fd)
-
-
-def _create(path: str) -> int:
-    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        """Close, and say in the file what is missing. Never raises; see `error`."""
+        self._close()
+        if self.dropped:
+            self._current = self.path
+            self._write(memoryview(MARKER.format(self.dropped).encode()))
+            self._close()
 
 
 def _forget(path: str) -> None:
@@ -135,13 +121,3 @@ def _forget(path: str) -> None:
         os.unlink(path)
     except OSError:
         return
-
-
-def _append(target: int, path: str) -> None:
-    source = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        while data := os.read(source, CHUNK_BYTES):
-            os.write(target, data)
-    finally:
-        os.close(source)
-    os.unlink(path)

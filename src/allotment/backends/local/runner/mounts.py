@@ -29,16 +29,48 @@ _LINKS: Final = (
 _EXTRA_FOLDERS: Final = ("/dev/infiniband",)
 
 
+class Device(NamedTuple):
+    """A device file as it was found on the host."""
+
+    path: str
+    mode: int
+    number: int
+    uid: int
+    gid: int
+
+
 class View(NamedTuple):
-    """What to show. `hidden` is the state folder; all paths are absolute."""
+    """What to show. `hidden` is the state folder; all paths are absolute.
+
+    `plain` are the devices that everybody has; `folders` those of /dev shown as they are.
+    """
 
     hidden: str
+    plain: tuple[Device, ...]
+    folders: tuple[str, ...]
     read_only: tuple[str, ...]
     writable: tuple[str, ...]
     devices: tuple[str, ...]
 
 
+def look_at(path: str) -> Device:
+    """Look a device file up. Raises OSError."""
+    found = os.stat(path)
+    return Device(path, found.st_mode, found.st_rdev, found.st_uid, found.st_gid)
+
+
+def plain_devices() -> tuple[Device, ...]:
+    """Look up the devices without which few programs run."""
+    return tuple(look_at(f"/dev/{name}") for name in _PLAIN_DEVICES)
+
+
+def shared_folders() -> tuple[str, ...]:
+    """List the folders of devices that are not allotted one by one."""
+    return tuple(path for path in _EXTRA_FOLDERS if os.path.isdir(path))
+
+
 def under(path: str, folder: str) -> bool:
+    """Tell whether a path is a folder or something in it."""
     return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 
@@ -78,9 +110,9 @@ def build(view: View) -> None:
             libc.make_read_only(path)
     for handle in handles.values():
         os.close(handle)
-    devices = [(path, os.stat(path)) for path in view.devices]
+    devices = [look_at(path) for path in view.devices]
     libc.mount("proc", "/proc", "proc", libc.MS_NOSUID | libc.MS_NODEV | libc.MS_NOEXEC)
-    _build_dev(devices)
+    _build_dev([*view.plain, *devices], view.folders)
 
 
 def _open(path: str) -> int:
@@ -107,14 +139,13 @@ def _mount_again(handle: int, path: str) -> None:
     _bind(f"/proc/self/fd/{handle}", path)
 
 
-def _build_dev(devices: list[tuple[str, os.stat_result]]) -> None:
+def _build_dev(devices: list[Device], folders: tuple[str, ...]) -> None:
     """Make device files rather than bind the host's: each bind would be a mount."""
-    plain = [(f"/dev/{name}", os.stat(f"/dev/{name}")) for name in _PLAIN_DEVICES]
-    kept = [(path, _open(path)) for path in _EXTRA_FOLDERS if os.path.isdir(path)]
+    kept = [(path, _open(path)) for path in folders]
     libc.mount("tmpfs", "/dev", "tmpfs", libc.MS_NOSUID | libc.MS_NOEXEC, "mode=0755,size=64k")
     umask = os.umask(0)
-    for path, found in (*plain, *devices):
-        _make_device(path, found)
+    for device in devices:
+        _make_device(device)
     for target, name in _LINKS:
         os.symlink(target, f"/dev/{name}")
     os.mkdir("/dev/shm", 0o1777)
@@ -128,7 +159,9 @@ def _build_dev(devices: list[tuple[str, os.stat_result]]) -> None:
     os.umask(umask)
 
 
-def _make_device(path: str, found: os.stat_result) -> None:
-    os.makedirs(path.rpartition("/")[0], exist_ok=True)
-    os.mknod(path, found.st_mode, found.st_rdev)
-    os.chown(path, found.st_uid, found.st_gid)
+def _make_device(device: Device) -> None:
+    if device.path.count("/") > 2:
+        os.makedirs(device.path.rpartition("/")[0], exist_ok=True)
+    os.mknod(device.path, device.mode, device.number)
+    if device.uid or device.gid:
+        os.chown(device.path, device.uid, device.gid)

@@ -19,9 +19,9 @@ class Stat(NamedTuple):
     rss_bytes: int
 
 
-def read(path: str) -> str:
+def read(path: str, dir_fd: int | None = None) -> str:
     """Read a small file of the kernel's at once."""
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC, dir_fd=dir_fd)
     try:
         return os.read(fd, 65536).decode(errors="replace")
     finally:
@@ -49,6 +49,27 @@ def stat(pid: int | str) -> Stat | None:
     )
 
 
+def own_pid(proc: int) -> int:
+    """Give our number in the PID namespace of the /proc that is open as `proc`."""
+    return int(os.readlink("self", dir_fd=proc))
+
+
+def only_child(pid: int, proc: int) -> int:
+    """Give the number of the first child of `pid`, both as that /proc counts; 0 for none."""
+    try:
+        return int(read(f"{pid}/task/{pid}/children", proc).split()[0])
+    except (OSError, IndexError):
+        return 0
+
+
+def start_time_in(pid: int, proc: int) -> int:
+    """Like `start_time`, in another PID namespace's /proc."""
+    try:
+        return int(read(f"{pid}/stat", proc).rpartition(")")[2].split()[19])
+    except (OSError, IndexError):
+        return 0
+
+
 def start_time(pid: int | str) -> int:
     """Give the start of a living process, 0 for none; a zombie does not live."""
     found = stat(pid)
@@ -56,10 +77,12 @@ def start_time(pid: int | str) -> int:
 
 
 def boot_id() -> str:
+    """Give what tells this boot of the machine from every other."""
     return read("/proc/sys/kernel/random/boot_id").strip()
 
 
 def pids() -> list[int]:
+    """List all processes that can be seen, the dead ones included."""
     return [int(name) for name in os.listdir("/proc") if name.isdigit()]
 
 
@@ -105,7 +128,9 @@ def handles(pid: int, signum: int) -> bool:
     except OSError:
         return False
     bit = 1 << (signum - 1)
-    masks = [line.split()[1] for line in text.splitlines() if line.startswith(("SigCgt", "SigIgn"))]
+    masks = [
+        line.split()[1] for line in text.splitlines() if line.startswith(("SigCgt", "SigIgn"))
+    ]
     return any(int(mask, 16) & bit for mask in masks)
 
 

@@ -88,13 +88,14 @@ class Server:
 
 
 def live_keys() -> list[str]:
+    """List the tasks that may still run."""
     return sorted(os.listdir(layout.LIVE))
 
 
 def present_status(key: str) -> object:
     """Give a task's status as it stands in its file; None before the first."""
     try:
-        with open(f"{layout.task_dir(key)}/{layout.STATUS}", "rb") as file:  # noqa: PTH123
+        with open(f"{layout.task_dir(key)}/{layout.STATUS}", "rb") as file:
             return json.load(file)
     except (FileNotFoundError, ValueError):
         return None

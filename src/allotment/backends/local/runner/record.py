@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import socket
+import sys
 import time
 from typing import Final
 
@@ -14,7 +15,15 @@ from allotment.backends.local.runner.schema import STATUS_VERSION, Request, Stat
 _BUSY: Final = (errno.EAGAIN, errno.ENOBUFS)
 
 
+def note_fault() -> None:
+    """Write the exception at hand to the launcher's log, without importing traceback."""
+    kind, error, trace = sys.exc_info()
+    if kind is not None and error is not None:
+        sys.excepthook(kind, error, trace)
+
+
 def now_ms() -> int:
+    """Give the time in milliseconds since the epoch."""
     return time.time_ns() // 1_000_000
 
 
@@ -27,14 +36,14 @@ def new_status(request: Request, boot_id: str) -> Status:
         "boot_id": boot_id,
         "supervisor_pid": 0,
         "supervisor_start_time": 0,
-        "init_pid": 0,
         "pid": 0,
         "start_time": 0,
         "uid": request.get("uid", os.geteuid()),
         "gid": request.get("gid", os.getegid()),
         "groups": request.get("groups", []),
+        "cwd": request["cwd"],
         "scratch": "",
-        "isolation": {"namespaces": "none", "cgroup": "none", "controllers": []},
+        "isolation": {"namespaces": "none", "cgroup": "none", "controllers": [], "groups": []},
         "phases": [],
         "frozen": False,
         "exit_code": None,
@@ -55,7 +64,7 @@ def new_status(request: Request, boot_id: str) -> Status:
             "max_rss_bytes": 0,
             "peak_memory_bytes": 0,
         },
-        "logs": {},
+        "log_dropped": {},
         "log_error": "",
         "started_ms": 0,
         "ended_ms": 0,

@@ -5,10 +5,10 @@ Done in a child of the launcher, since killing may take a while.
 
 import json
 import os
+import signal
 from typing import cast
 
 from allotment.backends.local.runner import claim, layout, procfs, record, scratch, tree
-from allotment.backends.local.runner.cgroup import Group
 from allotment.backends.local.runner.host import Host
 from allotment.backends.local.runner.schema import Request, Status
 
@@ -29,8 +29,7 @@ def salvage(key: str, host: Host) -> None:
     status = _last_status(key, host)
     if status["phase"] != "ended":
         _end(status, host)
-        for name in (layout.CONTROL, layout.ENVIRON):
-            _remove(f"{folder}/{name}")
+        _remove(f"{folder}/{layout.ENVIRON}")
         record.write_final(status, held)
     os.unlink(live)
     record.Reporter(key).send()
@@ -48,16 +47,15 @@ def _last_status(key: str, host: Host) -> Status:
 
 
 def _end(status: Status, host: Host) -> None:
-    """Kill what the supervisor left. Its init, and bubblewrap, died with it."""
+    """Kill what the supervisor left behind, and remove what it had made."""
     if status["boot_id"] == host.boot_id:
-        group: Group = host.hierarchy.group(status["key"], [])
+        # With any device: then the groups named for the task include one for devices.
+        group = host.hierarchy.group(status["key"], ["any"])
         group.kill()
         if status["pid"] and procfs.start_time(status["pid"]) == status["start_time"]:
             tree.kill_below(status["pid"])
-            tree.send(status["pid"], 9)
+            tree.send(status["pid"], signal.SIGKILL)
         group.remove()
-        if not host.hierarchy.group(status["key"], ["any"]).version == "none":
-            host.hierarchy.group(status["key"], ["any"]).remove()
     scratch.remove(f"{host.scratch_root}/{status['key']}")
     status["phase"] = "ended"
     status["lost"] = True

@@ -70,29 +70,22 @@ class Usage(TypedDict):
 
 
 class Isolation(TypedDict):
-    """What surrounded the task in fact."""
+    """What surrounded the task in fact. `groups` are the folders of its control groups."""
 
     namespaces: str
     cgroup: str
     controllers: list[str]
-
-
-class LogCount(TypedDict):
-    """One stream: bytes written by the task, lost ones, and those before the first loss."""
-
-    total: int
-    dropped: int
-    head: int
+    groups: list[str]
 
 
 class Status(TypedDict):
     """status.json: everything known of one task. Written as a whole, by rename.
 
     `pid` and `start_time` (clock ticks since boot) are the task's main process as the
-    host sees it; `init_pid` is the first process inside its isolation. `exit_code` and
-    `signal` are null until it ended, and at most one is then set. `cause` explains an
-    end that the task did not choose; `platform_error` is set instead when it was never
-    run properly. `ended_by` names who ended it: stop, kill, grace, memory, disk or pids.
+    host counts. `exit_code` and `signal` are null until it ended, and at most one is then
+    set. `cause` explains an end that the task did not choose; `platform_error` is set
+    instead when it was never run properly. `ended_by` names who ended it: stop, kill,
+    grace, memory, disk or pids. `log_dropped` counts lost bytes by stream.
     """
 
     version: int
@@ -101,12 +94,12 @@ class Status(TypedDict):
     boot_id: str
     supervisor_pid: int
     supervisor_start_time: int
-    init_pid: int
     pid: int
     start_time: int
     uid: int
     gid: int
     groups: list[int]
+    cwd: str
     scratch: str
     isolation: Isolation
     phases: list[PhaseSpan]
@@ -122,7 +115,7 @@ class Status(TypedDict):
     ended_by: str
     lost: bool
     usage: Usage
-    logs: dict[str, LogCount]
+    log_dropped: dict[str, int]
     log_error: str
     started_ms: int
     ended_ms: int

@@ -21,14 +21,14 @@ def root_for(state_dir: str) -> str:
     inside = f"{state_dir}/{layout.SCRATCH}"
     if os.geteuid() != 0 or _all_may_pass(state_dir):
         return inside
-    return f"/var/tmp/allotment-{short_hash(state_dir)}"  # noqa: S108 - owner and mode are checked
+    return f"/var/tmp/allotment-{short_hash(state_dir)}"  # owner and mode are checked
 
 
 def _all_may_pass(path: str) -> bool:
     while path != "/":
         if not os.stat(path).st_mode & stat.S_IXOTH:
             return False
-        path = os.path.dirname(path)  # noqa: PTH120 - no pathlib in the runner
+        path = os.path.dirname(path)
     return True
 
 
@@ -80,18 +80,24 @@ def _used_by(entry: os.DirEntry[str], fd: int) -> int:
 
 def remove(path: str) -> None:
     """Remove a scratch folder and all in it, as far as possible. Never raises."""
-    try:
-        os.rmdir(path)  # the common case: empty
+    if _remove_empty(path):
         return
-    except FileNotFoundError:
-        return
-    except OSError:
-        pass
     try:
         _empty(os.open(path, _OPEN))
         os.rmdir(path)
     except (OSError, RecursionError):
         return
+
+
+def _remove_empty(path: str) -> bool:
+    """Remove it the quick way, which most often is enough. False when something is in it."""
+    try:
+        os.rmdir(path)
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return True
 
 
 def _empty(fd: int) -> None:

@@ -16,19 +16,23 @@ _FREEZER_ROUNDS: Final = 250
 
 
 class Stopper:
-    """Acts on the processes below init. `ended_by` says which of us ended the task."""
+    """Acts on the task's processes. `pid` is its command, 0 before it is started.
+
+    `ended_by` says which of us, if any, ended the task.
+    """
 
     def __init__(self, surroundings: Surroundings, timers: Timers) -> None:
         self._surroundings = surroundings
         self._timers = timers
         self._signalled: set[int] = set()
         self._stopping = 0
-        self.init_pid = 0
+        self._deadline = 0.0
+        self.pid = 0
         self.ended_by = ""
 
     def signal(self, signum: int) -> None:
         """Send a signal to the task's main program, once."""
-        for pid in tree.recipients(self.init_pid, signum):
+        for pid in tree.recipients(self.pid, signum):
             tree.send(pid, signum)
 
     def stop(self, signum: int, grace_ms: int) -> None:
@@ -36,22 +40,26 @@ class Stopper:
         self.ended_by = self.ended_by or "stop"
         if self._surroundings.group.is_frozen():
             self.freeze(frozen=False)
-        self._signalled.clear()
-        self._stopping = signum
         deadline = time.monotonic() + grace_ms / 1000
         self._timers.after(grace_ms / 1000, lambda: self._out_of_grace(deadline))
         self._deadline = deadline
-        self._round()
-
-    def _round(self) -> None:
-        """Signal whom it is for now: a script goes on when the program it ran is gone."""
+        self._signalled.clear()
         if not self._stopping:
-            return
-        for pid in tree.recipients(self.init_pid, self._stopping):
+            self._timers.after(_ROUND_S, self._next_round)
+        self._stopping = signum
+        self._signal_new()
+
+    def _next_round(self) -> None:
+        if self._stopping:
+            self._signal_new()
+            self._timers.after(_ROUND_S, self._next_round)
+
+    def _signal_new(self) -> None:
+        """Signal whom it is for now: a script goes on when the program it ran is gone."""
+        for pid in tree.recipients(self.pid, self._stopping):
             if pid not in self._signalled:
                 self._signalled.add(pid)
                 tree.send(pid, self._stopping)
-        self._timers.after(_ROUND_S, self._round)
 
     def _out_of_grace(self, deadline: float) -> None:
         if deadline == self._deadline:
@@ -59,15 +67,16 @@ class Stopper:
             self.kill()
 
     def kill(self) -> None:
-        """End everything at once. Init's end is seen by the caller's poll."""
+        """End everything at once; the command's end is seen as any other."""
         self._stopping = 0
         if self._surroundings.kind == "own":
-            tree.send(self.init_pid, signal.SIGKILL)
+            # Everyone in our PID namespace but us; nobody can fork out of it meanwhile.
+            tree.send(-1, signal.SIGKILL)
             self._thaw()
             return
         self._thaw()
         self._surroundings.group.kill()
-        tree.kill_below(self.init_pid)
+        tree.kill_below(os.getpid())
 
     def _thaw(self) -> None:
         try:
@@ -78,11 +87,10 @@ class Stopper:
     def freeze(self, *, frozen: bool, then: Callable[[], None] | None = None) -> None:
         """Freeze or thaw; `then` is called when it has taken effect."""
         if not self._surroundings.group.set_frozen(frozen):
-            tree.set_stopped(self.init_pid, stopped=frozen)
+            tree.set_stopped(os.getpid(), stopped=frozen)
             if then is not None:
                 then()
-            return
-        if then is not None:
+        elif then is not None:
             self._await_freezer(frozen, then, _FREEZER_ROUNDS)
 
     def _await_freezer(self, frozen: bool, then: Callable[[], None], rounds: int) -> None:
@@ -92,10 +100,3 @@ class Stopper:
         self._timers.after(
             _FREEZER_ROUND_S, lambda: self._await_freezer(frozen, then, rounds - 1)
         )
-
-    def clear_up(self) -> None:
-        """Kill and reap what outlived init: nothing, where a PID namespace did that."""
-        if self._surroundings.kind != "own":
-            self._surroundings.group.kill()
-            tree.kill_below(os.getpid())
-        tree.reap()

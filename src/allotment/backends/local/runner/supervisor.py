@@ -1,56 +1,60 @@
 """One task's supervisor: forked by the launcher, lives as long as its task, tells the truth.
 
-It waits in one poll() for four things: output, lines from init, lines of control, and the
-end of init. All it learns goes to the task's status.json.
+It waits in one poll() for output, lines of control, and the end of children. All it learns
+goes to the task's status.json. Its own folder is the state folder, which it reaches by
+relative names also where the task's view hides it.
 """
 
+import fcntl
 import os
 import resource
 import select
 import signal
+import sys
 import time
-import traceback
 from collections.abc import Callable
 from typing import Final, NoReturn
 
-from allotment.backends.local.runner import control, init, layout, libc, procfs, record, verdict
+from allotment.backends.local.runner import control, layout, libc, spawn, verdict
 from allotment.backends.local.runner.book import Book
+from allotment.backends.local.runner.bwrap import GO_FD, NOTE_FD, STATUS_FD
 from allotment.backends.local.runner.course import Course
 from allotment.backends.local.runner.host import Host
 from allotment.backends.local.runner.logs import DEFAULT_CAP_BYTES, CappedLog
 from allotment.backends.local.runner.schema import Request
-from allotment.backends.local.runner.stopping import Stopper
 from allotment.backends.local.runner.surroundings import Surroundings, Unavailable
 from allotment.backends.local.runner.timers import Timers
 
 _SLOW_START_S: Final = 0.1
 _DRAIN_S: Final = 2.0
+_HIGH_FD: Final = 10
 _PIPE_BYTES: Final = 65536
 
 
 def supervise(request: Request, host: Host, claim: int) -> NoReturn:
     """Run one task to its end in this process, which was forked for it. Never returns."""
+    code = 70
     try:
-        _run(request, host, claim)
+        libc.set_name("allot-task")
+        libc.become_subreaper()
+        run(request, host, claim)
+        code = 0
     except BaseException:  # noqa: BLE001 - nobody above us; the launcher reports it as lost
-        traceback.print_exc()
-        os._exit(70)
-    os._exit(0)
+        sys.excepthook(*sys.exc_info())
+    finally:
+        os._exit(code)
 
 
-def _run(request: Request, host: Host, claim: int) -> None:
-    libc.set_name("allot-task")
-    libc.become_subreaper()
+def run(request: Request, host: Host, claim: int) -> None:
+    """Run one task to its end and return."""
     timers = Timers()
-    book = Book(request, host.boot_id, timers)
+    book = Book(request, host, timers)
     try:
         surroundings = Surroundings(request, host)
     except Unavailable as error:
         book.status["platform_error"] = str(error)
     else:
         Supervisor(request, host, book, surroundings, timers).run()
-    now = record.now_ms()
-    book.status["ended_ms"] = book.status["ended_ms"] or now
     book.close(claim)
     os.unlink(layout.live_file(request["key"]))
     book.tell_the_end()
@@ -74,74 +78,120 @@ class Supervisor:
         self._book = book
         self._status = book.status
         self._surroundings = surroundings
-        self._stopper = Stopper(surroundings, timers)
-        self._course = Course(request, book, surroundings, self._stopper, timers)
+        self._course = Course(request, host, book, surroundings, timers)
         self._poll = select.poll()
         self._handlers: dict[int, Callable[[int], None]] = {}
         self._logs: dict[int, CappedLog] = {}
-        self._note = -1
+        self._ends: list[int] = []
         self._bwrap_status = -1
+        self._notes = b""
         self._commands = b""
 
     def run(self) -> None:
         """Prepare, start, watch, clear up. What fails of it ends in the status."""
         try:
             self._prepare()
-            self._start()
             self._watch()
         except OSError as error:
             self._status["platform_error"] = verdict.text_of(error)
-            self._stopper.kill()
         self._conclude()
 
     # ── starting ────────────────────────────────────────────────────────────────────
 
     def _prepare(self) -> None:
+        """Make everything; start the command, or wait for the word to do so."""
+        self._wake, wake_end = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.set_wakeup_fd(wake_end, warn_on_full_buffer=False)
+        self._listen(self._wake, self._on_child)
+        self._timers.after(_SLOW_START_S, self._report_slow_start)
         self._book.begin("isolation")
         self._surroundings.make()
         self._status["scratch"] = self._surroundings.scratch
         self._status["isolation"] = self._surroundings.describe()
         self._listen(control.open_fifo(f"{self._folder}/{layout.CONTROL}"), self._on_control)
+        self._output = (self._open_log("stdout"), self._open_log("stderr"))
+        self._ends += self._output
         self._book.end()
-
-    def _start(self) -> None:
-        """Fork init, which shares nothing with us but pipes."""
-        start = self._surroundings.start()
-        out_end, err_end = self._open_log("stdout"), self._open_log("stderr")
-        self._note, note_end = os.pipe()
-        go_end, self._course.go = os.pipe()
-        bwrap_end = -1
-        if start.uses_bwrap:
-            self._bwrap_status, bwrap_end = os.pipe()
-        if start.view is not None:
-            libc.unshare(libc.CLONE_NEWPID)
-        self._book.begin("launch")
-        pid = os.fork()
-        if pid == 0:
-            ends = init.Pipes(self._host.stdin, out_end, err_end, note_end, go_end, bwrap_end)
-            init.main(start, ends)
-        self._stopper.init_pid = self._status["init_pid"] = pid
-        for fd in (out_end, err_end, note_end, go_end, bwrap_end):
-            if fd >= 0:
-                os.close(fd)
-        os.set_blocking(self._note, False)
-        self._listen(self._note, self._on_note)
-        self._timers.after(_SLOW_START_S, self._report_slow_start)
+        if self._surroundings.kind == "own":
+            self._book.begin("mounts")
+            self._surroundings.enter_namespaces()
+            self._book.end()
+        if self._request.get("hold_at_barrier", False) and self._surroundings.kind != "bwrap":
+            self._course.go_on = self._pass_barrier
+            self._course.wait_at_barrier()
+        else:
+            self._start()
 
     def _open_log(self, stream: str) -> int:
         """Open one log; give the end of its pipe that is the task's."""
         cap = self._request.get("log_bytes", DEFAULT_CAP_BYTES)
-        log = CappedLog(f"{self._folder}/{stream}.log", cap)
         read_end, write_end = os.pipe()
         os.set_blocking(read_end, False)
-        self._logs[read_end] = log
-        self._course.stderr = log
+        self._logs[read_end] = CappedLog(f"{self._folder}/{stream}.log", cap)
         self._listen(read_end, self._on_output)
         return write_end
 
     def _report_slow_start(self) -> None:
         if self._status["phase"] == "starting":
             self._book.publish()
+
+    def _pass_barrier(self) -> None:
+        self._book.end()
+        self._start()
+
+    def _start(self) -> None:
+        self._book.begin("launch")
+        fds = ((self._host.stdin, 0), (self._output[0], 1), (self._output[1], 2))
+        if self._surroundings.kind == "bwrap":
+            fds += self._open_bwrap_pipes()
+        command = self._surroundings.command(fds)
+        try:
+            pid = spawn.start(command, self._surroundings.group, self._host.home)
+        except spawn.NotStarted as problem:
+            self._on_not_started(problem)
+            return
+        finally:
+            self._close_ends()
+        self._course.stopper.pid = pid
+        self._surroundings.group.limit_pids(self._surroundings.limits.pids)
+        if self._surroundings.kind != "bwrap":  # there the script inside says so
+            self._course.on_started()
+
+    def _close_ends(self) -> None:
+        """Close the task's ends of the pipes: only then do they end with the task."""
+        for fd in self._ends:
+            os.close(fd)
+        self._ends.clear()
+
+    def _open_bwrap_pipes(self) -> tuple[tuple[int, int], ...]:
+        note, note_end = self._pipe()
+        go_end, go = self._pipe()
+        self._bwrap_status, status_end = self._pipe()
+        self._listen(note, self._on_note)
+        self._course.go_on = lambda: self._let_go(go)
+        self._course.let_end = lambda: os.close(go)
+        self._ends += [note_end, go_end, status_end]
+        return ((note_end, NOTE_FD), (go_end, GO_FD), (status_end, STATUS_FD))
+
+    def _pipe(self) -> tuple[int, int]:
+        """Open a pipe away from the numbers that its ends will have in the command."""
+        low = os.pipe()
+        high = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _HIGH_FD) for fd in low]
+        for fd in low:
+            os.close(fd)
+        return high[0], high[1]
+
+    def _let_go(self, go: int) -> None:
+        self._book.end()
+        self._book.begin("launch")
+        os.write(go, b"\n")
+
+    def _on_not_started(self, problem: spawn.NotStarted) -> None:
+        message = verdict.not_started(self._status, self._request, problem.stage, problem.error)
+        if message:
+            *_, stderr = self._logs.values()
+            stderr.say(message)
+        self._course.is_over = True
 
     # ── watching ────────────────────────────────────────────────────────────────────
 
@@ -154,16 +204,9 @@ class Supervisor:
         del self._handlers[fd]
 
     def _watch(self) -> None:
-        """Handle what comes until init is gone."""
-        pidfd = os.pidfd_open(self._stopper.init_pid)
-        self._poll.register(pidfd, select.POLLIN)
-        is_gone = False
-        while not is_gone:
+        while not self._course.is_over:
             for fd, _ in self._poll.poll(self._timers.wait_ms()):
-                if fd == pidfd:
-                    is_gone = True
-                else:
-                    self._handlers[fd](fd)
+                self._handlers[fd](fd)
             self._timers.run_due()
 
     def _on_output(self, fd: int) -> None:
@@ -171,102 +214,77 @@ class Supervisor:
             self._ignore(fd)
 
     def _on_note(self, fd: int) -> None:
-        data = self._read_note(fd)
+        data = os.read(fd, _PIPE_BYTES)
         if not data:
             self._ignore(fd)
-        self._course.take(data)
-
-    def _read_note(self, fd: int) -> bytes:
-        try:
-            return os.read(fd, _PIPE_BYTES)
-        except BlockingIOError:
-            return b""
+        *lines, self._notes = (self._notes + data).split(b"\n")
+        for line in lines:
+            self._course.on_note(line.decode(errors="replace"))
 
     def _on_control(self, fd: int) -> None:
         commands, self._commands = control.take(fd, self._commands)
         for command in commands:
-            self._obey(command)
+            self._course.obey(command)
 
-    def _obey(self, command: control.Command) -> None:
-        match command.verb:
-            case "go":
-                self._course.open_barrier()
-            case "signal":
-                self._stopper.signal(command.signum)
-            case "stop" if self._status["phase"] == "running":
-                self._stopper.stop(command.signum, command.grace_ms)
-            case "stop" | "kill":
-                # Before it runs, and after it failed, there is nothing to ask.
-                self._stopper.ended_by = self._stopper.ended_by or command.verb
-                self._stopper.kill()
-            case "freeze" | "thaw":
-                frozen = command.verb == "freeze"
-                self._stopper.freeze(frozen=frozen, then=lambda: self._set_frozen(frozen))
-            case _:
-                pass
+    def _on_child(self, fd: int) -> None:
+        os.read(fd, _PIPE_BYTES)
+        self._reap()
 
-    def _set_frozen(self, frozen: bool) -> None:
-        self._status["frozen"] = frozen
-        self._book.publish()
+    def _reap(self) -> bool:
+        """Collect who ended: the command, or orphans of the task. False when nobody is left."""
+        try:
+            while True:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+                if not pid:
+                    return True
+                if pid == self._course.stopper.pid:
+                    self._course.on_ended(status)
+        except ChildProcessError:
+            return False
 
     # ── concluding ──────────────────────────────────────────────────────────────────
 
     def _conclude(self) -> None:
         """Clear up, then count: a final status means that nothing is held any more."""
-        if self._note >= 0:
-            self._course.take(self._read_note(self._note))
-        if self._stopper.init_pid:
-            self._stopper.clear_up()
-            self._judge()
+        self._close_ends()
+        self._course.mark_end()
+        if self._reap():
+            self._end_the_rest()
+        self._judge()
         self._close_logs()
         self._surroundings.remove()
-        for name in (layout.CONTROL, layout.ENVIRON):
-            _remove(f"{self._folder}/{name}")
+        if self._status["hold_until_ms"]:
+            os.unlink(f"{self._folder}/{layout.ENVIRON}")
+
+    def _end_the_rest(self) -> None:
+        """Kill what outlived the command, and wait until it is gone."""
+        self._course.stopper.kill()
+        deadline = time.monotonic() + _DRAIN_S
+        while self._reap() and time.monotonic() < deadline:
+            self._poll_for(self._wake, deadline)
+
+    def _poll_for(self, fd: int, deadline: float) -> None:
+        poll = select.poll()
+        poll.register(fd, select.POLLIN)
+        poll.poll(max(0, int((deadline - time.monotonic()) * 1000)))
 
     def _judge(self) -> None:
-        self._course.mark_end()
-        verdict.vanished(self._status, self._stopper.ended_by, signal.SIGKILL)
-        self._status["ended_by"] = self._stopper.ended_by
-        if self._bwrap_status >= 0 and not self._stopper.ended_by:
-            self._judge_bwrap()
+        self._status["ended_by"] = self._course.stopper.ended_by
+        if self._bwrap_status >= 0 and not self._course.stopper.ended_by:
+            os.set_blocking(self._bwrap_status, False)
+            verdict.judge_bwrap(self._status, os.read(self._bwrap_status, _PIPE_BYTES))
         ceiling = self._request.get("cpu_ceiling", False)
         verdict.count(self._status, self._surroundings.group, has_ceiling=ceiling)
-        usage = self._status["usage"]
-        if not usage["max_rss_bytes"]:  # init could not tell: it was killed
-            used = resource.getrusage(resource.RUSAGE_CHILDREN)
-            usage["cpu_user_ms"] = round(used.ru_utime * 1000)
-            usage["cpu_system_ms"] = round(used.ru_stime * 1000)
-            usage["max_rss_bytes"] = used.ru_maxrss * 1024
-        if self._status["started_ms"]:
-            usage["wall_ms"] = self._status["ended_ms"] - self._status["started_ms"]
-
-    def _judge_bwrap(self) -> None:
-        os.set_blocking(self._bwrap_status, False)
-        told = self._read_note(self._bwrap_status).decode(errors="replace")
-        if verdict.bwrap_failed(told) and not self._status["platform_error"]:
-            self._status["exit_code"] = self._status["signal"] = None
-            self._status["platform_error"] = "bubblewrap could not set up the isolation; see stderr"
+        used = resource.getrusage(resource.RUSAGE_CHILDREN)
+        verdict.note_usage(self._status, used.ru_utime, used.ru_stime, used.ru_maxrss)
 
     def _close_logs(self) -> None:
         """Take the last output. A process that escaped may hold a pipe open: not for long."""
         deadline = time.monotonic() + _DRAIN_S
         for fd, log in self._logs.items():
             while not log.drain(fd) and time.monotonic() < deadline:
-                poll = select.poll()
-                poll.register(fd, select.POLLIN)
-                poll.poll(max(0, int((deadline - time.monotonic()) * 1000)))
+                self._poll_for(fd, deadline)
             log.finish()
             stream = log.path.rpartition("/")[2].removesuffix(".log")
-            self._status["logs"][stream] = {
-                "total": log.total,
-                "dropped": log.dropped,
-                "head": log.head,
-            }
+            self._status["log_dropped"][stream] = log.dropped
             self._status["log_error"] = self._status["log_error"] or log.error
-
-
-def _remove(path: str) -> None:
-    try:
-        os.unlink(path)
-    except FileNotFoundError:
-        return

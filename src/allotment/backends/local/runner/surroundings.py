@@ -1,14 +1,12 @@
 """What is made around one task, and removed after it: scratch folder, groups, namespaces."""
 
 import os
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
-from allotment.backends.local.runner import bwrap, init, mounts, scratch
+from allotment.backends.local.runner import bwrap, libc, mounts, scratch
 from allotment.backends.local.runner.host import Host
 from allotment.backends.local.runner.schema import Isolation, Request
-
-_OWN_PROCESSES: Final = {"own": 1, "bwrap": 4, "none": 1}
-"""Processes of ours in the task's groups: init, and with bubblewrap its two and a shell."""
+from allotment.backends.local.runner.spawn import Command, User
 
 
 class Unavailable(Exception):
@@ -16,12 +14,35 @@ class Unavailable(Exception):
 
 
 class Limits(NamedTuple):
-    """See cgroup.Limits."""
+    """See cgroup.Limits. `pids` counts what bubblewrap adds."""
 
     cpu_milli: int
     cpu_ceiling: bool
     memory_bytes: int
     pids: int
+
+
+def kind_for(request: Request, host: Host) -> str:
+    """Say by what a task's namespaces are made: own, bwrap or none. Raises Unavailable."""
+    asked = request.get("namespaces", "auto")
+    if asked == "auto":
+        return host.namespaces
+    works = {"own": host.namespaces == "own", "bwrap": bool(host.bwrap), "none": True}
+    if asked not in works:
+        raise Unavailable(f"namespaces: {asked!r} is not one of auto, own, bwrap, none")
+    if not works[asked]:
+        raise Unavailable(
+            f"namespaces by {asked!r} do not work here: {host.missing.get(asked)}"
+        )
+    return asked
+
+
+def is_own(request: Request, host: Host) -> bool:
+    """Tell whether the supervisor must be born in a PID namespace of its own."""
+    try:
+        return kind_for(request, host) == "own"
+    except Unavailable:
+        return False
 
 
 class Surroundings:
@@ -30,25 +51,24 @@ class Surroundings:
     def __init__(self, request: Request, host: Host) -> None:
         self._request = request
         self._host = host
-        self.kind = _choose_namespaces(request, host)
+        self.kind = kind_for(request, host)
+        self.user = _user(request)
         self.scratch = f"{host.scratch_root}/{request['key']}"
-        self.group = (
-            host.hierarchy._replace(version="none")
-            if request.get("cgroups", "auto") == "none"
-            else host.hierarchy
-        ).group(request["key"], request.get("devices", []))
+        groups = host.hierarchy
+        if request.get("cgroups", "auto") == "none":
+            groups = groups._replace(version="none")
+        self.group = groups.group(request["key"], request.get("devices", []))
         pids = request.get("pids", 0)
         self.limits = Limits(
             cpu_milli=request.get("cpu_milli", 0),
             cpu_ceiling=request.get("cpu_ceiling", False),
             memory_bytes=request.get("memory_bytes", 0),
-            pids=pids + _OWN_PROCESSES[self.kind] if pids else 0,
+            pids=pids + bwrap.PROCESSES if pids and self.kind == "bwrap" else pids,
         )
 
     def make(self) -> None:
         """Make scratch folder and groups. Raises OSError that names what failed."""
-        request = self._request
-        uid, gid = request.get("uid", os.geteuid()), request.get("gid", os.getegid())
+        uid, gid = (self.user.uid, self.user.gid) if self.user else (os.geteuid(), os.getegid())
         try:
             scratch.make(self.scratch, uid, gid)
         except OSError as error:
@@ -56,68 +76,65 @@ class Surroundings:
             raise OSError(error.errno, text) from error
         self.group.create(self.limits)
 
+    def enter_namespaces(self) -> None:
+        """Go where the task will be, PID namespace apart: in that one we were born."""
+        libc.unshare(libc.CLONE_NEWNS | libc.CLONE_NEWIPC | libc.CLONE_NEWUTS)
+        mounts.build(self._view())
+
     def remove(self) -> None:
+        """Remove what was made. Our own folder is the state folder, hidden or not."""
         self.group.remove()
-        scratch.remove(self.scratch)
+        inside = f"{self._host.state_dir}/"
+        scratch.remove(self.scratch.removeprefix(inside))
 
     def describe(self) -> Isolation:
         return {
             "namespaces": self.kind,
             "cgroup": self.group.version,
             "controllers": self.group.controllers,
+            "groups": self.group.dirs(),
         }
 
-    @property
-    def stays(self) -> bool:
-        """Tell whether the isolation is kept for a while when the command fails."""
-        return self._request.get("hold_on_failure_ms", 0) > 0
-
-    @property
-    def waits(self) -> bool:
-        return self._request.get("hold_at_barrier", False)
-
-    def start(self) -> init.Start:
-        """Describe to init what it has to do."""
+    def _view(self) -> mounts.View:
         request = self._request
-        argv = request["argv"]
-        words = ["/bin/sh", "-c", argv] if isinstance(argv, str) else argv
-        view = mounts.View(
+        return mounts.View(
             hidden=self._host.state_dir,
+            plain=self._host.devices,
+            folders=self._host.folders,
             read_only=tuple(request.get("read_only", ())),
             writable=(*request.get("writable", ()), self.scratch),
             devices=tuple(request.get("devices", ())),
         )
-        uses_bwrap = self.kind == "bwrap"
-        if uses_bwrap:
-            inner = bwrap.Inner(self.waits, self.stays)
-            words = bwrap.command(self._host.bwrap, view, request["cwd"], words, inner)
-        return init.Start(
+
+    def env(self) -> dict[str, str]:
+        return {
+            **self._request["env"],
+            "TMPDIR": self.scratch,
+            "ALLOT_SCRATCH_DIR": self.scratch,
+        }
+
+    def command(self, fds: tuple[tuple[int, int], ...]) -> Command:
+        """Describe what is to be started, with bubblewrap around it if that is the way."""
+        request = self._request
+        argv = request["argv"]
+        words = ["/bin/sh", "-c", argv] if isinstance(argv, str) else argv
+        if self.kind == "bwrap":
+            inner = bwrap.Inner(
+                waits_at_barrier=request.get("hold_at_barrier", False),
+                stays_on_failure=request.get("hold_on_failure_ms", 0) > 0,
+            )
+            words = bwrap.command(self._host.bwrap, self._view(), request["cwd"], words, inner)
+        return Command(
             argv=words,
-            env={**request["env"], "TMPDIR": self.scratch, "ALLOT_SCRATCH_DIR": self.scratch},
+            env=self.env(),
             cwd=request["cwd"],
-            user=_user(request),
-            view=view if self.kind == "own" else None,
-            group=self.group,
-            pids=0 if self.group.has("pids") else self.limits.pids,
-            waits=self.waits and not uses_bwrap,
-            stays=self.stays and not uses_bwrap,
-            uses_bwrap=uses_bwrap,
+            user=self.user,
+            fds=fds,
+            must_fork=self.kind == "none",
         )
 
 
-def _choose_namespaces(request: Request, host: Host) -> str:
-    asked = request.get("namespaces", "auto")
-    if asked == "auto":
-        return host.namespaces
-    works = {"own": host.namespaces == "own", "bwrap": bool(host.bwrap), "none": True}
-    if asked not in works:
-        raise Unavailable(f"namespaces: {asked!r} is not one of auto, own, bwrap, none")
-    if not works[asked]:
-        raise Unavailable(f"namespaces by {asked!r} do not work here: {host.missing.get(asked)}")
-    return asked
-
-
-def _user(request: Request) -> init.User | None:
+def _user(request: Request) -> User | None:
     """Only root can become another; for ourselves there is nothing to do."""
     if "uid" not in request or "gid" not in request:
         return None
@@ -125,4 +142,4 @@ def _user(request: Request) -> init.User | None:
         if request["uid"] == os.geteuid():
             return None
         raise Unavailable(f"only a service that is root can run tasks as uid {request['uid']}")
-    return init.User(request["uid"], request["gid"], tuple(request.get("groups", ())))
+    return User(request["uid"], request["gid"], tuple(request.get("groups", ())))

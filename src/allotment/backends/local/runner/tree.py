@@ -7,25 +7,13 @@ from typing import Final
 
 from allotment.backends.local.runner import procfs
 
-_SHELLS: Final = frozenset({"sh", "dash", "bash", "ash", "zsh", "ksh", "busybox", "env"})
+_SHELLS: Final = frozenset({"sh", "dash", "bash", "ash", "zsh", "ksh", "busybox"})
 _WRAPPERS: Final = frozenset({"bwrap"})
 _KILL_ROUNDS: Final = 200
 _KILL_PAUSE_S: Final = 0.01
 
 
-def main_process(init_pid: int) -> int:
-    """Find the task's main process below its init; 0 before it exists."""
-    pid = init_pid
-    while True:
-        below = procfs.children(pid)
-        if not below:
-            return 0
-        pid = below[0]
-        if procfs.program(pid) not in _WRAPPERS:
-            return pid
-
-
-def recipients(init_pid: int, signum: int) -> list[int]:
+def recipients(pid: int, signum: int) -> list[int]:
     """Say which processes a signal to the task is for: its main program.
 
     A shell that merely waits for its children is no main program: to signal it would end
@@ -34,15 +22,12 @@ def recipients(init_pid: int, signum: int) -> list[int]:
     ignores the signal means to handle it, and gets it.
     """
     found: list[int] = []
-    open_ends = procfs.children(init_pid)
+    open_ends = [pid] if pid else []
     while open_ends:
         pid = open_ends.pop(0)
         program = procfs.program(pid)
-        below = procfs.children(pid)
-        passes_on = program in _WRAPPERS or (
-            program in _SHELLS and bool(below) and not procfs.handles(pid, signum)
-        )
-        if passes_on:
+        below = procfs.children(pid) if program in _SHELLS or program in _WRAPPERS else []
+        if program in _WRAPPERS or (below and not procfs.handles(pid, signum)):
             open_ends += below
         else:
             found.append(pid)
@@ -65,7 +50,7 @@ def set_stopped(root: int, *, stopped: bool) -> None:
 
 
 def kill_below(root: int) -> None:
-    """Kill every process below `root`, and reap those that become our children.
+    """Kill every process below `root`; our own children are not reaped.
 
     They are stopped first: a fork bomb would outrun a plain loop. Gives up after two
     seconds, when something sleeps where no signal reaches it.
@@ -80,15 +65,4 @@ def kill_below(root: int) -> None:
             return
         for pid in stopped:
             send(pid, signal.SIGKILL)
-        reap()
         time.sleep(_KILL_PAUSE_S)
-        reap()
-
-
-def reap() -> None:
-    """Collect every child that has ended."""
-    try:
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
-    except ChildProcessError:
-        return

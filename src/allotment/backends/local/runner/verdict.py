@@ -7,43 +7,35 @@ from typing import Final
 
 from allotment.backends.local.runner.cgroup import Group
 from allotment.backends.local.runner.schema import Request, Status
+from allotment.backends.local.runner.spawn import NOT_EXECUTABLE, NOT_FOUND
 
-NOT_FOUND: Final = 127
-NOT_EXECUTABLE: Final = 126
 _TRANSIENT: Final = (errno.EAGAIN, errno.ENOMEM)
 _SIGNALS_IN_CODES: Final = range(129, 129 + 64)
 
 
-def ended(status: Status, words: list[str], *, in_bwrap: bool) -> None:
-    """Note init's `ended how value user_ms system_ms max_rss`."""
-    how, value, user_ms, system_ms, max_rss = words
-    if status["exit_code"] is None:
-        set_exit(status, how, int(value), may_hide_signal=in_bwrap)
-    usage = status["usage"]
-    usage["cpu_user_ms"], usage["cpu_system_ms"] = int(user_ms), int(system_ms)
-    usage["max_rss_bytes"] = int(max_rss)
+def set_exit(status: Status, how: str, value: int, *, may_hide_signal: bool = False) -> None:
+    """Note how the command ended: by `code` or `signal`.
 
-
-def set_exit(status: Status, how: str, value: int, *, may_hide_signal: bool) -> None:
-    """bubblewrap and shells tell a signal as 128 + number; nobody else's code is touched."""
+    bubblewrap and shells tell a signal as 128 + number; nobody else's code is touched.
+    """
     if may_hide_signal and how == "code" and value in _SIGNALS_IN_CODES:
         how, value = "signal", value - 128
     status["exit_code"] = value if how == "code" else None
     status["signal"] = value if how == "signal" else None
 
 
-def failed(status: Status, request: Request, words: list[str]) -> str:
-    """Note init's `failed stage errno text`; give the line for the task's stderr.
+def not_started(status: Status, request: Request, stage: str, error: OSError) -> str:
+    """Note why the command was not started; give the line for the task's stderr.
 
     A command that cannot be run, or a folder that cannot be entered, is the job's own
     fault and looks as it would in a shell. All else is ours: a platform error.
     """
-    stage, number, text = words[0], int(words[1]), words[2]
+    text = error.strerror or str(error)
     if stage == "cwd":
         status["exit_code"] = NOT_EXECUTABLE
         status["cause"] = f"cannot enter the working directory {request['cwd']}: {text}"
-    elif stage == "exec" and number not in _TRANSIENT:
-        missing = number in (errno.ENOENT, errno.ENOTDIR)
+    elif stage == "exec" and error.errno not in _TRANSIENT:
+        missing = error.errno in (errno.ENOENT, errno.ENOTDIR)
         status["exit_code"] = NOT_FOUND if missing else NOT_EXECUTABLE
         status["cause"] = f"cannot run {_program(request)}: {text}"
     else:
@@ -57,12 +49,12 @@ def _program(request: Request) -> str:
     return "/bin/sh" if isinstance(argv, str) else argv[0]
 
 
-def vanished(status: Status, ended_by: str, signum: int) -> None:
-    """Note that init is gone without a word: somebody killed it, most often we."""
-    if status["exit_code"] is None and status["signal"] is None and not status["platform_error"]:
-        status["signal"] = signum
-        if not ended_by:
-            status["cause"] = "the task's first process was killed from outside"
+def judge_bwrap(status: Status, told: bytes) -> None:
+    """Tell bubblewrap's own failure from its command's."""
+    ran = status["exit_code"] is not None or status["signal"] is not None
+    if ran and not status["cause"] and bwrap_failed(told.decode(errors="replace")):
+        status["exit_code"] = status["signal"] = None
+        status["platform_error"] = "bubblewrap could not set up the isolation; see stderr"
 
 
 def bwrap_failed(status_lines: str) -> bool:
@@ -74,6 +66,15 @@ def bwrap_failed(status_lines: str) -> bool:
         except ValueError:
             continue
     return True
+
+
+def note_usage(status: Status, user_s: float, system_s: float, max_rss_kib: int) -> None:
+    """Note what all the processes that were reaped have used."""
+    usage = status["usage"]
+    usage["cpu_user_ms"], usage["cpu_system_ms"] = round(user_s * 1000), round(system_s * 1000)
+    usage["max_rss_bytes"] = max_rss_kib * 1024
+    if status["started_ms"]:
+        usage["wall_ms"] = status["ended_ms"] - status["started_ms"]
 
 
 def count(status: Status, group: Group, *, has_ceiling: bool) -> None:
@@ -93,5 +94,9 @@ def count(status: Status, group: Group, *, has_ceiling: bool) -> None:
 def text_of(error: BaseException) -> str:
     """Say in a line what failed, with the name of the file where there is one."""
     if isinstance(error, OSError) and error.strerror:
-        return f"{error.strerror}: {os.fsdecode(error.filename)}" if error.filename else error.strerror
+        return (
+            f"{error.strerror}: {os.fsdecode(error.filename)}"
+            if error.filename
+            else error.strerror
+        )
     return f"{type(error).__name__}: {error}"

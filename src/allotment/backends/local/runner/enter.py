@@ -1,0 +1,163 @@
+"""Runs a command inside a task's isolation, on the terminal it is itself started on.
+
+    python -m allotment.backends.local.runner.enter TASK_DIR -- COMMAND…
+
+The command gets the task's groups, namespaces, user, environment and folder; while a failed
+task is held, those it had. It ends with the task. Gives the command's exit code, 128 + the
+signal that ended it, or 125 when the task cannot be entered.
+"""
+
+import json
+import os
+import signal
+import sys
+from typing import Final, NoReturn, cast
+
+from allotment.backends.local.runner import layout, libc, procfs, spawn
+from allotment.backends.local.runner.schema import Status
+
+CANNOT_ENTER: Final = 125
+_ENTERABLE: Final = ("ready", "running", "holding")
+_NAMESPACES: Final = ("ipc", "uts", "pid", "mnt")
+_SIGNAL_BASE: Final = 128
+
+
+class CannotEnter(Exception):
+    """The task is not there to be entered."""
+
+
+def main() -> NoReturn:
+    """Enter and run. See the top of this file."""
+    if len(sys.argv) < 4 or sys.argv[2] != "--":
+        sys.exit(f"usage: {sys.argv[0]} TASK_DIR -- COMMAND…")
+    folder, argv = sys.argv[1], sys.argv[3:]
+    try:
+        pid = _enter_and_fork(folder, argv)
+    except (CannotEnter, OSError) as error:
+        print(f"allotment: cannot enter the task: {error}", file=sys.stderr)
+        sys.exit(CANNOT_ENTER)
+    for signum in (signal.SIGINT, signal.SIGQUIT):
+        signal.signal(signum, signal.SIG_IGN)  # the terminal sends them to the command too
+    for signum in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(signum, lambda number, _: os.kill(pid, number))
+    _, status = os.waitpid(pid, 0)
+    if os.WIFSIGNALED(status):
+        sys.exit(_SIGNAL_BASE + os.WTERMSIG(status))
+    sys.exit(os.WEXITSTATUS(status))
+
+
+def read_status(folder: str) -> Status:
+    """Read the status of a task that can be entered. Raises CannotEnter that says why not."""
+    try:
+        status = cast("Status", json.loads(procfs.read(f"{folder}/{layout.STATUS}")))
+    except (OSError, ValueError):
+        raise CannotEnter("it was not started") from None
+    if status["phase"] not in _ENTERABLE:
+        raise CannotEnter(f"it is {status['phase']}")
+    if procfs.start_time(status["supervisor_pid"]) != status["supervisor_start_time"]:
+        raise CannotEnter("its supervisor is gone")
+    return status
+
+
+def _enter_and_fork(folder: str, argv: list[str]) -> int:
+    status = read_status(folder)
+    env, cwd = _environ(folder, status), _folder(status)
+    # Opened before anything changes: as another user, or elsewhere, we could not.
+    namespaces = _open_namespaces(status)
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it; a command must not
+    _join_groups(status)
+    in_user_namespace = "user" in namespaces
+    if in_user_namespace:
+        _become_user(status)
+    for handle in namespaces.values():
+        libc.setns(handle)
+        os.close(handle)
+    pid = os.fork()  # only a child is in the PID namespace
+    if pid == 0:
+        _run(argv, env, cwd, None if in_user_namespace else status)
+    return pid
+
+
+def _environ(folder: str, status: Status) -> dict[str, str]:
+    """Give the environment that the task's command was started with."""
+    held = f"{folder}/{layout.ENVIRON}"
+    path = held if status["phase"] == "holding" else f"/proc/{status['pid']}/environ"
+    try:
+        with open(path, "rb") as file:
+            words = os.fsdecode(file.read()).split("\0")
+    except OSError:
+        words = []
+    env = dict(word.split("=", 1) for word in words if "=" in word)
+    env.setdefault("PATH", "/usr/local/bin:/usr/bin:/bin")
+    terminal = os.environ.get("TERM")
+    if terminal:
+        env.setdefault("TERM", terminal)
+    return env
+
+
+def _folder(status: Status) -> str:
+    try:
+        return os.readlink(f"/proc/{status['pid']}/cwd")
+    except OSError:
+        return status["cwd"]
+
+
+def _open_namespaces(status: Status) -> dict[str, int]:
+    """Open those namespaces of the task that are not ours, in the order to join them."""
+    kind = status["isolation"]["namespaces"]
+    if kind == "none":
+        return {}
+    pid = status["supervisor_pid"] if kind == "own" else status["pid"]
+    found: dict[str, int] = {}
+    for name in ("user", *_NAMESPACES):
+        path = f"/proc/{pid}/ns/{name}"
+        if os.readlink(path) != os.readlink(f"/proc/self/ns/{name}"):
+            found[name] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    return found
+
+
+def _join_groups(status: Status) -> None:
+    file = "tasks" if status["isolation"]["cgroup"] == "v1" else "cgroup.procs"
+    for group in status["isolation"]["groups"]:
+        fd = os.open(f"{group}/{file}", os.O_WRONLY | os.O_CLOEXEC)
+        os.write(fd, b"0")
+        os.close(fd)
+
+
+def _become_user(status: Status) -> None:
+    if os.geteuid() != 0 or status["uid"] == 0:
+        return
+    os.setgroups(status["groups"])
+    os.setresgid(status["gid"], status["gid"], status["gid"])
+    os.setresuid(status["uid"], status["uid"], status["uid"])
+    libc.no_new_privileges()
+
+
+def _run(argv: list[str], env: dict[str, str], cwd: str, status: Status | None) -> NoReturn:
+    """Become the command, in the child."""
+    code = spawn.NOT_EXECUTABLE
+    try:
+        if status is not None:
+            _become_user(status)
+        libc.die_with_parent(signal.SIGKILL)
+        _go_to(cwd)
+        os.execve(spawn.find(argv[0], env), argv, env)
+    except FileNotFoundError as error:
+        code = spawn.NOT_FOUND
+        print(f"allotment: cannot run {argv[0]}: {error.strerror}", file=sys.stderr)
+    except OSError as error:
+        print(f"allotment: cannot run {argv[0]}: {error.strerror}", file=sys.stderr)
+    finally:
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _go_to(path: str) -> None:
+    try:
+        os.chdir(path)
+    except OSError:
+        os.chdir("/")
+
+
+if __name__ == "__main__":
+    main()
