@@ -54,14 +54,14 @@ class Load(threading.Thread):
                 self.in_doubt = False
                 self.accepted.append(job)
                 break
-            self.over.wait(0.005)
+            self.over.wait(0.12)
 
     in_doubt = False
 
     def a_job(self) -> dict[str, object]:
         """One task or a gang of two, short or not so short."""
         tasks = self.rng.choice([1, 1, 1, 2])
-        seconds = self.rng.choice([0, 0, 0.05, 0.3, 1.0])
+        seconds = self.rng.choice([0, 0, 0.05, 0.2, 0.5])
         words = "$ALLOT_JOB_ID.$ALLOT_ATTEMPT.$ALLOT_TASK"
         return {
             "name": "chaos",

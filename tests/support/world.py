@@ -12,7 +12,7 @@ from allotment.model.ids import Actor, JobId, TaskIndex, TaskKey
 from allotment.model.lifecycle import JobState
 from allotment.model.quantity import Instant
 from allotment.model.reasons import Blocked
-from allotment.model.reports import CheckpointReport, Seen, TaskReport
+from allotment.model.reports import AnyReport, CheckpointReport, Seen, TaskReport
 from allotment.model.tenancy import Config
 from allotment.service.why import why
 from tests.support.builders import ALICE, NOW, POLICIES, JobBuilder
@@ -79,7 +79,7 @@ class World:
     def is_(self, job: JobId) -> JobState:
         return self.job(job).state
 
-    def tell(self, report: TaskReport | CheckpointReport) -> None:
+    def tell(self, report: AnyReport) -> None:
         self.engine.report(report, self.now)
         self.collect()
 

@@ -201,12 +201,15 @@ def test_every_event_names_who_acted(tmp_path: Path) -> None:
 def test_paths_are_checked_as_the_user_when_submitted(tmp_path: Path) -> None:
     async def story() -> None:
         async with running(tmp_path) as service:
-            for changes, words in (
-                ({"data_dir": "/no/such/place"}, "no such file"),
-                ({"code_dir": "relative"}, "absolute"),
+            for spec, words in (
+                (
+                    msgspec.structs.replace(a_script("fake"), data_dir="/no/such"),
+                    "no such file",
+                ),
+                (msgspec.structs.replace(a_script("fake"), code_dir="relative"), "absolute"),
             ):
                 with pytest.raises(Rejected) as refused:
-                    await service.submit(c.SubmitJob(a_script("fake", **changes)), ME)
+                    await service.submit(c.SubmitJob(spec), ME)
                 assert refused.value.code is Code.PATH_UNUSABLE
                 assert words in refused.value.message
 

@@ -8,13 +8,17 @@ import os
 import platform
 import socket
 from pathlib import Path
+from typing import Any
 
-import pynvml
+import pynvml as _untyped  # pyright: ignore[reportMissingTypeStubs]
 
 from allotment.model.cluster import Device, Node
 from allotment.model.ids import DeviceIndex, NodeId
 from allotment.model.quantity import MIB
 from allotment.model.spec import Arch
+
+nvml: Any = _untyped
+"""The maker's library has no types; what it gives is converted where it comes in."""
 
 DeviceFiles = dict[int, tuple[str, ...]]
 """The files in /dev of each real device, by index."""
@@ -35,7 +39,7 @@ def this_machine(gpus: int | None = None) -> tuple[Node, DeviceFiles]:
     """Describe this machine; with `gpus` virtual devices if it has no real ones."""
     found = real_devices()
     devices = tuple(device for device, _ in found) or virtual_devices(gpus or 0)
-    files = {device.index: (*paths, *SHARED_FILES) for device, paths in found}
+    files: DeviceFiles = {int(d.index): (*paths, *SHARED_FILES) for d, paths in found}
     node = Node(
         id=NodeId(0),
         name=socket.gethostname().split(".")[0] or "localhost",
@@ -56,25 +60,25 @@ def virtual_devices(count: int) -> tuple[Device, ...]:
 def real_devices() -> list[tuple[Device, tuple[str, ...]]]:
     """List the NVIDIA devices with their files; none without the library."""
     try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError:
+        nvml.nvmlInit()
+    except nvml.NVMLError:
         return []
     try:
-        return [_device(index) for index in range(pynvml.nvmlDeviceGetCount())]
-    except pynvml.NVMLError:
+        return [_device(index) for index in range(nvml.nvmlDeviceGetCount())]
+    except nvml.NVMLError:
         return []
     finally:
-        pynvml.nvmlShutdown()
+        nvml.nvmlShutdown()
 
 
 def _device(index: int) -> tuple[Device, tuple[str, ...]]:
-    handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-    name = pynvml.nvmlDeviceGetName(handle)
-    uuid = pynvml.nvmlDeviceGetUUID(handle)
-    memory = int(pynvml.nvmlDeviceGetMemoryInfo(handle).total)
+    handle = nvml.nvmlDeviceGetHandleByIndex(index)
+    name = str(nvml.nvmlDeviceGetName(handle))
+    uuid = str(nvml.nvmlDeviceGetUUID(handle))
+    memory = int(nvml.nvmlDeviceGetMemoryInfo(handle).total)
     try:
-        minor = int(pynvml.nvmlDeviceGetMinorNumber(handle))
-    except pynvml.NVMLError:
+        minor = int(nvml.nvmlDeviceGetMinorNumber(handle))
+    except nvml.NVMLError:
         minor = index
     device = Device(DeviceIndex(index), type_of(name), memory, uuid, virtual=False)
     return device, (f"/dev/nvidia{minor}",)
