@@ -24,6 +24,7 @@ from allotment.backends.local.runner import (
     layout,
     libc,
     procfs,
+    record,
     salvage,
     supervisor,
     tree,
@@ -105,7 +106,7 @@ def _serve(state_dir: str, lock: int, told: int) -> NoReturn:
     try:
         launcher.run()
     except BaseException:  # noqa: BLE001 - the last line before the process ends
-        sys.excepthook(*sys.exc_info())
+        record.note_fault()
         os._exit(1)
     os._exit(0)
 
@@ -262,7 +263,7 @@ class Launcher:
             try:
                 salvage.salvage(key, self._host)
             except BaseException:  # noqa: BLE001 - a forked child must not go on
-                sys.excepthook(*sys.exc_info())
+                record.note_fault()
             finally:
                 os._exit(0)
         self._salvagers.add(pid)

@@ -10,12 +10,11 @@ import os
 import resource
 import select
 import signal
-import sys
 import time
 from collections.abc import Callable
 from typing import Final, NoReturn
 
-from allotment.backends.local.runner import control, layout, libc, spawn, verdict
+from allotment.backends.local.runner import control, layout, libc, record, spawn, verdict
 from allotment.backends.local.runner.book import Book
 from allotment.backends.local.runner.bwrap import GO_FD, NOTE_FD, STATUS_FD
 from allotment.backends.local.runner.course import Course
@@ -40,7 +39,7 @@ def supervise(request: Request, host: Host, claim: int) -> NoReturn:
         run(request, host, claim)
         code = 0
     except BaseException:  # noqa: BLE001 - nobody above us; the launcher reports it as lost
-        sys.excepthook(*sys.exc_info())
+        record.note_fault()
     finally:
         os._exit(code)
 
