@@ -1,13 +1,15 @@
 """The outermost layer: guards the door, times the answer, swallows what was logged already."""
 
+import asyncio
 from time import perf_counter
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.protocols.utils import ClientDisconnected
 
 from allotment.api.body import Gone
 from allotment.api.guard import Guard
 from allotment.api.http_stats import HttpStats
-from allotment.api.problems import answer, problem_of
+from allotment.api.problems import answer, problem_of, unexpected
 from allotment.model.errors import Rejected
 
 OTHER = "other"
@@ -42,10 +44,10 @@ class Front:
         is_http = scope["type"] == "http"
         try:
             await self._app(scope, receive, timed if is_http else send)
-        except Gone:
-            return
-        except Exception:
-            # The handler of `problems` has logged and, where it could, answered it. What is
-            # half sent cannot be mended: the server closes a connection left like that.
+        except (Gone, ClientDisconnected, asyncio.CancelledError):
+            return  # the client left, or the service stops: nobody is there to be answered
+        except Exception as error:
+            # A request's was logged and, where it could be, answered by the handler of
+            # `problems`. What is half sent cannot be mended: the server then hangs up.
             if not is_http:
-                raise
+                unexpected(error)

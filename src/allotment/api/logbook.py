@@ -40,6 +40,7 @@ def open_logbook(folder: Path) -> None:
     root = logging.getLogger()
     root.setLevel(logging.WARNING)
     logging.getLogger("allot").setLevel(logging.INFO)
+    logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # we log what matters of it
     for handler in list(root.handlers):
         root.removeHandler(handler)
         handler.close()
@@ -92,7 +93,10 @@ def _console_handler(shared: list[Processor]) -> logging.Handler:
             foreign_pre_chain=shared,
             processors=[
                 structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-                structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty()),
+                structlog.dev.ConsoleRenderer(
+                    colors=sys.stderr.isatty(),
+                    exception_formatter=structlog.dev.plain_traceback,
+                ),
             ],
         )
     )

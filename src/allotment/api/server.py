@@ -34,7 +34,7 @@ class ApiServer(Server):
                 lifespan="off",
                 interface="asgi3",
                 log_config=None,
-                log_level="warning",
+                log_level="critical",
                 access_log=False,
                 proxy_headers=False,
                 server_header=False,

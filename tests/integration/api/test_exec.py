@@ -30,9 +30,7 @@ def connected(live: Live, job: int | str, query: str = "") -> Iterator[ClientCon
 
 
 @contextmanager
-def entered(
-    live: Live, job: int, *argv: str, **greeting: object
-) -> Iterator[ClientConnection]:
+def entered(live: Live, job: int, *argv: str, **greeting: object) -> Iterator[ClientConnection]:
     with connected(live, job) as connection:
         connection.send(json.dumps({"argv": argv, **greeting}))
         yield connection
@@ -289,8 +287,10 @@ def test_a_bad_later_frame_ends_it(live: Live, job: int) -> None:
 def test_a_command_that_is_not_there(live: Live, job: int) -> None:
     with entered(live, job, "/no/such/thing", tty=True) as connection:
         assert heard(connection)[1] == 127
-    with entered(live, job, "/no/such/thing") as connection:
-        with pytest.raises(ConnectionClosed) as closed:
-            connection.recv(timeout=10)
+    with (
+        entered(live, job, "/no/such/thing") as connection,
+        pytest.raises(ConnectionClosed) as closed,
+    ):
+        connection.recv(timeout=10)
     assert closed.value.rcvd is not None
     assert "cannot start" in closed.value.rcvd.reason

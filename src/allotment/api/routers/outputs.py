@@ -18,6 +18,19 @@ router = APIRouter(tags=["jobs"])
 BYTES = "application/octet-stream"
 
 
+LONGEST_PATH, LONGEST_NAME = 4000, 255
+
+
+def is_path(path: str) -> bool:
+    """Tell whether a file of the host could have this path at all."""
+    raw = path.encode(errors="replace")
+    return (
+        "\0" not in path
+        and len(raw) < LONGEST_PATH
+        and all(len(name) <= LONGEST_NAME for name in raw.split(b"/"))
+    )
+
+
 @router.get(
     "/v1/jobs/{ref}/outputs",
     responses=returns(list[OutputFile]),
@@ -44,7 +57,7 @@ async def fetch_output(
     caller: Caller,
 ) -> Response:
     """Give one file."""
-    if "\0" in path or not 0 < attempt < 1 << 31:
+    if not is_path(path) or not 0 < attempt < 1 << 31:
         raise Rejected(Code.NOT_FOUND, f"Job {job} left no such file.")
     where = await asyncio.to_thread(service.output_path, job, attempt, path, caller)
     file = await asyncio.to_thread(open_for, where, caller)

@@ -40,10 +40,13 @@ class Query(msgspec.Struct, frozen=True):
 class Submit:
     """The endpoint."""
 
+    path = "/v1/jobs"
+
     def __init__(self, service: Service) -> None:
         self._service = service
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope["route"] = self  # for the timing of `Front`, as FastAPI's routes do
         query = query_of(scope)
         body = await read_body(scope["headers"], receive)
         job = await read(body, query)

@@ -1,0 +1,206 @@
+"""docs/openapi.json says what the service does: every route is described, every answer fits."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scripts.openapi_docs import TARGET, text
+from tests.integration.api.live import Answer, Live
+
+Schema = dict[str, Any]
+DESCRIPTION: Schema = json.loads(TARGET.read_text())
+
+
+def test_the_committed_description_is_the_newest() -> None:
+    assert TARGET.read_text() == text(), "run `make docs`"
+
+
+def test_every_reference_leads_somewhere_and_every_shape_is_used() -> None:
+    wanted = set(re.findall(r'"#/components/schemas/([^"]+)"', json.dumps(DESCRIPTION)))
+    there = set(DESCRIPTION["components"]["schemas"])
+    assert wanted <= there
+    by_hand = {"Code", "Control", "End", "Exited", "Greeting", "Line"}  # named in words
+    assert there - wanted <= by_hand
+
+
+def test_operations_have_names_of_their_own_and_words() -> None:
+    operations = [each for path in DESCRIPTION["paths"].values() for each in path.values()]
+    names = [operation["operationId"] for operation in operations]
+    assert len(set(names)) == len(names)
+    for operation in operations:
+        assert operation["description"], operation["operationId"]
+        assert "default" in operation["responses"]
+        assert "422" not in operation["responses"]
+
+
+# ── every route, for real ───────────────────────────────────────────────────────────────
+
+JOB = {"name": "job", "tenant": "vision", "command": "fake forever"}
+
+STORY: list[tuple[str, str, object]] = [
+    ("POST", "/v1/jobs", {**JOB, "command": "fake 0.05 exit 3", "resources": {"gpu": 1}}),
+    ("POST", "/v1/jobs?held=true", JOB),
+    ("POST", "/v1/jobs", {**JOB, "resources": {"gpu": 8}}),
+    ("POST", "/v1/jobs", {**JOB, "env": {"A": "b"}, "checkpoint": {"every": "10min"}}),
+    ("GET", "/v1/jobs", None),
+    ("GET", "/v1/jobs/1", None),
+    ("GET", "/v1/jobs/2", None),
+    ("GET", "/v1/jobs/3", None),
+    ("GET", "/v1/jobs/2/why", None),
+    ("GET", "/v1/jobs/3/why", None),
+    ("GET", "/v1/jobs/4/why", None),
+    ("PATCH", "/v1/jobs/2", {"set": ["priority=high"]}),
+    ("POST", "/v1/jobs/2:clone", {"set": []}),
+    ("POST", "/v1/jobs/2:release", None),
+    ("POST", "/v1/jobs/4:hold", None),
+    ("POST", "/v1/jobs/2:suspend", None),
+    ("POST", "/v1/jobs/2:resume", None),
+    ("POST", "/v1/jobs/2:cancel", None),
+    ("GET", "/v1/jobs/1/logs", None),
+    ("GET", "/v1/jobs/1/events", None),
+    ("GET", "/v1/events", None),
+    ("GET", "/v1/jobs/1/outputs", None),
+    ("GET", "/v1/jobs/1/outputs/1/model", None),
+    ("GET", "/v1/jobs/1/outputs/1/none", None),
+    ("GET", "/v1/nodes", None),
+    ("POST", "/v1/nodes/n0:drain", {"reason": "why not"}),
+    ("POST", "/v1/nodes/n0:undrain", None),
+    ("GET", "/v1/tenants", None),
+    ("GET", "/v1/service", None),
+    ("POST", "/v1/service:backup", {"target": "relative"}),
+    ("POST", "/v1/jobs", {"name": "bad", "colour": 1}),
+    ("GET", "/v1/jobs?limit=-1", None),
+    ("GET", "/healthz", None),
+    ("GET", "/readyz", None),
+    ("GET", "/metrics", None),
+    ("POST", "/v1/service:stop", None),
+]
+
+
+def test_every_real_answer_is_as_described(live: Live) -> None:
+    seen: set[tuple[str, str]] = set()
+    for method, path, body in STORY:
+        if path == "/v1/jobs/1/logs":
+            (live.folder / "outputs/1/attempt-1/model").write_text("x")
+        operation, template = operation_of(method, path)
+        answer = live.ask(method, path, body)
+        assert answer.status != 500, answer
+        check(operation, answer, f"{method} {path}")
+        seen.add((method.lower(), template))
+        if path == "/v1/jobs" and method == "POST" and answer.status == 201:
+            live.wait_for(1, "failed")
+    described = {
+        (method, path) for path, methods in DESCRIPTION["paths"].items() for method in methods
+    }
+    assert described - seen == {("get", "/v1/jobs/{ref}/exec")}
+
+
+def operation_of(method: str, path: str) -> tuple[Schema, str]:
+    """Find the operation that describes a request."""
+    path = path.partition("?")[0]
+    for template, methods in DESCRIPTION["paths"].items():
+        pattern = re.sub(r"\\\{path\\\}", ".+", re.escape(template))
+        pattern = re.sub(r"\\\{\w+\\\}", "[^/:]+", pattern)
+        if re.fullmatch(pattern, path) and method.lower() in methods:
+            return methods[method.lower()], template
+    pytest.fail(f"{method} {path} is not described")
+
+
+def check(operation: Schema, answer: Answer, what: str) -> None:
+    responses = operation["responses"]
+    described = responses.get(str(answer.status)) or responses["default"]
+    if str(answer.status) not in responses:
+        assert answer.status >= 400, (what, answer)
+    kind = answer.headers["content-type"].partition(";")[0]
+    assert kind in described["content"], (what, answer)
+    if kind.endswith("json"):
+        conforms(answer.json, described["content"][kind]["schema"], what)
+
+
+# ── a small reader of JSON Schema: what our description uses of it ──────────────────────
+
+TYPES: dict[str, tuple[type, ...]] = {
+    "object": (dict,),
+    "array": (list,),
+    "string": (str,),
+    "integer": (int,),
+    "number": (int, float),
+    "boolean": (bool,),
+    "null": (type(None),),
+}
+READ = {
+    "$ref",
+    "type",
+    "enum",
+    "anyOf",
+    "properties",
+    "required",
+    "items",
+    "prefixItems",
+    "additionalProperties",
+    "title",
+    "description",
+    "default",
+    "minItems",
+    "maxItems",
+}
+
+
+def conforms(value: Any, schema: Schema, where: str) -> None:
+    """Fail where a value is not what a schema says; also on a word not known here."""
+    assert set(schema) <= READ, (where, schema)
+    if "$ref" in schema:
+        name = schema["$ref"].rpartition("/")[2]
+        conforms(value, DESCRIPTION["components"]["schemas"][name], where)
+        return
+    if "anyOf" in schema:
+        assert any(_fits(value, each, where) for each in schema["anyOf"]), (
+            where,
+            value,
+            schema,
+        )
+        return
+    if "enum" in schema:
+        assert value in schema["enum"], (where, value)
+    if "type" in schema:
+        assert isinstance(value, TYPES[schema["type"]]), (where, value, schema)
+        assert schema["type"] == "boolean" or not isinstance(value, bool), (where, value)
+    if isinstance(value, dict):
+        _conforms_object(value, schema, where)
+    if isinstance(value, list) and isinstance(schema.get("items"), dict):
+        for index, item in enumerate(value):
+            conforms(item, schema["items"], f"{where}[{index}]")
+
+
+def _conforms_object(value: dict[str, Any], schema: Schema, where: str) -> None:
+    known = schema.get("properties", {})
+    assert set(schema.get("required", [])) <= set(value), (where, value)
+    for name, item in value.items():
+        if name in known:
+            conforms(item, known[name], f"{where}.{name}")
+        elif "properties" in schema:
+            pytest.fail(f"{where}.{name} is not described")
+        elif isinstance(schema.get("additionalProperties"), dict):
+            conforms(item, schema["additionalProperties"], f"{where}.{name}")
+
+
+def _fits(value: Any, schema: Schema, where: str) -> bool:
+    try:
+        conforms(value, schema, where)
+    except AssertionError:
+        return False
+    return True
+
+
+def test_the_reader_of_schemas_sees_what_is_wrong() -> None:
+    row = DESCRIPTION["components"]["schemas"]["Health"]
+    for wrong in ({}, {"version": 1}, {"version": "1", "more": 2}):
+        with pytest.raises((AssertionError, pytest.fail.Exception)):
+            conforms(wrong, row, "health")
+
+
+def test_the_script_writes_what_the_service_serves(live: Live, tmp_path: Path) -> None:
+    assert live.get("/openapi.json") == DESCRIPTION
