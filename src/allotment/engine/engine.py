@@ -9,7 +9,7 @@ Whoever drives it gives the time and carries away the records, to be made durabl
 the effects are carried out.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from allotment.core.commit import refusal
 from allotment.core.cycle import plan
@@ -17,6 +17,7 @@ from allotment.core.plan import Decision, Evict, Place, Promote, Resume, Unreser
 from allotment.engine.apply import apply
 from allotment.engine.clockwork import due
 from allotment.engine.decide import decide
+from allotment.engine.ports_pool import nobody_else
 from allotment.engine.react import react
 from allotment.engine.report import heard, node_heard, saved
 from allotment.engine.state import State
@@ -33,13 +34,14 @@ from allotment.model.reports import AnyReport, CheckpointReport, NodeReport, Tas
 class Engine:
     """Drives one state forward. Not thread-safe: one caller at a time."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: State, port_is_free: Callable[[int], bool] = nobody_else) -> None:
         self.state = state
         self.records: list[e.Record] = []
         """Applied and not yet carried away."""
         self.effects: list[AnyEffect] = []
         self.refusals = 0
         """Decisions the committer sent back: 0 unless a policy or the planner is wrong."""
+        self._port_is_free = port_is_free
         self._seen = (-1, -1)
 
     # ── stimuli ─────────────────────────────────────────────────────────────────────────
@@ -116,7 +118,7 @@ class Engine:
                     AttemptNo(len(job.attempts) + 1),
                     placement.slots,
                     placement.entitlement,
-                    self.state.ports.find(port_count(job.spec)),
+                    self.state.ports.find(port_count(job.spec), self._port_is_free),
                 )
             case Resume(job_id, entitlement):
                 no = self.state.jobs[job_id].attempts[-1].no

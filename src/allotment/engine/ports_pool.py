@@ -4,6 +4,13 @@ Next fit: a port that was just given back is not given out again soon, so that a
 in TIME_WAIT of the last holder does not greet the next one.
 """
 
+from collections.abc import Callable
+
+
+def nobody_else(port: int) -> bool:  # noqa: ARG001 - the form of `is_free`
+    """Answer for a host where nobody else opens ports."""
+    return True
+
 
 class PortPool:
     """A range of ports; (0, 0) hands out nothing, as 0."""
@@ -18,15 +25,24 @@ class PortPool:
         self._first, self._end = ports
         self._next = self._first
 
-    def find(self, count: int) -> int:
-        """Give the first of `count` free ports in a row, 0 when there are none."""
+    def begin_at(self, offset: int) -> None:
+        """Begin somewhere else in the range, so that two services of a host keep apart."""
+        size = self._end - self._first
+        self._next = self._first + (offset % size if size else 0)
+
+    def find(self, count: int, is_free: Callable[[int], bool]) -> int:
+        """Give the first of `count` free ports in a row, 0 when there are none.
+
+        `is_free` says whether somebody else on the host has a port; what is chosen is
+        recorded, so an answer is never asked for again.
+        """
         if count > self._end - self._first:
             return 0
         start = self._next if self._next + count <= self._end else self._first
         for base in (start, self._first):
             run = 0
             for port in range(base, self._end):
-                run = 0 if port in self._taken else run + 1
+                run = run + 1 if port not in self._taken and is_free(port) else 0
                 if run == count:
                     return port - count + 1
         return 0

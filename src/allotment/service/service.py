@@ -3,6 +3,7 @@
 import asyncio
 import os
 import re
+import zlib
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from allotment.model.tenancy import Config
 from allotment.service import views as v
 from allotment.service.access import may_administer, may_change
 from allotment.service.folders import account_of, belongs_to, check_paths
+from allotment.service.host_ports import port_is_free
 from allotment.service.launch import Folders, redacted
 from allotment.service.pipeline import Pipeline, load
 from allotment.service.ports import (
@@ -64,7 +66,7 @@ class Service:
         write_spec: SpecWriter,
         version: str,
     ) -> None:
-        engine = Engine(State(policies))
+        engine = Engine(State(policies), port_is_free)
         load(engine, store)
         self._store = store
         self._backend = backend
@@ -93,6 +95,8 @@ class Service:
     async def start(self, config: Config) -> None:
         """Apply the configuration if it changed, meet the backend, begin scheduling."""
         await self.pipeline.command(c.ApplyConfig(config), SYSTEM)
+        # Two services of one host begin in different places of the same range of ports.
+        self.state.ports.begin_at(zlib.crc32(self.folders.root.encode()) + self.now())
         await self._backend.start(self.pipeline.hear)
         await reconcile(self.pipeline, self._backend)
         self.pipeline.start()
