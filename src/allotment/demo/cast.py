@@ -1,0 +1,70 @@
+"""Who plays: five jobs of three teams, as anybody would submit them.
+
+All run the same small training job, `train.py`, paced so that a person can follow and two
+cores can carry six processes. What differs is how many processes, how many steps, and
+that one of them fails on purpose.
+"""
+
+import sys
+from pathlib import Path
+
+from allotment.demo.setting import Setting
+from allotment.model.quantity import show_milli
+
+BROKEN, LARGE, BASE, TUNE, OWNER = (
+    "vision-broken",
+    "vision-large",
+    "nlp-base",
+    "nlp-tune",
+    "speech-main",
+)
+NAMES = (BROKEN, LARGE, BASE, TUNE, OWNER)
+RETRIES = 2
+CHECKPOINT_EVERY = 40
+STEPS = {BROKEN: 200, LARGE: 300, BASE: 160, TUNE: 150, OWNER: 150}
+PROCESSES = {BROKEN: 1, LARGE: 3, BASE: 2, TUNE: 2, OWNER: 2}
+STEP_MS = {BROKEN: 50, LARGE: 70, BASE: 75, TUNE: 60, OWNER: 60}
+GRACE_S = 10
+CODE = Path(__file__).parent
+
+
+def team_of(name: str) -> str:
+    """Give the team a job belongs to: jobs are named after it."""
+    return name.partition("-")[0]
+
+
+def job(name: str, setting: Setting) -> dict[str, object]:
+    """Give one job in its native form."""
+    place = setting.place
+    return {
+        "name": name,
+        "tenant": team_of(name),
+        "code": str(CODE),
+        "count": PROCESSES[name],
+        "resources": {
+            "gpu": float(show_milli(place.gpu_milli)),
+            "cpu": place.cpu_milli / 1000,
+            "memory": f"{place.memory}B",
+        },
+        "command": [sys.executable, "train.py", *_options(name)],
+        "checkpoint": {"signal": "USR1", "grace": f"{GRACE_S}s"},
+        "env": {"PYTHONDONTWRITEBYTECODE": "1"},
+        "retry": RETRIES if name == BROKEN else 0,
+        "max_run_time": "2min",
+    }
+
+
+def _options(name: str) -> list[str]:
+    options = ["--steps", str(STEPS[name]), "--step-time-ms", str(STEP_MS[name])]
+    options += ["--checkpoint-every", str(CHECKPOINT_EVERY), "--log-every", "5"]
+    if name == BROKEN:
+        options += ["--fail-at-step", "12", "--fail-with", "cuda-oom"]
+    else:
+        options += ["--require-accuracy", "0.9"]
+    return options
+
+
+def in_short(name: str) -> str:
+    """Write how a job is submitted, as far as it matters."""
+    way = " --fail-with cuda-oom" if name == BROKEN else ""
+    return f"{PROCESSES[name]} × python train.py --steps {STEPS[name]}{way}"

@@ -1,0 +1,150 @@
+"""A service of the demo's own, in a folder that goes away: started and stopped as by hand.
+
+`allot up` and `allot down` do it, in processes of their own, so that a Ctrl-C at this
+terminal reaches neither. Nothing that others started is touched.
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import msgspec
+
+from allotment.backends.local.runner.layout import SOCKET
+from allotment.model.tenancy import Config
+from allotment.wire.config import config_to_wire
+
+ALLOT = (sys.executable, "-P", "-m", "allotment.cli")
+UP_S, DOWN_S, LATE_S = 30.0, 40.0, 15.0
+
+
+class NotUp(Exception):
+    """The service did not come up; its own words are the message."""
+
+
+class OwnService:
+    """A context: the service runs inside it, and is gone after it, with its folder.
+
+    The folder stays when `keep` was called, or something could not be ended.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self.folder = Path(tempfile.mkdtemp(prefix="allot-demo-"))
+        if os.geteuid() == 0:
+            self.folder.chmod(0o711)  # or scratch folders, which any user must reach, lie apart
+        self.state = self.folder / "state"
+        self._keep = False
+
+    def __enter__(self) -> Self:
+        file = self.folder / "cluster.yaml"
+        file.write_bytes(msgspec.json.format(msgspec.json.encode(config_to_wire(self._config))))
+        try:
+            self._start(file)
+        except BaseException:
+            self._clear(ended=self._stop())
+            raise
+        return self
+
+    def _start(self, file: Path) -> None:
+        try:
+            done = _allot("up", "--state", str(self.state), "--config", str(file), limit=UP_S)
+        except subprocess.TimeoutExpired as error:
+            raise NotUp(f"`allot up` did not return within {UP_S:g} s.") from error
+        if done.returncode:
+            raise NotUp((done.stderr or done.stdout).strip())
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._clear(ended=self._stop())
+
+    def keep(self) -> None:
+        """Leave the folder for a look inside, once the service has stopped."""
+        self._keep = True
+
+    def _stop(self) -> bool:
+        """End all jobs, then the service, then its launcher; tell whether that worked."""
+        try:
+            done = _allot("down", "--state", str(self.state), "--cancel-jobs", limit=DOWN_S)
+        except subprocess.TimeoutExpired:
+            return False
+        return done.returncode == 0 and _end_late(self.state) and _retire_launcher(self.state)
+
+    def _clear(self, *, ended: bool) -> None:
+        if ended and not self._keep:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _allot(*words: str, limit: float) -> "subprocess.CompletedProcess[str]":
+    """Run a command to its end, also when we are interrupted meanwhile."""
+    process = subprocess.Popen(
+        [*ALLOT, *words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+    try:
+        out, err = process.communicate(timeout=limit)
+    except KeyboardInterrupt:
+        process.communicate(timeout=limit)
+        raise
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.communicate()
+        raise
+    return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+
+def _end_late(state: Path) -> bool:
+    """End a service that was still starting when it was told to stop: it holds the lock."""
+    end = time.monotonic() + LATE_S
+    while pid := _holder(state / "lock"):
+        if time.monotonic() > end:
+            return False
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGTERM)
+        time.sleep(0.2)
+    return True
+
+
+def _holder(lock: Path) -> int:
+    """Say which process holds the lock of our own folder; 0 for none."""
+    try:
+        with lock.open("r") as file:
+            holder = file.read().strip()
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return int(holder or 0)
+    except FileNotFoundError:
+        pass
+    return 0
+
+
+def _retire_launcher(state: Path) -> bool:
+    """Tell the launcher, which outlives its service on purpose, that no more will come."""
+    with socket.socket(socket.AF_UNIX) as link:
+        link.settimeout(5.0)
+        try:
+            link.connect(str(state / SOCKET))
+            link.sendall(json.dumps({"op": "retire"}).encode() + b"\n")
+            while link.recv(4096):
+                pass  # it hangs up when it ends
+        except (FileNotFoundError, ConnectionRefusedError):
+            return True
+        except OSError:
+            return False
+    return True

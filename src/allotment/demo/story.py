@@ -1,0 +1,122 @@
+"""`allot demo`: three teams share one machine, told as it happens and checked at the end.
+
+Everything is real: the service, the jobs, the checkpoints, the evictions. What is shown is
+what the service says; what is checked is its event log.
+
+Exit codes: 0 all of it happened · 1 something did not · 130 interrupted.
+"""
+
+import contextlib
+import importlib.util
+import signal
+import sys
+import time
+from collections.abc import Generator, Sequence
+
+from rich.console import Console
+from rich.text import Text
+
+from allotment.client import Client
+from allotment.demo import checks, report
+from allotment.demo.acts import Story
+from allotment.demo.checks import Evidence
+from allotment.demo.own_service import NotUp, OwnService
+from allotment.demo.screen import Screen, plain_or_live
+from allotment.demo.setting import PLACES, Setting, TooSmall, config_of, setting_of
+from allotment.demo.watch import Stuck, Watch
+from allotment.model.errors import AllotmentError
+
+DONE, FAILED, INTERRUPTED = 0, 1, 130
+LIMIT_S = 150.0
+"""After so long something is wrong, on any machine."""
+
+
+def main(arguments: Sequence[str] = ()) -> int:
+    """Run the demo and give its exit code."""
+    console = plain_or_live()
+    if arguments:
+        console.print("allot demo takes no arguments.")
+        return 2
+    if importlib.util.find_spec("numpy") is None:
+        console.print("The demo trains with numpy, which is not here: use `make demo`.")
+        return FAILED
+    try:
+        with _ending_politely():
+            return _play(console)
+    except KeyboardInterrupt:
+        console.print("Interrupted.")
+        return INTERRUPTED
+    except (NotUp, TooSmall, AllotmentError) as error:
+        console.print(Text(str(error)), soft_wrap=True)
+        return FAILED
+
+
+@contextlib.contextmanager
+def _ending_politely() -> Generator[None]:
+    """Clear up after SIGTERM and a closed terminal as after Ctrl-C."""
+
+    def interrupt(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    for number in before:
+        signal.signal(number, interrupt)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _play(console: Console) -> int:
+    from allotment.wiring import this_machine  # noqa: PLC0415 - a whole world, only here
+
+    setting = setting_of(this_machine())
+    _introduce(console, setting)
+    own = OwnService(config_of(setting))
+    try:
+        with own, Client(state=str(own.state)) as client:
+            good = _tell(console, client, setting, own)
+            if not good:
+                own.keep()
+    finally:
+        if own.folder.exists():
+            console.print(f"Left for a look inside: {own.folder}", soft_wrap=True)
+        else:
+            console.print("Nothing is left of it: no job, no service, no file.")
+    return DONE if good else FAILED
+
+
+def _introduce(console: Console, setting: Setting) -> None:
+    count = len(setting.node.devices)
+    kind = setting.node.devices[0].type
+    devices = f"{count} GPU{'s' if count > 1 else ''} ({kind})"
+    note = "The training is small and stays on the CPU; the GPUs are only handed out."
+    if setting.virtual:
+        devices = f"{count} virtual GPUs"
+        note = "This machine has no GPU, so they exist only in the books; all else is real."
+    elif setting.shared:
+        note += f" {PLACES // count} processes share one."
+    console.print(Text("Allotment: three teams share one machine", style="bold"))
+    console.print(f"{devices} make {PLACES} places, two guaranteed to each team.")
+    console.print(note)
+    console.print("Starting a service for this …")
+
+
+def _tell(console: Console, client: Client, setting: Setting, own: OwnService) -> bool:
+    """Tell the story, then report; say whether all of it happened."""
+    began = time.monotonic()
+    watch = Watch(client, began + LIMIT_S)
+    evidence = Evidence(watch.facts)
+    try:
+        with Screen(console, watch) as screen:
+            Story(client, setting, watch, screen, evidence, own).tell()
+    except Stuck as stuck:
+        console.print(Text(f"Stuck: {stuck}", style="bold red"), soft_wrap=True)
+    verdict = checks.verdict(evidence)
+    report.show(console, watch.facts, setting, verdict, time.monotonic() - began)
+    return all(check.ok for check in verdict)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
