@@ -24,16 +24,14 @@ class Stopper:
     def __init__(self, surroundings: Surroundings, timers: Timers) -> None:
         self._surroundings = surroundings
         self._timers = timers
-        self._signalled: set[int] = set()
-        self._stopping = 0
+        self._delivery: tree.Delivery | None = None
         self._deadline = 0.0
         self.pid = 0
         self.ended_by = ""
 
     def signal(self, signum: int) -> None:
         """Send a signal to the task's main program, once."""
-        for pid in tree.recipients(self.pid, signum):
-            tree.send(pid, signum)
+        tree.Delivery(signum).send(self.pid)
 
     def stop(self, signum: int, grace_ms: int) -> None:
         """Ask the task to end, and end it after the grace. A later call starts anew."""
@@ -43,23 +41,15 @@ class Stopper:
         deadline = time.monotonic() + grace_ms / 1000
         self._timers.after(grace_ms / 1000, lambda: self._out_of_grace(deadline))
         self._deadline = deadline
-        self._signalled.clear()
-        if not self._stopping:
+        if self._delivery is None:
             self._timers.after(_ROUND_S, self._next_round)
-        self._stopping = signum
-        self._signal_new()
+        self._delivery = tree.Delivery(signum)
+        self._delivery.send(self.pid)
 
     def _next_round(self) -> None:
-        if self._stopping:
-            self._signal_new()
+        if self._delivery is not None:
+            self._delivery.send(self.pid)
             self._timers.after(_ROUND_S, self._next_round)
-
-    def _signal_new(self) -> None:
-        """Signal whom it is for now: a script goes on when the program it ran is gone."""
-        for pid in tree.recipients(self.pid, self._stopping):
-            if pid not in self._signalled:
-                self._signalled.add(pid)
-                tree.send(pid, self._stopping)
 
     def _out_of_grace(self, deadline: float) -> None:
         if deadline == self._deadline:
@@ -68,7 +58,7 @@ class Stopper:
 
     def kill(self) -> None:
         """End everything at once; the command's end is seen as any other."""
-        self._stopping = 0
+        self._delivery = None
         if self._surroundings.kind == "own":
             # Everyone in our PID namespace but us; nobody can fork out of it meanwhile.
             tree.send(-1, signal.SIGKILL)

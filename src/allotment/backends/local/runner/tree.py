@@ -13,25 +13,45 @@ _KILL_ROUNDS: Final = 200
 _KILL_PAUSE_S: Final = 0.01
 
 
-def recipients(pid: int, signum: int) -> list[int]:
-    """Say which processes a signal to the task is for: its main program.
+class Delivery:
+    """One signal on its way to a task's main program, in as many rounds as it takes.
 
     A shell that merely waits for its children is no main program: to signal it would end
     it, and with it the task, before `cd x && python train.py` had a chance to save its
     work. Such a shell is passed over in favour of its children. One that catches or
-    ignores the signal means to handle it, and gets it.
+    ignores the signal means to handle it, and gets it. One that went on to new children
+    when the old ones were gone does not wait but work, and gets it in the next round.
     """
-    found: list[int] = []
-    open_ends = [pid] if pid else []
-    while open_ends:
-        pid = open_ends.pop(0)
+
+    def __init__(self, signum: int) -> None:
+        self.signum = signum
+        self._passed_over: set[int] = set()
+        self._got_it: set[int] = set()
+
+    def send(self, pid: int) -> None:
+        """Signal whom it is for now at or below `pid`, nobody twice."""
+        open_ends = [pid] if pid else []
+        while open_ends:
+            pid = open_ends.pop(0)
+            below = self._waited_for(pid)
+            if below:
+                self._passed_over.add(pid)
+                open_ends += below
+            elif pid not in self._got_it:
+                self._got_it.add(pid)
+                send(pid, self.signum)
+
+    def _waited_for(self, pid: int) -> list[int]:
+        """Give the children for which a process only waits; none for a main program."""
         program = procfs.program(pid)
-        below = procfs.children(pid) if program in _SHELLS or program in _WRAPPERS else []
-        if program in _WRAPPERS or (below and not procfs.handles(pid, signum)):
-            open_ends += below
-        else:
-            found.append(pid)
-    return found
+        if program in _WRAPPERS:
+            return procfs.children(pid)
+        if program not in _SHELLS or pid in self._got_it or procfs.handles(pid, self.signum):
+            return []
+        below = procfs.children(pid)
+        known = self._passed_over | self._got_it
+        went_on = pid in self._passed_over and known.isdisjoint(below)
+        return [] if went_on else below
 
 
 def send(pid: int, signum: int) -> None:
