@@ -177,6 +177,21 @@ def environment(dialect: Dialect, index: int) -> dict[str, str]:
     return task_env(job, TaskIndex(index), nodes, Folders("/state"), Account("me", "/home/me"))
 
 
+# ── metrics ─────────────────────────────────────────────────────────────────────────────
+
+
+def test_every_metric_is_on_its_page_and_none_else() -> None:
+    page = (ROOT / "docs/metrics.md").read_text("utf-8")
+    rows = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `allot_")]
+    told = {name for row in rows for name in CODE.findall(row) if "{" not in name}
+    code = (ROOT / "src/allotment/api/metrics.py").read_text("utf-8")
+    given = set(re.findall(r'(?:Gauge|Histogram)MetricFamily\(\s*"(\w+)"', code))
+    given |= {f"{n}_total" for n in re.findall(r'CounterMetricFamily\(\s*"(\w+)"', code)}
+    given |= {f"{n}_seconds" for n in re.findall(r'_histogram\("(\w+)"', code)}
+    rows_of_alerts = {"allot_ready == 0"}
+    assert told - rows_of_alerts == given
+
+
 # ── scheduling ──────────────────────────────────────────────────────────────────────────
 
 

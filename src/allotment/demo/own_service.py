@@ -78,12 +78,14 @@ class OwnService:
         self._keep = True
 
     def _stop(self) -> bool:
-        """End all jobs, then the service, then its launcher; tell whether that worked."""
+        """End all jobs, then the service, then its launcher; tell whether all of it worked."""
         try:
             done = _allot("down", "--state", str(self.state), "--cancel-jobs", limit=DOWN_S)
+            cancelled = done.returncode == 0
         except subprocess.TimeoutExpired:
-            return False
-        return done.returncode == 0 and _end_late(self.state) and _retire_launcher(self.state)
+            cancelled = False
+        ended, retired = _end_late(self.state), _retire_launcher(self.state)
+        return cancelled and ended and retired
 
     def _clear(self, *, ended: bool) -> None:
         if ended and not self._keep:
