@@ -12,12 +12,16 @@ from concurrent.futures import ThreadPoolExecutor
 from time import perf_counter
 from typing import TypeVar
 
+import structlog
+
 from allotment.model.effects import AnyEffect
 from allotment.model.errors import Code, Rejected, StoreError
 from allotment.model.events import Record
 from allotment.model.ids import Seq
 from allotment.service.ports import ArchivedJob, Store
 from allotment.service.telemetry import Telemetry
+
+log = structlog.get_logger("allot.store")
 
 T = TypeVar("T")
 
@@ -57,6 +61,7 @@ class Committer:
         self._archived += archived
         if self._records and (self._task is None or self._task.done()):
             self._task = asyncio.get_running_loop().create_task(self._write())
+            self._task.add_done_callback(self._check)
 
     async def wait(self, seq: Seq) -> None:
         """Return once this record is durable. Raises Rejected when the log is in trouble."""
@@ -115,6 +120,14 @@ class Committer:
                 self.trouble = ""
                 self._telemetry.commits.add((perf_counter() - began) * 1e3)
                 return
+
+    def _check(self, task: asyncio.Task[None]) -> None:
+        """Say aloud that writing ended by a bug of ours; nobody is to wait for ever."""
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            log.critical("the event log is no longer written", exc_info=error)
+            self.trouble = f"a bug in Allotment: {error!r}; restart the service"
+            self._fail_waiters()
 
     def _wake(self) -> None:
         left: list[tuple[Seq, asyncio.Future[None]]] = []
