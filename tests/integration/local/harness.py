@@ -107,9 +107,10 @@ class Runner:
 
     def close(self) -> None:
         """End everything this test started, and see that nothing is left of it."""
-        for key in os.listdir(self.state / layout.LIVE):
-            Task(self, key).control("kill")
-        until(lambda: not os.listdir(self.state / layout.LIVE), "all tasks to end")
+        live = self.state / layout.LIVE
+        for path in live.iterdir():
+            Task(self, path.name).control("kill")
+        until(lambda: not list(live.iterdir()), "all tasks to end")
         pid = self.launcher_pid
         self.ask({"op": "retire"})
         self.hang_up()

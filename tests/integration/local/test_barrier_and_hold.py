@@ -7,7 +7,8 @@ from tests.integration.local.harness import Runner, until
 
 def test_a_task_waits_at_the_barrier(runner: Runner, kind: str) -> None:
     gang = [
-        runner.launch("echo $$; exit 3", hold_at_barrier=True, namespaces=kind) for _ in range(3)
+        runner.launch("echo $$; exit 3", hold_at_barrier=True, namespaces=kind)
+        for _ in range(3)
     ]
     for task in gang:
         task.phase("ready")

@@ -35,9 +35,7 @@ def test_a_file_that_is_no_program_is_126(runner: Runner, kind: str) -> None:
     assert "/etc/passwd" in task.output("stderr")
 
 
-def test_a_script_without_an_interpreter_line_is_the_shells(
-    runner: Runner, kind: str
-) -> None:
+def test_a_script_without_an_interpreter_line_is_the_shells(runner: Runner, kind: str) -> None:
     script = runner.state.parent / f"{runner.state.name}.script"
     script.write_text("echo from $1; exit 4\n")
     script.chmod(0o755)
@@ -89,13 +87,17 @@ def test_usage_and_phases_are_told(runner: Runner, kind: str) -> None:
     assert usage["wall_ms"] >= 10
     assert usage["max_rss_bytes"] > 1 << 20
     names = [phase["name"] for phase in status["phases"]]
-    assert names == (["isolation", "mounts", "launch"] if kind == "own" else ["isolation", "launch"])
+    assert names == (
+        ["isolation", "mounts", "launch"] if kind == "own" else ["isolation", "launch"]
+    )
     assert all(phase["end_ms"] >= phase["start_ms"] > 0 for phase in status["phases"])
     assert status["started_ms"] <= status["ended_ms"]
 
 
 def test_an_orphan_is_reaped_while_the_task_runs(runner: Runner, kind: str) -> None:
-    orphans = "for i in 1 2 3 4 5; do (true &) ; done; sleep 0.2; ps -eo stat= | grep -c Z; true"
+    orphans = (
+        "for i in 1 2 3 4 5; do (true &) ; done; sleep 0.2; ps -eo stat= | grep -c Z; true"
+    )
     task = runner.launch(orphans, namespaces=kind)
     assert task.ended()["exit_code"] == 0
     if kind != "none":  # there the zombies of others are seen too

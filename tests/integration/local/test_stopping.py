@@ -71,10 +71,12 @@ def test_a_loop_of_short_commands_can_be_stopped(runner: Runner, kind: str) -> N
     assert time.monotonic() - began < 10
 
 
-def test_who_ignores_the_signal_dies_at_the_end_of_the_grace(
-    runner: Runner, kind: str
-) -> None:
-    deaf = "trap '' TERM; " + READY + "(trap '' TERM; setsid sleep 1000) & while :; do sleep 1; done"
+def test_who_ignores_the_signal_dies_at_the_end_of_the_grace(runner: Runner, kind: str) -> None:
+    deaf = (
+        "trap '' TERM; "
+        + READY
+        + "(trap '' TERM; setsid sleep 1000) & while :; do sleep 1; done"
+    )
     task = started(runner, deaf, namespaces=kind)
     began = time.monotonic()
     task.control("stop TERM 300")

@@ -59,7 +59,8 @@ def command(program: str, view: View, cwd: str, argv: list[str], inner: Inner) -
 def _script(inner: Inner) -> str:
     """The shell also gives 127 for a missing command, 126 for one that is not executable.
 
-    bubblewrap itself would give 1.
+    bubblewrap itself would give 1. The price: variables whose names no shell could set
+    (`BASH_FUNC_f%%`) do not get through.
     """
     wait = _WAIT if inner.waits_at_barrier else ""
     return wait + (_RUN_AND_STAY if inner.stays_on_failure else _RUN)

@@ -63,7 +63,7 @@ class Group:
         """Move the calling process back to where the runner's own processes are."""
 
     def limit_pids(self, most: int) -> None:
-        """Limit the number of processes, once the calling one has left."""
+        """Limit the number of processes; 0 leaves it as it is."""
 
     def has(self, controller: str) -> bool:
         return controller in self.controllers
@@ -125,7 +125,7 @@ class GroupV1(Group):
         if "memory" in self._dirs and limits.memory_bytes:
             self._limit_memory(limits.memory_bytes)
         if "devices" in self._dirs and self._devices:
-            deny_devices(self._dirs["devices"], self._devices)
+            allow_only(self._dirs["devices"], self._devices)
 
     def _limit_memory(self, amount: int) -> None:
         path = self._dirs["memory"]
@@ -314,27 +314,46 @@ def number_after(text: str, name: str) -> int:
     return 0
 
 
-def deny_devices(path: str, allowed: list[str]) -> None:
-    """Deny every accelerator in a v1 devices group but the `allowed` device files."""
-    for major in accelerator_majors():
+def deny_accelerators(path: str) -> None:
+    """Deny every accelerator in a v1 devices group."""
+    for major in _accelerator_majors():
         write(f"{path}/devices.deny", f"c {major}:* rwm")
-    for device in allowed:
+
+
+def allow_only(path: str, devices: list[str]) -> None:
+    """Deny every accelerator but these device files in a v1 devices group.
+
+    What is denied as a whole major cannot be allowed in part. So all is denied, and then
+    all but accelerators is allowed, driver by driver, and these.
+    """
+    write(f"{path}/devices.deny", "a")
+    accelerators = _accelerator_majors()
+    rules = [f"c {major}:* rwm" for major in _character_majors() if major not in accelerators]
+    for device in devices:
         number = os.stat(device).st_rdev
-        write(f"{path}/devices.allow", f"c {os.major(number)}:{os.minor(number)} rwm")
+        rules.append(f"c {os.major(number)}:{os.minor(number)} rwm")
+    for rule in ("b *:* rwm", "c *:* m", *rules):
+        write(f"{path}/devices.allow", rule)
 
 
-_NVIDIA_MAJOR: Final = 195
-_DRM_MAJOR: Final = 226
+_FIXED_MAJORS: Final = (195, 226)
+"""Those of NVIDIA and of DRM; other drivers' are in /proc/devices."""
+_DRIVERS: Final = ("nvidia", "kfd", "accel", "habanalabs")
 
 
-def accelerator_majors() -> list[int]:
-    """Give the major numbers of GPUs: the fixed ones, and those drivers took."""
-    majors = {_NVIDIA_MAJOR, _DRM_MAJOR}
+def _accelerator_majors() -> set[int]:
+    found = _character_majors()
+    return {*_FIXED_MAJORS, *(major for major in found if found[major].startswith(_DRIVERS))}
+
+
+def _character_majors() -> dict[int, str]:
+    """Read the drivers of character devices from /proc/devices, by major number."""
+    found: dict[int, str] = {}
     for line in read("/proc/devices").partition("Block devices")[0].splitlines():
         number, _, name = line.strip().partition(" ")
-        if number.isdigit() and name.startswith(("nvidia", "kfd", "accel", "habanalabs")):
-            majors.add(int(number))
-    return sorted(majors)
+        if number.isdigit():
+            found[int(number)] = name
+    return found
 
 
 def _make_dir(path: str) -> None:

@@ -7,6 +7,7 @@ task is held, those it had. It ends with the task. Gives the command's exit code
 signal that ended it, or 125 when the task cannot be entered.
 """
 
+import fcntl
 import json
 import os
 import signal
@@ -19,6 +20,7 @@ from allotment.backends.local.runner.schema import Status
 CANNOT_ENTER: Final = 125
 _ENTERABLE: Final = ("ready", "running", "holding")
 _NAMESPACES: Final = ("ipc", "uts", "pid", "mnt")
+_NS_GET_USERNS: Final = 0xB701
 _SIGNAL_BASE: Final = 128
 
 
@@ -27,23 +29,38 @@ class CannotEnter(Exception):
 
 
 def main() -> NoReturn:
-    """Enter and run. See the top of this file."""
+    """Enter and run. See the top of this file.
+
+    Who enters belongs to the task and may be killed with it. So a child does, and we stay
+    outside to tell how it ended.
+    """
     if len(sys.argv) < 4 or sys.argv[2] != "--":
         sys.exit(f"usage: {sys.argv[0]} TASK_DIR -- COMMAND…")
-    folder, argv = sys.argv[1], sys.argv[3:]
+    pid = os.fork()
+    if pid == 0:
+        libc.die_with_parent(signal.SIGKILL)
+        sys.exit(_enter(sys.argv[1], sys.argv[3:]))
+    sys.exit(_wait_for(pid))
+
+
+def _enter(folder: str, argv: list[str]) -> int:
     try:
-        pid = _enter_and_fork(folder, argv)
+        return _wait_for(_enter_and_fork(folder, argv))
     except (CannotEnter, OSError) as error:
         print(f"allotment: cannot enter the task: {error}", file=sys.stderr)
-        sys.exit(CANNOT_ENTER)
+        return CANNOT_ENTER
+
+
+def _wait_for(pid: int) -> int:
+    """Wait for a child, handing on what we are sent; give its code as a shell would."""
     for signum in (signal.SIGINT, signal.SIGQUIT):
         signal.signal(signum, signal.SIG_IGN)  # the terminal sends them to the command too
     for signum in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(signum, lambda number, _: os.kill(pid, number))
     _, status = os.waitpid(pid, 0)
     if os.WIFSIGNALED(status):
-        sys.exit(_SIGNAL_BASE + os.WTERMSIG(status))
-    sys.exit(os.WEXITSTATUS(status))
+        return _SIGNAL_BASE + os.WTERMSIG(status)
+    return os.WEXITSTATUS(status)
 
 
 def read_status(folder: str) -> Status:
@@ -66,15 +83,15 @@ def _enter_and_fork(folder: str, argv: list[str]) -> int:
     namespaces = _open_namespaces(status)
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it; a command must not
     _join_groups(status)
-    in_user_namespace = "user" in namespaces
-    if in_user_namespace:
-        _become_user(status)
-    for handle in namespaces.values():
+    in_bwrap = status["isolation"]["namespaces"] == "bwrap"
+    if in_bwrap:
+        _become_user(status)  # whose namespaces they are
+    for handle in namespaces:
         libc.setns(handle)
         os.close(handle)
     pid = os.fork()  # only a child is in the PID namespace
     if pid == 0:
-        _run(argv, env, cwd, None if in_user_namespace else status)
+        _run(argv, env, cwd, None if in_bwrap else status)
     return pid
 
 
@@ -102,18 +119,26 @@ def _folder(status: Status) -> str:
         return status["cwd"]
 
 
-def _open_namespaces(status: Status) -> dict[str, int]:
-    """Open those namespaces of the task that are not ours, in the order to join them."""
+def _open_namespaces(status: Status) -> list[int]:
+    """Open those namespaces of the task that are not ours, in the order to join them.
+
+    First the user namespace that owns the others, which gives the right to join them; last
+    the one the task is in: bubblewrap, when it is not root, makes one inside the other.
+    """
     kind = status["isolation"]["namespaces"]
     if kind == "none":
-        return {}
+        return []
     pid = status["supervisor_pid"] if kind == "own" else status["pid"]
-    found: dict[str, int] = {}
-    for name in ("user", *_NAMESPACES):
-        path = f"/proc/{pid}/ns/{name}"
-        if os.readlink(path) != os.readlink(f"/proc/self/ns/{name}"):
-            found[name] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    return found
+    found = [_open_namespace(pid, name) for name in _NAMESPACES]
+    owner = fcntl.ioctl(found[-1], _NS_GET_USERNS)
+    own_user, user = _open_namespace("self", "user"), _open_namespace(pid, "user")
+    first = [] if os.path.sameopenfile(owner, own_user) else [owner]
+    last = [] if os.path.sameopenfile(user, owner) else [user]
+    return [*first, *found, *last]
+
+
+def _open_namespace(pid: int | str, name: str) -> int:
+    return os.open(f"/proc/{pid}/ns/{name}", os.O_RDONLY | os.O_CLOEXEC)
 
 
 def _join_groups(status: Status) -> None:

@@ -18,7 +18,7 @@ from allotment.backends.local.runner.cgroup import (
     Group,
     GroupV1,
     GroupV2,
-    deny_devices,
+    deny_accelerators,
     members,
     read,
     write,
@@ -118,7 +118,7 @@ def _prepare_devices(bases: dict[str, str], missing: dict[str, str]) -> None:
     path = f"{bases['devices']}/{SHARED_DEVICES}"
     try:
         os.makedirs(path, exist_ok=True)
-        deny_devices(path, [])
+        deny_accelerators(path)
     except OSError as error:
         missing["devices"] = str(error.strerror)
         del bases["devices"]

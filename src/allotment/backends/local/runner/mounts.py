@@ -110,7 +110,7 @@ def build(view: View) -> None:
             libc.make_read_only(path)
     for handle in handles.values():
         os.close(handle)
-    devices = [look_at(path) for path in view.devices]
+    devices = [look_at(path) for path in view.devices if under(path, "/dev")]
     libc.mount("proc", "/proc", "proc", libc.MS_NOSUID | libc.MS_NODEV | libc.MS_NOEXEC)
     _build_dev([*view.plain, *devices], view.folders)
 

@@ -144,7 +144,9 @@ class Supervisor:
         if self._surroundings.kind == "bwrap":
             fds += self._open_bwrap_pipes()
         command = self._surroundings.command(fds)
+        pids = self._surroundings.limits.pids
         try:
+            self._surroundings.group.limit_pids(pids + 1 if pids else 0)
             pid = spawn.start(command, self._surroundings.group, self._host.home)
         except spawn.NotStarted as problem:
             self._on_not_started(problem)
@@ -152,7 +154,8 @@ class Supervisor:
         finally:
             self._close_ends()
         self._course.stopper.pid = pid
-        self._surroundings.group.limit_pids(self._surroundings.limits.pids)
+        # While it was started, we were one of them.
+        self._surroundings.group.limit_pids(pids)
         if self._surroundings.kind != "bwrap":  # there the script inside says so
             self._course.on_started()
 
