@@ -375,6 +375,8 @@ class Service:
     async def follow_events(self, job: JobId | None, after: int) -> AsyncIterator[v.EventView]:
         """Give events as they become durable; ends when that job has finished."""
         changed = asyncio.Event()
+        # A job may be over in memory before its last event is durable, and so told.
+        last: Seq | None = None
         self.pipeline.committer.watch(changed)
         try:
             while True:
@@ -386,7 +388,9 @@ class Service:
                 if found:
                     continue
                 if job is not None and self._record(job).state.finished:
-                    return
+                    last = last or self.state.seq
+                    if self.pipeline.committer.durable >= last:
+                        return
                 await changed.wait()
         finally:
             self.pipeline.committer.unwatch(changed)
