@@ -140,11 +140,9 @@ def end_launchers(state: Path) -> None:
         if not entry.name.isdecimal():
             continue
         try:
-            words = (entry / "cmdline").read_bytes().split(b"\0")
+            name = (entry / "comm").read_text().strip()
+            folder = (entry / "cwd").readlink()
         except OSError:
             continue
-        if (
-            b"allotment.backends.local.runner.launcher" in words
-            and str(state).encode() in words
-        ):
+        if name == "allot-launcher" and folder == state.resolve():
             os.kill(int(entry.name), signal.SIGTERM)
