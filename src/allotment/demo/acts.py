@@ -60,11 +60,11 @@ class Story:
     def _fill(self) -> None:
         self.screen.act(
             "1  Idle places may be borrowed",
-            f"vision asks for 1 + 3 places and is owed 2. speech is away, so {LARGE} runs on "
-            "borrowed ones. Its three processes train one model together over TCP: all of them "
-            "start, or none.",
+            f"{LARGE} wants three places together, and vision is owed two. speech leaves its "
+            "own idle, so it may borrow. Its three processes train one model over TCP: all of "
+            "them start, or none.",
         )
-        self._submit(BROKEN, LARGE, BASE)
+        self._submit(LARGE, BASE)
         self.watch.until(
             "the start of both gangs", lambda: self._running(LARGE, BASE), seconds=30
         )
@@ -72,8 +72,8 @@ class Story:
     def _queue(self) -> None:
         self.screen.act(
             "2  A job waits, and can say why",
-            f"All places are taken. {TUNE} would have to borrow two, and nobody is sent away "
-            "for a borrower.",
+            f"One place is left, and {TUNE} needs two. nlp uses its own two already, so these "
+            "would be borrowed; and nobody is sent away for a borrower.",
         )
         self._submit(TUNE)
         self.watch.pause(READING_S)
@@ -86,9 +86,10 @@ class Story:
     def _fail(self) -> None:
         self.screen.act(
             "3  A failing job is retried, and then given up",
-            f"{BROKEN} runs out of GPU memory each time (it pretends to). Its job file allows "
-            f"{cast.RETRIES} retries; each waits longer than the one before.",
+            f"{BROKEN} takes the last place, and runs out of GPU memory (it pretends to). Its "
+            f"job file allows {cast.RETRIES} retries; each waits longer than the one before.",
         )
+        self._submit(BROKEN)
         self.watch.until(
             f"the end of {BROKEN}", lambda: self.watch.state(BROKEN) is JobState.FAILED, 40
         )

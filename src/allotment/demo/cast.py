@@ -11,19 +11,19 @@ from pathlib import Path
 from allotment.demo.setting import Setting
 from allotment.model.quantity import show_milli
 
-BROKEN, LARGE, BASE, TUNE, OWNER = (
-    "vision-broken",
+LARGE, BASE, TUNE, BROKEN, OWNER = (
     "vision-large",
     "nlp-base",
     "nlp-tune",
+    "vision-broken",
     "speech-main",
 )
-NAMES = (BROKEN, LARGE, BASE, TUNE, OWNER)
+NAMES = (LARGE, BASE, TUNE, BROKEN, OWNER)
 RETRIES = 2
 CHECKPOINT_EVERY = 40
-STEPS = {BROKEN: 200, LARGE: 300, BASE: 160, TUNE: 150, OWNER: 150}
-PROCESSES = {BROKEN: 1, LARGE: 3, BASE: 2, TUNE: 2, OWNER: 2}
-STEP_MS = {BROKEN: 50, LARGE: 70, BASE: 75, TUNE: 60, OWNER: 60}
+STEPS = {LARGE: 320, BASE: 200, TUNE: 150, BROKEN: 200, OWNER: 150}
+PROCESSES = {LARGE: 3, BASE: 2, TUNE: 2, BROKEN: 1, OWNER: 2}
+STEP_MS = {LARGE: 70, BASE: 75, TUNE: 60, BROKEN: 50, OWNER: 60}
 GRACE_S = 10
 CODE = Path(__file__).parent
 

@@ -126,7 +126,7 @@ def _holder(lock: Path) -> int:
     """Say which process holds the lock of our own folder; 0 for none."""
     try:
         with lock.open("r") as file:
-            holder = file.read().strip()
+            holder = file.readline().strip()
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:

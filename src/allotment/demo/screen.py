@@ -5,10 +5,10 @@ Where there is no terminal the table is left out and the lines stay the same.
 
 import time
 from itertools import groupby
+from textwrap import fill, indent
 
 from rich.console import Console, Group
 from rich.live import Live
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -70,19 +70,21 @@ class Screen:
     def act(self, title: str, text: str) -> None:
         """Begin a part of the story: what is happening, and why."""
         self._console.print()
-        self._console.print(Text(title, style="bold"))
+        self._print(Text(title, "bold"))
         self.remark(text)
 
     def remark(self, text: str) -> None:
         """Say something about what is to be seen."""
-        self._console.print(Text(text), width=self._width)
+        self._print(Text(fill(text, self._width)))
 
     def answer(self, command: str, lines: list[str]) -> None:
         """Show what a command says, as a person would see it."""
-        text = Text("\n".join(lines), "italic")
-        prompt = Text(f"$ {command}" if command else "", "bold")
-        shown = Group(prompt, text) if command else text
-        self._console.print(Padding(shown, (0, 0, 0, MARGIN), expand=False), width=self._width)
+        self._print(Text(f"{'':{MARGIN}}$ {command}", "bold"))
+        for line in lines:
+            self._print(Text(indent(fill(line, self._width - MARGIN), " " * MARGIN), "italic"))
+
+    def _print(self, text: Text) -> None:
+        self._console.print(text, soft_wrap=True)
 
     @property
     def _width(self) -> int:
@@ -91,7 +93,7 @@ class Screen:
     def _tell(self, new: list[Fact]) -> None:
         for fact in new:
             if fact.job is not None and self._is_told(fact, fact.job):
-                self._console.print(self._line(fact, fact.job), soft_wrap=True)
+                self._print(self._line(fact, fact.job))
 
     def _is_told(self, fact: Fact, job: JobId) -> bool:
         """Leave out what is only routine: a checkpoint counts once its job was warned."""
