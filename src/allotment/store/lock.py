@@ -1,11 +1,14 @@
 """One service a state folder: a lock that vanishes with the process that holds it."""
 
+import contextlib
+import errno
 import fcntl
 import os
 from pathlib import Path
-from typing import IO
 
 from allotment.model.errors import StoreError
+
+TAKEN = {errno.EWOULDBLOCK, errno.EACCES}
 
 
 class FolderLock:
@@ -15,26 +18,42 @@ class FolderLock:
         """Take the lock. Raises StoreError, naming the holder, when it is taken."""
         self.path = folder / "lock"
         try:
-            self._file: IO[str] = self.path.open("a+", encoding="utf-8")
+            self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise StoreError(
                 f"cannot use the state folder {folder}: {error.strerror}; choose another with "
                 "--state or $ALLOT_STATE"
             ) from error
         try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            self._file.seek(0)
-            holder = self._file.read().strip() or "unknown"
-            self._file.close()
+            self._take(folder)
+        except BaseException:
+            os.close(self._fd)
+            raise
+        self._sign()
+
+    def _take(self, folder: Path) -> None:
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno not in TAKEN:
+                raise StoreError(
+                    f"cannot lock {self.path}: {error.strerror}; put the state folder on a "
+                    "local disk with --state"
+                ) from error
+            holder = os.pread(self._fd, 20, 0).decode(errors="replace").split("\n")[0]
             raise StoreError(
-                f"another allot service (pid {holder}) already uses {folder}; use it, stop it "
-                "with `allot down`, or choose another folder with --state"
+                f"another allot service (pid {holder or 'unknown'}) already uses {folder}; use "
+                "it, stop it with `allot down`, or choose another folder with --state"
             ) from None
-        self._file.truncate(0)
-        self._file.write(f"{os.getpid()}\n")
-        self._file.flush()
+
+    def _sign(self) -> None:
+        """Write our pid over the last one, so that there is one at any moment."""
+        with contextlib.suppress(OSError):  # A full disk: the lock holds without a name.
+            written = os.pwrite(self._fd, f"{os.getpid()}\n".encode(), 0)
+            os.ftruncate(self._fd, written)
 
     def release(self) -> None:
-        """Let go of the lock."""
-        self._file.close()
+        """Let go of the lock. Once more does nothing."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1

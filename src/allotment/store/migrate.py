@@ -1,57 +1,89 @@
-"""Brings a database to the newest schema. Alembic is loaded only when there is work for it."""
+"""Brings a database to the newest schema, whole or not at all.
+
+A look at one table says whether there is anything to do; Alembic, slow to load, is loaded
+only then.
+"""
 
 import sqlite3
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from allotment.model.errors import StoreError
 
-NEWEST = "0001"
-"""The newest revision in migrations/versions; a test compares."""
+if TYPE_CHECKING:
+    import sqlalchemy as sa
+
+MIGRATIONS = Path(__file__).parent / "migrations"
 
 
-def upgrade(path: Path) -> None:
-    """Make or migrate the tables. Raises StoreError for a database of a newer Allotment."""
-    found = _revision(path)
-    if found == NEWEST:
-        return
-    if found > NEWEST:
-        raise StoreError(
-            f"the event log {path} was written by a newer Allotment (schema {found}, this one "
-            f"knows {NEWEST}); run that version, or restore an older backup"
-        )
-    _run(path)
+def newest(migrations: Path = MIGRATIONS) -> str:
+    """Give the newest revision there is: files are named `m0001_what_it_does.py`."""
+    return max(file.name[1:5] for file in migrations.glob("versions/m[0-9]*.py"))
 
 
-def _revision(path: Path) -> str:
-    """Read the schema's revision; empty for a new database."""
+def upgrade(path: Path, migrations: Path = MIGRATIONS) -> None:
+    """Make or migrate the tables.
+
+    Raises StoreError for a database that is not ours, or is of a newer Allotment.
+    """
+    if revision(path, migrations) != newest(migrations):
+        _run(path, migrations)
+
+
+def revision(path: Path, migrations: Path = MIGRATIONS) -> str:
+    """Read the schema's revision, empty for a new database. Raises StoreError as `upgrade`."""
     if not path.exists():
         return ""
     connection = sqlite3.connect(path, timeout=10)
     try:
-        tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master")}
-        if "alembic_version" not in tables:
-            if tables:
-                raise StoreError(
-                    f"{path} is a database, but no event log of Allotment; move it away"
-                )
-            return ""
-        row = connection.execute("SELECT version_num FROM alembic_version").fetchone()
-        return row[0] if row else ""
+        found = _revision(connection, path)
     finally:
         connection.close()
+    known = newest(migrations)
+    if found > known:
+        raise StoreError(
+            f"the event log {path} was written by a newer Allotment (schema {found}, this one "
+            f"knows {known}); run that version, or restore an older backup"
+        )
+    return found
 
 
-def _run(path: Path) -> None:
+def _revision(connection: sqlite3.Connection, path: Path) -> str:
+    tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master")}
+    if "alembic_version" not in tables:
+        if tables:
+            raise StoreError(
+                f"{path} is a database, but no event log of Allotment; move it away"
+            )
+        return ""
+    row = connection.execute("SELECT version_num FROM alembic_version").fetchone()
+    return row[0] if row else ""
+
+
+def _run(path: Path, migrations: Path) -> None:
     import sqlalchemy as sa  # noqa: PLC0415 - loaded only to migrate
     from alembic import command  # noqa: PLC0415
     from alembic.config import Config  # noqa: PLC0415
+    from sqlalchemy import event  # noqa: PLC0415
 
     config = Config()
-    config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
+    config.set_main_option("script_location", str(migrations).replace("%", "%%"))
     engine = sa.create_engine(sa.URL.create("sqlite", database=str(path)))
+    event.listen(engine, "connect", _leave_transactions_to_us)
+    event.listen(engine, "begin", _begin)
     try:
         with engine.begin() as connection:
             config.attributes["connection"] = connection
             command.upgrade(config, "head")
     finally:
         engine.dispose()
+
+
+def _leave_transactions_to_us(connection: sqlite3.Connection, record: object) -> None:  # noqa: ARG001
+    """Keep Python's driver from committing before every CREATE TABLE."""
+    connection.isolation_level = None
+    connection.execute("PRAGMA busy_timeout=10000")
+
+
+def _begin(connection: "sa.Connection") -> None:
+    connection.exec_driver_sql("BEGIN IMMEDIATE")

@@ -1,4 +1,8 @@
-"""The tables, as SQLAlchemy Core knows them. Migrations in migrations/ make the same ones."""
+"""The tables, as SQLAlchemy Core knows them. Migrations in migrations/ make the same ones.
+
+Every event has who acted, by name, number and groups, in columns of its own. `body` and
+`document` are the whole, encoded; the columns beside them are what is searched for.
+"""
 
 from sqlalchemy import (
     BigInteger,
@@ -13,10 +17,13 @@ from sqlalchemy import (
 
 METADATA = MetaData()
 
+# A plain INTEGER key is SQLite's own row number: no second tree for the log.
+KEY = BigInteger().with_variant(Integer(), "sqlite")
+
 EVENTS = Table(
     "events",
     METADATA,
-    Column("seq", BigInteger, primary_key=True, autoincrement=False),
+    Column("seq", KEY, primary_key=True, autoincrement=False),
     Column("at", BigInteger, nullable=False),
     Column("user", Text, nullable=False),
     Column("uid", BigInteger),
@@ -26,20 +33,19 @@ EVENTS = Table(
     Column("version", Integer, nullable=False),
     Column("body", LargeBinary, nullable=False),
     Index("events_by_job", "job", "seq"),
-    sqlite_with_rowid=True,
 )
 
 SNAPSHOTS = Table(
     "snapshots",
     METADATA,
-    Column("seq", BigInteger, primary_key=True, autoincrement=False),
+    Column("seq", KEY, primary_key=True, autoincrement=False),
     Column("data", LargeBinary, nullable=False),
 )
 
 ARCHIVED_JOBS = Table(
     "archived_jobs",
     METADATA,
-    Column("id", BigInteger, primary_key=True, autoincrement=False),
+    Column("id", KEY, primary_key=True, autoincrement=False),
     Column("name", Text, nullable=False),
     Column("tenant", Text, nullable=False),
     Column("user", Text, nullable=False),
@@ -49,6 +55,7 @@ ARCHIVED_JOBS = Table(
     Column("key", Text, nullable=False),
     Column("document", LargeBinary, nullable=False),
     Index("archived_by_key", "user", "key"),
+    Index("archived_by_user", "user", "id"),
     Index("archived_by_name", "name", "id"),
     Index("archived_by_tenant", "tenant", "id"),
     Index("archived_by_end", "finished_at"),

@@ -43,6 +43,7 @@ def upgrade() -> None:
         sa.Column("document", sa.LargeBinary, nullable=False),
     )
     op.create_index("archived_by_key", "archived_jobs", ["user", "key"])
+    op.create_index("archived_by_user", "archived_jobs", ["user", "id"])
     op.create_index("archived_by_name", "archived_jobs", ["name", "id"])
     op.create_index("archived_by_tenant", "archived_jobs", ["tenant", "id"])
     op.create_index("archived_by_end", "archived_jobs", ["finished_at"])

@@ -1,0 +1,136 @@
+"""Copies of the event log: written beside a running service, checked before they are used."""
+
+import contextlib
+import os
+import sqlite3
+from collections.abc import Generator, Sequence
+from pathlib import Path
+from urllib.parse import quote
+
+from allotment.model.errors import StoreError
+from allotment.model.events import Record
+from allotment.model.ids import Seq
+from allotment.service.ports import ArchivedJob, Snapshot
+from allotment.store import codec, queries
+from allotment.store.faults import explain, explained
+from allotment.store.migrate import revision, upgrade
+from allotment.store.rows import archived_row
+
+REPLAYED = (
+    'SELECT seq, at, "user", uid, "groups", version, body FROM events '
+    "WHERE seq > ? ORDER BY seq"
+)
+"""What a start reads, whatever the snapshot; the columns are codec.record_of's."""
+
+
+# ── writing ─────────────────────────────────────────────────────────────────────────────
+
+
+def copy_database(source: Path, target: Path) -> None:
+    """Write what the source has now to a new file, durable on return. Raises StoreError.
+
+    The source may be in use; whoever writes to it does not wait.
+    """
+    with _new_file(target), contextlib.closing(_reading(source)) as connection:
+        try:
+            connection.execute("VACUUM INTO ?", (str(target),))
+        except sqlite3.OperationalError:
+            raise  # About the target: full, or not writable.
+        except sqlite3.DatabaseError as error:
+            raise StoreError(explain("cannot copy", source, error)) from error
+
+
+def _reading(path: Path) -> sqlite3.Connection:
+    return sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True)
+
+
+def write_database(
+    target: Path,
+    records: Sequence[Record],
+    archived: Sequence[ArchivedJob],
+    snapshots: Sequence[Snapshot],
+) -> None:
+    """Write a database of these to a new file, durable on return. Raises StoreError."""
+    with _new_file(target):
+        upgrade(target)
+        with contextlib.closing(sqlite3.connect(target)) as connection, connection:
+            connection.executemany(queries.ADD_EVENT, map(codec.row_of, records))
+            connection.executemany(queries.KEEP_ARCHIVED, map(archived_row, archived))
+            connection.executemany(
+                queries.KEEP_SNAPSHOT, [(kept.seq, kept.data) for kept in snapshots]
+            )
+
+
+@contextlib.contextmanager
+def _new_file(path: Path) -> Generator[None]:
+    """Make an empty file of our own, let it be filled, see it to the disk; or leave none."""
+    with explained("cannot write", path):
+        try:
+            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+        except FileExistsError:
+            raise StoreError(f"{path} exists already; name a file that does not") from None
+        try:
+            yield
+            flush_to_disk(path)
+            flush_to_disk(path.parent)
+        except BaseException:
+            path.unlink(missing_ok=True)
+            raise
+
+
+def flush_to_disk(path: Path) -> None:
+    """Wait until a file, or the names in a folder, survive a power cut."""
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+# ── checking ────────────────────────────────────────────────────────────────────────────
+
+
+def checked_copy(source: Path, target: Path) -> Seq:
+    """Copy a backup to a new file, of the newest schema; give the number of its last event.
+
+    Raises StoreError, leaving no file, when it is damaged or nothing could be replayed.
+    """
+    with explained("the backup", source):
+        _check_pages(source)
+    copy_database(source, target)
+    try:
+        with explained("cannot write", target):
+            upgrade(target)
+            last = _replayable(target, source)
+            flush_to_disk(target)
+    except BaseException:
+        target.unlink(missing_ok=True)
+        raise
+    return last
+
+
+def _check_pages(source: Path) -> None:
+    if not source.is_file():
+        raise StoreError(f"there is no backup {source}")
+    if not revision(source):
+        raise StoreError(f"{source} is no backup: it holds no event log")
+    with contextlib.closing(_reading(source)) as connection:
+        (verdict,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
+    if verdict != "ok":
+        raise StoreError(f"the backup {source} is damaged: {verdict}; use an older one")
+
+
+def _replayable(path: Path, source: Path) -> Seq:
+    """Read every event that a start would; give the last one's number."""
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        (snapshot,) = connection.execute("SELECT max(seq) FROM snapshots").fetchone()
+        last = snapshot = snapshot or 0
+        for row in connection.execute(REPLAYED, (snapshot,)):
+            record = codec.record_of(row)
+            if record.seq != last + 1:
+                raise StoreError(
+                    f"the backup {source} is damaged: event {record.seq} follows {last}; use "
+                    "an older one"
+                )
+            last = record.seq
+        return Seq(last)

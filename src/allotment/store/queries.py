@@ -1,0 +1,122 @@
+"""Every query of the store, by name, in SQL that SQLite and PostgreSQL both read.
+
+Reading goes through SQLAlchemy Core. Writing is plain text for a DB-API cursor: it is the
+hot path, and has no conditions to put together.
+"""
+
+from typing import Any
+
+import sqlalchemy as sa
+
+from allotment.service.ports import JobFilter
+from allotment.store.schema import ARCHIVED_JOBS, EVENTS, SNAPSHOTS
+
+# ── writing: values in the order of the columns ─────────────────────────────────────────
+
+ADD_EVENT = (
+    'INSERT INTO events (seq, at, "user", uid, "groups", job, kind, version, body) '
+    "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+)
+
+KEEP_ARCHIVED = (
+    'INSERT INTO archived_jobs (id, name, tenant, "user", state, submitted_at, finished_at, '
+    '"key", document) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET '
+    'name = excluded.name, tenant = excluded.tenant, "user" = excluded."user", '
+    "state = excluded.state, submitted_at = excluded.submitted_at, "
+    'finished_at = excluded.finished_at, "key" = excluded."key", '
+    "document = excluded.document"
+)
+
+KEEP_SNAPSHOT = (
+    "INSERT INTO snapshots (seq, data) VALUES (?, ?) "
+    "ON CONFLICT (seq) DO UPDATE SET data = excluded.data"
+)
+
+DROP_OLD_SNAPSHOTS = (
+    "DELETE FROM snapshots WHERE seq NOT IN "
+    "(SELECT seq FROM snapshots ORDER BY seq DESC LIMIT 2)"
+)
+
+FORGET_EVENTS = "DELETE FROM events WHERE job = ?"
+
+FORGET_JOB = "DELETE FROM archived_jobs WHERE id = ?"
+
+# ── the log ─────────────────────────────────────────────────────────────────────────────
+
+AFTER = sa.bindparam("after", type_=sa.BigInteger)
+JOB = sa.bindparam("job", type_=sa.BigInteger)
+MOST = sa.bindparam("most", type_=sa.Integer)
+
+LAST_EVENT = sa.select(sa.func.max(EVENTS.c.seq))
+
+LAST_SNAPSHOT = sa.select(sa.func.max(SNAPSHOTS.c.seq))
+
+NEWEST_SNAPSHOT = (
+    sa.select(SNAPSHOTS.c.seq, SNAPSHOTS.c.data).order_by(SNAPSHOTS.c.seq.desc()).limit(1)
+)
+
+RECORD = (
+    EVENTS.c.seq,
+    EVENTS.c.at,
+    EVENTS.c.user,
+    EVENTS.c.uid,
+    EVENTS.c.groups,
+    EVENTS.c.version,
+    EVENTS.c.body,
+)
+"""What codec.record_of reads."""
+
+RECORDS = sa.select(*RECORD).where(EVENTS.c.seq > AFTER).order_by(EVENTS.c.seq).limit(MOST)
+
+RECORDS_OF_JOB = (
+    sa.select(*RECORD)
+    .where(EVENTS.c.job == JOB, EVENTS.c.seq > AFTER)
+    .order_by(EVENTS.c.seq)
+    .limit(MOST)
+)
+
+# ── the archive ─────────────────────────────────────────────────────────────────────────
+
+ARCHIVED = sa.select(ARCHIVED_JOBS).where(ARCHIVED_JOBS.c.id == JOB)
+
+ARCHIVED_BY_KEY = (
+    sa.select(ARCHIVED_JOBS)
+    .where(
+        ARCHIVED_JOBS.c.user == sa.bindparam("user"), ARCHIVED_JOBS.c.key == sa.bindparam("key")
+    )
+    .order_by(ARCHIVED_JOBS.c.id.desc())
+    .limit(1)
+)
+
+# Events after the newest snapshot are what the next start replays: they stay.
+FORGETTABLE = (
+    sa.select(ARCHIVED_JOBS.c.id)
+    .where(
+        ARCHIVED_JOBS.c.finished_at < sa.bindparam("before"),
+        ~sa.exists().where(EVENTS.c.job == ARCHIVED_JOBS.c.id, EVENTS.c.seq > AFTER),
+    )
+    .order_by(ARCHIVED_JOBS.c.id)
+)
+
+
+def archived_page(which: JobFilter, limit: int) -> sa.Select[Any]:
+    """Ask for archived jobs, newest first."""
+    jobs = ARCHIVED_JOBS.c
+    query = sa.select(ARCHIVED_JOBS).order_by(jobs.id.desc()).limit(limit)
+    words = ((jobs.tenant, which.tenant), (jobs.user, which.user), (jobs.name, which.name))
+    for column, word in words:
+        if word:
+            query = query.where(column == word)
+    if which.states:
+        query = query.where(jobs.state.in_([state.value for state in which.states]))
+    if which.before is not None:
+        query = query.where(jobs.id < in_range(which.before))
+    return query
+
+
+def in_range(number: int) -> int:
+    """Bring a number that somebody asks for into the range of the columns.
+
+    No event or job has a number beyond, so the answer stays the same.
+    """
+    return max(-(2**63), min(number, 2**63 - 1))

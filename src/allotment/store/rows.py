@@ -1,0 +1,53 @@
+"""Archived jobs ⇄ rows of their table."""
+
+from typing import Any, NamedTuple
+
+from allotment.model.ids import JobId
+from allotment.model.lifecycle import JobState
+from allotment.model.quantity import Instant
+from allotment.service.ports import ArchivedJob
+
+
+class ArchivedRow(NamedTuple):
+    """In the order of the columns."""
+
+    id: JobId
+    name: str
+    tenant: str
+    user: str
+    state: str
+    submitted_at: Instant
+    finished_at: Instant
+    key: str
+    document: bytes
+
+
+def archived_row(job: ArchivedJob) -> ArchivedRow:
+    """Write an archived job as a row."""
+    return ArchivedRow(
+        job.id,
+        job.name,
+        job.tenant,
+        job.user,
+        job.state.value,
+        job.submitted_at,
+        job.finished_at,
+        job.key,
+        job.document,
+    )
+
+
+def archived_job(row: Any) -> ArchivedJob:
+    """Read a row: a tuple in the order of the columns."""
+    found = ArchivedRow(*row)
+    return ArchivedJob(
+        id=found.id,
+        name=found.name,
+        tenant=found.tenant,
+        user=found.user,
+        state=JobState(found.state),
+        submitted_at=found.submitted_at,
+        finished_at=found.finished_at,
+        key=found.key,
+        document=found.document,
+    )
