@@ -18,15 +18,30 @@ ends, its final status is written over them, which needs no space.
 
 import fcntl
 import os
-from typing import Final
+from typing import Final, NamedTuple
 
-from allotment.backends.local.runner import layout
+from allotment.backends.local.runner import control, layout
 
 RESERVED_BYTES: Final = 4096
 
 
-def take(key: str) -> int | None:
-    """Claim a task; None when it was claimed before. Gives the locked file to keep open.
+class Claim(NamedTuple):
+    """A task that is ours to start: its locked file and its control pipe, to be kept open.
+
+    Both are there before the launch is answered, so that whoever asked for it can tell
+    that it lives, and order it to stop, from the first moment on.
+    """
+
+    lock: int
+    control: int
+
+    def close(self) -> None:
+        os.close(self.lock)
+        os.close(self.control)
+
+
+def take(key: str) -> Claim | None:
+    """Claim a task; None when it was claimed before.
 
     Raises ValueError for a bad key, OSError when the state folder cannot be written.
     """
@@ -34,6 +49,20 @@ def take(key: str) -> int | None:
     live = layout.live_file(key)
     if not _make_folder(folder) and os.path.lexists(f"{folder}/{layout.CLAIM}"):
         return None
+    pipe = control.open_fifo(f"{folder}/{layout.CONTROL}")
+    try:
+        fd = _link(folder, live)
+    except OSError:
+        os.close(pipe)
+        raise
+    if fd is None:
+        os.close(pipe)
+        return None
+    return Claim(fd, pipe)
+
+
+def _link(folder: str, live: str) -> int | None:
+    """Make the claim's two names, the lock in between. None when it has its second one."""
     fd = os.open(live, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -7,11 +7,13 @@ kill               kill everything now; also ends a hold
 freeze, thaw       stop every process where it is, and let it go on
 """
 
+import contextlib
 import os
 import signal
 from typing import Final, NamedTuple
 
 _READ_BYTES: Final = 65536
+_LONGEST_LINE_BYTES: Final = 4096
 _LONGEST_GRACE_MS: Final = 7 * 24 * 3600 * 1000
 
 
@@ -24,8 +26,9 @@ class Command(NamedTuple):
 
 
 def open_fifo(path: str) -> int:
-    """Make the FIFO and open it for reading and writing, so that it never ends."""
-    os.mkfifo(path, 0o600)
+    """Make the FIFO, if need be, and open it for reading and writing: so it never ends."""
+    with contextlib.suppress(FileExistsError):
+        os.mkfifo(path, 0o600)
     return os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
 
 
@@ -36,6 +39,8 @@ def take(fd: int, pending: bytes) -> tuple[list[Command], bytes]:
     except BlockingIOError:
         return [], pending
     *lines, rest = pending.split(b"\n")
+    if len(rest) > _LONGEST_LINE_BYTES:
+        rest = b""
     found = [parse(line.decode(errors="replace")) for line in lines]
     return [command for command in found if command is not None], rest
 

@@ -30,6 +30,7 @@ from allotment.backends.local.runner import (
     tree,
     warmup,
 )
+from allotment.backends.local.runner.claim import Claim
 from allotment.backends.local.runner.protocol import LONGEST_LINE_BYTES, Server, live_keys
 from allotment.backends.local.runner.schema import Request
 from allotment.backends.local.runner.surroundings import is_own
@@ -227,7 +228,7 @@ class Launcher:
 
     # ── children ────────────────────────────────────────────────────────────────────
 
-    def _launch(self, request: Request, claim: int) -> None:
+    def _launch(self, request: Request, claim: Claim) -> None:
         has_own = is_own(request, self._host)
         if has_own:
             libc.unshare(libc.CLONE_NEWPID)

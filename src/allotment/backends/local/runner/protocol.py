@@ -14,7 +14,7 @@ import os
 from collections.abc import Callable
 from typing import Final, cast
 
-from allotment.backends.local.runner import claim, layout, procfs
+from allotment.backends.local.runner import claim, layout, procfs, record
 from allotment.backends.local.runner.host import Host
 from allotment.backends.local.runner.schema import PROTOCOL, BadRequest, Request, request_from
 
@@ -26,7 +26,7 @@ Answer = dict[str, object]
 class Server:
     """Answers requests. `launch` starts a supervisor for a request whose claim it gets."""
 
-    def __init__(self, host: Host, launch: Callable[[Request, int], None]) -> None:
+    def __init__(self, host: Host, launch: Callable[[Request, claim.Claim], None]) -> None:
         self._host = host
         self._launch = launch
         self.is_retiring = False
@@ -58,6 +58,16 @@ class Server:
             case other:
                 raise BadRequest(f"unknown op {other!r}")
 
+    def _give_up(self, request: Request, held: claim.Claim, error: OSError) -> None:
+        """End a task whose supervisor could not be forked: its claim cannot be undone."""
+        status = record.new_status(request, self._host.boot_id)
+        status["phase"] = "ended"
+        status["platform_error"] = f"cannot start a supervisor: {error.strerror}"
+        status["ended_ms"] = record.now_ms()
+        record.write_final(status, held.lock)
+        os.unlink(layout.live_file(request["key"]))
+        record.Reporter(request["key"]).send()
+
     def _hello(self) -> Answer:
         groups = self._host.hierarchy
         return {
@@ -82,8 +92,10 @@ class Server:
             return {"ok": True, "key": key, "launched": False, "status": present_status(key)}
         try:
             self._launch(request, held)
+        except OSError as error:
+            self._give_up(request, held, error)
         finally:
-            os.close(held)
+            held.close()
         return {"ok": True, "key": key, "launched": True}
 
 

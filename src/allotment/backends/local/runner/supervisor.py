@@ -17,6 +17,7 @@ from typing import Final, NoReturn
 from allotment.backends.local.runner import control, layout, libc, record, spawn, verdict
 from allotment.backends.local.runner.book import Book
 from allotment.backends.local.runner.bwrap import GO_FD, NOTE_FD, STATUS_FD
+from allotment.backends.local.runner.claim import Claim
 from allotment.backends.local.runner.course import Course
 from allotment.backends.local.runner.host import Host
 from allotment.backends.local.runner.logs import DEFAULT_CAP_BYTES, CappedLog
@@ -30,7 +31,7 @@ _HIGH_FD: Final = 10
 _PIPE_BYTES: Final = 65536
 
 
-def supervise(request: Request, host: Host, claim: int) -> NoReturn:
+def supervise(request: Request, host: Host, claim: Claim) -> NoReturn:
     """Run one task to its end in this process, which was forked for it. Never returns."""
     code = 70
     try:
@@ -44,7 +45,7 @@ def supervise(request: Request, host: Host, claim: int) -> NoReturn:
         os._exit(code)
 
 
-def run(request: Request, host: Host, claim: int) -> None:
+def run(request: Request, host: Host, claim: Claim) -> None:
     """Run one task to its end and return."""
     timers = Timers()
     book = Book(request, host, timers)
@@ -53,8 +54,8 @@ def run(request: Request, host: Host, claim: int) -> None:
     except Unavailable as error:
         book.status["platform_error"] = str(error)
     else:
-        Supervisor(request, host, book, surroundings, timers).run()
-    book.close(claim)
+        Supervisor(request, host, book, surroundings, timers).run(claim.control)
+    book.close(claim.lock)
     os.unlink(layout.live_file(request["key"]))
     book.tell_the_end()
 
@@ -86,9 +87,10 @@ class Supervisor:
         self._notes = b""
         self._commands = b""
 
-    def run(self) -> None:
+    def run(self, orders: int) -> None:
         """Prepare, start, watch, clear up. What fails of it ends in the status."""
         try:
+            self._listen(orders, self._on_control)
             self._prepare()
             self._watch()
         except OSError as error:
@@ -107,7 +109,6 @@ class Supervisor:
         self._surroundings.make()
         self._status["scratch"] = self._surroundings.scratch
         self._status["isolation"] = self._surroundings.describe()
-        self._listen(control.open_fifo(f"{self._folder}/{layout.CONTROL}"), self._on_control)
         self._output = (self._open_log("stdout"), self._open_log("stderr"))
         self._ends += self._output
         self._book.end()

@@ -64,4 +64,4 @@ def _run_one(number: int, host: Host) -> None:
     held = claim.take(request["key"])
     if held is not None:
         supervisor.run(request, host, held)
-        os.close(held)
+        held.close()
