@@ -5,10 +5,8 @@ imported.
 """
 
 import asyncio
-import gc
 import io
 import os
-import resource
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -29,11 +27,8 @@ from allotment.store.lock import FolderLock
 
 CONFIG = "config.yaml"
 FAILED = 1
-OPEN_FILES = 8192
 LONGEST_CONFIG = 1 << 20
 """More is not even read; the reader's own limit is lower and says so."""
-SWITCH_S = 0.0005
-"""How long a thread may keep the interpreter to itself while the event loop wants it."""
 
 log = structlog.get_logger("allot.wiring")
 
@@ -69,25 +64,18 @@ def serve(  # noqa: PLR0913 - the command line's one call
 
     What keeps it from starting is said on stderr, in full.
     """
+    from allotment.api.process import settle  # noqa: PLC0415
+
     options = Options(folder.absolute(), config, port, gpus, backend, store, ready_fd)
-    _settle()
+    settle()
     try:
         return _run(options)
     except AllotmentError as error:
-        print(f"allot: {error}", file=sys.stderr)  # noqa: T201
-        return FAILED
-
-
-def _settle() -> None:
-    """Set what holds for the process: private files, no core dumps, enough descriptors."""
-    os.umask(0o077)
-    _, hard = resource.getrlimit(resource.RLIMIT_CORE)
-    resource.setrlimit(resource.RLIMIT_CORE, (0, hard))
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    enough = OPEN_FILES if hard == resource.RLIM_INFINITY else min(OPEN_FILES, hard)
-    if soft != resource.RLIM_INFINITY and soft < enough:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (enough, hard))
-    sys.setswitchinterval(SWITCH_S)
+        print(f"allot: {error}", file=sys.stderr)
+    except OSError as error:
+        where = f": {error.filename}" if error.filename else ""
+        print(f"allot: the service cannot run: {error.strerror}{where}", file=sys.stderr)
+    return FAILED
 
 
 # ── building ────────────────────────────────────────────────────────────────────────────
@@ -274,13 +262,14 @@ def _run(options: Options) -> int:
 
 async def _live(options: Options, lock: FolderLock) -> None:
     from allotment.api.listening import Listening  # noqa: PLC0415
+    from allotment.api.process import calm  # noqa: PLC0415
 
     with Listening(options.folder, options.port, options.ready_fd) as listening:
         opened = build(options, lock)
         service = opened.service
         try:
             await _start(opened, options.folder)
-            await listening.serve(service, __version__, _calm)
+            await listening.serve(service, __version__, calm)
         finally:
             await service.stop()
     log.info("stopped; tasks run on")
@@ -301,10 +290,3 @@ async def _start(opened: Opened, folder: Path) -> None:
         return
     if opened.found.text:
         write_whole(folder / CONFIG, opened.found.text, 0o600)
-
-
-def _calm() -> None:
-    """Keep the collector away from what will live as long as we do."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(50_000, 20, 50)

@@ -12,6 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import HTTPConnection
 from starlette.responses import Response
 
+from allotment.api.body import Gone
 from allotment.model.errors import (
     AllotmentError,
     BackendError,
@@ -166,6 +167,9 @@ def handlers(count: Count) -> dict[type[Exception], Handler]:
     async def other(_: HTTPConnection, error: Exception) -> Response:
         return send(unexpected(error))
 
+    async def gone(_: HTTPConnection, error: Exception) -> Response:  # noqa: ARG001
+        return Response(status_code=400)  # nobody is there to read it
+
     def send(details: ProblemDetails, headers: dict[str, str] | None = None) -> Response:
         count(details.code)
         return answer(details, headers)
@@ -174,6 +178,7 @@ def handlers(count: Count) -> dict[type[Exception], Handler]:
         AllotmentError: ours,
         RequestValidationError: invalid,
         HTTPException: http,
+        Gone: gone,
         Exception: other,
     }
 

@@ -88,7 +88,9 @@ def test_a_body_without_a_length_is_bounded_while_it_is_read(live: Live) -> None
 
 def test_a_body_without_an_end_is_not_read_for_ever(live: Live) -> None:
     with live.raw() as sock:
-        sock.sendall(b"POST /v1/jobs HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999\r\n\r\n")
+        sock.sendall(
+            b"POST /v1/jobs HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999\r\n\r\n"
+        )
         sent = 0
         with suppress(BrokenPipeError, ConnectionResetError):
             while sent < 256 << 20:

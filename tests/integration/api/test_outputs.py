@@ -40,6 +40,15 @@ def test_outputs_are_listed_and_fetched(live: Live) -> None:
     assert live.ask("GET", f"/v1/jobs/{job}/outputs/1/empty").body == b""
 
 
+def test_a_name_that_is_no_text_hides_no_other(live: Live) -> None:
+    job, folder = finished(live)
+    (folder / "good").write_text("x")
+    os.close(os.open(os.fsencode(folder) + b"/bad-\xff", os.O_CREAT | os.O_WRONLY))
+    paths = [file["path"] for file in live.get(f"/v1/jobs/{job}/outputs")]
+    assert paths == ["bad-\ufffd", "good"]
+    assert live.ask("GET", f"/v1/jobs/{job}/outputs/1/bad-%ff").status == 404
+
+
 @pytest.mark.parametrize(
     "path",
     [

@@ -22,10 +22,10 @@ CODE = """
 import sys
 from pathlib import Path
 from allotment.wiring import serve
-state, config, port, gpus, ready = sys.argv[1:]
+state, config, port, gpus, ready, backend = sys.argv[1:]
 sys.exit(serve(
     Path(state), config=Path(config) if config else None, port=int(port) if port else None,
-    gpus=int(gpus) if gpus else None, backend="fake", ready_fd=int(ready),
+    gpus=int(gpus) if gpus else None, backend=backend, ready_fd=int(ready),
 ))
 """
 
@@ -34,10 +34,16 @@ class Started:
     """A service process; `address` is what it wrote when it was ready, None if it never was."""
 
     def __init__(
-        self, state: Path, *, config: Path | None = None, port: int | str = "", gpus: str = ""
+        self,
+        state: Path,
+        *,
+        config: Path | None = None,
+        port: int | str = "",
+        gpus: str = "",
+        backend: str = "fake",
     ) -> None:
         reader, writer = os.pipe()
-        words = [str(state), str(config or ""), str(port), gpus, str(writer)]
+        words = [str(state), str(config or ""), str(port), gpus, str(writer), backend]
         self.state = state
         self.process = subprocess.Popen(
             [sys.executable, "-c", CODE, *words],
@@ -217,6 +223,12 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
 def test_a_folder_that_is_a_file(tmp_path: Path) -> None:
     (tmp_path / "state").write_text("")
     assert "--state" in refused(tmp_path / "state")
+
+
+def test_a_backend_that_cannot_start(tmp_path: Path) -> None:
+    (tmp_path / "run").write_text("in the way")
+    assert f"{tmp_path}/run" in refused(tmp_path, backend="local")
+    assert not (tmp_path / "address.json").exists()
 
 
 @pytest.mark.needs_root

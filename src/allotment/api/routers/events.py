@@ -18,7 +18,7 @@ from allotment.service.views import EventView
 
 router = APIRouter(tags=["events"])
 
-MOST_ITEMS = 10_000
+MOST_ITEMS = 2_000
 
 After = Annotated[int, Query(ge=0, lt=1 << 62, description="Leave out events up to this one.")]
 Limit = Annotated[int, Query(ge=1, le=MOST_ITEMS)]

@@ -2,6 +2,7 @@
 
 import asyncio
 
+import msgspec
 from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
@@ -31,6 +32,11 @@ def is_path(path: str) -> bool:
     )
 
 
+def shown(path: str) -> str:
+    """Give a name that JSON can hold; one that is no UTF-8 cannot be fetched by it."""
+    return path.encode(errors="surrogateescape").decode(errors="replace")
+
+
 @router.get(
     "/v1/jobs/{ref}/outputs",
     responses=returns(list[OutputFile]),
@@ -39,7 +45,8 @@ def is_path(path: str) -> bool:
 )
 async def list_outputs(job: Job, service: TheService, caller: Caller) -> Response:
     """List the files a job left, attempt by attempt."""
-    return reply(await asyncio.to_thread(service.outputs, job, caller))
+    found = await asyncio.to_thread(service.outputs, job, caller)
+    return reply([msgspec.structs.replace(file, path=shown(file.path)) for file in found])
 
 
 @router.get(

@@ -23,6 +23,9 @@ from allotment.wire.job import REQUEST, Form, JobFile, read_job, read_job_json
 SHORT = 8 * 1024
 """Longest body that is read on the event loop: a fraction of a millisecond."""
 
+CAREFUL = 2
+"""Careful readers at a time: each takes a processor for up to a second."""
+
 CLASSIC_WORDS = (b"taskRoles", b"jobName", b"protocolVersion")
 KEY = re.compile(r"[\x21-\x7e]{1,200}")
 TRUTHS = {"": False, "false": False, "0": False, "true": True, "1": True}
@@ -44,12 +47,13 @@ class Submit:
 
     def __init__(self, service: Service) -> None:
         self._service = service
+        self._careful = asyncio.Semaphore(CAREFUL)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         scope["route"] = self  # for the timing of `Front`, as FastAPI's routes do
         query = query_of(scope)
         body = await read_body(scope["headers"], receive)
-        job = await read(body, query)
+        job = await self._read(body, query)
         made = await self._service.submit(
             SubmitJob(
                 job.spec,
@@ -66,15 +70,25 @@ class Submit:
         response = Response(ENCODER.encode(made), status, headers, media_type=JSON)
         await response(scope, receive, send)
 
+    async def _read(self, body: bytes, query: Query) -> JobFile:
+        """Read a job, on the event loop only where that is sure to be quick.
 
-async def read(body: bytes, query: Query) -> JobFile:
-    """Read a job, on the event loop only where that is sure to be quick. Raises BadInput."""
-    plain = query.form is Form.NATIVE or not any(word in body for word in CLASSIC_WORDS)
-    if query.is_json and plain and query.form is not Form.CLASSIC:
-        if len(body) <= SHORT:
+        Raises BadInput.
+        """
+        is_native = is_native_json(body, query)
+        if is_native and len(body) <= SHORT:
             return read_job_json(body)
-        return await asyncio.to_thread(read_job_json, body)
-    return await asyncio.to_thread(read_job, body, source=REQUEST, form=query.form)
+        async with self._careful:
+            if is_native:
+                return await asyncio.to_thread(read_job_json, body)
+            return await asyncio.to_thread(read_job, body, source=REQUEST, form=query.form)
+
+
+def is_native_json(body: bytes, query: Query) -> bool:
+    """Tell whether a body can only be meant as JSON of the native form."""
+    if not query.is_json or query.form is Form.CLASSIC:
+        return False
+    return query.form is Form.NATIVE or not any(word in body for word in CLASSIC_WORDS)
 
 
 def query_of(scope: Scope) -> Query:
