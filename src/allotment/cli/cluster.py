@@ -90,7 +90,7 @@ def kinds(devices: tuple[DeviceView, ...]) -> str:
         key = (device.type, device.virtual)
         tally[key] = tally.get(key, 0) + 1
     return ", ".join(
-        f"{number}×{kind}" + (" (virtual)" if virtual else "")
+        f"{number}×{kind}" + (" (virtual)" if virtual and kind != "virtual" else "")
         for (kind, virtual), number in tally.items()
     )
 

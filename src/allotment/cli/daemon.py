@@ -1,5 +1,8 @@
 """A service as a process of its own: started, found, watched until it is ready."""
 
+import contextlib
+import os
+import select
 import subprocess
 import sys
 import time
@@ -13,6 +16,7 @@ from allotment.client.address import state_folder
 from allotment.service.views import Health
 
 READY_S = 10.0
+GONE_S = 5.0
 POLL_S = 0.05
 LOG = "service.log"
 LAST_LINES = 12
@@ -21,18 +25,18 @@ OURSELVES = (sys.executable, "-P", "-m", "allotment.cli")
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """How to start a service. A port of 0 means none."""
+    """How to start a service. A port of 0 takes any that is free, None listens on none."""
 
     folder: Path
     config: Path | None = None
-    port: int = 0
+    port: int | None = None
     gpus: int | None = None
 
     def argv(self) -> list[str]:
         """Write them as the arguments of `allot up`."""
         words = ["--state", str(self.folder)]
         words += ["--config", str(self.config)] if self.config else []
-        words += ["--port", str(self.port)] if self.port else []
+        words += ["--port", str(self.port)] if self.port is not None else []
         words += ["--gpus", str(self.gpus)] if self.gpus is not None else []
         return words
 
@@ -62,34 +66,46 @@ def start(settings: Settings) -> Health:
             f"The state folder {folder} cannot be used: {(error.strerror or '').lower()}.",
             "Name another with --state DIR.",
         ) from error
-    with log:
+    told, tell = os.pipe()
+    with log, os.fdopen(told, "rb"):
         began = log.tell()
-        process = subprocess.Popen(
-            [*OURSELVES, "up", "--foreground", *settings.argv()],
-            stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/", start_new_session=True,
-        )  # fmt: skip
-    return _until_ready(process, folder, began)
-
-
-def _until_ready(process: "subprocess.Popen[bytes]", folder: Path, began: int) -> Health:
-    deadline = time.monotonic() + READY_S
-    while time.monotonic() < deadline:
-        if process.poll() is not None:
-            raise Failed(
-                f"The service ended at once, with exit code {process.returncode}."
-                + _last_words(folder, began),
-                f"Mend that and start it again; the whole log is {folder / LOG}.",
+        argv = [*OURSELVES, "up", "--foreground", "--ready-fd", str(tell), *settings.argv()]
+        try:
+            process = subprocess.Popen(
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd="/",
+                start_new_session=True,
+                pass_fds=(tell,),
             )
-        health = health_of(folder)
-        if health is not None and health.ready:
-            process.returncode = 0  # it goes on without us: nothing is to be waited for
-            return health
-        time.sleep(POLL_S)
-    raise Failed(
-        f"The service is not ready after {READY_S:g} s (pid {process.pid})."
-        + _last_words(folder, began),
-        f"It may still come up: allot doctor --state {folder}; its log is {folder / LOG}.",
-    )
+        finally:
+            os.close(tell)
+        return _until_ready(process, told, folder, began)
+
+
+def _until_ready(
+    process: "subprocess.Popen[bytes]", told: int, folder: Path, began: int
+) -> Health:
+    """Wait for the line the service writes when it is ready; it closes the pipe if it fails."""
+    ready, _, _ = select.select([told], [], [], READY_S)
+    if not ready:
+        raise Failed(
+            f"The service is not ready after {READY_S:g} s (pid {process.pid})."
+            + _last_words(folder, began),
+            f"It may still come up: allot doctor --state {folder}; its log is {folder / LOG}.",
+        )
+    if not os.read(told, 4096) or (health := health_of(folder)) is None:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(GONE_S)
+        raise Failed(
+            f"The service did not start (exit code {process.poll()})."
+            + _last_words(folder, began),
+            f"Mend that and start it again; the whole log is {folder / LOG}.",
+        )
+    process.returncode = 0  # it goes on without us: nothing is to be waited for
+    return health
 
 
 def _last_words(folder: Path, began: int) -> str:

@@ -7,7 +7,8 @@ import textwrap
 import typer
 
 from allotment.cli.daemon import folder_of
-from allotment.cli.doctor_checks import Finding, Level, findings
+from allotment.cli.doctor_checks import findings
+from allotment.cli.doctor_finding import Finding, Level
 from allotment.cli.options import AsJson, StateFolder
 from allotment.cli.output import paint, say, say_json, talk
 

@@ -6,12 +6,11 @@ import shutil
 import sqlite3
 import sys
 from collections.abc import Callable
-from enum import StrEnum
 from pathlib import Path
 
-import msgspec
-
 from allotment import __version__
+from allotment.cli.doctor_finding import Finding, Level
+from allotment.cli.doctor_isolation import isolation
 from allotment.client import ApiError, Client, Unreachable
 from allotment.model.quantity import GIB, MIB, show_bytes
 
@@ -20,30 +19,17 @@ LITTLE_DISK, NO_DISK = 2 * GIB, 100 * MIB
 PATIENCE_S = 5.0
 
 
-class Level(StrEnum):
-    """How bad it is. Only `bad` makes the doctor fail."""
-
-    OK = "ok"
-    NOTE = "note"
-    WARN = "warn"
-    BAD = "bad"
-
-
-class Finding(msgspec.Struct, frozen=True):
-    """One thing that was looked at."""
-
-    subject: str
-    level: Level
-    text: str
-    advice: str = ""
-
-
 def findings(folder: Path) -> list[Finding]:
     """Look at everything, for the service of one state folder."""
     checks: list[Callable[[], list[Finding]]] = [
-        machine, python, isolation, gpus, lambda: disk(folder), lambda: service(folder),
+        machine,
+        python,
+        lambda: isolation(folder),
+        gpus,
+        lambda: disk(folder),
+        lambda: service(folder),
         lambda: books(folder),
-    ]  # fmt: skip
+    ]
     return [finding for check in checks for finding in _safely(check)]
 
 
@@ -160,11 +146,16 @@ def _verdict(file: Path) -> str:
         return str(error)
 
 
-def isolation() -> list[Finding]:
-    """Say which isolation tasks get here, and what would give more."""
-    return [Finding("isolation", Level.NOTE, "not looked at")]
-
-
 def gpus() -> list[Finding]:
     """Say which GPUs there are."""
-    return [Finding("gpus", Level.NOTE, "not looked at")]
+    from allotment.backends.local.machine import real_devices  # noqa: PLC0415 - only here
+
+    found = [device for device, _ in real_devices()]
+    if found:
+        kinds = ", ".join(f"{device.type} ({show_bytes(device.memory)})" for device in found)
+        return [Finding("gpus", Level.OK, f"{len(found)} through NVML: {kinds}")]
+    if Path("/dev/nvidiactl").exists():
+        text = "there is an NVIDIA driver, and its library NVML does not find a device"
+        return [Finding("gpus", Level.WARN, text, "See whether nvidia-smi works here.")]
+    text = "no NVIDIA GPU here"
+    return [Finding("gpus", Level.NOTE, text, "allot up --gpus N makes virtual ones, to try.")]

@@ -11,6 +11,8 @@ from allotment.cli.words import harmless
 from allotment.client import Client
 from allotment.service.views import EventView
 
+EVERYTHING = 1 << 62
+
 
 def events(
     job: Annotated[
@@ -26,13 +28,18 @@ def events(
         bool, typer.Option("--follow", "-f", help="Go on as it happens.")
     ] = False,
     after: Annotated[
-        int, typer.Option("--after", metavar="SEQ", min=0, help="Only events after this one.")
-    ] = 0,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="At most so many.")] = 1000,
+        int, typer.Option("--after", metavar="SEQ", min=-1, help="Only events after this one.")
+    ] = -1,
+    limit: Annotated[
+        int,
+        typer.Option(
+            "--limit", "-n", min=1, help="The newest so many; with --after, the next."
+        ),
+    ] = 100,
     state: State = "",
     as_json: AsJson = False,
 ) -> None:
-    """Tell what happened, oldest first: to one job, or to all.
+    """Tell what happened, oldest first: all of one job, or the newest of the whole cluster.
 
     With --json one object a line; its `seq` is what --after wants.
 
@@ -42,6 +49,10 @@ def events(
       allot events --after 4711 --json
     """  # fmt: skip
     with Client(state=state) as client:
+        if job and after < 0:
+            after, limit = 0, EVERYTHING
+        elif after < 0:
+            after = max(0, client.health().events - limit)
         try:
             for event in client.events(job or None, after=after, limit=limit, follow=follow):
                 if as_json:

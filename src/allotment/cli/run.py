@@ -20,6 +20,7 @@ PASSED_ON = ("PATH", "VIRTUAL_ENV", "CONDA_PREFIX", "PYTHONPATH", "LANG")
 """What of the caller's environment a command needs to be found and to work as it does here."""
 
 WRAPPERS = re.compile(r"(.*/)?(python|bash|sh|env|torchrun|mpirun|accelerate|uv)[0-9.]*$")
+SHELL = re.compile(r"(.*/)?(ba|da|z)?sh")
 LONGEST_NAME = 60
 
 
@@ -165,6 +166,8 @@ def name_of(command: Iterable[str]) -> str:
     """Name a job after its command: `python train.py --lr 1` becomes `train`."""
     words = [word for word in command if word and not word.startswith("-") and "=" not in word]
     chosen = next((word for word in words if not WRAPPERS.fullmatch(word)), "")
+    if any(letter.isspace() for letter in chosen):  # the text after -c: shell, or Python
+        chosen = chosen.split()[0] if SHELL.fullmatch(words[0]) else words[0]
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", Path(chosen or "run").name).strip("-._")
     return re.sub(r"\.(py|sh)$", "", name)[:LONGEST_NAME].strip("-._") or "run"
 

@@ -10,7 +10,7 @@ from allotment.cli.show_attempts import attempt_lines, diagnosis_lines
 from allotment.cli.why import reason_lines
 from allotment.cli.words import STATE_STYLES, count, harmless, plain, show_age, show_span
 from allotment.client import Client
-from allotment.model.quantity import show_milli, show_resources
+from allotment.model.quantity import SECOND, show_milli, show_millis, show_resources
 from allotment.service.views import CheckpointView, JobView
 
 WIDEST_COMMAND = 300
@@ -46,12 +46,12 @@ def job_lines(job: JobView, now: int) -> list[str]:
     finally_told = job.diagnosis if job.state.finished else None
     for attempt in job.attempts:
         told = finally_told if attempt is job.attempts[-1] else None
-        lines += ["", *attempt_lines(attempt, now, told)]
+        lines += ["", *attempt_lines(attempt, job.id, now, told)]
     if job.checkpoint is not None:
         lines += ["", *_checkpoint(job.checkpoint, now)]
     if job.diagnosis is not None and job.state.finished:
         title = paint(f"Why it {plain(job.state)}", "bold")
-        lines += ["", title, *diagnosis_lines(job.diagnosis)]
+        lines += ["", title, *diagnosis_lines(job.diagnosis, job.id)]
     return [*lines, "", *_next(job)]
 
 
@@ -78,7 +78,7 @@ def _summary(job: JobView, now: int) -> list[str]:
     lines += [_fact("command", text) for text in commands(job)]
     if image := job.spec.get("image"):
         lines.append(_fact("image", str(image)))
-    if job.evictions or job.used_retries or job.platform_retries or job.lost_ms:
+    if job.evictions or job.used_retries or job.platform_retries or job.lost_ms >= SECOND:
         lines.append(_fact("setbacks", _setbacks(job)))
     if job.attempts:
         lines.append(_fact("outputs", job.output_dir))
@@ -89,8 +89,8 @@ def _times(job: JobView, now: int) -> str:
     row = job.row
     parts = [f"submitted {show_age(row.submitted_at, now)} ago"]
     if row.started_at:
-        parts.append(f"waited {show_span(row.started_at - row.submitted_at)}")
-        parts.append(f"ran {show_span(row.ran_ms)}")
+        parts.append(f"waited {show_millis(row.started_at - row.submitted_at)}")
+        parts.append(f"ran {show_millis(row.ran_ms)}")
     elif not row.state.finished:
         parts.append(f"waiting for {show_age(row.submitted_at, now)}")
     if row.finished_at:
@@ -106,7 +106,7 @@ def _setbacks(job: JobView) -> str:
         parts.append("1 retry" if job.used_retries == 1 else f"{job.used_retries} retries")
     if job.platform_retries:
         parts.append(f"{job.platform_retries} more for faults of the platform")
-    if job.lost_ms:
+    if job.lost_ms >= SECOND:
         parts.append(f"{show_span(job.lost_ms)} of work lost")
     return ", ".join(parts)
 

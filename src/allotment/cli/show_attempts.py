@@ -1,5 +1,6 @@
 """The part of `allot show` about attempts: tasks, phases, how each ended and why."""
 
+import re
 import signal
 from collections.abc import Sequence
 
@@ -16,7 +17,7 @@ from allotment.cli.words import (
 from allotment.model.diagnosis import Diagnosis, Exit
 from allotment.model.events import Phase
 from allotment.model.ledger import Entitlement
-from allotment.model.quantity import show_bytes, show_millis
+from allotment.model.quantity import SECOND, show_bytes, show_millis
 from allotment.service.views import AttemptView, TaskView
 
 MOST_TASKS = 32
@@ -28,7 +29,9 @@ TASK_COLUMNS = (
 )  # fmt: skip
 
 
-def attempt_lines(attempt: AttemptView, now: int, told: Diagnosis | None = None) -> list[str]:
+def attempt_lines(
+    attempt: AttemptView, job: int, now: int, told: Diagnosis | None = None
+) -> list[str]:
     """Write one attempt; a finding that is `told` elsewhere on the page is left out."""
     word = plain(attempt.outcome or attempt.state)
     style = STATE_STYLES.get(attempt.outcome or attempt.state, "")
@@ -40,7 +43,7 @@ def attempt_lines(attempt: AttemptView, now: int, told: Diagnosis | None = None)
     lines += [f"  {line}" for line in phase_lines(attempt.tasks)]
     found = attempt.diagnosis or _first_diagnosis(attempt.tasks)
     if found is not None and found != told:
-        lines += diagnosis_lines(found)
+        lines += diagnosis_lines(found, job)
     return lines
 
 
@@ -58,8 +61,8 @@ def _times(attempt: AttemptView, now: int) -> str:
     parts = [f"placed {show_age(attempt.placed_at, now)} ago"]
     if attempt.started_at:
         parts.append(f"up after {show_millis(attempt.started_at - attempt.placed_at)}")
-        parts.append(f"ran {show_span(attempt.ran_ms)}")
-    if attempt.lost_ms:
+        parts.append(f"ran {show_millis(attempt.ran_ms)}")
+    if attempt.lost_ms >= SECOND:
         parts.append(f"{show_span(attempt.lost_ms)} of work lost")
     return ", ".join(parts)
 
@@ -139,15 +142,20 @@ def _first_diagnosis(tasks: Sequence[TaskView]) -> Diagnosis | None:
     return ended[0].diagnosis if ended else None
 
 
-def diagnosis_lines(found: Diagnosis) -> list[str]:
+def diagnosis_lines(found: Diagnosis, job: int) -> list[str]:
     """Write a finding: cause, whose matter it is, what shows it, what to do."""
     lines = [f"  {paint('cause', 'dim')}    {harmless(found.cause)} [{found.code}]"]
     lines.append(f"  {paint('owner', 'dim')}    {found.owner}")
     if found.evidence:
         lines.append(f"  {paint('seen', 'dim')}     {harmless(found.evidence.strip())}")
     if found.advice:
-        lines.append(f"  {paint('advice', 'dim')}   {harmless(found.advice)}")
+        lines.append(f"  {paint('advice', 'dim')}   {advice_for(found, job)}")
     return lines
+
+
+def advice_for(found: Diagnosis, job: int) -> str:
+    """Give the advice with the job's own id where it says JOB."""
+    return re.sub(r"\bJOB\b", str(job), harmless(found.advice))
 
 
 __all__ = ["Phase", "attempt_lines", "diagnosis_lines", "exit_word", "phase_lines"]

@@ -13,22 +13,24 @@ from allotment.client.address import posted_in
 from allotment.service.views import Health
 
 
-def up(
+def up(  # noqa: PLR0913 - one argument an option
+    *,
     config: Annotated[
         Path | None,
         typer.Option("--config", "-c", metavar="FILE", help="Tenants, nodes, limits."),
     ] = None,
     state: StateFolder = "",
     port: Annotated[
-        int,
+        int | None,
         typer.Option(
             "--port",
             "-p",
             min=0,
             max=65535,
-            help="Also on 127.0.0.1 at this port, with a token.",
+            help="Also on 127.0.0.1 at this port, with a token; 0: any free one.",
+            show_default=False,
         ),
-    ] = 0,
+    ] = None,
     gpus: Annotated[
         int | None,
         typer.Option(
@@ -42,6 +44,7 @@ def up(
     foreground: Annotated[
         bool, typer.Option("--foreground", help="Stay, and log here; for systemd.")
     ] = False,
+    ready_fd: Annotated[int, typer.Option("--ready-fd", hidden=True)] = -1,
     as_json: AsJson = False,
 ) -> None:
     """Start the service, and return when it takes jobs.
@@ -61,8 +64,7 @@ def up(
         )
     settings = Settings(folder_of(state), config.absolute() if config else None, port, gpus)
     if foreground:
-        _serve(settings)
-        return
+        raise typer.Exit(_serve(settings, ready_fd))
     running = health_of(settings.folder)
     if running is not None:
         talk(f"It is up already: pid {running.pid}, version {running.version}.")
@@ -93,9 +95,13 @@ def _tell(folder: Path, health: Health) -> None:
         talk("Try: allot run -- echo hello")
 
 
-def _serve(settings: Settings) -> None:
+def _serve(settings: Settings, ready_fd: int) -> int:
     from allotment.wiring import serve  # noqa: PLC0415 - a whole world, needed only here
 
-    serve(
-        settings.folder, config=settings.config, port=settings.port or None, gpus=settings.gpus
+    return serve(
+        settings.folder,
+        config=settings.config,
+        port=settings.port,
+        gpus=settings.gpus,
+        ready_fd=ready_fd,
     )

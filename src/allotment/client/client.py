@@ -18,7 +18,6 @@ from allotment.client.request import (
     Ref,
     body_of,
     decode,
-    events_path,
     given,
     job_path,
     node_path,
@@ -26,7 +25,7 @@ from allotment.client.request import (
     path_to,
 )
 from allotment.client.session import Session, open_session
-from allotment.client.streams import follow_events, follow_logs, read_logs
+from allotment.client.streams import follow_events, follow_logs, read_events, read_logs
 from allotment.client.transport import TIMEOUT_S, Transport
 from allotment.model.ids import JobId
 from allotment.model.reasons import Blocked
@@ -209,13 +208,13 @@ class Client:
     ) -> Iterator[EventView]:
         """Give what happened, to one job or to all, oldest first, from the event after `after`.
 
-        With `follow` also what happens from now on, until the job has finished.
+        `limit` is for all pages together. With `follow` there is no limit, and it goes on
+        with what happens from now on, until the job has finished.
         """
         job = None if ref is None else self.job(ref).id
         if follow:
             return follow_events(self._transport, job, after, Patience(patience))
-        query = {"after": str(after), "limit": str(limit)}
-        return iter(decode(self._get(path_to(events_path(job), query)), list[EventView]))
+        return read_events(self._transport, job, after, limit)
 
     def logs(  # noqa: PLR0913 - one argument a choice, all by name
         self,

@@ -11,6 +11,8 @@ from allotment.model.ids import JobId
 from allotment.service.views import EventView, JobView
 
 CHUNK = 1 << 16
+PAGE = 1000
+"""Events asked for at a time."""
 
 
 def is_over(transport: Transport, job: JobId) -> bool:
@@ -32,6 +34,21 @@ def follow_events(
         open_after, lambda: job is not None and is_over(transport, job), patience
     ):
         yield decode(event.data.encode(), EventView)
+
+
+def read_events(
+    transport: Transport, job: JobId | None, after: int, limit: int
+) -> Iterator[EventView]:
+    """Give events that happened, page by page."""
+    while limit > 0:
+        size = min(limit, PAGE)
+        query = {"after": str(after), "limit": str(size)}
+        data = transport.fetch("GET", path_to(events_path(job), query), again=True)
+        found = decode(data, list[EventView])
+        yield from found
+        if len(found) < size:
+            return
+        after, limit = found[-1].seq, limit - size
 
 
 def follow_logs(

@@ -566,9 +566,11 @@ def test_edit_and_clone_send_changes(service: Service) -> None:
 
 
 def test_events_are_lines_and_with_json_objects(service: Service) -> None:
+    service.routes["GET /v1/service"] = json(HEALTH)
     service.routes["GET /v1/events"] = json([an_event(1, text="runs\x1b[2J"), an_event(2)])
     first, _ = allot("events").out.splitlines()
     assert first.split()[2:] == ["job", "12", r"runs\x1b[2J"]
+    assert "after=4611" in service.requests[-1].path, "the newest hundred"
     lines = allot("events", "--json", "--after", 5).out.splitlines()
     assert [json_module.loads(line)["seq"] for line in lines] == [1, 2]
     assert "after=5" in service.requests[-1].path
@@ -683,7 +685,7 @@ def test_ps_imports_nothing_heavy(service: Service) -> None:
 
 
 def test_a_reader_that_leaves_early_is_no_trouble(service: Service) -> None:
-    many = [a_row(at) for at in range(500)]
+    many = [a_row(at) for at in range(400)]
     service.routes["GET /v1/jobs"] = json({"items": many, "next": None})
     command = f"{sys.executable} -m allotment.cli ps --limit 500 | head -1"
     ran = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
