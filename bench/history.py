@@ -8,9 +8,9 @@ from allotment.engine.engine import Engine
 from allotment.engine.state import State
 from allotment.model import commands as c
 from allotment.model import events as e
+from allotment.model.cluster import Device, Node
 from allotment.model.diagnosis import Exit
 from allotment.model.ids import SYSTEM, Actor, DeviceIndex, NodeId
-from allotment.model.cluster import Device, Node
 from allotment.model.quantity import GIB, Instant, Resources
 from allotment.model.reports import Seen, TaskReport
 from allotment.model.spec import JobSpec, TaskRole
