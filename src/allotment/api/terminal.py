@@ -12,6 +12,7 @@ import signal
 import struct
 import termios
 from collections.abc import Sequence
+from pathlib import Path
 
 CHUNK = 64 * 1024
 HANG_UP_S = 2.0
@@ -135,8 +136,11 @@ class Terminal:
 
 def environment() -> dict[str, str]:
     """Give all that the command on the host gets to see: no word of the service's own."""
-    path = os.environ.get("PYTHONPATH")  # where a backend's own helpers may be
-    return {"PATH": PATH, "LANG": "C.UTF-8"} | ({"PYTHONPATH": path} if path else {})
+    env = {"PATH": PATH, "LANG": "C.UTF-8"}
+    if path := os.environ.get("PYTHONPATH"):  # where a backend's own helpers may be
+        places = (str(Path(place).absolute()) for place in path.split(os.pathsep) if place)
+        env["PYTHONPATH"] = os.pathsep.join(places)
+    return env
 
 
 def _close(fds: tuple[int, int]) -> None:
