@@ -34,7 +34,11 @@ def test_every_make_target_has_a_line_of_help() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     targets = re.findall(r"^([a-z-]+):(?!=)", makefile, re.MULTILINE)
     shown = subprocess.run(
-        ["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True
+        ["make", "--no-print-directory", "help"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
     ).stdout
     assert targets
     assert set(targets) == {line.split()[0] for line in shown.splitlines()}

@@ -113,6 +113,9 @@ class FakeBackend:
         if key in self.tasks:
             self.tasks[key].thaw()
 
+    async def highest_job(self) -> JobId:
+        return max((key.job for key in self.tasks), default=JobId(0))
+
     async def observe(self, keys: Sequence[TaskKey]) -> Sequence[TaskReport]:
         return [self.tasks[key].report for key in keys if key in self.tasks]
 

@@ -56,6 +56,10 @@ def _set_node(
     return change
 
 
+def _ids_skipped(state: State, record: e.Record, event: e.JobIdsSkipped) -> None:
+    state.next_job = max(state.next_job, event.next_job)
+
+
 # ── jobs ────────────────────────────────────────────────────────────────────────────────
 
 
@@ -341,6 +345,7 @@ _APPLY: dict[type[e.Event], Callable[[State, e.Record, Any], None]] = {
     e.NodeUndrained: _set_node(NodeState.READY),
     e.NodeLost: _set_node(NodeState.LOST),
     e.NodeRecovered: _set_node(NodeState.READY),
+    e.JobIdsSkipped: _ids_skipped,
     e.JobSubmitted: _submitted,
     e.JobEdited: _edited,
     e.JobHeld: _held,

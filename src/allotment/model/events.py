@@ -75,6 +75,15 @@ class NodeRecovered(Event, frozen=True):
     node: NodeId
 
 
+class JobIdsSkipped(Event, frozen=True):
+    """The next job gets this id: lower ones were given out before, in a history since lost.
+
+    So it is after an older backup was restored: a task's key must never come twice.
+    """
+
+    next_job: JobId
+
+
 # ── jobs ────────────────────────────────────────────────────────────────────────────────
 
 
@@ -265,6 +274,7 @@ AnyEvent = (
     | NodeUndrained
     | NodeLost
     | NodeRecovered
+    | JobIdsSkipped
     | JobSubmitted
     | JobEdited
     | JobHeld

@@ -178,6 +178,10 @@ class Backend(Protocol):
 
     async def thaw(self, key: TaskKey) -> None: ...
 
+    async def highest_job(self) -> JobId:
+        """Give the highest job id it ever launched a task of and still knows; 0 for none."""
+        ...
+
     async def observe(self, keys: Sequence[TaskKey]) -> Sequence[TaskReport]:
         """Say how these tasks are now; a key that was never launched is left out."""
         ...

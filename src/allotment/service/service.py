@@ -98,9 +98,18 @@ class Service:
         # Two services of one host begin in different places of the same range of ports.
         self.state.ports.begin_at(zlib.crc32(self.folders.root.encode()) + self.now())
         await self._backend.start(self.pipeline.hear)
+        await self._skip_used_ids()
         await reconcile(self.pipeline, self._backend)
         self.pipeline.start()
         self.ready = True
+
+    async def _skip_used_ids(self) -> None:
+        """Give no id again that the backend knows from books that were lost or put back."""
+        highest = await self._backend.highest_job()
+        if highest >= self.state.next_job:
+            skipped = e.JobIdsSkipped(JobId(highest + 1))
+            self.pipeline.engine.emit(skipped, SYSTEM, self.now())
+            self.pipeline.flush()
 
     async def stop(self) -> None:
         """Stop; tasks run on and are adopted at the next start."""

@@ -32,6 +32,8 @@ def in_words(event: e.AnyEvent, state: State) -> str:  # noqa: C901, PLR0911, PL
             return f"node {_name(nodes, node)} lost" + (f": {reason}" if reason else "")
         case e.NodeRecovered(node):
             return f"node {_name(nodes, node)} is back"
+        case e.JobIdsSkipped(next_job):
+            return f"job ids go on at {next_job}: lower ones were in use before these books"
         case e.JobSubmitted(_, spec):
             return f"submitted as {spec.name} to {spec.tenant}/{spec.queue}"
         case e.JobEdited():

@@ -73,7 +73,7 @@ def record_of(row: tuple[int, int, str, int | None, str, int, bytes]) -> Record:
     try:
         event = decode(body, version)
         actor = _actor(user, uid, groups)
-    except (msgspec.DecodeError, TypeError) as error:
+    except (msgspec.DecodeError, ValueError, TypeError) as error:
         raise StoreError(
             f"event {seq} of the log cannot be read: {error}; a newer Allotment wrote it (run "
             "that one), or it is damaged (restore a backup)"
@@ -82,7 +82,10 @@ def record_of(row: tuple[int, int, str, int | None, str, int, bytes]) -> Record:
 
 
 def decode(body: bytes, version: int) -> AnyEvent:
-    """Read an event of any version. Raises msgspec.DecodeError when it is none."""
+    """Read an event of any version.
+
+    Raises msgspec.DecodeError, ValueError or TypeError when it is none.
+    """
     while version < VERSION:
         upcast = UPCASTERS.get(version)
         if upcast is None:

@@ -1,6 +1,7 @@
 """The database's complaints in our words: what, where, and what to do next."""
 
 import contextlib
+import shutil
 import sqlite3
 from collections.abc import Generator
 from pathlib import Path
@@ -11,6 +12,9 @@ from allotment.model.errors import StoreError
 
 WRITABLE = "make the file and its folder writable for the user that the service runs as"
 RESTORE = "move it away, with its -wal and -shm if there, then `allot restore BACKUP`"
+
+FULL = 64 << 10
+"""With fewer bytes free than this, SQLite cannot even open its files."""
 
 HINTS = {
     "disk is full": "free space on that disk; the service goes on by itself",
@@ -43,5 +47,14 @@ def explain(what: str, path: Path, error: Exception) -> str:
     """Write a fault down, with a hint where one is known."""
     cause = getattr(error, "orig", None) or error
     words = cause.strerror if isinstance(cause, OSError) and cause.strerror else str(cause)
+    if "disk i/o error" in words.lower() and _is_full(path.parent):
+        words = f"{words}, the disk is full"
     hint = next((hint for part, hint in HINTS.items() if part in words.lower()), "")
     return f"{what} {path}: {words}" + (f"; {hint}" if hint else "")
+
+
+def _is_full(folder: Path) -> bool:
+    try:
+        return shutil.disk_usage(folder).free < FULL
+    except OSError:
+        return False

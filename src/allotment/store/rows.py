@@ -2,6 +2,7 @@
 
 from typing import Any, NamedTuple
 
+from allotment.model.errors import StoreError
 from allotment.model.ids import JobId
 from allotment.model.lifecycle import JobState
 from allotment.model.quantity import Instant
@@ -38,14 +39,21 @@ def archived_row(job: ArchivedJob) -> ArchivedRow:
 
 
 def archived_job(row: Any) -> ArchivedJob:
-    """Read a row: a tuple in the order of the columns."""
+    """Read a row: a tuple in the order of the columns. Raises StoreError, naming the job."""
     found = ArchivedRow(*row)
+    try:
+        state = JobState(found.state)
+    except ValueError as error:
+        raise StoreError(
+            f"the archived job {found.id} cannot be read: {error}; a newer Allotment wrote it "
+            "(run that one), or it is damaged (restore a backup)"
+        ) from error
     return ArchivedJob(
         id=found.id,
         name=found.name,
         tenant=found.tenant,
         user=found.user,
-        state=JobState(found.state),
+        state=state,
         submitted_at=found.submitted_at,
         finished_at=found.finished_at,
         key=found.key,

@@ -181,6 +181,20 @@ def test_what_ended_is_still_known_until_forgotten(name: str) -> None:
 
 
 @both
+def test_the_highest_job_is_known(name: str) -> None:
+    async def story() -> None:
+        async with a_backend(name) as driver:
+            assert await driver.backend.highest_job() == 0
+            for job in (7, 12, 9):
+                request = driver.request("ok", job)
+                await driver.backend.launch(request)
+                await driver.until_seen(request.key, Seen.ENDED)
+            assert await driver.backend.highest_job() == 12
+
+    asyncio.run(story())
+
+
+@both
 def test_a_frozen_task_stands_still_and_goes_on(name: str) -> None:
     async def story() -> None:
         async with a_backend(name) as driver:

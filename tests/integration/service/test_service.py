@@ -324,3 +324,20 @@ def test_events_are_durable_before_they_are_told(tmp_path: Path) -> None:
             reader.close()
 
     asyncio.run(story())
+
+
+def test_ids_of_a_lost_history_are_not_given_out_again(tmp_path: Path) -> None:
+    async def story() -> None:
+        backend = FakeBackend()
+        async with running(tmp_path / "old", backend) as service:
+            for _ in range(3):
+                await service.submit(c.SubmitJob(a_script("fake")), ME)
+            await until(lambda: not service.state.cluster.gangs and len(backend.tasks) == 3)
+        async with running(tmp_path / "new", backend) as service:
+            made = await service.submit(c.SubmitJob(a_script("fake 0 exit 3")), ME)
+            assert made.id == 4
+            await until(lambda: service.state.jobs[made.id].state is S.FAILED)
+
+    (tmp_path / "old").mkdir()
+    (tmp_path / "new").mkdir()
+    asyncio.run(story())

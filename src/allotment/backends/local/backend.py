@@ -94,6 +94,11 @@ class LocalBackend:
     async def thaw(self, key: TaskKey) -> None:
         self._control(key, "thaw")
 
+    async def highest_job(self) -> JobId:
+        folder = self._state_dir / layout.TASKS
+        names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
+        return JobId(max((int(name) for name in names if name.isdecimal()), default=0))
+
     async def observe(self, keys: Sequence[TaskKey]) -> Sequence[TaskReport]:
         found: list[TaskReport] = []
         for key in keys:

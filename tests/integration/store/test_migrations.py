@@ -1,0 +1,173 @@
+"""An older database is brought up whole or not at all; a newer one is refused."""
+
+import shutil
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+
+from allotment.model.errors import StoreError
+from allotment.store import migrate
+from allotment.store.faults import explained
+from allotment.store.migrate import MIGRATIONS, newest, revision, upgrade
+from allotment.store.schema import METADATA
+from allotment.store.sqlite import FILE, SqliteStore, restore
+from tests.contract.stores.stores import an_archived, everything, some_events
+
+ADD_COLUMN = """
+import sqlalchemy as sa
+from alembic import op
+revision, down_revision = "0002", "0001"
+def upgrade():
+    op.create_table("labels", sa.Column("job", sa.BigInteger, primary_key=True))
+    op.add_column("archived_jobs", sa.Column("cost", sa.BigInteger, server_default="0"))
+    op.execute("INSERT INTO labels SELECT id FROM archived_jobs")
+    {last}
+"""
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    folder = tmp_path / "log"
+    folder.mkdir()
+    store = SqliteStore.open(folder)
+    store.append(some_events(1, 1, 2, None), [an_archived(1), an_archived(2)])
+    store.close()
+    return folder
+
+
+def next_migrations(folder: Path, last: str = "pass") -> Path:
+    """Make the migrations of a version to come."""
+    migrations = folder / "100% next"
+    shutil.copytree(MIGRATIONS, migrations)
+    (migrations / "versions" / "m0002_next.py").write_text(ADD_COLUMN.format(last=last))
+    return migrations
+
+
+def tables(path: Path) -> set[str]:
+    connection = sqlite3.connect(path)
+    names = {row[0] for row in connection.execute("SELECT name FROM sqlite_master")}
+    connection.close()
+    return names
+
+
+def test_migrations_make_the_tables_that_the_queries_know(log: Path) -> None:
+    engine = sa.create_engine(f"sqlite:///{log / FILE}")
+    with engine.connect() as connection:
+        context = MigrationContext.configure(connection, opts={"compare_type": True})
+        assert compare_metadata(context, METADATA) == []
+    engine.dispose()
+
+
+def test_the_number_of_an_event_is_the_row_itself(log: Path) -> None:
+    connection = sqlite3.connect(log / FILE)
+    found = {
+        row[0]: connection.execute(f"PRAGMA table_info({row[0]})").fetchone()[2]
+        for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+    }
+    connection.close()
+    assert found == {
+        "alembic_version": "VARCHAR(32)",
+        "events": "INTEGER",
+        "snapshots": "INTEGER",
+        "archived_jobs": "INTEGER",
+    }
+
+
+def test_an_older_log_is_migrated_with_all_it_holds(log: Path, tmp_path: Path) -> None:
+    store = SqliteStore.open(log)
+    before = everything(store)
+    store.close()
+    upgrade(log / FILE, next_migrations(tmp_path))
+    connection = sqlite3.connect(log / FILE)
+    assert connection.execute("SELECT job FROM labels").fetchall() == [(1,), (2,)]
+    assert connection.execute("SELECT version_num FROM alembic_version").fetchall() == [
+        ("0002",)
+    ]
+    connection.execute("UPDATE alembic_version SET version_num = '0001'")
+    connection.commit()
+    connection.close()
+    store = SqliteStore.open(log)
+    assert everything(store) == before
+    store.close()
+
+
+def test_a_migration_that_fails_leaves_everything_as_it_was(log: Path, tmp_path: Path) -> None:
+    before = tables(log / FILE)
+    broken = next_migrations(tmp_path, last='op.execute("INSERT INTO nowhere VALUES (1)")')
+    with (
+        pytest.raises(StoreError, match="no such table"),
+        explained("the event log", log / FILE),
+    ):
+        upgrade(log / FILE, broken)
+    assert tables(log / FILE) == before
+    assert revision(log / FILE) == "0001"
+    shutil.rmtree(broken)
+    upgrade(log / FILE, next_migrations(tmp_path))
+    assert "labels" in tables(log / FILE)
+
+
+def test_a_log_of_a_newer_version_is_refused_and_left_alone(log: Path, tmp_path: Path) -> None:
+    upgrade(log / FILE, next_migrations(tmp_path))
+    before = (log / FILE).read_bytes()
+    told = (
+        f"{log / FILE} was written by a newer Allotment (schema 0002, this one knows 0001); run"
+    )
+    with pytest.raises(StoreError) as refused:
+        SqliteStore.open(log)
+    assert told in str(refused.value)
+    with pytest.raises(StoreError) as refused:
+        restore(log / FILE, tmp_path / "new")
+    assert told in str(refused.value)
+    assert (log / FILE).read_bytes() == before
+
+
+def test_an_older_backup_is_migrated_when_it_is_restored(
+    log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    migrations = next_migrations(tmp_path)
+    monkeypatch.setattr(migrate.newest, "__defaults__", (migrations,))
+    monkeypatch.setattr(migrate.revision, "__defaults__", (migrations,))
+    monkeypatch.setattr(migrate.upgrade, "__defaults__", (migrations,))
+    restore(log / FILE, tmp_path / "new")
+    assert "labels" in tables(tmp_path / "new" / FILE)
+    assert "labels" not in tables(log / FILE)
+
+
+def test_newest_is_the_last_of_an_unbroken_line() -> None:
+    files = sorted(path.name for path in (MIGRATIONS / "versions").glob("m*.py"))
+    assert [name[1:5] for name in files] == [f"{n:04}" for n in range(1, len(files) + 1)]
+    assert newest() == files[-1][1:5]
+
+
+LOADED = """
+import sys, pathlib
+{do}
+print(*sorted({{name.split(".")[0] for name in sys.modules}} & {{"sqlalchemy", "alembic"}}))
+"""
+
+
+@pytest.mark.parametrize(
+    ("do", "expected"),
+    [
+        ("import allotment.store.memory, allotment.store.codec, allotment.store.lock", ""),
+        (
+            "from allotment.store.sqlite import SqliteStore\n"
+            "SqliteStore.open(pathlib.Path(sys.argv[1])).close()",
+            "sqlalchemy",
+        ),
+    ],
+)
+def test_nothing_is_loaded_that_is_not_needed(log: Path, do: str, expected: str) -> None:
+    told = subprocess.run(
+        [sys.executable, "-c", LOADED.format(do=do), str(log)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert told.stdout.strip() == expected
