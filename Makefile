@@ -32,6 +32,7 @@ bench-record: setup ## Measure, and make these the recorded figures
 docs: setup ## Rewrite the generated pages of docs/
 	@$(BIN)/python scripts/lifecycle_docs.py
 	@$(BIN)/python scripts/exit_code_docs.py
+	@$(BIN)/python scripts/openapi_docs.py
 
 lock: setup ## Rewrite the locks in requirements/ (UPGRADE=1 for the newest versions)
 	@scripts/lock
