@@ -89,26 +89,32 @@ ARCHIVED_BY_KEY = (
 )
 
 # Events after the newest snapshot are what the next start replays: they stay.
-FORGETTABLE = (
-    sa.select(ARCHIVED_JOBS.c.id)
-    .where(
-        ARCHIVED_JOBS.c.finished_at < sa.bindparam("before"),
-        ~sa.exists().where(EVENTS.c.job == ARCHIVED_JOBS.c.id, EVENTS.c.seq > AFTER),
-    )
-    .order_by(ARCHIVED_JOBS.c.id)
+FORGETTABLE = sa.select(ARCHIVED_JOBS.c.id).where(
+    ARCHIVED_JOBS.c.finished_at < sa.bindparam("before"),
+    ~sa.exists().where(EVENTS.c.job == ARCHIVED_JOBS.c.id, EVENTS.c.seq > AFTER),
 )
 
 
-def archived_page(which: JobFilter, limit: int) -> sa.Select[Any]:
-    """Ask for archived jobs, newest first."""
+def archived_pages(which: JobFilter, limit: int) -> list[sa.Select[Any]]:
+    """Ask for archived jobs, newest first: a page for each state that is wanted.
+
+    Together they hold the page. Asked for at once, a rare state would be looked for in all
+    jobs, since no index is in order of several states.
+    """
+    page = _archived_page(which, limit)
+    return [
+        page.where(ARCHIVED_JOBS.c.state == state.value)
+        for state in dict.fromkeys(which.states)
+    ] or [page]
+
+
+def _archived_page(which: JobFilter, limit: int) -> sa.Select[Any]:
     jobs = ARCHIVED_JOBS.c
     query = sa.select(ARCHIVED_JOBS).order_by(jobs.id.desc()).limit(limit)
     words = ((jobs.tenant, which.tenant), (jobs.user, which.user), (jobs.name, which.name))
     for column, word in words:
         if word:
             query = query.where(column == word)
-    if which.states:
-        query = query.where(jobs.state.in_([state.value for state in which.states]))
     if which.before is not None:
         query = query.where(jobs.id < in_range(which.before))
     return query

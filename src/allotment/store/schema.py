@@ -58,5 +58,6 @@ ARCHIVED_JOBS = Table(
     Index("archived_by_user", "user", "id"),
     Index("archived_by_name", "name", "id"),
     Index("archived_by_tenant", "tenant", "id"),
+    Index("archived_by_state", "state", "id"),
     Index("archived_by_end", "finished_at"),
 )

@@ -97,7 +97,7 @@ class SqliteStore:
     def prune(self, finished_before: Instant) -> Sequence[JobId]:
         (newest,) = self._first(queries.LAST_SNAPSHOT) or (None,)
         wanted = {"before": in_range(finished_before), "after": newest or 0}
-        gone = [JobId(row[0]) for row in self._all(queries.FORGETTABLE, wanted)]
+        gone = sorted(JobId(row[0]) for row in self._all(queries.FORGETTABLE, wanted))
         for start in range(0, len(gone), PRUNE_BATCH):
             batch = [(job,) for job in gone[start : start + PRUNE_BATCH]]
             with self._transaction() as writer:
@@ -157,7 +157,9 @@ class SqliteStore:
         return archived_job(row) if row else None
 
     def archived_page(self, which: JobFilter, limit: int) -> Sequence[ArchivedJob]:
-        return [archived_job(row) for row in self._all(queries.archived_page(which, limit))]
+        pages = [self._all(query) for query in queries.archived_pages(which, limit)]
+        found = sorted((row for page in pages for row in page), key=lambda row: -row.id)
+        return [archived_job(row) for row in found[:limit]]
 
     def _all(
         self, query: sa.Executable, values: Mapping[str, object] | None = None

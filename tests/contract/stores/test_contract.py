@@ -180,6 +180,8 @@ def test_of_several_jobs_with_one_key_the_newest_is_found(store: Store) -> None:
         (JobFilter(name="tr%"), []),
         (JobFilter(states=(JobState.FAILED,)), [4]),
         (JobFilter(states=(JobState.FAILED, JobState.CANCELLED)), [4, 1]),
+        (JobFilter(states=(JobState.FAILED, JobState.FAILED)), [4]),
+        (JobFilter(user="bob", states=tuple(JobState)), [6, 5]),
         (JobFilter(before=JobId(4)), [3, 2, 1]),
         (JobFilter(before=JobId(2**70)), [6, 5, 4, 3, 2, 1]),
         (JobFilter(tenant="nlp", user="bob"), [5]),

@@ -146,4 +146,4 @@ def _answer(act: Callable[[Store], T], store: Store) -> T | str:
 
 
 TestTwins = Twins.TestCase
-TestTwins.settings = settings(max_examples=40, stateful_step_count=20)
+TestTwins.settings = settings(max_examples=30, stateful_step_count=20)

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from allotment.model.events import JobRequeued
+from allotment.model.ids import JobId
 from allotment.service.ports import JobFilter
 from allotment.store.migrate import newest, revision
 from allotment.store.sqlite import FILE, SqliteStore
@@ -75,7 +76,7 @@ def test_every_acknowledged_event_survives_kill_nine(tmp_path: Path) -> None:
 
 def check(store: SqliteStore) -> None:
     """Find every batch whole, its archive entry with it, and no number missing but pruned."""
-    counts: dict[int, int] = {}
+    counts: dict[JobId, int] = {}
     snapshot = store.snapshot()
     replayed = snapshot.seq if snapshot else 0
     last = 0

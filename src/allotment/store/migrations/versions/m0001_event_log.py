@@ -46,4 +46,5 @@ def upgrade() -> None:
     op.create_index("archived_by_user", "archived_jobs", ["user", "id"])
     op.create_index("archived_by_name", "archived_jobs", ["name", "id"])
     op.create_index("archived_by_tenant", "archived_jobs", ["tenant", "id"])
+    op.create_index("archived_by_state", "archived_jobs", ["state", "id"])
     op.create_index("archived_by_end", "archived_jobs", ["finished_at"])
