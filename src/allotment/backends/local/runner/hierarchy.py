@@ -11,18 +11,11 @@ import os
 from typing import Final, NamedTuple
 
 from allotment.backends.local.runner import procfs
-from allotment.backends.local.runner.cgroup import (
-    RUNNER,
-    SHARED_DEVICES,
-    WANTED,
-    Group,
-    GroupV1,
-    GroupV2,
-    deny_accelerators,
-    members,
-    read,
-    write,
-)
+from allotment.backends.local.runner.cgroup import RUNNER, WANTED, Group
+from allotment.backends.local.runner.cgroup_files import members, read, write
+from allotment.backends.local.runner.cgroup_v1 import SHARED_DEVICES, GroupV1
+from allotment.backends.local.runner.cgroup_v2 import GroupV2
+from allotment.backends.local.runner.devices import deny_accelerators
 
 _V2_CONTROLLERS: Final = ("cpu", "memory", "pids")
 

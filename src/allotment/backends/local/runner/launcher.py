@@ -46,6 +46,14 @@ _BACKLOG: Final = 128
 _SEND_TIMEOUT: Final = struct.pack("ll", 2, 0)
 
 
+def _forget_signals() -> None:
+    """Undo what `nohup` or a shell's `&` left: tasks are to be stopped as they expect."""
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    for signum in range(1, signal.SIGSYS + 1):
+        if signum not in (signal.SIGKILL, signal.SIGSTOP):
+            signal.signal(signum, signal.SIG_DFL)
+
+
 def main() -> NoReturn:
     """Begin anew, clean: no environment, no open files, no site-packages.
 
@@ -58,6 +66,7 @@ def main() -> NoReturn:
     for _ in NAME.split("."):
         root = os.path.dirname(root)
     os.closerange(3, 1 << 16)
+    _forget_signals()
     argv = [sys.executable, "-I", "-S", "-c", _BOOT, root, NAME, sys.argv[1]]
     os.execve(sys.executable, argv, _ENVIRON)
 
