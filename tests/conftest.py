@@ -20,6 +20,14 @@ settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True
 settings.load_profile("ci" if IN_CI else "local")
 
 
+@pytest.fixture(autouse=True)
+def same_umask() -> Generator[None]:
+    """A service built inside a test sets the process's umask; the next test wants its own."""
+    before = os.umask(0o022)
+    yield
+    os.umask(before)
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip what this machine cannot run, naming what is missing."""
     for reason in _missing(item):

@@ -64,11 +64,17 @@ def test_the_demo_shows_what_it_promises(folder: Path) -> None:
     assert took < PROMISED_S, f"it took {took:.0f} s"
 
 
+def listen() -> None:
+    """Hear signals that a shell's `&` or `nohup` made this test's own process ignore."""
+    for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(each, signal.SIG_DFL)
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_interrupted_it_clears_up(folder: Path, number: signal.Signals) -> None:
     with subprocess.Popen(
         DEMO, env=environment(folder), stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        text=True, bufsize=1, start_new_session=True,
+        text=True, bufsize=1, start_new_session=True, preexec_fn=listen,
     ) as process:  # fmt: skip
         assert process.stdout is not None
         told = []
