@@ -148,6 +148,7 @@ _KINDS: Final[dict[str, type | tuple[type, ...]]] = {
     "namespaces": str,
     "cgroups": str,
 }
+_LARGEST_ID: Final = 2**32 - 2
 _PATHS: Final = ("read_only", "writable", "devices")
 
 
@@ -183,8 +184,20 @@ def _check_contents(request: Request) -> None:
         for path in cast("list[object]", request.get(name, [])):
             _check_path(name, path)
     _check_path("cwd", request["cwd"])
+    _check_user(request)
+    _check_words(request)
+
+
+def _check_user(request: Request) -> None:
     if "uid" in request and "gid" not in request:
         raise BadRequest("gid: missing beside uid")
+    ids = (request.get("uid", 0), request.get("gid", 0), *request.get("groups", ()))
+    for number in cast("tuple[object, ...]", ids):
+        if not isinstance(number, int) or not 0 <= number <= _LARGEST_ID:
+            raise BadRequest(f"uid, gid, groups: {number!r} is no user's or group's number")
+
+
+def _check_words(request: Request) -> None:
     words = request["argv"] if isinstance(request["argv"], list) else [request["argv"]]
     for word in cast("list[object]", [*words, *request["env"], *request["env"].values()]):
         if not isinstance(word, str) or "\0" in word:

@@ -95,6 +95,9 @@ class Supervisor:
             self._watch()
         except OSError as error:
             self._status["platform_error"] = verdict.text_of(error)
+        except Exception as error:  # noqa: BLE001 - a bug of ours must not lose the task's end
+            record.note_fault()
+            self._status["platform_error"] = verdict.text_of(error)
         self._conclude()
 
     # ── starting ────────────────────────────────────────────────────────────────────
