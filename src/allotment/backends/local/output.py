@@ -1,9 +1,9 @@
 """Reads a task's output while it grows, and after: offsets are those of the stream itself.
 
-While a task runs its stream lies in a head file and, beyond that, in pieces named for the
-byte they begin with; bytes between them may be gone. At the end all is put together in the
-head file, with a line that says how much is missing. A reader who follows sees each byte
-that was kept once, in order, whichever way it lay when he looked.
+A stream lies in a head file and, beyond that, in pieces named for the byte they begin with;
+bytes between them may be gone. At the end, a line in the head file says how many: it stands
+where they stood. A reader who follows sees each byte that was kept once, in order, whichever
+way it lay when he looked.
 """
 
 from pathlib import Path
