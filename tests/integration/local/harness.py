@@ -205,11 +205,11 @@ def _listen(state: Path) -> socket.socket:
 
 
 @contextlib.contextmanager
-def a_runner(folder: Path | None = None) -> Iterator[Runner]:
+def a_runner(folder: Path | None = None, *wrapper: str) -> Iterator[Runner]:
     """Start a launcher in a folder of its own, and end it after the test."""
     state = folder or Path(tempfile.mkdtemp(prefix="allot-"))
     state.chmod(0o711)
-    runner = Runner(state, [sys.executable], SOURCES)
+    runner = Runner(state, [*wrapper, sys.executable], SOURCES)
     try:
         yield runner
     finally:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.local.conftest import BWRAP, OWN
-from tests.integration.local.harness import NOBODY, Runner, until
+from tests.integration.local.harness import NOBODY, Runner, a_runner, until
 
 NAMESPACED = pytest.mark.parametrize("kind", [OWN, BWRAP])
 ALL_KINDS = pytest.mark.parametrize("kind", [OWN, BWRAP, "none"])
@@ -275,8 +275,6 @@ def test_the_files_of_others_keep_their_owners(runner: Runner) -> None:
 @pytest.mark.needs_root
 def test_scratch_is_found_where_its_user_can_go(tmp_path: Path) -> None:
     """pytest's folders are closed to others, so scratch folders lie elsewhere then."""
-    from tests.integration.local.harness import a_runner  # noqa: PLC0415 - beside its use
-
     state = tmp_path / "state"
     state.mkdir()
     with a_runner(state) as runner:
@@ -293,6 +291,39 @@ def test_scratch_is_found_where_its_user_can_go(tmp_path: Path) -> None:
 def test_nobody_but_root_can_become_another(user_runner: Runner) -> None:
     status = user_runner.run(["true"], uid=0, gid=0)
     assert "only a service that is root" in status["platform_error"]
+
+
+@pytest.fixture
+def home() -> Iterator[Path]:
+    """A user's home that is closed to all others."""
+    folder = Path("/var/tmp") / f"allot-home-{os.getpid()}"
+    (folder / "data/set").mkdir(parents=True)
+    for path in (folder, folder / "data", folder / "data/set"):
+        os.chown(path, 4710, 4711)
+        path.chmod(0o770)
+    yield folder
+    for path in (folder / "data/set", folder / "data", folder):
+        path.rmdir()
+
+
+@pytest.mark.needs_root
+@pytest.mark.needs_tool("setpriv")
+def test_data_where_root_may_not_go_is_used_as_the_user(home: Path) -> None:
+    """As on a file server that takes root for nobody; the way in is by a group here."""
+    no_override = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"]
+    with a_runner(None, *no_override) as runner:
+        task = runner.launch(
+            "touch x",
+            cwd=str(home / "data"),
+            read_only=[str(home / "data")],
+            uid=NOBODY,
+            gid=NOBODY,
+            groups=[4711],
+        )
+        status = task.ended()
+        assert status["platform_error"] == ""
+        assert status["exit_code"] == 1
+        assert task.output("stderr").count("Read-only file system") == 1
 
 
 # ── without root ────────────────────────────────────────────────────────────────────────

@@ -11,9 +11,11 @@ others seem to be nobody's (ssh and git then refuse to work), and because it cos
 times as much (docs/benchmarks.md).
 """
 
+import functools
 import os
 import stat
-from typing import Final, NamedTuple
+from collections.abc import Callable
+from typing import Final, NamedTuple, TypeVar
 
 from allotment.backends.local.runner import libc
 
@@ -27,6 +29,14 @@ _LINKS: Final = (
     ("pts/ptmx", "ptmx"),
 )
 _EXTRA_FOLDERS: Final = ("/dev/infiniband",)
+
+
+class User(NamedTuple):
+    """Who the task runs as."""
+
+    uid: int
+    gid: int
+    groups: tuple[int, ...]
 
 
 class Device(NamedTuple):
@@ -51,6 +61,7 @@ class View(NamedTuple):
     read_only: tuple[str, ...]
     writable: tuple[str, ...]
     devices: tuple[str, ...]
+    user: User | None = None
 
 
 def look_at(path: str) -> Device:
@@ -97,14 +108,16 @@ def build(view: View) -> None:
     # From the host new mounts still arrive (an automounted home); none go back.
     libc.mount("none", "/", "", libc.MS_REC | libc.MS_SLAVE)
     # Opened before anything covers them, so that they can be mounted again below.
-    handles = {path: _open(path) for path in (*again_read_only, *again_writable)}
+    handles = {
+        path: _as_allowed(_open, path, view.user)
+        for path in (*again_read_only, *again_writable)
+    }
     for path in view.read_only:
         if path not in handles:
-            _bind(path, path)
-            libc.make_read_only(path)
+            _as_allowed(_bind_read_only, path, view.user)
     _hide(view.hidden)
     for path, handle in handles.items():
-        _mount_again(handle, path)
+        _as_allowed(functools.partial(_mount_again, handle), path, view.user)
     for path in again_read_only:
         if path not in again_writable:
             libc.make_read_only(path)
@@ -113,6 +126,34 @@ def build(view: View) -> None:
     devices = [look_at(path) for path in view.devices if under(path, "/dev")]
     libc.mount("proc", "/proc", "proc", libc.MS_NOSUID | libc.MS_NODEV | libc.MS_NOEXEC)
     _build_dev([*view.plain, *devices], view.folders)
+
+
+_Result = TypeVar("_Result")
+
+
+def _as_allowed(action: Callable[[str], _Result], path: str, user: User | None) -> _Result:
+    """Use a path as ourselves, or as the task's user where only he may.
+
+    Root may not enter a home that a file server keeps for its owner (root_squash).
+    """
+    try:
+        return action(path)
+    except PermissionError:
+        if user is None:
+            raise
+    groups = os.getgroups()
+    os.setgroups(user.groups)
+    libc.set_file_user(user.uid, user.gid)
+    try:
+        return action(path)
+    finally:
+        libc.set_file_user(0, 0)
+        os.setgroups(groups)
+
+
+def _bind_read_only(path: str) -> None:
+    _bind(path, path)
+    libc.make_read_only(path)
 
 
 def _open(path: str) -> int:

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple, NoReturn
 
 from allotment.backends.local.runner import libc
 from allotment.backends.local.runner.cgroup import Group
+from allotment.backends.local.runner.mounts import User
 
 _RESET: Final = (
     signal.SIGPIPE,
@@ -26,14 +27,6 @@ NOT_EXECUTABLE: Final = 126
 """What shells give for a command that is not there, or that cannot be run."""
 _DEFAULT_PATH: Final = "/usr/local/bin:/usr/bin:/bin"
 _DUP2: Final = os.POSIX_SPAWN_DUP2
-
-
-class User(NamedTuple):
-    """Who the task runs as."""
-
-    uid: int
-    gid: int
-    groups: tuple[int, ...]
 
 
 class Command(NamedTuple):

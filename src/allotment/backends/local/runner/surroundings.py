@@ -5,8 +5,9 @@ from typing import NamedTuple
 
 from allotment.backends.local.runner import bwrap, libc, mounts, scratch
 from allotment.backends.local.runner.host import Host
+from allotment.backends.local.runner.mounts import User
 from allotment.backends.local.runner.schema import Isolation, Request
-from allotment.backends.local.runner.spawn import Command, User
+from allotment.backends.local.runner.spawn import Command
 
 
 class Unavailable(Exception):
@@ -104,6 +105,7 @@ class Surroundings:
             read_only=tuple(request.get("read_only", ())),
             writable=(*request.get("writable", ()), self.scratch),
             devices=tuple(request.get("devices", ())),
+            user=self.user,
         )
 
     def env(self) -> dict[str, str]:
