@@ -15,6 +15,7 @@ hoard = []
 for _ in range(400):
     hoard.append(bytearray(1 << 20))
     time.sleep(0.001)
+time.sleep(1000)
 """
 HOG = ["python3", "-I", "-S", "-c", EAT]
 LOW = 60 * MIB
