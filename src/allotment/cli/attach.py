@@ -45,21 +45,23 @@ class Attached:
         self._after = 0
 
     def until_the_end(self, shown: int = 0) -> JobView:
-        """Print the output of every attempt after the one numbered `shown`; give the job."""
-        while (attempt := self._next_attempt(shown)) is not None:
+        """Print the output of every attempt after the one numbered `shown`; give the job.
+
+        Whoever comes late is not told what was before.
+        """
+        silent = shown > 0
+        while (attempt := self._next_attempt(shown, silent=silent)) is not None:
             self._print(attempt)
-            shown = attempt
+            shown, silent = attempt, False
         return self._client.wait(self._job.id)
 
-    def _next_attempt(self, shown: int) -> int | None:
+    def _next_attempt(self, shown: int, *, silent: bool) -> int | None:
         """Wait for an attempt to get its place; None when the job has finished instead."""
-        for attempt in self._client.job(self._job.id).attempts:
-            if attempt.no > shown:
-                return attempt.no
         with self._asking_why():
             for event in self._client.events(self._job.id, after=self._after, follow=True):
                 self._after = event.seq
-                self._narrate(event)
+                if not silent:
+                    self._narrate(event)
                 if event.kind == "AttemptPlaced" and _attempt(event) > shown:
                     return _attempt(event)
         return None

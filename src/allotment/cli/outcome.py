@@ -1,8 +1,10 @@
 """How a job ended: the exit code it stands for, and the words for a person."""
 
-from allotment.cli.words import plain, show_span
+from allotment.cli.show_attempts import advice_for
+from allotment.cli.words import plain
 from allotment.model.diagnosis import Exit
 from allotment.model.lifecycle import JobState
+from allotment.model.quantity import show_millis
 from allotment.service.views import JobView
 
 FAILED = 1
@@ -37,11 +39,11 @@ def ending(job: JobView) -> list[str]:
     row = job.row
     head = f"job {row.id} ({row.name}) {plain(row.state)}"
     if row.started_at:
-        head += f" after {show_span(row.ran_ms)}"
+        head += f" after {show_millis(row.ran_ms)}"
     lines = [head]
     if job.diagnosis is not None and row.state is not JobState.SUCCEEDED:
         lines[0] += f": {job.diagnosis.cause}"
         if job.diagnosis.advice:
-            lines.append(job.diagnosis.advice)
+            lines.append(advice_for(job.diagnosis, row.id))
         lines.append(f"More: allot show {row.id}")
     return lines

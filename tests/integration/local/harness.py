@@ -184,6 +184,19 @@ def until(check: Callable[[], object], what: str, seconds: float = PATIENCE_S) -
         time.sleep(0.005)
 
 
+def alive(marker: str) -> list[int]:
+    """Find the processes that have a word on their command line."""
+    found: list[int] = []
+    for pid in procfs.pids():
+        try:
+            words = procfs.read(f"/proc/{pid}/cmdline").split("\0")
+        except OSError:
+            continue
+        if marker in words and procfs.start_time(pid):
+            found.append(pid)
+    return found
+
+
 @contextlib.contextmanager
 def in_folder(path: Path) -> Iterator[str]:
     """Give a short name for a folder whose own may be too long for a socket's."""

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.local.conftest import BWRAP, OWN
-from tests.integration.local.harness import NOBODY, Runner, a_runner, until
+from tests.integration.local.harness import NOBODY, Runner, a_runner, alive, until
 
 NAMESPACED = pytest.mark.parametrize("kind", [OWN, BWRAP])
 ALL_KINDS = pytest.mark.parametrize("kind", [OWN, BWRAP, "none"])
@@ -58,8 +58,12 @@ def test_signals_are_as_a_program_expects_them(runner: Runner, kind: str) -> Non
 
 
 def test_tasks_have_sessions_of_their_own(runner: Runner, kind: str) -> None:
-    text = output_of(runner, "ps -o sid= -p $$", namespaces=kind)
-    assert int(text) != os.getsid(0)
+    marker = f"allot-test-{os.getpid()}-{os.urandom(4).hex()}"
+    runner.launch(["bash", "-c", f"exec -a {marker} sleep 1000"], namespaces=kind)
+    until(lambda: alive(marker), "the task")
+    # Asked from outside: who is led from outside of a PID namespace sees a 0 in it.
+    (pid,) = alive(marker)
+    assert os.getsid(pid) not in (0, os.getsid(0), os.getsid(runner.launcher_pid))
 
 
 # ── the file system ─────────────────────────────────────────────────────────────────────

@@ -10,23 +10,10 @@ import pytest
 
 from allotment.backends.local.runner import layout, procfs
 from tests.integration.local.conftest import BWRAP, OWN
-from tests.integration.local.harness import Runner, Task, groups_of, until
+from tests.integration.local.harness import Runner, Task, alive, groups_of, until
 
 ALL_KINDS = pytest.mark.parametrize("kind", [OWN, BWRAP, "none"])
 NAMED = "exec -a {} sleep 1000"
-
-
-def alive(marker: str) -> list[int]:
-    """Find the processes that have a word on their command line."""
-    found: list[int] = []
-    for pid in procfs.pids():
-        try:
-            words = procfs.read(f"/proc/{pid}/cmdline").split("\0")
-        except OSError:
-            continue
-        if marker in words and procfs.start_time(pid):
-            found.append(pid)
-    return found
 
 
 def a_family(runner: Runner, kind: str, **fields: object) -> tuple[Task, str]:

@@ -45,7 +45,7 @@ def test_only_the_last_attempt_counts() -> None:
 
 def test_the_ending_names_the_cause_and_where_to_read_on() -> None:
     head, *_, last = ending(a_failed_job(Exit(code=1)))
-    assert head == "job 12 (train) failed after 1m: The program reported an error."
+    assert head == "job 12 (train) failed after 1 min 0 s: The program reported an error."
     assert last == "More: allot show 12"
 
 
