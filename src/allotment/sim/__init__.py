@@ -1,0 +1,1 @@
+"""The simulator: the engine of the service, driven by a trace instead of a cluster."""
