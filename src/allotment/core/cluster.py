@@ -38,6 +38,8 @@ class Cluster:
         self.gangs: dict[JobId, Gang] = {}
         self.borrowers: dict[str, dict[JobId, Gang]] = {}
         """Opportunistic gangs by tenant, in the order they came."""
+        self.leaving: dict[JobId, Gang] = {}
+        """Gangs that were told to go."""
         self.resuming: dict[JobId, Gang] = {}
         self.reservations: dict[JobId, Reservation] = {}
         self.guaranteed_use: dict[str, Resources] = {}
@@ -71,13 +73,17 @@ class Cluster:
             self.borrowers.setdefault(gang.tenant, {})[gang.id] = gang
         if gang.wants_resume:
             self.resuming[gang.id] = gang
+        if gang.leaving:
+            self.leaving[gang.id] = gang
         self._count(gang, +1)
 
     def leave(self, gang: Gang) -> None:
         """Stop counting a gang; its slots stay taken."""
         del self.gangs[gang.id]
-        self.borrowers.get(gang.tenant, {}).pop(gang.id, None)
+        if gang.entitlement is Entitlement.OPPORTUNISTIC:
+            del self.borrowers[gang.tenant][gang.id]
         self.resuming.pop(gang.id, None)
+        self.leaving.pop(gang.id, None)
         self._count(gang, -1)
 
     def promote(self, job: JobId) -> None:
@@ -101,6 +107,15 @@ class Cluster:
         self.enter(gang)
         for slot, need in zip(gang.slots, gang.needs, strict=True):
             self.ledger.give(slot, lease_part(need))
+
+    def mark_leaving(self, job: JobId, *, leaving: bool = True) -> None:
+        """Note that a gang is told to go; or that it was only a thought."""
+        gang = self.gangs[job]
+        gang.leaving = leaving
+        if leaving:
+            self.leaving[job] = gang
+        else:
+            self.leaving.pop(job, None)
 
     def ask_resume(self, job: JobId) -> None:
         """Put a suspended gang in line for its own devices."""

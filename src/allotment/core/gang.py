@@ -2,7 +2,7 @@
 
 import msgspec
 
-from allotment.core.request import Request, Shape, held_by, lease_part
+from allotment.core.request import Request, Shape, held_by, lease_part, total_of
 from allotment.model.ids import JobId
 from allotment.model.ledger import Entitlement, Slot
 from allotment.model.quantity import NOTHING, Instant, Resources
@@ -41,6 +41,8 @@ class Gang(msgspec.Struct):
 
     def held(self) -> Resources:
         """Sum up what the gang holds now."""
+        if not self.suspended:
+            return total_of(self.requests)
         total = NOTHING
         for need in self.needs:
             total += held_by_now(need, suspended=self.suspended)

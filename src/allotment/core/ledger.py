@@ -128,6 +128,8 @@ class Ledger:
         self.version = 0
         """Grows whenever something is given back or opened: what did not fit may fit now."""
         self._buckets: dict[str, dict[int, list[NodeId]]] = {}
+        self._whole: dict[str, int] = {}
+        """Whole free devices on all nodes, by type."""
         for book in self.books.values():
             self._enter(book)
 
@@ -152,16 +154,18 @@ class Ledger:
         if not slot.devices:
             book.change(slot, need, sign)
             return
-        before = dict(book.whole)
+        before = book.whole.copy()
         book.change(slot, need, sign)
-        for kind, count in before.items():
-            now = book.whole[kind]
-            if now != count:
-                self._move(book.id, kind, count, now)
+        if book.whole != before:
+            for kind, count in before.items():
+                now = book.whole[kind]
+                if now != count:
+                    self._move(book.id, kind, count, now)
 
     def _enter(self, book: NodeBook) -> None:
         for kind, count in book.whole.items():
             insort(self._buckets.setdefault(kind, {}).setdefault(count, []), book.id)
+            self._whole[kind] = self._whole.get(kind, 0) + count
 
     def _move(self, node: NodeId, kind: str, before: int, after: int) -> None:
         buckets = self._buckets[kind]
@@ -169,7 +173,12 @@ class Ledger:
         del old[bisect_left(old, node)]
         if not old:
             del buckets[before]
-        insort(buckets.setdefault(after, []), node)
+        new = buckets.get(after)
+        if new is None:
+            buckets[after] = [node]
+        else:
+            insort(new, node)
+        self._whole[kind] += after - before
 
     # ── reading ─────────────────────────────────────────────────────────────────────────
 
@@ -185,6 +194,13 @@ class Ledger:
                 total += book.free()
         return total
 
+    def may_hold(self, requests: Sequence[Request]) -> bool:
+        """Tell, at once, when there are too few free devices in all, wherever they are."""
+        wanted = 0
+        for request in requests:
+            wanted += request.count * (request.need.gpu_milli // DEVICE)
+        return wanted <= self._whole.get(ANY_TYPE, 0)
+
     def place(self, requests: Sequence[Request], placing: Placing) -> tuple[Slot, ...] | None:
         """Find room for a gang and take it: one slot a task, in rank order; None if none.
 
@@ -193,6 +209,11 @@ class Ledger:
         only another order of the tasks would find, and then says no on an idle cluster
         too, so such a job is refused when it is submitted.
         """
+        if not self.may_hold(requests):
+            return None
+        if len(requests) == 1:
+            slots = self._place_role(requests[0], placing)
+            return tuple(slots) if slots is not None else None
         order = sorted(range(len(requests)), key=lambda i: (-requests[i].need.gpu_milli, i))
         chosen: dict[int, list[Slot]] = {}
         for i in order:
@@ -214,7 +235,7 @@ class Ledger:
     def _place_tasks(self, request: Request, kind: str, placing: Placing) -> list[Slot] | None:
         slots: list[Slot] = []
         need = request.need
-        for book in list(self._candidates(request, kind, placing)):
+        for book in self._candidates(request, kind, placing):
             while len(slots) < request.count and book.host_fits(need):
                 devices = book.pick_devices(need, kind)
                 if devices is None:
@@ -234,14 +255,16 @@ class Ledger:
     def _candidates(self, request: Request, kind: str, placing: Placing) -> Iterator[NodeBook]:
         """Give open nodes that may serve, best bucket first, lower id first within one.
 
-        Lazy on purpose: a small gang is placed after looking at one or two nodes.
+        Lazy on purpose: a small gang is placed after looking at one or two nodes. A node
+        that serves leaves its bucket meanwhile, hence the copy; it may come up again in a
+        later one, and has no more room then.
         """
         buckets = self._buckets.get(kind, {})
         whole = request.need.gpu_milli // DEVICE
-        usable = [count for count in buckets if count >= whole]
-        usable.sort(key=lambda count: (placing.rank(count, whole), count))
-        for count in usable:
-            for node in buckets[count]:
+        usable = [(placing.rank(count, whole), count) for count in buckets if count >= whole]
+        usable.sort()
+        for _, count in usable:
+            for node in tuple(buckets.get(count, ())):
                 book = self.books[node]
                 if book.open and request.arch in (Arch.ANY, book.arch):
                     yield book

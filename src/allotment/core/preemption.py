@@ -61,6 +61,8 @@ def _clear(
     now: Instant,
     besides: JobId | None = None,
 ) -> Room | None:
+    if not trial.cluster.leaving and not any(trial.cluster.borrowers.values()):
+        return None
     start = trial.mark()
     dropped: list[Gang] = []
     free = trial.cluster.ledger.free()
@@ -99,8 +101,7 @@ def _candidates(trial: Trial, now: Instant) -> Iterator[Gang]:
         for reservation in cluster.reservations.values()
         for victim in reservation.victims
     }
-    leaving = [gang for gang in cluster.gangs.values() if gang.leaving]
-    yield from sorted(leaving, key=lambda gang: gang.id)
+    yield from [gang for _, gang in sorted(cluster.leaving.items())]
     key = cluster.policies.victims.key
     borrowers = [
         gang

@@ -121,13 +121,8 @@ class Trial:
 
     def mark_leaving(self, job: JobId) -> None:
         """Note that a gang is told to go."""
-        gang = self.cluster.gangs[job]
-        gang.leaving = True
-
-        def undo() -> None:
-            gang.leaving = False
-
-        self._undo.append(undo)
+        self.cluster.mark_leaving(job)
+        self._undo.append(lambda: self.cluster.mark_leaving(job, leaving=False))
 
     def _put_back(self, gang: Gang) -> None:
         self.cluster.add(gang)

@@ -265,7 +265,7 @@ def _stop_asked(state: State, record: e.Record, event: e.StopRequested) -> None:
         by=record.actor.user,
         diagnosis=event.diagnosis,
     )
-    state.cluster.gangs[job.id].leaving = True
+    state.cluster.mark_leaving(job.id)
     state.cluster.gangs[job.id].wants_resume = False
 
 

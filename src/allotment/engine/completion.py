@@ -9,6 +9,8 @@ to a cap of their own; what cannot help is never retried; the rest up to `retry`
 from collections.abc import Iterator
 from enum import StrEnum
 
+import msgspec
+
 from allotment.engine.records import AttemptRecord, JobRecord
 from allotment.engine.state import State
 from allotment.model import events as e
@@ -71,8 +73,20 @@ def first_failure(attempt: AttemptRecord) -> tuple[TaskIndex, Diagnosis] | None:
     return index, diagnosis
 
 
-def conclude(state: State, job: JobRecord, now: Instant) -> Iterator[e.AnyEvent]:
-    """End the attempt whose last task is gone, and say what becomes of the job."""
+class GangEnd(msgspec.Struct, frozen=True, gc=False):
+    """How a gang ended that was watched as one."""
+
+    ok: bool
+    diagnosis: Diagnosis | None = None
+
+
+def conclude(
+    state: State, job: JobRecord, now: Instant, end: GangEnd | None = None
+) -> Iterator[e.AnyEvent]:
+    """End the attempt whose last task is gone, and say what becomes of the job.
+
+    What its tasks say counts, unless the gang was watched as one: then `end` does.
+    """
     attempt = job.attempts[-1]
     stop = attempt.stop
     cause = stop.cause if stop else None
@@ -88,10 +102,13 @@ def conclude(state: State, job: JobRecord, now: Instant) -> Iterator[e.AnyEvent]
     elif cause in (StopCause.START_TIME, StopCause.NODE_LOST) and stop and stop.diagnosis:
         yield from _failed(state, job, stop.diagnosis, now)
     elif cause is StopCause.ROLES_SUCCEEDED or (
-        cause is None and judge(job, attempt) is Verdict.SUCCEEDED
+        cause is None
+        and (end.ok if end is not None else judge(job, attempt) is Verdict.SUCCEEDED)
     ):
         yield _ended(job, e.Outcome.SUCCEEDED, now)
         yield from finish(state, job, e.JobSucceeded(job.id))
+    elif end is not None:
+        yield from _failed(state, job, end.diagnosis or UNEXPLAINED, now)
     else:
         failure = first_failure(attempt)
         yield from _failed(state, job, failure[1] if failure else UNEXPLAINED, now)

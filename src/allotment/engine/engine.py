@@ -19,7 +19,7 @@ from allotment.engine.clockwork import due
 from allotment.engine.decide import decide
 from allotment.engine.ports_pool import nobody_else
 from allotment.engine.react import react
-from allotment.engine.report import heard, node_heard, saved
+from allotment.engine.report import gang_heard, heard, node_heard, saved
 from allotment.engine.state import State
 from allotment.model import events as e
 from allotment.model.commands import AnyCommand
@@ -28,7 +28,7 @@ from allotment.model.ids import SYSTEM, Actor, AttemptNo, JobId, Seq
 from allotment.model.port_layout import port_count
 from allotment.model.quantity import Instant
 from allotment.model.reasons import StopCause
-from allotment.model.reports import AnyReport, CheckpointReport, NodeReport, TaskReport
+from allotment.model.reports import AnyReport, CheckpointReport, GangReport, NodeReport, TaskReport
 
 
 class Engine:
@@ -58,6 +58,8 @@ class Engine:
         match report:
             case TaskReport():
                 self._emit(heard(self.state, report, self._now(now)), SYSTEM, now)
+            case GangReport():
+                self._emit(gang_heard(self.state, report, self._now(now)), SYSTEM, now)
             case NodeReport():
                 self._emit(node_heard(self.state, report), SYSTEM, now)
             case CheckpointReport():
@@ -78,16 +80,19 @@ class Engine:
         if seen == self._seen:
             return False
         proposal = plan(cluster, self._now(now), budget)
+        refused = self.refusals
         for decision in proposal.decisions:
             if refusal(cluster, decision):
                 self.refusals += 1
                 cluster.blocked.clear()
                 continue
             self._emit(self._carry_out(decision), SYSTEM, now)
-        if proposal.decisions or not proposal.complete:
+        if not proposal.complete or self.refusals != refused:
             return True
+        # Placing takes and gives nothing back: unless something else happened too, what
+        # the plan left waiting waits on.
         self._seen = seen
-        return False
+        return seen != (cluster.ledger.version, cluster.pending.arrivals)
 
     def archive(self, now: Instant, keep: int | None = None) -> list[JobId]:
         """Let the oldest finished jobs beyond the limit leave memory; say which.

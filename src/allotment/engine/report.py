@@ -2,7 +2,14 @@
 
 from collections.abc import Iterator
 
-from allotment.engine.completion import Verdict, all_gone, conclude, first_failure, judge
+from allotment.engine.completion import (
+    GangEnd,
+    Verdict,
+    all_gone,
+    conclude,
+    first_failure,
+    judge,
+)
 from allotment.engine.records import AttemptRecord, JobRecord, TaskRecord
 from allotment.engine.state import State
 from allotment.model import events as e
@@ -12,7 +19,7 @@ from allotment.model.ids import TaskIndex, TaskKey
 from allotment.model.lifecycle import AttemptState, TaskState
 from allotment.model.quantity import Instant, Millis
 from allotment.model.reasons import StopCause
-from allotment.model.reports import CheckpointReport, NodeReport, Seen, TaskReport
+from allotment.model.reports import CheckpointReport, GangReport, NodeReport, Seen, TaskReport
 
 Emit = Iterator[e.AnyEvent]
 
@@ -38,6 +45,19 @@ def heard(state: State, report: TaskReport, now: Instant) -> Emit:
             yield from _held(job, attempt, task, report)
         case Seen.ENDED:
             yield from _ended(state, job, attempt, task, report, now)
+
+
+def gang_heard(state: State, report: GangReport, now: Instant) -> Emit:
+    """Give the events that follow from one report on a whole gang."""
+    job = state.jobs.get(report.job)
+    attempt = job.attempt if job else None
+    if job is None or attempt is None or attempt.no != report.attempt:
+        return
+    if report.seen is Seen.RUNNING and attempt.state is AttemptState.STARTING:
+        yield e.AttemptStarted(job.id, attempt.no)
+    elif report.seen is Seen.ENDED:
+        assert report.exit is not None, "an ended gang has an exit"
+        yield from conclude(state, job, now, GangEnd(report.exit.ok, report.diagnosis))
 
 
 def saved(state: State, report: CheckpointReport) -> Emit:

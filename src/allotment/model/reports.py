@@ -6,7 +6,7 @@ import msgspec
 
 from allotment.model.diagnosis import Diagnosis, Exit
 from allotment.model.events import Phase
-from allotment.model.ids import NodeId, TaskKey
+from allotment.model.ids import AttemptNo, JobId, NodeId, TaskKey
 
 
 class Seen(StrEnum):
@@ -34,6 +34,20 @@ class TaskReport(msgspec.Struct, frozen=True, omit_defaults=True):
     diagnosis: Diagnosis | None = None
 
 
+class GangReport(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """The present state of a whole gang, from a world that watches gangs as one.
+
+    Only `RUNNING` (every task of it runs) and `ENDED` (none is left) are told of gangs;
+    `exit` is set when it ended. Its tasks are then not heard of one by one.
+    """
+
+    job: JobId
+    attempt: AttemptNo
+    seen: Seen
+    exit: Exit | None = None
+    diagnosis: Diagnosis | None = None
+
+
 class NodeReport(msgspec.Struct, frozen=True, omit_defaults=True):
     """Whether a node answers. Told when that changes; telling it again says nothing."""
 
@@ -51,4 +65,4 @@ class CheckpointReport(msgspec.Struct, frozen=True, omit_defaults=True):
     progress_milli: int = 0
 
 
-AnyReport = TaskReport | NodeReport | CheckpointReport
+AnyReport = TaskReport | GangReport | NodeReport | CheckpointReport

@@ -1,0 +1,58 @@
+"""Every trace format there is. A new one is a new file and a line here."""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+from allotment.sim.readers import philly_sia, simple
+from allotment.sim.readers.formats import Format
+from allotment.sim.readers.source import Text
+from allotment.sim.readers.table import header_of
+from allotment.sim.trace import BadTrace
+
+FORMATS: dict[str, Format] = {
+    module.FORMAT.name: module.FORMAT
+    for module in (
+        philly_sia,
+        simple,
+    )
+}
+"""By name; the first that recognises a file reads it."""
+
+
+def format_named(name: str) -> Format:
+    """Look a format up. BadTrace names the nearest that exist."""
+    if name in FORMATS:
+        return FORMATS[name]
+    near = get_close_matches(name.lower(), FORMATS, n=3, cutoff=0.4)
+    hint = f"did you mean {' or '.join(near)}? " if near else ""
+    raise BadTrace(f"unknown trace format {name!r}: {hint}known: {', '.join(FORMATS)}")
+
+
+def format_of(text: Text) -> Format:
+    """Tell the format of a text by its first lines. BadTrace says what it looks like."""
+    for known in FORMATS.values():
+        if known.tells(text.head):
+            return known
+    if "\0" in text.head or text.head.count("\ufffd") > len(text.head) // 20:
+        raise BadTrace(
+            f"{text.name}: not text; a trace is text, plain or compressed with gzip or zstd"
+        )
+    raise BadTrace(f"{text.name}: no known format starts like this; {_nearest(text.head)}")
+
+
+def _nearest(head: str) -> str:
+    """Say which format shares most columns with a header, and which it lacks."""
+    best, lacks = None, ()
+    for known in FORMATS.values():
+        missing = _missing(known.columns, header_of(head))
+        if known.columns and len(missing) < len(known.columns):
+            share = len(missing) / len(known.columns)
+            if best is None or share < len(lacks) / len(best.columns):
+                best, lacks = known, missing
+    if best is None:
+        return f"known formats: {', '.join(FORMATS)}; name one with format"
+    return f"nearest is {best.name}, which also needs {', '.join(lacks)}"
+
+
+def _missing(needed: Iterable[str], present: list[str]) -> tuple[str, ...]:
+    return tuple(name for name in needed if name not in present)

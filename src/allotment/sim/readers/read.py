@@ -1,0 +1,91 @@
+"""From a file to a trace: find its format, read its rows, put them in order, say doubts."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
+from operator import attrgetter
+from pathlib import Path
+
+from allotment.sim.readers.catalogue import format_named, format_of
+from allotment.sim.readers.formats import Format, Options
+from allotment.sim.readers.plausible import censored_note, doubts
+from allotment.sim.readers.source import digest_of, open_stored, open_text
+from allotment.sim.readers.table import Row
+from allotment.sim.trace import BadTrace, Trace, TraceJob, most_first
+
+Rates = Mapping[tuple[str, int], float]
+"""Steps a second of (model, devices)."""
+
+
+def read_trace(
+    path: Path, format: str = "", tasks: str = "", *, rates: Rates | None = None
+) -> Trace:
+    """Read a trace, plain or compressed, in any known format.
+
+    `format` forces one instead of telling it by the first lines. `tasks="node"` makes tasks
+    of up to 8 devices where the source has none. `rates` turns steps into run times (`gavel`).
+    Raises BadTrace for a file that cannot be used, and says what to do.
+    """
+    if tasks not in ("", "node"):
+        raise BadTrace(f"unknown tasks {tasks!r}: 'node' or nothing")
+    forced = format_named(format) if format else None
+    options = Options(whole_nodes=tasks == "node", rates=rates)
+    with ExitStack() as opened:
+        handle = opened.enter_context(open_stored(path))
+        digest = digest_of([handle])
+        text = open_text(handle, path.name)
+        known = forced or format_of(text)
+        rows = list(known.read(text, options))
+    guessed = [known.guessed] if known.guessed and not forced else []
+    return _trace(path.name, known, digest, rows, guessed)
+
+
+def _trace(
+    source: str, known: Format, digest: str, rows: list[Row], warnings: list[str]
+) -> Trace:
+    jobs = [row for row in rows if isinstance(row, TraceJob)]
+    dropped = most_first(Counter(row for row in rows if isinstance(row, str)))
+    if not jobs:
+        raise BadTrace(f"{source}: no job could be read as {known.name}: {_why(dropped)}")
+    _check_ids(source, jobs, rows)
+    late = _out_of_order(jobs)
+    if late:
+        jobs.sort(key=attrgetter("submit_ms"))
+        warnings = [
+            *warnings,
+            f"{late} of {len(jobs)} jobs stood after a later one in the file: sorted by "
+            "submission",
+        ]
+    warnings = [*warnings, *censored_note(jobs), *doubts(jobs)]
+    return Trace(source, known.name, digest, tuple(jobs), dropped, tuple(warnings))
+
+
+def _why(dropped: tuple[tuple[str, int], ...]) -> str:
+    if not dropped:
+        return "it has no rows"
+    return "; ".join(f"{count} rows: {reason}" for reason, count in dropped[:3])
+
+
+def _check_ids(source: str, jobs: list[TraceJob], rows: Iterable[Row]) -> None:
+    """Refuse a trace that calls two jobs the same."""
+    if len({job.id for job in jobs}) == len(jobs):
+        return
+    seen: dict[str, int] = {}
+    for number, row in enumerate(rows, 1):
+        if isinstance(row, TraceJob) and seen.setdefault(row.id, number) != number:
+            raise BadTrace(
+                f"{source}: rows {seen[row.id]} and {number} (below the header) are both "
+                f"called {row.id[:80]!r}; give each job an id of its own, or leave the "
+                "column out"
+            )
+
+
+def _out_of_order(jobs: list[TraceJob]) -> int:
+    """Count the jobs submitted before a job that stands above them."""
+    late, latest = 0, jobs[0].submit_ms
+    for job in jobs:
+        if job.submit_ms < latest:
+            late += 1
+        else:
+            latest = job.submit_ms
+    return late

@@ -1,0 +1,65 @@
+"""`simple`: one job a row, times in seconds. Also what `allot sim run --jobs-out` writes.
+
+Columns: submit_time, num_gpus, and duration (or attained_gpu_s, the device-seconds it ran
+for). Optional: job_id, tenant or vc, user, model, end_time (empty: it had not ended).
+"""
+
+from collections.abc import Iterable
+from sys import intern
+
+from allotment.sim.readers.fields import Clock, Unreadable, checked_span, is_blank, span_ms
+from allotment.sim.readers.formats import Format, Options
+from allotment.sim.readers.shape import Shapes
+from allotment.sim.readers.source import Text
+from allotment.sim.readers.table import Row, Table, header_of
+from allotment.sim.trace import Ending, TraceJob
+
+NEEDS = ("submit_time", "num_gpus")
+
+
+def _tells(head: str) -> bool:
+    header = header_of(head)
+    has_length = "duration" in header or "attained_gpu_s" in header
+    return has_length and all(name in header for name in NEEDS)
+
+
+def _read(text: Text, options: Options) -> Iterable[Row]:
+    table = Table(text, NEEDS)
+    if "duration" not in table.columns and "attained_gpu_s" not in table.columns:
+        table = Table(text, ("duration",))
+    shapes = Shapes("num_gpus", whole_nodes=options.whole_nodes)
+    when, count, length = table.places("submit_time", "num_gpus", "duration")
+    name, user, model = table.places("job_id", "user", "model")
+    tenant, end = table.place("tenant", "vc"), table.place("end_time")
+    attained = table.place("attained_gpu_s")
+    submit_ms = Clock().ms
+
+    def make(number: int, row: list[str]) -> TraceJob:
+        tasks, need = shapes[row[count]]
+        return TraceJob(
+            row[name] if name >= 0 else str(number),
+            submit_ms(row[when], "submit_time"),
+            span_ms(row[length], "duration")
+            if length >= 0
+            else _attained_ms(row[attained], tasks * need.gpu_milli),
+            tasks,
+            need,
+            intern(row[tenant]) if tenant >= 0 else "all",
+            intern(row[user]) if user >= 0 else "",
+            model=intern(row[model]) if model >= 0 else "",
+            ending=Ending.CENSORED if end >= 0 and is_blank(row[end]) else Ending.SUCCEEDED,
+        )
+
+    return table.jobs(make)
+
+
+def _attained_ms(text: str, gpu_milli: int) -> int:
+    device_ms = span_ms(text, "attained_gpu_s")
+    if device_ms <= 1:
+        raise Unreadable("never ran, so its run time is not known")
+    return checked_span(round(device_ms * 1000 / gpu_milli), "attained_gpu_s")
+
+
+FORMAT = Format(
+    "simple", "one job a row, times in seconds", (*NEEDS, "duration"), _tells, _read
+)
