@@ -24,9 +24,8 @@ def _tells(head: str) -> bool:
 
 
 def _read(text: Text, options: Options) -> Iterable[Row]:
-    table = Table(text, NEEDS)
-    if "duration" not in table.columns and "attained_gpu_s" not in table.columns:
-        table = Table(text, ("duration",))
+    is_outcome = "attained_gpu_s" in header_of(text.head)
+    table = Table(text, NEEDS if is_outcome else (*NEEDS, "duration"))
     shapes = Shapes("num_gpus", whole_nodes=options.whole_nodes)
     when, count, length = table.places("submit_time", "num_gpus", "duration")
     name, user, model = table.places("job_id", "user", "model")

@@ -1,7 +1,7 @@
 """A table of jobs: a header that names columns, then one row a line."""
 
 import csv
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
 from itertools import chain
 
 from allotment.sim.readers.fields import Unreadable
@@ -34,7 +34,7 @@ class Table:
             self._rows = csv.reader(lines)
         else:
             self._rows = csv.reader(lines, delimiter=delimiter, quoting=csv.QUOTE_NONE)
-        names: list[str] = next(self._fields(), [])
+        names = next(self._fields(), ())
         self.columns = tuple(name.strip().lower() for name in names)
         missing = [name for name in needs if name not in self.columns]
         if missing:
@@ -53,9 +53,7 @@ class Table:
 
     def jobs(self, make: MakeJob) -> Generator[Row]:
         """Make a job of every row that is not blank, or say why there is none."""
-        number = 0
-        for row in self._fields():
-            number += 1
+        for number, row in enumerate(self._fields(), 1):
             try:
                 yield make(number, row)
             except Unreadable as reason:
@@ -63,7 +61,7 @@ class Table:
             except IndexError:
                 yield TOO_SHORT
 
-    def _fields(self) -> Iterator[list[str]]:
+    def _fields(self) -> Generator[list[str]]:
         try:
             for row in self._rows:
                 if row:
