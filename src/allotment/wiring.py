@@ -143,12 +143,13 @@ def build(options: Options, lock: FolderLock) -> Opened:
 
 def policies() -> Policies:
     """Choose one policy of each kind."""
+    from allotment.policies.estimates.promised import Promised  # noqa: PLC0415
     from allotment.policies.ordering.fifo import Fifo  # noqa: PLC0415
     from allotment.policies.placing.pack import Pack  # noqa: PLC0415
     from allotment.policies.sharing.borrow_and_return import BorrowAndReturn  # noqa: PLC0415
     from allotment.policies.victims.least_lost import LeastLost  # noqa: PLC0415
 
-    return Policies(Fifo(), BorrowAndReturn(), Pack(), LeastLost())
+    return Policies(Fifo(), BorrowAndReturn(), Pack(), LeastLost(), estimates=Promised())
 
 
 def _store(options: Options) -> Store:

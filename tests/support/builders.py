@@ -10,13 +10,14 @@ from allotment.model.ids import Actor, DeviceIndex, NodeId
 from allotment.model.quantity import GIB, Instant, Millis, Resources
 from allotment.model.spec import Checkpoint, Completion, Dependency, JobSpec, TaskRole
 from allotment.model.tenancy import Config, Limits, Queue, QueueOrder, Tenant
+from allotment.policies.estimates.promised import Promised
 from allotment.policies.ordering.fifo import Fifo
 from allotment.policies.placing.pack import Pack
 from allotment.policies.sharing.borrow_and_return import BorrowAndReturn
 from allotment.policies.victims.least_lost import LeastLost
 
 ALICE = Actor("alice", 1001, ("vision",))
-POLICIES = Policies(Fifo(), BorrowAndReturn(), Pack(), LeastLost())
+POLICIES = Policies(Fifo(), BorrowAndReturn(), Pack(), LeastLost(), estimates=Promised())
 
 
 def gpus(count: float) -> Resources:

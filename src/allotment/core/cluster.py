@@ -6,18 +6,19 @@ that undoes itself. Nothing else writes it.
 
 from collections.abc import Sequence
 
-from allotment.core.gang import Gang, Reservation, Waiting
+from allotment.core.gang import Gang, Reservation, Standing
 from allotment.core.ledger import Ledger
 from allotment.core.pending import Pending
 from allotment.core.ports import Policies
 from allotment.core.request import Shape, lease_part
+from allotment.core.running import Running
 from allotment.model.cluster import Node
 from allotment.model.ids import JobId
 from allotment.model.ledger import Entitlement, Slot
-from allotment.model.quantity import NOTHING, Resources
+from allotment.model.quantity import NOTHING, Instant, Resources
 from allotment.model.tenancy import QueueOrder, Tenant
 
-__all__ = ["Cluster", "Gang", "Reservation", "Waiting"]
+__all__ = ["Cluster", "Gang", "Reservation", "Standing"]
 
 
 MOST_MEMOS = 10_000
@@ -35,6 +36,8 @@ class Cluster:
         self.tenants = {tenant.name: tenant for tenant in tenants}
         self.ledger = Ledger(nodes)
         self.pending = Pending(policies.ordering)
+        self.running = Running(policies.ordering) if policies.turns is not None else None
+        """Placed gangs in order; kept only for policies that take turns."""
         self.gangs: dict[JobId, Gang] = {}
         self.borrowers: dict[str, dict[JobId, Gang]] = {}
         """Opportunistic gangs by tenant, in the order they came."""
@@ -75,6 +78,8 @@ class Cluster:
             self.resuming[gang.id] = gang
         if gang.leaving:
             self.leaving[gang.id] = gang
+        if self.running is not None:
+            self.running.add(gang, gang.placed_at)
         self._count(gang, +1)
 
     def leave(self, gang: Gang) -> None:
@@ -84,6 +89,8 @@ class Cluster:
             del self.borrowers[gang.tenant][gang.id]
         self.resuming.pop(gang.id, None)
         self.leaving.pop(gang.id, None)
+        if self.running is not None:
+            self.running.remove(gang.id)
         self._count(gang, -1)
 
     def promote(self, job: JobId) -> None:
@@ -99,10 +106,11 @@ class Cluster:
         self.enter(gang)
         self.ledger.version += 1
 
-    def suspend(self, job: JobId) -> None:
+    def suspend(self, job: JobId, standing: Standing | None = None) -> None:
         """Free the devices and CPU of a gang; it keeps its memory."""
         gang = self.gangs[job]
         self.leave(gang)
+        self._stand(gang, standing)
         gang.suspended = True
         self.enter(gang)
         for slot, need in zip(gang.slots, gang.needs, strict=True):
@@ -124,15 +132,23 @@ class Cluster:
         self.resuming[job] = gang
         self.pending.arrivals += 1
 
-    def resume(self, job: JobId, entitlement: Entitlement) -> None:
+    def resume(
+        self, job: JobId, entitlement: Entitlement, standing: Standing | None = None
+    ) -> None:
         """Give a suspended gang its devices and CPU back."""
         gang = self.gangs[job]
         self.leave(gang)
+        self._stand(gang, standing)
         gang.suspended = gang.wants_resume = False
         gang.entitlement = entitlement
         self.enter(gang)
         for slot, need in zip(gang.slots, gang.needs, strict=True):
             self.ledger.take(slot, lease_part(need))
+
+    def _stand(self, gang: Gang, standing: Standing | None) -> None:
+        """Let a gang stand anew in its line; None while it is only a thought."""
+        if standing is not None:
+            gang.standing, gang.rank = standing, None
 
     def _count(self, gang: Gang, sign: int) -> None:
         held = gang.held()
@@ -142,6 +158,31 @@ class Cluster:
         for use in uses:
             before = use.get(gang.tenant, NOTHING)
             use[gang.tenant] = before + held if sign > 0 else before - held
+
+    # ── order ───────────────────────────────────────────────────────────────────────────
+
+    def rerank(self, now: Instant) -> None:
+        """Ask anew for every rank that holds no longer."""
+        self.pending.rerank(now)
+        if self.running is None:
+            return
+        for job in self.running.due(now):
+            gang = self.gangs[job]
+            self.running.remove(job)
+            gang.rank = None
+            self.running.add(gang, now)
+            self.pending.arrivals += 1
+
+    def next_change(self, now: Instant) -> Instant | None:
+        """Say when the order changes though nothing happens, or the next turn is due."""
+        moments = [self.pending.next_change()]
+        if self.running is not None:
+            moments.append(self.running.next_change())
+        if self.policies.turns is not None and len(self.pending):
+            turn = self.policies.turns.next(Instant(now + 1))
+            # Turns at any moment are taken when something happens.
+            moments.append(None if turn == now + 1 else turn)
+        return min((moment for moment in moments if moment is not None), default=None)
 
     # ── reservations ────────────────────────────────────────────────────────────────────
 
@@ -179,11 +220,11 @@ class Cluster:
         gang = self.gangs.get(job)
         return gang.tenant if gang else self.pending[job].shape.tenant
 
-    def is_strict(self, shape: Shape) -> bool:
-        """Tell whether a job of this shape that waits holds up its queue."""
+    def order_of(self, shape: Shape) -> QueueOrder:
+        """Give the order of a shape's queue; of one that is gone, the strict one."""
         tenant = self.tenants.get(shape.tenant)
         queue = tenant.queue(shape.queue) if tenant else None
-        return queue is None or queue.order is QueueOrder.STRICT
+        return queue.order if queue is not None else QueueOrder.STRICT
 
     def ever_fits(self, shape: Shape) -> bool:
         """Tell whether the gang fits the configured machines when all are idle and open."""

@@ -5,17 +5,17 @@ invariant. It shares no code with the search: a second opinion, not an echo.
 """
 
 from allotment.core.cluster import Cluster
-from allotment.core.cycle import entitle, is_due, resume_entitlement
-from allotment.core.gang import Reservation
+from allotment.core.entitle import entitle, is_due, own_victims, resume_entitlement
+from allotment.core.gang import Gang, Reservation
 from allotment.core.plan import Decision, Evict, Place, Promote, Resume, Unreserve
 from allotment.core.request import Request, held_by, lease_part
 from allotment.model.ids import JobId, NodeId
 from allotment.model.ledger import Entitlement, Placement, Slot
-from allotment.model.quantity import DEVICE, NOTHING, Resources
+from allotment.model.quantity import DEVICE, NOTHING, Instant, Resources
 from allotment.model.spec import Arch
 
 
-def refusal(cluster: Cluster, decision: Decision) -> str:
+def refusal(cluster: Cluster, decision: Decision, now: Instant) -> str:
     """Say why a decision may not be committed now; empty when it may. O(tasks)."""
     match decision:
         case Place(placement, True):
@@ -27,7 +27,7 @@ def refusal(cluster: Cluster, decision: Decision) -> str:
         case Promote(job):
             return _promote(cluster, job)
         case Evict(reservation, evict):
-            return _evict(cluster, Evict(reservation, evict))
+            return _evict(cluster, Evict(reservation, evict), now)
         case Unreserve(job):
             return "" if job in cluster.reservations else "nothing is reserved"
 
@@ -86,7 +86,7 @@ def _promote(cluster: Cluster, job: JobId) -> str:
     return _not_due(cluster, gang.tenant, gang.held(), Entitlement.GUARANTEED, True)
 
 
-def _evict(cluster: Cluster, decision: Evict) -> str:
+def _evict(cluster: Cluster, decision: Evict, now: Instant) -> str:
     reservation = decision.reservation
     if reservation.job in cluster.reservations:
         return "it has a place reserved already"
@@ -95,15 +95,30 @@ def _evict(cluster: Cluster, decision: Evict) -> str:
         if gang is None:
             return f"job {victim} is gone already"
         if victim in decision.evict and (
-            gang.leaving or gang.entitlement is not Entitlement.OPPORTUNISTIC
+            gang.leaving or not _must_yield(cluster, gang, reservation, now)
         ):
             return f"job {victim} may not be evicted"
     return _promise_is_due(cluster, reservation)
 
 
+def _must_yield(cluster: Cluster, gang: Gang, promise: Reservation, now: Instant) -> bool:
+    """Tell whether a gang has to go for a promise: it borrows, or its turn is over."""
+    if (
+        promise.entitlement is Entitlement.GUARANTEED
+        and gang.entitlement is Entitlement.OPPORTUNISTIC
+    ):
+        return True
+    turns = cluster.policies.turns
+    if turns is None or turns.next(now) != now or promise.job not in cluster.pending:
+        return False
+    waiting = cluster.pending[promise.job]
+    ordering = cluster.policies.ordering
+    mine, theirs = ordering.rank(waiting, now), ordering.rank(gang.standing, now)
+    moved = (*theirs.key[:-1], theirs.key[-1] + theirs.slope * now)
+    return waiting.shape.tenant == gang.tenant and (mine.key, waiting.id) < (moved, gang.id)
+
+
 def _promise_is_due(cluster: Cluster, reservation: Reservation) -> str:
-    if reservation.entitlement is not Entitlement.GUARANTEED:
-        return "only what is guaranteed may evict"
     if not cluster.slots_open(reservation.slots):
         return "a node of the place is closed"
     gang = cluster.gangs.get(reservation.job)
@@ -115,13 +130,8 @@ def _promise_is_due(cluster: Cluster, reservation: Reservation) -> str:
     shape = cluster.pending[reservation.job].shape
     if wrong := _misfit(cluster, shape.requests, reservation.slots):
         return wrong
-    return _not_due(
-        cluster,
-        shape.tenant,
-        _total(shape.requests),
-        reservation.entitlement,
-        shape.preemptible,
-    )
+    need = _total(shape.requests) - own_victims(cluster, reservation)
+    return _not_due(cluster, shape.tenant, need, reservation.entitlement, shape.preemptible)
 
 
 def _misfit(cluster: Cluster, requests: tuple[Request, ...], slots: tuple[Slot, ...]) -> str:

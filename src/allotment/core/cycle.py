@@ -1,265 +1,228 @@
-"""One scheduling cycle: the live books in, a plan out.
+"""One scheduling cycle: proposals, each made on the live state as the one before left it.
 
-The stages are numbered as in docs/scheduling.md. The cycle works on the live state through
-a trial, so that each decision sees those before it, and leaves the state as it found it.
+The stages are numbered as in docs/scheduling.md. Whoever drives a cycle commits each
+proposal, or refuses it, before asking for the next; what is only thought of is undone by a
+trial.
 """
 
+from collections.abc import Iterator
+
+from allotment.core.backfill import Shadow, shadow_of
 from allotment.core.cluster import MOST_MEMOS, Cluster
-from allotment.core.gang import Gang, Reservation, Waiting
-from allotment.core.plan import Decision, Evict, Place, Plan, Promote, Resume, Unreserve
+from allotment.core.displacement import displace
+from allotment.core.entitle import entitle, is_due, resume_entitlement, sum_of
+from allotment.core.gang import Gang, Reservation, Standing
+from allotment.core.plan import Decision, Evict, Place, Promote, Resume, Unreserve
 from allotment.core.preemption import clear_leases, make_room
-from allotment.core.request import Shape, held_by, lease_part, needs_of, total_of
+from allotment.core.request import Shape, lease_part, needs_of, total_of
 from allotment.core.trial import Trial
+from allotment.model.ids import JobId
 from allotment.model.ledger import Entitlement, Placement, Slot
-from allotment.model.quantity import NOTHING, Instant, Resources
+from allotment.model.quantity import Instant
+from allotment.model.tenancy import QueueOrder
 
 GUARANTEED, OPPORTUNISTIC = Entitlement.GUARANTEED, Entitlement.OPPORTUNISTIC
 
-
-def plan(cluster: Cluster, now: Instant, budget: int = 256) -> Plan:
-    """Decide who starts, resumes, is promoted or must go; at most `budget` decisions."""
-    with Trial(cluster) as trial:
-        cycle = _Cycle(trial, now, budget)
-        # 1. Promises: hand over places whose last holder left; drop those on closed nodes.
-        cycle.keep_promises()
-        # 2. Promote borrowers whose tenant has room in its guarantee again.
-        cycle.promote()
-        # 3. Suspended gangs that want to go on get their own devices first.
-        cycle.resume()
-        # 4. In order: what tenants are owed, by eviction of borrowers if need be.
-        # 5. In order: what is left, to whoever may borrow.
-        cycle.place_waiting()
-        return Plan(tuple(cycle.decisions), cycle.complete)
+Proposals = Iterator[Decision]
 
 
-class _Cycle:
-    """The state of one pass."""
+def proposals(cluster: Cluster, now: Instant) -> Proposals:
+    """Say, one by one, who starts, resumes, is promoted or must go."""
+    # 1. Promises: hand over places whose last holder left; drop those on closed nodes.
+    if cluster.reservations:
+        yield from _keep_promises(cluster)
+    # 2. Promote borrowers whose tenant has room in its guarantee again.
+    if cluster.borrowers:
+        yield from _promote(cluster)
+    # 3. Suspended gangs that want to go on get their own devices first.
+    if cluster.resuming:
+        yield from _resume(cluster, now)
+    # 4. In order: what tenants are owed, by eviction of borrowers if need be.
+    # 5. In order: what is left, to whoever may borrow.
+    if len(cluster.pending):
+        yield from _Line(cluster, now).serve()
 
-    def __init__(self, trial: Trial, now: Instant, budget: int) -> None:
-        self.trial = trial
-        self.cluster = trial.cluster
-        self.now = now
-        self.budget = budget
-        self.decisions: list[Decision] = []
-        self.complete = True
 
-    def _spent(self) -> bool:
-        if len(self.decisions) < self.budget:
-            return False
-        self.complete = False
-        return True
+# ── 1 ───────────────────────────────────────────────────────────────────────────────────
 
-    # ── 1 ───────────────────────────────────────────────────────────────────────────────
 
-    def keep_promises(self) -> None:
-        for _, reservation in sorted(self.cluster.reservations.items()):
-            kept = self.cluster.slots_open(reservation.slots) and is_due(
-                self.cluster, reservation
-            )
-            if not kept:
-                self.trial.unreserve(reservation.job)
-                self.decisions.append(Unreserve(reservation.job))
-            elif self.cluster.ledger.settled(reservation.slots):
-                self._hand_over(reservation)
+def _keep_promises(cluster: Cluster) -> Proposals:
+    for job, promise in sorted(cluster.reservations.items()):
+        kept = cluster.slots_open(promise.slots) and is_due(cluster, promise)
+        if not kept:
+            yield Unreserve(job)
+        elif cluster.ledger.settled(promise.slots):
+            if job in cluster.gangs:
+                yield Resume(job, promise.entitlement, reserved=True)
+            else:
+                placement = Placement(job, promise.slots, promise.entitlement)
+                yield Place(placement, reserved=True)
 
-    def _hand_over(self, reservation: Reservation) -> None:
-        job = reservation.job
-        self.trial.unreserve(job)
-        gang = self.cluster.gangs.get(job)
-        if gang is not None:
-            self.trial.resume(gang, reservation.entitlement)
-            self.decisions.append(Resume(job, reservation.entitlement, reserved=True))
-            return
-        waiting = self.cluster.pending[job]
-        gang = gang_of(waiting, reservation.slots, reservation.entitlement, self.now)
-        self.trial.restore(gang)
-        placement = Placement(job, reservation.slots, reservation.entitlement)
-        self.decisions.append(Place(placement, reserved=True))
 
-    # ── 2 ───────────────────────────────────────────────────────────────────────────────
+# ── 2 ───────────────────────────────────────────────────────────────────────────────────
 
-    def promote(self) -> None:
-        for tenant, gangs in sorted(self.cluster.borrowers.items()):
-            for gang in sorted(gangs.values(), key=lambda gang: (gang.placed_at, gang.id)):
-                if gang.leaving or self._entitle(tenant, gang.held()) is not GUARANTEED:
-                    continue
-                self.trial.promote(gang)
-                self.decisions.append(Promote(gang.id))
 
-    # ── 3 ───────────────────────────────────────────────────────────────────────────────
+def _promote(cluster: Cluster) -> Proposals:
+    for tenant, gangs in sorted(cluster.borrowers.items()):
+        for gang in sorted(gangs.values(), key=lambda gang: (gang.placed_at, gang.id)):
+            due = entitle(cluster, tenant, gang.held(), preemptible=True)
+            if not gang.leaving and due is GUARANTEED:
+                yield Promote(gang.id)
 
-    def resume(self) -> None:
-        for _, gang in sorted(self.cluster.resuming.items()):
-            if gang.id in self.cluster.reservations or gang.leaving:
-                continue
+
+# ── 3 ───────────────────────────────────────────────────────────────────────────────────
+
+
+def _resume(cluster: Cluster, now: Instant) -> Proposals:
+    for _, gang in sorted(cluster.resuming.items()):
+        if gang.id in cluster.reservations or gang.leaving:
+            continue
+        entitlement = resume_entitlement(cluster, gang)
+        if entitlement is None:
+            continue
+        if _leases_free(cluster, gang):
+            yield Resume(gang.id, entitlement)
+        elif entitlement is GUARANTEED:
             leases = tuple(lease_part(need) for need in gang.needs)
-            entitlement = resume_entitlement(self.cluster, gang)
-            if entitlement is None:
-                continue
-            if self._leases_free(gang):
-                self.trial.resume(gang, entitlement)
-                self.decisions.append(Resume(gang.id, entitlement))
-            elif entitlement is GUARANTEED:
-                room = clear_leases(self.trial, gang, _sum(leases), self.now)
-                if room is not None:
-                    self._evict(
-                        Reservation(gang.id, gang.slots, leases, entitlement, room.victims)
-                    )
+            with Trial(cluster) as trial:
+                room = clear_leases(trial, gang, sum_of(leases), now)
+            if room is not None:
+                yield _eviction(
+                    cluster,
+                    Reservation(gang.id, gang.slots, leases, entitlement, room.victims),
+                )
 
-    def _leases_free(self, gang: Gang) -> bool:
-        mark = self.trial.mark()
-        self.trial.take_leases(gang)
-        free = self.cluster.ledger.settled(gang.slots)
-        self.trial.rollback(mark)
-        return free
 
-    # ── 4 and 5 ─────────────────────────────────────────────────────────────────────────
+def _leases_free(cluster: Cluster, gang: Gang) -> bool:
+    with Trial(cluster) as trial:
+        trial.take_leases(gang)
+        return cluster.ledger.settled(gang.slots)
 
-    def place_waiting(self) -> None:
-        """Walk the line once for what tenants are owed, and again for what may be borrowed."""
-        if len(self.cluster.blocked) > MOST_MEMOS:
-            self.cluster.blocked.clear()
-        if self._walk(GUARANTEED) and not self._spent():
-            self._walk(OPPORTUNISTIC)
 
-    def _walk(self, entitlement: Entitlement) -> bool:
-        """Serve waiting jobs of one entitlement in order; tell whether others were passed.
+def _eviction(cluster: Cluster, reservation: Reservation) -> Evict:
+    tell = tuple(job for job in reservation.victims if not cluster.gangs[job].leaving)
+    return Evict(reservation, tell)
 
-        All jobs of a shape have the same entitlement, and only its loss can come while we
-        walk, so a shape is left out from its first job on that is not due or does not fit.
-        """
+
+# ── 4 and 5 ─────────────────────────────────────────────────────────────────────────────
+
+
+class _Line:
+    """Walks the line once for what tenants are owed, and again for what may be borrowed.
+
+    All jobs of a shape have the same entitlement, and only its loss can come while we
+    walk, so a shape is left out from its first job on that is not due or does not fit.
+    """
+
+    def __init__(self, cluster: Cluster, now: Instant) -> None:
+        self.cluster = cluster
+        self.now = now
+        turns = cluster.policies.turns
+        self.turn = turns is not None and turns.next(now) == now
+        self.others = False
+        if len(cluster.blocked) > MOST_MEMOS:
+            cluster.blocked.clear()
+
+    def serve(self) -> Proposals:
+        yield from self._walk(GUARANTEED)
+        if self.others:
+            yield from self._walk(OPPORTUNISTIC)
+
+    def _walk(self, entitlement: Entitlement) -> Proposals:
+        cluster = self.cluster
         skip = self._skippable(entitlement)
-        closed: set[tuple[str, str]] = set()
-        others = False
-        for waiting in self.cluster.pending.in_order(skip):
-            if self._spent():
-                return others
+        closed: dict[tuple[str, str], Shadow | None] = {}
+        for waiting in cluster.pending.in_order(skip):
             shape = waiting.shape
-            if waiting.id in self.cluster.reservations or waiting.id in self.cluster.gangs:
+            if waiting.id in cluster.reservations:
                 continue
-            due = self._entitle(shape.tenant, total_of(shape.requests), shape.preemptible)
-            if due is not entitlement:
-                others = others or due is OPPORTUNISTIC
+            total = total_of(shape.requests)
+            due = entitle(cluster, shape.tenant, total, preemptible=shape.preemptible)
+            line = (shape.tenant, shape.queue)
+            if due is not entitlement and (due is not None or entitlement is GUARANTEED):
+                self.others = True
                 skip.add(shape)
-            elif _line(shape) in closed:
+            elif line in closed and not _passes(closed[line], waiting, skip, self.now):
+                continue
+            elif (due is not None and self._known_blocked(shape, entitlement)) or (
+                decision := self._find(waiting, due)
+            ) is None:
                 skip.add(shape)
-            elif self._known_blocked(shape, entitlement) or not self._serve(
-                waiting, entitlement
-            ):
-                skip.add(shape)
-                self.cluster.blocked[shape, entitlement] = self.trial.version
-                if self.cluster.is_strict(shape):
-                    closed.add(_line(shape))
-        return others
-
-    def _known_blocked(self, shape: Shape, entitlement: Entitlement) -> bool:
-        """Tell whether nothing has changed for this shape since it did not fit."""
-        return self.cluster.blocked.get((shape, entitlement)) == self.trial.version
+                self._note_blocked(waiting, entitlement, closed)
+            else:
+                yield decision
+                if waiting.id in cluster.pending and waiting.id not in cluster.reservations:
+                    skip.add(shape)  # It was refused.
 
     def _skippable(self, entitlement: Entitlement) -> set[Shape]:
         """Give the known blocked shapes that nobody else has to queue behind."""
+        cluster = self.cluster
+        if self.turn or not cluster.blocked:
+            return set()
         return {
             shape
-            for (shape, kind), seen in self.cluster.blocked.items()
+            for (shape, kind), seen in cluster.blocked.items()
             if kind is entitlement
-            and seen == self.trial.version
-            and not self.cluster.is_strict(shape)
+            and seen == cluster.ledger.version
+            and cluster.order_of(shape) is QueueOrder.SKIP
         }
 
-    def _serve(self, waiting: Waiting, entitlement: Entitlement) -> bool:
-        requests = waiting.shape.requests
-        slots = self.trial.find(requests)
-        if slots is not None:
-            self.trial.enter(gang_of(waiting, slots, entitlement, self.now))
-            self.decisions.append(Place(Placement(waiting.id, slots, entitlement)))
-            return True
-        if entitlement is not GUARANTEED:
-            return False
-        room = make_room(self.trial, requests, total_of(requests), self.now)
-        if room is None:
-            return False
-        self._evict(
-            Reservation(waiting.id, room.slots, needs_of(requests), entitlement, room.victims)
-        )
-        return True
+    def _known_blocked(self, shape: Shape, entitlement: Entitlement) -> bool:
+        """Tell whether nothing has changed for this shape since it did not fit."""
+        seen = self.cluster.blocked.get((shape, entitlement))
+        return not self.turn and seen == self.cluster.ledger.version
 
-    def _evict(self, reservation: Reservation) -> None:
-        tell = tuple(
-            victim for victim in reservation.victims if not self.cluster.gangs[victim].leaving
-        )
-        for victim in tell:
-            self.trial.mark_leaving(victim)
-        self.trial.reserve(reservation)
-        self.decisions.append(Evict(reservation, tell))
+    def _note_blocked(
+        self,
+        waiting: Standing,
+        entitlement: Entitlement,
+        closed: dict[tuple[str, str], Shadow | None],
+    ) -> None:
+        shape = waiting.shape
+        self.cluster.blocked[shape, entitlement] = self.cluster.ledger.version
+        line = (shape.tenant, shape.queue)
+        if line in closed:
+            return
+        match self.cluster.order_of(shape):
+            case QueueOrder.STRICT:
+                closed[line] = None
+            case QueueOrder.EASY:
+                closed[line] = shadow_of(self.cluster, waiting, self.now)
+            case QueueOrder.SKIP:
+                pass
 
-    def _entitle(
-        self, tenant_name: str, need: Resources, preemptible: bool = True
-    ) -> Entitlement | None:
-        return entitle(self.cluster, tenant_name, need, preemptible=preemptible)
-
-
-def _line(shape: Shape) -> tuple[str, str]:
-    return (shape.tenant, shape.queue)
-
-
-def entitle(
-    cluster: Cluster, tenant_name: str, need: Resources, *, preemptible: bool
-) -> Entitlement | None:
-    """Ask the sharing policy on what grounds a tenant may have `need` more now."""
-    tenant = cluster.tenants.get(tenant_name)
-    if tenant is None:
+    def _find(self, waiting: Standing, due: Entitlement | None) -> Decision | None:
+        """Find a place for a job: an empty one, or one that others must leave first."""
+        cluster, requests = self.cluster, waiting.shape.requests
+        if due is not None:
+            slots = cluster.ledger.find(requests, cluster.policies.placing)
+            if slots is not None:
+                return Place(Placement(waiting.id, slots, due))
+        if due is GUARANTEED and (cluster.borrowers or cluster.leaving):
+            with Trial(cluster) as trial:
+                room = make_room(trial, requests, total_of(requests), self.now)
+            if room is not None:
+                return self._reserve(waiting, room.slots, due, room.victims)
+        if self.turn and (found := displace(cluster, waiting, self.now)) is not None:
+            return self._reserve(waiting, found.slots, found.entitlement, found.victims)
         return None
-    used = cluster.guaranteed_use.get(tenant_name, NOTHING)
-    if cluster.reservations:
-        used += cluster.reserved_use(tenant_name)
-    return cluster.policies.sharing.entitle(need, used, tenant, preemptible=preemptible)
+
+    def _reserve(
+        self,
+        waiting: Standing,
+        slots: tuple[Slot, ...],
+        entitlement: Entitlement,
+        victims: tuple[JobId, ...],
+    ) -> Evict:
+        needs = needs_of(waiting.shape.requests)
+        return _eviction(
+            self.cluster, Reservation(waiting.id, slots, needs, entitlement, victims)
+        )
 
 
-def is_due(cluster: Cluster, reservation: Reservation) -> bool:
-    """Tell whether a promise is still within its tenant's guarantee, which may have shrunk."""
-    name = cluster.tenant_of(reservation.job)
-    tenant = cluster.tenants.get(name)
-    if tenant is None:
+def _passes(shadow: Shadow | None, waiting: Standing, skip: set[Shape], now: Instant) -> bool:
+    """Tell whether a job may go before a blocked one; leave its shape out if none of it may."""
+    if shadow is None or shadow.closed:
+        skip.add(waiting.shape)
         return False
-    used = cluster.guaranteed_use.get(name, NOTHING)
-    used += cluster.reserved_use(name, besides=reservation.job)
-    need = _sum(reservation.needs)
-    gang = cluster.gangs.get(reservation.job)
-    if gang is not None and gang.entitlement is OPPORTUNISTIC:
-        need += gang.held()
-    due = cluster.policies.sharing.entitle(need, used, tenant, preemptible=False)
-    return due is reservation.entitlement
-
-
-def resume_entitlement(cluster: Cluster, gang: Gang) -> Entitlement | None:
-    """Say on what grounds a suspended gang may go on; what it kept counts already."""
-    leases = _sum(tuple(lease_part(need) for need in gang.needs))
-    if gang.entitlement is OPPORTUNISTIC:
-        leases += gang.held()
-    return entitle(cluster, gang.tenant, leases, preemptible=gang.preemptible)
-
-
-def _sum(needs: tuple[Resources, ...]) -> Resources:
-    total = NOTHING
-    for need in needs:
-        total += held_by(need)
-    return total
-
-
-def gang_of(
-    waiting: Waiting, slots: tuple[Slot, ...], entitlement: Entitlement, now: Instant
-) -> Gang:
-    """Make the gang that a waiting job becomes once it is placed."""
-    shape = waiting.shape
-    return Gang(
-        id=waiting.id,
-        tenant=shape.tenant,
-        priority=waiting.priority,
-        requests=shape.requests,
-        slots=slots,
-        needs=needs_of(shape.requests),
-        entitlement=entitlement,
-        placed_at=now,
-        preemptible=shape.preemptible,
-        saved_at=now,
-    )
+    return shadow.admits(waiting, now)

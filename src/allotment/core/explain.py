@@ -6,8 +6,8 @@ back-off, an array cap) are explained by the engine, which knows those things.
 """
 
 from allotment.core.cluster import Cluster
-from allotment.core.cycle import entitle, resume_entitlement
-from allotment.core.gang import Gang, Waiting
+from allotment.core.entitle import entitle, resume_entitlement
+from allotment.core.gang import Gang, Standing
 from allotment.core.preemption import make_room
 from allotment.core.request import lease_part, total_of
 from allotment.core.trial import Trial
@@ -15,9 +15,10 @@ from allotment.model.ids import JobId
 from allotment.model.ledger import Entitlement
 from allotment.model.quantity import NOTHING, Instant, Resources, show_resources
 from allotment.model.reasons import Blocked, Reason
+from allotment.model.tenancy import QueueOrder
 
 
-def explain(cluster: Cluster, waiting: Waiting, now: Instant) -> Blocked:
+def explain(cluster: Cluster, waiting: Standing, now: Instant) -> Blocked:
     """Give the dominant reason why this job in line has not started. O(nodes + jobs)."""
     need = total_of(waiting.shape.requests)
     free = cluster.ledger.free()
@@ -36,7 +37,7 @@ def explain(cluster: Cluster, waiting: Waiting, now: Instant) -> Blocked:
 
 def _judge(
     cluster: Cluster,
-    waiting: Waiting,
+    waiting: Standing,
     need: Resources,
     free: Resources,
     first: JobId | None,
@@ -66,7 +67,7 @@ def _judge(
         )
     if due is None:
         return _over_quota(cluster, shape.tenant, need)
-    if first is not None and cluster.is_strict(shape):
+    if first is not None and cluster.order_of(shape) is QueueOrder.STRICT:
         head = cluster.pending[first]
         if _holds_up(cluster, head, due, now):
             return Blocked(
@@ -102,7 +103,7 @@ def _count(number: int, word: str) -> str:
     return f"{number} {word}" if number == 1 else f"{number} {word}s"
 
 
-def _fits(cluster: Cluster, waiting: Waiting, due: Entitlement | None, now: Instant) -> bool:
+def _fits(cluster: Cluster, waiting: Standing, due: Entitlement | None, now: Instant) -> bool:
     requests = waiting.shape.requests
     with Trial(cluster) as trial:
         if trial.find(requests) is not None:
@@ -112,13 +113,13 @@ def _fits(cluster: Cluster, waiting: Waiting, due: Entitlement | None, now: Inst
         )
 
 
-def _fits_with_all_nodes(cluster: Cluster, waiting: Waiting) -> bool:
+def _fits_with_all_nodes(cluster: Cluster, waiting: Standing) -> bool:
     with Trial(cluster) as trial:
         trial.open_all()
         return trial.find(waiting.shape.requests) is not None
 
 
-def _holds_up(cluster: Cluster, head: Waiting, due: Entitlement, now: Instant) -> bool:
+def _holds_up(cluster: Cluster, head: Standing, due: Entitlement, now: Instant) -> bool:
     """Tell whether the head of a strict queue really stands in the way."""
     if head.id in cluster.reservations:
         return False

@@ -2,19 +2,39 @@
 
 import msgspec
 
+from allotment.core.ports import Rank
 from allotment.core.request import Request, Shape, held_by, lease_part, total_of
 from allotment.model.ids import JobId
 from allotment.model.ledger import Entitlement, Slot
-from allotment.model.quantity import NOTHING, Instant, Resources
+from allotment.model.quantity import NOTHING, Instant, Millis, Resources
 
 
-class Waiting(msgspec.Struct, frozen=True, gc=False):
-    """A job in line: what orders it and what it needs."""
+class Standing(msgspec.Struct, frozen=True, gc=False):
+    """A job as an ordering policy sees it: what it needs, and what it has had so far.
+
+    `served_ms` is run time, not device-time, of its attempts before the present one;
+    `lost_ms` of it will have to be done again. `since` is when it got the devices it holds.
+    """
 
     id: JobId
     shape: Shape
     priority: int
     submitted_at: Instant
+    queued_at: Instant = Instant(0)
+    served_ms: Millis = Millis(0)
+    lost_ms: Millis = Millis(0)
+    limit_ms: Millis = Millis(-1)
+    """The run time its user promised not to exceed; -1 when there was no such promise."""
+    since: Instant | None = None
+
+    @property
+    def gpu_milli(self) -> int:
+        """Devices of the whole gang, in thousandths."""
+        return total_of(self.shape.requests).gpu_milli
+
+    def ran_ms(self, now: Instant) -> int:
+        """Give its run time up to now."""
+        return self.served_ms + (now - self.since if self.since is not None else 0)
 
 
 class Gang(msgspec.Struct):
@@ -28,12 +48,15 @@ class Gang(msgspec.Struct):
     needs: tuple[Resources, ...]
     entitlement: Entitlement
     placed_at: Instant
+    standing: Standing
     preemptible: bool = True
     saved_at: Instant = Instant(0)
     """When its progress was last safe: its newest checkpoint, or its start."""
     leaving: bool = False
     suspended: bool = False
     wants_resume: bool = False
+    rank: Rank | None = None
+    """Its place in the order of its line, kept while it holds."""
 
     def kept(self, need: Resources) -> Resources:
         """Give what one task holds now: all of its need, or what suspension keeps."""

@@ -194,12 +194,39 @@ class Ledger:
                 total += book.free()
         return total
 
+    @property
+    def whole_free(self) -> int:
+        """Whole free devices of all nodes."""
+        return self._whole.get(ANY_TYPE, 0)
+
     def may_hold(self, requests: Sequence[Request]) -> bool:
         """Tell, at once, when there are too few free devices in all, wherever they are."""
         wanted = 0
         for request in requests:
             wanted += request.count * (request.need.gpu_milli // DEVICE)
         return wanted <= self._whole.get(ANY_TYPE, 0)
+
+    def find(self, requests: Sequence[Request], placing: Placing) -> tuple[Slot, ...] | None:
+        """Find what `place` would take, and take nothing."""
+        if len(requests) == 1 and requests[0].count == 1:
+            slot = self._find_one(requests[0], placing) if self.may_hold(requests) else None
+            return None if slot is None else (slot,)
+        slots = self.place(requests, placing)
+        if slots is not None:
+            place = iter(slots)
+            for request in requests:
+                self._untake([next(place) for _ in range(request.count)], request.need)
+        return slots
+
+    def _find_one(self, request: Request, placing: Placing) -> Slot | None:
+        need = request.need
+        for kind in request.types or (ANY_TYPE,):
+            for book in self._candidates(request, kind, placing):
+                if book.host_fits(need):
+                    devices = book.pick_devices(need, kind)
+                    if devices is not None:
+                        return Slot(book.id, devices, need.gpu_milli)
+        return None
 
     def place(self, requests: Sequence[Request], placing: Placing) -> tuple[Slot, ...] | None:
         """Find room for a gang and take it: one slot a task, in rank order; None if none.

@@ -5,14 +5,15 @@ passed over. Held jobs and those that wait for a dependency, a back-off or an ar
 not here; the engine brings them when their time comes.
 """
 
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 
-from allotment.core.gang import Waiting
+from allotment.core.gang import Standing
 from allotment.core.ports import Ordering
 from allotment.core.request import Shape
 from allotment.model.ids import JobId
+from allotment.model.quantity import Instant
 
 Key = tuple[tuple[int, ...], JobId]
 
@@ -23,7 +24,8 @@ class Pending:
     def __init__(self, ordering: Ordering) -> None:
         self._ordering = ordering
         self._groups: dict[Shape, list[Key]] = {}
-        self._jobs: dict[JobId, Waiting] = {}
+        self._jobs: dict[JobId, tuple[Standing, Key]] = {}
+        self._until: list[tuple[Instant, JobId]] = []
         self.arrivals = 0
         """Grows with every job that comes: a pass may find something to do."""
 
@@ -33,53 +35,86 @@ class Pending:
     def __contains__(self, job: JobId) -> bool:
         return job in self._jobs
 
-    def __getitem__(self, job: JobId) -> Waiting:
-        return self._jobs[job]
+    def __getitem__(self, job: JobId) -> Standing:
+        return self._jobs[job][0]
 
-    def add(self, job: Waiting) -> None:
+    def add(self, job: Standing, now: Instant) -> None:
         """Put a job in line. O(log n) comparisons."""
-        self._jobs[job.id] = job
-        insort(self._groups.setdefault(job.shape, []), self.key(job))
+        rank = self._ordering.rank(job, now)
+        key = (rank.key, job.id)
+        self._jobs[job.id] = (job, key)
+        group = self._groups.get(job.shape)
+        if group is None:
+            self._groups[job.shape] = [key]
+        elif key > group[-1]:
+            group.append(key)
+        else:
+            insort(group, key)
+        if rank.until is not None:
+            heappush(self._until, (rank.until, job.id))
         self.arrivals += 1
 
     def remove(self, job: JobId) -> None:
         """Take a job out of the line; it need not be there."""
-        waiting = self._jobs.pop(job, None)
-        if waiting is None:
+        found = self._jobs.pop(job, None)
+        if found is None:
             return
-        group = self._groups[waiting.shape]
-        del group[bisect_left(group, self.key(waiting))]
+        standing, key = found
+        group = self._groups[standing.shape]
+        del group[bisect_left(group, key)]
         if not group:
-            del self._groups[waiting.shape]
+            del self._groups[standing.shape]
 
-    def all(self) -> list[Waiting]:
+    def all(self) -> list[Standing]:
         """Give every job in line, in no particular order."""
-        return list(self._jobs.values())
+        return [job for job, _ in self._jobs.values()]
 
-    def key(self, job: Waiting) -> Key:
-        return (self._ordering.key(job), job.id)
+    def key(self, job: JobId) -> Key:
+        """Give the place of a job in line."""
+        return self._jobs[job][1]
 
-    def in_order(self, skip: "set[Shape]") -> Iterator[Waiting]:
+    def next_change(self) -> Instant | None:
+        """Say when a rank must be asked anew."""
+        return self._until[0][0] if self._until else None
+
+    def rerank(self, now: Instant) -> None:
+        """Ask anew for the ranks that hold no longer."""
+        due: set[JobId] = set()
+        while self._until and self._until[0][0] <= now:
+            due.add(heappop(self._until)[1])
+        for job in sorted(due):
+            if job in self._jobs:
+                standing = self[job]
+                self.remove(job)
+                self.add(standing, now)
+
+    def in_order(self, skip: "set[Shape]") -> Iterator[Standing]:
         """Go through all jobs in order, leaving out shapes as soon as they are in `skip`.
 
-        O(groups) to begin, then O(log groups) a job: a blocked group costs one step.
+        O(groups) to begin, then O(log n) a job: a blocked group costs one step. Jobs may
+        leave the line while it is walked.
         """
         heads = [
-            (group[0], 0, number, shape)
+            (group[0], number, shape)
             for number, (shape, group) in enumerate(self._groups.items())
             if shape not in skip
         ]
         heapify(heads)
         while heads:
-            (_, job), place, number, shape = heappop(heads)
-            yield self._jobs[job]
+            key, number, shape = heappop(heads)
+            yield self._jobs[key[1]][0]
+            if shape in skip:
+                continue
             group = self._groups.get(shape)
-            if group is not None and shape not in skip and place + 1 < len(group):
-                heappush(heads, (group[place + 1], place + 1, number, shape))
+            if group is None:
+                continue
+            place = bisect_right(group, key) if group[0] <= key else 0
+            if place < len(group):
+                heappush(heads, (group[place], number, shape))
 
-    def ahead_of(self, job: Waiting) -> tuple[int, JobId | None]:
+    def ahead_of(self, job: Standing) -> tuple[int, JobId | None]:
         """Count the jobs of the same queue that come before, and name the first of all."""
-        key = self.key(job)
+        key = self.key(job.id)
         count = 0
         first: Key | None = None
         for shape, group in self._groups.items():

@@ -1,4 +1,4 @@
-"""What a cycle proposes. Nothing here has happened yet."""
+"""What a cycle proposes: each has not happened yet when it is proposed."""
 
 import msgspec
 
@@ -46,13 +46,3 @@ class Unreserve(msgspec.Struct, frozen=True):
 
 
 Decision = Place | Resume | Promote | Evict | Unreserve
-
-
-class Plan(msgspec.Struct, frozen=True):
-    """The decisions of one cycle, to be committed in order.
-
-    `complete` is False when the cycle stopped at its budget with work left to look at.
-    """
-
-    decisions: tuple[Decision, ...]
-    complete: bool

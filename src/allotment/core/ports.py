@@ -13,16 +13,54 @@ from allotment.model.quantity import Instant, Resources
 from allotment.model.tenancy import Tenant
 
 if TYPE_CHECKING:
-    from allotment.core.gang import Gang, Waiting
+    from allotment.core.gang import Gang, Standing
+
+
+class Rank(msgspec.Struct, frozen=True, gc=False):
+    """A job's place in the order of its line: the smaller key goes first.
+
+    The last part of the key grows by `slope` with every millisecond of the clock, so that
+    the order of running jobs is known at any moment without asking again; see `moving`.
+    Waiting jobs stand still: their slope is 0. `until` is when the rank must be asked anew
+    though nothing happened to the job; None when it holds until something does.
+    """
+
+    key: tuple[int, ...]
+    slope: int = 0
+    until: Instant | None = None
+
+
+def moving(
+    lead: tuple[int, ...], value: int, slope: int, now: Instant, until: Instant | None = None
+) -> Rank:
+    """Make a rank whose last part is `value` now and grows by `slope` a millisecond."""
+    return Rank((*lead, value - slope * now), slope, until)
 
 
 class Ordering(Protocol):
-    """Which waiting job comes first: the smaller key. Ties go to the lower id.
+    """Which job comes first: the smaller key. Ties go to the lower id.
 
-    A key may use only what does not change while a job waits.
+    Asked when a job joins the line and when it is placed, not in between: a rank may use
+    only what is true until then, or until the instant it names.
     """
 
-    def key(self, job: "Waiting") -> tuple[int, ...]: ...
+    def rank(self, job: "Standing", now: Instant) -> Rank: ...
+
+
+class Turns(Protocol):
+    """When running gangs give way to waiting ones of their tenant that rank before them."""
+
+    def next(self, now: Instant) -> Instant:
+        """Give the first such moment from now on; `now` itself when it is one."""
+        ...
+
+
+class Estimates(Protocol):
+    """How long jobs run: known, promised by their users, or guessed from history."""
+
+    def run_ms(self, job: "Standing") -> int | None:
+        """Give the run time of a job from start to end, or None when nothing is known."""
+        ...
 
 
 class Sharing(Protocol):
@@ -50,9 +88,13 @@ class Victims(Protocol):
 
 
 class Policies(msgspec.Struct, frozen=True):
-    """One policy of each kind, as chosen in `wiring`."""
+    """One policy of each kind, as chosen in `wiring` or for a simulation."""
 
     ordering: Ordering
     sharing: Sharing
     placing: Placing
     victims: Victims
+    turns: Turns | None = None
+    """None: whoever runs is never sent away for a job of its own tenant."""
+    estimates: Estimates | None = None
+    """What backfilling with a reservation (`QueueOrder.EASY`) goes by."""

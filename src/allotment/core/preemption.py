@@ -77,12 +77,12 @@ def _clear(
     if slots is None:
         trial.rollback(start)
         return None
-    victims = _let_off(trial, dropped, slots)
+    victims = let_off(trial, dropped, slots)
     trial.rollback(start)
     return Room(slots, victims)
 
 
-def _let_off(trial: Trial, dropped: list[Gang], slots: tuple[Slot, ...]) -> tuple[JobId, ...]:
+def let_off(trial: Trial, dropped: list[Gang], slots: tuple[Slot, ...]) -> tuple[JobId, ...]:
     """Bring back, dearest first, everybody the found place can do without."""
     needed: list[JobId] = []
     for gang in reversed(dropped):

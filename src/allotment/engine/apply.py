@@ -8,9 +8,6 @@ trusted any more.
 from collections.abc import Callable
 from typing import Any
 
-from allotment.core.cycle import gang_of
-from allotment.core.gang import Waiting
-from allotment.core.request import shape_of
 from allotment.engine.records import (
     AttemptRecord,
     CheckpointRecord,
@@ -160,8 +157,6 @@ def _placed(state: State, record: e.Record, event: e.AttemptPlaced) -> None:
     job = _step(state, event)
     state.cluster.unreserve(job.id)
     state.cluster.pending.remove(job.id)
-    waiting = Waiting(job.id, shape_of(job.spec), job.spec.priority, job.submitted_at)
-    state.cluster.add(gang_of(waiting, event.slots, event.entitlement, record.at))
     job.attempts.append(
         AttemptRecord(
             no=event.attempt,
@@ -171,6 +166,7 @@ def _placed(state: State, record: e.Record, event: e.AttemptPlaced) -> None:
             port=event.port,
         )
     )
+    state.cluster.add(state.gang(job))
     state.ports.take(event.port, port_count(job.spec))
     state.timers.arm_job(job, state.config.limits)
 
@@ -204,7 +200,7 @@ def _suspended(state: State, record: e.Record, event: e.AttemptSuspended) -> Non
     attempt.running_since = Instant(0)
     attempt.suspended_at = record.at
     _each_running_task(attempt, e.AttemptSuspended)
-    state.cluster.suspend(job.id)
+    state.cluster.suspend(job.id, state.standing(job))
 
 
 def _resume_asked(state: State, record: e.Record, event: e.ResumeRequested) -> None:
@@ -223,7 +219,7 @@ def _resumed(state: State, record: e.Record, event: e.AttemptResumed) -> None:
     attempt.entitlement = event.entitlement
     _each_running_task(attempt, e.AttemptResumed)
     state.cluster.unreserve(job.id)
-    state.cluster.resume(job.id, event.entitlement)
+    state.cluster.resume(job.id, event.entitlement, state.standing(job))
     state.timers.arm_job(job, state.config.limits)
 
 
@@ -279,6 +275,7 @@ def _ended(state: State, record: e.Record, event: e.AttemptEnded) -> None:
     attempt.diagnosis = event.diagnosis
     attempt.lost_ms = event.lost_ms
     job.lost_ms = Millis(job.lost_ms + event.lost_ms)
+    job.served_ms = Millis(job.served_ms + attempt.ran_ms)
     state.cluster.unreserve(job.id)
     state.cluster.drop(job.id)
     state.ports.give(attempt.port, port_count(job.spec))

@@ -12,7 +12,7 @@ the effects are carried out.
 from collections.abc import Callable, Iterator
 
 from allotment.core.commit import refusal
-from allotment.core.cycle import plan
+from allotment.core.cycle import proposals
 from allotment.core.plan import Decision, Evict, Place, Promote, Resume, Unreserve
 from allotment.engine.apply import apply
 from allotment.engine.clockwork import due
@@ -28,7 +28,13 @@ from allotment.model.ids import SYSTEM, Actor, AttemptNo, JobId, Seq
 from allotment.model.port_layout import port_count
 from allotment.model.quantity import Instant
 from allotment.model.reasons import StopCause
-from allotment.model.reports import AnyReport, CheckpointReport, GangReport, NodeReport, TaskReport
+from allotment.model.reports import (
+    AnyReport,
+    CheckpointReport,
+    GangReport,
+    NodeReport,
+    TaskReport,
+)
 
 
 class Engine:
@@ -43,6 +49,7 @@ class Engine:
         """Decisions the committer sent back: 0 unless a policy or the planner is wrong."""
         self._port_is_free = port_is_free
         self._seen = (-1, -1)
+        self._turned_at = Instant(-1)
 
     # ── stimuli ─────────────────────────────────────────────────────────────────────────
 
@@ -69,6 +76,12 @@ class Engine:
         """Let everything happen that is due by now."""
         for job in self.state.timers.due(now):
             self._emit(due(self.state, job, self._now(now)), SYSTEM, now)
+        self.state.cluster.rerank(self._now(now))
+
+    def next_due(self, now: Instant) -> Instant | None:
+        """Say when `tick` and `cycle` must be called next though nobody asks for anything."""
+        moments = (self.state.timers.next(), self.state.cluster.next_change(self._now(now)))
+        return min((moment for moment in moments if moment is not None), default=None)
 
     def cycle(self, now: Instant, budget: int = 256) -> bool:
         """Run one scheduling cycle; tell whether another may find more to do.
@@ -76,21 +89,26 @@ class Engine:
         A cycle is skipped when nothing it could use has changed since the last one.
         """
         cluster = self.state.cluster
+        turns = cluster.policies.turns
+        turn = turns is not None and turns.next(self._now(now)) == self._now(now)
         seen = (cluster.ledger.version, cluster.pending.arrivals)
-        if seen == self._seen:
+        if seen == self._seen and not (turn and self._turned_at != now):
             return False
-        proposal = plan(cluster, self._now(now), budget)
+        self._turned_at = now if turn else self._turned_at
+        at = self._now(now)
         refused = self.refusals
-        for decision in proposal.decisions:
-            if refusal(cluster, decision):
+        for number, decision in enumerate(proposals(cluster, at)):
+            if refusal(cluster, decision, at):
                 self.refusals += 1
                 cluster.blocked.clear()
-                continue
-            self._emit(self._carry_out(decision), SYSTEM, now)
-        if not proposal.complete or self.refusals != refused:
+            else:
+                self._emit(self._carry_out(decision), SYSTEM, now)
+            if number + 1 >= budget:
+                return True
+        if self.refusals != refused:
             return True
-        # Placing takes and gives nothing back: unless something else happened too, what
-        # the plan left waiting waits on.
+        # Placing takes and gives nothing back: unless something else happened too, who was
+        # left waiting waits on.
         self._seen = seen
         return seen != (cluster.ledger.version, cluster.pending.arrivals)
 

@@ -99,6 +99,8 @@ class JobRecord(msgspec.Struct, omit_defaults=True):
     not_before: Instant = Instant(0)
     requeue_cause: str = ""
     checkpoint: CheckpointRecord | None = None
+    served_ms: Millis = Millis(0)
+    """Run time of its attempts that ended, suspension left out."""
     lost_ms: Millis = Millis(0)
     finished_at: Instant = Instant(0)
     diagnosis: Diagnosis | None = None

@@ -10,7 +10,7 @@ from itertools import islice
 import msgspec
 
 from allotment.core.cluster import Cluster
-from allotment.core.gang import Gang, Reservation, Waiting
+from allotment.core.gang import Gang, Reservation, Standing
 from allotment.core.ports import Policies
 from allotment.core.request import lease_part, needs_of, shape_of
 from allotment.engine.ports_pool import PortPool
@@ -21,7 +21,7 @@ from allotment.model.ids import JobId, NodeId, Seq
 from allotment.model.ledger import Entitlement, Slot
 from allotment.model.lifecycle import JobState
 from allotment.model.port_layout import port_count
-from allotment.model.quantity import NOTHING, Instant
+from allotment.model.quantity import NOTHING, Instant, Millis
 from allotment.model.spec import EndKind
 from allotment.model.tenancy import Config
 
@@ -124,9 +124,7 @@ class State:
             self.timers.arm(job.not_before, job.id)
         elif self.eligible(job, now):
             self._enter_array(job)
-            self.cluster.pending.add(
-                Waiting(job.id, shape_of(job.spec), job.spec.priority, job.submitted_at)
-            )
+            self.cluster.pending.add(self.standing(job), now)
         elif not self.unmet(job) and job.spec.array is not None:
             self.arrays[job.spec.array.parent].outside[job.id] = None
 
@@ -224,7 +222,7 @@ class State:
             self.cluster.add(gang)
         self._demote_what_exceeds()
         for job in sorted(old.pending.all(), key=lambda waiting: waiting.id):
-            self.cluster.pending.add(job)
+            self.cluster.pending.add(job, self.at)
         for reservation in old.reservations.values():
             self.cluster.reserve(reservation)
 
@@ -257,20 +255,41 @@ class State:
             self.ports.take(attempt.port, port_count(job.spec))
         self.timers.arm_job(job, self.config.limits)
 
+    def standing(self, job: JobRecord) -> Standing:
+        """Tell how a job stands in its line now: in need, in what it was given, in time."""
+        spec, attempt = job.spec, job.attempt
+        served, since = job.served_ms, None
+        if attempt is not None:
+            served = Millis(served + attempt.ran_ms)
+            since = None if attempt.suspended_at else attempt.running_since or attempt.placed_at
+        return Standing(
+            job.id,
+            shape_of(spec),
+            spec.priority,
+            job.submitted_at,
+            job.queued_at,
+            served,
+            job.lost_ms,
+            spec.max_run_ms,
+            since,
+        )
+
     def gang(self, job: JobRecord) -> Gang:
         """Make the entry of a placed job for the books."""
         attempt = job.attempts[-1]
-        shape = shape_of(job.spec)
+        standing = self.standing(job)
+        shape = standing.shape
         return Gang(
             id=job.id,
-            tenant=job.spec.tenant,
-            priority=job.spec.priority,
+            tenant=shape.tenant,
+            priority=standing.priority,
             requests=shape.requests,
             slots=attempt.slots,
             needs=needs_of(shape.requests),
             entitlement=attempt.entitlement,
             placed_at=attempt.placed_at,
-            preemptible=job.spec.preemptible,
+            standing=standing,
+            preemptible=shape.preemptible,
             saved_at=attempt.saved_at or attempt.placed_at,
             leaving=attempt.stop is not None,
             suspended=attempt.suspended_at > 0,

@@ -13,6 +13,8 @@ class QueueOrder(StrEnum):
 
     STRICT = "strict"
     SKIP = "skip"
+    EASY = "easy"
+    """Others may pass it as long as, by what is known of run times, it starts no later."""
 
 
 class Queue(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):

@@ -207,7 +207,7 @@ class Pipeline:
         """Wake up when the next timer is due."""
         if self._timer is not None:
             self._timer.cancel()
-        due = self.state.timers.next()
+        due = self.engine.next_due(self.clock.now())
         if due is None:
             return
         seconds = min(LONGEST_SLEEP_S, max(0, due - self.clock.now()) / 1000)

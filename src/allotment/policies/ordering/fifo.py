@@ -3,11 +3,13 @@
 Bad at: short jobs behind long ones; anybody who never learns to set a priority.
 """
 
-from allotment.core.gang import Waiting
+from allotment.core.gang import Standing
+from allotment.core.ports import Rank
+from allotment.model.quantity import Instant
 
 
 class Fifo:
     """Order by priority, then by time of submission."""
 
-    def key(self, job: Waiting) -> tuple[int, ...]:
-        return (-job.priority, job.submitted_at)
+    def rank(self, job: Standing, now: Instant) -> Rank:  # noqa: ARG002 - it stands still
+        return Rank((-job.priority, job.submitted_at))

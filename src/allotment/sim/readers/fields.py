@@ -70,6 +70,26 @@ def point_ms(text: str, column: str, unit_ms: int = SECOND) -> int:
     raise Unreadable(f"{column} is beyond all measure")
 
 
+def amount(text: str, column: str, unit: int = 1) -> int:
+    """Read an amount that is not negative, in thousandths or bytes by `unit`; blank is 0."""
+    if is_blank(text):
+        return 0
+    value = number(text, column)
+    if value < 0:
+        raise Unreadable(f"{column} is negative")
+    if value * unit > FARTHEST_MS:
+        raise Unreadable(f"{column} is beyond all measure")
+    return round(value * unit)
+
+
+def whole(text: str, column: str, least: int = 1) -> int:
+    """Read a count of things; blank, or fewer than `least`, is `least`."""
+    count = amount(text, column)
+    if count > MOST_DEVICES:
+        raise Unreadable(f"{column} is over {MOST_DEVICES}")
+    return max(count, least)
+
+
 class Clock:
     """Reads instants, written as dates or as seconds; remembers days and times of day.
 

@@ -8,6 +8,8 @@ NODE_DEVICES = 8
 
 NO_DEVICES = "asks for no GPU, and its CPU is not known"
 
+NEVER_RAN = "never ran, so its run time is not known"
+
 
 class Shapes(dict[str, tuple[int, Resources]]):
     """The text of a device count → tasks, and what each needs; each text is read once.
@@ -56,3 +58,27 @@ def split(gpu_milli: int, *, whole_nodes: bool) -> tuple[int, int]:
     while devices % tasks:
         tasks += 1
     return tasks, devices // tasks * DEVICE
+
+
+class Demands:
+    """What whole jobs ask for → tasks, and what each needs; like demands share one object."""
+
+    __slots__ = ("_known", "_whole_nodes")
+
+    def __init__(self, *, whole_nodes: bool) -> None:
+        self._whole_nodes = whole_nodes
+        self._known: dict[tuple[Resources, int], tuple[int, Resources]] = {}
+
+    def split(self, whole: Resources, nodes: int = 1) -> tuple[int, Resources]:
+        """Split a job evenly; one without devices becomes a CPU task on each of its nodes."""
+        key = whole, nodes
+        if key in self._known:
+            return self._known[key]
+        tasks, each = split(whole.gpu_milli, whole_nodes=self._whole_nodes)
+        if not whole.gpu_milli:
+            if not whole.cpu_milli:
+                raise Unreadable(NO_DEVICES)
+            tasks = max(nodes, 1)
+        need = Resources(each, whole.cpu_milli // tasks, whole.memory // tasks)
+        self._known[key] = tasks, need
+        return tasks, need

@@ -9,7 +9,7 @@ from sys import intern
 
 from allotment.sim.readers.fields import Clock, Unreadable, checked_span, is_blank, span_ms
 from allotment.sim.readers.formats import Format, Options
-from allotment.sim.readers.shape import Shapes
+from allotment.sim.readers.shape import NEVER_RAN, Shapes
 from allotment.sim.readers.source import Text
 from allotment.sim.readers.table import Row, Table, header_of
 from allotment.sim.trace import Ending, TraceJob
@@ -55,7 +55,7 @@ def _read(text: Text, options: Options) -> Iterable[Row]:
 def _attained_ms(text: str, gpu_milli: int) -> int:
     device_ms = span_ms(text, "attained_gpu_s")
     if device_ms <= 1:
-        raise Unreadable("never ran, so its run time is not known")
+        raise Unreadable(NEVER_RAN)
     return checked_span(round(device_ms * 1000 / gpu_milli), "attained_gpu_s")
 
 

@@ -1,0 +1,69 @@
+"""EASY backfilling: who may go before a blocked job without delaying it.
+
+The blocked job gets a promise in time: the instant at which, if everybody ends when
+expected, enough is free for it (the shadow), and what is left beside it then (the spare
+devices). Others may start now if they end by then, or take no more than the spare.
+
+Source: Lifka, "The ANL/IBM SP scheduling system", JSSPP 1995; Mu'alem and Feitelson,
+TPDS 12(6), 2001. Counted are devices; what is free where is left to the placement.
+"""
+
+from allotment.core.cluster import Cluster
+from allotment.core.gang import Standing
+from allotment.core.ports import Estimates
+from allotment.core.request import total_of
+from allotment.model.quantity import DEVICE, Instant
+
+MOST_LOOKED_AT = 200
+"""Jobs behind a blocked one that a cycle looks at."""
+
+
+class Shadow:
+    """The promise to a blocked job, and what others may use until it is due."""
+
+    def __init__(self, at: Instant | None, spare_milli: int, estimates: Estimates) -> None:
+        self.at = at
+        """None when it is not known when the blocked job starts: then nobody passes."""
+        self.spare_milli = spare_milli
+        self._estimates = estimates
+        self._looked_at = 0
+
+    @property
+    def closed(self) -> bool:
+        """Whether nobody else will be looked at in this cycle."""
+        return self.at is None or self._looked_at >= MOST_LOOKED_AT
+
+    def admits(self, job: Standing, now: Instant) -> bool:
+        """Tell whether a job may start now. Counts it against the spare if it needs that."""
+        self._looked_at += 1
+        if self.at is None:
+            return False
+        run_ms = self._estimates.run_ms(job)
+        if run_ms is not None and now + run_ms - job.served_ms <= self.at:
+            return True
+        if job.gpu_milli > self.spare_milli:
+            return False
+        self.spare_milli -= job.gpu_milli
+        return True
+
+
+def shadow_of(cluster: Cluster, blocked: Standing, now: Instant) -> Shadow:
+    """Work out when a blocked job can start. O(gangs · log gangs)."""
+    estimates = cluster.policies.estimates
+    assert estimates is not None, "a queue in EASY order needs estimates"
+    wanted = total_of(blocked.shape.requests).gpu_milli
+    free = cluster.ledger.whole_free * DEVICE
+    ends: list[tuple[int, int]] = []
+    for gang in cluster.gangs.values():
+        run_ms = estimates.run_ms(gang.standing)
+        if run_ms is not None:
+            # Whoever runs longer than expected is expected to end any moment.
+            end = max(now + 1, gang.placed_at + run_ms - gang.standing.served_ms)
+            ends.append((end, gang.held().gpu_milli))
+    ends.sort()
+    for place, (end, milli) in enumerate(ends):
+        free += milli
+        together = place + 1 < len(ends) and ends[place + 1][0] == end
+        if free >= wanted and not together:
+            return Shadow(Instant(end), free - wanted, estimates)
+    return Shadow(None, 0, estimates)

@@ -1,0 +1,68 @@
+"""On what grounds a job may have what it needs: the sharing policy, asked with true figures."""
+
+from allotment.core.cluster import Cluster
+from allotment.core.gang import Gang, Reservation
+from allotment.core.request import held_by, lease_part
+from allotment.model.ledger import Entitlement
+from allotment.model.quantity import NOTHING, Resources
+
+
+def entitle(
+    cluster: Cluster, tenant_name: str, need: Resources, *, preemptible: bool
+) -> Entitlement | None:
+    """Ask the sharing policy on what grounds a tenant may have `need` more now."""
+    tenant = cluster.tenants.get(tenant_name)
+    if tenant is None:
+        return None
+    used = cluster.guaranteed_use.get(tenant_name, NOTHING)
+    if cluster.reservations:
+        used += cluster.reserved_use(tenant_name)
+    return cluster.policies.sharing.entitle(need, used, tenant, preemptible=preemptible)
+
+
+def is_due(cluster: Cluster, reservation: Reservation) -> bool:
+    """Tell whether a promise is still within its tenant's guarantee, which may have shrunk.
+
+    What its victims of the same tenant still hold is not counted: it takes their place.
+    """
+    name = cluster.tenant_of(reservation.job)
+    tenant = cluster.tenants.get(name)
+    if tenant is None:
+        return False
+    used = cluster.guaranteed_use.get(name, NOTHING)
+    used += cluster.reserved_use(name, besides=reservation.job)
+    used -= own_victims(cluster, reservation)
+    need = sum_of(reservation.needs)
+    gang = cluster.gangs.get(reservation.job)
+    if gang is not None and gang.entitlement is Entitlement.OPPORTUNISTIC:
+        need += gang.held()
+    guaranteed = reservation.entitlement is Entitlement.GUARANTEED
+    due = cluster.policies.sharing.entitle(need, used, tenant, preemptible=not guaranteed)
+    return due is reservation.entitlement or due is Entitlement.GUARANTEED
+
+
+def own_victims(cluster: Cluster, reservation: Reservation) -> Resources:
+    """Sum up what victims still hold out of the guarantee of the promise's own tenant."""
+    total = NOTHING
+    name = cluster.tenant_of(reservation.job)
+    for victim in reservation.victims:
+        gang = cluster.gangs.get(victim)
+        if gang and gang.tenant == name and gang.entitlement is Entitlement.GUARANTEED:
+            total += gang.held()
+    return total
+
+
+def resume_entitlement(cluster: Cluster, gang: Gang) -> Entitlement | None:
+    """Say on what grounds a suspended gang may go on; what it kept counts already."""
+    leases = sum_of(tuple(lease_part(need) for need in gang.needs))
+    if gang.entitlement is Entitlement.OPPORTUNISTIC:
+        leases += gang.held()
+    return entitle(cluster, gang.tenant, leases, preemptible=gang.preemptible)
+
+
+def sum_of(needs: tuple[Resources, ...]) -> Resources:
+    """Sum up what tasks with these needs hold."""
+    total = NOTHING
+    for need in needs:
+        total += held_by(need)
+    return total

@@ -1,0 +1,81 @@
+"""Placed gangs in the order of their line, worst first, for policies that take turns.
+
+Ranks of running jobs move with the clock, each as a straight line. Gangs whose ranks move
+at the same pace keep their order among themselves, so they stand in one sorted list for
+each pace, and only the ends of these few lists are ever compared.
+"""
+
+from bisect import bisect_left, insort
+from collections.abc import Iterator
+from heapq import heappop, heappush
+
+from allotment.core.gang import Gang
+from allotment.core.pending import Key
+from allotment.core.ports import Ordering, Rank
+from allotment.model.ids import JobId
+from allotment.model.quantity import Instant
+
+
+class Running:
+    """Sorted gangs, one list for each slope."""
+
+    def __init__(self, ordering: Ordering) -> None:
+        self._ordering = ordering
+        self._lists: dict[int, list[Key]] = {}
+        self._ranks: dict[JobId, Rank] = {}
+        self._until: list[tuple[Instant, JobId]] = []
+
+    def add(self, gang: Gang, now: Instant) -> None:
+        """Enter a gang under the rank it has, or else under its rank as of now."""
+        rank = gang.rank
+        if rank is None:
+            rank = gang.rank = self._ordering.rank(gang.standing, now)
+            if rank.until is not None:
+                heappush(self._until, (rank.until, gang.id))
+        self._ranks[gang.id] = rank
+        insort(self._lists.setdefault(rank.slope, []), (rank.key, gang.id))
+
+    def remove(self, job: JobId) -> None:
+        rank = self._ranks.pop(job)
+        group = self._lists[rank.slope]
+        del group[bisect_left(group, (rank.key, job))]
+        if not group:
+            del self._lists[rank.slope]
+
+    def key(self, job: JobId, now: Instant) -> Key:
+        """Give a gang's place in line as of now."""
+        rank = self._ranks[job]
+        return (_at(rank.key, rank.slope, now), job)
+
+    def worst_first(self, after: Key, now: Instant) -> Iterator[JobId]:
+        """Give the gangs that rank behind `after`, worst first. O(slopes) a step."""
+        ends = [(slope, group, len(group)) for slope, group in self._lists.items()]
+        while ends:
+            last = max(
+                ((_at(group[end - 1][0], slope, now), group[end - 1][1]), place)
+                for place, (slope, group, end) in enumerate(ends)
+            )
+            key, place = last
+            if key <= after:
+                return
+            slope, group, end = ends[place]
+            if end > 1:
+                ends[place] = (slope, group, end - 1)
+            else:
+                del ends[place]
+            yield key[1]
+
+    def next_change(self) -> Instant | None:
+        """Say when a rank must be asked anew."""
+        return self._until[0][0] if self._until else None
+
+    def due(self, now: Instant) -> list[JobId]:
+        """Take the gangs whose ranks hold no longer, lowest id first."""
+        found: set[JobId] = set()
+        while self._until and self._until[0][0] <= now:
+            found.add(heappop(self._until)[1])
+        return sorted(job for job in found if job in self._ranks)
+
+
+def _at(key: tuple[int, ...], slope: int, now: Instant) -> tuple[int, ...]:
+    return (*key[:-1], key[-1] + slope * now) if slope else key

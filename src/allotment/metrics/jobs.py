@@ -1,0 +1,145 @@
+"""Each job's times: when it came, started and ended, and what it got."""
+
+from collections.abc import Callable
+
+import msgspec
+
+from allotment.metrics.fold import FINISHED, Handlers, devices_of
+from allotment.metrics.usage import PPM, Usage
+from allotment.model import events as e
+from allotment.model.quantity import DEVICE, Instant, Millis
+
+
+class JobOutcome(msgspec.Struct, gc=False):
+    """One job of a run. Instants are on the log's clock; -1 where it never came to that.
+
+    `attained_ms` is device-time: milliseconds times devices, over all its attempts.
+    """
+
+    id: str
+    tenant: str
+    gpu_milli: int
+    submit_ms: int
+    run_ms: Millis
+    """Its run time in the trace; 0 where nobody knew it beforehand."""
+    start_ms: int = -1
+    """Its first start."""
+    end_ms: int = -1
+    attained_ms: int = 0
+    preemptions: int = 0
+    never: str = ""
+    """Why it was refused: it can never run on this cluster. Empty for all others."""
+    censored: bool = False
+    ran_ms: int = 0
+    """How long it ran, over all its attempts, suspension left out."""
+    ideal_ms: int = 0
+    """How long it would have taken had the cluster been divided evenly over its stay."""
+
+
+class _Live(msgspec.Struct, gc=False):
+    """What is kept of a job only until it ends."""
+
+    row: JobOutcome
+    crowd: int
+    since: int = -1
+    """Since when it runs; -1 while it does not."""
+    started: bool = False
+
+
+def row_of(at: Instant, event: e.JobSubmitted) -> JobOutcome:
+    """Begin a job's row from its submission."""
+    spec = event.spec
+    return JobOutcome(str(event.job), spec.tenant, devices_of(spec), at, Millis(0))
+
+
+class Jobs:
+    """One row for each job, in order of submission. O(1) an event.
+
+    `begin` makes a job's row: a caller that knows more of a job than its spec says (a trace
+    knows its name and run time) passes its own. Crowding is read off `usage`, which must be
+    fed by the same `Folds`.
+    """
+
+    def __init__(
+        self,
+        usage: Usage,
+        begin: Callable[[Instant, e.JobSubmitted], JobOutcome] = row_of,
+    ) -> None:
+        self.rows: list[JobOutcome] = []
+        self._usage = usage
+        self._begin = begin
+        self._live: dict[int, _Live] = {}
+
+    def handlers(self) -> Handlers:
+        """Give the methods by the kind of event they take."""
+        return {
+            e.JobSubmitted: self._submitted,
+            e.JobEdited: self._edited,
+            e.AttemptPlaced: self._placed,
+            e.AttemptStarted: self._started,
+            e.AttemptSuspended: self._suspended,
+            e.AttemptResumed: self._resumed,
+            e.AttemptEnded: self._ended,
+            **dict.fromkeys(FINISHED, self._finished),
+        }
+
+    def _submitted(self, at: Instant, event: e.JobSubmitted) -> None:
+        row = self._begin(at, event)
+        self.rows.append(row)
+        self._live[event.job] = _Live(row, self._usage.crowd)
+
+    def _edited(self, at: Instant, event: e.JobEdited) -> None:
+        if live := self._live.get(event.job):
+            live.row.gpu_milli = devices_of(event.spec)
+
+    def _placed(self, at: Instant, event: e.AttemptPlaced) -> None:
+        live = self._live.get(event.job)
+        if live is not None and live.row.start_ms < 0:
+            live.row.start_ms = at
+
+    def _started(self, at: Instant, event: e.AttemptStarted) -> None:
+        live = self._live.get(event.job)
+        if live is None:
+            return
+        live.since = at
+        if not live.started:
+            live.started = True
+            live.row.start_ms = at
+
+    def _suspended(self, at: Instant, event: e.AttemptSuspended) -> None:
+        if live := self._live.get(event.job):
+            _stop(live, at)
+
+    def _resumed(self, at: Instant, event: e.AttemptResumed) -> None:
+        if live := self._live.get(event.job):
+            live.since = at
+
+    def _ended(self, at: Instant, event: e.AttemptEnded) -> None:
+        live = self._live.get(event.job)
+        if live is None:
+            return
+        _stop(live, at)
+        if event.outcome is e.Outcome.EVICTED:
+            live.row.preemptions += 1
+
+    def _finished(self, at: Instant, event: e.JobEvent) -> None:
+        live = self._live.pop(event.job, None)
+        if live is None:
+            return
+        row = live.row
+        row.end_ms = at
+        ideal = row.run_ms or row.ran_ms
+        stay = at - row.submit_ms
+        if stay and (crowd := self._usage.crowd - live.crowd):
+            ideal += ideal * crowd // (stay * PPM)
+        row.ideal_ms = ideal
+
+
+def _stop(live: _Live, at: Instant) -> None:
+    """Add up what the job ran since it last began to."""
+    if live.since < 0:
+        return
+    row, ran = live.row, at - live.since
+    row.ran_ms += ran
+    row.attained_ms += ran * row.gpu_milli // DEVICE
+    live.since = -1

@@ -1,0 +1,95 @@
+"""`gavel`: traces of Gavel's simulator; tab-separated, without a header.
+
+Fields: model, command, folder, steps argument, needs data, total steps, devices, weight,
+SLO, arrival (seconds). They count steps: run times need a table of rates, and are those on
+the device type that the rates are for. No ids: a job is called by its row's number.
+"""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from sys import intern
+
+import msgspec
+
+from allotment.model.quantity import SECOND
+from allotment.sim.readers.fields import Unreadable, checked_span, number, point_ms, whole
+from allotment.sim.readers.formats import Format, Options
+from allotment.sim.readers.shape import Shapes
+from allotment.sim.readers.source import Text, open_stored, open_text
+from allotment.sim.readers.table import TOO_SHORT, Row
+from allotment.sim.trace import BadTrace, TraceJob
+
+FIELDS = 10
+_MODEL, _STEPS, _DEVICES, _ARRIVAL = 0, 5, 6, 9
+
+
+def read_rates(path: Path, gpu_type: str = "v100") -> dict[tuple[str, int], float]:
+    """Read steps a second of (model, devices) alone on a type, from Gavel's throughputs.
+
+    Raises BadTrace for a file of another shape, or without that type.
+    """
+    with open_stored(path) as handle:
+        stored = "".join(open_text(handle, path.name))
+    try:
+        tables = msgspec.json.decode(stored, type=dict[str, dict[str, dict[str, object]]])
+    except msgspec.MsgspecError as problem:
+        raise BadTrace(f"{path.name}: not a table of throughputs: {problem}") from None
+    if gpu_type not in tables:
+        raise BadTrace(
+            f"{path.name}: no throughputs for {gpu_type!r}; it has {', '.join(tables)}"
+        )
+    rates: dict[tuple[str, int], float] = {}
+    for key, beside in tables[gpu_type].items():
+        model, _, devices = key.strip("()").rpartition(", ")
+        alone = beside.get("null")
+        if devices.isdigit() and isinstance(alone, int | float) and alone > 0:
+            rates[model.strip("'"), int(devices)] = float(alone)
+    return rates
+
+
+def _tells(head: str) -> bool:
+    fields = head.partition("\n")[0].split("\t")
+    return len(fields) == FIELDS and fields[_STEPS].isdigit() and fields[_DEVICES].isdigit()
+
+
+def _read(text: Text, options: Options) -> Iterable[Row]:
+    if options.rates is None:
+        raise BadTrace(
+            f"{text.name}: counts steps, not time: give the table of throughputs too "
+            "(steps a second by model)"
+        )
+    shapes = Shapes("devices", whole_nodes=options.whole_nodes)
+    row = 0
+    for block in text.blocks():
+        for line in block:
+            if not line.strip():
+                continue
+            row += 1
+            try:
+                yield _job(row, line.split("\t"), shapes, options.rates)
+            except Unreadable as reason:
+                yield str(reason)
+
+
+def _job(
+    row: int, fields: list[str], shapes: Shapes, rates: Mapping[tuple[str, int], float]
+) -> TraceJob:
+    if len(fields) < FIELDS:
+        raise Unreadable(TOO_SHORT)
+    tasks, need = shapes[fields[_DEVICES]]
+    model = intern(fields[_MODEL])
+    steps = number(fields[_STEPS], "total steps")
+    rate = rates.get((model, whole(fields[_DEVICES], "devices")))
+    if not rate:
+        raise Unreadable("no rate is known for its model on so many devices")
+    return TraceJob(
+        str(row),
+        point_ms(fields[_ARRIVAL], "arrival"),
+        checked_span(round(steps / rate * SECOND), "total steps"),
+        tasks,
+        need,
+        model=model,
+    )
+
+
+FORMAT = Format("gavel", "Gavel's simulator, tab-separated", (), _tells, _read)
