@@ -47,7 +47,7 @@ class Cluster:
         self.reservations: dict[JobId, Reservation] = {}
         self.guaranteed_use: dict[str, Resources] = {}
         """What each tenant holds out of its own guarantee."""
-        self.total_use: dict[str, Resources] = {}
+        self.borrowed_use: dict[str, Resources] = {}
         self.blocked: dict[tuple[Shape, Entitlement], int] = {}
         """Shapes known not to fit, with the version of the ledger that says so. A memo:
         dropping it costs time, never truth."""
@@ -152,12 +152,10 @@ class Cluster:
 
     def _count(self, gang: Gang, sign: int) -> None:
         held = gang.held()
-        uses = [self.total_use]
-        if gang.entitlement is Entitlement.GUARANTEED:
-            uses.append(self.guaranteed_use)
-        for use in uses:
-            before = use.get(gang.tenant, NOTHING)
-            use[gang.tenant] = before + held if sign > 0 else before - held
+        guaranteed = gang.entitlement is Entitlement.GUARANTEED
+        use = self.guaranteed_use if guaranteed else self.borrowed_use
+        before = use.get(gang.tenant, NOTHING)
+        use[gang.tenant] = before + held if sign > 0 else before - held
 
     # ── order ───────────────────────────────────────────────────────────────────────────
 
@@ -212,6 +210,11 @@ class Cluster:
                 for need in reservation.needs:
                     total += need
         return total
+
+    def used_by(self, tenant: str) -> Resources:
+        """Sum up what a tenant holds, on whatever grounds."""
+        guaranteed = self.guaranteed_use.get(tenant, NOTHING)
+        return guaranteed + self.borrowed_use.get(tenant, NOTHING)
 
     # ── questions ───────────────────────────────────────────────────────────────────────
 

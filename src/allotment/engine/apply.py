@@ -167,7 +167,8 @@ def _placed(state: State, record: e.Record, event: e.AttemptPlaced) -> None:
         )
     )
     state.cluster.add(state.gang(job))
-    state.ports.take(event.port, port_count(job.spec))
+    if event.port:
+        state.ports.take(event.port, port_count(job.spec))
     state.timers.arm_job(job, state.config.limits)
 
 
@@ -278,7 +279,8 @@ def _ended(state: State, record: e.Record, event: e.AttemptEnded) -> None:
     job.served_ms = Millis(job.served_ms + attempt.ran_ms)
     state.cluster.unreserve(job.id)
     state.cluster.drop(job.id)
-    state.ports.give(attempt.port, port_count(job.spec))
+    if attempt.port:
+        state.ports.give(attempt.port, port_count(job.spec))
     state.step_out(job, record.at)
 
 

@@ -138,7 +138,7 @@ def _shares(state: State) -> list[str]:
             wrong.append(f"tenant {tenant.name} holds more than it is guaranteed")
         if cluster.guaranteed_use.get(tenant.name, NOTHING) != used:
             wrong.append(f"the guaranteed use of tenant {tenant.name} does not add up")
-        if cluster.total_use.get(tenant.name, NOTHING) != total.get(tenant.name, NOTHING):
+        if cluster.used_by(tenant.name) != total.get(tenant.name, NOTHING):
             wrong.append(f"the use of tenant {tenant.name} does not add up")
     return wrong
 

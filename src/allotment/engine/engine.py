@@ -171,12 +171,13 @@ class Engine:
 
     def _emit(self, events: Iterator[e.AnyEvent], actor: Actor, now: Instant) -> list[e.Record]:
         made: list[e.Record] = []
-        at = self._now(now)
+        state, at = self.state, self._now(now)
         for event in events:
-            record = e.Record(Seq(self.state.seq + 1), at, actor, event)
-            apply(self.state, record)
+            record = e.Record(Seq(state.seq + 1), at, actor, event)
+            apply(state, record)
             made.append(record)
-            self.effects.extend(react(self.state, event))
+            if effects := react(state, event):
+                self.effects += effects
         self.records.extend(made)
         return made
 

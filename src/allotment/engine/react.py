@@ -4,7 +4,8 @@ There is no outbox. After a restart `pending_effects` derives from the state wha
 not have been carried out; every effect is idempotent by task key (docs/adr/0003).
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from allotment.engine.records import AttemptRecord, JobRecord
 from allotment.engine.state import State
@@ -15,25 +16,44 @@ from allotment.model.lifecycle import AttemptState, TaskState
 from allotment.model.quantity import Instant, Millis
 
 
-def react(state: State, event: e.AnyEvent) -> Iterator[f.AnyEffect]:
+def react(state: State, event: e.AnyEvent) -> list[f.AnyEffect]:
     """Give the effects of an event that was just applied."""
-    match event:
-        case e.AttemptPlaced(job, attempt, slots):
-            for index in range(len(slots)):
-                yield f.LaunchTask(TaskKey(job, attempt, TaskIndex(index)), len(slots) > 1)
-        case e.BarrierOpened(job, attempt):
-            yield f.OpenBarrier(job, attempt)
-        case e.StopRequested(job, attempt, _, signal, grace_ms):
-            for key in _alive(state.jobs[job]):
-                yield f.StopTask(key, signal, grace_ms)
-        case e.AttemptSuspended(job):
-            for key in _alive(state.jobs[job]):
-                yield f.FreezeTask(key)
-        case e.AttemptResumed(job):
-            for key in _alive(state.jobs[job]):
-                yield f.ThawTask(key)
-        case _:
-            return
+    make = _REACT.get(type(event))
+    return make(state, event) if make is not None else []
+
+
+def _launch(state: State, event: e.AttemptPlaced) -> list[f.AnyEffect]:
+    at_barrier = len(event.slots) > 1
+    return [
+        f.LaunchTask(TaskKey(event.job, event.attempt, TaskIndex(index)), at_barrier)
+        for index in range(len(event.slots))
+    ]
+
+
+def _open(state: State, event: e.BarrierOpened) -> list[f.AnyEffect]:
+    return [f.OpenBarrier(event.job, event.attempt)]
+
+
+def _stop(state: State, event: e.StopRequested) -> list[f.AnyEffect]:
+    alive = _alive(state.jobs[event.job])
+    return [f.StopTask(key, event.signal, event.grace_ms) for key in alive]
+
+
+def _freeze(state: State, event: e.AttemptSuspended) -> list[f.AnyEffect]:
+    return [f.FreezeTask(key) for key in _alive(state.jobs[event.job])]
+
+
+def _thaw(state: State, event: e.AttemptResumed) -> list[f.AnyEffect]:
+    return [f.ThawTask(key) for key in _alive(state.jobs[event.job])]
+
+
+_REACT: dict[type[e.Event], Callable[[State, Any], list[f.AnyEffect]]] = {
+    e.AttemptPlaced: _launch,
+    e.BarrierOpened: _open,
+    e.StopRequested: _stop,
+    e.AttemptSuspended: _freeze,
+    e.AttemptResumed: _thaw,
+}
 
 
 def pending_effects(state: State, now: Instant) -> Iterator[f.AnyEffect]:

@@ -38,7 +38,7 @@ class Timers:
     def arm_job(self, job: JobRecord, limits: Limits) -> None:
         """Arm whatever this job's present state waits for."""
         for at in deadlines(job, limits):
-            self.arm(at, job.id)
+            heappush(self._heap, (Instant(at), job.id))
 
 
 def deadlines(job: JobRecord, limits: Limits) -> list[int]:

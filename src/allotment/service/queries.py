@@ -218,7 +218,7 @@ def tenant_views(state: State) -> list[v.TenantView]:
         v.TenantView(
             name=tenant.name,
             guaranteed=tenant.guaranteed,
-            used=cluster.total_use.get(tenant.name, NOTHING),
+            used=cluster.used_by(tenant.name),
             own=cluster.guaranteed_use.get(tenant.name, NOTHING),
             borrowed=borrowed.get(tenant.name, NOTHING),
             lent=lent[tenant.name],
