@@ -33,7 +33,7 @@ def _read(text: Text, options: Options) -> Iterable[Row]:
     table = Table(text, NEEDS)
     at = dict(zip(NEEDS, table.places(*NEEDS), strict=True))
     pod_memory = table.place("mem_per_pod_gb")
-    demands, clock = Demands(options.whole_nodes), Clock()
+    demands, clock = Demands(whole_nodes=options.whole_nodes), Clock()
 
     def make(number: int, row: list[str]) -> TraceJob:
         del number

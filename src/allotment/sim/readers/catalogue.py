@@ -3,7 +3,20 @@
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-from allotment.sim.readers import philly_sia, simple
+from allotment.sim.readers import (
+    acme,
+    gavel,
+    helios,
+    muri,
+    openb,
+    pai,
+    philly,
+    philly_sia,
+    sacct,
+    simple,
+    spot,
+    tiresias,
+)
 from allotment.sim.readers.formats import Format
 from allotment.sim.readers.source import Text
 from allotment.sim.readers.table import header_of
@@ -14,6 +27,16 @@ FORMATS: dict[str, Format] = {
     for module in (
         philly_sia,
         simple,
+        philly,
+        helios,
+        acme,
+        pai,
+        openb,
+        spot,
+        sacct,
+        gavel,
+        muri,
+        tiresias,
     )
 }
 """By name; the first that recognises a file reads it."""

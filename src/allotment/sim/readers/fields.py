@@ -91,63 +91,77 @@ def whole(text: str, column: str, least: int = 1) -> int:
 
 
 class Clock:
-    """Reads instants, written as dates or as seconds; remembers days and times of day.
+    """Reads instants, written as dates or as seconds; remembers the parts of dates.
 
-    One day occurs on thousands of rows, so each is worked out once.
+    There are few days, minutes of a day, and seconds, so each is worked out once.
     """
 
-    __slots__ = ("_days", "_times")
+    __slots__ = ("_days", "_minutes", "_seconds")
 
     def __init__(self) -> None:
         self._days: dict[str, int] = {}
-        self._times: dict[str, int] = {}
+        self._minutes: dict[str, int] = {"": 0}
+        self._seconds: dict[str, int] = {"": 0}
 
     def ms(self, text: str, column: str) -> int:
         """Read `2017-10-09 07:01:55`, with `T`, a fraction or a zone if need be, or seconds."""
         try:
-            return self._days[text[:10]] + self._times[text[10:]]
+            return self._days[text[:10]] + self._minutes[text[10:16]] + self._seconds[text[16:]]
         except KeyError:
             pass
         if text[4:5] != "-":
             return point_ms(text, column)
         try:
-            day = self._days[text[:10]] = _day_ms(text[:10])
-            time, is_plain = _time_ms(text[10:])
+            return self._new(text[:10], text[10:16].rstrip(), text[16:].rstrip())
         except ValueError:
             raise Unreadable(f"{column} is not a date and time") from None
-        if is_plain:
-            self._times[text[10:]] = time
-        return day + time
+
+    def _new(self, day: str, minute: str, second: str) -> int:
+        day_ms = self._days[day] = _day_ms(day)
+        minute_ms = self._minutes[minute] = _minute_ms(minute) if minute else 0
+        second_ms = _second_ms(second) if second else 0
+        if "." not in second:
+            self._seconds[second] = second_ms
+        return day_ms + minute_ms + second_ms
 
 
 def _day_ms(text: str) -> int:
     return (date.fromisoformat(text).toordinal() - date(1970, 1, 1).toordinal()) * DAY
 
 
-def _time_ms(text: str) -> tuple[int, bool]:
-    """Read what follows the day; also tell whether it is one of the 86,400 plain times."""
-    if not text.strip():
-        return 0, True
-    clock, zone = _without_zone(text[1:])
-    hours, minutes, *rest = clock.split(":")
-    if text[0] not in " T" or len(rest) > 1 or int(hours) > 24 or int(minutes) > 59:
+def _minute_ms(text: str) -> int:
+    """Read ` 07:01` or `T07:01`."""
+    hours, minutes = _below(25, text[1:3]), _below(60, text[4:])
+    if text[0] not in " T" or text[3:4] != ":":
         raise ValueError(text)
-    whole, _, fraction = rest[0].partition(".") if rest else ("0", "", "")
-    if int(whole) > 60 or min(int(hours), int(minutes), int(whole)) < 0:
+    return hours * HOUR + minutes * MINUTE
+
+
+def _second_ms(text: str) -> int:
+    """Read `:55`, `:55.25`, `:55+08:00`, `Z`, or what of these is there."""
+    clock, zone_ms = _without_zone(text)
+    if not clock:
+        return -zone_ms
+    whole, _, fraction = clock[1:].partition(".")
+    if clock[0] != ":" or (fraction and not fraction.isdigit()):
         raise ValueError(text)
-    ms = int(hours) * HOUR + int(minutes) * MINUTE + int(whole) * SECOND
-    parts = int((fraction + "000")[:3]) if fraction else 0
-    return ms + parts - zone, len(text) == len(" 00:00:00") and not parts
+    return _below(61, whole) * SECOND + int((fraction + "000")[:3]) - zone_ms
+
+
+def _below(limit: int, text: str) -> int:
+    """Read two digits."""
+    if len(text) == 2 and text.isdigit() and int(text) < limit:
+        return int(text)
+    raise ValueError(text)
 
 
 def _without_zone(text: str) -> tuple[str, int]:
-    """Cut a zone off: `07:01:55+08:00` gives the time, and 8 hours in milliseconds."""
-    text = text.strip()
-    if text.endswith("Z"):
-        return text[:-1], 0
+    """Cut a zone off: `:55+08:00` gives `:55`, and 8 hours in milliseconds."""
+    if text.endswith(("Z", " UTC")):
+        return text.removesuffix("Z").removesuffix(" UTC"), 0
     cut = max(text.rfind("+"), text.rfind("-"))
     if cut < 0:
         return text, 0
     digits = text[cut + 1 :].replace(":", "").ljust(4, "0")
-    away = int(digits[:2]) * HOUR + int(digits[2:4]) * MINUTE
-    return text[:cut].strip(), away if text[cut] == "+" else -away
+    away_ms = _below(25, digits[:2]) * HOUR + _below(60, digits[2:]) * MINUTE
+    return text[:cut].strip(), away_ms if text[cut] == "+" else -away_ms

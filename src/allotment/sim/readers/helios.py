@@ -9,8 +9,15 @@ from collections.abc import Iterable
 from sys import intern
 
 from allotment.model.quantity import CPU, Resources
-from allotment.sim.readers.fields import Clock, amount, checked_span, is_blank, span_ms, whole
-from allotment.sim.readers.fields import Unreadable
+from allotment.sim.readers.fields import (
+    Clock,
+    Unreadable,
+    amount,
+    checked_span,
+    is_blank,
+    span_ms,
+    whole,
+)
 from allotment.sim.readers.formats import Format, Options
 from allotment.sim.readers.shape import NEVER_RAN, Demands, devices_milli
 from allotment.sim.readers.slurm_states import ending_of
@@ -33,7 +40,11 @@ def _read(text: Text, options: Options) -> Iterable[Row]:
     table = Table(text, NEEDS)
     at = dict(zip(NEEDS, table.places(*NEEDS), strict=True))
     job_id, user, vc, state = at["job_id"], at["user"], at["vc"], at["state"]
-    name, demands, clock = table.place("jobname"), Demands(options.whole_nodes), Clock()
+    name, demands, clock = (
+        table.place("jobname"),
+        Demands(whole_nodes=options.whole_nodes),
+        Clock(),
+    )
 
     def make(number: int, row: list[str]) -> TraceJob:
         del number

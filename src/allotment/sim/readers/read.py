@@ -6,6 +6,7 @@ from contextlib import ExitStack
 from operator import attrgetter
 from pathlib import Path
 
+from allotment.sim.readers import pai
 from allotment.sim.readers.catalogue import format_named, format_of
 from allotment.sim.readers.formats import Format, Options
 from allotment.sim.readers.plausible import censored_note, doubts
@@ -31,6 +32,8 @@ def read_trace(
     forced = format_named(format) if format else None
     options = Options(whole_nodes=tasks == "node", rates=rates)
     with ExitStack() as opened:
+        if path.is_dir():
+            return _from_folder(path, forced, opened)
         handle = opened.enter_context(open_stored(path))
         digest = digest_of([handle])
         text = open_text(handle, path.name)
@@ -38,6 +41,16 @@ def read_trace(
         rows = list(known.read(text, options))
     guessed = [known.guessed] if known.guessed and not forced else []
     return _trace(path.name, known, digest, rows, guessed)
+
+
+def _from_folder(folder: Path, forced: Format | None, opened: ExitStack) -> Trace:
+    if forced not in (None, pai.FORMAT):
+        raise BadTrace(f"{folder}: is a folder; {forced.name} is read from a file")
+    handles = [opened.enter_context(open_stored(path)) for path in pai.tables_in(folder)]
+    digest = digest_of(handles)
+    jobs, tasks = (open_text(handle, Path(handle.name).name) for handle in handles)
+    rows = list(pai.read_tables(jobs, tasks))
+    return _trace(folder.name, pai.FORMAT, digest, rows, [])
 
 
 def _trace(
@@ -74,8 +87,8 @@ def _check_ids(source: str, jobs: list[TraceJob], rows: Iterable[Row]) -> None:
     for number, row in enumerate(rows, 1):
         if isinstance(row, TraceJob) and seen.setdefault(row.id, number) != number:
             raise BadTrace(
-                f"{source}: rows {seen[row.id]} and {number} (below the header) are both "
-                f"called {row.id[:80]!r}; give each job an id of its own, or leave the "
+                f"{source}: rows {seen[row.id]} and {number} (the header not counted) are "
+                f"both called {row.id[:80]!r}; give each job an id of its own, or leave the "
                 "column out"
             )
 

@@ -8,8 +8,19 @@ Timelimit, with which `limit_ms` is set. Dates are the cluster's local time, rea
 from collections.abc import Iterable
 from sys import intern
 
-from allotment.model.quantity import CPU, DAY, GIB, HOUR, KIB, MIB, MINUTE, SECOND, TIB
-from allotment.model.quantity import Millis, Resources
+from allotment.model.quantity import (
+    CPU,
+    DAY,
+    GIB,
+    HOUR,
+    KIB,
+    MIB,
+    MINUTE,
+    SECOND,
+    TIB,
+    Millis,
+    Resources,
+)
 from allotment.sim.readers.fields import (
     Clock,
     Unreadable,
@@ -24,9 +35,10 @@ from allotment.sim.readers.shape import NEVER_RAN, Demands, devices_milli
 from allotment.sim.readers.slurm_states import ending_of
 from allotment.sim.readers.source import Text
 from allotment.sim.readers.table import Row, Table, header_of
-from allotment.sim.trace import BadTrace, TraceJob
+from allotment.sim.trace import BadTrace, Ending, TraceJob
 
 NEEDS = ("jobid", "submit", "state")
+_STARTED = (Ending.SUCCEEDED, Ending.FAILED)
 _UNITS = {"K": KIB, "M": MIB, "G": GIB, "T": TIB}
 
 
@@ -70,10 +82,13 @@ class _Reader:
             raise Unreadable("a step of a job, not a job")
         asked, types = self._request(row)
         tasks, need = self._demands.split(asked, whole(self._of(row, "nnodes"), "NNodes"))
+        ending, run_ms = ending_of(row[self._at["state"]]), self._run_ms(row)
+        if run_ms == 1 and "start" not in self._at and ending not in _STARTED:
+            raise Unreadable(NEVER_RAN)
         return TraceJob(
             job_id,
             self._clock.ms(row[self._at["submit"]], "Submit"),
-            self._run_ms(row),
+            run_ms,
             tasks,
             need,
             intern(self._of(row, "account") or self._of(row, "partition") or "all"),
@@ -81,7 +96,7 @@ class _Reader:
             self._of(row, "jobname"),
             types,
             limit_ms=self._limit_ms(row),
-            ending=ending_of(row[self._at["state"]]),
+            ending=ending,
         )
 
     def _of(self, row: list[str], column: str) -> str:
@@ -129,7 +144,8 @@ def _clocked_ms(text: str, column: str) -> int:
 
 def _tres(text: str) -> tuple[Resources, tuple[str, ...]]:
     """Read `cpu=8,mem=64G,node=1,gres/gpu=2,gres/gpu:a100=2`."""
-    amounts = dict(part.partition("=")[::2] for part in text.split(","))
+    parts = [part.partition("=") for part in text.split(",")]
+    amounts = {name: count for name, _, count in parts}
     typed = {name: count for name, count in amounts.items() if name.startswith("gres/gpu:")}
     gpu_milli = sum(devices_milli(count, "TRES gres/gpu") for count in typed.values())
     if "gres/gpu" in amounts:

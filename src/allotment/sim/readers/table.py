@@ -26,15 +26,24 @@ def header_of(head: str, delimiter: str = ",") -> list[str]:
 class Table:
     """The rows of a text, and where each column stands."""
 
-    def __init__(self, text: Text, needs: tuple[str, ...], delimiter: str = ",") -> None:
-        """Read the header. BadTrace names the columns it lacks, and those it has."""
+    def __init__(
+        self,
+        text: Text,
+        needs: tuple[str, ...],
+        delimiter: str = ",",
+        columns: tuple[str, ...] = (),
+    ) -> None:
+        """Read the header, unless `columns` stands for one that the text does not have.
+
+        BadTrace names the columns that are needed and missing, and those there.
+        """
         self._name = text.name
         lines = chain.from_iterable(text.blocks())
         if delimiter == ",":
             self._rows = csv.reader(lines)
         else:
             self._rows = csv.reader(lines, delimiter=delimiter, quoting=csv.QUOTE_NONE)
-        names = next(self._fields(), ())
+        names = columns or next(self.rows(), ())
         self.columns = tuple(name.strip().lower() for name in names)
         missing = [name for name in needs if name not in self.columns]
         if missing:
@@ -53,7 +62,7 @@ class Table:
 
     def jobs(self, make: MakeJob) -> Generator[Row]:
         """Make a job of every row that is not blank, or say why there is none."""
-        for number, row in enumerate(self._fields(), 1):
+        for number, row in enumerate(self.rows(), 1):
             try:
                 yield make(number, row)
             except Unreadable as reason:
@@ -61,7 +70,8 @@ class Table:
             except IndexError:
                 yield TOO_SHORT
 
-    def _fields(self) -> Generator[list[str]]:
+    def rows(self) -> Generator[list[str]]:
+        """Give the fields of each row that is not blank, as they stand."""
         try:
             for row in self._rows:
                 if row:
