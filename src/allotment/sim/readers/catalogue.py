@@ -1,7 +1,6 @@
 """Every trace format there is. A new one is a new file and a line here."""
 
 from collections.abc import Iterable
-from difflib import get_close_matches
 
 from allotment.sim.readers import (
     acme,
@@ -46,6 +45,8 @@ def format_named(name: str) -> Format:
     """Look a format up. BadTrace names the nearest that exist."""
     if name in FORMATS:
         return FORMATS[name]
+    from difflib import get_close_matches
+
     near = get_close_matches(name.lower(), FORMATS, n=3, cutoff=0.4)
     hint = f"did you mean {' or '.join(near)}? " if near else ""
     raise BadTrace(f"unknown trace format {name!r}: {hint}known: {', '.join(FORMATS)}")

@@ -5,7 +5,6 @@ otherwise run for more than two days.
 """
 
 from collections.abc import Iterable
-from statistics import median_low
 
 from allotment.model.quantity import DAY, SECOND
 from allotment.sim.readers.formats import Format, Options
@@ -28,7 +27,7 @@ def _tells(head: str) -> bool:
         fields = line.split(",")
         if len(fields) > place and fields[place].strip().isdigit():
             lengths.append(float(fields[place]))
-    return bool(lengths) and median_low(lengths) > TOO_LONG_S
+    return bool(lengths) and sorted(lengths)[len(lengths) // 2] > TOO_LONG_S
 
 
 def _read(text: Text, options: Options) -> Iterable[Row]:

@@ -1,7 +1,6 @@
 """What looks wrong in a trace: times that are likely in another unit than was read."""
 
 from collections.abc import Sequence
-from statistics import median_low
 
 from allotment.model.quantity import DAY
 from allotment.sim.trace import Ending, TraceJob
@@ -17,7 +16,7 @@ FAR_FUTURE_MS = 130 * 365 * DAY
 def doubts(jobs: Sequence[TraceJob]) -> list[str]:
     """List what looks wrong with the times of these jobs, sorted by submission."""
     found: list[str] = []
-    median_ms = median_low([job.run_ms for job in jobs])
+    median_ms = sorted([job.run_ms for job in jobs])[len(jobs) // 2]
     if median_ms > LONG_RUN_MS:
         found.append(
             f"half of the jobs run longer than {median_ms // DAY} days: the durations look "
