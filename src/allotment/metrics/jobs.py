@@ -89,7 +89,8 @@ class Jobs:
         self._live[event.job] = _Live(row, self._usage.crowd)
 
     def _edited(self, at: Instant, event: e.JobEdited) -> None:
-        if live := self._live.get(event.job):
+        live = self._live.get(event.job)
+        if live is not None:
             live.row.gpu_milli = devices_of(event.spec)
 
     def _placed(self, at: Instant, event: e.AttemptPlaced) -> None:
@@ -107,11 +108,13 @@ class Jobs:
             live.row.start_ms = at
 
     def _suspended(self, at: Instant, event: e.AttemptSuspended) -> None:
-        if live := self._live.get(event.job):
+        live = self._live.get(event.job)
+        if live is not None:
             _stop(live, at)
 
     def _resumed(self, at: Instant, event: e.AttemptResumed) -> None:
-        if live := self._live.get(event.job):
+        live = self._live.get(event.job)
+        if live is not None:
             live.since = at
 
     def _ended(self, at: Instant, event: e.AttemptEnded) -> None:

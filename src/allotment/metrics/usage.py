@@ -1,36 +1,22 @@
-"""The cluster over time: devices in use, jobs that run and wait, exact sums and a thin curve."""
+"""The cluster over time: devices in use, jobs that run and wait."""
 
 import msgspec
 
+from allotment.metrics.capacity import Capacity
+from allotment.metrics.curve import SAMPLES, Curve, Point, Sample
 from allotment.metrics.fold import FINISHED, Handlers, devices_of
 from allotment.model import events as e
-from allotment.model.cluster import NodeState
-from allotment.model.quantity import DEVICE, Instant
-
-SAMPLES = 2_000
-"""The most samples of a curve."""
+from allotment.model.quantity import Instant
 
 PPM = 1_000_000
 """Crowding is counted in millionths, to stay with integers."""
 
 
-class Sample(msgspec.Struct, frozen=True, gc=False):
-    """The cluster at one instant (from then on until the next sample)."""
-
-    at_ms: int
-    busy_milli: int
-    """Devices in use, in thousandths."""
-    running: int
-    waiting: int
-    """Jobs."""
-    waiting_milli: int
-    """Devices that waiting jobs ask for, in thousandths."""
-
-
 class Totals(msgspec.Struct, frozen=True, gc=False):
     """Exact sums over time, from the first submission to the newest event.
 
-    Times devices are thousandths of a device × milliseconds, the others jobs × milliseconds.
+    Sums of devices are in thousandths of a device × milliseconds, those of jobs in
+    jobs × milliseconds.
     """
 
     from_ms: int = 0
@@ -39,7 +25,7 @@ class Totals(msgspec.Struct, frozen=True, gc=False):
     busy_until_last_end: int = 0
     """The part of `busy` before the last job that ended did so."""
     idle: int = 0
-    """On nodes that take work."""
+    """Devices on nodes that take work, held by nobody."""
     stranded: int = 0
     """The part of `idle` that waiting jobs asked for and did not get."""
     running: int = 0
@@ -48,43 +34,44 @@ class Totals(msgspec.Struct, frozen=True, gc=False):
     peak_waiting: int = 0
     """The most jobs that waited at a time, for longer than an instant."""
     peak_waiting_milli: int = 0
-    """The most devices that waiting jobs asked for at a time."""
+    """The most devices that waiting jobs asked for at a time, in thousandths."""
+
+
+class _Job(msgspec.Struct, gc=False):
+    """What an unfinished job needs, in thousandths of a device, and what it does."""
+
+    need: int
+    waits: bool
+    holds: bool = False
 
 
 class Usage:
     """Folds the log into `totals` and `samples`. O(1) an event, memory by unfinished jobs.
 
     A job in line waits; one that is held does not. A gang is in use from its placing to its
-    end, while suspended it is not. The number of devices is the configuration's, or
-    `capacity_milli` for a log that does not begin with one; nodes that are lost or drained
-    do not count as idle.
+    end; while suspended it is not. Give `capacity_milli` for a log whose configuration is
+    not in it.
     """
 
-    def __init__(self, capacity_milli: int = 0) -> None:
+    def __init__(self, capacity_milli: int = 0, most_samples: int = SAMPLES) -> None:
+        self.capacity = Capacity(capacity_milli)
         self.busy_milli = self.running = self.waiting = self.waiting_milli = 0
-        self.capacity_milli = capacity_milli
-        """Of the whole cluster, in thousandths of a device."""
-        self.open_milli = capacity_milli
-        """Of the nodes that take work."""
         self.crowd = 0
-        """How much more was asked for than there is, in millionths of the cluster × ms."""
-        self._at = Instant(0)
-        self._begun = False
-        self._need: dict[int, int] = {}
-        self._line: set[int] = set()
-        self._active: set[int] = set()
-        self._nodes: dict[int, int] = {}
-        self._closed: dict[int, NodeState] = {}
+        """How much more was asked for than there is: millionths of the cluster × ms."""
+        self._at = self._from = Instant(0)
+        self._most = most_samples
+        self._jobs: dict[int, _Job] = {}
+        self._curve: Curve | None = None
+        """None until the first job comes."""
+        self._steps = 0
         self._busy = self._running = self._waiting = self._waiting_devices = 0
-        self._open = self._stranded = self._busy_until_last_end = 0
-        self._from = Instant(0)
+        self._idle = self._stranded = self._busy_until_last_end = 0
         self._peak = self._peak_milli = 0
-        self._curve = Curve()
 
     @property
     def free_milli(self) -> int:
         """Devices that nobody holds, on nodes that take work, in thousandths."""
-        return max(0, self.open_milli - self.busy_milli)
+        return max(0, self.capacity.open_milli - self.busy_milli)
 
     def totals(self) -> Totals:
         """Give the sums up to the newest event."""
@@ -101,3 +88,133 @@ class Usage:
             peak_waiting=self._peak,
             peak_waiting_milli=self._peak_milli,
         )
+
+    def samples(self) -> tuple[Sample, ...]:
+        """Give the curve from the first submission to the newest event."""
+        if self._curve is None:
+            return ()
+        last = Sample(self._at, self.busy_milli, self.running, self.waiting, self.waiting_milli)
+        return self._curve.samples(self._point(), last)
+
+    def handlers(self) -> Handlers:
+        """Give the methods by the kind of event they take."""
+        return {
+            **self.capacity.handlers(),
+            e.JobSubmitted: self._submitted,
+            e.JobEdited: self._edited,
+            e.JobHeld: self._held,
+            e.JobReleased: self._lined_up,
+            e.JobRequeued: self._lined_up,
+            e.AttemptPlaced: self._placed,
+            e.AttemptSuspended: self._gave_up,
+            e.AttemptResumed: self._took_again,
+            e.AttemptEnded: self._gave_up,
+            **dict.fromkeys(FINISHED, self._finished),
+        }
+
+    def pass_to(self, at: Instant) -> None:
+        """Take note that nothing changed until `at`."""
+        length = at - self._at
+        self._at = at
+        if self._curve is None:
+            return
+        busy, wanted = self.busy_milli, self.waiting_milli
+        self._busy += busy * length
+        self._running += self.running * length
+        idle = self.capacity.open_milli - busy
+        if idle > 0:
+            self._idle += idle * length
+        if self.waiting:
+            self._wait(length, idle, wanted)
+        self._steps += 1
+        if self._steps >= self._curve.stride:
+            self._steps = 0
+            self._curve.add(self._point())
+
+    def _wait(self, length: int, idle: int, wanted: int) -> None:
+        """Add up what concerns waiting jobs only."""
+        self._waiting += self.waiting * length
+        self._waiting_devices += wanted * length
+        if self.waiting > self._peak:
+            self._peak = self.waiting
+        if wanted > self._peak_milli:
+            self._peak_milli = wanted
+        if idle > 0:
+            self._stranded += (idle if idle < wanted else wanted) * length
+        total = self.capacity.total_milli
+        over = wanted + self.busy_milli - total
+        if over > 0 and total:
+            self.crowd += over * length * PPM // total
+
+    def _point(self) -> Point:
+        return Point(self._at, self._busy, self._running, self._waiting, self._waiting_devices)
+
+    # ── jobs ────────────────────────────────────────────────────────────────────────────
+
+    def _submitted(self, at: Instant, event: e.JobSubmitted) -> None:
+        if self._curve is None:
+            self._from = self._at = at
+            self._curve = Curve(Point(at), self._most)
+        need = devices_of(event.spec)
+        self._jobs[event.job] = _Job(need, waits=not event.held)
+        if not event.held:
+            self.waiting += 1
+            self.waiting_milli += need
+
+    def _edited(self, at: Instant, event: e.JobEdited) -> None:
+        job = self._jobs.get(event.job)
+        if job is None:
+            return
+        need = devices_of(event.spec)
+        if job.waits:
+            self.waiting_milli += need - job.need
+        job.need = need
+
+    def _held(self, at: Instant, event: e.JobEvent) -> None:
+        job = self._jobs.get(event.job)
+        if job is not None and job.waits:
+            job.waits = False
+            self.waiting -= 1
+            self.waiting_milli -= job.need
+
+    def _lined_up(self, at: Instant, event: e.JobEvent) -> None:
+        job = self._jobs.get(event.job)
+        if job is not None and not job.waits:
+            job.waits = True
+            self.waiting += 1
+            self.waiting_milli += job.need
+
+    def _finished(self, at: Instant, event: e.JobEvent) -> None:
+        self._busy_until_last_end = self._busy
+        job = self._jobs.pop(event.job, None)
+        if job is not None and job.waits:
+            self.waiting -= 1
+            self.waiting_milli -= job.need
+
+    # ── gangs ───────────────────────────────────────────────────────────────────────────
+
+    def _placed(self, at: Instant, event: e.AttemptPlaced) -> None:
+        job = self._jobs.get(event.job)
+        if job is None:
+            return
+        if job.waits:
+            job.waits = False
+            self.waiting -= 1
+            self.waiting_milli -= job.need
+        job.holds = True
+        self.busy_milli += job.need
+        self.running += 1
+
+    def _took_again(self, at: Instant, event: e.AttemptResumed) -> None:
+        job = self._jobs.get(event.job)
+        if job is not None and not job.holds:
+            job.holds = True
+            self.busy_milli += job.need
+            self.running += 1
+
+    def _gave_up(self, at: Instant, event: e.AttemptEvent) -> None:
+        job = self._jobs.get(event.job)
+        if job is not None and job.holds:
+            job.holds = False
+            self.busy_milli -= job.need
+            self.running -= 1

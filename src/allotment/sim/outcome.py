@@ -2,42 +2,8 @@
 
 import msgspec
 
-from allotment.model.quantity import Millis
-
-
-class JobOutcome(msgspec.Struct, gc=False):
-    """One job of a run. Instants are on the trace's clock; -1 where it never came to that.
-
-    `attained_ms` is device-time: milliseconds times devices, over all its attempts.
-    """
-
-    id: str
-    tenant: str
-    gpu_milli: int
-    submit_ms: int
-    run_ms: Millis
-    """Its run time in the trace."""
-    start_ms: int = -1
-    """Its first start."""
-    end_ms: int = -1
-    attained_ms: int = 0
-    preemptions: int = 0
-    never: str = ""
-    """Why it was refused: it can never run on this cluster. Empty for all others."""
-    censored: bool = False
-
-
-class Sample(msgspec.Struct, frozen=True, gc=False):
-    """The cluster at one instant (from then on until the next sample)."""
-
-    at_ms: int
-    busy_milli: int
-    """Devices in use, in thousandths."""
-    running: int
-    waiting: int
-    """Jobs."""
-    waiting_milli: int
-    """Devices that waiting jobs ask for, in thousandths."""
+from allotment.metrics.curve import Sample as Sample
+from allotment.metrics.jobs import JobOutcome as JobOutcome
 
 
 class Span(msgspec.Struct, frozen=True, gc=False):

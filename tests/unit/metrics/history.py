@@ -1,0 +1,115 @@
+"""Writes event logs as one reads them aloud: `at(5).submit(1, gpus=2).place(1)`."""
+
+from typing import Any, Self
+
+from msgspec.structs import replace
+
+from allotment.metrics.fold import Fold, Folds
+from allotment.model import events as e
+from allotment.model.diagnosis import Diagnosis, Owner, RetryClass
+from allotment.model.ids import SYSTEM, AttemptNo, JobId, NodeId, Seq
+from allotment.model.ledger import Entitlement
+from allotment.model.quantity import Instant, Resources
+from allotment.model.reasons import StopCause
+from allotment.model.spec import JobSpec, TaskRole
+from allotment.model.tenancy import Config
+
+DIAGNOSIS = Diagnosis("exit", "It failed.", Owner.USER, RetryClass.UNKNOWN)
+
+
+def a_spec(gpus: float = 1, tenant: str = "t", tasks: int = 1, **others: Any) -> JobSpec:
+    need = Resources(gpu_milli=round(gpus * 1000))
+    role = TaskRole("main", tasks, "true", need)
+    return replace(JobSpec("job", tenant, (role,)), **others)
+
+
+class History:
+    """A log under construction; jobs are their ids, attempts are counted for them."""
+
+    def __init__(self) -> None:
+        self.records: list[e.Record] = []
+        self.now = 0
+        self._attempts: dict[int, int] = {}
+
+    def at(self, ms: int) -> Self:
+        self.now = ms
+        return self
+
+    def add(self, *events: e.AnyEvent) -> Self:
+        for event in events:
+            seq = Seq(len(self.records) + 1)
+            self.records.append(e.Record(seq, Instant(self.now), SYSTEM, event))
+        return self
+
+    def submit(
+        self, job: int, gpus: float = 1, tenant: str = "t", held: bool = False, **others: Any
+    ) -> Self:
+        spec = a_spec(gpus, tenant, **others)
+        return self.add(e.JobSubmitted(JobId(job), spec, held=held))
+
+    def place(self, job: int, entitlement: Entitlement = Entitlement.GUARANTEED) -> Self:
+        self._attempts[job] = self._attempts.get(job, 0) + 1
+        return self.add(e.AttemptPlaced(*self._attempt(job), (), entitlement))
+
+    def begin(self, job: int) -> Self:
+        return self.add(e.AttemptStarted(*self._attempt(job)))
+
+    def start(self, job: int) -> Self:
+        """Place a job and run it at once."""
+        return self.place(job).begin(job)
+
+    def end(self, job: int, outcome: e.Outcome = e.Outcome.SUCCEEDED) -> Self:
+        return self.add(e.AttemptEnded(*self._attempt(job), outcome))
+
+    def succeed(self, job: int) -> Self:
+        return self.end(job).add(e.JobSucceeded(JobId(job)))
+
+    def fail(self, job: int) -> Self:
+        return self.end(job, e.Outcome.FAILED).add(e.JobFailed(JobId(job), DIAGNOSIS))
+
+    def cancel(self, job: int) -> Self:
+        return self.add(e.JobCancelled(JobId(job)))
+
+    def evict(self, job: int) -> Self:
+        self.add(e.StopRequested(*self._attempt(job), StopCause.EVICTED))
+        self.end(job, e.Outcome.EVICTED)
+        return self.add(e.JobRequeued(JobId(job), "evicted"))
+
+    def requeue(self, job: int, cause: str = "own", not_before: int = 0) -> Self:
+        return self.add(e.JobRequeued(JobId(job), cause, Instant(not_before)))
+
+    def suspend(self, job: int) -> Self:
+        return self.add(e.AttemptSuspended(*self._attempt(job)))
+
+    def resume(self, job: int) -> Self:
+        return self.add(e.AttemptResumed(*self._attempt(job)))
+
+    def hold(self, job: int) -> Self:
+        return self.add(e.JobHeld(JobId(job)))
+
+    def release(self, job: int) -> Self:
+        return self.add(e.JobReleased(JobId(job)))
+
+    def edit(self, job: int, gpus: float) -> Self:
+        return self.add(e.JobEdited(JobId(job), a_spec(gpus)))
+
+    def configure(self, config: Config) -> Self:
+        return self.add(e.ConfigApplied(config))
+
+    def recover(self, node: int) -> Self:
+        return self.add(e.NodeRecovered(NodeId(node)))
+
+    def drain(self, node: int) -> Self:
+        return self.add(e.NodeDrained(NodeId(node)))
+
+    def lose(self, node: int) -> Self:
+        return self.add(e.NodeLost(NodeId(node)))
+
+    def into(self, *folds: Fold) -> Folds:
+        """Feed it all."""
+        fed = Folds(*folds)
+        fed.feed(self.records)
+        return fed
+
+    def _attempt(self, job: int) -> tuple[JobId, AttemptNo]:
+        return JobId(job), AttemptNo(self._attempts[job])

@@ -1,0 +1,136 @@
+"""The cluster over time, worked out by hand; and the curve's thinning, by chance."""
+
+from itertools import pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from allotment.metrics.curve import Curve, Point, Sample
+from allotment.metrics.usage import Usage
+from allotment.model.quantity import Instant
+from tests.support.builders import a_config
+from tests.unit.metrics.history import History
+
+
+def fed(history: History, capacity: int = 4000) -> Usage:
+    usage = Usage(capacity)
+    history.into(usage)
+    return usage
+
+
+def two_jobs() -> History:
+    """4 devices: 3 in use for 10 ms, then 2 for 20; a job waits from 5 to 10."""
+    log = History().at(100).submit(1, gpus=3).start(1).at(105).submit(2, gpus=2)
+    return log.at(110).succeed(1).start(2).at(130).succeed(2)
+
+
+def test_sums_over_time() -> None:
+    totals = fed(two_jobs()).totals()
+    assert (totals.from_ms, totals.to_ms) == (100, 130)
+    assert totals.busy == totals.busy_until_last_end == 3000 * 10 + 2000 * 20
+    assert totals.idle == 1000 * 10 + 2000 * 20
+    assert totals.stranded == 1000 * 5
+    assert (totals.running, totals.waiting, totals.waiting_devices) == (30, 5, 10_000)
+    assert (totals.peak_waiting, totals.peak_waiting_milli) == (1, 2000)
+
+
+def test_what_waits_for_no_time_is_no_backlog() -> None:
+    log = History().submit(1).submit(2).start(1).start(2).at(5).succeed(1).succeed(2)
+    assert fed(log).totals().peak_waiting == 0
+
+
+def test_the_curve_has_a_sample_for_every_change() -> None:
+    assert fed(two_jobs()).samples() == (
+        Sample(100, 3000, 1, 0, 0),
+        Sample(105, 3000, 1, 1, 2000),
+        Sample(110, 2000, 1, 0, 0),
+        Sample(130, 0, 0, 0, 0),
+    )
+
+
+def test_no_job_no_curve() -> None:
+    usage = fed(History().at(5).lose(1).at(9).lose(2))
+    assert usage.samples() == ()
+    assert usage.totals().to_ms == 9
+
+
+def test_suspended_gangs_hold_nothing() -> None:
+    log = History().submit(1, gpus=4).start(1).at(10).suspend(1).at(30).resume(1)
+    usage = fed(log.at(35).succeed(1))
+    assert (usage.totals().busy, usage.totals().running) == (4000 * 15, 15)
+    assert (usage.busy_milli, usage.running) == (0, 0)
+
+
+def test_a_gang_that_ends_suspended_gives_nothing_back_twice() -> None:
+    log = History().submit(1, gpus=4).start(1).at(10).suspend(1).at(30).evict(1)
+    usage = fed(log)
+    assert (usage.busy_milli, usage.running, usage.waiting) == (0, 0, 1)
+
+
+def test_held_jobs_are_not_in_line() -> None:
+    log = History().submit(1, held=True).at(10).release(1).at(12).hold(1).at(20).release(1)
+    usage = fed(log.at(21).cancel(1))
+    assert (usage.totals().waiting, usage.waiting, usage.waiting_milli) == (3, 0, 0)
+
+
+def test_an_edited_job_asks_for_something_else() -> None:
+    log = History().submit(1, gpus=1).at(10).edit(1, gpus=3).at(20).start(1)
+    totals = fed(log.at(25).succeed(1)).totals()
+    assert (totals.waiting_devices, totals.busy) == (1000 * 10 + 3000 * 10, 3000 * 5)
+
+
+def test_crowding_is_what_is_asked_for_beyond_the_cluster() -> None:
+    log = History().submit(1, gpus=4).start(1).at(10).submit(2, gpus=6).at(20).cancel(2)
+    assert fed(log.at(30).succeed(1)).crowd == 10 * 1_500_000
+
+
+def test_the_configuration_and_the_health_of_nodes_give_the_capacity() -> None:
+    usage = Usage()
+    log = History().configure(a_config(nodes=2, devices=8))
+    log.submit(1, gpus=1).start(1).at(10).lose(0).at(20).recover(0).at(30)
+    log.drain(1).at(40).succeed(1).into(usage)
+    assert (usage.capacity.total_milli, usage.capacity.open_milli) == (16_000, 8_000)
+    assert usage.totals().idle == 10 * (15_000 + 7_000 + 15_000 + 7_000)
+    assert usage.free_milli == 8_000
+
+
+def test_time_may_pass_after_the_last_event() -> None:
+    usage = Usage(4000)
+    folds = History().submit(1, gpus=2).start(1).at(5).submit(2).into(usage)
+    folds.pass_to(Instant(15))
+    assert (usage.totals().busy, usage.totals().waiting) == (2000 * 15, 10)
+
+
+steps = st.lists(
+    st.tuples(st.integers(1, 50), st.integers(0, 9000), st.integers(0, 9), st.integers(0, 9)),
+    max_size=200,
+)
+
+
+@given(steps, st.integers(4, 12))
+def test_thinning_keeps_sums_and_both_ends(
+    steps: list[tuple[int, int, int, int]], most: int
+) -> None:
+    """Every kept point is one of the true ones, so each sample is the exact mean."""
+    at = busy = running = waiting = seen = 0
+    truth = {0: Point(0)}
+    curve = Curve(Point(0), most)
+    for length, devices, runs, waits in steps:
+        at, busy = at + length, busy + devices * length
+        running, waiting = running + runs * length, waiting + waits * length
+        truth[at] = Point(at, busy, running, waiting, 0)
+        seen += 1
+        if seen >= curve.stride:
+            seen = 0
+            curve.add(truth[at])
+    last = Sample(at, 1, 2, 3, 4)
+    samples = curve.samples(truth[at], last)
+    assert len(samples) <= most
+    assert samples[0].at_ms == 0
+    assert samples[-1] == last
+    assert all(truth[point.at_ms] == point for point in curve.points)
+    for here, there in pairwise(samples):
+        a, b = truth[here.at_ms], truth[there.at_ms]
+        length = there.at_ms - here.at_ms
+        assert abs(here.busy_milli * length - (b.busy - a.busy)) * 2 <= length
+        assert abs(here.running * length - (b.running - a.running)) * 2 <= length
