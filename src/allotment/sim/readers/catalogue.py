@@ -1,7 +1,5 @@
 """Every trace format there is. A new one is a new file and a line here."""
 
-from collections.abc import Iterable
-
 from allotment.sim.readers import (
     acme,
     gavel,
@@ -57,6 +55,8 @@ def format_of(text: Text) -> Format:
     for known in FORMATS.values():
         if known.tells(text.head):
             return known
+    if "ustar" in text.head[257:265]:
+        raise BadTrace(f"{text.name}: a tar archive; unpack it and name the trace inside")
     if "\0" in text.head or text.head.count("\ufffd") > len(text.head) // 20:
         raise BadTrace(
             f"{text.name}: not text; a trace is text, plain or compressed with gzip or zstd"
@@ -66,17 +66,13 @@ def format_of(text: Text) -> Format:
 
 def _nearest(head: str) -> str:
     """Say which format shares most columns with a header, and which it lacks."""
-    best, lacks = None, ()
-    for known in FORMATS.values():
-        missing = _missing(known.columns, header_of(head))
-        if known.columns and len(missing) < len(known.columns):
-            share = len(missing) / len(known.columns)
-            if best is None or share < len(lacks) / len(best.columns):
-                best, lacks = known, missing
-    if best is None:
-        return f"known formats: {', '.join(FORMATS)}; name one with format"
-    return f"nearest is {best.name}, which also needs {', '.join(lacks)}"
-
-
-def _missing(needed: Iterable[str], present: list[str]) -> tuple[str, ...]:
-    return tuple(name for name in needed if name not in present)
+    header = header_of(head)
+    lacking = {
+        name: [column for column in known.columns if column not in header]
+        for name, known in FORMATS.items()
+        if known.columns
+    }
+    name = min(lacking, key=lambda name: len(lacking[name]) / len(FORMATS[name].columns))
+    if len(lacking[name]) * 2 > len(FORMATS[name].columns):
+        return f"known: {', '.join(FORMATS)}; if it is one of these, name it as the format"
+    return f"nearest is {name}, whose header also has {', '.join(lacking[name])}"

@@ -86,11 +86,12 @@ class _Reader:
             self.last_ms = max(self.last_ms, end_ms or start_ms)
         if not devices:
             raise Unreadable(NEVER_RAN)
+        is_open = since_ms is not None
         tasks, need = self._demands.split(Resources(devices * DEVICE))
         job = TraceJob(
             _whole_text(entry.jobid),
             submit_ms,
-            checked_span(ran_ms, "run time"),
+            ran_ms if is_open else checked_span(ran_ms, "run time"),
             tasks,
             need,
             intern(_whole_text(entry.vc)),

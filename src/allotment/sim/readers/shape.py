@@ -22,13 +22,15 @@ class Shapes(dict[str, tuple[int, Resources]]):
         super().__init__()
         self._column = column
         self._whole_nodes = whole_nodes
+        self._needs: dict[int, Resources] = {}
 
     def __missing__(self, text: str) -> tuple[int, Resources]:
         gpu_milli = devices_milli(text, self._column)
         if gpu_milli == 0:
             raise Unreadable(NO_DEVICES)
         tasks, each = split(gpu_milli, whole_nodes=self._whole_nodes)
-        self[text] = shape = tasks, Resources(gpu_milli=each)
+        need = self._needs.setdefault(each, Resources(gpu_milli=each))
+        self[text] = shape = tasks, need
         return shape
 
 

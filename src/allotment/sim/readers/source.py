@@ -14,8 +14,8 @@ LONGEST_LINE = 1 << 20
 _GZIP = b"\x1f\x8b"
 _ZSTD = b"\x28\xb5\x2f\xfd"
 _PIECE = 1 << 18
-_ZSTD_PIECE = 1 << 11
-"""Stored bytes given to zstd at once. Four can stand for 128 KiB: this bounds what comes."""
+_ZSTD_PIECE = 1 << 8
+"""Stored bytes given to zstd at once. Four can stand for 128 KiB, so at most 8 MiB come."""
 
 
 class Text:
@@ -83,6 +83,8 @@ def digest_of(handles: list[BinaryIO]) -> str:
 
 def open_stored(path: Path) -> BinaryIO:
     """Open a file of a trace for reading. BadTrace if it cannot be, or is empty."""
+    if path.exists() and not path.is_file():
+        raise BadTrace(f"{path}: not a file that can be read twice; save it to one first")
     try:
         size = path.stat().st_size
         handle = path.open("rb")
@@ -127,20 +129,23 @@ def _unzstd(handle: BinaryIO, name: str) -> Generator[bytes]:
 
     context = ZstdDecompressor()
     frame = context.decompressobj()
-    out, stored = 0, handle.read(_ZSTD_PIECE)
+    out, waiting, ready = 0, 0, list[bytes]()
+    stored = handle.read(_ZSTD_PIECE)
     while stored:
         try:
-            piece = frame.decompress(stored)
+            ready.append(frame.decompress(stored))
         except ZstdError as problem:
             raise _damaged(handle, name, str(problem)) from None
-        out += len(piece)
-        if piece:
-            yield piece
+        waiting += len(ready[-1])
+        if waiting > _PIECE >> 2:
+            yield b"".join(ready)
+            out, waiting, ready = out + waiting, 0, []
         stored = frame.unused_data or handle.read(_ZSTD_PIECE)
         if frame.eof and stored:
             frame = context.decompressobj()
+    yield b"".join(ready)
     if not frame.eof:
-        raise _cut_short(handle, name, out)
+        raise _cut_short(handle, name, out + waiting)
 
 
 def _cut_short(handle: BinaryIO, name: str, out: int) -> BadTrace:
