@@ -78,6 +78,7 @@ class GangEnd(msgspec.Struct, frozen=True, gc=False):
 
     ok: bool
     diagnosis: Diagnosis | None = None
+    lost_ms: Millis | None = None
 
 
 def conclude(
@@ -91,16 +92,16 @@ def conclude(
     stop = attempt.stop
     cause = stop.cause if stop else None
     if cause is StopCause.CANCELLED:
-        yield _ended(job, e.Outcome.CANCELLED, now)
+        yield _ended(job, e.Outcome.CANCELLED, now, end=end)
         yield from finish(state, job, e.JobCancelled(job.id, by=stop.by if stop else ""))
     elif cause is StopCause.RUN_TIME and stop and stop.diagnosis:
-        yield _ended(job, e.Outcome.TIMED_OUT, now, stop.diagnosis)
+        yield _ended(job, e.Outcome.TIMED_OUT, now, stop.diagnosis, end)
         yield from finish(state, job, e.JobTimedOut(job.id, stop.diagnosis))
     elif cause is StopCause.EVICTED:
-        yield _ended(job, e.Outcome.EVICTED, now)
+        yield _ended(job, e.Outcome.EVICTED, now, end=end)
         yield e.JobRequeued(job.id, cause="evicted")
     elif cause in (StopCause.START_TIME, StopCause.NODE_LOST) and stop and stop.diagnosis:
-        yield from _failed(state, job, stop.diagnosis, now)
+        yield from _failed(state, job, stop.diagnosis, now, end)
     elif cause is StopCause.ROLES_SUCCEEDED or (
         cause is None
         and (end.ok if end is not None else judge(job, attempt) is Verdict.SUCCEEDED)
@@ -108,7 +109,7 @@ def conclude(
         yield _ended(job, e.Outcome.SUCCEEDED, now)
         yield from finish(state, job, e.JobSucceeded(job.id))
     elif end is not None:
-        yield from _failed(state, job, end.diagnosis or UNEXPLAINED, now)
+        yield from _failed(state, job, end.diagnosis or UNEXPLAINED, now, end)
     else:
         failure = first_failure(attempt)
         yield from _failed(state, job, failure[1] if failure else UNEXPLAINED, now)
@@ -124,9 +125,13 @@ UNEXPLAINED = Diagnosis(
 
 
 def _failed(
-    state: State, job: JobRecord, diagnosis: Diagnosis, now: Instant
+    state: State,
+    job: JobRecord,
+    diagnosis: Diagnosis,
+    now: Instant,
+    end: GangEnd | None = None,
 ) -> Iterator[e.AnyEvent]:
-    yield _ended(job, e.Outcome.FAILED, now, diagnosis)
+    yield _ended(job, e.Outcome.FAILED, now, diagnosis, end)
     limits = state.config.limits
     tried, allowed, cause = job.used_retries, _retries(job), "retry"
     if diagnosis.retry is RetryClass.PLATFORM:
@@ -149,11 +154,17 @@ def _retries(job: JobRecord) -> int:
 
 
 def _ended(
-    job: JobRecord, outcome: e.Outcome, now: Instant, diagnosis: Diagnosis | None = None
+    job: JobRecord,
+    outcome: e.Outcome,
+    now: Instant,
+    diagnosis: Diagnosis | None = None,
+    end: GangEnd | None = None,
 ) -> e.AttemptEnded:
     attempt = job.attempts[-1]
     lost = 0
-    if outcome is not e.Outcome.SUCCEEDED and attempt.started_at:
+    if end is not None and end.lost_ms is not None:
+        lost = end.lost_ms
+    elif outcome is not e.Outcome.SUCCEEDED and attempt.started_at:
         lost = max(0, min(attempt.ran_until(now), now - attempt.saved_at))
     return e.AttemptEnded(job.id, attempt.no, outcome, diagnosis, Millis(lost))
 

@@ -57,7 +57,9 @@ def gang_heard(state: State, report: GangReport, now: Instant) -> Emit:
         yield e.AttemptStarted(job.id, attempt.no)
     elif report.seen is Seen.ENDED:
         assert report.exit is not None, "an ended gang has an exit"
-        yield from conclude(state, job, now, GangEnd(report.exit.ok, report.diagnosis))
+        yield from conclude(
+            state, job, now, GangEnd(report.exit.ok, report.diagnosis, report.lost_ms)
+        )
 
 
 def saved(state: State, report: CheckpointReport) -> Emit:

@@ -52,7 +52,7 @@ def deadlines(job: JobRecord, limits: Limits) -> list[int]:
     attempt = job.attempt
     if attempt is None:
         return found
-    if attempt.state is AttemptState.STARTING:
+    if attempt.state is AttemptState.STARTING and limits.phase_ms != NEVER:
         found.append(start_deadline(job, limits))
     if attempt.state is AttemptState.RUNNING and job.spec.max_run_ms != NEVER:
         found.append(attempt.running_since + job.spec.max_run_ms - attempt.ran_ms)

@@ -7,6 +7,7 @@ import msgspec
 from allotment.model.diagnosis import Diagnosis, Exit
 from allotment.model.events import Phase
 from allotment.model.ids import AttemptNo, JobId, NodeId, TaskKey
+from allotment.model.quantity import Millis
 
 
 class Seen(StrEnum):
@@ -38,7 +39,8 @@ class GangReport(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """The present state of a whole gang, from a world that watches gangs as one.
 
     Only `RUNNING` (every task of it runs) and `ENDED` (none is left) are told of gangs;
-    `exit` is set when it ended. Its tasks are then not heard of one by one.
+    `exit` is set when it ended. Its tasks are then not heard of one by one. `lost_ms` is how
+    much of its run time must be done again; None when that is to be told from checkpoints.
     """
 
     job: JobId
@@ -46,6 +48,7 @@ class GangReport(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     seen: Seen
     exit: Exit | None = None
     diagnosis: Diagnosis | None = None
+    lost_ms: Millis | None = None
 
 
 class NodeReport(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -49,7 +49,7 @@ class Limits(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     backoff_first_ms: int = 1_000
     backoff_most_ms: int = 300_000
     phase_ms: int = 60_000
-    """How long any phase of starting may take."""
+    """How long any phase of starting may take; -1 for ever."""
     barrier_ms: int = 120_000
     keep_finished: int = 1_000
     """Finished jobs kept in memory before the oldest are archived."""

@@ -4,6 +4,7 @@ import msgspec
 
 from allotment.metrics.curve import Sample as Sample
 from allotment.metrics.jobs import JobOutcome as JobOutcome
+from allotment.metrics.summary import Summary
 
 
 class Span(msgspec.Struct, frozen=True, gc=False):
@@ -42,3 +43,4 @@ class Run(msgspec.Struct, frozen=True):
     version: str = ""
     wall_s: float = 0.0
     events: int = 0
+    summary: Summary | None = None

@@ -1,0 +1,86 @@
+"""The job that has had the least first: device-time, as a line or in steps.
+
+`LeastAttained` compares device-time itself; with turns at once, two equal jobs would change
+places with every event, so it is meant for rounds, where it is max-min fairness over time
+(Gavel's agnostic policy). `LeastAttainedInSteps` is Tiresias' 2D-LAS: a few queues by
+attained device-time, first come first served within one, so that equals run to their next
+limit undisturbed. With `promote`, whoever waited that many times as long as it ran begins
+again in the first queue.
+
+Source: Gu et al., Tiresias, NSDI 2019, sections 3.2 and 3.3; Narayanan et al., Gavel, OSDI
+2020, section 4.1.
+
+Bad at: long jobs, which pay for not telling anybody how long they are.
+"""
+
+from allotment.core.gang import Standing
+from allotment.core.ports import Rank, moving
+from allotment.model.quantity import DEVICE, Instant
+
+
+class LeastAttained:
+    """Order by device-time so far."""
+
+    def rank(self, job: Standing, now: Instant) -> Rank:
+        milli = job.gpu_milli
+        return moving((), job.ran_ms(now) * milli, milli if job.since is not None else 0, now)
+
+
+class LeastAttainedInSteps:
+    """Order by the queue that a job's device-time has brought it to; within it, who runs first.
+
+    Whoever comes to a queue stands at its end for that moment; who is sent away goes to the
+    front of those that wait. `limits_ms` are device-milliseconds at which a job leaves its
+    queue for the next, in ascending order; `promote` of 0 never brings a job back.
+    """
+
+    def __init__(self, limits_ms: tuple[int, ...], promote: int = 0) -> None:
+        if list(limits_ms) != sorted(set(limits_ms)) or any(limit < 1 for limit in limits_ms):
+            raise ValueError(f"queue limits must ascend from above 0: {limits_ms}")
+        self._limits_ms = limits_ms
+        self._promote = promote
+
+    def rank(self, job: Standing, now: Instant) -> Rank:
+        devices = max(1, job.gpu_milli // DEVICE)
+        starved = self._starved_at(job)
+        if job.since is None:
+            return self._waiting(job, devices, starved, now)
+        before = 0 if starved is not None and starved <= job.since else job.served_ms
+        attained = (before + now - job.since) * devices
+        queue = self._queue(attained)
+        came = job.since
+        if queue:
+            over_ms = (attained - self._limits_ms[queue - 1]) // devices
+            if over_ms == 0:
+                return Rank((queue, _WAITS, _AT_END, now), until=Instant(now + 1))
+            came = max(came, now - over_ms)
+        until: Instant | None = None
+        if queue < len(self._limits_ms):
+            until = Instant(now + -(-(self._limits_ms[queue] - attained) // devices))
+        return Rank((queue, _RUNS, _IN_FRONT, came), until=until)
+
+    def _waiting(
+        self, job: Standing, devices: int, starved: Instant | None, now: Instant
+    ) -> Rank:
+        if starved is not None and starved <= now:
+            return Rank((0, _WAITS, _AT_END, starved))
+        attained = job.served_ms * devices
+        queue = self._queue(attained)
+        until = starved if queue else None
+        crossed = queue and attained - self._limits_ms[queue - 1] < devices
+        if not attained or crossed:
+            return Rank((queue, _WAITS, _AT_END, job.queued_at), until=until)
+        return Rank((queue, _WAITS, _IN_FRONT, -job.queued_at), until=until)
+
+    def _queue(self, attained_ms: int) -> int:
+        return sum(attained_ms >= limit for limit in self._limits_ms)
+
+    def _starved_at(self, job: Standing) -> Instant | None:
+        """Say when a job that has run will have waited so long that it begins anew."""
+        if not self._promote or not job.served_ms:
+            return None
+        return Instant(job.queued_at + self._promote * job.served_ms)
+
+
+_RUNS, _WAITS = 0, 1
+_IN_FRONT, _AT_END = 0, 1

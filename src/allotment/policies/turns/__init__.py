@@ -1,0 +1,1 @@
+"""When running gangs give way to waiting ones that rank before them."""

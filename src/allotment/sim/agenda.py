@@ -1,0 +1,57 @@
+"""What is going to happen: a heap of (time, phase, sequence).
+
+Within one instant, phases come in their order; within one phase, whatever was entered
+first comes first. So a run is the same every time.
+"""
+
+from enum import IntEnum
+from heapq import heappop, heappush
+from typing import NamedTuple
+
+from allotment.model.ids import AttemptNo, JobId, NodeId
+from allotment.model.quantity import Instant
+
+NO_ATTEMPT = AttemptNo(0)
+
+
+class Phase(IntEnum):
+    """The order of what happens at one instant: what frees devices comes first."""
+
+    REPAIR = 0
+    FAULT = 1
+    END = 2
+    GONE = 3
+    """A gang that was told to stop is gone."""
+    START = 4
+
+
+class Entry(NamedTuple):
+    """One thing that is going to happen: to an attempt, or to a node (`attempt` is 0)."""
+
+    at: Instant
+    phase: Phase
+    sequence: int
+    subject: JobId | NodeId
+    attempt: AttemptNo
+
+
+class Agenda:
+    """The heap. An entry may be outlived by its reason: whoever takes it looks."""
+
+    def __init__(self) -> None:
+        self._heap: list[Entry] = []
+        self._sequence = 0
+
+    def add(
+        self, at: int, phase: Phase, subject: JobId | NodeId, attempt: AttemptNo = NO_ATTEMPT
+    ) -> None:
+        """Enter something to happen at an instant."""
+        self._sequence += 1
+        heappush(self._heap, Entry(Instant(at), phase, self._sequence, subject, attempt))
+
+    def next(self) -> Instant | None:
+        """Say when the next thing happens."""
+        return self._heap[0].at if self._heap else None
+
+    def pop(self) -> Entry:
+        return heappop(self._heap)

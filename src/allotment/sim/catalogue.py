@@ -1,0 +1,120 @@
+"""The policies by name: which order, who may pass, when turns are taken, who is told what."""
+
+from collections.abc import Callable
+from difflib import get_close_matches
+
+import msgspec
+
+from allotment.core.ports import Estimates, Ordering, Policies, Turns
+from allotment.model.tenancy import QueueOrder
+from allotment.policies.ordering.fifo import Fifo
+from allotment.policies.ordering.las import LeastAttained, LeastAttainedInSteps
+from allotment.policies.ordering.remaining import LeastRemaining
+from allotment.policies.ordering.sjf import ShortestFirst
+from allotment.policies.placing.pack import Pack
+from allotment.policies.placing.spread import Spread
+from allotment.policies.sharing.borrow_and_return import BorrowAndReturn
+from allotment.policies.turns.at_once import AtOnce
+from allotment.policies.turns.rounds import Rounds
+from allotment.policies.victims.least_lost import LeastLost
+from allotment.sim.settings import Settings
+
+
+class UnknownPolicy(Exception):
+    """There is no policy of that name. Names the nearest."""
+
+
+class Recipe(msgspec.Struct, frozen=True):
+    """How one named policy is put together."""
+
+    says: str
+    """Its rule in a line."""
+    ordering: Callable[[Settings, Estimates], Ordering]
+    passing: QueueOrder = QueueOrder.SKIP
+    turns: Callable[[Settings], Turns | None] = lambda _: None
+    told: bool = False
+    """Its order goes by run times: with exact ones it is clairvoyant."""
+
+
+def _fifo(settings: Settings, estimates: Estimates) -> Ordering:  # noqa: ARG001
+    return Fifo()
+
+
+def _attained(settings: Settings, estimates: Estimates) -> Ordering:  # noqa: ARG001
+    return LeastAttained()
+
+
+def _at_once(settings: Settings) -> Turns:  # noqa: ARG001
+    return AtOnce()
+
+
+def _rounds(settings: Settings) -> Turns:
+    return Rounds(settings.round_ms)
+
+
+RECIPES: dict[str, Recipe] = {
+    "fifo": Recipe("first come, first served; nobody passes", _fifo, QueueOrder.STRICT),
+    "backfill": Recipe("first come, first served; whoever fits passes", _fifo),
+    "easy": Recipe(
+        "first come, first served; others pass if the first is not delayed",
+        _fifo,
+        QueueOrder.EASY,
+        told=True,
+    ),
+    "priority": Recipe(
+        "higher priority first, and takes the place of lower", _fifo, turns=_at_once
+    ),
+    "sjf": Recipe("shortest job first", lambda _, told: ShortestFirst(told), told=True),
+    "srtf": Recipe(
+        "shortest remaining time first",
+        lambda _, told: LeastRemaining(told),
+        turns=_at_once,
+        told=True,
+    ),
+    "srsf": Recipe(
+        "shortest remaining device-time first",
+        lambda _, told: LeastRemaining(told, by_service=True),
+        turns=_at_once,
+        told=True,
+    ),
+    "las": Recipe("least attained device-time first", _attained, turns=_rounds),
+    "las2d": Recipe(
+        "least attained device-time first, in steps (Tiresias)",
+        lambda settings, _: LeastAttainedInSteps(settings.queues, settings.promote),
+        turns=_at_once,
+    ),
+}
+
+
+def recipe(name: str) -> Recipe:
+    """Find a policy. Raises UnknownPolicy."""
+    if name not in RECIPES:
+        near = get_close_matches(name, RECIPES, 3, 0.4)
+        hint = f"Did you mean {' or '.join(near)}? " if near else ""
+        raise UnknownPolicy(
+            f"There is no policy {name!r}. {hint}There are: {', '.join(RECIPES)}."
+        )
+    return RECIPES[name]
+
+
+def is_clairvoyant(name: str, settings: Settings) -> bool:
+    """Tell whether a policy is told run times that nobody could know."""
+    return recipe(name).told and settings.estimates in ("exact", "noisy")
+
+
+def passing(name: str, settings: Settings) -> QueueOrder:
+    """Say what may pass a blocked job."""
+    return QueueOrder(settings.order) if settings.order else recipe(name).passing
+
+
+def policies(name: str, settings: Settings, estimates: Estimates) -> Policies:
+    """Put a named policy together."""
+    chosen = recipe(name)
+    return Policies(
+        ordering=chosen.ordering(settings, estimates),
+        sharing=BorrowAndReturn(),
+        placing=Spread() if settings.placing == "spread" else Pack(),
+        victims=LeastLost(),
+        turns=chosen.turns(settings),
+        estimates=estimates,
+    )

@@ -1,0 +1,141 @@
+"""One simulation from a scenario to its result."""
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from allotment.engine.state import State
+from allotment.metrics.fold import Folds
+from allotment.metrics.jobs import JobOutcome, Jobs
+from allotment.metrics.summarise import summarise
+from allotment.metrics.usage import Usage
+from allotment.model import events as e
+from allotment.model.cluster import Node
+from allotment.model.ids import JobId
+from allotment.model.quantity import DAY, DEVICE, Instant, Millis
+from allotment.policies.estimates.known import Known
+from allotment.sim.catalogue import is_clairvoyant, passing, policies
+from allotment.sim.cluster import words_of
+from allotment.sim.outcome import Run
+from allotment.sim.settings import Settings, chosen
+from allotment.sim.simulation import Simulation
+from allotment.sim.trace import Ending, Trace, TraceJob
+
+Progress = Callable[[int, int], None]
+"""Told how many jobs of how many have come."""
+
+Tap = Callable[[Sequence[e.Record]], None]
+"""Sees the records of the run, in order."""
+
+
+class Scenario(msgspec.Struct, frozen=True):
+    """Everything a run depends on: the same scenario gives the same events, byte for byte."""
+
+    trace: Trace
+    nodes: tuple[Node, ...]
+    policy: str = "fifo"
+    settings: Settings = Settings()
+    seed: int = 0
+
+
+def nobody(_: int, __: int) -> None:
+    """Tell nobody of the progress."""
+
+
+def simulate(scenario: Scenario, told: Progress = nobody, tap: Tap | None = None) -> Run:
+    """Play a scenario. Raises UnknownPolicy."""
+    trace, settings = scenario.trace, scenario.settings
+    jobs, shift = _shifted(trace.jobs)
+
+    def state_for(run_ms_of: Callable[[JobId], int | None]) -> State:
+        return State(policies(scenario.policy, settings, Known(run_ms_of)))
+
+    usage = Usage()
+
+    def begin(at: Instant, event: e.JobSubmitted) -> JobOutcome:
+        job = simulation.works[event.job].job
+        return _row(job, at)
+
+    rows = Jobs(usage, begin)
+    folds = Folds(usage, rows)
+
+    def carry(records: Sequence[e.Record]) -> None:
+        folds.feed(records)
+        if tap is not None:
+            tap(records)
+
+    order = passing(scenario.policy, settings)
+    simulation = Simulation(scenario.nodes, order, state_for, settings, carry)
+    for come in simulation.run(jobs):
+        told(come, len(jobs))
+    outcomes = _with_refused(rows.rows, simulation, jobs)
+    capacity = DEVICE * sum(len(node.devices) for node in scenario.nodes)
+    summary = summarise(outcomes, usage.totals(), capacity)
+    if shift:
+        _unshift(outcomes, shift)
+    return Run(
+        policy=scenario.policy,
+        clairvoyant=is_clairvoyant(scenario.policy, settings),
+        cluster=words_of(scenario.nodes),
+        nodes=len(scenario.nodes),
+        capacity_milli=capacity,
+        jobs=tuple(outcomes),
+        samples=tuple(
+            msgspec.structs.replace(sample, at_ms=sample.at_ms - shift)
+            for sample in usage.samples()
+        ),
+        settings=chosen(settings),
+        trace=trace.source,
+        trace_digest=trace.digest,
+        dropped=trace.dropped,
+        warnings=trace.warnings,
+        seed=scenario.seed,
+        events=simulation.events,
+        summary=summary,
+    )
+
+
+def _row(job: TraceJob, at: int) -> JobOutcome:
+    return JobOutcome(
+        id=job.id,
+        tenant=job.tenant,
+        gpu_milli=job.gpu_milli,
+        submit_ms=at,
+        run_ms=Millis(job.run_ms),
+        censored=job.ending is Ending.CENSORED,
+    )
+
+
+def _shifted(jobs: tuple[TraceJob, ...]) -> tuple[tuple[TraceJob, ...], int]:
+    """Move a trace that begins near 0 by a day: the engine's clock begins above it."""
+    if not jobs or jobs[0].submit_ms >= DAY:
+        return jobs, 0
+    shift = DAY - jobs[0].submit_ms
+    moved = [msgspec.structs.replace(job, submit_ms=job.submit_ms + shift) for job in jobs]
+    return tuple(moved), shift
+
+
+def _unshift(rows: list[JobOutcome], shift: int) -> None:
+    for row in rows:
+        row.submit_ms -= shift
+        row.start_ms -= shift if row.start_ms >= 0 else 0
+        row.end_ms -= shift if row.end_ms >= 0 else 0
+
+
+def _with_refused(
+    rows: list[JobOutcome], simulation: Simulation, jobs: tuple[TraceJob, ...]
+) -> list[JobOutcome]:
+    """Put jobs that could never run where they stood in the trace."""
+    if not simulation.refused:
+        return rows
+    refused = {refusal.place: refusal for refusal in simulation.refused}
+    taken = iter(rows)
+    whole: list[JobOutcome] = []
+    for place, job in enumerate(jobs):
+        if place in refused:
+            row = _row(job, job.submit_ms)
+            row.never = refused[place].reason
+            whole.append(row)
+        else:
+            whole.append(next(taken))
+    return whole

@@ -1,0 +1,135 @@
+"""What `--set key=value` may say: one typed value, each key with its meaning and source."""
+
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+from typing import Literal, get_args
+
+import msgspec
+
+from allotment.model.quantity import DAY, HOUR, MINUTE, SECOND
+
+
+class BadSetting(Exception):
+    """A setting that cannot be used: what, and what would be right."""
+
+
+class Settings(msgspec.Struct, frozen=True):
+    """The knobs of policies and of the world. Lengths of time in milliseconds."""
+
+    within: Literal["", "node", "switch", "rack"] = ""
+    """All tasks of a job must be in one cell of this level."""
+    prefer: Literal["", "node", "switch", "rack"] = ""
+    """They should be, if it can be had now."""
+    tasks: Literal["", "node"] = ""
+    """`node`: jobs become tasks of up to 8 devices, each on one node."""
+    placing: Literal["pack", "spread", "fgd"] = "pack"
+    order: Literal["", "strict", "skip", "easy"] = ""
+    """What may pass a blocked job; empty: as the policy says."""
+    round_ms: int = 360 * SECOND
+    """Length of a round (Gavel, OSDI 2020: six minutes)."""
+    queues: tuple[int, ...] = (3_250 * SECOND, 7_200 * SECOND)
+    """Limits of the queues of `las2d`, in device-milliseconds (Tiresias' own)."""
+    promote: int = 0
+    """`las2d`: back to the first queue after waiting this many times the run time; 0 never."""
+    estimates: Literal["exact", "noisy", "history", "promised"] = "exact"
+    """What policies that ask for run times are told."""
+    noise: float = 0.3
+    """`noisy`: the standard deviation of the logarithm of told over true run time."""
+    start_ms: int = 0
+    """From placing a gang to its running."""
+    resume_ms: int = 0
+    """The same, when it starts again after it was sent away."""
+    stop_ms: int = 0
+    """From telling a gang to go to its being gone; it makes no progress meanwhile."""
+    checkpoint_ms: int = 0
+    """Work since the last multiple of this is lost on a fault; 0 loses nothing."""
+    mtbf_ms: int = 0
+    """Mean time between failures of one node; 0 for none."""
+    mttr_ms: int = 4 * HOUR
+    """Mean time to repair a node."""
+    job_failure: float = 0.0
+    """The chance that an attempt fails by itself somewhere on its way."""
+    retries: int = 3
+    """How often a job that failed by itself is tried again."""
+
+
+def read_settings(pairs: Iterable[str]) -> Settings:
+    """Read `key=value` words. Raises BadSetting."""
+    found: dict[str, object] = {}
+    known = {_shown(name): name for name in Settings.__struct_fields__}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        key = key.strip()
+        if not equals:
+            raise BadSetting(f"--set {pair}: write KEY=VALUE.")
+        if key not in known:
+            near = get_close_matches(key, known, 3, 0.5) or sorted(known)
+            raise BadSetting(f"--set {key}: there is no such setting. Near: {', '.join(near)}.")
+        found[known[key]] = _value(known[key], value.strip())
+    try:
+        settings = msgspec.convert(found, Settings, strict=False)
+    except msgspec.ValidationError as error:
+        raise BadSetting(f"--set: {_reason(error, found)}") from error
+    _check(settings)
+    return settings
+
+
+def _check(settings: Settings) -> None:
+    for name in Settings.__struct_fields__:
+        value: object = getattr(settings, name)
+        if isinstance(value, int | float) and value < 0:
+            raise BadSetting(f"--set {_shown(name)}: it cannot be negative.")
+    if settings.round_ms < 1:
+        raise BadSetting("--set round: a round lasts longer than nothing.")
+    if settings.job_failure > 1:
+        raise BadSetting("--set job_failure: it is a chance, from 0 to 1.")
+    if list(settings.queues) != sorted(set(settings.queues)) or 0 in settings.queues:
+        raise BadSetting("--set queues: the limits must ascend from above 0.")
+
+
+def chosen(settings: Settings) -> tuple[tuple[str, str], ...]:
+    """Give the settings that differ from their defaults, as they would be written."""
+    plain = Settings()
+    return tuple(
+        (_shown(name), str(getattr(settings, name)))
+        for name in Settings.__struct_fields__
+        if getattr(settings, name) != getattr(plain, name)
+    )
+
+
+def _shown(name: str) -> str:
+    return name.removesuffix("_ms")
+
+
+def _value(name: str, text: str) -> object:
+    if name == "queues":
+        return [read_length(part) for part in text.split(",") if part]
+    return read_length(text) if name.endswith("_ms") else text
+
+
+UNITS: Mapping[str, int] = {
+    "ms": 1, "s": SECOND, "min": MINUTE, "m": MINUTE, "h": HOUR, "d": DAY, "": SECOND,
+}  # fmt: skip
+
+
+def read_length(text: str) -> int:
+    """Read a length of time: 30s, 6min, 1.5h, 2d; a bare number is seconds. Gives ms."""
+    number = text.rstrip("abcdefghijklmnopqrstuvwxyz ")
+    unit = text[len(number) :].strip()
+    try:
+        return round(float(number) * UNITS[unit])
+    except (ValueError, KeyError, OverflowError) as error:
+        raise BadSetting(
+            f"{text!r} is no length of time: write 30s, 6min, 1.5h or 2d."
+        ) from error
+
+
+def _reason(error: msgspec.ValidationError, found: Mapping[str, object]) -> str:
+    text = str(error)
+    name = text.rpartition("$.")[2].strip("`") if "$." in text else ""
+    if name not in found:
+        return text
+    kinds = Settings.__annotations__.get(name)
+    choices = [word for word in get_args(kinds) if word]
+    wanted = f"one of {', '.join(choices)}" if choices else text.partition(" - ")[0]
+    return f"{_shown(name)}={found[name]}: {wanted}."
