@@ -7,6 +7,7 @@ import msgspec
 from allotment.metrics.fold import FINISHED, Handlers, devices_of
 from allotment.metrics.usage import PPM, Usage
 from allotment.model import events as e
+from allotment.model.ids import JobId
 from allotment.model.quantity import DEVICE, Instant, Millis
 
 
@@ -69,6 +70,11 @@ class Jobs:
         self._usage = usage
         self._begin = begin
         self._live: dict[int, _Live] = {}
+
+    def row(self, job: JobId) -> JobOutcome | None:
+        """Give the row of an unfinished job; None where its submission was not seen."""
+        live = self._live.get(job)
+        return live.row if live is not None else None
 
     def handlers(self) -> Handlers:
         """Give the methods by the kind of event they take."""

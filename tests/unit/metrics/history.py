@@ -29,7 +29,7 @@ class History:
     def __init__(self) -> None:
         self.records: list[e.Record] = []
         self.now = 0
-        self._attempts: dict[int, int] = {}
+        self.attempts: dict[int, int] = {}
 
     def at(self, ms: int) -> Self:
         self.now = ms
@@ -48,7 +48,7 @@ class History:
         return self.add(e.JobSubmitted(JobId(job), spec, held=held))
 
     def place(self, job: int, entitlement: Entitlement = Entitlement.GUARANTEED) -> Self:
-        self._attempts[job] = self._attempts.get(job, 0) + 1
+        self.attempts[job] = self.attempts.get(job, 0) + 1
         return self.add(e.AttemptPlaced(*self._attempt(job), (), entitlement))
 
     def begin(self, job: int) -> Self:
@@ -90,8 +90,13 @@ class History:
     def release(self, job: int) -> Self:
         return self.add(e.JobReleased(JobId(job)))
 
-    def edit(self, job: int, gpus: float) -> Self:
-        return self.add(e.JobEdited(JobId(job), a_spec(gpus)))
+    def edit(self, job: int, spec: JobSpec, **role: Any) -> Self:
+        """Let the first role of a job ask for something else."""
+        first = replace(spec.roles[0], **role)
+        return self.add(e.JobEdited(JobId(job), replace(spec, roles=(first,))))
+
+    def promote(self, job: int) -> Self:
+        return self.add(e.AttemptPromoted(*self._attempt(job)))
 
     def configure(self, config: Config) -> Self:
         return self.add(e.ConfigApplied(config))
@@ -112,4 +117,4 @@ class History:
         return fed
 
     def _attempt(self, job: int) -> tuple[JobId, AttemptNo]:
-        return JobId(job), AttemptNo(self._attempts[job])
+        return JobId(job), AttemptNo(self.attempts[job])

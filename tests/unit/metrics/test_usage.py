@@ -9,7 +9,7 @@ from allotment.metrics.curve import Curve, Point, Sample
 from allotment.metrics.usage import Usage
 from allotment.model.quantity import Instant
 from tests.support.builders import a_config
-from tests.unit.metrics.history import History
+from tests.unit.metrics.history import History, a_spec
 
 
 def fed(history: History, capacity: int = 4000) -> Usage:
@@ -74,7 +74,7 @@ def test_held_jobs_are_not_in_line() -> None:
 
 
 def test_an_edited_job_asks_for_something_else() -> None:
-    log = History().submit(1, gpus=1).at(10).edit(1, gpus=3).at(20).start(1)
+    log = History().submit(1, gpus=1).at(10).edit(1, a_spec(gpus=1), count=3).at(20).start(1)
     totals = fed(log.at(25).succeed(1)).totals()
     assert (totals.waiting_devices, totals.busy) == (1000 * 10 + 3000 * 10, 3000 * 5)
 

@@ -1,0 +1,130 @@
+"""What `WaitCauses` keeps of jobs, of their tenants, and of queues that nobody may jump."""
+
+from heapq import heappop, heappush
+
+import msgspec
+
+from allotment.metrics.jobs import JobOutcome
+from allotment.metrics.shortage import Shortage
+from allotment.model.quantity import DEVICE, Instant, Resources
+from allotment.model.spec import JobSpec
+from allotment.model.tenancy import QueueOrder, Tenant
+
+ONE_DEVICE = Resources(gpu_milli=DEVICE)
+
+
+class Bounds(msgspec.Struct, frozen=True, gc=False):
+    """What limits jobs that may not borrow."""
+
+    right: Shortage
+    """Of what their tenant is owed and does not use."""
+    both: Shortage
+    """Of that and of free devices, whichever is less."""
+
+
+class Share:
+    """A tenant's right to devices, in thousandths, and what it uses of it."""
+
+    def __init__(self) -> None:
+        self.owed = 0
+        self.used = 0
+        self.borrows = True
+        self.queues: dict[str, Queue] = {}
+        self.bounds: Bounds | None = None
+        """None until a job of it may not borrow."""
+
+    def configure(self, tenant: Tenant) -> None:
+        """Take what the configuration says of it."""
+        self.owed = tenant.guaranteed.gpu_milli
+        self.borrows = tenant.borrow
+        for queue in tenant.queues:
+            self.queue(queue.name).skips = queue.order is QueueOrder.SKIP
+
+    def settle(self, free: int, at: Instant) -> None:
+        """Take note of what it uses, and of what is free, from `at` on."""
+        if self.bounds is not None:
+            room = self.owed - self.used
+            self.bounds.right.change(room, at)
+            self.bounds.both.change(min(room, free), at)
+
+    def queue(self, name: str) -> "Queue":
+        """Give one of its queues."""
+        queue = self.queues.get(name)
+        if queue is None:
+            queue = self.queues[name] = Queue()
+        return queue
+
+
+class Ask(msgspec.Struct):
+    """An unfinished job: what it asks for, in thousandths of a device, and since when."""
+
+    job: int
+    need: int
+    loose: bool
+    """Whether any free device will do for each of its tasks: nothing can be fragmented."""
+    priority: int
+    share: Share
+    queue: "Queue"
+    enough: Shortage
+    """Tells when there was not enough for it, on whatever ground."""
+    right: Shortage | None
+    """Tells when its tenant had no right to as much; None when it may borrow."""
+    hindrances: int = 0
+    """What keeps it out of line: a hold, dependencies, a back-off."""
+    queued: bool = True
+    in_line: bool = False
+    """Queued, and nothing keeps it out of line."""
+    row: JobOutcome | None = None
+    """Its row, once it was placed for the first time."""
+    parts: list[int] | None = None
+    """Its waits by cause, in ms; None while it has not waited."""
+    holds: bool = False
+    """Whether it holds devices now, and whether out of its tenant's right."""
+    owns: bool = False
+    out_since: int = 0
+    since: int = 0
+    """In line since when, and how long there had not been enough by then."""
+    lacked: int = 0
+    lacked_right: int = 0
+    first_since: int = 0
+    """The same since it was the first of its queue."""
+    lacked_first: int = 0
+    kept_as_first: int = 0
+    """Time it was the first of its queue, had enough, and was not placed."""
+
+
+class Queue:
+    """A queue's line; where nobody may pass, its first is known. O(log n) a change."""
+
+    def __init__(self) -> None:
+        self.skips = False
+        self.first: Ask | None = None
+        """The one that everybody else waits for: by priority, then by submission."""
+        self._heap: list[tuple[int, int, int, Ask]] = []
+        self._joined = 0
+
+    def join(self, ask: Ask) -> bool:
+        """Put a job in line. Tells whether another is first now."""
+        self._joined += 1
+        heappush(self._heap, (-ask.priority, ask.job, self._joined, ask))
+        return self._heap[0][3] is not self.first
+
+    def find_first(self) -> Ask | None:
+        """Find who is first now."""
+        heap = self._heap
+        while heap:
+            priority, _, _, ask = heap[0]
+            if ask.in_line and ask.queue is self and ask.priority == -priority:
+                self.first = ask
+                return ask
+            heappop(heap)
+        self.first = None
+        return None
+
+
+def is_loose(spec: JobSpec) -> bool:
+    """Tell whether every task needs one whole device of any type, and nothing else."""
+    for role in spec.roles:  # noqa: SIM110 - a generator would cost more than the question
+        if role.gpu_types or role.resources != ONE_DEVICE:
+            return False
+    return True

@@ -1,0 +1,284 @@
+"""Why jobs waited, of five causes. docs/metrics.md says exactly what goes to which.
+
+Nothing is looked at while jobs wait. For each number of devices ever asked for, the time is
+added up during which fewer were free; a job's part of it is the difference between its
+leaving the line and its joining it.
+"""
+
+from heapq import heappop, heappush
+
+from allotment.metrics.fold import FINISHED, Handlers, devices_of
+from allotment.metrics.jobs import Jobs
+from allotment.metrics.shortage import Shortage
+from allotment.metrics.summary import WaitParts
+from allotment.metrics.usage import Usage
+from allotment.metrics.waiting import Ask, Bounds, Queue, Share, is_loose
+from allotment.model import events as e
+from allotment.model.ledger import Entitlement
+from allotment.model.quantity import SECOND, Instant
+from allotment.model.spec import JobSpec
+
+OWN, QUOTA, CAPACITY, SHAPE, ORDER = range(5)
+
+
+class WaitCauses:
+    """Splits the time that jobs wait in line. `usage` and `jobs` belong to the same `Folds`.
+
+    O(log n) an event at most; a tenant whose jobs may not borrow costs O(1) an instant.
+    """
+
+    def __init__(self, usage: Usage, jobs: Jobs) -> None:
+        self._usage = usage
+        self._jobs = jobs
+        self._at = Instant(0)
+        self._asks: dict[int, Ask] = {}
+        self._shares: dict[str, Share] = {}
+        self._bounded: list[Share] = []
+        self._free = Shortage(usage.free_milli)
+        self._backoffs: list[tuple[Instant, int]] = []
+        self._after: dict[int, list[Ask]] = {}
+        """Jobs that wait for a job to end."""
+        self._waits: dict[str, list[int]] = {}
+
+    def by_tenant(self) -> dict[str, WaitParts]:
+        """Give the waits of jobs that were placed and ended, for each tenant of the rows."""
+        return {
+            tenant: WaitParts(*(ms / SECOND for ms in parts))
+            for tenant, parts in self._waits.items()
+        }
+
+    def handlers(self) -> Handlers:
+        """Give the methods by the kind of event they take."""
+        return {
+            e.ConfigApplied: self._configured,
+            e.JobSubmitted: self._submitted,
+            e.JobEdited: self._edited,
+            e.JobHeld: self._held,
+            e.JobReleased: self._released,
+            e.JobRequeued: self._requeued,
+            e.AttemptPlaced: self._placed,
+            e.AttemptPromoted: self._promoted,
+            e.AttemptSuspended: self._gave_up,
+            e.AttemptResumed: self._took_again,
+            e.AttemptEnded: self._gave_up,
+            **dict.fromkeys(FINISHED, self._finished),
+        }
+
+    def pass_to(self, at: Instant) -> None:
+        """Take note that nothing changed until `at`, but that back-offs ended."""
+        then, free = self._at, self._usage.free_milli
+        self._at = at
+        self._free.change(free, then)
+        for share in self._bounded:
+            share.settle(free, then)
+        while self._backoffs and self._backoffs[0][0] <= at:
+            due, job = heappop(self._backoffs)
+            ask = self._asks.get(job)
+            if ask is not None:
+                self._unhinder(ask, due)
+
+    # ── events ──────────────────────────────────────────────────────────────────────────
+
+    def _configured(self, at: Instant, event: e.ConfigApplied) -> None:
+        for tenant in event.config.tenants:
+            self._share(tenant.name).configure(tenant)
+
+    def _submitted(self, at: Instant, event: e.JobSubmitted) -> None:
+        ask = self._asks[event.job] = self._ask(event.job, event.spec)
+        ask.out_since = at
+        if event.held:
+            ask.hindrances += 1
+        for dependency in event.spec.depends_on:
+            if dependency.job in self._asks:
+                ask.hindrances += 1
+                self._after.setdefault(dependency.job, []).append(ask)
+        if not ask.hindrances:
+            self._join(ask, at)
+
+    def _edited(self, at: Instant, event: e.JobEdited) -> None:
+        """A job that asks for something else begins a new wait; the old one is counted."""
+        ask = self._asks.get(event.job)
+        if ask is None:
+            return
+        was_in_line = ask.in_line
+        if was_in_line:
+            self._leave(ask, at)
+        new = self._ask(event.job, event.spec)
+        ask.need, ask.loose, ask.priority = new.need, new.loose, new.priority
+        ask.share, ask.queue, ask.enough, ask.right = (
+            new.share,
+            new.queue,
+            new.enough,
+            new.right,
+        )
+        if was_in_line:
+            self._join(ask, at)
+
+    def _held(self, at: Instant, event: e.JobHeld) -> None:
+        ask = self._asks.get(event.job)
+        if ask is not None:
+            if ask.in_line:
+                self._leave(ask, at)
+            ask.hindrances += 1
+
+    def _released(self, at: Instant, event: e.JobReleased) -> None:
+        ask = self._asks.get(event.job)
+        if ask is not None:
+            self._unhinder(ask, at)
+
+    def _requeued(self, at: Instant, event: e.JobRequeued) -> None:
+        ask = self._asks.get(event.job)
+        if ask is None:
+            return
+        ask.queued = True
+        ask.out_since = at
+        if event.not_before > at:
+            ask.hindrances += 1
+            heappush(self._backoffs, (event.not_before, ask.job))
+        if not ask.hindrances:
+            self._join(ask, at)
+
+    def _placed(self, at: Instant, event: e.AttemptPlaced) -> None:
+        ask = self._asks.get(event.job)
+        if ask is None:
+            return
+        if ask.in_line:
+            self._leave(ask, at)
+        elif at > ask.out_since:
+            _parts(ask)[OWN] += at - ask.out_since
+        ask.queued = False
+        if ask.row is None:
+            ask.row = self._jobs.row(event.job)
+        ask.holds = True
+        ask.owns = event.entitlement is Entitlement.GUARANTEED
+        if ask.owns:
+            ask.share.used += ask.need
+
+    def _promoted(self, at: Instant, event: e.AttemptPromoted) -> None:
+        ask = self._asks.get(event.job)
+        if ask is not None and ask.holds and not ask.owns:
+            ask.owns = True
+            ask.share.used += ask.need
+
+    def _took_again(self, at: Instant, event: e.AttemptResumed) -> None:
+        ask = self._asks.get(event.job)
+        if ask is None or ask.holds:
+            return
+        ask.holds = True
+        ask.owns = event.entitlement is Entitlement.GUARANTEED
+        if ask.owns:
+            ask.share.used += ask.need
+
+    def _gave_up(self, at: Instant, event: e.AttemptEvent) -> None:
+        ask = self._asks.get(event.job)
+        if ask is not None and ask.holds:
+            ask.holds = False
+            if ask.owns:
+                ask.share.used -= ask.need
+
+    def _finished(self, at: Instant, event: e.JobEvent) -> None:
+        ask = self._asks.pop(event.job, None)
+        if ask is None:
+            return
+        if ask.in_line:
+            self._leave(ask, at)
+        elif ask.queued and at > ask.out_since:
+            _parts(ask)[OWN] += at - ask.out_since
+        if ask.parts is not None and ask.row is not None:
+            self._count(ask.row.tenant, ask.parts)
+        if event.job in self._after:
+            for other in self._after.pop(event.job):
+                if other.job in self._asks:
+                    self._unhinder(other, at)
+
+    def _count(self, tenant: str, parts: list[int]) -> None:
+        sums = self._waits.setdefault(tenant, [0] * len(parts))
+        for cause, ms in enumerate(parts):
+            sums[cause] += ms
+
+    # ── the line ────────────────────────────────────────────────────────────────────────
+
+    def _unhinder(self, ask: Ask, at: Instant) -> None:
+        ask.hindrances -= 1
+        if ask.queued and not ask.hindrances:
+            self._join(ask, at)
+
+    def _join(self, ask: Ask, at: Instant) -> None:
+        if at > ask.out_since:
+            _parts(ask)[OWN] += at - ask.out_since
+        ask.in_line = True
+        ask.since = at
+        ask.lacked = ask.enough.below(ask.need, at)
+        if ask.right is not None:
+            ask.lacked_right = ask.right.below(ask.need, at)
+        queue = ask.queue
+        if not queue.skips and queue.join(ask):
+            _next_first(queue, at)
+
+    def _leave(self, ask: Ask, at: Instant) -> None:
+        """Take a job out of line and say what it waited for."""
+        ask.in_line = False
+        ask.out_since = at
+        if ask.queue.first is ask:
+            _next_first(ask.queue, at)
+        wait = at - ask.since
+        if not wait:
+            return
+        parts = _parts(ask)
+        lacked = ask.enough.below(ask.need, at) - ask.lacked
+        rest = wait - lacked
+        if ask.right is not None:
+            lacked_right = ask.right.below(ask.need, at) - ask.lacked_right
+            parts[QUOTA] += lacked_right
+            lacked -= lacked_right
+        parts[CAPACITY] += lacked
+        if not ask.need:
+            parts[CAPACITY] += rest
+        elif ask.loose:
+            parts[ORDER] += rest
+        else:
+            shape = rest if ask.queue.skips else ask.kept_as_first
+            parts[SHAPE] += shape
+            parts[ORDER] += rest - shape
+        ask.kept_as_first = 0
+
+    def _ask(self, job: int, spec: JobSpec) -> Ask:
+        share = self._shares.get(spec.tenant) or self._share(spec.tenant)
+        queue = share.queues.get(spec.queue) or share.queue(spec.queue)
+        enough, right = self._free, None
+        if not (share.borrows and spec.preemptible):
+            bounds = share.bounds or self._bound(share)
+            enough, right = bounds.both, bounds.right
+        need, loose = devices_of(spec), is_loose(spec)
+        return Ask(job, need, loose, spec.priority, share, queue, enough, right)
+
+    def _bound(self, share: Share) -> Bounds:
+        """Begin to watch the right of a tenant, for jobs that may not borrow."""
+        room = share.owed - share.used
+        both = min(room, self._usage.free_milli)
+        share.bounds = Bounds(Shortage(room), Shortage(both))
+        self._bounded.append(share)
+        return share.bounds
+
+    def _share(self, tenant: str) -> Share:
+        share = self._shares.get(tenant)
+        if share is None:
+            share = self._shares[tenant] = Share()
+        return share
+
+
+def _parts(ask: Ask) -> list[int]:
+    if ask.parts is None:
+        ask.parts = [0] * len(WaitParts.__struct_fields__)
+    return ask.parts
+
+
+def _next_first(queue: Queue, at: Instant) -> None:
+    """Hand on the first place of a queue where nobody may pass."""
+    old, new = queue.first, queue.find_first()
+    if old is not None and not old.loose:
+        lacked = old.enough.below(old.need, at) - old.lacked_first
+        old.kept_as_first += at - old.first_since - lacked
+    if new is not None and not new.loose:
+        new.first_since = at
+        new.lacked_first = new.enough.below(new.need, at)

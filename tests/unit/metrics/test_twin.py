@@ -1,0 +1,200 @@
+"""The folds against their slow twin, on histories that no planner would make."""
+
+from collections import defaultdict
+
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import asdict
+
+from allotment.metrics.jobs import Jobs
+from allotment.metrics.usage import PPM, Usage
+from allotment.metrics.waits import WaitCauses
+from allotment.model import events as e
+from allotment.model.ids import JobId
+from allotment.model.ledger import Entitlement
+from allotment.model.quantity import Resources
+from allotment.model.spec import Dependency, TaskRole
+from allotment.model.tenancy import QueueOrder
+from tests.support.builders import a_config, a_tenant
+from tests.unit.metrics.history import History
+from tests.unit.metrics.twin import Twin
+
+CONFIG = a_config(
+    a_tenant("strict", 2),
+    a_tenant("skips", order=QueueOrder.SKIP),
+    a_tenant("bound", 3, borrow=False),
+    devices=6,
+)
+NAMES = {
+    "own": "own_s",
+    "quota": "quota_s",
+    "capacity": "capacity_s",
+    "shape": "fragmentation_or_locality_s",
+    "order": "order_s",
+}
+
+STATES = {
+    "queued": ("place", "hold", "edit", "cancel"),
+    "held": ("release", "edit", "cancel"),
+    "backoff": ("hold", "cancel"),
+    "placed": ("begin", "promote", "evict", "requeue"),
+    "running": ("suspend", "promote", "evict", "succeed", "fail", "requeue"),
+    "suspended": ("resume", "evict", "succeed", "requeue"),
+}
+"""What may happen to a job next."""
+
+step = st.tuples(
+    st.integers(0, 3),
+    st.integers(0, 40),
+    st.integers(0, 40),
+    st.sampled_from(["strict", "skips", "bound"]),
+    st.integers(0, 1),
+)
+
+
+class Chance:
+    """Turns numbers into a history that the lifecycle allows."""
+
+    def __init__(self) -> None:
+        self.log = History().configure(CONFIG)
+        self.states: dict[int, str] = {}
+
+    def step(self, wait: int, which: int, what: int, tenant: str, bit: int) -> None:
+        self.log.at(self.log.now + wait)
+        if not self.states or which % 4 == 0:
+            self.submit(what, tenant, bit)
+            return
+        job = sorted(self.states)[which % len(self.states)]
+        moves = STATES[self.states[job]]
+        getattr(self, moves[what % len(moves)])(job, bit)
+
+    def submit(self, what: int, tenant: str, bit: int) -> None:
+        job = len(self.log.attempts) + 1
+        need = Resources(gpu_milli=1000 * (what % 4 if what % 3 else 1), cpu_milli=what % 2)
+        roles = (TaskRole("main", 1 + what % 2, "true", need),)
+        depends = (Dependency(JobId(min(self.states))),) if what > 37 and self.states else ()
+        held = what == 36
+        self.log.attempts[job] = 0
+        self.log.submit(
+            job,
+            tenant=tenant,
+            roles=roles,
+            priority=bit,
+            preemptible=what % 5 != 0,
+            depends_on=depends,
+            held=held,
+        )
+        self.states[job] = "held" if held else "queued"
+
+    def place(self, job: int, bit: int) -> None:
+        self.log.place(job, (Entitlement.GUARANTEED, Entitlement.OPPORTUNISTIC)[bit])
+        self.states[job] = "placed"
+
+    def hold(self, job: int, bit: int) -> None:
+        self.log.hold(job)
+        self.states[job] = "held"
+
+    def release(self, job: int, bit: int) -> None:
+        self.log.release(job)
+        self.states[job] = "queued"
+
+    def edit(self, job: int, bit: int) -> None:
+        """It asks for another number of devices, and nothing else changes."""
+        spec = next(
+            record.event.spec
+            for record in reversed(self.log.records)
+            if isinstance(record.event, e.JobSubmitted | e.JobEdited)
+            and record.event.job == job
+        )
+        (role,) = spec.roles
+        self.log.edit(job, spec, count=3 - role.count)
+
+    def cancel(self, job: int, bit: int) -> None:
+        self.log.cancel(job)
+        del self.states[job]
+
+    def begin(self, job: int, bit: int) -> None:
+        self.log.begin(job)
+        self.states[job] = "running"
+
+    def promote(self, job: int, bit: int) -> None:
+        self.log.promote(job)
+
+    def evict(self, job: int, bit: int) -> None:
+        self.log.evict(job)
+        self.states[job] = "queued"
+
+    def requeue(self, job: int, bit: int) -> None:
+        """It failed; perhaps it has to wait a while before the next try."""
+        self.log.end(job, e.Outcome.FAILED)
+        self.log.requeue(job, not_before=self.log.now + 3 * bit)
+        self.states[job] = "backoff" if bit else "queued"
+
+    def suspend(self, job: int, bit: int) -> None:
+        self.log.suspend(job)
+        self.states[job] = "suspended"
+
+    def resume(self, job: int, bit: int) -> None:
+        self.log.resume(job)
+        self.states[job] = "running"
+
+    def succeed(self, job: int, bit: int) -> None:
+        self.log.succeed(job)
+        del self.states[job]
+
+    def fail(self, job: int, bit: int) -> None:
+        self.log.fail(job)
+        del self.states[job]
+
+
+@given(st.lists(step, max_size=60))
+def test_folds_agree_with_their_twin(
+    steps: list[tuple[int, int, int, str, int]],
+) -> None:
+    chance = Chance()
+    for each in steps:
+        chance.step(*each)
+    records, end = chance.log.records, chance.log.now
+    usage = Usage()
+    jobs = Jobs(usage)
+    waits = WaitCauses(usage, jobs)
+    chance.log.into(usage, jobs, waits)
+    twin = Twin(CONFIG, records, end)
+    totals = asdict(usage.totals())
+    assert {name: totals[name] for name in twin.sums} == twin.sums
+    assert (totals["peak_waiting"], totals["peak_waiting_milli"]) == (
+        twin.peak,
+        twin.peak_milli,
+    )
+    # One millionth is lost at most, at each change.
+    assert abs(usage.crowd / PPM - twin.crowding) <= len(records) / PPM
+    found = defaultdict(int)
+    for tenant, parts in waits.by_tenant().items():
+        for cause, name in NAMES.items():
+            if ms := round(getattr(parts, name) * 1000):
+                found[tenant, cause] = ms
+    assert found == twin.waits
+
+
+@given(st.lists(step, max_size=60))
+def test_waits_add_up_to_the_time_that_jobs_were_queued(
+    steps: list[tuple[int, int, int, str, int]],
+) -> None:
+    """For jobs that run as soon as they are placed and are never suspended."""
+    chance = Chance()
+    for each in steps:
+        chance.step(*each)
+        for job, state in list(chance.states.items()):
+            if state in ("placed", "suspended"):
+                (chance.begin if state == "placed" else chance.resume)(job, 0)
+    usage = Usage()
+    jobs = Jobs(usage)
+    waits = WaitCauses(usage, jobs)
+    chance.log.into(usage, jobs, waits)
+    delays = [
+        row.end_ms - row.submit_ms - row.ran_ms
+        for row in jobs.rows
+        if row.end_ms >= 0 and row.start_ms >= 0
+    ]
+    parts = waits.by_tenant().values()
+    assert round(1000 * sum(sum(asdict(part).values()) for part in parts)) == sum(delays)

@@ -1,0 +1,160 @@
+"""The slow, obvious twin of the folds: keeps every event, looks at every millisecond.
+
+Its milliseconds are whole: what holds after the last event of one holds until the next.
+"""
+
+from collections import defaultdict
+
+from allotment.model import events as e
+from allotment.model.ledger import Entitlement
+from allotment.model.quantity import DEVICE
+from allotment.model.spec import JobSpec
+from allotment.model.tenancy import Config, QueueOrder
+
+FINISHED = (e.JobSucceeded, e.JobFailed, e.JobCancelled, e.JobTimedOut)
+
+
+class Job:
+    """Where a job stands after some events."""
+
+    def __init__(self, id: int, spec: JobSpec, held: bool, unfinished: set[int]) -> None:
+        self.id, self.spec, self.held = id, spec, held
+        self.status = "queued"
+        self.grounds = Entitlement.GUARANTEED
+        self.not_before = 0
+        self.waits_for = {on.job for on in spec.depends_on} & unfinished
+
+    def need(self) -> int:
+        return sum(role.count * role.resources.gpu_milli for role in self.spec.roles)
+
+    def queued(self) -> bool:
+        return self.status == "queued"
+
+    def own(self, at: int) -> bool:
+        """It waits, but not for the cluster."""
+        return self.queued() and (self.held or bool(self.waits_for) or at < self.not_before)
+
+    def in_line(self, at: int) -> bool:
+        return self.queued() and not self.own(at)
+
+
+class World:
+    """What holds after some events."""
+
+    def __init__(self, config: Config, records: list[e.Record]) -> None:
+        self.config = config
+        self.jobs: dict[int, Job] = {}
+        for record in records:
+            self._take(record.event)
+
+    def _take(self, event: e.AnyEvent) -> None:
+        if isinstance(event, e.JobSubmitted):
+            self.jobs[event.job] = Job(event.job, event.spec, event.held, set(self.jobs))
+        elif isinstance(event, FINISHED):
+            del self.jobs[event.job]
+            for job in self.jobs.values():
+                job.waits_for.discard(event.job)
+        elif isinstance(event, e.JobEvent):
+            self._change(self.jobs[event.job], event)
+
+    def _change(self, job: Job, event: e.JobEvent) -> None:
+        match event:
+            case e.JobEdited(_, spec):
+                job.spec = spec
+            case e.JobHeld() | e.JobReleased():
+                job.held = isinstance(event, e.JobHeld)
+            case e.JobRequeued(_, _, not_before):
+                job.status, job.not_before = "queued", not_before
+            case e.AttemptPlaced(_, _, _, grounds) | e.AttemptResumed(_, _, grounds):
+                job.status, job.grounds = "active", grounds
+            case e.AttemptPromoted():
+                job.grounds = Entitlement.GUARANTEED
+            case e.AttemptSuspended() | e.AttemptEnded():
+                job.status = "out"
+            case _:
+                pass
+
+    def capacity(self) -> int:
+        return DEVICE * sum(len(node.devices) for node in self.config.nodes)
+
+    def active(self) -> list[Job]:
+        return [job for job in self.jobs.values() if job.status == "active"]
+
+    def busy(self) -> int:
+        return sum(job.need() for job in self.active())
+
+    def free(self) -> int:
+        return max(0, self.capacity() - self.busy())
+
+    def asked(self) -> list[Job]:
+        """Jobs that the curve shows as waiting."""
+        return [job for job in self.jobs.values() if job.queued() and not job.held]
+
+    def room(self, tenant: str) -> int:
+        owed = next(t for t in self.config.tenants if t.name == tenant).guaranteed.gpu_milli
+        return owed - sum(
+            job.need()
+            for job in self.active()
+            if job.spec.tenant == tenant and job.grounds is Entitlement.GUARANTEED
+        )
+
+    def cause(self, job: Job, at: int) -> str:
+        """Why a queued job is not placed."""
+        tenant = next(t for t in self.config.tenants if t.name == job.spec.tenant)
+        if job.own(at):
+            return "own"
+        bound = not tenant.borrow or not job.spec.preemptible
+        if bound and self.room(tenant.name) < job.need():
+            return "quota"
+        if self.free() < job.need() or not job.need():
+            return "capacity"
+        alone = {
+            (role.resources.gpu_milli, role.resources.cpu_milli) for role in job.spec.roles
+        }
+        if alone == {(DEVICE, 0)}:
+            return "order"
+        skips = tenant.queues[0].order is QueueOrder.SKIP
+        return "shape" if skips or self.is_first(job, at) else "order"
+
+    def is_first(self, job: Job, at: int) -> bool:
+        line = [
+            other
+            for other in self.jobs.values()
+            if other.in_line(at) and other.spec.tenant == job.spec.tenant
+        ]
+        return min(line, key=lambda other: (-other.spec.priority, other.id)) is job
+
+
+class Twin:
+    """The sums, by looking at every millisecond of a log from its first submission."""
+
+    def __init__(self, config: Config, records: list[e.Record], end: int) -> None:
+        self.sums: dict[str, int] = defaultdict(int)
+        self.peak = self.peak_milli = 0
+        self.crowding = 0.0
+        self.waits: dict[tuple[str, str], int] = defaultdict(int)
+        """Of jobs that were placed and ended, by tenant and cause."""
+        counted = {r.job for r in records if isinstance(r.event, e.AttemptPlaced)}
+        counted &= {r.job for r in records if isinstance(r.event, FINISHED)}
+        first = min((r.at for r in records if isinstance(r.event, e.JobSubmitted)), default=end)
+        for at in range(first, end):
+            world = World(config, [record for record in records if record.at <= at])
+            self._look(world)
+            for job in world.jobs.values():
+                if job.queued() and job.id in counted:
+                    self.waits[job.spec.tenant, world.cause(job, at)] += 1
+
+    def _look(self, world: World) -> None:
+        wanted = sum(job.need() for job in world.asked())
+        idle = world.capacity() - world.busy()
+        self.sums["busy"] += world.busy()
+        self.sums["idle"] += max(0, idle)
+        self.sums["stranded"] += max(0, min(idle, wanted))
+        self.sums["running"] += len(world.active())
+        self.sums["waiting"] += len(world.asked())
+        self.sums["waiting_devices"] += wanted
+        self.peak = max(self.peak, len(world.asked()))
+        self.peak_milli = max(self.peak_milli, wanted)
+        if not world.asked():
+            return
+        self.crowding += max(0, (wanted + world.busy()) / world.capacity() - 1)
