@@ -24,7 +24,7 @@ from allotment.model.errors import AllotmentError, BadInput
 
 FAILED, MISUSED, UNREACHABLE, INTERRUPTED = 1, 2, 3, 130
 
-JOBS, CLUSTER, SERVICE = "Jobs", "The cluster", "The service"
+JOBS, CLUSTER, SERVICE, TRIAL = "Jobs", "The cluster", "The service", "Trying out"
 
 VERBS: dict[str, tuple[str, str]] = {
     "run": ("run", JOBS),
@@ -55,6 +55,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "restore": ("keep", SERVICE),
     "config": ("config", SERVICE),
     "demo": ("demo", SERVICE),
+    "sim": ("sim", TRIAL),
 }
 """Verb → module of this package, and the heading it stands under."""
 
@@ -164,7 +165,7 @@ def _top(
 def overview() -> str:
     """Write the page that `allot --help` shows: every verb in a line."""
     lines = ["Usage: allot VERB [OPTIONS] …", "", *ABOUT]
-    for heading in (JOBS, CLUSTER, SERVICE):
+    for heading in (JOBS, CLUSTER, SERVICE, TRIAL):
         lines += ["", f"{heading}:"]
         for name, (module, its) in VERBS.items():
             if its == heading:

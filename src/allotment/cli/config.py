@@ -35,7 +35,7 @@ def check(
     except OSError as error:
         why = (error.strerror or str(error)).lower()
         raise Failed(f"{file} cannot be read: {why}.", "Name a configuration file.") from error
-    from allotment.wiring import this_machine  # noqa: PLC0415 - a whole world, only here
+    from allotment.wiring.service import this_machine  # noqa: PLC0415 - a whole world, only here
 
     found, warnings = read_config(data, source=str(file), machine=this_machine())
     for warning in warnings:

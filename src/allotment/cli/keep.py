@@ -55,7 +55,7 @@ def restore(file: File, state: StateFolder = "", as_json: AsJson = False) -> Non
         raise Failed(
             f"A service uses {folder} (pid {running.pid}).", "Stop it first: allot down"
         )
-    from allotment.wiring import restore as put_back  # noqa: PLC0415 - a whole world
+    from allotment.wiring.service import restore as put_back  # noqa: PLC0415 - a whole world
 
     last = put_back(file.absolute(), folder)
     if as_json:

@@ -96,7 +96,7 @@ def _tell(folder: Path, health: Health) -> None:
 
 
 def _serve(settings: Settings, ready_fd: int) -> int:
-    from allotment.wiring import serve  # noqa: PLC0415 - a whole world, needed only here
+    from allotment.wiring.service import serve  # noqa: PLC0415 - a whole world, needed only here
 
     return serve(
         settings.folder,

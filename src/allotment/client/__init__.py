@@ -9,9 +9,22 @@
 docs/guide/python.md has more.
 """
 
-from allotment.client.address import Address
-from allotment.client.client import Client
-from allotment.client.errors import ApiError, Refused, Unreachable, Unreadable
-from allotment.client.follow import LogLine
+from importlib import import_module
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from allotment.client.address import Address
+    from allotment.client.client import Client
+    from allotment.client.errors import ApiError, Refused, Unreachable, Unreadable
+    from allotment.client.follow import LogLine
 
 __all__ = ["Address", "ApiError", "Client", "LogLine", "Refused", "Unreachable", "Unreadable"]
+
+_WHERE = {"Address": "address", "Client": "client", "LogLine": "follow"}
+
+
+def __getattr__(name: str) -> object:
+    """Import what is asked for, and not an HTTP client for whoever wants its errors only."""
+    if name not in __all__:
+        raise AttributeError(f"module 'allotment.client' has no attribute {name!r}")
+    return getattr(import_module(f"allotment.client.{_WHERE.get(name, 'errors')}"), name)

@@ -79,7 +79,7 @@ class Cluster:
         if gang.leaving:
             self.leaving[gang.id] = gang
         if self.running is not None:
-            self.running.add(gang, gang.placed_at)
+            self.running.add(gang, gang.standing.since or gang.placed_at)
         self._count(gang, +1)
 
     def leave(self, gang: Gang) -> None:
@@ -144,6 +144,12 @@ class Cluster:
         self.enter(gang)
         for slot, need in zip(gang.slots, gang.needs, strict=True):
             self.ledger.take(slot, lease_part(need))
+
+    def stand_anew(self, gang: Gang, standing: Standing) -> None:
+        """Let a gang stand differently in its line: it got to run only now."""
+        self.leave(gang)
+        self._stand(gang, standing)
+        self.enter(gang)
 
     def _stand(self, gang: Gang, standing: Standing | None) -> None:
         """Let a gang stand anew in its line; None while it is only a thought."""

@@ -139,20 +139,25 @@ class _Line:
             total = total_of(shape.requests)
             due = entitle(cluster, shape.tenant, total, preemptible=shape.preemptible)
             line = (shape.tenant, shape.queue)
-            if due is not entitlement and (due is not None or entitlement is GUARANTEED):
-                self.others = True
+            if due is not entitlement and not (due is None and self._may_displace(entitlement)):
+                self.others = self.others or due is OPPORTUNISTIC or self.turn
                 skip.add(shape)
             elif line in closed and not _passes(closed[line], waiting, skip, self.now):
                 continue
-            elif (due is not None and self._known_blocked(shape, entitlement)) or (
+            elif self._known_blocked(shape, entitlement) or (
                 decision := self._find(waiting, due)
             ) is None:
                 skip.add(shape)
-                self._note_blocked(waiting, entitlement, closed)
+                if due is not None:
+                    self._note_blocked(waiting, entitlement, closed)
             else:
                 yield decision
                 if waiting.id in cluster.pending and waiting.id not in cluster.reservations:
                     skip.add(shape)  # It was refused.
+
+    def _may_displace(self, entitlement: Entitlement) -> bool:
+        """Tell whether who has no right to more may take a place of its own tenant's now."""
+        return self.turn and entitlement is OPPORTUNISTIC
 
     def _skippable(self, entitlement: Entitlement) -> set[Shape]:
         """Give the known blocked shapes that nobody else has to queue behind."""

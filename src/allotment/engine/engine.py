@@ -48,7 +48,8 @@ class Engine:
         self.refusals = 0
         """Decisions the committer sent back: 0 unless a policy or the planner is wrong."""
         self._port_is_free = port_is_free
-        self._seen = (-1, -1)
+        self._seen: tuple[object, int, int] | None = None
+        """The books that were last looked through in vain, and their state then."""
         self._turned_at = Instant(-1)
 
     # ── stimuli ─────────────────────────────────────────────────────────────────────────
@@ -91,7 +92,7 @@ class Engine:
         cluster = self.state.cluster
         turns = cluster.policies.turns
         turn = turns is not None and turns.next(self._now(now)) == self._now(now)
-        seen = (cluster.ledger.version, cluster.pending.arrivals)
+        seen = (cluster, cluster.ledger.version, cluster.pending.arrivals)
         if seen == self._seen and not (turn and self._turned_at != now):
             return False
         self._turned_at = now if turn else self._turned_at
@@ -110,7 +111,7 @@ class Engine:
         # Placing takes and gives nothing back: unless something else happened too, who was
         # left waiting waits on.
         self._seen = seen
-        return seen != (cluster.ledger.version, cluster.pending.arrivals)
+        return seen[1:] != (cluster.ledger.version, cluster.pending.arrivals)
 
     def archive(self, now: Instant, keep: int | None = None) -> list[JobId]:
         """Let the oldest finished jobs beyond the limit leave memory; say which.

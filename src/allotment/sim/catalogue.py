@@ -17,10 +17,11 @@ from allotment.policies.sharing.borrow_and_return import BorrowAndReturn
 from allotment.policies.turns.at_once import AtOnce
 from allotment.policies.turns.rounds import Rounds
 from allotment.policies.victims.least_lost import LeastLost
+from allotment.sim.bad import BadScenario
 from allotment.sim.settings import Settings
 
 
-class UnknownPolicy(Exception):
+class UnknownPolicy(BadScenario):
     """There is no policy of that name. Names the nearest."""
 
 

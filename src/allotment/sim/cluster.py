@@ -5,6 +5,7 @@ import re
 from allotment.model.cluster import Device, Node
 from allotment.model.ids import DeviceIndex, NodeId
 from allotment.model.quantity import CPU, GIB, TIB
+from allotment.sim.bad import BadScenario
 
 PART = re.compile(r"(\d{1,7})x(\d{1,4})(?:x([A-Za-z0-9][\w.-]{0,40}))?")
 MOST_DEVICES = 10_000_000
@@ -13,7 +14,7 @@ CPUS_A_DEVICE, MEMORY_A_DEVICE = 16 * CPU, 128 * GIB
 """Ample: a trace without CPU and memory is counted in devices alone."""
 
 
-class BadCluster(Exception):
+class BadCluster(BadScenario):
     """A cluster that cannot be: what is wrong, and how to write it."""
 
 

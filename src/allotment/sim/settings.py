@@ -7,9 +7,10 @@ from typing import Literal, get_args
 import msgspec
 
 from allotment.model.quantity import DAY, HOUR, MINUTE, SECOND
+from allotment.sim.bad import BadScenario
 
 
-class BadSetting(Exception):
+class BadSetting(BadScenario):
     """A setting that cannot be used: what, and what would be right."""
 
 

@@ -10,6 +10,7 @@ from enum import StrEnum
 import msgspec
 
 from allotment.model.quantity import DEVICE, Millis, Resources
+from allotment.sim.bad import BadScenario
 
 
 class Ending(StrEnum):
@@ -74,7 +75,7 @@ class Trace(msgspec.Struct, frozen=True):
         return len(self.jobs) + sum(count for _, count in self.dropped)
 
 
-class BadTrace(Exception):
+class BadTrace(BadScenario):
     """A trace that cannot be used. Says what, where (row or key), and what to do next."""
 
 

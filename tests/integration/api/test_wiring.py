@@ -14,14 +14,14 @@ from pathlib import Path
 
 import pytest
 
-from allotment.wiring import Options, open_service, restore
+from allotment.wiring.service import Options, open_service, restore
 from tests.integration.api.live import Answer, ask
 from tests.support.cluster import UnixConnection
 
 CODE = """
 import sys
 from pathlib import Path
-from allotment.wiring import serve
+from allotment.wiring.service import serve
 state, config, port, gpus, ready, backend = sys.argv[1:]
 sys.exit(serve(
     Path(state), config=Path(config) if config else None, port=int(port) if port else None,

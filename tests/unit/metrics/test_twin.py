@@ -147,7 +147,7 @@ class Chance:
         del self.states[job]
 
 
-@given(st.lists(step, max_size=60))
+@given(st.lists(step, min_size=20, max_size=60))
 def test_folds_agree_with_their_twin(
     steps: list[tuple[int, int, int, str, int]],
 ) -> None:
@@ -176,7 +176,7 @@ def test_folds_agree_with_their_twin(
     assert found == twin.waits
 
 
-@given(st.lists(step, max_size=60))
+@given(st.lists(step, min_size=20, max_size=60))
 def test_waits_add_up_to_the_time_that_jobs_were_queued(
     steps: list[tuple[int, int, int, str, int]],
 ) -> None:

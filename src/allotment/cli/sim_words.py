@@ -1,0 +1,116 @@
+"""What came out of a simulation: for people, and for programs."""
+
+import sys
+from collections.abc import Sequence
+
+import msgspec
+
+from allotment.cli.output import paint, say
+from allotment.cli.table import Column, print_table
+from allotment.metrics.summary import Summary
+from allotment.model.quantity import show_millis
+from allotment.sim.outcome import Run
+
+CLAIRVOYANT = " *"
+
+
+def in_words(run: Run) -> list[str]:
+    """Tell of one run in a few lines."""
+    s = _summary(run)
+    told = ", told every run time beforehand" if run.clairvoyant else ""
+    lines = [
+        paint(f"{run.policy} on {run.cluster}{told}", "bold", sys.stdout),
+        f"  jobs          {s.completed:,} of {s.jobs:,} completed"
+        + (f", {s.never_schedulable:,} can never run here" if s.never_schedulable else "")
+        + (f", {s.censored:,} censored" if s.censored else "")
+        + (f", {s.unfinished:,} unfinished" if s.unfinished else ""),
+        f"  completion    {_spread(s, 'jct')}",
+        f"  waiting       {_spread(s, 'queue_delay')}",
+        f"  makespan      {_length(s.makespan_s)}, {s.throughput_jobs_per_h:,.1f} jobs/h",
+        f"  utilization   {s.utilization:.1%} of {run.capacity_milli // 1000:,} devices; "
+        f"{s.fragmentation:.1%} of what was idle was asked for in vain",
+        f"  preemptions   {s.preemptions:,}",
+        f"  fairness      Jain {s.fairness.jain:.3f} over {len(s.tenants)} tenants; "
+        f"finish-time rho: mean {s.fairness.mean_rho:.2f}, worst {s.fairness.worst_rho:.2f}",
+        f"  simulated     {run.events:,} events in {run.wall_s:.2f} s",
+    ]
+    lines += [f"  left out      {count:,} rows: {why}" for why, count in run.dropped]
+    return lines
+
+
+def _spread(s: Summary, what: str) -> str:
+    values = {part: getattr(s, f"{part}_{what}_s") for part in ("avg", "p50", "p90", "p99")}
+    return ", ".join(
+        f"{'mean' if part == 'avg' else part} {_length(value)}"
+        for part, value in values.items()
+    )
+
+
+COLUMNS = (
+    Column("policy"),
+    Column("mean JCT", right=True),
+    Column("median", rank=3, right=True),
+    Column("p99", rank=2, right=True),
+    Column("mean wait", right=True),
+    Column("p90 wait", rank=1, right=True),
+    Column("makespan", rank=4, right=True),
+    Column("util.", rank=2, right=True),
+    Column("preempted", rank=1, right=True),
+    Column("Jain", rank=3, right=True),
+    Column("worst rho", rank=5, right=True),
+    Column("wall", rank=6, right=True),
+)
+
+
+def compared(runs: Sequence[Run]) -> None:
+    """Print runs side by side."""
+    rows = [_row(run) for run in runs]
+    print_table(COLUMNS, rows)
+    if any(run.clairvoyant for run in runs):
+        say("* clairvoyant: it was told every run time beforehand; a bound, not a choice.")
+
+
+def _row(run: Run) -> list[str]:
+    s = _summary(run)
+    return [
+        run.policy + (CLAIRVOYANT if run.clairvoyant else ""),
+        _length(s.avg_jct_s),
+        _length(s.p50_jct_s),
+        _length(s.p99_jct_s),
+        _length(s.avg_queue_delay_s),
+        _length(s.p90_queue_delay_s),
+        _length(s.makespan_s),
+        f"{s.utilization:.1%}",
+        f"{s.preemptions:,}",
+        f"{s.fairness.jain:.3f}",
+        f"{s.fairness.worst_rho:.1f}",
+        f"{run.wall_s:.1f} s",
+    ]
+
+
+def machine_form(run: Run) -> dict[str, object]:
+    """Give what `--json` prints: the summary, and what it was made from."""
+    return {
+        "policy": run.policy,
+        "clairvoyant": run.clairvoyant,
+        "cluster": run.cluster,
+        "settings": dict(run.settings),
+        "trace": run.trace,
+        "trace_digest": run.trace_digest,
+        "dropped": dict(run.dropped),
+        "warnings": run.warnings,
+        "seed": run.seed,
+        "version": run.version,
+        "events": run.events,
+        "wall_s": run.wall_s,
+        **msgspec.to_builtins(_summary(run)),
+    }
+
+
+def _summary(run: Run) -> Summary:
+    assert run.summary is not None, "a finished run has a summary"
+    return run.summary
+
+
+def _length(seconds: float) -> str:
+    return show_millis(round(seconds * 1000))

@@ -1,0 +1,192 @@
+"""Simulated worlds: from words and files to runs, and from runs to files."""
+
+import csv
+import io
+import os
+import time
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+
+from allotment import __version__
+from allotment.model.cluster import Node
+from allotment.model.quantity import DEVICE, SECOND
+from allotment.sim.bad import BadScenario
+from allotment.sim.catalogue import recipe
+from allotment.sim.cluster import BadCluster, cluster_of
+from allotment.sim.outcome import JobOutcome, Run
+from allotment.sim.readers import read_trace
+from allotment.sim.run import Progress, Scenario, nobody, simulate
+from allotment.sim.settings import read_settings
+from allotment.sim.trace import Trace
+
+LONGEST_CLUSTER = 16 << 20
+
+
+def open_trace(
+    path: Path, format: str = "", tasks: str = "", rates: Path | None = None
+) -> Trace:
+    """Read a trace of any known format. Raises BadTrace."""
+    steps = None
+    if rates is not None:
+        from allotment.sim.readers.gavel import read_rates  # noqa: PLC0415 - seldom
+
+        steps = read_rates(rates)
+    return read_trace(path, format, tasks, rates=steps)
+
+
+def open_cluster(text: str) -> tuple[Node, ...]:
+    """Read a cluster: `16x8`, or a configuration file. Raises BadCluster or BadInput."""
+    path = Path(text)
+    if not path.suffix and not path.exists():
+        return cluster_of(text)
+    try:
+        with path.open("rb") as file:
+            data = file.read(LONGEST_CLUSTER)
+    except OSError as error:
+        why = (error.strerror or "it cannot be read").lower()
+        raise BadCluster(
+            f"{path}: {why}. Name a cluster file, or write NODESxDEVICES, such as 16x8."
+        ) from error
+    from allotment.wire.config import read_config  # noqa: PLC0415 - only for a file
+    from allotment.wiring.service import this_machine  # noqa: PLC0415
+
+    config, _ = read_config(data, source=str(path), machine=this_machine(0))
+    if not config.nodes:
+        raise BadCluster(f"{path}: it has no nodes. List them under `nodes:`.")
+    return config.nodes
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """A scenario as it was asked for, in words."""
+
+    trace: str
+    cluster: str
+    policy: str
+    settings: tuple[str, ...] = ()
+    seed: int = 0
+    format: str = ""
+    rates: str = ""
+    """A file of throughputs; empty for none."""
+
+
+def scenario(wanted: Wanted) -> Scenario:
+    """Put a scenario together. Raises BadScenario; what is cheap to check is checked first."""
+    settings = read_settings(wanted.settings)
+    recipe(wanted.policy)
+    nodes = open_cluster(wanted.cluster)
+    rates = Path(wanted.rates) if wanted.rates else None
+    trace = open_trace(Path(wanted.trace), wanted.format, settings.tasks, rates)
+    return Scenario(trace, nodes, wanted.policy, settings, wanted.seed)
+
+
+def with_policy(scenario: Scenario, policy: str) -> Scenario:
+    """Give the same scenario under another policy. Raises UnknownPolicy."""
+    recipe(policy)
+    return msgspec.structs.replace(scenario, policy=policy)
+
+
+def run(scenario: Scenario, told: Progress = nobody) -> Run:
+    """Play a scenario, and say how long that took. Raises BadScenario."""
+    begun = time.perf_counter()
+    done = simulate(scenario, told)
+    wall = time.perf_counter() - begun
+    return msgspec.structs.replace(done, wall_s=round(wall, 3), version=__version__)
+
+
+def run_all(
+    scenarios: Sequence[Scenario], workers: int, told: Callable[[Run], None]
+) -> list[Run]:
+    """Play several scenarios in parallel processes; tell of each as it is done.
+
+    The traces are not copied: each process is a fork of this one.
+    """
+    if workers <= 1 or len(scenarios) == 1:
+        done: list[Run] = []
+        for scenario in scenarios:
+            done.append(run(scenario))
+            told(done[-1])
+        return done
+    from concurrent.futures import Future, ProcessPoolExecutor  # noqa: PLC0415 - seldom
+    from multiprocessing import get_context  # noqa: PLC0415
+
+    _WAITING[:] = scenarios
+    try:
+        with ProcessPoolExecutor(workers, mp_context=get_context("fork")) as pool:
+            futures: list[Future[bytes]] = [
+                pool.submit(_run_one, place) for place in range(len(scenarios))
+            ]
+            results: list[Run] = []
+            for future in futures:
+                results.append(msgspec.msgpack.decode(future.result(), type=Run))
+                told(results[-1])
+            return results
+    finally:
+        _WAITING.clear()
+
+
+_WAITING: list[Scenario] = []
+"""What forked workers are to play; empty but for the moment of the fork."""
+
+
+def _run_one(place: int) -> bytes:
+    return msgspec.msgpack.encode(run(_WAITING[place]))
+
+
+# ── files ───────────────────────────────────────────────────────────────────────────────
+
+
+@contextmanager
+def whole_file(path: Path) -> Generator[io.TextIOWrapper]:
+    """Write a file that appears only once it is whole. Raises BadScenario when it cannot."""
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with part.open("w", encoding="utf-8", newline="") as file:
+            yield file
+        part.replace(path)
+    except OSError as error:
+        why = (error.strerror or "it cannot be written").lower()
+        raise BadScenario(f"{path}: {why}. Name a place that can be written to.") from error
+    finally:
+        part.unlink(missing_ok=True)
+
+
+COLUMNS = (
+    "job_id", "tenant", "num_gpus", "submit_time", "start_time", "end_time", "attained_gpu_s",
+    "preemptions",
+)  # fmt: skip
+
+
+def write_jobs(path: Path, jobs: Sequence[JobOutcome]) -> None:
+    """Write one row for each job; times in seconds, empty where it never came to that."""
+    with whole_file(path) as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(COLUMNS)
+        writer.writerows(
+            (
+                job.id,
+                job.tenant,
+                _seconds(job.gpu_milli, DEVICE),
+                _seconds(job.submit_ms),
+                _seconds(job.start_ms) if job.start_ms >= 0 else "",
+                _seconds(job.end_ms) if job.end_ms >= 0 else "",
+                _seconds(job.attained_ms),
+                job.preemptions,
+            )
+            for job in jobs
+        )
+
+
+def write_report(path: Path, runs: Sequence[Run]) -> None:
+    """Write the HTML report of one run or several."""
+    from allotment.sim.report import render  # noqa: PLC0415 - only when asked for
+
+    with whole_file(path) as file:
+        file.write(render(runs))
+
+
+def _seconds(value: int, unit: int = SECOND) -> str:
+    whole, rest = divmod(value, unit)
+    return str(whole) if not rest else f"{value / unit:.3f}".rstrip("0")
