@@ -1,0 +1,3 @@
+"""The HTML report of simulations: one self-contained file, made from `Run` values."""
+
+from allotment.sim.report.page import render as render

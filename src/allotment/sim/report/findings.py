@@ -1,0 +1,77 @@
+"""What came out, in sentences computed from the figures."""
+
+from collections.abc import Sequence
+
+from allotment.sim.report.view import View
+from allotment.sim.report.words import counted, percent, seconds
+
+
+def overall(views: Sequence[View]) -> list[str]:
+    """Compare each run with the first, or sum up the only one."""
+    if not views:
+        return ["No runs were given."]
+    first = views[0]
+    if len(views) == 1:
+        return [_alone(first)]
+    return [_against(view, first) for view in views[1:]]
+
+
+def _alone(view: View) -> str:
+    s = view.summary
+    if not s.completed:
+        return f"None of {counted(s.jobs, 'job')} completed under {view.name}."
+    return (
+        f"Under {view.name}, half of {counted(s.completed, 'completed job')} waited at most "
+        f"{seconds(s.p50_queue_delay_s)} and one in ten longer than "
+        f"{seconds(s.p90_queue_delay_s)}; {percent(s.utilization)} of the devices were in use."
+    )
+
+
+def _against(view: View, base: View) -> str:
+    new, old = view.summary, base.summary
+    if not new.completed or not old.completed:
+        none = base if not old.completed else view
+        return (
+            f"{view.name} cannot be compared with {base.name}: "
+            f"no job completed under {none.name}."
+        )
+    waits = (
+        ("median wait", new.p50_queue_delay_s, old.p50_queue_delay_s),
+        ("mean wait", new.avg_queue_delay_s, old.avg_queue_delay_s),
+    )
+    # A median of nothing tells nothing; the mean does.
+    thing, now, before = next((w for w in waits if w[1] and w[2]), waits[1])
+    if not now and not before:
+        said = f"{view.name}, like {base.name}, makes no job wait"
+    else:
+        verb = change(f"the {thing} of {base.name}", now, before)
+        said = f"{view.name} {verb} ({seconds(before)} to {seconds(now)})"
+    more = new.preemptions - old.preemptions
+    if more > 0:
+        cost = f"costs {counted(more, 'preemption')}"
+    elif more < 0:
+        cost = f"saves {counted(-more, 'preemption')}"
+    else:
+        cost = "costs no preemption" if not new.preemptions else "costs as many preemptions"
+    jct = change("the mean completion time", new.avg_jct_s, old.avg_jct_s)
+    return f"{said}, {jct} and {cost}."
+
+
+def change(thing: str, new: float, old: float) -> str:
+    """Say what becomes of a thing that was `old` and is `new`: "halves the wait"."""
+    if not old:
+        return f"leaves {thing} at 0" if not new else f"makes {thing} more than 0"
+    ratio = new / old
+    if ratio < 0.005:
+        return f"all but removes {thing}"
+    if 0.48 <= ratio <= 0.52:
+        return f"halves {thing}"
+    if ratio < 0.99:
+        return f"cuts {thing} by {percent(1 - ratio)}"
+    if ratio <= 1.01:
+        return f"leaves {thing} as it is"
+    if 1.95 <= ratio <= 2.05:
+        return f"doubles {thing}"
+    if ratio < 3:
+        return f"raises {thing} by {percent(ratio - 1)}"
+    return f"makes {thing} {ratio:.3g} times as long"

@@ -1,0 +1,250 @@
+"""A picture of the whole cluster: nodes over time, or hours over days."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from allotment.model.quantity import DAY, DEVICE, HOUR, MINUTE
+from allotment.sim.outcome import Run
+from allotment.sim.report.figure import Figure
+from allotment.sim.report.marks import Picture, px, svg, text
+from allotment.sim.report.scales import Scale, Ticks
+from allotment.sim.report.series import time_axis
+from allotment.sim.report.view import View, lengths, window
+from allotment.sim.report.words import is_date, listed, percent
+
+LEFT, RIGHT, TOP = 54, 546, 28
+LEVELS = 8
+"""Shades beside the one for nothing."""
+
+MOST_ROWS, MOST_COLUMNS = 64, 120
+
+Cells = list[list[float | None]]
+"""The share in use by row and column; None where there is nothing to say."""
+
+
+class Map(msgspec.Struct, frozen=True):
+    """A grid of shares with the names of some rows."""
+
+    cells: Cells
+    rows: Ticks
+    """Row numbers and their names."""
+    row_name: str
+    from_ms: int
+    to_ms: int
+    """What the columns span."""
+
+
+def cluster(views: Sequence[View]) -> Figure:
+    """Draw the use of every node where that is known, else of all by the time of day."""
+    if not any(len(view.run.samples) > 1 for view in views):
+        return Figure("heat", "The cluster", "", "The run has no samples: nothing to draw.")
+    if all(view.run.spans for view in views):
+        low, high = window(views)
+        maps = [_by_node(view.run, low, high) for view in views]
+        heading, kind = "Nodes over time", "node"
+        how = (
+            "each row is a node (or a few neighbours), time runs to the right, and the darker "
+            "a spot the more of the devices there are in use."
+        )
+    else:
+        maps = [_by_hour(view.run, *window(views)) for view in views]
+        wide = _periods(*window(views))[0] == DAY
+        heading = "Use by day and hour" if wide else "Use by hour and minute"
+        kind = "row"
+        how = (
+            f"each column is {'a day' if wide else 'an hour'} or a few, each row "
+            f"{'an hour of the day' if wide else 'some minutes of the hour'}, and the more "
+            "strongly a spot is coloured the more of the cluster is in use."
+        )
+    finding = _node_finding(views, maps) if kind == "node" else _hour_finding(views, maps)
+    pictures = tuple(
+        _picture(view, views, map_) for view, map_ in zip(views, maps, strict=True)
+    )
+    return Figure("heat", heading, how, finding, pictures, full=True)
+
+
+def _periods(low: int, high: int) -> tuple[int, int]:
+    """Say what a column and a row stand for, in milliseconds."""
+    return (DAY, HOUR) if high - low > 2 * DAY else (HOUR, 5 * MINUTE)
+
+
+def _by_hour(run: Run, low: int, high: int) -> Map:
+    column_ms, row_ms = _periods(low, high)
+    origin = low // column_ms * column_ms if is_date(low) else low
+    days = -(-(high - origin) // column_ms)
+    grouped = -(-days // MOST_COLUMNS)
+    rows, columns = column_ms // row_ms, -(-days // grouped)
+    busy = [[0] * columns for _ in range(rows)]
+    span = [[0] * columns for _ in range(rows)]
+    for sample, length in lengths(run.samples):
+        at, end = sample.at_ms, sample.at_ms + length
+        while at < end:
+            place = (at - origin) // row_ms
+            part = min(end, origin + (place + 1) * row_ms) - at
+            row, column = place % rows, place // rows // grouped
+            busy[row][column] += sample.busy_milli * part
+            span[row][column] += part
+            at += part
+    full = max(1, run.capacity_milli)
+    cells: Cells = [
+        [b / s / full if s else None for b, s in zip(busy_row, span_row, strict=True)]
+        for busy_row, span_row in zip(busy, span, strict=True)
+    ]
+    if column_ms == DAY:
+        names = [(float(hour), f"{hour:02}:00") for hour in range(0, 24, 6)]
+        name = "hour of the day" if is_date(low) else "hours into each day"
+    else:
+        names = [(float(place), f":{place * 5:02}") for place in range(0, 12, 3)]
+        name = "minute of the hour"
+    return Map(cells, names, name, origin, origin + columns * grouped * column_ms)
+
+
+def _by_node(run: Run, low: int, high: int) -> Map:
+    nodes = max(run.nodes, 1 + max(span.node for span in run.spans))
+    grouped = -(-nodes // MOST_ROWS)
+    width = max(1, -(-(high - low) // MOST_COLUMNS))
+    busy = [[0] * MOST_COLUMNS for _ in range(nodes)]
+    for span in run.spans:
+        at, row = span.from_ms, busy[span.node]
+        while at < span.to_ms:
+            place = min((at - low) // width, MOST_COLUMNS - 1)
+            last = place == MOST_COLUMNS - 1
+            until = span.to_ms if last else min(span.to_ms, low + (place + 1) * width)
+            row[place] += (until - at) * span.devices
+            at = until
+    sizes = _node_sizes(run, nodes)
+    cells: Cells = []
+    for first in range(0, nodes, grouped):
+        some = range(first, min(first + grouped, nodes))
+        full = sum(sizes[node] for node in some) * width
+        cells.append(
+            [
+                min(1.0, sum(busy[node][column] for node in some) / full)
+                for column in range(MOST_COLUMNS)
+            ]
+        )
+    every = max(1, -(-len(cells) // 8))
+    names = [(float(n), str(n * grouped)) for n in range(0, len(cells), every)]
+    return Map(cells, names, "node", low, low + width * MOST_COLUMNS)
+
+
+def _node_sizes(run: Run, nodes: int) -> list[float]:
+    """Give the devices of each node: the mean, or the most seen in use if some have more."""
+    mean = run.capacity_milli / DEVICE / nodes
+    changes: dict[int, list[tuple[int, int]]] = {}
+    for span in run.spans:
+        changes.setdefault(span.node, []).extend(
+            ((span.from_ms, span.devices), (span.to_ms, -span.devices))
+        )
+    peaks = [0.0] * nodes
+    for node, steps in changes.items():
+        used = 0
+        for _, change in sorted(steps):
+            used += change
+            peaks[node] = max(peaks[node], used)
+    if mean and max(peaks) <= mean:
+        return [mean] * nodes
+    return [peak or mean or 1.0 for peak in peaks]
+
+
+def _picture(view: View, views: Sequence[View], map_: Map) -> str:
+    row_px = max(2.2, min(14.0, (132 if len(map_.cells) <= 24 else 200) / len(map_.cells)))
+    bottom = TOP + row_px * len(map_.cells)
+    x = Scale(map_.from_ms, map_.to_ms, LEFT, RIGHT)
+    shapes = [text(LEFT, TOP - 10, view.name, "b"), _key()]
+    shapes += _shades(map_.cells, row_px)
+    shapes += [
+        text(LEFT - 7, TOP + row * row_px + min(row_px, 10), name, "e")
+        for row, name in map_.rows
+    ]
+    _, ticks, name = time_axis(views, LEFT, RIGHT)
+    shapes += [
+        f'<path class="axis" d="M{px(x.at(at))} {px(bottom)}v4"/>'
+        + text(x.at(at), bottom + 17, words, "m")
+        for at, words in ticks
+    ]
+    shapes.append(
+        text((LEFT + RIGHT) / 2, bottom + 35, f"{name}; rows: {map_.row_name}", "m n")
+    )
+    says = f"{percent(view.summary.utilization)} in use on average."
+    return svg(
+        Picture(f"heat-{view.index}", f"Use under {view.name}", says, bottom + 44), shapes
+    )
+
+
+def _key() -> str:
+    """Say what the shades mean."""
+    shapes = [text(RIGHT - 118, TOP - 10, "0 %", "e s"), text(RIGHT, TOP - 10, "100 %", "e s")]
+    for level in range(LEVELS + 1):
+        x = RIGHT - 114 + level * 8.6
+        shapes.append(f'<path {_shade(level)} d="M{px(x)} {TOP - 19}h8.6v10h-8.6z"/>')
+    return "".join(shapes)
+
+
+def _shade(level: int) -> str:
+    if not level:
+        return 'class="idle"'
+    return f'class="heat" fill-opacity="{level / LEVELS:g}"'
+
+
+def _shades(cells: Cells, row_px: float) -> list[str]:
+    """Draw each shade as one path; neighbours in a row of one shade become one spot."""
+    paths: list[list[str]] = [[] for _ in range(LEVELS + 1)]
+    for row, shares in enumerate(cells):
+        width = (RIGHT - LEFT) / len(shares)
+        levels = [_level(share) for share in shares]
+        start = 0
+        for place in range(1, len(levels) + 1):
+            if place < len(levels) and levels[place] == levels[start]:
+                continue
+            level = levels[start]
+            if level is not None:
+                paths[level].append(
+                    f"M{px(LEFT + start * width)} {px(TOP + row * row_px)}"
+                    f"H{px(LEFT + place * width)}v{px(row_px)}H{px(LEFT + start * width)}z"
+                )
+            start = place
+    return [
+        f'<path {_shade(level)} d="{"".join(path)}"/>'
+        for level, path in enumerate(paths)
+        if path
+    ]
+
+
+def _level(share: float | None) -> int | None:
+    if share is None:
+        return None
+    return 0 if share < 0.001 else max(1, min(LEVELS, round(share * LEVELS)))
+
+
+def _row_means(map_: Map) -> list[float]:
+    means: list[float] = []
+    for row in map_.cells:
+        known = [share for share in row if share is not None]
+        means.append(sum(known) / len(known) if known else 0.0)
+    return means
+
+
+def _node_finding(views: Sequence[View], maps: Sequence[Map]) -> str:
+    parts: list[str] = []
+    for view, map_ in zip(views[:4], maps, strict=False):
+        means = _row_means(map_)
+        parts.append(f"{percent(min(means))} and {percent(max(means))} under {view.name}")
+    return f"The least and the most used row are in use {listed(parts)} of the time shown."
+
+
+def _hour_finding(views: Sequence[View], maps: Sequence[Map]) -> str:
+    means = _row_means(maps[0])
+    high, low = means.index(max(means)), means.index(min(means))
+    if means[high] - means[low] < 0.03:
+        return f"Use hardly depends on the hour under {views[0].name}."
+    most, least = _row_name(high, len(means)), _row_name(low, len(means))
+    return (
+        f"Under {views[0].name} most is in use around {most} ({percent(means[high])} on "
+        f"average), least around {least} ({percent(means[low])})."
+    )
+
+
+def _row_name(row: int, rows: int) -> str:
+    return f"{row:02}:00" if rows == DAY // HOUR else f"minute {row * 5}"

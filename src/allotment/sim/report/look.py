@@ -1,0 +1,183 @@
+"""Colours, dashes and hatching, the style sheet and the script of the page."""
+
+PALETTE = (
+    ("#0072B2", "#56B4E9"),
+    ("#D55E00", "#E07B39"),
+    ("#009E73", "#1FBF92"),
+    ("#CC79A7", "#CC79A7"),
+    ("#1B1B1B", "#F2F2F2"),
+    ("#E69F00", "#E69F00"),
+    ("#56B4E9", "#4A90C2"),
+    ("#7A7A7A", "#F0E442"),
+)
+"""Okabe and Ito's colours, in an order that keeps neighbours apart: on light, on dark."""
+
+DASHES = ("none", "9 4", "2.5 3", "10 3 2.5 3", "5 2.5", "14 4", "1.5 2", "10 3 2 3 2 3")
+
+HATCHES = (
+    "",
+    "M0 6L6 0",
+    "M3 0V6",
+    "M0 0L6 6",
+    "M0 3H6",
+    "M0 3H6M3 0V6",
+    "M3 2.9V3.1M0 0V.1M6 0V.1",
+    "M0 6L6 0M0 0L6 6",
+)
+"""What is drawn over the colour of a bar, in a square of 6 × 6."""
+
+STYLE = """
+:root{color-scheme:light dark;--ink:#1b1d21;--dim:#555b66;--paper:#fff;--card:#fff;
+--line:#d9dce1;--faint:#eceef1;--mark:#eaf3fa;--heat:#0b4f8a}
+@media (prefers-color-scheme:dark){:root{--ink:#e9eaec;--dim:#a6acb7;--paper:#131519;
+--card:#1a1d22;--line:#383d46;--faint:#2a2e35;--mark:#1d3345;--heat:#7cc4f5}}
+*{box-sizing:border-box}
+body{margin:0 auto;padding:28px 24px 40px;max-width:1240px;background:var(--paper);
+color:var(--ink);font:16px/1.5 system-ui,-apple-system,"Segoe UI","DejaVu Sans",sans-serif}
+h1{font-size:1.75rem;line-height:1.2;margin:0 0 4px;overflow-wrap:anywhere}
+h2{font-size:1.2rem;margin:32px 0 8px}h3{font-size:1rem;margin:0}
+p{margin:4px 0}ul{margin:6px 0;padding-left:22px}
+.lead{color:var(--dim);overflow-wrap:anywhere}
+.facts{display:grid;grid-template-columns:max-content 1fr;gap:2px 18px;margin:16px 0;
+font-size:.9rem}
+.facts dt{color:var(--dim)}.facts dd{margin:0;overflow-wrap:anywhere}
+.warn{border-left:4px solid #e69f00;padding:4px 0 4px 12px;margin:12px 0}
+.warn li,.warn p,.found li{overflow-wrap:anywhere}
+.wide{overflow-x:auto}
+table{border-collapse:collapse;font-size:.84rem;font-variant-numeric:tabular-nums;width:100%}
+caption{text-align:left;color:var(--dim);padding-bottom:6px}
+th,td{padding:5px 8px;text-align:right;white-space:nowrap;border-bottom:1px solid var(--line)}
+thead th{font-weight:600;vertical-align:bottom}
+tbody th{text-align:left;white-space:normal;min-width:8em;max-width:16em;
+overflow-wrap:anywhere}
+th.g{text-align:center;border-left:1px solid var(--line)}
+.f{border-left:1px solid var(--line)}
+td.best{font-weight:700;background:var(--mark)}
+td i{font-style:normal;display:inline-block;width:1.2em;text-align:left}
+.notes{font-size:.84rem;color:var(--dim)}
+.grid{display:grid;grid-template-columns:repeat(2,minmax(0,1fr));gap:16px}
+figure{margin:0;padding:14px 16px;border:1px solid var(--line);border-radius:8px;
+background:var(--card);min-width:0;break-inside:avoid}
+figure.full{grid-column:1/-1}
+.finding{font-weight:600;margin:2px 0 6px;overflow-wrap:anywhere}
+.how{font-size:.84rem;color:var(--dim)}
+.plots{display:grid;grid-template-columns:repeat(2,minmax(0,1fr));gap:4px 28px}
+.plot{overflow-x:auto}.plot svg{display:block;width:100%;min-width:430px;height:auto}
+svg text{font-size:12px;fill:var(--ink)}
+svg text.m{text-anchor:middle}svg text.e{text-anchor:end}
+svg text.n,svg text.s{fill:var(--dim)}svg text.s{font-size:10.5px}svg text.b{font-weight:600}
+.grid-line,path.grid{stroke:var(--faint);fill:none}path.axis{stroke:var(--dim);fill:none}
+.curve{fill:none;stroke:var(--c);stroke-width:2;stroke-dasharray:var(--d)}
+.area{fill:var(--c);fill-opacity:.28;stroke:var(--c);stroke-width:1}
+.bar{stroke:var(--c);stroke-width:1}
+.tint{fill:var(--c)}.hatch{stroke:var(--paper);stroke-width:1.5;fill:none;stroke-linecap:square}
+.heat{fill:var(--heat)}.idle{fill:var(--faint)}
+.legend{list-style:none;display:flex;flex-wrap:wrap;gap:2px 16px;padding:0;margin:4px 0 6px;
+font-size:.84rem}
+.legend li{display:flex;align-items:center;gap:7px;overflow-wrap:anywhere;min-width:0}
+.legend svg{flex:none;width:34px;height:12px}
+.legend li[role=button]{cursor:pointer;border-radius:4px}
+.legend li[aria-pressed=true]{outline:2px solid var(--dim);outline-offset:2px}
+body.solo [data-p]:not(.on):not(li){opacity:.12}body.solo li[data-p]:not(.on){opacity:.5}
+#tip{position:fixed;pointer-events:none;background:var(--ink);color:var(--paper);
+padding:5px 9px;border-radius:5px;font-size:.8rem;white-space:pre-line;z-index:9;max-width:26em}
+.off{position:absolute;width:0;height:0}
+footer{margin-top:28px;color:var(--dim);font-size:.84rem;overflow-wrap:anywhere}
+@media (max-width:860px){.grid,.plots{grid-template-columns:minmax(0,1fr)}
+body{padding:16px 12px}figure{padding:12px 10px}h1{font-size:1.4rem}
+.facts{grid-template-columns:1fr;gap:0}.facts dd{margin-bottom:6px}}
+@page{size:A4 landscape;margin:11mm}
+@media print{:root{color-scheme:light;--ink:#000;--dim:#444;--paper:#fff;--card:#fff;
+--line:#ccc;--faint:#e6e6e6;--mark:#eaf3fa;--heat:#0b4f8a}
+body{padding:0;max-width:none;font-size:12px}table{font-size:8.5px}th,td{padding:3px 4px}
+#tip{display:none}h2{break-after:avoid}.plot svg{min-width:0}
+*{-webkit-print-color-adjust:exact;print-color-adjust:exact}}
+"""
+
+
+def colours(count: int) -> str:
+    """Give the rules that colour and dash the first `count` runs, on light and on dark."""
+    light: list[str] = []
+    dark: list[str] = []
+    for index in range(count):
+        on_light, on_dark = PALETTE[index % len(PALETTE)]
+        light.append(f".p{index}{{--c:{on_light};--d:{dashes(index)}}}")
+        dark.append(f".p{index}{{--c:{on_dark}}}")
+    return f"{''.join(light)}@media screen and (prefers-color-scheme:dark){{{''.join(dark)}}}"
+
+
+def dashes(index: int) -> str:
+    """Give the dashes of a run. They differ when its colour has been used before."""
+    return DASHES[(index + index // len(PALETTE)) % len(DASHES)]
+
+
+def hatching(count: int) -> str:
+    """Give the fillings of bars, to be named `url(#h0)` and so on."""
+    patterns = [
+        f'<pattern id="h{index}" class="p{index}" width="6" height="6" '
+        'patternUnits="userSpaceOnUse"><path class="tint" d="M0 0H6V6H0Z"/>'
+        f'<path class="hatch" d="{_hatch(index)}"/></pattern>'
+        for index in range(count)
+    ]
+    return f'<svg class="off" aria-hidden="true"><defs>{"".join(patterns)}</defs></svg>'
+
+
+def _hatch(index: int) -> str:
+    return HATCHES[(index + index // len(PALETTE)) % len(HATCHES)]
+
+
+SCRIPT = """
+(function(){
+var tip=document.createElement('div');tip.id='tip';tip.hidden=true;
+document.body.appendChild(tip);
+var units=[[1e3,'s'],[6e4,'min'],[36e5,'h'],[864e5,'days']];
+function length(ms){if(ms<1e3)return Math.round(ms)+' ms';
+for(var i=0;i<3;i++)if(ms<units[i+1][0])break;
+return +(ms/units[i][0]).toPrecision(3)+' '+units[i][1]}
+function show(v,kind,low){
+if(kind=='share')return (v*100).toFixed(1)+' %';
+if(kind=='count')return ''+Math.round(v);
+if(kind=='length')return length(v);
+if(low>=946684800000)return new Date(v).toISOString().slice(0,16).replace('T',' ');
+return length(v-low)+' in'}
+function height(path,x){
+if(!path.steps){path.steps=[];var m,at=0,y=0,re=/([MHV])([\\d.]+)(?: ([\\d.]+))?/g,
+d=path.getAttribute('d');while(m=re.exec(d)){if(m[1]=='M'){at=+m[2];y=+m[3]}
+else if(m[1]=='H'){path.steps.push([at,+m[2],y]);at=+m[2]}else y=+m[2]}}
+for(var i=0;i<path.steps.length;i++){var s=path.steps[i];if(x>=s[0]&&x<=s[1])return s[2]}
+return null}
+function near(svg,event){
+var r=svg.dataset.read.split(' '),n=r.slice(0,8).map(Number),box=svg.getBoundingClientRect(),
+x=(event.clientX-box.left)*560/box.width;
+if(x<n[0]||x>n[1]){tip.hidden=true;return}
+var part=(x-n[0])/(n[1]-n[0]),
+v=r[8]=='length'?n[4]*Math.pow(n[5]/n[4],part):n[4]+part*(n[5]-n[4]),
+lines=[(r[8]=='length'?'within ':'')+show(v,r[8],n[4])];
+svg.querySelectorAll('[data-name]').forEach(function(path){
+var t=n[2],b=n[3];if(path.dataset.box){var q=path.dataset.box.split(' ');t=+q[0];b=+q[1]}
+var y=height(path,x);
+if(y!==null)lines.push(path.dataset.name+': '+
+show(n[6]+(b-y)/(b-t)*(n[7]-n[6]),r[9],0))});
+put(lines.join('\\n'),event)}
+function put(words,event){tip.textContent=words;tip.hidden=false;
+tip.style.left=Math.min(event.clientX+14,innerWidth-tip.offsetWidth-8)+'px';
+tip.style.top=Math.min(event.clientY+14,innerHeight-tip.offsetHeight-8)+'px'}
+document.querySelectorAll('svg[data-read]').forEach(function(svg){
+svg.querySelectorAll('path>title').forEach(function(t){t.remove()});
+svg.addEventListener('mousemove',function(e){near(svg,e)});
+svg.addEventListener('mouseleave',function(){tip.hidden=true})});
+var solo=null;
+function toggle(p){solo=solo===p?null:p;
+document.body.classList.toggle('solo',solo!==null);
+document.querySelectorAll('[data-p]').forEach(function(el){
+el.classList.toggle('on',el.dataset.p===solo);
+if(el.tagName=='LI')el.setAttribute('aria-pressed',el.dataset.p===solo)})}
+document.querySelectorAll('.legend li').forEach(function(li){
+li.setAttribute('role','button');li.setAttribute('aria-pressed',false);li.tabIndex=0;
+li.title='Show this one alone, or all again';
+li.addEventListener('click',function(){toggle(li.dataset.p)});
+li.addEventListener('keydown',function(e){
+if(e.key=='Enter'||e.key==' '){e.preventDefault();toggle(li.dataset.p)}})});
+})();
+"""
+"""Without it nothing is missing but reading values off and showing one run alone."""

@@ -1,0 +1,146 @@
+"""Runs to draw: a scheduler of twenty lines that counts devices, and small hand-made runs."""
+
+import csv
+import heapq
+from collections import deque
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from allotment.model.quantity import DEVICE, Millis
+from allotment.sim.outcome import JobOutcome, Run, Sample, Span
+
+Row = tuple[str, str, int, int, int]
+"""Id, tenant, devices, submission and run time in milliseconds."""
+
+
+def read(path: Path) -> list[Row]:
+    with path.open() as file:
+        return [
+            (
+                row["job_id"],
+                row["vc"],
+                int(row["num_gpus"]),
+                int(row["submit_time"]) * 1000,
+                int(row["duration"]) * 1000,
+            )
+            for row in csv.DictReader(file)
+        ]
+
+
+def schedule(rows: Iterable[Row], devices: int, *, skip: bool) -> list[JobOutcome]:
+    """Start jobs in the order they came; with `skip` those that fit pass those that do not."""
+    jobs = [
+        JobOutcome(name, tenant, size * DEVICE, submit, Millis(run))
+        for name, tenant, size, submit, run in rows
+    ]
+    ends: list[tuple[int, int]] = []
+    waiting: deque[JobOutcome] = deque()
+    coming = deque(jobs)
+    free = devices
+    while coming or ends:
+        now = min(
+            coming[0].submit_ms if coming else ends[0][0],
+            ends[0][0] if ends else coming[0].submit_ms,
+        )
+        while ends and ends[0][0] <= now:
+            free += heapq.heappop(ends)[1] // DEVICE
+        while coming and coming[0].submit_ms <= now:
+            waiting.append(coming.popleft())
+        left: deque[JobOutcome] = deque()
+        while waiting:
+            job = waiting.popleft()
+            if job.gpu_milli <= free * DEVICE:
+                free -= job.gpu_milli // DEVICE
+                _run(job, now)
+                heapq.heappush(ends, (job.end_ms, job.gpu_milli))
+            else:
+                left.append(job)
+                if not skip:
+                    break
+        left.extend(waiting)
+        waiting = left
+    return jobs
+
+
+def _run(job: JobOutcome, now: int) -> None:
+    job.start_ms, job.end_ms, job.ran_ms = now, now + job.run_ms, job.run_ms
+    job.attained_ms = job.run_ms * job.gpu_milli // DEVICE
+    job.ideal_ms = job.run_ms
+
+
+def watched(jobs: Sequence[JobOutcome], most: int = 2000) -> tuple[Sample, ...]:
+    """Look at the cluster at regular instants."""
+    steps: dict[int, list[int]] = {}
+    for job in jobs:
+        if job.start_ms < 0 or job.end_ms < 0:
+            steps.setdefault(job.submit_ms, [0, 0, 0, 0])[2] += 1
+            continue
+        for at, change in (
+            (job.submit_ms, (0, 0, 1, job.gpu_milli)),
+            (job.start_ms, (job.gpu_milli, 1, -1, -job.gpu_milli)),
+            (job.end_ms, (-job.gpu_milli, -1, 0, 0)),
+        ):
+            entry = steps.setdefault(at, [0, 0, 0, 0])
+            for n, value in enumerate(change):
+                entry[n] += value
+    level = [0, 0, 0, 0]
+    samples: list[Sample] = []
+    every = max(1, len(steps) // most)
+    for n, at in enumerate(sorted(steps)):
+        level = [a + b for a, b in zip(level, steps[at], strict=True)]
+        if n % every == 0 or n == len(steps) - 1:
+            samples.append(Sample(at, *level))
+    return tuple(samples)
+
+
+def placed(jobs: Sequence[JobOutcome], nodes: int, size: int) -> tuple[Span, ...]:
+    """Put the jobs on nodes, first come first, wherever devices are free."""
+    free = [size] * nodes
+    held: dict[int, list[tuple[int, int]]] = {}
+    spans: list[Span] = []
+    moves = sorted(
+        move
+        for n, job in enumerate(jobs)
+        if job.start_ms >= 0
+        for move in ((job.end_ms, 0, n), (job.start_ms, 1, n))
+    )
+    for _, is_start, n in moves:
+        if not is_start:
+            for node, count in held.pop(n):
+                free[node] += count
+            continue
+        need = jobs[n].gpu_milli // DEVICE
+        parts = held[n] = []
+        for node in range(nodes):
+            count = min(free[node], need)
+            if count:
+                free[node] -= count
+                need -= count
+                parts.append((node, count))
+                spans.append(Span(n, node, count, jobs[n].start_ms, jobs[n].end_ms))
+    return tuple(spans)
+
+
+def run_of(
+    jobs: Sequence[JobOutcome],
+    policy: str = "fifo",
+    *,
+    nodes: int = 16,
+    clairvoyant: bool = False,
+    spans: tuple[Span, ...] = (),
+    settings: tuple[tuple[str, str], ...] = (),
+) -> Run:
+    return Run(
+        policy=policy,
+        clairvoyant=clairvoyant,
+        cluster=f"{nodes} nodes × 8 devices",
+        nodes=nodes,
+        capacity_milli=nodes * 8 * DEVICE,
+        jobs=tuple(jobs),
+        samples=watched(jobs),
+        spans=spans,
+        settings=settings,
+        trace="philly.csv",
+        trace_digest="0123456789abcdef",
+        version="1.2.3",
+    )
