@@ -57,16 +57,14 @@ class Cluster:
 
     def add(self, gang: Gang) -> None:
         """Enter a placed gang: it holds its slots from now on."""
-        for slot, need in zip(gang.slots, gang.needs, strict=True):
-            self.ledger.take(slot, gang.kept(need))
+        self.ledger.take(gang.slots, gang.kept())
         self.enter(gang)
 
     def drop(self, job: JobId) -> Gang:
         """Strike a gang off the books and free what it held."""
         gang = self.gangs[job]
         self.leave(gang)
-        for slot, need in zip(gang.slots, gang.needs, strict=True):
-            self.ledger.give(slot, gang.kept(need))
+        self.ledger.give(gang.slots, gang.kept())
         return gang
 
     def enter(self, gang: Gang) -> None:
@@ -113,8 +111,7 @@ class Cluster:
         self._stand(gang, standing)
         gang.suspended = True
         self.enter(gang)
-        for slot, need in zip(gang.slots, gang.needs, strict=True):
-            self.ledger.give(slot, lease_part(need))
+        self.ledger.give(gang.slots, [lease_part(need) for need in gang.needs])
 
     def mark_leaving(self, job: JobId, *, leaving: bool = True) -> None:
         """Note that a gang is told to go; or that it was only a thought."""
@@ -142,8 +139,7 @@ class Cluster:
         gang.suspended = gang.wants_resume = False
         gang.entitlement = entitlement
         self.enter(gang)
-        for slot, need in zip(gang.slots, gang.needs, strict=True):
-            self.ledger.take(slot, lease_part(need))
+        self.ledger.take(gang.slots, [lease_part(need) for need in gang.needs])
 
     def stand_anew(self, gang: Gang, standing: Standing) -> None:
         """Let a gang stand differently in its line: it got to run only now."""
@@ -179,11 +175,14 @@ class Cluster:
 
     def next_change(self, now: Instant) -> Instant | None:
         """Say when the order changes though nothing happens, or the next turn is due."""
+        turns = self.policies.turns
+        if turns is None:
+            return self.pending.next_change()
         moments = [self.pending.next_change()]
         if self.running is not None:
             moments.append(self.running.next_change())
-        if self.policies.turns is not None and len(self.pending):
-            turn = self.policies.turns.next(Instant(now + 1))
+        if len(self.pending):
+            turn = turns.next(Instant(now + 1))
             # Turns at any moment are taken when something happens.
             moments.append(None if turn == now + 1 else turn)
         return min((moment for moment in moments if moment is not None), default=None)
@@ -192,16 +191,14 @@ class Cluster:
 
     def reserve(self, reservation: Reservation) -> None:
         """Promise a place: its slots are taken though others still sit there."""
-        for slot, need in zip(reservation.slots, reservation.needs, strict=True):
-            self.ledger.take(slot, need)
+        self.ledger.take(reservation.slots, reservation.needs)
         self.reservations[reservation.job] = reservation
 
     def unreserve(self, job: JobId) -> Reservation | None:
         """Take a promise back, or turn it into a placement right after."""
         reservation = self.reservations.pop(job, None)
         if reservation is not None:
-            for slot, need in zip(reservation.slots, reservation.needs, strict=True):
-                self.ledger.give(slot, need)
+            self.ledger.give(reservation.slots, reservation.needs)
         return reservation
 
     def reserved_use(self, tenant: str, besides: JobId | None = None) -> Resources:
@@ -241,7 +238,7 @@ class Cluster:
         known = self._never.get(key)
         if known is None:
             idle = Ledger(tuple(self.nodes.values()))
-            known = idle.place(shape.requests, self.policies.placing) is not None
+            known = idle.find(shape.requests, self.policies.placing) is not None
             if len(self._never) >= MOST_MEMOS:
                 self._never.clear()
             self._never[key] = known

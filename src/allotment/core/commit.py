@@ -69,12 +69,11 @@ def _resume(cluster: Cluster, decision: Resume) -> str:
         return "" if settled else "its devices are not free yet"
     if resume_entitlement(cluster, gang) is not decision.entitlement:
         return "its tenant's share changed"
-    for slot, need in zip(gang.slots, gang.needs, strict=True):
-        cluster.ledger.take(slot, lease_part(need))
-    free = cluster.ledger.settled(gang.slots)
+    leases = [lease_part(need) for need in gang.needs]
     version = cluster.ledger.version
-    for slot, need in zip(gang.slots, gang.needs, strict=True):
-        cluster.ledger.give(slot, lease_part(need))
+    cluster.ledger.take(gang.slots, leases)
+    free = cluster.ledger.settled(gang.slots)
+    cluster.ledger.give(gang.slots, leases)
     cluster.ledger.version = version
     return "" if free else "its devices are not free"
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from allotment.core.backfill import Shadow, shadow_of
 from allotment.core.cluster import MOST_MEMOS, Cluster
 from allotment.core.displacement import displace
-from allotment.core.entitle import entitle, is_due, resume_entitlement, sum_of
+from allotment.core.entitle import entitle, is_due, resume_entitlement
 from allotment.core.gang import Gang, Reservation, Standing
 from allotment.core.plan import Decision, Evict, Place, Promote, Resume, Unreserve
 from allotment.core.preemption import clear_leases, make_room
@@ -85,7 +85,7 @@ def _resume(cluster: Cluster, now: Instant) -> Proposals:
         elif entitlement is GUARANTEED:
             leases = tuple(lease_part(need) for need in gang.needs)
             with Trial(cluster) as trial:
-                room = clear_leases(trial, gang, sum_of(leases), now)
+                room = clear_leases(trial, gang, now)
             if room is not None:
                 yield _eviction(
                     cluster,
@@ -144,9 +144,10 @@ class _Line:
                 skip.add(shape)
             elif line in closed and not _passes(closed[line], waiting, skip, self.now):
                 continue
-            elif self._known_blocked(shape, entitlement) or (
-                decision := self._find(waiting, due)
-            ) is None:
+            elif (
+                self._known_blocked(shape, entitlement)
+                or (decision := self._find(waiting, due)) is None
+            ):
                 skip.add(shape)
                 if due is not None:
                     self._note_blocked(waiting, entitlement, closed)
@@ -205,7 +206,7 @@ class _Line:
                 return Place(Placement(waiting.id, slots, due))
         if due is GUARANTEED and (cluster.borrowers or cluster.leaving):
             with Trial(cluster) as trial:
-                room = make_room(trial, requests, total_of(requests), self.now)
+                room = make_room(trial, requests, self.now)
             if room is not None:
                 return self._reserve(waiting, room.slots, due, room.victims)
         if self.turn and (found := displace(cluster, waiting, self.now)) is not None:

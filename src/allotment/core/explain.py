@@ -108,9 +108,7 @@ def _fits(cluster: Cluster, waiting: Standing, due: Entitlement | None, now: Ins
     with Trial(cluster) as trial:
         if trial.find(requests) is not None:
             return True
-        return due is Entitlement.GUARANTEED and (
-            make_room(trial, requests, total_of(requests), now) is not None
-        )
+        return due is Entitlement.GUARANTEED and (make_room(trial, requests, now) is not None)
 
 
 def _fits_with_all_nodes(cluster: Cluster, waiting: Standing) -> bool:

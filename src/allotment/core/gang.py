@@ -58,9 +58,11 @@ class Gang(msgspec.Struct):
     rank: Rank | None = None
     """Its place in the order of its line, kept while it holds."""
 
-    def kept(self, need: Resources) -> Resources:
-        """Give what one task holds now: all of its need, or what suspension keeps."""
-        return need - lease_part(need) if self.suspended else need
+    def kept(self) -> tuple[Resources, ...]:
+        """Give what each task holds now: all of its need, or what suspension keeps."""
+        if not self.suspended:
+            return self.needs
+        return tuple(need - lease_part(need) for need in self.needs)
 
     def held(self) -> Resources:
         """Sum up what the gang holds now."""

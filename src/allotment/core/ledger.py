@@ -25,11 +25,20 @@ class NodeBook:
     """One node's open accounts. Mutable; only the ledger writes it."""
 
     __slots__ = (
-        "arch", "cpu", "device_memory", "device_milli", "disk", "id", "memory", "open",
-        "types", "whole",
+        "_by_type",
+        "arch",
+        "cpu",
+        "device_memory",
+        "device_milli",
+        "disk",
+        "id",
+        "memory",
+        "open",
+        "types",
+        "whole",
     )  # fmt: skip
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: Node, *, by_type: bool) -> None:
         self.id = node.id
         self.arch = node.arch
         self.open = True
@@ -40,8 +49,11 @@ class NodeBook:
         self.device_milli = [DEVICE] * len(node.devices)
         self.device_memory = [device.memory for device in node.devices]
         self.whole: dict[str, int] = {ANY_TYPE: len(node.devices)}
-        for kind in self.types:
-            self.whole[kind] = self.whole.get(kind, 0) + 1
+        self._by_type = by_type
+        """Whether devices are counted by type too; of one type alone they need not be."""
+        if by_type:
+            for kind in self.types:
+                self.whole[kind] = self.whole.get(kind, 0) + 1
 
     def host_fits(self, need: Resources) -> bool:
         """Tell whether CPU, memory and disk suffice for one task."""
@@ -59,30 +71,52 @@ class NodeBook:
             gpu_memory=sum(size for size in self.device_memory if size > 0),
         )
 
-    def pick_devices(self, need: Resources, kind: str) -> tuple[int, ...] | None:
-        """Choose devices for one task: lowest indexes first, fractions on the fullest."""
-        if need.gpu_milli == 0:
-            return ()
+    def fit(self, need: Resources, kind: str, most: int) -> list[tuple[int, ...]]:
+        """Choose devices for as many alike tasks as fit, up to `most`: one entry a task.
+
+        Lowest indexes first; fractions on the fullest device.
+        """
+        for wanted, room in (
+            (need.cpu_milli, self.cpu), (need.memory, self.memory), (need.disk, self.disk)
+        ):  # fmt: skip
+            if wanted and wanted * most > room:
+                most = max(0, room // wanted)
+        if need.gpu_milli == 0 or most == 0:
+            return [()] * most
         if need.gpu_milli < DEVICE:
-            return self._pick_fraction(need, kind)
+            return self._fit_fractions(need, kind, most)
         wanted = need.gpu_milli // DEVICE
-        if self.whole.get(kind, 0) < wanted:
-            return None
+        most = min(most, self.whole.get(kind, 0) // wanted)
+        found: list[tuple[int, ...]] = []
         picked: list[int] = []
         for index, milli in enumerate(self.device_milli):
+            if len(found) == most:
+                break
             if milli == DEVICE and self._serves(index, need, kind):
                 picked.append(index)
                 if len(picked) == wanted:
-                    return tuple(picked)
-        return None
+                    found.append(tuple(picked))
+                    picked = []
+        return found
 
-    def _pick_fraction(self, need: Resources, kind: str) -> tuple[int, ...] | None:
-        rooms = [
-            (milli, index)
-            for index, milli in enumerate(self.device_milli)
-            if milli >= need.gpu_milli and self._serves(index, need, kind)
-        ]
-        return (min(rooms)[1],) if rooms else None
+    def _fit_fractions(self, need: Resources, kind: str, most: int) -> list[tuple[int, ...]]:
+        milli, memory = self.device_milli.copy(), self.device_memory.copy()
+        serve = [i for i, type_ in enumerate(self.types) if kind in (ANY_TYPE, type_)]
+        found: list[tuple[int, ...]] = []
+        while len(found) < most:
+            rooms = [
+                (milli[index], index)
+                for index in serve
+                if milli[index] >= need.gpu_milli
+                and (need.gpu_memory == 0 or need.gpu_memory <= memory[index])
+            ]
+            if not rooms:
+                break
+            index = min(rooms)[1]
+            milli[index] -= need.gpu_milli
+            memory[index] -= need.gpu_memory
+            found.append((index,))
+        return found
 
     def _serves(self, index: int, need: Resources, kind: str) -> bool:
         return (kind in (ANY_TYPE, self.types[index])) and (
@@ -94,18 +128,20 @@ class NodeBook:
         self.cpu += sign * need.cpu_milli
         self.memory += sign * need.memory
         self.disk += sign * need.disk
-        if not slot.devices:
+        devices = slot.devices
+        if not devices:
             return
-        each = sign * need.gpu_milli // len(slot.devices)
-        for index in slot.devices:
-            before = self.device_milli[index]
-            after = before + each
-            self.device_milli[index] = after
-            self.device_memory[index] += sign * need.gpu_memory
+        each = sign * need.gpu_milli // len(devices)
+        milli, memory, whole = self.device_milli, self.device_memory, self.whole
+        for index in devices:
+            before = milli[index]
+            after = milli[index] = before + each
+            memory[index] += sign * need.gpu_memory
             step = (after == DEVICE) - (before == DEVICE)
             if step:
-                self.whole[ANY_TYPE] += step
-                self.whole[self.types[index]] += step
+                whole[ANY_TYPE] += step
+                if self._by_type:
+                    whole[self.types[index]] += step
 
     def settled(self, slot: Slot) -> bool:
         return (
@@ -124,7 +160,12 @@ class Ledger:
     """Every node's accounts, and the index that finds room without looking everywhere."""
 
     def __init__(self, nodes: Sequence[Node]) -> None:
-        self.books: dict[NodeId, NodeBook] = {node.id: NodeBook(node) for node in nodes}
+        types = {device.type for node in nodes for device in node.devices}
+        self._sole = next(iter(types)) if len(types) == 1 else None
+        """The type of all devices, if they have but one."""
+        self.books: dict[NodeId, NodeBook] = {
+            node.id: NodeBook(node, by_type=self._sole is None) for node in nodes
+        }
         self.version = 0
         """Grows whenever something is given back or opened: what did not fit may fit now."""
         self._buckets: dict[str, dict[int, list[NodeId]]] = {}
@@ -135,13 +176,13 @@ class Ledger:
 
     # ── writing ─────────────────────────────────────────────────────────────────────────
 
-    def take(self, slot: Slot, need: Resources) -> None:
-        """Hold one task's need; the counters may go below zero."""
-        self._change(slot, need, -1)
+    def take(self, slots: Sequence[Slot], needs: Sequence[Resources]) -> None:
+        """Hold what tasks need where they sit; the counters may go below zero."""
+        self._change(slots, needs, -1)
 
-    def give(self, slot: Slot, need: Resources) -> None:
+    def give(self, slots: Sequence[Slot], needs: Sequence[Resources]) -> None:
         """Let go of what `take` took."""
-        self._change(slot, need, +1)
+        self._change(slots, needs, +1)
         self.version += 1
 
     def set_open(self, node: NodeId, is_open: bool) -> None:
@@ -149,18 +190,32 @@ class Ledger:
         self.books[node].open = is_open
         self.version += 1
 
-    def _change(self, slot: Slot, need: Resources, sign: int) -> None:
-        book = self.books[slot.node]
-        if not slot.devices:
-            book.change(slot, need, sign)
+    def _change(self, slots: Sequence[Slot], needs: Sequence[Resources], sign: int) -> None:
+        """Change the accounts task by task, and the index once for each node."""
+        if len(slots) == 1:
+            self._change_one(slots[0], needs[0], sign)
             return
+        books = self.books
+        touched: dict[NodeId, dict[str, int]] = {}
+        for slot, need in zip(slots, needs, strict=True):
+            book = books[slot.node]
+            if slot.devices and slot.node not in touched:
+                touched[slot.node] = book.whole.copy()
+            book.change(slot, need, sign)
+        for node, before in touched.items():
+            self._index_anew(node, before, books[node].whole)
+
+    def _change_one(self, slot: Slot, need: Resources, sign: int) -> None:
+        book = self.books[slot.node]
         before = book.whole.copy()
         book.change(slot, need, sign)
-        if book.whole != before:
+        self._index_anew(slot.node, before, book.whole)
+
+    def _index_anew(self, node: NodeId, before: dict[str, int], whole: dict[str, int]) -> None:
+        if whole != before:
             for kind, count in before.items():
-                now = book.whole[kind]
-                if now != count:
-                    self._move(book.id, kind, count, now)
+                if whole[kind] != count:
+                    self._move(node, kind, count, whole[kind])
 
     def _enter(self, book: NodeBook) -> None:
         for kind, count in book.whole.items():
@@ -207,29 +262,7 @@ class Ledger:
         return wanted <= self._whole.get(ANY_TYPE, 0)
 
     def find(self, requests: Sequence[Request], placing: Placing) -> tuple[Slot, ...] | None:
-        """Find what `place` would take, and take nothing."""
-        if len(requests) == 1 and requests[0].count == 1:
-            slot = self._find_one(requests[0], placing) if self.may_hold(requests) else None
-            return None if slot is None else (slot,)
-        slots = self.place(requests, placing)
-        if slots is not None:
-            place = iter(slots)
-            for request in requests:
-                self._untake([next(place) for _ in range(request.count)], request.need)
-        return slots
-
-    def _find_one(self, request: Request, placing: Placing) -> Slot | None:
-        need = request.need
-        for kind in request.types or (ANY_TYPE,):
-            for book in self._candidates(request, kind, placing):
-                if book.host_fits(need):
-                    devices = book.pick_devices(need, kind)
-                    if devices is not None:
-                        return Slot(book.id, devices, need.gpu_milli)
-        return None
-
-    def place(self, requests: Sequence[Request], placing: Placing) -> tuple[Slot, ...] | None:
-        """Find room for a gang and take it: one slot a task, in rank order; None if none.
+        """Find room for a gang: one slot a task, in rank order; None if none. Takes nothing.
 
         Roles with the most devices choose first. Whole gangs get one device type, the
         first of the preference list with room for all. Greedy: it may miss a place that
@@ -239,59 +272,53 @@ class Ledger:
         if not self.may_hold(requests):
             return None
         if len(requests) == 1:
-            slots = self._place_role(requests[0], placing)
-            return tuple(slots) if slots is not None else None
+            slots = self._find_role(requests[0], placing)
+            return None if slots is None else tuple(slots)
         order = sorted(range(len(requests)), key=lambda i: (-requests[i].need.gpu_milli, i))
         chosen: dict[int, list[Slot]] = {}
         for i in order:
-            slots = self._place_role(requests[i], placing)
+            slots = self._find_role(requests[i], placing)
             if slots is None:
-                for j, placed in chosen.items():
-                    self._untake(placed, requests[j].need)
-                return None
+                break
+            # Held while the other roles look for theirs.
+            self._change(slots, [requests[i].need] * len(slots), -1)
             chosen[i] = slots
+        for i, slots in chosen.items():
+            self._change(slots, [requests[i].need] * len(slots), +1)
+        if len(chosen) < len(requests):
+            return None
         return tuple(slot for i in range(len(requests)) for slot in chosen[i])
 
-    def _place_role(self, request: Request, placing: Placing) -> list[Slot] | None:
+    def _find_role(self, request: Request, placing: Placing) -> list[Slot] | None:
         for kind in request.types or (ANY_TYPE,):
-            slots = self._place_tasks(request, kind, placing)
+            asked = ANY_TYPE if kind == self._sole else kind
+            slots = self._find_tasks(request, asked, placing)
             if slots is not None:
                 return slots
         return None
 
-    def _place_tasks(self, request: Request, kind: str, placing: Placing) -> list[Slot] | None:
+    def _find_tasks(self, request: Request, kind: str, placing: Placing) -> list[Slot] | None:
         slots: list[Slot] = []
-        need = request.need
+        need, left = request.need, request.count
         for book in self._candidates(request, kind, placing):
-            while len(slots) < request.count and book.host_fits(need):
-                devices = book.pick_devices(need, kind)
-                if devices is None:
-                    break
-                slot = Slot(book.id, devices, need.gpu_milli)
-                self.take(slot, need)
-                slots.append(slot)
-            if len(slots) == request.count:
+            for devices in book.fit(need, kind, left):
+                slots.append(Slot(book.id, devices, need.gpu_milli))
+                left -= 1
+            if not left:
                 return slots
-        self._untake(slots, need)
         return None
-
-    def _untake(self, slots: Sequence[Slot], need: Resources) -> None:
-        for slot in slots:
-            self._change(slot, need, +1)
 
     def _candidates(self, request: Request, kind: str, placing: Placing) -> Iterator[NodeBook]:
         """Give open nodes that may serve, best bucket first, lower id first within one.
 
-        Lazy on purpose: a small gang is placed after looking at one or two nodes. A node
-        that serves leaves its bucket meanwhile, hence the copy; it may come up again in a
-        later one, and has no more room then.
+        Lazy on purpose: a small gang is placed after looking at one or two nodes.
         """
         buckets = self._buckets.get(kind, {})
         whole = request.need.gpu_milli // DEVICE
         usable = [(placing.rank(count, whole), count) for count in buckets if count >= whole]
         usable.sort()
         for _, count in usable:
-            for node in tuple(buckets.get(count, ())):
+            for node in buckets[count]:
                 book = self.books[node]
                 if book.open and request.arch in (Arch.ANY, book.arch):
                     yield book

@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterator
 import msgspec
 
 from allotment.core.gang import Gang
-from allotment.core.request import Request
+from allotment.core.request import Request, lease_part
 from allotment.core.trial import Trial
 from allotment.model.ids import JobId
 from allotment.model.ledger import Entitlement, Slot
-from allotment.model.quantity import Instant, Resources
+from allotment.model.quantity import Instant
 
 
 class Room(msgspec.Struct, frozen=True):
@@ -26,9 +26,7 @@ class Room(msgspec.Struct, frozen=True):
     victims: tuple[JobId, ...]
 
 
-def make_room(
-    trial: Trial, requests: tuple[Request, ...], need: Resources, now: Instant
-) -> Room | None:
+def make_room(trial: Trial, requests: tuple[Request, ...], now: Instant) -> Room | None:
     """Find a place that eviction can free, or None. The trial is left as it was.
 
     O(borrowers · search), but no search is made before the sums suffice.
@@ -37,10 +35,10 @@ def make_room(
     def find() -> tuple[Slot, ...] | None:
         return trial.find(requests)
 
-    return _clear(trial, find, need, now)
+    return _clear(trial, find, requests, now)
 
 
-def clear_leases(trial: Trial, gang: Gang, need: Resources, now: Instant) -> Room | None:
+def clear_leases(trial: Trial, gang: Gang, now: Instant) -> Room | None:
     """Find who must leave so that a suspended gang gets its own devices back."""
 
     def find() -> tuple[Slot, ...] | None:
@@ -51,28 +49,26 @@ def clear_leases(trial: Trial, gang: Gang, need: Resources, now: Instant) -> Roo
         trial.rollback(mark)
         return None
 
-    return _clear(trial, find, need, now, besides=gang.id)
+    leases = tuple(Request(r.count, lease_part(r.need), r.types, r.arch) for r in gang.requests)
+    return _clear(trial, find, leases, now, besides=gang.id)
 
 
 def _clear(
     trial: Trial,
     find: Callable[[], tuple[Slot, ...] | None],
-    need: Resources,
+    requests: tuple[Request, ...],
     now: Instant,
     besides: JobId | None = None,
 ) -> Room | None:
-    if not trial.cluster.leaving and not any(trial.cluster.borrowers.values()):
-        return None
     start = trial.mark()
     dropped: list[Gang] = []
-    free = trial.cluster.ledger.free()
     slots: tuple[Slot, ...] | None = None
+    ledger = trial.cluster.ledger
     for gang in list(_candidates(trial, now)):
         if gang.id == besides:
             continue
-        free += gang.held()
         dropped.append(trial.drop(gang.id))
-        if need.fits_in(free) and (slots := find()) is not None:
+        if ledger.may_hold(requests) and (slots := find()) is not None:
             break
     if slots is None:
         trial.rollback(start)

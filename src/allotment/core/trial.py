@@ -16,7 +16,6 @@ from allotment.core.gang import Gang, Reservation
 from allotment.core.request import Request, lease_part, needs_of
 from allotment.model.ids import JobId, NodeId
 from allotment.model.ledger import Entitlement, Slot
-from allotment.model.quantity import Resources
 
 
 class Trial:
@@ -52,12 +51,13 @@ class Trial:
     # ── what can be tried ───────────────────────────────────────────────────────────────
 
     def find(self, requests: tuple[Request, ...]) -> tuple[Slot, ...] | None:
-        """Place a gang's slots on the ledger, uncounted, where they fit now."""
+        """Take a gang's slots on the ledger, uncounted, where they fit now."""
         ledger = self.cluster.ledger
-        slots = ledger.place(requests, self.cluster.policies.placing)
+        slots = ledger.find(requests, self.cluster.policies.placing)
         if slots is not None:
             needs = needs_of(requests)
-            self._undo.append(lambda: _give_all(self.cluster, slots, needs))
+            ledger.take(slots, needs)
+            self._undo.append(lambda: ledger.give(slots, needs))
         return slots
 
     def enter(self, gang: Gang) -> None:
@@ -96,10 +96,9 @@ class Trial:
 
     def take_leases(self, gang: Gang) -> None:
         """Hold the leases of a suspended gang, without resuming it."""
-        for slot, need in zip(gang.slots, gang.needs, strict=True):
-            self.cluster.ledger.take(slot, lease_part(need))
         parts = tuple(lease_part(need) for need in gang.needs)
-        self._undo.append(lambda: _give_all(self.cluster, gang.slots, parts))
+        self.cluster.ledger.take(gang.slots, parts)
+        self._undo.append(lambda: self.cluster.ledger.give(gang.slots, parts))
 
     def reserve(self, reservation: Reservation) -> None:
         """Record a promise whose slots are not taken yet."""
@@ -126,11 +125,6 @@ class Trial:
 
     def _put_back(self, gang: Gang) -> None:
         self.cluster.add(gang)
-
-
-def _give_all(cluster: Cluster, slots: tuple[Slot, ...], needs: tuple[Resources, ...]) -> None:
-    for slot, need in zip(slots, needs, strict=True):
-        cluster.ledger.give(slot, need)
 
 
 def _close(cluster: Cluster, nodes: list[NodeId]) -> None:

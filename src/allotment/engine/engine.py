@@ -75,14 +75,18 @@ class Engine:
 
     def tick(self, now: Instant) -> None:
         """Let everything happen that is due by now."""
+        now = self._now(now)
         for job in self.state.timers.due(now):
-            self._emit(due(self.state, job, self._now(now)), SYSTEM, now)
-        self.state.cluster.rerank(self._now(now))
+            self._emit(due(self.state, job, now), SYSTEM, now)
+        self.state.cluster.rerank(now)
 
     def next_due(self, now: Instant) -> Instant | None:
         """Say when `tick` and `cycle` must be called next though nobody asks for anything."""
-        moments = (self.state.timers.next(), self.state.cluster.next_change(self._now(now)))
-        return min((moment for moment in moments if moment is not None), default=None)
+        timer = self.state.timers.next()
+        change = self.state.cluster.next_change(self._now(now))
+        if timer is None or change is None:
+            return change if timer is None else timer
+        return min(timer, change)
 
     def cycle(self, now: Instant, budget: int = 256) -> bool:
         """Run one scheduling cycle; tell whether another may find more to do.
@@ -91,12 +95,12 @@ class Engine:
         """
         cluster = self.state.cluster
         turns = cluster.policies.turns
-        turn = turns is not None and turns.next(self._now(now)) == self._now(now)
+        at = self._now(now)
+        turn = turns is not None and turns.next(at) == at
         seen = (cluster, cluster.ledger.version, cluster.pending.arrivals)
         if seen == self._seen and not (turn and self._turned_at != now):
             return False
         self._turned_at = now if turn else self._turned_at
-        at = self._now(now)
         refused = self.refusals
         for number, decision in enumerate(proposals(cluster, at)):
             if refusal(cluster, decision, at):

@@ -51,7 +51,7 @@ class LeastAttainedInSteps:
         came = job.since
         if queue:
             over_ms = (attained - self._limits_ms[queue - 1]) // devices
-            if over_ms == 0:
+            if over_ms == 0 and now > job.since:
                 return Rank((queue, _WAITS, _AT_END, now), until=Instant(now + 1))
             came = max(came, now - over_ms)
         until: Instant | None = None
