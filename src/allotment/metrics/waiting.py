@@ -55,6 +55,24 @@ class Share:
         return queue
 
 
+class Waits(msgspec.Struct, gc=False):
+    """Waiting time by cause, in ms."""
+
+    own: int = 0
+    quota: int = 0
+    capacity: int = 0
+    shape: int = 0
+    order: int = 0
+
+    def add(self, other: "Waits") -> None:
+        """Add another's."""
+        self.own += other.own
+        self.quota += other.quota
+        self.capacity += other.capacity
+        self.shape += other.shape
+        self.order += other.order
+
+
 class Ask(msgspec.Struct):
     """An unfinished job: what it asks for, in thousandths of a device, and since when."""
 
@@ -76,8 +94,8 @@ class Ask(msgspec.Struct):
     """Queued, and nothing keeps it out of line."""
     row: JobOutcome | None = None
     """Its row, once it was placed for the first time."""
-    parts: list[int] | None = None
-    """Its waits by cause, in ms; None while it has not waited."""
+    waited: Waits | None = None
+    """None while it has not."""
     holds: bool = False
     """Whether it holds devices now, and whether out of its tenant's right."""
     owns: bool = False

@@ -7,18 +7,18 @@ leaving the line and its joining it.
 
 from heapq import heappop, heappush
 
+from msgspec.structs import astuple
+
 from allotment.metrics.fold import FINISHED, Handlers, devices_of
 from allotment.metrics.jobs import Jobs
 from allotment.metrics.shortage import Shortage
 from allotment.metrics.summary import WaitParts
 from allotment.metrics.usage import Usage
-from allotment.metrics.waiting import Ask, Bounds, Queue, Share, is_loose
+from allotment.metrics.waiting import Ask, Bounds, Queue, Share, Waits, is_loose
 from allotment.model import events as e
 from allotment.model.ledger import Entitlement
 from allotment.model.quantity import SECOND, Instant
 from allotment.model.spec import JobSpec
-
-OWN, QUOTA, CAPACITY, SHAPE, ORDER = range(5)
 
 
 class WaitCauses:
@@ -38,13 +38,13 @@ class WaitCauses:
         self._backoffs: list[tuple[Instant, int]] = []
         self._after: dict[int, list[Ask]] = {}
         """Jobs that wait for a job to end."""
-        self._waits: dict[str, list[int]] = {}
+        self._waits: dict[str, Waits] = {}
 
     def by_tenant(self) -> dict[str, WaitParts]:
         """Give the waits of jobs that were placed and ended, for each tenant of the rows."""
         return {
-            tenant: WaitParts(*(ms / SECOND for ms in parts))
-            for tenant, parts in self._waits.items()
+            tenant: WaitParts(*(ms / SECOND for ms in astuple(waits)))
+            for tenant, waits in self._waits.items()
         }
 
     def handlers(self) -> Handlers:
@@ -145,7 +145,7 @@ class WaitCauses:
         if ask.in_line:
             self._leave(ask, at)
         elif at > ask.out_since:
-            _parts(ask)[OWN] += at - ask.out_since
+            _waited(ask).own += at - ask.out_since
         ask.queued = False
         if ask.row is None:
             ask.row = self._jobs.row(event.job)
@@ -183,18 +183,16 @@ class WaitCauses:
         if ask.in_line:
             self._leave(ask, at)
         elif ask.queued and at > ask.out_since:
-            _parts(ask)[OWN] += at - ask.out_since
-        if ask.parts is not None and ask.row is not None:
-            self._count(ask.row.tenant, ask.parts)
+            _waited(ask).own += at - ask.out_since
+        if ask.waited is not None and ask.row is not None:
+            waits = self._waits.get(ask.row.tenant)
+            if waits is None:
+                waits = self._waits[ask.row.tenant] = Waits()
+            waits.add(ask.waited)
         if event.job in self._after:
             for other in self._after.pop(event.job):
                 if other.job in self._asks:
                     self._unhinder(other, at)
-
-    def _count(self, tenant: str, parts: list[int]) -> None:
-        sums = self._waits.setdefault(tenant, [0] * len(parts))
-        for cause, ms in enumerate(parts):
-            sums[cause] += ms
 
     # ── the line ────────────────────────────────────────────────────────────────────────
 
@@ -205,7 +203,7 @@ class WaitCauses:
 
     def _join(self, ask: Ask, at: Instant) -> None:
         if at > ask.out_since:
-            _parts(ask)[OWN] += at - ask.out_since
+            _waited(ask).own += at - ask.out_since
         ask.in_line = True
         ask.since = at
         ask.lacked = ask.enough.below(ask.need, at)
@@ -224,22 +222,22 @@ class WaitCauses:
         wait = at - ask.since
         if not wait:
             return
-        parts = _parts(ask)
+        waited = _waited(ask)
         lacked = ask.enough.below(ask.need, at) - ask.lacked
         rest = wait - lacked
         if ask.right is not None:
             lacked_right = ask.right.below(ask.need, at) - ask.lacked_right
-            parts[QUOTA] += lacked_right
+            waited.quota += lacked_right
             lacked -= lacked_right
-        parts[CAPACITY] += lacked
+        waited.capacity += lacked
         if not ask.need:
-            parts[CAPACITY] += rest
+            waited.capacity += rest
         elif ask.loose:
-            parts[ORDER] += rest
+            waited.order += rest
         else:
             shape = rest if ask.queue.skips else ask.kept_as_first
-            parts[SHAPE] += shape
-            parts[ORDER] += rest - shape
+            waited.shape += shape
+            waited.order += rest - shape
         ask.kept_as_first = 0
 
     def _ask(self, job: int, spec: JobSpec) -> Ask:
@@ -267,10 +265,11 @@ class WaitCauses:
         return share
 
 
-def _parts(ask: Ask) -> list[int]:
-    if ask.parts is None:
-        ask.parts = [0] * len(WaitParts.__struct_fields__)
-    return ask.parts
+def _waited(ask: Ask) -> Waits:
+    waited = ask.waited
+    if waited is None:
+        waited = ask.waited = Waits()
+    return waited
 
 
 def _next_first(queue: Queue, at: Instant) -> None:

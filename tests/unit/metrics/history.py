@@ -93,7 +93,10 @@ class History:
     def edit(self, job: int, spec: JobSpec, **role: Any) -> Self:
         """Let the first role of a job ask for something else."""
         first = replace(spec.roles[0], **role)
-        return self.add(e.JobEdited(JobId(job), replace(spec, roles=(first,))))
+        return self.rewrite(job, replace(spec, roles=(first,)))
+
+    def rewrite(self, job: int, spec: JobSpec) -> Self:
+        return self.add(e.JobEdited(JobId(job), spec))
 
     def promote(self, job: int) -> Self:
         return self.add(e.AttemptPromoted(*self._attempt(job)))

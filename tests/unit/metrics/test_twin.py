@@ -4,7 +4,7 @@ from collections import defaultdict
 
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from allotment.metrics.jobs import Jobs
 from allotment.metrics.usage import PPM, Usage
@@ -99,7 +99,7 @@ class Chance:
         self.states[job] = "queued"
 
     def edit(self, job: int, bit: int) -> None:
-        """It asks for another number of devices, and nothing else changes."""
+        """It asks for another number of devices, with another priority."""
         spec = next(
             record.event.spec
             for record in reversed(self.log.records)
@@ -107,7 +107,8 @@ class Chance:
             and record.event.job == job
         )
         (role,) = spec.roles
-        self.log.edit(job, spec, count=3 - role.count)
+        roles = (replace(role, count=3 - role.count),)
+        self.log.rewrite(job, replace(spec, roles=roles, priority=bit))
 
     def cancel(self, job: int, bit: int) -> None:
         self.log.cancel(job)

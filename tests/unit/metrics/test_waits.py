@@ -1,0 +1,160 @@
+"""What jobs waited for, worked out by hand. Milliseconds, 6 devices."""
+
+from msgspec.structs import asdict
+
+from allotment.metrics.fold import Folds
+from allotment.metrics.jobs import JobOutcome, Jobs, row_of
+from allotment.metrics.summary import WaitParts
+from allotment.metrics.usage import Usage
+from allotment.metrics.waits import WaitCauses
+from allotment.model import events as e
+from allotment.model.ids import JobId
+from allotment.model.quantity import Instant
+from allotment.model.spec import Dependency
+from allotment.model.tenancy import QueueOrder
+from tests.support.builders import a_config, a_tenant
+from tests.unit.metrics.history import History, a_spec
+
+CONFIG = a_config(
+    a_tenant("strict"),
+    a_tenant("skips", order=QueueOrder.SKIP),
+    a_tenant("bound", 2, borrow=False),
+    devices=6,
+)
+
+
+def begun() -> History:
+    return History().configure(CONFIG)
+
+
+def waits(history: History, tenant: str) -> dict[str, float]:
+    """Give a tenant's waits in ms, those that are not 0."""
+    usage = Usage()
+    jobs = Jobs(usage)
+    causes = WaitCauses(usage, jobs)
+    history.into(usage, jobs, causes)
+    parts = causes.by_tenant().get(tenant, WaitParts())
+    return {name.removesuffix("_s"): round(s * 1000) for name, s in asdict(parts).items() if s}
+
+
+def test_too_few_free_devices_is_capacity() -> None:
+    log = begun().submit(1, 4, "skips").start(1).at(2).submit(2, 3, "skips").at(10).succeed(1)
+    assert waits(log.start(2).at(11).succeed(2), "skips") == {"capacity": 8}
+
+
+def test_enough_devices_but_no_place_is_fragmentation_where_others_may_pass() -> None:
+    log = begun().submit(1, 3, "skips").start(1).submit(2, 3, "skips").at(7).start(2)
+    assert waits(log.at(9).succeed(2), "skips") == {"fragmentation_or_locality": 7}
+
+
+def test_one_device_tasks_fit_anywhere_so_others_went_before() -> None:
+    log = begun().submit(1, tenant="skips", tasks=3).at(7).start(1).at(9).succeed(1)
+    assert waits(log, "skips") == {"order": 7}
+
+
+def test_behind_the_first_of_a_strict_queue_is_order() -> None:
+    log = begun().submit(1, 4, "strict").submit(2, 2, "strict").at(5).start(1).at(8).start(2)
+    assert waits(log.at(9).succeed(1).succeed(2), "strict") == {
+        "fragmentation_or_locality": 5 + 3,
+        "order": 5,
+    }
+
+
+def test_first_is_who_has_the_highest_priority_then_who_came_first() -> None:
+    log = begun().submit(1, 2, "strict").at(3).submit(2, 2, "strict", priority=500)
+    log.at(7).start(1).at(20).start(2).at(30).succeed(1)
+    assert waits(log, "strict") == {"fragmentation_or_locality": 3, "order": 4}
+
+
+def test_a_lower_priority_gives_up_the_first_place() -> None:
+    log = begun().submit(1, 2, "strict", priority=500).submit(2, 2, "strict", priority=200)
+    log.at(4).rewrite(1, a_spec(2, "strict")).at(10).start(2).start(1)
+    assert waits(log.at(11).succeed(1), "strict") == {
+        "fragmentation_or_locality": 4,
+        "order": 6,
+    }
+
+
+def test_a_tenant_without_a_right_to_more_waits_for_quota() -> None:
+    """Its right is used up until 10, and until 15 the devices are: they are different times."""
+    log = begun().submit(1, 2, "bound").start(1).submit(2, 5, "skips").submit(3, 2, "bound")
+    log.at(4).start(2).at(10).succeed(1).at(15).succeed(2).at(16).start(3).at(20).succeed(3)
+    assert waits(log, "bound") == {
+        "quota": 10,
+        "capacity": 5,
+        "fragmentation_or_locality": 1,
+    }
+
+
+def test_who_may_not_be_preempted_may_not_borrow() -> None:
+    log = begun().submit(1, 1, "skips", preemptible=False).at(5).start(1).at(6).succeed(1)
+    assert waits(log, "skips") == {"quota": 5}
+
+
+def test_held_jobs_wait_for_their_owner() -> None:
+    log = begun().submit(1, 6, "skips", held=True).at(5).release(1).at(6).hold(1)
+    log.at(9).release(1).at(11).start(1).at(12).succeed(1)
+    assert waits(log, "skips") == {"own": 5 + 3, "fragmentation_or_locality": 1 + 2}
+
+
+def test_dependencies_are_waits_of_ones_own() -> None:
+    log = begun().submit(1, 1, "skips").start(1)
+    log.submit(2, 1, "skips", depends_on=(Dependency(JobId(1)),), tasks=2)
+    log.at(9).succeed(1).at(10).start(2).at(11).succeed(2)
+    assert waits(log, "skips") == {"own": 9, "order": 1}
+
+
+def test_a_back_off_ends_by_the_clock() -> None:
+    log = begun().submit(1, 6, "skips").start(1).end(1, e.Outcome.FAILED)
+    log.requeue(1, not_before=4).submit(2, 6, "skips").start(2)
+    log.at(10).succeed(2).at(11).start(1).at(12).succeed(1)
+    assert waits(log, "skips") == {
+        "own": 4,
+        "capacity": 6,
+        "fragmentation_or_locality": 1,
+    }
+
+
+def test_waits_after_preemption_count_too() -> None:
+    log = begun().submit(1, 6, "skips").start(1).at(5).evict(1).submit(2, 1, "bound").start(2)
+    log.at(9).succeed(2).start(1).at(10).succeed(1)
+    assert waits(log, "skips") == {"capacity": 4}
+
+
+def test_jobs_without_devices_wait_for_capacity_of_another_kind() -> None:
+    log = begun().submit(1, 0, "skips").at(5).start(1).at(6).succeed(1)
+    assert waits(log, "skips") == {"capacity": 5}
+
+
+def test_only_jobs_that_ran_and_ended_are_counted() -> None:
+    log = begun().submit(1, 7, "skips").submit(2, 6, "skips").at(5).start(2).at(9).cancel(1)
+    assert waits(log, "skips") == {}
+
+
+def test_a_lost_node_takes_its_devices_away() -> None:
+    log = begun().lose(0).submit(1, 1, "skips").at(5).recover(0).start(1).at(6).succeed(1)
+    assert waits(log, "skips") == {"capacity": 5}
+
+
+def test_tenants_are_those_of_the_rows() -> None:
+    """A simulation runs all jobs under one tenant; its rows know whose they are."""
+
+    def begin(at: Instant, event: e.JobSubmitted) -> JobOutcome:
+        row = row_of(at, event)
+        row.tenant = "vc-7"
+        return row
+
+    usage = Usage(1000)
+    jobs = Jobs(usage, begin)
+    causes = WaitCauses(usage, jobs)
+    log = History().submit(1).at(5).start(1).at(6).succeed(1)
+    Folds(causes, usage, jobs).feed(log.records)
+    assert list(causes.by_tenant()) == ["vc-7"]
+
+
+def test_a_log_may_begin_in_the_middle() -> None:
+    log = begun().submit(1, 3, "skips").start(1).submit(2, 6, "skips").submit(3, 6, "bound")
+    del log.records[1:]
+    log.at(5).hold(2).release(2).suspend(1).resume(1).promote(1).evict(1).cancel(3)
+    log.rewrite(2, a_spec(1)).submit(4, 6, "skips").at(6).start(4).start(2).at(7).succeed(4)
+    assert waits(log, "skips") == {"fragmentation_or_locality": 1}
