@@ -34,6 +34,11 @@ class Cluster:
         self.policies = policies
         self.nodes = {node.id: node for node in nodes}
         self.tenants = {tenant.name: tenant for tenant in tenants}
+        self._orders = {
+            (tenant.name, queue.name): queue.order
+            for tenant in tenants
+            for queue in tenant.queues
+        }
         self.ledger = Ledger(nodes)
         self.pending = Pending(policies.ordering)
         self.running = Running(policies.ordering) if policies.turns is not None else None
@@ -228,9 +233,7 @@ class Cluster:
 
     def order_of(self, shape: Shape) -> QueueOrder:
         """Give the order of a shape's queue; of one that is gone, the strict one."""
-        tenant = self.tenants.get(shape.tenant)
-        queue = tenant.queue(shape.queue) if tenant else None
-        return queue.order if queue is not None else QueueOrder.STRICT
+        return self._orders.get((shape.tenant, shape.queue), QueueOrder.STRICT)
 
     def ever_fits(self, shape: Shape) -> bool:
         """Tell whether the gang fits the configured machines when all are idle and open."""

@@ -14,7 +14,7 @@ from allotment.core.entitle import entitle, is_due, resume_entitlement
 from allotment.core.gang import Gang, Reservation, Standing
 from allotment.core.plan import Decision, Evict, Place, Promote, Resume, Unreserve
 from allotment.core.preemption import clear_leases, make_room
-from allotment.core.request import Shape, lease_part, needs_of, total_of
+from allotment.core.request import Shape, devices_of, lease_part, needs_of, total_of
 from allotment.core.trial import Trial
 from allotment.model.ids import JobId
 from allotment.model.ledger import Entitlement, Placement, Slot
@@ -161,15 +161,23 @@ class _Line:
         return self.turn and entitlement is OPPORTUNISTIC
 
     def _skippable(self, entitlement: Entitlement) -> set[Shape]:
-        """Give the known blocked shapes that nobody else has to queue behind."""
+        """Give the shapes that cannot start, and that nobody else has to queue behind.
+
+        They are known to be blocked, or the devices free in all are too few and nobody
+        could be made to leave.
+        """
         cluster = self.cluster
-        if self.turn or not cluster.blocked:
+        if self.turn:
             return set()
+        version, free = cluster.ledger.version, cluster.ledger.whole_free
+        settled = not cluster.leaving and not any(cluster.borrowers.values())
         return {
             shape
-            for (shape, kind), seen in cluster.blocked.items()
-            if kind is entitlement
-            and seen == cluster.ledger.version
+            for shape in cluster.pending.shapes()
+            if (
+                (settled and devices_of(shape.requests) > free)
+                or cluster.blocked.get((shape, entitlement)) == version
+            )
             and cluster.order_of(shape) is QueueOrder.SKIP
         }
 

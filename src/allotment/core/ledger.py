@@ -11,7 +11,7 @@ from bisect import bisect_left, insort
 from collections.abc import Iterator, Sequence
 
 from allotment.core.ports import Placing
-from allotment.core.request import Request
+from allotment.core.request import Request, devices_of
 from allotment.model.cluster import Node
 from allotment.model.ids import NodeId
 from allotment.model.ledger import Slot
@@ -169,8 +169,8 @@ class Ledger:
         self.version = 0
         """Grows whenever something is given back or opened: what did not fit may fit now."""
         self._buckets: dict[str, dict[int, list[NodeId]]] = {}
-        self._whole: dict[str, int] = {}
-        """Whole free devices on all nodes, by type."""
+        self.whole_free = 0
+        """Whole free devices of all nodes."""
         for book in self.books.values():
             self._enter(book)
 
@@ -220,7 +220,7 @@ class Ledger:
     def _enter(self, book: NodeBook) -> None:
         for kind, count in book.whole.items():
             insort(self._buckets.setdefault(kind, {}).setdefault(count, []), book.id)
-            self._whole[kind] = self._whole.get(kind, 0) + count
+        self.whole_free += book.whole[ANY_TYPE]
 
     def _move(self, node: NodeId, kind: str, before: int, after: int) -> None:
         buckets = self._buckets[kind]
@@ -233,7 +233,8 @@ class Ledger:
             buckets[after] = [node]
         else:
             insort(new, node)
-        self._whole[kind] += after - before
+        if kind == ANY_TYPE:
+            self.whole_free += after - before
 
     # ── reading ─────────────────────────────────────────────────────────────────────────
 
@@ -249,19 +250,11 @@ class Ledger:
                 total += book.free()
         return total
 
-    @property
-    def whole_free(self) -> int:
-        """Whole free devices of all nodes."""
-        return self._whole.get(ANY_TYPE, 0)
-
-    def may_hold(self, requests: Sequence[Request]) -> bool:
+    def may_hold(self, requests: tuple[Request, ...]) -> bool:
         """Tell, at once, when there are too few free devices in all, wherever they are."""
-        wanted = 0
-        for request in requests:
-            wanted += request.count * (request.need.gpu_milli // DEVICE)
-        return wanted <= self._whole.get(ANY_TYPE, 0)
+        return devices_of(requests) <= self.whole_free
 
-    def find(self, requests: Sequence[Request], placing: Placing) -> tuple[Slot, ...] | None:
+    def find(self, requests: tuple[Request, ...], placing: Placing) -> tuple[Slot, ...] | None:
         """Find room for a gang: one slot a task, in rank order; None if none. Takes nothing.
 
         Roles with the most devices choose first. Whole gangs get one device type, the

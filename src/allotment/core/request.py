@@ -5,10 +5,10 @@ from functools import lru_cache
 import msgspec
 
 from allotment.model.quantity import DEVICE, NOTHING, Resources
-from allotment.model.spec import Arch, JobSpec
+from allotment.model.spec import Arch, JobSpec, TaskRole
 
 
-class Request(msgspec.Struct, frozen=True, gc=False):
+class Request(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
     """What `count` alike tasks need, each. `need.gpu_memory` is bytes on each device."""
 
     count: int
@@ -22,7 +22,7 @@ class Request(msgspec.Struct, frozen=True, gc=False):
         return -(-self.need.gpu_milli // DEVICE)
 
 
-class Shape(msgspec.Struct, frozen=True, gc=False):
+class Shape(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
     """All that decides whether and where a job fits: jobs of one shape fit or wait alike."""
 
     tenant: str
@@ -51,6 +51,12 @@ def total_of(requests: tuple[Request, ...]) -> Resources:
 
 
 @lru_cache(maxsize=4_096)
+def devices_of(requests: tuple[Request, ...]) -> int:
+    """Count the whole devices of a gang; fractions count for nothing."""
+    return sum(request.count * (request.need.gpu_milli // DEVICE) for request in requests)
+
+
+@lru_cache(maxsize=4_096)
 def needs_of(requests: tuple[Request, ...]) -> tuple[Resources, ...]:
     """Give each task's need in rank order."""
     return tuple(request.need for request in requests for _ in range(request.count))
@@ -62,8 +68,13 @@ def lease_part(need: Resources) -> Resources:
 
 
 def shape_of(spec: JobSpec) -> Shape:
-    """Reduce a spec to its shape."""
+    """Reduce a spec to its shape. Equal specs mostly give the same object."""
+    return _shape(spec.tenant, spec.queue, spec.roles, spec.preemptible)
+
+
+@lru_cache(maxsize=4_096)
+def _shape(tenant: str, queue: str, roles: tuple[TaskRole, ...], preemptible: bool) -> Shape:
     requests = tuple(
-        Request(role.count, role.resources, role.gpu_types, role.arch) for role in spec.roles
+        Request(role.count, role.resources, role.gpu_types, role.arch) for role in roles
     )
-    return Shape(spec.tenant, spec.queue, requests, spec.preemptible)
+    return Shape(tenant, queue, requests, preemptible)

@@ -176,7 +176,8 @@ class Engine:
 
     def _emit(self, events: Iterator[e.AnyEvent], actor: Actor, now: Instant) -> list[e.Record]:
         made: list[e.Record] = []
-        state, at = self.state, self._now(now)
+        state = self.state
+        at = now if now > state.at else state.at
         for event in events:
             record = e.Record(Seq(state.seq + 1), at, actor, event)
             apply(state, record)
@@ -188,7 +189,8 @@ class Engine:
 
     def _now(self, now: Instant) -> Instant:
         """Time never goes back, even when the machine's clock does."""
-        return max(now, self.state.at)
+        at = self.state.at
+        return now if now > at else at
 
     def take(self) -> tuple[list[e.Record], list[AnyEffect]]:
         """Carry away what was recorded, and what is to be done once that is durable."""

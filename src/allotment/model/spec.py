@@ -46,7 +46,7 @@ class Port(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     count: int = 1
 
 
-class TaskRole(msgspec.Struct, frozen=True, omit_defaults=True):
+class TaskRole(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, cache_hash=True):
     """A template for `count` alike tasks.
 
     `resources.gpu_memory` is bytes on each device. `gpu_types` lists acceptable device

@@ -77,13 +77,13 @@ class Simulation:
         self.engine.command(self._config, SYSTEM, first)
         come, count = 0, len(jobs)
         while True:
-            moments = [self.agenda.next(), self.engine.next_due(self.now)]
-            if come < count:
-                moments.append(Instant(jobs[come].submit_ms))
-            elif not self.works:
-                break
-            now = min((moment for moment in moments if moment is not None), default=None)
-            if now is None:
+            now = self.agenda.next()
+            if come < count and (now is None or jobs[come].submit_ms < now):
+                now = Instant(jobs[come].submit_ms)
+            due = self.engine.next_due(self.now)
+            if due is not None and (now is None or due < now):
+                now = due
+            if now is None or (come == count and not self.works):
                 break
             self.now = now
             self._happen(now)
@@ -93,7 +93,6 @@ class Simulation:
                 if come % 1024 == 0:
                     yield come
             self._decide(now)
-        self._flush()
         yield come
 
     def _happen(self, now: Instant) -> None:
@@ -106,35 +105,27 @@ class Simulation:
         work = self.works.get(job)
         if work is None or work.attempt != entry.attempt:
             return
-        match entry.phase:
-            case Phase.END:
-                if work.ends_at(now) == now:
-                    self._end(job, work, now)
-            case Phase.GONE:
-                self._gone(job, work, now)
-            case Phase.START:
-                self._begin(job, work, now)
-            case _:
-                pass
+        if entry.phase is Phase.END:
+            if work.ends_at(now) == now:
+                self._end(job, work, now)
+        elif entry.phase is Phase.GONE:
+            self._gone(job, work, now)
+        elif entry.phase is Phase.START:
+            self._begin(job, work, now)
 
     def _decide(self, now: Instant) -> None:
         """Let the engine decide until it comes to rest, and carry out what it wants."""
         engine = self.engine
         engine.tick(now)
-        again = True
-        while again or engine.records:
-            again = engine.cycle(now)
-            self._flush()
+        while engine.cycle(now) or engine.effects:
+            effects, engine.effects = engine.effects, []
+            for effect in effects:
+                self._carry_out(effect, now)
         for job in engine.archive(now, 0):
             engine.emit(e.JobArchived(job), SYSTEM, now)
-
-    def _flush(self) -> None:
-        records, effects = self.engine.take()
-        if records:
-            self.events += len(records)
-            self._carry(records)
-        for effect in effects:
-            self._carry_out(effect, self.now)
+        records, _ = engine.take()
+        self.events += len(records)
+        self._carry(records)
 
     # ── users ───────────────────────────────────────────────────────────────────────────
 
@@ -176,14 +167,12 @@ class Simulation:
     # ── machines ────────────────────────────────────────────────────────────────────────
 
     def _carry_out(self, effect: f.AnyEffect, now: Instant) -> None:
-        match effect:
-            case f.LaunchTask(key):
-                if key.index == 0:
-                    self._launch(key.job, key.attempt, now)
-            case f.StopTask(key):
-                self._stop(key.job, key.attempt, now)
-            case _:
-                pass
+        if isinstance(effect, f.LaunchTask):
+            key = effect.key
+            if key.index == 0:
+                self._launch(key.job, key.attempt, now)
+        elif isinstance(effect, f.StopTask):
+            self._stop(effect.key.job, effect.key.attempt, now)
 
     def _launch(self, job: JobId, attempt: AttemptNo, now: Instant) -> None:
         work = self.works[job]
