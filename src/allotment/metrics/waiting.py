@@ -116,6 +116,8 @@ class Queue:
 
     def __init__(self) -> None:
         self.skips = False
+        self.watched = False
+        """Whether its first is known: not before a job comes to which it matters."""
         self.first: Ask | None = None
         """The one that everybody else waits for: by priority, then by submission."""
         self._heap: list[tuple[int, int, int, Ask]] = []

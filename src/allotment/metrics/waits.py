@@ -210,7 +210,7 @@ class WaitCauses:
         if ask.right is not None:
             ask.lacked_right = ask.right.below(ask.need, at)
         queue = ask.queue
-        if not queue.skips and queue.join(ask):
+        if queue.watched and queue.join(ask):
             _next_first(queue, at)
 
     def _leave(self, ask: Ask, at: Instant) -> None:
@@ -248,7 +248,17 @@ class WaitCauses:
             bounds = share.bounds or self._bound(share)
             enough, right = bounds.both, bounds.right
         need, loose = devices_of(spec), is_loose(spec)
+        if not (loose or queue.skips or queue.watched):
+            self._watch(queue)
         return Ask(job, need, loose, spec.priority, share, queue, enough, right)
+
+    def _watch(self, queue: Queue) -> None:
+        """Begin to follow who is the first of a queue. O(unfinished jobs), once a queue."""
+        queue.watched = True
+        for ask in self._asks.values():
+            if ask.in_line and ask.queue is queue:
+                queue.join(ask)
+        _next_first(queue, self._at)
 
     def _bound(self, share: Share) -> Bounds:
         """Begin to watch the right of a tenant, for jobs that may not borrow."""

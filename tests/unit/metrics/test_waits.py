@@ -75,6 +75,15 @@ def test_a_lower_priority_gives_up_the_first_place() -> None:
     }
 
 
+def test_those_in_line_before_the_first_that_needs_a_certain_place_are_before_it() -> None:
+    log = begun().submit(1, tenant="strict", tasks=2).submit(2, tenant="strict", tasks=2)
+    log.at(1).submit(3, 2, "strict").at(5).start(1).at(6).cancel(2).at(8).start(3)
+    assert waits(log.at(9).succeed(3), "strict") == {
+        "fragmentation_or_locality": 2,
+        "order": 5,
+    }
+
+
 def test_a_tenant_without_a_right_to_more_waits_for_quota() -> None:
     """Its right is used up until 10, and until 15 the devices are: they are different times."""
     log = begun().submit(1, 2, "bound").start(1).submit(2, 5, "skips").submit(3, 2, "bound")
