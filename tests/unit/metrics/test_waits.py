@@ -75,6 +75,13 @@ def test_a_lower_priority_gives_up_the_first_place() -> None:
     }
 
 
+def test_a_priority_given_up_in_line_counts_no_more() -> None:
+    log = begun().submit(1, 2, "strict", priority=500).submit(2, 2, "strict", priority=300)
+    log.submit(3, 2, "strict", priority=200).rewrite(2, a_spec(2, "strict")).start(1)
+    log.at(5).start(3).at(6).succeed(3)
+    assert waits(log, "strict") == {"fragmentation_or_locality": 5}
+
+
 def test_those_in_line_before_the_first_that_needs_a_certain_place_are_before_it() -> None:
     log = begun().submit(1, tenant="strict", tasks=2).submit(2, tenant="strict", tasks=2)
     log.at(1).submit(3, 2, "strict").at(5).start(1).at(6).cancel(2).at(8).start(3)
