@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 import msgspec
+from msgspec.structs import replace
 
 from allotment.metrics.series import completed
 from allotment.model.quantity import DEVICE, SECOND
@@ -16,6 +17,7 @@ LABEL = 132
 """Where the bars begin: names stand to the left."""
 
 MOST_TENANTS = 12
+"""Shown one by one; fewer when each has many bars."""
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 """The upper ends of the classes of devices."""
 
@@ -28,37 +30,43 @@ class Group(msgspec.Struct, frozen=True):
     """Written small below the name."""
     means_ms: tuple[float | None, ...]
     """None where no job of the group completed."""
+    alone: bool = True
+    """False of what is left over, which no sentence speaks of."""
 
 
 def by_tenant(views: Sequence[View]) -> Figure:
     """Draw each tenant's mean wait, the tenants that ask for most first."""
-    groups = _tenants(views)
-    if not groups:
-        return Figure("tenants", "Waits by tenant", "", "No job completed: nothing to draw.")
-    return Figure(
-        "tenants",
-        "Waits by tenant",
+    how = (
         "each bar is the mean queueing delay of a tenant's completed jobs under one policy; "
-        "the tenants that ask for most device-time stand first.",
-        _finding(views, groups, "tenant "),
-        (_picture("tenants-svg", "Mean wait by tenant", views, groups),),
-        bars_legend(views),
+        "the tenants that ask for most device-time stand first."
     )
+    figure = Figure("tenants", "Waits by tenant", how)
+    return _filled(figure, views, _tenants(views), "tenant {} waits")
 
 
 def by_size(views: Sequence[View]) -> Figure:
     """Draw the mean wait of jobs by the devices they ask for."""
-    groups = _sizes(views)
-    if not groups:
-        return Figure("sizes", "Waits by job size", "", "No job completed: nothing to draw.")
-    return Figure(
-        "sizes",
-        "Waits by job size",
+    how = (
         "each bar is the mean queueing delay of the completed jobs that ask for so many "
-        "devices, under one policy.",
-        _finding(views, groups, "jobs of "),
-        (_picture("sizes-svg", "Mean wait by job size", views, groups),),
-        bars_legend(views),
+        "devices, under one policy."
+    )
+    figure = Figure("sizes", "Waits by job size", how)
+    return _filled(figure, views, _sizes(views), "jobs of {} wait")
+
+
+def _filled(
+    figure: Figure, views: Sequence[View], groups: Sequence[Group], who_waits: str
+) -> Figure:
+    """Add what came out and the picture, unless there is nothing to see."""
+    if not groups:
+        return replace(figure, finding="No job completed: nothing to draw.")
+    if not any(mean for group in groups for mean in group.means_ms):
+        return replace(figure, finding="No job waited.")
+    return replace(
+        figure,
+        finding=_finding(views, groups, who_waits),
+        pictures=(_picture(f"{figure.key}-svg", figure.heading, views, groups),),
+        legend=bars_legend(views),
     )
 
 
@@ -77,7 +85,8 @@ def _tenants(views: Sequence[View]) -> list[Group]:
             asked.setdefault(tenant, 0)
     total = max(1, sum(asked.values()))
     ordered = sorted(asked, key=lambda tenant: (-asked[tenant], tenant))
-    kept = ordered if len(ordered) <= MOST_TENANTS + 1 else ordered[:MOST_TENANTS]
+    most = MOST_TENANTS if len(views) < 4 else MOST_TENANTS * 2 // 3
+    kept = ordered if len(ordered) <= most + 1 else ordered[:most]
     groups = [
         Group(
             short(tenant or "(no name)", 18),
@@ -94,6 +103,7 @@ def _tenants(views: Sequence[View]) -> list[Group]:
                 f"{len(rest)} others",
                 f"{percent(part)} of demand",
                 tuple(_mean([known.get(name, (0, 0)) for name in rest]) for known in means),
+                alone=False,
             )
         )
     return [group for group in groups if any(mean is not None for mean in group.means_ms)]
@@ -203,20 +213,22 @@ def _shown(mean: float | None) -> str:
     return "none completed" if mean is None else duration(mean)
 
 
-def _finding(views: Sequence[View], groups: Sequence[Group], before: str) -> str:
+def _finding(views: Sequence[View], groups: Sequence[Group], who_waits: str) -> str:
     known = [
         (mean, view, group)
         for group in groups
+        if group.alone
         for view, mean in zip(views, group.means_ms, strict=True)
         if mean is not None
     ]
+    if not known:
+        return ""
     worst, view, group = max(known, key=lambda entry: entry[0])
-    if not worst:
-        return "No job waited."
     own = [(mean, other) for mean, v, other in known if v is view]
     least, lucky = min(own, key=lambda entry: entry[0])
     under = f" under {view.name}" if len(views) > 1 else ""
-    said = f"The longest mean wait is that of {before}{group.name}{under}: {duration(worst)}"
+    said = f"{who_waits.format(group.name)} longest, {duration(worst)} on average{under}"
+    said = said[0].upper() + said[1:]
     if lucky is group:
         return f"{said}."
-    return f"{said}; the shortest there is that of {before}{lucky.name}, {duration(least)}."
+    return f"{said}; {who_waits.format(lucky.name)} least there, {duration(least)}."

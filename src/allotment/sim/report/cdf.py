@@ -40,6 +40,8 @@ def waiting(views: Sequence[View]) -> Figure:
     """Draw queueing delays."""
     if not any(view.delay for view in views):
         return Figure("delay", "Queueing delay", "", "No job completed: nothing to draw.")
+    if not any(view.delay[-1] for view in views if view.delay):
+        return Figure("delay", "Queueing delay", "", "No job waited.")
     return Figure(
         "delay",
         "Queueing delay",
@@ -101,8 +103,6 @@ def _in_words(ordered: Sequence[int]) -> str:
 
 def _finding(views: Sequence[View], column: Column, verb: str) -> str:
     drawn = [view for view in views if column(view)]
-    if not any(column(view)[-1] for view in drawn):
-        return "No job waited."
     if len(drawn) == 1:
         ordered = column(drawn[0])
         half = ordered[(len(ordered) - 1) // 2]

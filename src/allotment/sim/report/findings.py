@@ -3,7 +3,20 @@
 from collections.abc import Sequence
 
 from allotment.sim.report.view import View
-from allotment.sim.report.words import counted, percent, seconds
+from allotment.sim.report.words import counted, number, percent, seconds
+
+CHANGES = (
+    (0, "removes {0}"),
+    (0.005, "all but removes {0}"),
+    (0.48, "cuts {0} by {2}"),
+    (0.52, "halves {0}"),
+    (0.99, "cuts {0} by {2}"),
+    (1.01, "leaves {0} as it is"),
+    (1.95, "raises {0} by {2}"),
+    (2.05, "doubles {0}"),
+    (3, "raises {0} by {2}"),
+)
+"""Up to which ratio of new to old what is said: of the thing, the ratio, the difference."""
 
 
 def overall(views: Sequence[View]) -> list[str]:
@@ -18,13 +31,20 @@ def overall(views: Sequence[View]) -> list[str]:
 
 def _alone(view: View) -> str:
     s = view.summary
+    if not s.jobs:
+        return "The trace has no jobs."
     if not s.completed:
         return f"None of {counted(s.jobs, 'job')} completed under {view.name}."
-    return (
-        f"Under {view.name}, half of {counted(s.completed, 'completed job')} waited at most "
-        f"{seconds(s.p50_queue_delay_s)} and one in ten longer than "
-        f"{seconds(s.p90_queue_delay_s)}; {percent(s.utilization)} of the devices were in use."
-    )
+    use = f"{percent(s.utilization)} of the devices were in use"
+    done = counted(s.completed, "completed job")
+    if not view.delay[-1]:
+        return f"Under {view.name}, none of {done} waited; {use}."
+    half, most = _wait(s.p50_queue_delay_s), _wait(s.p90_queue_delay_s)
+    return f"Under {view.name}, half of {done} {half} and nine in ten {most}; {use}."
+
+
+def _wait(value: float) -> str:
+    return f"waited at most {seconds(value)}" if value else "did not wait"
 
 
 def _against(view: View, base: View) -> str:
@@ -62,16 +82,7 @@ def change(thing: str, new: float, old: float) -> str:
     if not old:
         return f"leaves {thing} at 0" if not new else f"makes {thing} more than 0"
     ratio = new / old
-    if ratio < 0.005:
-        return f"all but removes {thing}"
-    if 0.48 <= ratio <= 0.52:
-        return f"halves {thing}"
-    if ratio < 0.99:
-        return f"cuts {thing} by {percent(1 - ratio)}"
-    if ratio <= 1.01:
-        return f"leaves {thing} as it is"
-    if 1.95 <= ratio <= 2.05:
-        return f"doubles {thing}"
-    if ratio < 3:
-        return f"raises {thing} by {percent(ratio - 1)}"
-    return f"makes {thing} {ratio:.3g} times as long"
+    said = next(
+        (words for limit, words in CHANGES if ratio <= limit), "makes {0} {1} times as long"
+    )
+    return said.format(thing, number(round(ratio, 1)), percent(abs(1 - ratio)))

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 
 import msgspec
 
-from allotment.model.quantity import DAY, DEVICE, HOUR, MINUTE
+from allotment.model.quantity import DAY, DEVICE, HOUR, MINUTE, SECOND
 from allotment.sim.outcome import Run
 from allotment.sim.report.figure import Figure
 from allotment.sim.report.marks import Picture, px, svg, text
-from allotment.sim.report.scales import Scale, Ticks
-from allotment.sim.report.series import time_axis
+from allotment.sim.report.scales import Ticks
+from allotment.sim.report.series import axis_between
 from allotment.sim.report.view import View, lengths, window
 from allotment.sim.report.words import is_date, listed, percent
 
@@ -35,46 +35,84 @@ class Map(msgspec.Struct, frozen=True):
     """What the columns span."""
 
 
+class Period(msgspec.Struct, frozen=True):
+    """What a column stands for, and into which rows it is divided."""
+
+    longer_than_ms: int
+    """Only for runs this long."""
+    column_ms: int
+    row_ms: int
+    names: Ticks
+    column: str
+    row: str
+    rows: str
+    """What the rows are."""
+
+
+PERIODS = (
+    Period(
+        2 * DAY,
+        DAY,
+        HOUR,
+        [(float(hour), f"{hour:02}:00") for hour in range(0, 24, 6)],
+        "day",
+        "hour",
+        "hours of each day",
+    ),
+    Period(
+        2 * HOUR,
+        HOUR,
+        5 * MINUTE,
+        [(float(place), f":{place * 5:02}") for place in range(0, 12, 3)],
+        "hour",
+        "minute",
+        "minutes of each hour",
+    ),
+    Period(
+        2 * MINUTE,
+        MINUTE,
+        5 * SECOND,
+        [(float(place), f":{place * 5:02}") for place in range(0, 12, 3)],
+        "minute",
+        "second",
+        "seconds of each minute",
+    ),
+)
+
+
 def cluster(views: Sequence[View]) -> Figure:
     """Draw the use of every node where that is known, else of all by the time of day."""
     if not any(len(view.run.samples) > 1 for view in views):
         return Figure("heat", "The cluster", "", "The run has no samples: nothing to draw.")
+    low, high = window(views)
     if all(view.run.spans for view in views):
-        low, high = window(views)
         maps = [_by_node(view.run, low, high) for view in views]
-        heading, kind = "Nodes over time", "node"
+        heading, finding = "Nodes over time", _node_finding(views, maps)
         how = (
-            "each row is a node (or a few neighbours), time runs to the right, and the darker "
-            "a spot the more of the devices there are in use."
+            "each row is a node (or a few neighbours), time runs to the right, and the more "
+            "strongly a spot is coloured the more of the devices there are in use."
         )
     else:
-        maps = [_by_hour(view.run, *window(views)) for view in views]
-        wide = _periods(*window(views))[0] == DAY
-        heading = "Use by day and hour" if wide else "Use by hour and minute"
-        kind = "row"
+        period = next((p for p in PERIODS if high - low > p.longer_than_ms), None)
+        if period is None:
+            return Figure("heat", "The cluster", "", "Too short a run for a picture of it.")
+        maps = [_by_hour(view.run, low, high, period) for view in views]
+        heading = f"Use by {period.column} and {period.row}"
+        finding = _row_finding(views, maps, period)
         how = (
-            f"each column is {'a day' if wide else 'an hour'} or a few, each row "
-            f"{'an hour of the day' if wide else 'some minutes of the hour'}, and the more "
-            "strongly a spot is coloured the more of the cluster is in use."
+            f"each column is one {period.column} or a few, the rows are the {period.rows}, and "
+            "the more strongly a spot is coloured the more of the cluster is in use."
         )
-    finding = _node_finding(views, maps) if kind == "node" else _hour_finding(views, maps)
-    pictures = tuple(
-        _picture(view, views, map_) for view, map_ in zip(views, maps, strict=True)
-    )
-    return Figure("heat", heading, how, finding, pictures, full=True)
+    pictures = tuple(_picture(view, map_) for view, map_ in zip(views, maps, strict=True))
+    return Figure("heat", heading, how, finding, pictures, full=len(views) > 1)
 
 
-def _periods(low: int, high: int) -> tuple[int, int]:
-    """Say what a column and a row stand for, in milliseconds."""
-    return (DAY, HOUR) if high - low > 2 * DAY else (HOUR, 5 * MINUTE)
-
-
-def _by_hour(run: Run, low: int, high: int) -> Map:
-    column_ms, row_ms = _periods(low, high)
+def _by_hour(run: Run, low: int, high: int, period: Period) -> Map:
+    column_ms, row_ms = period.column_ms, period.row_ms
     origin = low // column_ms * column_ms if is_date(low) else low
-    days = -(-(high - origin) // column_ms)
-    grouped = -(-days // MOST_COLUMNS)
-    rows, columns = column_ms // row_ms, -(-days // grouped)
+    count = -(-(high - origin) // column_ms)
+    grouped = -(-count // MOST_COLUMNS)
+    rows, columns = column_ms // row_ms, -(-count // grouped)
     busy = [[0] * columns for _ in range(rows)]
     span = [[0] * columns for _ in range(rows)]
     for sample, length in lengths(run.samples):
@@ -91,13 +129,8 @@ def _by_hour(run: Run, low: int, high: int) -> Map:
         [b / s / full if s else None for b, s in zip(busy_row, span_row, strict=True)]
         for busy_row, span_row in zip(busy, span, strict=True)
     ]
-    if column_ms == DAY:
-        names = [(float(hour), f"{hour:02}:00") for hour in range(0, 24, 6)]
-        name = "hour of the day" if is_date(low) else "hours into each day"
-    else:
-        names = [(float(place), f":{place * 5:02}") for place in range(0, 12, 3)]
-        name = "minute of the hour"
-    return Map(cells, names, name, origin, origin + columns * grouped * column_ms)
+    to_ms = origin + columns * grouped * column_ms
+    return Map(cells, period.names, period.rows, origin, to_ms)
 
 
 def _by_node(run: Run, low: int, high: int) -> Map:
@@ -148,17 +181,16 @@ def _node_sizes(run: Run, nodes: int) -> list[float]:
     return [peak or mean or 1.0 for peak in peaks]
 
 
-def _picture(view: View, views: Sequence[View], map_: Map) -> str:
+def _picture(view: View, map_: Map) -> str:
     row_px = max(2.2, min(14.0, (132 if len(map_.cells) <= 24 else 200) / len(map_.cells)))
     bottom = TOP + row_px * len(map_.cells)
-    x = Scale(map_.from_ms, map_.to_ms, LEFT, RIGHT)
     shapes = [text(LEFT, TOP - 10, view.name, "b"), _key()]
     shapes += _shades(map_.cells, row_px)
     shapes += [
         text(LEFT - 7, TOP + row * row_px + min(row_px, 10), name, "e")
         for row, name in map_.rows
     ]
-    _, ticks, name = time_axis(views, LEFT, RIGHT)
+    x, ticks, name = axis_between(map_.from_ms, map_.to_ms, LEFT, RIGHT)
     shapes += [
         f'<path class="axis" d="M{px(x.at(at))} {px(bottom)}v4"/>'
         + text(x.at(at), bottom + 17, words, "m")
@@ -231,20 +263,25 @@ def _node_finding(views: Sequence[View], maps: Sequence[Map]) -> str:
     for view, map_ in zip(views[:4], maps, strict=False):
         means = _row_means(map_)
         parts.append(f"{percent(min(means))} and {percent(max(means))} under {view.name}")
-    return f"The least and the most used row are in use {listed(parts)} of the time shown."
+    grouped = max(view.run.nodes for view in views) > MOST_ROWS
+    thing = "row" if grouped else "node"
+    return f"The devices of the least and the most used {thing} are busy {listed(parts)}."
 
 
-def _hour_finding(views: Sequence[View], maps: Sequence[Map]) -> str:
+def _row_finding(views: Sequence[View], maps: Sequence[Map], period: Period) -> str:
     means = _row_means(maps[0])
     high, low = means.index(max(means)), means.index(min(means))
+    name = views[0].name
     if means[high] - means[low] < 0.03:
-        return f"Use hardly depends on the hour under {views[0].name}."
-    most, least = _row_name(high, len(means)), _row_name(low, len(means))
+        return f"Under {name} use hardly depends on the {period.row}."
+    most, least = (_row_name(row, period) for row in (high, low))
     return (
-        f"Under {views[0].name} most is in use around {most} ({percent(means[high])} on "
-        f"average), least around {least} ({percent(means[low])})."
+        f"Under {name} most is in use {most} ({percent(means[high])} on average), least "
+        f"{least} ({percent(means[low])})."
     )
 
 
-def _row_name(row: int, rows: int) -> str:
-    return f"{row:02}:00" if rows == DAY // HOUR else f"minute {row * 5}"
+def _row_name(row: int, period: Period) -> str:
+    if period.column_ms == DAY:
+        return f"from {row:02}:00"
+    return f"in {period.row}s {row * 5} to {row * 5 + 4}"

@@ -32,7 +32,7 @@ STYLE = """
 @media (prefers-color-scheme:dark){:root{--ink:#e9eaec;--dim:#a6acb7;--paper:#131519;
 --card:#1a1d22;--line:#383d46;--faint:#2a2e35;--mark:#1d3345;--heat:#7cc4f5}}
 *{box-sizing:border-box}
-body{margin:0 auto;padding:28px 24px 40px;max-width:1240px;background:var(--paper);
+body{margin:0 auto;padding:28px 24px 40px;max-width:1280px;background:var(--paper);
 color:var(--ink);font:16px/1.5 system-ui,-apple-system,"Segoe UI","DejaVu Sans",sans-serif}
 h1{font-size:1.75rem;line-height:1.2;margin:0 0 4px;overflow-wrap:anywhere}
 h2{font-size:1.2rem;margin:32px 0 8px}h3{font-size:1rem;margin:0}
@@ -44,16 +44,16 @@ font-size:.9rem}
 .warn{border-left:4px solid #e69f00;padding:4px 0 4px 12px;margin:12px 0}
 .warn li,.warn p,.found li{overflow-wrap:anywhere}
 .wide{overflow-x:auto}
-table{border-collapse:collapse;font-size:.84rem;font-variant-numeric:tabular-nums;width:100%}
+table{border-collapse:collapse;font-size:.78rem;font-variant-numeric:tabular-nums;width:100%}
 caption{text-align:left;color:var(--dim);padding-bottom:6px}
-th,td{padding:5px 8px;text-align:right;white-space:nowrap;border-bottom:1px solid var(--line)}
+th,td{padding:5px 6px;text-align:right;white-space:nowrap;border-bottom:1px solid var(--line)}
 thead th{font-weight:600;vertical-align:bottom}
-tbody th{text-align:left;white-space:normal;min-width:8em;max-width:16em;
-overflow-wrap:anywhere}
+tbody th{text-align:left;white-space:normal;max-width:16em;overflow-wrap:break-word}
+thead th:first-child[rowspan]{text-align:left}
 th.g{text-align:center;border-left:1px solid var(--line)}
 .f{border-left:1px solid var(--line)}
 td.best{font-weight:700;background:var(--mark)}
-td i{font-style:normal;display:inline-block;width:1.2em;text-align:left}
+td i{font-style:normal}
 .notes{font-size:.84rem;color:var(--dim)}
 .grid{display:grid;grid-template-columns:repeat(2,minmax(0,1fr));gap:16px}
 figure{margin:0;padding:14px 16px;border:1px solid var(--line);border-radius:8px;
@@ -62,7 +62,8 @@ figure.full{grid-column:1/-1}
 .finding{font-weight:600;margin:2px 0 6px;overflow-wrap:anywhere}
 .how{font-size:.84rem;color:var(--dim)}
 .plots{display:grid;grid-template-columns:repeat(2,minmax(0,1fr));gap:4px 28px}
-.plot{overflow-x:auto}.plot svg{display:block;width:100%;min-width:430px;height:auto}
+.plot{overflow-x:auto}.plot svg{display:block;width:100%;min-width:430px;height:auto;
+max-width:700px}
 svg text{font-size:12px;fill:var(--ink)}
 svg text.m{text-anchor:middle}svg text.e{text-anchor:end}
 svg text.n,svg text.s{fill:var(--dim)}svg text.s{font-size:10.5px}svg text.b{font-weight:600}
@@ -136,7 +137,7 @@ for(var i=0;i<3;i++)if(ms<units[i+1][0])break;
 return +(ms/units[i][0]).toPrecision(3)+' '+units[i][1]}
 function show(v,kind,low){
 if(kind=='share')return (v*100).toFixed(1)+' %';
-if(kind=='count')return ''+Math.round(v);
+if(kind=='count'||kind=='power')return ''+Math.round(v);
 if(kind=='length')return length(v);
 if(low>=946684800000)return new Date(v).toISOString().slice(0,16).replace('T',' ');
 return length(v-low)+' in'}
@@ -157,7 +158,8 @@ svg.querySelectorAll('[data-name]').forEach(function(path){
 var t=n[2],b=n[3];if(path.dataset.box){var q=path.dataset.box.split(' ');t=+q[0];b=+q[1]}
 var y=height(path,x);
 if(y!==null)lines.push(path.dataset.name+': '+
-show(n[6]+(b-y)/(b-t)*(n[7]-n[6]),r[9],0))});
+show(r[9]=='power'?n[6]*Math.pow(n[7]/n[6],(b-y)/(b-t)):n[6]+(b-y)/(b-t)*(n[7]-n[6]),
+r[9],0))});
 put(lines.join('\\n'),event)}
 function put(words,event){tip.textContent=words;tip.hidden=false;
 tip.style.left=Math.min(event.clientX+14,innerWidth-tip.offsetWidth-8)+'px';

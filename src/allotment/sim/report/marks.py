@@ -110,7 +110,8 @@ def axes(box: Box, across: tuple[Scale, Ticks, str], up: tuple[Scale, Ticks, str
 def read_off(box: Box, x: Scale, y: Scale, kinds: tuple[str, str]) -> str:
     """Give the attributes by which the page's script reads values off a picture.
 
-    `kinds` names what the axes measure: length, moment, share or count.
+    `kinds` names what the axes measure: length, moment, share, count, or power (a count on a
+    logarithmic axis).
     """
     numbers = (box.left, box.right, box.top, box.bottom, x.low, x.high, y.low, y.high)
     values = " ".join(f"{value:g}" if abs(value) < 1e6 else f"{value:.0f}" for value in numbers)

@@ -27,8 +27,18 @@ LENGTHS: tuple[int, ...] = (
     100,
     3650 * DAY,
     36_500 * DAY,
+    *(unit * count for unit in (SECOND, MINUTE, HOUR, DAY) for count in (2, 5, 3, 30, 20, 12)),
+    *(2 * 10**power for power in range(3)),
+    *(5 * 10**power for power in range(3)),
+    14 * DAY,
+    60 * DAY,
+    100 * DAY,
+    200 * DAY,
 )
 """Lengths of time that an axis may name, the most telling first."""
+
+ROUNDEST = 15
+"""How many of them an axis may begin with; the others fill in where there is room."""
 
 STEPS: tuple[int, ...] = tuple(
     unit * count
@@ -80,7 +90,7 @@ def length_scale(least: float, most: float, start: float, stop: float) -> Scale:
     """
     if most <= 0:
         return Scale(SECOND, HOUR, start, stop, log=True)
-    rounds = sorted(LENGTHS)
+    rounds = sorted(LENGTHS[:ROUNDEST])
     least = max(least, most / WIDEST_LOG, 1)
     low = max((length for length in rounds if length <= least), default=1)
     high = most * 1.05 if most * 1.05 >= 4 * low else 4 * low
@@ -116,6 +126,11 @@ def count_ticks(high: float, most: int = 5) -> Ticks:
     step = max(1, round_up(high / most))
     step = ceil(step)
     return [(value, number(value)) for value in range(0, floor(high) + 1, step)]
+
+
+def power_ticks(high: float) -> Ticks:
+    """Label a logarithmic axis of counts from 1."""
+    return [(10**n, number(10**n)) for n in range(floor(log10(high)) + 1)]
 
 
 def span_ticks(high_ms: float, most: int = 5) -> Ticks:

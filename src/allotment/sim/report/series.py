@@ -16,9 +16,9 @@ from allotment.sim.report.marks import (
     svg,
     text,
 )
-from allotment.sim.report.scales import Scale, Ticks, count_ticks, moment_ticks
+from allotment.sim.report.scales import Scale, Ticks, count_ticks, moment_ticks, power_ticks
 from allotment.sim.report.view import View, lengths, window
-from allotment.sim.report.words import is_date, moment, number, percent, safe
+from allotment.sim.report.words import counted, is_date, moment, number, percent, safe
 
 POINTS = 600
 """The most points of a line."""
@@ -47,15 +47,31 @@ def queue(views: Sequence[View]) -> Figure:
     heading = "Jobs waiting over time"
     if not _has_time(views):
         return Figure("queue", heading, "", NOTHING)
+    if not any(view.summary.peak_waiting_jobs for view in views):
+        return Figure("queue", heading, "", "No job waits for longer than an instant.")
+    how = (
+        "the height of a line is the number of jobs in line at that time, averaged where time "
+        "is dense, so lower is better"
+    )
+    if _is_far_apart(views):
+        how += "; each step of the scale is ten times as many, and the bottom is one or none"
+    if _until_nobody_waits(views) != window(views):
+        how += "; beyond the right edge nobody waits"
     return Figure(
         "queue",
         heading,
-        "the height of a line is the number of jobs in line at that time, averaged where time "
-        "is dense, so lower is better.",
+        f"{how}.",
         _queue_finding(views),
         (_queue_picture(views),),
         lines_legend(views),
     )
+
+
+def _is_far_apart(views: Sequence[View]) -> bool:
+    """Tell whether lines would lie flat on the bottom of a scale that fits the longest."""
+    peaks = [view.summary.peak_waiting_jobs for view in views if view.run.samples]
+    some = [peak for peak in peaks if peak > 1]
+    return len(some) > 1 and max(some) > 10 * min(some)
 
 
 def _has_time(views: Sequence[View]) -> bool:
@@ -64,7 +80,11 @@ def _has_time(views: Sequence[View]) -> bool:
 
 def time_axis(views: Sequence[View], start: float, stop: float) -> tuple[Scale, Ticks, str]:
     """Make the axis that all runs of a page share."""
-    low, high = window(views)
+    return axis_between(*window(views), start, stop)
+
+
+def axis_between(low: int, high: int, start: float, stop: float) -> tuple[Scale, Ticks, str]:
+    """Make an axis of the time between two instants."""
     dates = is_date(low) and is_date(high)
     name = "date and time of the trace" if dates else "time since the first submission"
     return Scale(low, high, start, stop), moment_ticks(low, high), name
@@ -135,18 +155,38 @@ def _strip(view: View, x: Scale, y: Scale) -> str:
 
 
 def _queue_picture(views: Sequence[View]) -> str:
-    box = Box(LEFT, 26, RIGHT, 274)
-    lines = [(view, thinned(view.run.samples, lambda sample: sample.waiting)) for view in views]
-    high = max((value for _, points in lines for _, value in points), default=0)
-    x, x_ticks, name = time_axis(views, LEFT, RIGHT)
-    y = Scale(0, max(1, high * 1.04), box.bottom, box.top)
-    shapes = [axes(box, (x, x_ticks, name), (y, count_ticks(y.high), "jobs waiting"))]
+    box = Box(LEFT, 26, RIGHT, min(330, max(274, 14 + len(views) * 62)))
+    low, high = _until_nobody_waits(views)
+    x, x_ticks, name = axis_between(low, high, LEFT, RIGHT)
+    lines = [(view, _within(view, high)) for view in views]
+    most = max((value for _, points in lines for _, value in points), default=0)
+    far = _is_far_apart(views)
+    y = Scale(1 if far else 0, max(4 if far else 1, most * 1.04), box.bottom, box.top, log=far)
+    ticks = power_ticks(y.high) if far else count_ticks(y.high)
+    shapes = [axes(box, (x, x_ticks, name), (y, ticks, "jobs waiting"))]
     for view, points in lines:
         path = steps([(x.at(at), y.at(value)) for at, value in points], x.at(_end(view.run)))
         shapes.append(curve(view.index, path, view.name))
     says = " ".join(f"{v.name}: {v.summary.peak_waiting_jobs:,} at most." for v in views)
     picture = Picture("queue-svg", "Jobs waiting over time", says, box.bottom + 44)
-    return svg(picture, shapes, read_off(box, x, y, ("moment", "count")))
+    return svg(picture, shapes, read_off(box, x, y, ("moment", "power" if far else "count")))
+
+
+def _until_nobody_waits(views: Sequence[View]) -> tuple[int, int]:
+    """Give the window without its end if nobody waits there and it is long."""
+    low, high = window(views)
+    last = low
+    for view in views:
+        for sample, length in lengths(view.run.samples):
+            if sample.waiting:
+                last = max(last, sample.at_ms + length)
+    cut = last + (last - low) // 20
+    return (low, cut) if low < last and cut - low < (high - low) * 2 // 3 else (low, high)
+
+
+def _within(view: View, high: int) -> list[tuple[int, float]]:
+    seen = [sample for sample in view.run.samples if sample.at_ms <= high]
+    return thinned(seen, lambda sample: sample.waiting)
 
 
 def _use_finding(views: Sequence[View]) -> str:
@@ -165,9 +205,12 @@ def _use_finding(views: Sequence[View]) -> str:
     for sample, length in lengths(view.run.samples):
         total += length
         full += length if sample.busy_milli >= 0.95 * view.run.capacity_milli else 0
+    if not view.summary.completed:
+        return "No job completed."
+    part = f"for {percent(full / total)} of the time" if full else "at no time"
     return (
         f"{percent(view.summary.utilization)} of the devices are busy on average until the "
-        f"last job ends; for {percent(full / max(1, total))} of the time 95 % or more are."
+        f"last job ends, {part} 95 % of them or more."
     )
 
 
@@ -175,15 +218,17 @@ def _queue_finding(views: Sequence[View]) -> str:
     worst = max(views, key=lambda view: view.summary.peak_waiting_jobs)
     best = min(views, key=lambda view: view.summary.peak_waiting_jobs)
     peak, least = worst.summary.peak_waiting_jobs, best.summary.peak_waiting_jobs
-    if not peak:
-        return "No job waits for longer than an instant."
     top = max(worst.run.samples, key=lambda sample: sample.waiting)
     when = moment(top.at_ms, worst.begin_ms)
     if len(views) == 1:
-        return f"The line is longest {when}: {number(peak)} jobs."
+        return f"The line is longest {when}: {_jobs(peak)}."
     if peak == least:
         return f"Under every policy {number(peak)} jobs wait at the worst moment."
-    return (
-        f"The line is longest under {worst.name}, {number(peak)} jobs {when}; under "
-        f"{best.name} it never exceeds {number(least)}."
-    )
+    said = f"The line is longest under {worst.name}: {_jobs(peak)}, {when}. "
+    if not least:
+        return f"{said}Under {best.name} nobody waits."
+    return f"{said}Under {best.name} it is never longer than {number(least)}."
+
+
+def _jobs(count: int) -> str:
+    return counted(count, "job")

@@ -6,7 +6,7 @@ import msgspec
 
 from allotment.metrics.summary import Summary
 from allotment.sim.report.view import View
-from allotment.sim.report.words import number, percent, safe, seconds
+from allotment.sim.report.words import number, safe, seconds
 
 
 class Column(msgspec.Struct, frozen=True):
@@ -26,6 +26,10 @@ def _ratio(value: float) -> str:
     return f"{value:.3f}"
 
 
+def _share(value: float) -> str:
+    return f"{value * 100:.1f} %"
+
+
 def _times(value: float) -> str:
     return f"{value:.1f}" if value < 1000 else f"{value:,.0f}"
 
@@ -33,7 +37,7 @@ def _times(value: float) -> str:
 JCT, DELAY, CLUSTER, FAIR = "Completion time", "Queueing delay", "Cluster", "Fairness"
 
 COLUMNS = (
-    Column("Jobs", "completed", lambda s: s.completed, number, None, of_completed=False),
+    Column("Jobs", "done", lambda s: s.completed, number, None, of_completed=False),
     Column(JCT, "mean", lambda s: s.avg_jct_s, seconds),
     Column(JCT, "median", lambda s: s.p50_jct_s, seconds),
     Column(JCT, "p90", lambda s: s.p90_jct_s, seconds),
@@ -43,18 +47,19 @@ COLUMNS = (
     Column(DELAY, "p90", lambda s: s.p90_queue_delay_s, seconds),
     Column(DELAY, "p99", lambda s: s.p99_queue_delay_s, seconds),
     Column(CLUSTER, "makespan", lambda s: s.makespan_s, seconds),
-    Column(CLUSTER, "in use", lambda s: s.utilization, percent, max),
-    Column(CLUSTER, "preemptions", lambda s: s.preemptions, number, of_completed=False),
+    Column(CLUSTER, "in use", lambda s: s.utilization, _share, max),
+    Column(CLUSTER, "preempted", lambda s: s.preemptions, number, of_completed=False),
     Column(FAIR, "Jain", lambda s: s.fairness.jain, _ratio, max),
     Column(FAIR, "worst ρ", lambda s: s.fairness.worst_rho, _times),
 )
 
 NOTES = (
-    "Times are over completed jobs. p90: nine jobs in ten are at or below it. Queueing delay "
-    "is the time from submission to end in which a job did not run. In use: device-time used "
-    "by the time of the last end. Jain: 1 when every tenant is slowed down alike. Worst ρ: the "
-    "largest ratio of a job's completion time to what it would have been in an evenly divided "
-    "cluster; above 1 is worse than that."
+    "Done: jobs that completed; times are over these. p90: nine jobs in ten are at or below "
+    "it. Queueing delay: the time from submission to end in which a job did not run. In use: "
+    "of all device-time until the last end. Preempted: how often jobs had to give up their "
+    "devices. Jain: 1 when every tenant is slowed down alike. Worst ρ: the largest ratio of a "
+    "job's completion time to what it would have been in an evenly divided cluster; above 1 is "
+    "worse than that."
 )
 MARKED = "✓ the best of its column."
 MARKED_TOLD = (
@@ -114,7 +119,7 @@ def _row(view: View, place: int, marks: Sequence[Sequence[str]]) -> str:
         known = view.summary.completed or not column.of_completed
         shown = column.show(column.get(view.summary)) if known else "–"
         cells.append(
-            f"<td{f' class={chr(34)}{kind}{chr(34)}' if kind else ''}>{safe(shown)}{mark}</td>"
+            f"<td{f' class={chr(34)}{kind}{chr(34)}' if kind else ''}>{mark}{safe(shown)}</td>"
         )
     return f'<tr><th scope="row">{safe(view.name)}</th>{"".join(cells)}</tr>'
 
@@ -135,7 +140,7 @@ def _marks(column: Column, views: Sequence[View]) -> list[str]:
             continue
         shown = column.show(column.get(view.summary))
         if shown == best:
-            marks[place] = '<i title="best">✓</i>'
+            marks[place] = '<i title="best">✓ </i>'
         elif shown == best_honest and not view.run.clairvoyant:
-            marks[place] = '<i title="best without clairvoyance">(✓)</i>'
+            marks[place] = '<i title="best without clairvoyance">(✓) </i>'
     return marks

@@ -55,7 +55,12 @@ def seconds(value: float) -> str:
 
 def percent(part: float) -> str:
     """Write a share of one as a percentage."""
-    return f"{part * 100:.1f} %" if 0 < part < 0.1 or 0.9 < part < 1 else f"{part * 100:.0f} %"
+    if 0 < part < 0.0005:
+        return "under 0.1 %"
+    if 0.9995 <= part < 1:
+        return "over 99.9 %"
+    digits = 1 if 0 < part < 0.0995 or 0.99 < part < 1 else 0
+    return f"{part * 100:.{digits}f} %"
 
 
 def counted(count: int, thing: str) -> str:

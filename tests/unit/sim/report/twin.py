@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from allotment.metrics.curve import Curve, Point
 from allotment.model.quantity import DEVICE, Millis
 from allotment.sim.outcome import JobOutcome, Run, Sample, Span
 
@@ -69,7 +70,7 @@ def _run(job: JobOutcome, now: int) -> None:
 
 
 def watched(jobs: Sequence[JobOutcome], most: int = 2000) -> tuple[Sample, ...]:
-    """Look at the cluster at regular instants."""
+    """Look at the cluster over time, as the simulator would."""
     steps: dict[int, list[int]] = {}
     for job in jobs:
         if job.start_ms < 0 or job.end_ms < 0:
@@ -83,14 +84,15 @@ def watched(jobs: Sequence[JobOutcome], most: int = 2000) -> tuple[Sample, ...]:
             entry = steps.setdefault(at, [0, 0, 0, 0])
             for n, value in enumerate(change):
                 entry[n] += value
-    level = [0, 0, 0, 0]
-    samples: list[Sample] = []
-    every = max(1, len(steps) // most)
+    level, sums, last = [0, 0, 0, 0], [0, 0, 0, 0], min(steps, default=0)
+    curve = Curve(Point(last), most)
     for n, at in enumerate(sorted(steps)):
+        sums = [total + value * (at - last) for total, value in zip(sums, level, strict=True)]
+        if n and n % curve.stride == 0:
+            curve.add(Point(at, *sums))
         level = [a + b for a, b in zip(level, steps[at], strict=True)]
-        if n % every == 0 or n == len(steps) - 1:
-            samples.append(Sample(at, *level))
-    return tuple(samples)
+        last = at
+    return curve.samples(Point(last, *sums), Sample(last, *level)) if steps else ()
 
 
 def placed(jobs: Sequence[JobOutcome], nodes: int, size: int) -> tuple[Span, ...]:
