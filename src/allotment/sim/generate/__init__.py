@@ -1,0 +1,26 @@
+"""Synthetic workloads: drawn by chance from a model that is fitted to a real trace."""
+
+from allotment.sim.generate.comparing import compare
+from allotment.sim.generate.default import default_model
+from allotment.sim.generate.drawing import generate
+from allotment.sim.generate.fit_report import FitReport, FitRow, Verdict
+from allotment.sim.generate.fitting import anonymous, fit
+from allotment.sim.generate.model import BadModel, Model, model_from_json, model_to_json
+from allotment.sim.generate.writing import Written, write_csv
+
+__all__ = [
+    "BadModel",
+    "FitReport",
+    "FitRow",
+    "Model",
+    "Verdict",
+    "Written",
+    "anonymous",
+    "compare",
+    "default_model",
+    "fit",
+    "generate",
+    "model_from_json",
+    "model_to_json",
+    "write_csv",
+]
