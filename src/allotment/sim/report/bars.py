@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from allotment.metrics.series import completed
 from allotment.model.quantity import DEVICE, SECOND
 from allotment.sim.report.figure import Figure, bars_legend
-from allotment.sim.report.marks import Picture, line, px, svg, text
+from allotment.sim.report.marks import Picture, label, line, px, svg, text
 from allotment.sim.report.scales import Scale, span_ticks
 from allotment.sim.report.view import View, demand
 from allotment.sim.report.words import duration, listed, percent, safe, short
@@ -175,7 +175,7 @@ def _picture(key: str, title: str, views: Sequence[View], groups: Sequence[Group
     most = max((mean or 0 for group in groups for mean in group.means_ms), default=0)
     x = Scale(0, most or SECOND, LABEL, 490)
     shapes = [
-        line(x.at(value), top, x.at(value), bottom) + text(x.at(value), bottom + 17, words, "m")
+        line(x.at(value), top, x.at(value), bottom) + label(x.at(value), bottom + 17, words)
         for value, words in (span_ticks(x.high) if most else [(0, "0")])
     ]
     shapes.append(text((LABEL + 490) / 2, bottom + 36, "mean queueing delay", "m n"))
@@ -227,7 +227,8 @@ def _finding(views: Sequence[View], groups: Sequence[Group], who_waits: str) -> 
     own = [(mean, other) for mean, v, other in known if v is view]
     least, lucky = min(own, key=lambda entry: entry[0])
     under = f" under {view.name}" if len(views) > 1 else ""
-    said = f"{who_waits.format(group.name)} longest, {duration(worst)} on average{under}"
+    longest = "" if all(other is group for _, _, other in known) else " longest,"
+    said = f"{who_waits.format(group.name)}{longest} {duration(worst)} on average{under}"
     said = said[0].upper() + said[1:]
     if lucky is group:
         return f"{said}."

@@ -31,8 +31,9 @@ def markup(figure: Figure) -> str:
         plots = f'<div class="plots">{plots}</div>'
     finding = f'<p class="finding">{safe(figure.finding)}</p>' if figure.finding else ""
     how = f'<p class="how">How to read it: {safe(figure.how)}</p>' if plots else ""
+    kind = ' class="full"' if figure.full else "" if plots else ' class="none"'
     return (
-        f'<figure id="{safe(figure.key)}"{" class=full" if figure.full else ""}>'
+        f'<figure id="{safe(figure.key)}"{kind}>'
         f"<figcaption><h3>{safe(figure.heading)}</h3>{finding}</figcaption>"
         f"{figure.legend if plots else ''}{plots}{how}</figure>"
     )

@@ -7,7 +7,7 @@ import msgspec
 from allotment.model.quantity import DAY, DEVICE, HOUR, MINUTE, SECOND
 from allotment.sim.outcome import Run
 from allotment.sim.report.figure import Figure
-from allotment.sim.report.marks import Picture, px, svg, text
+from allotment.sim.report.marks import Picture, label, px, svg, text
 from allotment.sim.report.scales import Ticks
 from allotment.sim.report.series import axis_between
 from allotment.sim.report.view import View, lengths, window
@@ -193,7 +193,7 @@ def _picture(view: View, map_: Map) -> str:
     x, ticks, name = axis_between(map_.from_ms, map_.to_ms, LEFT, RIGHT)
     shapes += [
         f'<path class="axis" d="M{px(x.at(at))} {px(bottom)}v4"/>'
-        + text(x.at(at), bottom + 17, words, "m")
+        + label(x.at(at), bottom + 17, words)
         for at, words in ticks
     ]
     shapes.append(

@@ -58,7 +58,7 @@ td i{font-style:normal}
 .grid{display:grid;grid-template-columns:repeat(2,minmax(0,1fr));gap:16px}
 figure{margin:0;padding:14px 16px;border:1px solid var(--line);border-radius:8px;
 background:var(--card);min-width:0;break-inside:avoid}
-figure.full{grid-column:1/-1}
+figure.full{grid-column:1/-1}figure.none{align-self:start}
 .finding{font-weight:600;margin:2px 0 6px;overflow-wrap:anywhere}
 .how{font-size:.84rem;color:var(--dim)}
 .plots{display:grid;grid-template-columns:repeat(2,minmax(0,1fr));gap:4px 28px}
@@ -84,14 +84,16 @@ body.solo [data-p]:not(.on):not(li){opacity:.12}body.solo li[data-p]:not(.on){op
 padding:5px 9px;border-radius:5px;font-size:.8rem;white-space:pre-line;z-index:9;max-width:26em}
 .off{position:absolute;width:0;height:0}
 footer{margin-top:28px;color:var(--dim);font-size:.84rem;overflow-wrap:anywhere}
-@media (max-width:860px){.grid,.plots{grid-template-columns:minmax(0,1fr)}
+@media screen and (max-width:860px){.grid,.plots{grid-template-columns:minmax(0,1fr)}
 body{padding:16px 12px}figure{padding:12px 10px}h1{font-size:1.4rem}
 .facts{grid-template-columns:1fr;gap:0}.facts dd{margin-bottom:6px}}
 @page{size:A4 landscape;margin:11mm}
 @media print{:root{color-scheme:light;--ink:#000;--dim:#444;--paper:#fff;--card:#fff;
 --line:#ccc;--faint:#e6e6e6;--mark:#eaf3fa;--heat:#0b4f8a}
 body{padding:0;max-width:none;font-size:12px}table{font-size:8.5px}th,td{padding:3px 4px}
-#tip{display:none}h2{break-after:avoid}.plot svg{min-width:0}
+#tip{display:none}h1{font-size:1.4rem}h2{margin:12px 0 4px;break-after:avoid}
+figure{padding:8px 10px}.plot svg{min-width:0;max-height:122mm}.notes{break-inside:avoid}
+.how,.notes,.facts,footer{font-size:.75rem}.finding{font-size:.9rem}.facts{margin:8px 0}
 *{-webkit-print-color-adjust:exact;print-color-adjust:exact}}
 """
 

@@ -10,6 +10,9 @@ from allotment.sim.report.words import safe
 WIDTH = 560
 """Every picture's width in its own units; a page shows it at about one pixel each."""
 
+HALF_LETTER = 3.8
+"""Half the width of a letter, about."""
+
 
 class Box(msgspec.Struct, frozen=True):
     """The part of a picture inside its axes."""
@@ -52,6 +55,13 @@ def text(x: float, y: float, words: str, kind: str = "", turn: int = 0) -> str:
     name = f' class="{kind}"' if kind else ""
     turned = f' transform="rotate({turn} {px(x)} {px(y)})"' if turn else ""
     return f'<text x="{px(x)}" y="{px(y)}"{name}{turned}>{safe(words)}</text>'
+
+
+def label(x: float, y: float, words: str) -> str:
+    """Write words below `x`, moved in where they would be cut off at the right."""
+    if x + len(words) * HALF_LETTER > WIDTH:
+        return text(WIDTH - 1, y, words, "e")
+    return text(x, y, words, "m")
 
 
 def line(x1: float, y1: float, x2: float, y2: float, kind: str = "grid") -> str:
@@ -97,7 +107,7 @@ def axes(box: Box, across: tuple[Scale, Ticks, str], up: tuple[Scale, Ticks, str
     ]
     shapes += [
         line(x.at(value), box.top, x.at(value), box.bottom)
-        + text(x.at(value), box.bottom + 17, words, "m")
+        + label(x.at(value), box.bottom + 17, words)
         for value, words in x_ticks
     ]
     shapes.append(line(box.left, box.bottom, box.right, box.bottom, "axis"))

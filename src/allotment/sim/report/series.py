@@ -9,6 +9,7 @@ from allotment.sim.report.marks import (
     Picture,
     axes,
     curve,
+    label,
     line,
     px,
     read_off,
@@ -120,7 +121,7 @@ def _strips(views: Sequence[View]) -> str:
     bottom = top + len(views) * (height + gap) - gap
     x, x_ticks, name = time_axis(views, LEFT, RIGHT)
     shapes: list[str] = [
-        line(x.at(value), top, x.at(value), bottom) + text(x.at(value), bottom + 17, words, "m")
+        line(x.at(value), top, x.at(value), bottom) + label(x.at(value), bottom + 17, words)
         for value, words in x_ticks
     ]
     shapes.append(text((LEFT + RIGHT) / 2, bottom + 36, name, "m n"))
