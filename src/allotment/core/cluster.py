@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from allotment.core.gang import Gang, Reservation, Standing
 from allotment.core.ledger import Ledger
-from allotment.core.pending import Pending
+from allotment.core.pending import Key, Pending
 from allotment.core.ports import Policies
 from allotment.core.request import Shape, lease_part
 from allotment.core.running import Running
@@ -53,9 +53,9 @@ class Cluster:
         self.guaranteed_use: dict[str, Resources] = {}
         """What each tenant holds out of its own guarantee."""
         self.borrowed_use: dict[str, Resources] = {}
-        self.blocked: dict[tuple[Shape, Entitlement], int] = {}
-        """Shapes known not to fit, with the version of the ledger that says so. A memo:
-        dropping it costs time, never truth."""
+        self.blocked: dict[tuple[Shape, Entitlement], tuple[int, Key]] = {}
+        """Shapes known not to fit, with the version of the ledger that says so and the place
+        in line of whom it was found out for. A memo: dropping it costs time, never truth."""
         self._never: dict[tuple[object, ...], bool] = {}
 
     # ── gangs ───────────────────────────────────────────────────────────────────────────
@@ -176,7 +176,8 @@ class Cluster:
             self.running.remove(job)
             gang.rank = None
             self.running.add(gang, now)
-            self.pending.arrivals += 1
+            # Whom it had to be left alone by may now take its place.
+            self.ledger.version += 1
 
     def next_change(self, now: Instant) -> Instant | None:
         """Say when the order changes though nothing happens, or the next turn is due."""

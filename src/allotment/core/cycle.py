@@ -12,6 +12,7 @@ from allotment.core.cluster import MOST_MEMOS, Cluster
 from allotment.core.displacement import displace
 from allotment.core.entitle import entitle, is_due, resume_entitlement
 from allotment.core.gang import Gang, Reservation, Standing
+from allotment.core.pending import Key
 from allotment.core.plan import Decision, Evict, Place, Promote, Resume, Unreserve
 from allotment.core.preemption import clear_leases, make_room
 from allotment.core.request import Shape, devices_of, lease_part, needs_of, total_of
@@ -24,6 +25,9 @@ from allotment.model.tenancy import QueueOrder
 GUARANTEED, OPPORTUNISTIC = Entitlement.GUARANTEED, Entitlement.OPPORTUNISTIC
 
 Proposals = Iterator[Decision]
+
+_FIRST: Key = ((), JobId(0))
+"""A place in line before everybody's."""
 
 
 def proposals(cluster: Cluster, now: Instant) -> Proposals:
@@ -119,6 +123,8 @@ class _Line:
         self.now = now
         turns = cluster.policies.turns
         self.turn = turns is not None and turns.next(now) == now
+        running = cluster.running
+        self.stable = running is None or not running.rising
         self.others = False
         if len(cluster.blocked) > MOST_MEMOS:
             cluster.blocked.clear()
@@ -145,7 +151,7 @@ class _Line:
             elif line in closed and not _passes(closed[line], waiting, skip, self.now):
                 continue
             elif (
-                self._known_blocked(shape, entitlement)
+                self._known_blocked(shape, entitlement, cluster.pending.key(waiting.id))
                 or (decision := self._find(waiting, due)) is None
             ):
                 skip.add(shape)
@@ -167,24 +173,36 @@ class _Line:
         could be made to leave.
         """
         cluster = self.cluster
-        if self.turn:
-            return set()
-        version, free = cluster.ledger.version, cluster.ledger.whole_free
+        free = cluster.ledger.whole_free
         settled = not cluster.leaving and not any(cluster.borrowers.values())
+        worst = self._worst()
         return {
             shape
-            for shape in cluster.pending.shapes()
+            for shape, head in cluster.pending.heads()
             if (
-                (settled and devices_of(shape.requests) > free)
-                or cluster.blocked.get((shape, entitlement)) == version
+                (settled and devices_of(shape.requests) > free and head >= worst)
+                or self._known_blocked(shape, entitlement, head)
             )
             and cluster.order_of(shape) is QueueOrder.SKIP
         }
 
-    def _known_blocked(self, shape: Shape, entitlement: Entitlement) -> bool:
-        """Tell whether nothing has changed for this shape since it did not fit."""
+    def _worst(self) -> Key:
+        """Give the place in line from which on nobody can be displaced."""
+        running = self.cluster.running
+        if not self.turn or running is None:
+            return _FIRST
+        return running.worst(self.now) or _FIRST
+
+    def _known_blocked(self, shape: Shape, entitlement: Entitlement, head: Key) -> bool:
+        """Tell whether nothing has changed for this shape since it did not fit.
+
+        At a turn a job that ranks better may displace more; and where ranks get worse by
+        the clock, everybody may.
+        """
         seen = self.cluster.blocked.get((shape, entitlement))
-        return not self.turn and seen == self.cluster.ledger.version
+        if seen is None or seen[0] != self.cluster.ledger.version:
+            return False
+        return not self.turn or (self.stable and head >= seen[1])
 
     def _note_blocked(
         self,
@@ -193,7 +211,8 @@ class _Line:
         closed: dict[tuple[str, str], Shadow | None],
     ) -> None:
         shape = waiting.shape
-        self.cluster.blocked[shape, entitlement] = self.cluster.ledger.version
+        key = self.cluster.pending.key(waiting.id)
+        self.cluster.blocked[shape, entitlement] = (self.cluster.ledger.version, key)
         line = (shape.tenant, shape.queue)
         if line in closed:
             return
@@ -217,7 +236,11 @@ class _Line:
                 room = make_room(trial, requests, self.now)
             if room is not None:
                 return self._reserve(waiting, room.slots, due, room.victims)
-        if self.turn and (found := displace(cluster, waiting, self.now)) is not None:
+        if (
+            self.turn
+            and cluster.pending.key(waiting.id) < self._worst()
+            and (found := displace(cluster, waiting, self.now)) is not None
+        ):
             return self._reserve(waiting, found.slots, found.entitlement, found.victims)
         return None
 

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from allotment.core.ports import Rank
+from allotment.core.rank import Rank
 from allotment.core.request import Request, Shape, held_by, lease_part, total_of
 from allotment.model.ids import JobId
 from allotment.model.ledger import Entitlement, Slot

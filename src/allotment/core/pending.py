@@ -6,7 +6,7 @@ not here; the engine brings them when their time comes.
 """
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 
 from allotment.core.gang import Standing
@@ -65,9 +65,9 @@ class Pending:
         if not group:
             del self._groups[standing.shape]
 
-    def shapes(self) -> Collection[Shape]:
-        """Give the shapes of which there are jobs in line."""
-        return self._groups.keys()
+    def heads(self) -> Iterator[tuple[Shape, Key]]:
+        """Give the first of each shape, in no particular order."""
+        return ((shape, group[0]) for shape, group in self._groups.items())
 
     def all(self) -> list[Standing]:
         """Give every job in line, in no particular order."""

@@ -8,33 +8,13 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
+from allotment.core.rank import Rank
 from allotment.model.ledger import Entitlement
 from allotment.model.quantity import Instant, Resources
 from allotment.model.tenancy import Tenant
 
 if TYPE_CHECKING:
     from allotment.core.gang import Gang, Standing
-
-
-class Rank(msgspec.Struct, frozen=True, gc=False):
-    """A job's place in the order of its line: the smaller key goes first.
-
-    The last part of the key grows by `slope` with every millisecond of the clock, so that
-    the order of running jobs is known at any moment without asking again; see `moving`.
-    Waiting jobs stand still: their slope is 0. `until` is when the rank must be asked anew
-    though nothing happened to the job; None when it holds until something does.
-    """
-
-    key: tuple[int, ...]
-    slope: int = 0
-    until: Instant | None = None
-
-
-def moving(
-    lead: tuple[int, ...], value: int, slope: int, now: Instant, until: Instant | None = None
-) -> Rank:
-    """Make a rank whose last part is `value` now and grows by `slope` a millisecond."""
-    return Rank((*lead, value - slope * now), slope, until)
 
 
 class Ordering(Protocol):

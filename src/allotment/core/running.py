@@ -11,7 +11,8 @@ from heapq import heappop, heappush
 
 from allotment.core.gang import Gang
 from allotment.core.pending import Key
-from allotment.core.ports import Ordering, Rank
+from allotment.core.ports import Ordering
+from allotment.core.rank import Rank
 from allotment.model.ids import JobId
 from allotment.model.quantity import Instant
 
@@ -46,6 +47,21 @@ class Running:
         """Give a gang's place in line as of now."""
         rank = self._ranks[job]
         return (_at(rank.key, rank.slope, now), job)
+
+    @property
+    def rising(self) -> bool:
+        """Whether somebody's rank gets worse by the clock alone."""
+        return any(slope > 0 for slope in self._lists)
+
+    def worst(self, now: Instant) -> Key | None:
+        """Give the place in line of the worst-ranked gang."""
+        return max(
+            (
+                (_at(group[-1][0], slope, now), group[-1][1])
+                for slope, group in self._lists.items()
+            ),
+            default=None,
+        )
 
     def worst_first(self, after: Key, now: Instant) -> Iterator[JobId]:
         """Give the gangs that rank behind `after`, worst first. O(slopes) a step."""

@@ -9,6 +9,7 @@ from allotment.metrics.fold import Folds
 from allotment.metrics.jobs import JobOutcome, Jobs
 from allotment.metrics.summarise import summarise
 from allotment.metrics.usage import Usage
+from allotment.metrics.waits import WaitCauses
 from allotment.model import events as e
 from allotment.model.cluster import Node
 from allotment.model.ids import JobId
@@ -57,7 +58,8 @@ def simulate(scenario: Scenario, told: Progress = nobody, tap: Tap | None = None
         return _row(job, at)
 
     rows = Jobs(usage, begin)
-    folds = Folds(usage, rows)
+    causes = WaitCauses(usage, rows)
+    folds = Folds(usage, rows, causes)
 
     def carry(records: Sequence[e.Record]) -> None:
         folds.feed(records)
@@ -70,7 +72,7 @@ def simulate(scenario: Scenario, told: Progress = nobody, tap: Tap | None = None
         told(come, len(jobs))
     outcomes = _with_refused(rows.rows, simulation, jobs)
     capacity = DEVICE * sum(len(node.devices) for node in scenario.nodes)
-    summary = summarise(outcomes, usage.totals(), capacity)
+    summary = summarise(outcomes, usage.totals(), capacity, causes=causes.by_tenant())
     if shift:
         _unshift(outcomes, shift)
     return Run(

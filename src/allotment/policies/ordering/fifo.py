@@ -4,7 +4,7 @@ Bad at: short jobs behind long ones; anybody who never learns to set a priority.
 """
 
 from allotment.core.gang import Standing
-from allotment.core.ports import Rank
+from allotment.core.rank import Rank
 from allotment.model.quantity import Instant
 
 

@@ -14,7 +14,7 @@ Bad at: long jobs, which pay for not telling anybody how long they are.
 """
 
 from allotment.core.gang import Standing
-from allotment.core.ports import Rank, moving
+from allotment.core.rank import Rank, moving
 from allotment.model.quantity import DEVICE, Instant
 
 

@@ -7,7 +7,8 @@ Bad at: knowing run times; and every short arrival may send a long job away.
 """
 
 from allotment.core.gang import Standing
-from allotment.core.ports import Estimates, Rank, moving
+from allotment.core.ports import Estimates
+from allotment.core.rank import Rank, moving
 from allotment.model.quantity import DEVICE, Instant
 from allotment.policies.ordering.sjf import UNKNOWN_MS
 

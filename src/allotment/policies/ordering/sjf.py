@@ -6,7 +6,8 @@ Bad at: knowing run times, which somebody has to tell; long jobs, which may wait
 """
 
 from allotment.core.gang import Standing
-from allotment.core.ports import Estimates, Rank
+from allotment.core.ports import Estimates
+from allotment.core.rank import Rank
 from allotment.model.quantity import Instant
 
 UNKNOWN_MS = 1 << 62
