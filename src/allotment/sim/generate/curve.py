@@ -22,6 +22,11 @@ MOST_KNOTS = 96
 GOOD_ENOUGH = 20_000
 """… or until no bin shifts the mean by more than one part in this many."""
 
+FEWEST_BETWEEN = 4
+"""Of many values at least so many lie between two knots, so that few are given away."""
+
+MANY = 64
+
 DRAW_BITS = 32
 DRAWS = 1 << DRAW_BITS
 
@@ -68,7 +73,8 @@ def curve_of(values: Sequence[int]) -> Curve:
 def _ranks(ordered: Sequence[int]) -> list[int]:
     """Choose the ranks that become knots: evenly, then where a straight line fits worst."""
     last = len(ordered) - 1
-    bins = min(EVEN_BINS, last)
+    apart = FEWEST_BETWEEN if last + 1 >= MANY else 1
+    bins = min(EVEN_BINS, last // apart)
     ranks = {last * number // bins for number in range(bins + 1)}
     areas = list(accumulate((low + high for low, high in _pairs(ordered)), initial=0))
 
@@ -81,7 +87,7 @@ def _ranks(ordered: Sequence[int]) -> list[int]:
     while len(ranks) < MOST_KNOTS and worst and -worst[0][0] * GOOD_ENOUGH > areas[-1]:
         _, low, high = heappop(worst)
         middle = (low + high) // 2
-        if middle == low:
+        if middle - low < apart:
             continue
         ranks.add(middle)
         heappush(worst, misfit(low, middle))

@@ -10,8 +10,8 @@ from allotment.sim.generate.model import Model, model_from_json
 
 ABOUT = (
     "Aggregate statistics of 82,247 jobs of the Microsoft Philly traces (CC-BY-4.0), as "
-    "reduced in siasosp23/artifacts; September to December 2017. Tenants are renamed. That reduction "
-    "has no endings, so no job fails."
+    "reduced in siasosp23/artifacts; September to December 2017. Tenants are renamed. That "
+    "reduction has no endings, so no job fails."
 )
 
 

@@ -1,4 +1,4 @@
-"""What a synthetic workload is drawn from: aggregate numbers, no job of anybody.
+"""What a synthetic workload is drawn from: aggregate numbers, and names of tenants.
 
 It is kept as JSON that a person can read and change by hand.
 """
