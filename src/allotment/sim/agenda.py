@@ -20,13 +20,18 @@ class Phase(IntEnum):
     REPAIR = 0
     FAULT = 1
     END = 2
-    GONE = 3
+    FAILURE = 3
+    """A job fails by itself."""
+    GONE = 4
     """A gang that was told to stop is gone."""
-    START = 4
+    START = 5
 
 
 class Entry(NamedTuple):
-    """One thing that is going to happen: to an attempt, or to a node (`attempt` is 0)."""
+    """One thing that is going to happen: to an attempt of a job, or to a node.
+
+    For a node, `attempt` counts its failures.
+    """
 
     at: Instant
     phase: Phase

@@ -4,39 +4,26 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from allotment.engine.state import State
 from allotment.metrics.fold import Folds
 from allotment.metrics.jobs import JobOutcome, Jobs
 from allotment.metrics.summarise import summarise
 from allotment.metrics.usage import Usage
 from allotment.metrics.waits import WaitCauses
 from allotment.model import events as e
-from allotment.model.cluster import Node
-from allotment.model.ids import JobId
 from allotment.model.quantity import DAY, DEVICE, Instant, Millis
-from allotment.policies.estimates.known import Known
-from allotment.sim.catalogue import is_clairvoyant, passing, policies
+from allotment.sim.catalogue import is_clairvoyant
 from allotment.sim.cluster import words_of
 from allotment.sim.outcome import Run
-from allotment.sim.settings import Settings, chosen
+from allotment.sim.scenario import Scenario
+from allotment.sim.settings import chosen
 from allotment.sim.simulation import Simulation
-from allotment.sim.trace import Ending, Trace, TraceJob
+from allotment.sim.trace import Ending, TraceJob
 
 Progress = Callable[[int, int], None]
 """Told how many jobs of how many have come."""
 
 Tap = Callable[[Sequence[e.Record]], None]
 """Sees the records of the run, in order."""
-
-
-class Scenario(msgspec.Struct, frozen=True):
-    """Everything a run depends on: the same scenario gives the same events, byte for byte."""
-
-    trace: Trace
-    nodes: tuple[Node, ...]
-    policy: str = "fifo"
-    settings: Settings = Settings()
-    seed: int = 0
 
 
 def nobody(_: int, __: int) -> None:
@@ -48,13 +35,10 @@ def simulate(scenario: Scenario, told: Progress = nobody, tap: Tap | None = None
     trace, settings = scenario.trace, scenario.settings
     jobs, shift = _shifted(trace.jobs)
 
-    def state_for(run_ms_of: Callable[[JobId], int | None]) -> State:
-        return State(policies(scenario.policy, settings, Known(run_ms_of)))
-
     usage = Usage()
 
     def begin(at: Instant, event: e.JobSubmitted) -> JobOutcome:
-        job = simulation.works[event.job].job
+        job = simulation.machines.works[event.job].job
         return _row(job, at)
 
     rows = Jobs(usage, begin)
@@ -66,8 +50,7 @@ def simulate(scenario: Scenario, told: Progress = nobody, tap: Tap | None = None
         if tap is not None:
             tap(records)
 
-    order = passing(scenario.policy, settings)
-    simulation = Simulation(scenario.nodes, order, state_for, settings, carry)
+    simulation = Simulation(scenario, carry)
     for come in simulation.run(jobs):
         told(come, len(jobs))
     outcomes = _with_refused(rows.rows, simulation, jobs)

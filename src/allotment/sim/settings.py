@@ -44,6 +44,14 @@ class Settings(msgspec.Struct, frozen=True):
     """From telling a gang to go to its being gone; it makes no progress meanwhile."""
     checkpoint_ms: int = 0
     """Work since the last multiple of this is lost on a fault; 0 loses nothing."""
+    across_nodes: float = 1.0
+    """Speed left to a gang that spans nodes (Philly, ATC 2019: 0.85)."""
+    across_switches: float = 1.0
+    """The same across switches, by the nodes' label `switch`."""
+    across_racks: float = 1.0
+    """The same across racks, by the nodes' label `rack`."""
+    interference: float = 1.0
+    """Speed left to a job with others on one of its nodes (Philly, ATC 2019: 0.66)."""
     mtbf_ms: int = 0
     """Mean time between failures of one node; 0 for none."""
     mttr_ms: int = 4 * HOUR
@@ -82,6 +90,9 @@ def _check(settings: Settings) -> None:
             raise BadSetting(f"--set {_shown(name)}: it cannot be negative.")
     if settings.round_ms < 1:
         raise BadSetting("--set round: a round lasts longer than nothing.")
+    for name in ("across_nodes", "across_switches", "across_racks", "interference"):
+        if not 0 < getattr(settings, name) <= 1:
+            raise BadSetting(f"--set {name}: it is a factor above 0, up to 1.")
     if settings.job_failure > 1:
         raise BadSetting("--set job_failure: it is a chance, from 0 to 1.")
     if list(settings.queues) != sorted(set(settings.queues)) or 0 in settings.queues:

@@ -7,7 +7,7 @@ one.
 
 import msgspec
 
-from allotment.model.ids import AttemptNo
+from allotment.model.ids import AttemptNo, NodeId
 from allotment.model.quantity import Instant
 from allotment.sim.trace import TraceJob
 
@@ -25,7 +25,8 @@ class Work(msgspec.Struct, gc=False):
     since: Instant = Instant(-1)
     """When it last began to make progress; -1 while it makes none."""
     speed: int = FULL_SPEED
-    failures: int = 0
+    nodes: tuple[NodeId, ...] = ()
+    """Where it runs; known only where that matters."""
 
     def done_by(self, now: Instant) -> int:
         """Give the work done since it last began."""
@@ -38,11 +39,19 @@ class Work(msgspec.Struct, gc=False):
         left = self.left_ms - self.done_by(now)
         return now + -(-left * FULL_SPEED // self.speed)
 
-    def stop(self, now: Instant, keep_ms: int = 0) -> None:
-        """Stop making progress; what exceeds the last multiple of `keep_ms` is lost."""
+    def pause(self, now: Instant) -> None:
+        """Settle what was done until now, before the speed changes."""
+        self.left_ms = max(0, self.left_ms - self.done_by(now))
+        self.since = now
+
+    def stop(self, now: Instant, keep_ms: int = 0) -> int:
+        """Stop making progress; give the work lost.
+
+        With `keep_ms`, what exceeds the last multiple of it is lost; without, nothing is.
+        """
         total = self.job.run_ms
-        done = total - self.left_ms + self.done_by(now)
-        if keep_ms:
-            done = max(total - self.left_ms, done // keep_ms * keep_ms)
-        self.left_ms = max(0, total - done)
+        done = total - max(0, self.left_ms - self.done_by(now))
+        saved = done // keep_ms * keep_ms if keep_ms else done
+        self.left_ms = total - saved
         self.since = Instant(-1)
+        return done - saved

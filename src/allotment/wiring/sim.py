@@ -18,7 +18,8 @@ from allotment.sim.catalogue import recipe
 from allotment.sim.cluster import BadCluster, cluster_of
 from allotment.sim.outcome import JobOutcome, Run
 from allotment.sim.readers import read_trace
-from allotment.sim.run import Progress, Scenario, nobody, simulate
+from allotment.sim.run import Progress, nobody, simulate
+from allotment.sim.scenario import Scenario
 from allotment.sim.settings import read_settings
 from allotment.sim.trace import Trace
 

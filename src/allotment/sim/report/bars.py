@@ -51,7 +51,7 @@ def by_size(views: Sequence[View]) -> Figure:
         "devices, under one policy."
     )
     figure = Figure("sizes", "Waits by job size", how)
-    return _filled(figure, views, _sizes(views), "jobs of {} wait")
+    return _filled(figure, views, sizes(views), "jobs of {} wait")
 
 
 def _filled(
@@ -114,7 +114,7 @@ def _mean(parts: Sequence[tuple[float, int]]) -> float | None:
     return sum(mean * jobs for mean, jobs in parts) / count if count else None
 
 
-def _sizes(views: Sequence[View]) -> list[Group]:
+def sizes(views: Sequence[View]) -> list[Group]:
     """Group by devices, in powers of two."""
     sums: list[dict[int, list[int]]] = []
     for view in views:

@@ -79,7 +79,7 @@ def _picture(key: str, views: Sequence[View], column: Column, name: str) -> str:
     for view in views:
         ordered = column(view)
         if ordered:
-            points = [(x.at(value), y.at(share)) for value, share in _shares(ordered, x)]
+            points = [(x.at(value), y.at(share)) for value, share in shares(ordered, x)]
             shapes.append(curve(view.index, steps(points, BOX.right), view.name))
     says = " ".join(f"{view.name}: {_in_words(column(view))}." for view in views)
     title = "Distribution of completion time" if key == "jct" else "Distribution of waiting"
@@ -87,7 +87,8 @@ def _picture(key: str, views: Sequence[View], column: Column, name: str) -> str:
     return svg(picture, shapes, read_off(BOX, x, y, ("length", "share")))
 
 
-def _shares(ordered: Sequence[int], x: Scale) -> list[tuple[float, float]]:
+def shares(ordered: Sequence[int], x: Scale) -> list[tuple[float, float]]:
+    """Give places along the axis, and the share of the times at or below each."""
     values = [x.value(place / POINTS) for place in range(POINTS + 1)]
     # The upper end is at or beyond the largest, whatever its last bit says.
     values[-1] = max(x.high, values[-1])
@@ -109,15 +110,15 @@ def _finding(views: Sequence[View], column: Column, verb: str) -> str:
         most = ordered[-(len(ordered) // 10) - 1]
         return f"Half of the jobs {verb} {duration(half)}, nine in ten {duration(most)}."
     x = _scale(drawn, column)
-    shares = [[share for _, share in _shares(column(view), x)] for view in drawn]
-    gaps = [max(at) - min(at) for at in zip(*shares, strict=True)]
+    curves = [[share for _, share in shares(column(view), x)] for view in drawn]
+    gaps = [max(at) - min(at) for at in zip(*curves, strict=True)]
     place = gaps.index(max(gaps))
     if gaps[place] < 0.01:
         return "Nowhere are the policies more than one job in a hundred apart."
-    best = max(range(len(drawn)), key=lambda n: shares[n][place])
-    worst = min(range(len(drawn)), key=lambda n: shares[n][place])
+    best = max(range(len(drawn)), key=lambda n: curves[n][place])
+    worst = min(range(len(drawn)), key=lambda n: curves[n][place])
     limit = duration(x.value(place / POINTS))
     return (
-        f"Under {drawn[best].name} {percent(shares[best][place])} of the jobs {verb} {limit}, "
-        f"under {drawn[worst].name} {percent(shares[worst][place])}: nowhere is the gap wider."
+        f"Under {drawn[best].name} {percent(curves[best][place])} of the jobs {verb} {limit}, "
+        f"under {drawn[worst].name} {percent(curves[worst][place])}: nowhere is the gap wider."
     )

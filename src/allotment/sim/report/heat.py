@@ -86,7 +86,7 @@ def cluster(views: Sequence[View]) -> Figure:
         return Figure("heat", "The cluster", "", "The run has no samples: nothing to draw.")
     low, high = window(views)
     if all(view.run.spans for view in views):
-        maps = [_by_node(view.run, low, high) for view in views]
+        maps = [by_node(view.run, low, high) for view in views]
         heading, finding = "Nodes over time", _node_finding(views, maps)
         how = (
             "each row is a node (or a few neighbours), time runs to the right, and the more "
@@ -96,7 +96,7 @@ def cluster(views: Sequence[View]) -> Figure:
         period = next((p for p in PERIODS if high - low > p.longer_than_ms), None)
         if period is None:
             return Figure("heat", "The cluster", "", "Too short a run for a picture of it.")
-        maps = [_by_hour(view.run, low, high, period) for view in views]
+        maps = [by_period(view.run, low, high, period) for view in views]
         heading = f"Use by {period.column} and {period.row}"
         finding = _row_finding(views, maps, period)
         how = (
@@ -107,7 +107,8 @@ def cluster(views: Sequence[View]) -> Figure:
     return Figure("heat", heading, how, finding, pictures, full=len(views) > 1)
 
 
-def _by_hour(run: Run, low: int, high: int, period: Period) -> Map:
+def by_period(run: Run, low: int, high: int, period: Period) -> Map:
+    """Average the use of the cluster over each spot of time, wrapped into columns."""
     column_ms, row_ms = period.column_ms, period.row_ms
     origin = low // column_ms * column_ms if is_date(low) else low
     count = -(-(high - origin) // column_ms)
@@ -133,13 +134,14 @@ def _by_hour(run: Run, low: int, high: int, period: Period) -> Map:
     return Map(cells, period.names, period.rows, origin, to_ms)
 
 
-def _by_node(run: Run, low: int, high: int) -> Map:
+def by_node(run: Run, low: int, high: int) -> Map:
+    """Average the use of each node, or of a few neighbours, over each stretch of time."""
     nodes = max(run.nodes, 1 + max(span.node for span in run.spans))
     grouped = -(-nodes // MOST_ROWS)
     width = max(1, -(-(high - low) // MOST_COLUMNS))
     busy = [[0] * MOST_COLUMNS for _ in range(nodes)]
     for span in run.spans:
-        at, row = span.from_ms, busy[span.node]
+        at, row = max(span.from_ms, low), busy[span.node]
         while at < span.to_ms:
             place = min((at - low) // width, MOST_COLUMNS - 1)
             last = place == MOST_COLUMNS - 1

@@ -147,7 +147,7 @@ def share_ticks() -> Ticks:
 def moment_ticks(low: int, high: int, most: int = 6) -> Ticks:
     """Label an axis of instants: by dates, or from the beginning if the trace has no dates."""
     step = next((step for step in STEPS if step * most >= high - low), STEPS[-1])
-    while step * 2 * most < high - low:
+    while step * most < high - low:
         step *= 2
     if not (is_date(low) and is_date(high)):
         return [(low + step * n, duration(step * n)) for n in range((high - low) // step + 1)]

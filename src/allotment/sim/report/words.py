@@ -19,8 +19,15 @@ LONGEST_NAME = 80
 
 def safe(text: str) -> str:
     """Make text harmless in HTML and in attributes; what no page can hold becomes a square."""
-    shown = "".join(char if char.isprintable() else "\ufffd" for char in text)
-    return escape(shown, quote=True)
+    if not text.isprintable():
+        text = "".join(map(_printable, text))
+    return escape(text, quote=True)
+
+
+def _printable(char: str) -> str:
+    if char.isspace():
+        return " "
+    return char if char.isprintable() else "\ufffd"
 
 
 def short(text: str, most: int = LONGEST_NAME) -> str:

@@ -1,0 +1,203 @@
+"""The simulated machines: start, slow down, stop, fail and finish the gangs they are given.
+
+They report to the engine as a backend would, and to nobody else. Chance is drawn from the
+seed, the job's place and the attempt, so that a draw does not depend on what else happened.
+"""
+
+from collections.abc import Sequence
+from random import Random
+
+from allotment.engine.engine import Engine
+from allotment.model import effects as f
+from allotment.model.cluster import Node
+from allotment.model.diagnosis import Diagnosis, Exit, Owner, RetryClass
+from allotment.model.ids import AttemptNo, JobId, NodeId
+from allotment.model.ledger import Slot
+from allotment.model.quantity import Instant, Millis
+from allotment.model.reports import GangReport, NodeReport, Seen
+from allotment.sim.agenda import Agenda, Entry, Phase
+from allotment.sim.settings import Settings
+from allotment.sim.speeds import Speeds
+from allotment.sim.work import Work
+
+
+class Machines:
+    """Every node of the cluster, and the work of every job that has not finished."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        nodes: Sequence[Node],
+        settings: Settings,
+        speeds: Speeds,
+        seed: int,
+    ) -> None:
+        self.works: dict[JobId, Work] = {}
+        self.agenda = Agenda()
+        self._engine = engine
+        self._settings = settings
+        self._speeds = speeds
+        self._seed = seed
+        self._busy: dict[NodeId, set[JobId]] = {node.id: set() for node in nodes}
+        """Who is on each node; kept only where that matters."""
+        self._tracked = speeds.disturbed or settings.mtbf_ms > 0
+
+    def open(self, now: Instant) -> None:
+        """Begin: draw when each node fails first."""
+        if self._settings.mtbf_ms:
+            for node in self._busy:
+                self._plan_fault(node, 0, now)
+
+    # ── orders ──────────────────────────────────────────────────────────────────────────
+
+    def carry_out(self, effect: f.AnyEffect, now: Instant) -> None:
+        """Do what the engine wants; a gang is started with its first task."""
+        if isinstance(effect, f.LaunchTask):
+            key = effect.key
+            if key.index == 0:
+                self._launch(key.job, key.attempt, now)
+        elif isinstance(effect, f.StopTask):
+            self._stop(effect.key.job, effect.key.attempt, now)
+
+    def _launch(self, job: JobId, attempt: AttemptNo, now: Instant) -> None:
+        work = self.works[job]
+        work.attempt = attempt
+        wait = self._settings.resume_ms if attempt > 1 else self._settings.start_ms
+        if wait:
+            self.agenda.add(now + wait, Phase.START, job, attempt)
+        else:
+            self._begin(job, work, now)
+
+    def _begin(self, job: JobId, work: Work, now: Instant) -> None:
+        self._engine.report(GangReport(job, work.attempt, Seen.RUNNING), now)
+        work.since = now
+        if self._tracked:
+            work.nodes = tuple(sorted({slot.node for slot in self._slots(job)}))
+            for node in work.nodes:
+                self._busy[node].add(job)
+            self._repace(work.nodes, now)
+        elif not self._speeds.constant:
+            work.speed = self._speeds.of(work.job, self._slots(job))
+        if not self._speeds.disturbed:
+            self.agenda.add(work.ends_at(now), Phase.END, job, work.attempt)
+        if self._settings.job_failure:
+            self._plan_failure(job, work, now)
+
+    def _stop(self, job: JobId, attempt: AttemptNo, now: Instant) -> None:
+        work = self.works.get(job)
+        if work is None or work.attempt != attempt:
+            return
+        work.stop(now)
+        if self._settings.stop_ms:
+            self.agenda.add(now + self._settings.stop_ms, Phase.GONE, job, attempt)
+        else:
+            self._leave(job, work, STOPPED, now)
+
+    # ── what happens ────────────────────────────────────────────────────────────────────
+
+    def play(self, entry: Entry, now: Instant) -> None:
+        """Let one entry of the agenda happen, unless it outlived its reason."""
+        if entry.phase is Phase.FAULT:
+            self._fault(NodeId(entry.subject), entry.attempt, now)
+            return
+        if entry.phase is Phase.REPAIR:
+            self._repair(NodeId(entry.subject), entry.attempt, now)
+            return
+        job = JobId(entry.subject)
+        work = self.works.get(job)
+        if work is None or work.attempt != entry.attempt:
+            return
+        if entry.phase is Phase.END:
+            if work.since >= 0 and work.ends_at(now) == now:
+                self._finish(job, work, now)
+        elif entry.phase is Phase.GONE:
+            self._leave(job, work, STOPPED, now)
+        elif entry.phase is Phase.START:
+            self._begin(job, work, now)
+        elif entry.phase is Phase.FAILURE and work.since >= 0:
+            lost = work.stop(now, self._settings.checkpoint_ms)
+            self._leave(job, work, FAILED, now, lost, OWN_FAULT)
+
+    def _finish(self, job: JobId, work: Work, now: Instant) -> None:
+        self._leave(job, work, DONE, now)
+        del self.works[job]
+
+    def _leave(
+        self,
+        job: JobId,
+        work: Work,
+        how: Exit,
+        now: Instant,
+        lost_ms: int = 0,
+        diagnosis: Diagnosis | None = None,
+    ) -> None:
+        """Report that a gang is gone, and let its neighbours go on faster."""
+        attempt, work.attempt = work.attempt, AttemptNo(0)
+        work.since = Instant(-1)
+        nodes, work.nodes = work.nodes, ()
+        for node in nodes:
+            self._busy[node].discard(job)
+        report = GangReport(job, attempt, Seen.ENDED, how, diagnosis, Millis(lost_ms))
+        self._engine.report(report, now)
+        if self._speeds.disturbed:
+            self._repace(nodes, now)
+
+    # ── pace ────────────────────────────────────────────────────────────────────────────
+
+    def _slots(self, job: JobId) -> tuple[Slot, ...]:
+        return self._engine.state.jobs[job].attempts[-1].slots
+
+    def _repace(self, nodes: tuple[NodeId, ...], now: Instant) -> None:
+        """Work out anew how fast everybody on these nodes is, and when they end."""
+        touched = sorted({job for node in nodes for job in self._busy[node]})
+        for job in touched:
+            work = self.works[job]
+            beside: set[JobId] = set()
+            if self._speeds.disturbed:
+                beside = {other for node in work.nodes for other in self._busy[node]} - {job}
+            if work.since < 0:
+                continue
+            work.pause(now)
+            work.speed = self._speeds.of(work.job, self._slots(job), len(beside))
+            if self._speeds.disturbed:
+                self.agenda.add(work.ends_at(now), Phase.END, job, work.attempt)
+
+    # ── chance ──────────────────────────────────────────────────────────────────────────
+
+    def _plan_failure(self, job: JobId, work: Work, now: Instant) -> None:
+        chance = Random(f"{self._seed}/job/{work.place}/{work.attempt}")
+        if chance.random() < self._settings.job_failure:
+            length = max(1, round((work.ends_at(now) - now) * chance.random()))
+            self.agenda.add(now + length, Phase.FAILURE, job, work.attempt)
+
+    def _plan_fault(self, node: NodeId, count: int, now: Instant) -> None:
+        chance = Random(f"{self._seed}/node/{node}/{count}")
+        wait = max(1, round(chance.expovariate(1 / self._settings.mtbf_ms)))
+        self.agenda.add(now + wait, Phase.FAULT, node, AttemptNo(count))
+
+    def _fault(self, node: NodeId, count: int, now: Instant) -> None:
+        """A node fails: what ran there ends, what was not saved is lost."""
+        for job in sorted(self._busy[node]):
+            work = self.works[job]
+            lost = work.stop(now, self._settings.checkpoint_ms)
+            self._leave(job, work, LOST, now, lost, NODE_FAULT)
+        self._engine.report(NodeReport(node, alive=False, reason="failure"), now)
+        chance = Random(f"{self._seed}/repair/{node}/{count}")
+        wait = max(1, round(chance.expovariate(1 / max(1, self._settings.mttr_ms))))
+        self.agenda.add(now + wait, Phase.REPAIR, node, AttemptNo(count))
+
+    def _repair(self, node: NodeId, count: int, now: Instant) -> None:
+        self._engine.report(NodeReport(node, alive=True), now)
+        self._plan_fault(node, count + 1, now)
+
+
+DONE = Exit(code=0)
+STOPPED = Exit(signal=15)
+FAILED = Exit(code=1)
+LOST = Exit(lost=True)
+OWN_FAULT = Diagnosis(
+    "simulated", "It failed by itself, as drawn.", Owner.USER, RetryClass.UNKNOWN, ""
+)
+NODE_FAULT = Diagnosis(
+    "node_lost", "Its node failed, as drawn.", Owner.HARDWARE, RetryClass.PLATFORM, ""
+)

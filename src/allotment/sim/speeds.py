@@ -1,0 +1,96 @@
+"""How fast a job runs where it was put, against where its run time was measured.
+
+Speeds are millionths: 1,000,000 is the speed of the trace. Each factor is 1 unless set:
+
+* by device type: rates of (model, devices) on each type, as Gavel publishes them, against
+  a reference type (Narayanan et al., OSDI 2020);
+* by locality: what is left of it when a gang spans nodes, switches or racks. Jeon et al.,
+  "Analysis of Large-Scale Multi-Tenant GPU Clusters", ATC 2019, measured 0.85 for two
+  devices on two nodes against one;
+* by interference: what is left of it beside another job on one of its nodes; the same
+  paper measured 0.66 for a node shared with communicating jobs.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from allotment.model.cluster import Node
+from allotment.model.ids import NodeId
+from allotment.model.ledger import Slot
+from allotment.model.quantity import DEVICE
+from allotment.sim.trace import TraceJob
+from allotment.sim.work import FULL_SPEED
+
+Rates = Mapping[str, Mapping[tuple[str, int], float]]
+"""Steps a second of (model, devices) by device type."""
+
+LEVELS = ("node", "switch", "rack")
+
+
+class Factors(msgspec.Struct, frozen=True):
+    """What is left of the speed, each from 0 (exclusive) to 1."""
+
+    across_nodes: float = 1.0
+    across_switches: float = 1.0
+    across_racks: float = 1.0
+    interference: float = 1.0
+
+
+PLAIN = Factors()
+
+
+class Speeds:
+    """Knows every factor. Pure."""
+
+    def __init__(
+        self,
+        nodes: Sequence[Node],
+        factors: Factors = PLAIN,
+        rates: Rates | None = None,
+        reference: str = "v100",
+    ) -> None:
+        self._nodes = {node.id: node for node in nodes}
+        self._labels = {node.id: dict(node.labels) for node in nodes}
+        self._factors = factors
+        self._rates = rates or {}
+        self._reference = reference
+        self.constant = factors == PLAIN and not self._rates
+        """Whether every job runs at the speed of the trace everywhere."""
+        self.disturbed = factors.interference != 1.0
+        """Whether neighbours matter."""
+
+    def of(self, job: TraceJob, slots: Sequence[Slot], neighbours: int = 0) -> int:
+        """Give the speed of a gang on its slots beside so many other jobs; at least 1."""
+        speed = self._by_type(job, slots) * self._by_distance(slots)
+        if neighbours:
+            speed *= self._factors.interference
+        return max(1, round(speed * FULL_SPEED))
+
+    def _by_type(self, job: TraceJob, slots: Sequence[Slot]) -> float:
+        """The slowest type of a gang sets its pace. 1 where no rate is known."""
+        reference = self._rates.get(self._reference)
+        if reference is None:
+            return 1.0
+        key = (job.model, job.gpu_milli // DEVICE)
+        base = reference.get(key)
+        if not base:
+            return 1.0
+        types = {self._nodes[s.node].devices[i].type for s in slots for i in s.devices}
+        return min(
+            (self._rates.get(kind, reference).get(key, base) / base for kind in types),
+            default=1.0,
+        )
+
+    def _by_distance(self, slots: Sequence[Slot]) -> float:
+        nodes = {slot.node for slot in slots}
+        if len(nodes) < 2:
+            return 1.0
+        if self._apart(nodes, "rack"):
+            return self._factors.across_racks
+        if self._apart(nodes, "switch"):
+            return self._factors.across_switches
+        return self._factors.across_nodes
+
+    def _apart(self, nodes: set[NodeId], level: str) -> bool:
+        return len({self._labels[node].get(level, "") for node in nodes}) > 1
