@@ -18,6 +18,8 @@ LEVELS = 8
 """Shades beside the one for nothing."""
 
 MOST_ROWS, MOST_COLUMNS = 64, 120
+LONGEST = 3650 * DAY
+"""Of more time the hours cannot be told apart."""
 
 Cells = list[list[float | None]]
 """The share in use by row and column; None where there is nothing to say."""
@@ -94,8 +96,9 @@ def cluster(views: Sequence[View]) -> Figure:
         )
     else:
         period = next((p for p in PERIODS if high - low > p.longer_than_ms), None)
-        if period is None:
-            return Figure("heat", "The cluster", "", "Too short a run for a picture of it.")
+        if period is None or high - low > LONGEST:
+            much = "short" if period is None else "long"
+            return Figure("heat", "The cluster", "", f"Too {much} a run for a picture of it.")
         maps = [by_period(view.run, low, high, period) for view in views]
         heading = f"Use by {period.column} and {period.row}"
         finding = _row_finding(views, maps, period)

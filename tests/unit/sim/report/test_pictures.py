@@ -1,0 +1,172 @@
+"""What the pictures show, against slow counting."""
+
+import re
+from collections.abc import Sequence
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from allotment.metrics.curve import Sample
+from allotment.model.quantity import DAY, DEVICE, HOUR, MINUTE
+from allotment.sim.outcome import JobOutcome, Run, Span
+from allotment.sim.report import bars, cdf, heat, series
+from allotment.sim.report.marks import steps
+from allotment.sim.report.scales import length_scale
+from allotment.sim.report.series import thinned
+from allotment.sim.report.view import views
+from tests.unit.sim.report.twin import Row, run_of, schedule
+
+Rows = Sequence[Row]
+
+
+def crowded(tenants: int = 3, count: int = 300) -> list[Row]:
+    return [
+        (str(n), f"team{n % tenants}", 1 + n % 9, n * MINUTE, (1 + n % 50) * 5 * MINUTE)
+        for n in range(count)
+    ]
+
+
+def two(rows: Rows, devices: int = 16) -> list[Run]:
+    return [
+        run_of(schedule(rows, devices, skip=skip), name, nodes=devices // 8)
+        for skip, name in ((False, "fifo"), (True, "backfill"))
+    ]
+
+
+@given(st.lists(st.integers(1, 10**9), min_size=1, max_size=50))
+def test_a_curve_is_the_share_at_or_below(values: list[int]) -> None:
+    ordered = sorted(values)
+    scale = length_scale(ordered[0], ordered[-1], 0, 500)
+    points = cdf.shares(ordered, scale)
+    assert len(points) <= 300
+    for at, share in points:
+        assert share == sum(value <= at for value in values) / len(values)
+    assert points[-1][1] == 1
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 1000), st.integers(0, 64)), min_size=1, max_size=200),
+    st.integers(3, 40),
+)
+def test_thinning_keeps_the_area(changes: list[tuple[int, int]], most: int) -> None:
+    at, samples = 0, [Sample(0, 0, 0, 0, 0)]
+    for gap, busy in changes:
+        at += gap
+        samples.append(Sample(at, busy, 0, 0, 0))
+    points = thinned(samples, lambda sample: sample.busy_milli, most)
+    assert len(points) <= most
+    ends = [when for when, _ in points[1:]] + [at]
+    area = sum(value * (end - when) for (when, value), end in zip(points, ends, strict=True))
+    exact = sum(a.busy_milli * (b.at_ms - a.at_ms) for a, b in pairwise(samples))
+    assert area == pytest.approx(exact)
+
+
+def test_steps_leave_out_what_no_pixel_shows() -> None:
+    assert steps([(0, 5), (1, 5.01), (2, 7), (3, 7)], 9) == "M0 5H2V7H9"
+    assert steps([]) == ""
+
+
+def test_the_widest_gap_is_found() -> None:
+    found = cdf.waiting(views(two(crowded()))).finding
+    match = re.fullmatch(
+        r"Under (\w+) (\d+) % of the jobs wait no longer than .*, under (\w+) ([\d.]+) %: "
+        "nowhere is the gap wider.",
+        found,
+    )
+    assert match
+    assert float(match[2]) > float(match[4])
+
+
+def test_queues_far_apart_get_a_logarithmic_scale() -> None:
+    rows = crowded(count=600)
+    runs = [
+        run_of(schedule(rows, 16, skip=True), "small", nodes=2),
+        run_of(schedule(rows, 600, skip=True), "large", nodes=75),
+    ]
+    figure = series.queue(views(runs))
+    assert "ten times as many" in figure.how
+    assert ">100</text>" in figure.pictures[0]
+    assert "ten times as many" not in series.queue(views(two(rows))).how
+
+
+def test_tenants_stand_by_their_demand() -> None:
+    rows = [*crowded(), *((f"x{n}", "heavy", 8, n * MINUTE, 12 * HOUR) for n in range(60))]
+    rows.sort(key=lambda row: row[3])
+    picture = bars.by_tenant(views(two(rows))).pictures[0]
+    named = re.findall(r">(heavy|team\d)</text>", picture)
+    assert named[0] == "heavy"
+    assert sorted(named) == ["heavy", "team0", "team1", "team2"]
+
+
+def test_many_tenants_are_summed_up() -> None:
+    figure = bars.by_tenant(views(two(crowded(tenants=40, count=800))))
+    assert ">28 others</text>" in figure.pictures[0]
+    assert "others" not in figure.finding
+
+
+def test_mean_waits_by_size_are_exact() -> None:
+    runs = two(crowded())
+    groups = bars.sizes(views(runs))
+    assert [group.name for group in groups] == [
+        "1 device",
+        "2 devices",
+        "3–4 devices",
+        "5–8 devices",
+        "9–16 devices",
+    ]
+    for n, run in enumerate(runs):
+        waits = [
+            job.end_ms - job.submit_ms - job.ran_ms
+            for job in run.jobs
+            if 3 * DEVICE <= job.gpu_milli <= 4 * DEVICE
+        ]
+        assert groups[2].means_ms[n] == sum(waits) / len(waits)
+
+
+def test_sizes_at_the_edges() -> None:
+    rows = [("a", "t", 0, 0, 5), ("b", "t", 2000, 0, 5)]
+    jobs = schedule(rows, 4000, skip=True)
+    jobs.append(JobOutcome("c", "t", 500, 0, jobs[0].run_ms, 0, 5, ran_ms=5))
+    names = [group.name for group in bars.sizes(views([run_of(jobs)]))]
+    assert names == ["no device", "part of a device", "over 1,024 devices"]
+
+
+def heat_of(run: Run) -> list[list[float | None]]:
+    (view,) = views([run])
+    low, high = run.samples[0].at_ms, run.samples[-1].at_ms
+    period = next(p for p in heat.PERIODS if high - low > p.longer_than_ms)
+    return heat.by_period(view.run, low, high, period).cells
+
+
+@pytest.mark.parametrize("origin", [0, 1_506_816_000_000 + 5 * HOUR])
+def test_hours_of_days(origin: int) -> None:
+    busy = [0, 4, 2] * 40
+    samples = tuple(
+        Sample(origin + n * HOUR, b * DEVICE, 0, 0, 0) for n, b in enumerate([*busy, 0])
+    )
+    run = Run("fifo", False, "", 1, 4 * DEVICE, (), samples)
+    cells = heat_of(run)
+    shift = 5 if origin else 0
+    for n, b in enumerate(busy):
+        row, column = (n + shift) % 24, (n + shift) // 24
+        assert cells[row][column] == b / 4
+    known = [cell for row in cells for cell in row if cell is not None]
+    assert len(known) == len(busy)
+
+
+def test_nodes_over_time() -> None:
+    samples = (Sample(0, 0, 0, 0, 0), Sample(120 * MINUTE, 0, 0, 0, 0))
+    spans = (Span(0, 0, 4, 0, 60 * MINUTE), Span(1, 1, 8, -5, 120 * MINUTE))
+    run = Run("fifo", False, "", 2, 16 * DEVICE, (), samples, spans)
+    cells = heat.by_node(run, 0, 120 * MINUTE).cells
+    assert cells[0] == [0.5] * 60 + [0.0] * 60
+    assert cells[1] == [1.0] * 120
+
+
+def test_unlike_nodes_are_measured_by_what_they_had_in_use() -> None:
+    samples = (Sample(0, 0, 0, 0, 0), Sample(DAY, 0, 0, 0, 0))
+    spans = (Span(0, 0, 2, 0, DAY), Span(1, 1, 8, 0, DAY))
+    run = Run("fifo", False, "", 2, 10 * DEVICE, (), samples, spans)
+    assert heat.by_node(run, 0, DAY).cells == [[1.0] * 120] * 2
