@@ -69,7 +69,7 @@ def _ending_politely() -> Generator[None]:
 
 
 def _play(console: Console) -> int:
-    from allotment.wiring import this_machine  # noqa: PLC0415 - a whole world, only here
+    from allotment.wiring.service import this_machine  # noqa: PLC0415 - a whole world, only here
 
     setting = setting_of(this_machine())
     _introduce(console, setting)

@@ -42,7 +42,7 @@ def _fifo(settings: Settings, estimates: Estimates) -> Ordering:  # noqa: ARG001
 
 
 def _attained(settings: Settings, estimates: Estimates) -> Ordering:  # noqa: ARG001
-    return LeastAttained()
+    return LeastAttained(settings.lead_ms)
 
 
 def _at_once(settings: Settings) -> Turns:  # noqa: ARG001

@@ -3,9 +3,10 @@
 import msgspec
 
 from allotment.model.cluster import Node
+from allotment.model.quantity import DEVICE
 from allotment.sim.settings import Settings
 from allotment.sim.speeds import Factors, Rates, Speeds
-from allotment.sim.trace import Trace
+from allotment.sim.trace import Trace, TraceJob
 
 
 class Scenario(msgspec.Struct, frozen=True):
@@ -29,3 +30,15 @@ class Scenario(msgspec.Struct, frozen=True):
             settings.interference,
         )
         return Speeds(self.nodes, factors, self.rates)
+
+    def types(self) -> tuple[str, ...]:
+        """Give the device types of the cluster, if speed differs by type; else none."""
+        if self.rates is None:
+            return ()
+        return tuple(sorted({device.type for node in self.nodes for device in node.devices}))
+
+    def speed_by_type(self, job: TraceJob) -> dict[str, float]:
+        """Give a job's speed on each type; 0 where it is not known."""
+        key = (job.model, job.gpu_milli // DEVICE)
+        rates = self.rates or {}
+        return {kind: rates.get(kind, {}).get(key, 0.0) for kind in self.types()}

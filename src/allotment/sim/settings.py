@@ -28,6 +28,8 @@ class Settings(msgspec.Struct, frozen=True):
     """What may pass a blocked job; empty: as the policy says."""
     round_ms: int = 360 * SECOND
     """Length of a round (Gavel, OSDI 2020: six minutes)."""
+    lead_ms: int = 0
+    """`maxmin`: how much more device-time a running job has had before it gives way."""
     queues: tuple[int, ...] = (3_250 * SECOND, 7_200 * SECOND)
     """Limits of the queues of `las2d`, in device-milliseconds (Tiresias' own)."""
     promote: int = 0
@@ -44,6 +46,8 @@ class Settings(msgspec.Struct, frozen=True):
     """From telling a gang to go to its being gone; it makes no progress meanwhile."""
     checkpoint_ms: int = 0
     """Work since the last multiple of this is lost on a fault; 0 loses nothing."""
+    types: Literal["chance", "best"] = "chance"
+    """Where speed differs by type and a job takes any: which it tries first."""
     across_nodes: float = 1.0
     """Speed left to a gang that spans nodes (Philly, ATC 2019: 0.85)."""
     across_switches: float = 1.0

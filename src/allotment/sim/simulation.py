@@ -6,6 +6,7 @@ All that decides is the engine's.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from random import Random
 
 import msgspec
 
@@ -57,6 +58,8 @@ class Simulation:
         self._retries = settings.retries if settings.job_failure else 0
         self._roles: dict[tuple[object, ...], tuple[TaskRole, ...]] = {}
         self._incoming: Work | None = None
+        self._scenario = scenario
+        self._types = scenario.types()
         line = Queue("default", passing(scenario.policy, settings))
         owner = Tenant(EVERYBODY, BEYOND_ALL, (line,))
         limits = Limits(ports=(0, 0), phase_ms=NEVER)
@@ -119,7 +122,7 @@ class Simulation:
         spec = JobSpec(
             name=job.id,
             tenant=EVERYBODY,
-            roles=self._roles_of(job),
+            roles=self._roles_of(job, place),
             priority=job.priority,
             max_run_ms=job.limit_ms or NEVER,
             retry=self._retries,
@@ -136,10 +139,20 @@ class Simulation:
         assert isinstance(event, e.JobSubmitted)
         self.machines.works[event.job] = work
 
-    def _roles_of(self, job: TraceJob) -> tuple[TaskRole, ...]:
-        key = (job.tasks, job.need, job.gpu_types)
+    def _roles_of(self, job: TraceJob, place: int) -> tuple[TaskRole, ...]:
+        types = self._types_for(job, place) if self._types else job.gpu_types
+        key = (job.tasks, job.need, types)
         roles = self._roles.get(key)
         if roles is None:
-            role = TaskRole("task", job.tasks, "", job.need, job.gpu_types)
+            role = TaskRole("task", job.tasks, "", job.need, types)
             roles = self._roles[key] = (role,)
         return roles
+
+    def _types_for(self, job: TraceJob, place: int) -> tuple[str, ...]:
+        """Say in which order a job that takes any type tries them: a gang has one."""
+        types = [kind for kind in self._types if not job.gpu_types or kind in job.gpu_types]
+        if self._scenario.settings.types == "best":
+            speed = self._scenario.speed_by_type(job)
+            return tuple(sorted(types, key=lambda kind: (-speed[kind], kind)))
+        Random(f"{self._scenario.seed}/types/{place}").shuffle(types)
+        return tuple(types)

@@ -22,10 +22,14 @@ from allotment.model.quantity import DEVICE
 from allotment.sim.trace import TraceJob
 from allotment.sim.work import FULL_SPEED
 
-Rates = Mapping[str, Mapping[tuple[str, int], float]]
-"""Steps a second of (model, devices) by device type."""
+TypeRates = Mapping[tuple[str, int], float]
+"""Steps a second of (model, devices) on one type."""
 
-LEVELS = ("node", "switch", "rack")
+Rates = Mapping[str, TypeRates]
+"""The same, by device type."""
+
+REFERENCE = "v100"
+"""The type of device that run times are told for."""
 
 
 class Factors(msgspec.Struct, frozen=True):
@@ -48,7 +52,7 @@ class Speeds:
         nodes: Sequence[Node],
         factors: Factors = PLAIN,
         rates: Rates | None = None,
-        reference: str = "v100",
+        reference: str = REFERENCE,
     ) -> None:
         self._nodes = {node.id: node for node in nodes}
         self._labels = {node.id: dict(node.labels) for node in nodes}

@@ -21,21 +21,29 @@ from allotment.sim.readers import read_trace
 from allotment.sim.run import Progress, nobody, simulate
 from allotment.sim.scenario import Scenario
 from allotment.sim.settings import read_settings
-from allotment.sim.trace import Trace
+from allotment.sim.speeds import REFERENCE, Rates
+from allotment.sim.trace import BadTrace, Trace
 
 LONGEST_CLUSTER = 16 << 20
 
 
 def open_trace(
-    path: Path, format: str = "", tasks: str = "", rates: Path | None = None
+    path: Path, format: str = "", tasks: str = "", rates: Rates | None = None
 ) -> Trace:
     """Read a trace of any known format. Raises BadTrace."""
-    steps = None
-    if rates is not None:
-        from allotment.sim.readers.gavel import read_rates  # noqa: PLC0415 - seldom
+    return read_trace(path, format, tasks, rates=None if rates is None else rates[REFERENCE])
 
-        steps = read_rates(rates)
-    return read_trace(path, format, tasks, rates=steps)
+
+def open_rates(path: Path) -> Rates:
+    """Read a table of throughputs. Raises BadTrace."""
+    from allotment.sim.readers.gavel import read_all_rates  # noqa: PLC0415 - seldom
+
+    rates = read_all_rates(path)
+    if REFERENCE not in rates:
+        raise BadTrace(
+            f"{path.name}: no throughputs for {REFERENCE!r}, to which others compare"
+        )
+    return rates
 
 
 def open_cluster(text: str) -> tuple[Node, ...]:
@@ -78,9 +86,9 @@ def scenario(wanted: Wanted) -> Scenario:
     settings = read_settings(wanted.settings)
     recipe(wanted.policy)
     nodes = open_cluster(wanted.cluster)
-    rates = Path(wanted.rates) if wanted.rates else None
+    rates = open_rates(Path(wanted.rates)) if wanted.rates else None
     trace = open_trace(Path(wanted.trace), wanted.format, settings.tasks, rates)
-    return Scenario(trace, nodes, wanted.policy, settings, wanted.seed)
+    return Scenario(trace, nodes, wanted.policy, settings, wanted.seed, rates)
 
 
 def with_policy(scenario: Scenario, policy: str) -> Scenario:

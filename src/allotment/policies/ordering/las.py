@@ -2,10 +2,10 @@
 
 `LeastAttained` compares device-time itself; with turns at once, two equal jobs would change
 places with every event, so it is meant for rounds, where it is max-min fairness over time
-(Gavel's agnostic policy). `LeastAttainedInSteps` is Tiresias' 2D-LAS: a few queues by
-attained device-time, first come first served within one, so that equals run to their next
-limit undisturbed. With `promote`, whoever waited that many times as long as it ran begins
-again in the first queue.
+(Gavel's agnostic policy). `LeastAttainedInSteps` is Tiresias' 2D-LAS: queues by attained
+device-time, first come first served within one, so that equals run to their next limit
+undisturbed. With `promote`, whoever waited that many times as long as it ran begins again
+in the first queue. With limits that double, two jobs are compared up to a factor of two.
 
 Source: Gu et al., Tiresias, NSDI 2019, sections 3.2 and 3.3; Narayanan et al., Gavel, OSDI
 2020, section 4.1.
@@ -13,17 +13,29 @@ Source: Gu et al., Tiresias, NSDI 2019, sections 3.2 and 3.3; Narayanan et al., 
 Bad at: long jobs, which pay for not telling anybody how long they are.
 """
 
+from bisect import bisect_right
+
 from allotment.core.gang import Standing
 from allotment.core.rank import Rank, moving
 from allotment.model.quantity import DEVICE, Instant
 
 
 class LeastAttained:
-    """Order by device-time so far."""
+    """Order by device-time so far. Who waits is put back by `lead_ms` of it.
+
+    So a running job is left alone until it is that far ahead: the longer the lead, the
+    fewer changes of place, and the coarser the fairness.
+    """
+
+    def __init__(self, lead_ms: int = 0) -> None:
+        self._lead_ms = lead_ms
 
     def rank(self, job: Standing, now: Instant) -> Rank:
         milli = job.gpu_milli
-        return moving((), job.ran_ms(now) * milli, milli if job.since is not None else 0, now)
+        attained = job.ran_ms(now) * milli
+        if job.since is None:
+            return Rank((attained + self._lead_ms * DEVICE, job.submitted_at))
+        return moving((), attained, milli, now)
 
 
 class LeastAttainedInSteps:
@@ -73,13 +85,18 @@ class LeastAttainedInSteps:
         return Rank((queue, _WAITS, _IN_FRONT, -job.queued_at), until=until)
 
     def _queue(self, attained_ms: int) -> int:
-        return sum(attained_ms >= limit for limit in self._limits_ms)
+        return bisect_right(self._limits_ms, attained_ms)
 
     def _starved_at(self, job: Standing) -> Instant | None:
         """Say when a job that has run will have waited so long that it begins anew."""
         if not self._promote or not job.served_ms:
             return None
         return Instant(job.queued_at + self._promote * job.served_ms)
+
+
+def doubling(first_ms: int, times: int = 24) -> tuple[int, ...]:
+    """Give limits from `first_ms` of device-time on, each twice the one before."""
+    return tuple(first_ms << power for power in range(times))
 
 
 _RUNS, _WAITS = 0, 1

@@ -20,26 +20,41 @@ from allotment.sim.readers.table import TOO_SHORT, Row
 from allotment.sim.trace import BadTrace, TraceJob
 
 FIELDS = 10
+REFERENCE = "v100"
+"""The type of device that run times are told for."""
 _MODEL, _STEPS, _DEVICES, _ARRIVAL = 0, 5, 6, 9
 
 
-def read_rates(path: Path, gpu_type: str = "v100") -> dict[tuple[str, int], float]:
+Rates = dict[tuple[str, int], float]
+
+
+def read_rates(path: Path, gpu_type: str = REFERENCE) -> Rates:
     """Read steps a second of (model, devices) alone on a type, from Gavel's throughputs.
 
     Raises BadTrace for a file of another shape, or without that type.
     """
+    tables = read_all_rates(path)
+    if gpu_type not in tables:
+        raise BadTrace(
+            f"{path.name}: no throughputs for {gpu_type!r}; it has {', '.join(tables)}"
+        )
+    return tables[gpu_type]
+
+
+def read_all_rates(path: Path) -> dict[str, Rates]:
+    """Read the rates of every type. Raises BadTrace for a file of another shape."""
     with open_stored(path) as handle:
         stored = "".join(open_text(handle, path.name))
     try:
         tables = msgspec.json.decode(stored, type=dict[str, dict[str, dict[str, object]]])
     except msgspec.MsgspecError as problem:
         raise BadTrace(f"{path.name}: not a table of throughputs: {problem}") from None
-    if gpu_type not in tables:
-        raise BadTrace(
-            f"{path.name}: no throughputs for {gpu_type!r}; it has {', '.join(tables)}"
-        )
-    rates: dict[tuple[str, int], float] = {}
-    for key, beside in tables[gpu_type].items():
+    return {kind: _rates(table) for kind, table in tables.items()}
+
+
+def _rates(table: Mapping[str, Mapping[str, object]]) -> Rates:
+    rates: Rates = {}
+    for key, beside in table.items():
         model, _, devices = key.strip("()").rpartition(", ")
         alone = beside.get("null")
         if devices.isdigit() and isinstance(alone, int | float) and alone > 0:

@@ -1,0 +1,81 @@
+"""Small random traces: the simulator against the slow, obvious twins of its policies.
+
+Every run is audited at every instant, and the committer never has to refuse.
+"""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from allotment.model.quantity import DAY
+from tests.support import sim
+
+ROWS = st.lists(
+    st.tuples(st.integers(DAY, DAY + 60), st.integers(1, 9), st.integers(1, 40)),
+    min_size=1,
+    max_size=40,
+).map(sorted)
+"""Crowded on purpose: many jobs come and end at the same instants."""
+
+CLUSTERS = st.tuples(st.integers(1, 3), st.integers(1, 4))
+
+
+def watched(rows: sim.Rows, cluster: tuple[int, int], policy: str) -> sim.Watched:
+    return sim.Watched(rows, f"{cluster[0]}x{cluster[1]}", policy)
+
+
+def assert_same(run: sim.Watched, twins: list[sim.Twin]) -> None:
+    assert run.start == [twin.start for twin in twins]
+    assert run.end == [twin.end for twin in twins]
+    assert run.preemptions == [twin.preemptions for twin in twins]
+
+
+@pytest.mark.parametrize(("policy", "strict"), [("fifo", True), ("backfill", False)])
+@given(rows=ROWS, cluster=CLUSTERS)
+def test_in_order_of_arrival(
+    policy: str, strict: bool, rows: sim.Rows, cluster: tuple[int, int]
+) -> None:
+    run = watched(rows, cluster, policy)
+    assert_same(run, sim.dealt_out(rows, cluster[0] * cluster[1], strict=strict))
+
+
+@given(rows=ROWS, cluster=CLUSTERS)
+def test_shortest_first(rows: sim.Rows, cluster: tuple[int, int]) -> None:
+    run = watched(rows, cluster, "sjf")
+    assert_same(run, sim.dealt_out(rows, cluster[0] * cluster[1], sim.by_run))
+
+
+@pytest.mark.parametrize(("policy", "key"), [("srtf", sim.by_left), ("srsf", sim.by_size)])
+@given(rows=ROWS, cluster=CLUSTERS)
+def test_least_remaining_first(
+    policy: str, key: sim.Key, rows: sim.Rows, cluster: tuple[int, int]
+) -> None:
+    run = watched(rows, cluster, policy)
+    assert_same(run, sim.dealt_out(rows, cluster[0] * cluster[1], key, preempt=True))
+
+
+@given(rows=ROWS, cluster=CLUSTERS)
+def test_easy_backfilling(rows: sim.Rows, cluster: tuple[int, int]) -> None:
+    twins, _ = sim.easy(rows, cluster[0] * cluster[1])
+    assert_same(watched(rows, cluster, "easy"), twins)
+
+
+@given(rows=ROWS, cluster=CLUSTERS)
+def test_easy_keeps_its_promises(rows: sim.Rows, cluster: tuple[int, int]) -> None:
+    """With true run times the first of the line never starts later than the instant that
+    could be foretold when it first was blocked there."""
+    _, promises = sim.easy(rows, cluster[0] * cluster[1])
+    run = watched(rows, cluster, "easy")
+    for place, promise in enumerate(promises):
+        assert promise < 0 or run.start[place] <= promise
+
+
+@pytest.mark.parametrize("policy", ["las", "las2d", "priority"])
+@given(rows=ROWS, cluster=CLUSTERS)
+def test_the_others_give_every_job_what_it_needs(
+    policy: str, rows: sim.Rows, cluster: tuple[int, int]
+) -> None:
+    run = watched(rows, cluster, policy)
+    fits = [gpus <= cluster[0] * cluster[1] for _, gpus, _ in rows]
+    assert [end >= 0 for end in run.end] == fits
+    assert [place not in run.refused for place in range(len(rows))] == fits
