@@ -8,7 +8,8 @@ import msgspec
 from allotment.core.ports import Estimates, Ordering, Policies, Turns
 from allotment.model.tenancy import QueueOrder
 from allotment.policies.ordering.fifo import Fifo
-from allotment.policies.ordering.las import LeastAttained, LeastAttainedInSteps
+from allotment.policies.ordering.finish_time_fair import FinishTimeFair
+from allotment.policies.ordering.las import LeastAttained, LeastAttainedInSteps, doubling
 from allotment.policies.ordering.remaining import LeastRemaining
 from allotment.policies.ordering.sjf import ShortestFirst
 from allotment.policies.placing.pack import Pack
@@ -33,6 +34,8 @@ class Recipe(msgspec.Struct, frozen=True):
     ordering: Callable[[Settings, Estimates], Ordering]
     passing: QueueOrder = QueueOrder.SKIP
     turns: Callable[[Settings], Turns | None] = lambda _: None
+    by_type: bool = False
+    """Jobs that take any device type try the one they run fastest on first."""
     told: bool = False
     """Its order goes by run times: with exact ones it is clairvoyant."""
 
@@ -78,11 +81,32 @@ RECIPES: dict[str, Recipe] = {
         turns=_at_once,
         told=True,
     ),
-    "las": Recipe("least attained device-time first", _attained, turns=_rounds),
+    "las": Recipe(
+        "least attained device-time first, compared up to a factor of two",
+        lambda settings, _: LeastAttainedInSteps(doubling(settings.first_ms)),
+        turns=_at_once,
+    ),
     "las2d": Recipe(
         "least attained device-time first, in steps (Tiresias)",
         lambda settings, _: LeastAttainedInSteps(settings.queues, settings.promote),
         turns=_at_once,
+    ),
+    "ftf": Recipe(
+        "worst finish-time fairness first, in rounds (Themis)",
+        lambda settings, told: FinishTimeFair(told, settings.round_ms),
+        turns=_rounds,
+        told=True,
+    ),
+    "maxmin": Recipe(
+        "least attained device-time first, in rounds: max-min fair shares",
+        _attained,
+        turns=_rounds,
+    ),
+    "gavel": Recipe(
+        "the same, and each job tries first the device type it runs fastest on",
+        _attained,
+        turns=_rounds,
+        by_type=True,
     ),
 }
 

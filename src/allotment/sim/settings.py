@@ -32,6 +32,8 @@ class Settings(msgspec.Struct, frozen=True):
     """`maxmin`: how much more device-time a running job has had before it gives way."""
     queues: tuple[int, ...] = (3_250 * SECOND, 7_200 * SECOND)
     """Limits of the queues of `las2d`, in device-milliseconds (Tiresias' own)."""
+    first_ms: int = 60 * SECOND
+    """`las`: the device-time up to which all jobs count as alike."""
     promote: int = 0
     """`las2d`: back to the first queue after waiting this many times the run time; 0 never."""
     estimates: Literal["exact", "noisy", "history", "promised"] = "exact"

@@ -20,7 +20,7 @@ from allotment.model.quantity import Instant, Resources
 from allotment.model.spec import NEVER, JobSpec, TaskRole
 from allotment.model.tenancy import Config, Limits, Queue, Tenant
 from allotment.policies.estimates.known import Known
-from allotment.sim.catalogue import passing, policies
+from allotment.sim.catalogue import passing, policies, recipe
 from allotment.sim.machines import Machines
 from allotment.sim.scenario import Scenario
 from allotment.sim.trace import TraceJob
@@ -151,7 +151,8 @@ class Simulation:
     def _types_for(self, job: TraceJob, place: int) -> tuple[str, ...]:
         """Say in which order a job that takes any type tries them: a gang has one."""
         types = [kind for kind in self._types if not job.gpu_types or kind in job.gpu_types]
-        if self._scenario.settings.types == "best":
+        by_type = recipe(self._scenario.policy).by_type
+        if by_type or self._scenario.settings.types == "best":
             speed = self._scenario.speed_by_type(job)
             return tuple(sorted(types, key=lambda kind: (-speed[kind], kind)))
         Random(f"{self._scenario.seed}/types/{place}").shuffle(types)
