@@ -34,17 +34,24 @@ class Shadow:
         return self.at is None or self._looked_at >= MOST_LOOKED_AT
 
     def admits(self, job: Standing, now: Instant) -> bool:
-        """Tell whether a job may start now. Counts it against the spare if it needs that."""
+        """Tell whether a job may start now."""
         self._looked_at += 1
         if self.at is None:
             return False
+        return job.gpu_milli <= self.spare_milli or self._ends_in_time(job, now)
+
+    def took(self, job: Standing, now: Instant) -> None:
+        """Count a job that did start against the spare, if it needed that."""
+        if not self._ends_in_time(job, now):
+            self.spare_milli -= job.gpu_milli
+
+    def _ends_in_time(self, job: Standing, now: Instant) -> bool:
         run_ms = self._estimates.run_ms(job)
-        if run_ms is not None and now + run_ms - job.served_ms <= self.at:
-            return True
-        if job.gpu_milli > self.spare_milli:
-            return False
-        self.spare_milli -= job.gpu_milli
-        return True
+        return (
+            run_ms is not None
+            and self.at is not None
+            and now + run_ms - job.served_ms <= self.at
+        )
 
 
 def shadow_of(cluster: Cluster, blocked: Standing, now: Instant) -> Shadow:

@@ -10,7 +10,7 @@ from allotment.core.gang import Gang, Reservation, Standing
 from allotment.core.ledger import Ledger
 from allotment.core.pending import Key, Pending
 from allotment.core.ports import Policies
-from allotment.core.request import Shape, lease_part
+from allotment.core.request import Shape, lease_part, sum_of
 from allotment.core.running import Running
 from allotment.model.cluster import Node
 from allotment.model.ids import JobId
@@ -216,8 +216,7 @@ class Cluster:
                 and reservation.entitlement is Entitlement.GUARANTEED
                 and (self.tenant_of(reservation.job) == tenant)
             ):
-                for need in reservation.needs:
-                    total += need
+                total += sum_of(reservation.needs)
         return total
 
     def used_by(self, tenant: str) -> Resources:

@@ -126,13 +126,24 @@ class _Line:
         running = cluster.running
         self.stable = running is None or not running.rising
         self.others = False
+        self.again = False
         if len(cluster.blocked) > MOST_MEMOS:
             cluster.blocked.clear()
 
     def serve(self) -> Proposals:
-        yield from self._walk(GUARANTEED)
+        yield from self._walks(GUARANTEED)
         if self.others:
-            yield from self._walk(OPPORTUNISTIC)
+            yield from self._walks(OPPORTUNISTIC)
+
+    def _walks(self, entitlement: Entitlement) -> Proposals:
+        """Walk anew when one job's turn freed more than it needs.
+
+        Who was left out before may fit there, and come before those who are next.
+        """
+        self.again = True
+        while self.again:
+            self.again = False
+            yield from self._walk(entitlement)
 
     def _walk(self, entitlement: Entitlement) -> Proposals:
         cluster = self.cluster
@@ -161,6 +172,20 @@ class _Line:
                 yield decision
                 if waiting.id in cluster.pending and waiting.id not in cluster.reservations:
                     skip.add(shape)  # It was refused.
+                    continue
+                if (shadow := closed.get(line)) is not None:
+                    shadow.took(waiting, self.now)
+                if self._frees_more(waiting, decision):
+                    cluster.blocked.clear()
+                    self.again = True
+                    return
+
+    def _frees_more(self, waiting: Standing, decision: Decision) -> bool:
+        """Tell whether those who are told to go hold more than the job that takes a turn."""
+        if not self.turn or not isinstance(decision, Evict):
+            return False
+        gangs = self.cluster.gangs
+        return sum(gangs[job].held().gpu_milli for job in decision.evict) > waiting.gpu_milli
 
     def _may_displace(self, entitlement: Entitlement) -> bool:
         """Tell whether who has no right to more may take a place of its own tenant's now."""

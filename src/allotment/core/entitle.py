@@ -2,7 +2,7 @@
 
 from allotment.core.cluster import Cluster
 from allotment.core.gang import Gang, Reservation
-from allotment.core.request import held_by, lease_part
+from allotment.core.request import lease_part, sum_of
 from allotment.model.ledger import Entitlement
 from allotment.model.quantity import NOTHING, Resources
 
@@ -58,11 +58,3 @@ def resume_entitlement(cluster: Cluster, gang: Gang) -> Entitlement | None:
     if gang.entitlement is Entitlement.OPPORTUNISTIC:
         leases += gang.held()
     return entitle(cluster, gang.tenant, leases, preemptible=gang.preemptible)
-
-
-def sum_of(needs: tuple[Resources, ...]) -> Resources:
-    """Sum up what tasks with these needs hold."""
-    total = NOTHING
-    for need in needs:
-        total += held_by(need)
-    return total

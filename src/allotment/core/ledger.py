@@ -123,25 +123,26 @@ class NodeBook:
             need.gpu_memory == 0 or need.gpu_memory <= self.device_memory[index]
         )
 
-    def change(self, slot: Slot, need: Resources, sign: int) -> None:
-        """Add (+1) or subtract (-1) one task's need."""
-        self.cpu += sign * need.cpu_milli
-        self.memory += sign * need.memory
-        self.disk += sign * need.disk
-        devices = slot.devices
+    def change(self, devices: Sequence[int], need: Resources, tasks: int, sign: int) -> None:
+        """Add (+1) or subtract (-1) what so many alike tasks need, on all their devices."""
+        self.cpu += sign * tasks * need.cpu_milli
+        self.memory += sign * tasks * need.memory
+        self.disk += sign * tasks * need.disk
         if not devices:
             return
-        each = sign * need.gpu_milli // len(devices)
-        milli, memory, whole = self.device_milli, self.device_memory, self.whole
+        each = sign * tasks * need.gpu_milli // len(devices)
+        milli, whole = self.device_milli, self.whole
         for index in devices:
             before = milli[index]
             after = milli[index] = before + each
-            memory[index] += sign * need.gpu_memory
-            step = (after == DEVICE) - (before == DEVICE)
-            if step:
+            if before == DEVICE or after == DEVICE:
+                step = (after == DEVICE) - (before == DEVICE)
                 whole[ANY_TYPE] += step
                 if self._by_type:
                     whole[self.types[index]] += step
+        if need.gpu_memory:
+            for index in devices:
+                self.device_memory[index] += sign * need.gpu_memory
 
     def settled(self, slot: Slot) -> bool:
         return (
@@ -191,25 +192,25 @@ class Ledger:
         self.version += 1
 
     def _change(self, slots: Sequence[Slot], needs: Sequence[Resources], sign: int) -> None:
-        """Change the accounts task by task, and the index once for each node."""
-        if len(slots) == 1:
-            self._change_one(slots[0], needs[0], sign)
-            return
-        books = self.books
-        touched: dict[NodeId, dict[str, int]] = {}
-        for slot, need in zip(slots, needs, strict=True):
-            book = books[slot.node]
-            if slot.devices and slot.node not in touched:
-                touched[slot.node] = book.whole.copy()
-            book.change(slot, need, sign)
-        for node, before in touched.items():
-            self._index_anew(node, before, books[node].whole)
+        """Change the accounts, alike neighbours together, and the index once for each node."""
+        node, need, tasks = slots[0].node, needs[0], 0
+        devices: list[int] = []
+        for slot, each in zip(slots, needs, strict=True):
+            if slot.node != node or each is not need:
+                self._change_at(node, devices, need, tasks, sign)
+                node, need, tasks = slot.node, each, 0
+                devices = []
+            devices += slot.devices
+            tasks += 1
+        self._change_at(node, devices, need, tasks, sign)
 
-    def _change_one(self, slot: Slot, need: Resources, sign: int) -> None:
-        book = self.books[slot.node]
+    def _change_at(
+        self, node: NodeId, devices: Sequence[int], need: Resources, tasks: int, sign: int
+    ) -> None:
+        book = self.books[node]
         before = book.whole.copy()
-        book.change(slot, need, sign)
-        self._index_anew(slot.node, before, book.whole)
+        book.change(devices, need, tasks, sign)
+        self._index_anew(node, before, book.whole)
 
     def _index_anew(self, node: NodeId, before: dict[str, int], whole: dict[str, int]) -> None:
         if whole != before:

@@ -62,6 +62,15 @@ def needs_of(requests: tuple[Request, ...]) -> tuple[Resources, ...]:
     return tuple(request.need for request in requests for _ in range(request.count))
 
 
+@lru_cache(maxsize=4_096)
+def sum_of(needs: tuple[Resources, ...]) -> Resources:
+    """Sum up what tasks with these needs hold."""
+    total = NOTHING
+    for need in needs:
+        total += held_by(need)
+    return total
+
+
 def lease_part(need: Resources) -> Resources:
     """Give what a suspended task lets go: its devices and CPU."""
     return Resources(gpu_milli=need.gpu_milli, cpu_milli=need.cpu_milli)
