@@ -1,77 +1,33 @@
 """`allot sim`: try policies on traces, with the code that runs the cluster."""
 
-import sys
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from allotment.cli.options import AsJson
-from allotment.cli.output import Failed, say, say_json, talk, warn
+from allotment.cli.output import say, say_json, talk, warn
+from allotment.cli.sim_options import (
+    HELP,
+    ClusterText,
+    Format,
+    JobsOut,
+    Misused,
+    Rates,
+    Report,
+    Seed,
+    Set,
+    TraceFile,
+    progress,
+    told_as_misuse,
+)  # fmt: skip
 from allotment.cli.sim_words import compared, in_words, machine_form
-from allotment.sim.bad import BadScenario
-
-HELP = {"help_option_names": ["--help", "-h"]}
 
 sim = typer.Typer(
     help="Try scheduling policies on traces, with the code that runs the cluster.",
     rich_markup_mode=None,
     no_args_is_help=True,
 )
-
-# Names of files are texts here: Typer converts paths with pydantic, which takes longer to
-# import than a small trace to play.
-TraceFile = Annotated[
-    str,
-    typer.Option(
-        "--trace", metavar="FILE", help="A trace, plain, .gz or .zst, in any known format."
-    ),
-]
-Format = Annotated[
-    str,
-    typer.Option("--format", metavar="NAME", help="Its format, if it is not told by itself."),
-]
-Rates = Annotated[
-    str,
-    typer.Option(
-        "--throughputs", metavar="FILE", help="Steps a second by model, for Gavel traces."
-    ),
-]
-ClusterText = Annotated[
-    str,
-    typer.Option(
-        "--cluster",
-        metavar="16x8|FILE",
-        help="16 nodes of 8 devices; 4x8xA100+2x4xV100; or a file.",
-    ),
-]
-Set = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="A setting; see docs/guide/simulate.md."),
-]
-Seed = Annotated[
-    int, typer.Option("--seed", metavar="N", help="For whatever is drawn by chance.")
-]
-Report = Annotated[
-    str,
-    typer.Option("--report", metavar="FILE.html", help="Write a report to look at."),
-]
-
-
-class Misused(Failed):
-    """It was called with something that cannot be."""
-
-    exit_code = 2
-
-
-@contextmanager
-def _told_as_misuse() -> Generator[None]:
-    try:
-        yield
-    except BadScenario as error:
-        raise Misused(str(error)) from error
 
 
 @sim.callback()
@@ -94,21 +50,18 @@ def run(  # noqa: PLR0913, PLR0917 - a flag each
     seed: Seed = 0,
     format: Format = "",
     throughputs: Rates = "",
-    jobs_out: Annotated[
-        str,
-        typer.Option("--jobs-out", metavar="FILE.csv", help="Write a row for each job."),
-    ] = "",
+    jobs_out: JobsOut = "",
     report: Report = "",
     as_json: AsJson = False,
 ) -> None:
     """Play a trace on a cluster under a policy, and say how it went."""
     from allotment.wiring import sim as world  # noqa: PLC0415 - a whole world, only here
 
-    with _told_as_misuse():
+    with told_as_misuse():
         scenario = world.scenario(
             world.Wanted(trace, cluster, policy, tuple(set_ or ()), seed, format, throughputs)
         )
-        with _progress(len(scenario.trace.jobs)) as told:
+        with progress(len(scenario.trace.jobs)) as told:
             done = world.run(scenario, told)
         if jobs_out:
             world.write_jobs(Path(jobs_out), done.jobs)
@@ -148,7 +101,7 @@ def compare(  # noqa: PLR0913, PLR0917 - a flag each
     from allotment.wiring import sim as world  # noqa: PLC0415 - a whole world, only here
 
     names = [name.strip() for name in policies.split(",") if name.strip()]
-    with _told_as_misuse():
+    with told_as_misuse():
         if not names:
             raise Misused("--policies names none.", "Write some, such as fifo,las2d,srtf.")
         if len(set(names)) < len(names):
@@ -174,17 +127,3 @@ def compare(  # noqa: PLR0913, PLR0917 - a flag each
 def _warn(warnings: tuple[str, ...]) -> None:
     for warning in warnings:
         warn(warning)
-
-
-@contextmanager
-def _progress(total: int) -> Generator[Callable[[int, int], None]]:
-    """Show how far a long run is, on a terminal."""
-    if not sys.stderr.isatty() or total < 20_000:
-        yield lambda _come, _all: None
-        return
-    from rich.console import Console  # noqa: PLC0415 - only for long runs
-    from rich.progress import Progress  # noqa: PLC0415
-
-    with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("jobs", total=total)
-        yield lambda come, _all: bar.update(task, completed=come)

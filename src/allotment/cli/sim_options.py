@@ -1,0 +1,83 @@
+"""What the verbs of `allot sim` share: options, how misuse is told, how far a run is."""
+
+import sys
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from typing import Annotated
+
+import typer
+
+from allotment.cli.output import Failed
+from allotment.sim.bad import BadScenario
+
+HELP = {"help_option_names": ["--help", "-h"]}
+
+# Names of files are texts here: Typer converts paths with pydantic, which takes longer to
+# import than a small trace to play.
+TraceFile = Annotated[
+    str,
+    typer.Option(
+        "--trace", metavar="FILE", help="A trace, plain, .gz or .zst, in any known format."
+    ),
+]
+Format = Annotated[
+    str,
+    typer.Option("--format", metavar="NAME", help="Its format, if it is not told by itself."),
+]
+Rates = Annotated[
+    str,
+    typer.Option(
+        "--throughputs", metavar="FILE", help="Steps a second by model, for Gavel traces."
+    ),
+]
+ClusterText = Annotated[
+    str,
+    typer.Option(
+        "--cluster",
+        metavar="16x8|FILE",
+        help="16 nodes of 8 devices; 4x8xA100+2x4xV100; or a file.",
+    ),
+]
+Set = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="A setting; see docs/guide/simulate.md."),
+]
+Seed = Annotated[
+    int, typer.Option("--seed", metavar="N", help="For whatever is drawn by chance.")
+]
+Report = Annotated[
+    str,
+    typer.Option("--report", metavar="FILE.html", help="Write a report to look at."),
+]
+JobsOut = Annotated[
+    str, typer.Option("--jobs-out", metavar="FILE.csv", help="Write a row for each job.")
+]
+
+
+class Misused(Failed):
+    """It was called with something that cannot be."""
+
+    exit_code = 2
+
+
+@contextmanager
+def told_as_misuse() -> Generator[None]:
+    """Tell of a scenario that cannot be as of a wrong call."""
+    try:
+        yield
+    except BadScenario as error:
+        raise Misused(str(error)) from error
+
+
+@contextmanager
+def progress(total: int) -> Generator[Callable[[int, int], None]]:
+    """Show how far a long run is, on a terminal."""
+    if not sys.stderr.isatty() or total < 20_000:
+        yield lambda _come, _all: None
+        return
+    from rich.console import Console  # noqa: PLC0415 - only for long runs
+    from rich.progress import Progress  # noqa: PLC0415
+
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("jobs", total=total)
+        yield lambda come, _all: bar.update(task, completed=come)
