@@ -5,7 +5,7 @@ proposal, or refuses it, before asking for the next; what is only thought of is 
 trial.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from allotment.core.backfill import Shadow, shadow_of
 from allotment.core.cluster import MOST_MEMOS, Cluster
@@ -127,6 +127,10 @@ class _Line:
         self.stable = running is None or not running.rising
         self.others = False
         self.again = False
+        self.sent: dict[str, Key] = {}
+        """The best place in line of those of a tenant who were sent away and are not gone."""
+        for promise in cluster.reservations.values() if self.turn else ():
+            self._send(promise.victims)
         if len(cluster.blocked) > MOST_MEMOS:
             cluster.blocked.clear()
 
@@ -176,6 +180,7 @@ class _Line:
                 if (shadow := closed.get(line)) is not None:
                     shadow.took(waiting, self.now)
                 if self._frees_more(waiting, decision):
+                    # Who was known to be blocked may fit beside it.
                     cluster.blocked.clear()
                     self.again = True
                     return
@@ -184,8 +189,27 @@ class _Line:
         """Tell whether those who are told to go hold more than the job that takes a turn."""
         if not self.turn or not isinstance(decision, Evict):
             return False
-        gangs = self.cluster.gangs
-        return sum(gangs[job].held().gpu_milli for job in decision.evict) > waiting.gpu_milli
+        freed = sum(gang.held().gpu_milli for gang in self._send(decision.evict))
+        return freed > waiting.gpu_milli
+
+    def _send(self, victims: Iterable[JobId]) -> list[Gang]:
+        """Note who was sent away; give those who are still there."""
+        running, gangs = self.cluster.running, self.cluster.gangs
+        there = [gangs[job] for job in victims if job in gangs]
+        if running is not None:
+            for gang in there:
+                key = running.key(gang.id, self.now)
+                self.sent[gang.tenant] = min(key, self.sent.get(gang.tenant, key))
+        return there
+
+    def _stands_back(self, waiting: Standing) -> bool:
+        """Tell whether somebody who was sent away will stand in line before this job.
+
+        What those who leave free may then be theirs again, so the job waits until they are
+        gone: it would be sent away at once.
+        """
+        best = self.sent.get(waiting.shape.tenant)
+        return best is not None and best < self.cluster.pending.key(waiting.id)
 
     def _may_displace(self, entitlement: Entitlement) -> bool:
         """Tell whether who has no right to more may take a place of its own tenant's now."""
@@ -256,7 +280,9 @@ class _Line:
             slots = cluster.ledger.find(requests, cluster.policies.placing)
             if slots is not None:
                 return Place(Placement(waiting.id, slots, due))
-        if due is GUARANTEED and (cluster.borrowers or cluster.leaving):
+        if self._stands_back(waiting):
+            return None
+        if due is GUARANTEED and self._somebody_may_go():
             with Trial(cluster) as trial:
                 room = make_room(trial, requests, self.now)
             if room is not None:
@@ -268,6 +294,11 @@ class _Line:
         ):
             return self._reserve(waiting, found.slots, found.entitlement, found.victims)
         return None
+
+    def _somebody_may_go(self) -> bool:
+        """Tell whether there are borrowers, or such as leave and whom no turn looks at."""
+        cluster = self.cluster
+        return any(cluster.borrowers.values()) or bool(cluster.leaving and not self.turn)
 
     def _reserve(
         self,

@@ -15,7 +15,7 @@ from allotment.core.gang import Gang, Standing
 from allotment.core.preemption import let_off
 from allotment.core.request import Request, devices_of, total_of
 from allotment.core.trial import Trial
-from allotment.model.ids import JobId, NodeId
+from allotment.model.ids import JobId
 from allotment.model.ledger import Entitlement, Slot
 from allotment.model.quantity import DEVICE, Instant
 
@@ -30,26 +30,28 @@ class Turn(msgspec.Struct, frozen=True):
 
 def displace(cluster: Cluster, waiting: Standing, now: Instant) -> Turn | None:
     """Find whose turn is over so that a waiting job gets its own; None if nobody's is."""
-    candidates = _candidates(cluster, waiting, now)
-    if not candidates:
+    worse = _worse(cluster, waiting, now)
+    if not worse:
         return None
     requests = waiting.shape.requests
-    gone = _by_numbers(cluster, candidates, requests)
     with Trial(cluster) as trial:
+        leaving = [trial.drop(job) for job in sorted(cluster.leaving)]
         # First by numbers alone: a place is found around those who can stay.
+        gone = _by_numbers(cluster, worse, requests)
         for gang in gone:
             trial.drop(gang.id)
         due = _due(cluster, waiting)
         slots = trial.find(requests) if due is not None else None
         if due is not None and slots is not None:
-            return Turn(slots, due, tuple(gang.id for gang in gone))
+            awaited = [gang.id for gang in leaving if _overlap(gang, slots)]
+            return Turn(slots, due, (*awaited, *(gang.id for gang in gone)))
         # The numbers suffice, but not where one task needs it together.
-        dropped = [trial.drop(g.id) if g.id in cluster.gangs else g for g in candidates]
+        dropped = [trial.drop(g.id) if g.id in cluster.gangs else g for g in worse]
         due = _due(cluster, waiting)
         slots = trial.find(requests) if due is not None else None
         if due is None or slots is None:
             return None
-        return Turn(slots, due, let_off(trial, dropped, slots))
+        return Turn(slots, due, let_off(trial, leaving + dropped, slots))
 
 
 def _due(cluster: Cluster, waiting: Standing) -> Entitlement | None:
@@ -58,14 +60,23 @@ def _due(cluster: Cluster, waiting: Standing) -> Entitlement | None:
     return entitle(cluster, shape.tenant, need, preemptible=shape.preemptible)
 
 
+def _overlap(gang: Gang, slots: tuple[Slot, ...]) -> bool:
+    """Tell whether a gang sits on a node of a place."""
+    nodes = {slot.node for slot in slots}
+    return any(slot.node in nodes for slot in gang.slots)
+
+
 def _by_numbers(
-    cluster: Cluster, candidates: list[Gang], requests: tuple[Request, ...]
+    cluster: Cluster, worse: list[Gang], requests: tuple[Request, ...]
 ) -> list[Gang]:
-    """Say who must go, worst first, if only the numbers of whole free devices counted."""
+    """Say who must go, worst first, if only the numbers of whole free devices counted.
+
+    Whoever leaves anyway is out of the books already.
+    """
     spare = cluster.ledger.whole_free - devices_of(requests)
-    spare += sum(devices_of(gang.requests) for gang in candidates)
+    spare += sum(devices_of(gang.requests) for gang in worse)
     gone: list[Gang] = []
-    for gang in reversed(candidates):
+    for gang in reversed(worse):
         devices = devices_of(gang.requests)
         if devices <= spare:
             spare -= devices
@@ -75,56 +86,24 @@ def _by_numbers(
     return gone
 
 
-def _candidates(cluster: Cluster, waiting: Standing, now: Instant) -> list[Gang]:
-    """Give just enough gangs, those who leave anyway first; none when all are not enough."""
-    running = cluster.running
+def _worse(cluster: Cluster, waiting: Standing, now: Instant) -> list[Gang]:
+    """Give just enough gangs that rank behind, worst first; none when all are not enough."""
+    running, ledger = cluster.running, cluster.ledger
     assert running is not None, "turns are taken only where an order of gangs is kept"
-    place = cluster.pending.key(waiting.id)
-    missing = waiting.gpu_milli - (cluster.ledger.whole_free + _coming_free(cluster)) * DEVICE
+    # What those who leave will free, less what of it is promised already.
+    coming = sum(gang.held().gpu_milli for gang in cluster.leaving.values())
+    missing = waiting.gpu_milli - (ledger.whole_free - ledger.owed) * DEVICE - coming
     worse: list[Gang] = []
     promised: set[JobId] | None = None
-    for job in running.worst_first(place, now):
+    for job in running.worst_first(cluster.pending.key(waiting.id), now):
         if worse and missing <= 0:
             break
         if promised is None:
             promised = {job for r in cluster.reservations.values() for job in r.victims}
-            if any(_comes_before(cluster, victim, waiting, now) for victim in promised):
-                return []
         gang = cluster.gangs[job]
         if gang.leaving or gang.suspended or job in promised:
             continue
         if gang.tenant == waiting.shape.tenant:
             worse.append(gang)
             missing -= gang.held().gpu_milli
-    if not worse or missing > 0:
-        return []
-    return [gang for _, gang in sorted(cluster.leaving.items())] + worse
-
-
-def _coming_free(cluster: Cluster) -> int:
-    """Count the devices that those who leave will free, and that are promised to nobody."""
-    freed: dict[tuple[NodeId, int], int] = {}
-    for gang in cluster.leaving.values():
-        for slot in () if gang.suspended else gang.slots:
-            for index in slot.devices:
-                each = slot.gpu_milli // len(slot.devices)
-                freed[slot.node, index] = freed.get((slot.node, index), 0) + each
-    books = cluster.ledger.books
-    return sum(
-        books[node].device_milli[index] + milli == DEVICE
-        for (node, index), milli in freed.items()
-    )
-
-
-def _comes_before(cluster: Cluster, victim: JobId, waiting: Standing, now: Instant) -> bool:
-    """Tell whether a gang that was sent away will stand in line before a job.
-
-    Then the job waits until it is gone: what it leaves may be its own again.
-    """
-    gang, running = cluster.gangs.get(victim), cluster.running
-    return (
-        gang is not None
-        and running is not None
-        and gang.tenant == waiting.shape.tenant
-        and running.key(victim, now) < cluster.pending.key(waiting.id)
-    )
+    return worse if missing <= 0 else []

@@ -34,6 +34,7 @@ class NodeBook:
         "id",
         "memory",
         "open",
+        "owed",
         "types",
         "whole",
     )  # fmt: skip
@@ -42,6 +43,8 @@ class NodeBook:
         self.id = node.id
         self.arch = node.arch
         self.open = True
+        self.owed = 0
+        """Devices that are promised to somebody before their holder is gone."""
         self.cpu = node.cpu_milli
         self.memory = node.memory
         self.disk = node.disk
@@ -135,6 +138,8 @@ class NodeBook:
         for index in devices:
             before = milli[index]
             after = milli[index] = before + each
+            if before < 0 or after < 0:
+                self.owed += (after < 0) - (before < 0)
             if before == DEVICE or after == DEVICE:
                 step = (after == DEVICE) - (before == DEVICE)
                 whole[ANY_TYPE] += step
@@ -170,6 +175,8 @@ class Ledger:
         self.version = 0
         """Grows whenever something is given back or opened: what did not fit may fit now."""
         self._buckets: dict[str, dict[int, list[NodeId]]] = {}
+        self.owed = 0
+        """Devices of all nodes that are promised before their holders are gone."""
         self.whole_free = 0
         """Whole free devices of all nodes."""
         for book in self.books.values():
@@ -208,8 +215,9 @@ class Ledger:
         self, node: NodeId, devices: Sequence[int], need: Resources, tasks: int, sign: int
     ) -> None:
         book = self.books[node]
-        before = book.whole.copy()
+        before, owed = book.whole.copy(), book.owed
         book.change(devices, need, tasks, sign)
+        self.owed += book.owed - owed
         self._index_anew(node, before, book.whole)
 
     def _index_anew(self, node: NodeId, before: dict[str, int], whole: dict[str, int]) -> None:
