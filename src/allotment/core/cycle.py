@@ -127,8 +127,8 @@ class _Line:
         self.stable = running is None or not running.rising
         self.others = False
         self.again = False
-        self.sent: dict[str, Key] = {}
-        """The best place in line of those of a tenant who were sent away and are not gone."""
+        self.sent: list[Gang] = []
+        """Those who were sent away, and are not gone yet."""
         for promise in cluster.reservations.values() if self.turn else ():
             self._send(promise.victims)
         if len(cluster.blocked) > MOST_MEMOS:
@@ -194,22 +194,30 @@ class _Line:
 
     def _send(self, victims: Iterable[JobId]) -> list[Gang]:
         """Note who was sent away; give those who are still there."""
-        running, gangs = self.cluster.running, self.cluster.gangs
+        gangs = self.cluster.gangs
         there = [gangs[job] for job in victims if job in gangs]
-        if running is not None:
-            for gang in there:
-                key = running.key(gang.id, self.now)
-                self.sent[gang.tenant] = min(key, self.sent.get(gang.tenant, key))
+        self.sent += there
         return there
 
     def _stands_back(self, waiting: Standing) -> bool:
-        """Tell whether somebody who was sent away will stand in line before this job.
+        """Tell whether somebody who was sent away comes before this job, and may return.
 
-        What those who leave free may then be theirs again, so the job waits until they are
-        gone: it would be sent away at once.
+        By now enough may come free for them too; whoever takes it would be sent away at
+        once. So the job waits until they are gone, and stand in line themselves.
         """
-        best = self.sent.get(waiting.shape.tenant)
-        return best is not None and best < self.cluster.pending.key(waiting.id)
+        cluster, running = self.cluster, self.cluster.running
+        if not self.sent or running is None:
+            return False
+        ledger = cluster.ledger
+        spare = ledger.whole_free - ledger.owed
+        spare += sum(devices_of(gang.requests) for gang in cluster.leaving.values())
+        place = cluster.pending.key(waiting.id)
+        return any(
+            gang.tenant == waiting.shape.tenant
+            and devices_of(gang.requests) <= spare
+            and running.key(gang.id, self.now) < place
+            for gang in self.sent
+        )
 
     def _may_displace(self, entitlement: Entitlement) -> bool:
         """Tell whether who has no right to more may take a place of its own tenant's now."""
