@@ -21,6 +21,8 @@ from allotment.cli.sim_options import (
     progress,
     told_as_misuse,
 )  # fmt: skip
+from allotment.cli.sim_replay import EXAMPLES as REPLAY_EXAMPLES
+from allotment.cli.sim_replay import replay
 from allotment.cli.sim_words import compared, in_words, machine_form
 
 sim = typer.Typer(
@@ -127,3 +129,6 @@ def compare(  # noqa: PLR0913, PLR0917 - a flag each
 def _warn(warnings: tuple[str, ...]) -> None:
     for warning in warnings:
         warn(warning)
+
+
+sim.command(context_settings=HELP, epilog=REPLAY_EXAMPLES)(replay)
