@@ -50,6 +50,10 @@ class Cluster:
         """Gangs that were told to go."""
         self.resuming: dict[JobId, Gang] = {}
         self.reservations: dict[JobId, Reservation] = {}
+        self._reserved: dict[str, Resources] = {}
+        """What promises will add to each tenant's guaranteed use."""
+        self._counted: dict[JobId, str] = {}
+        """The tenants under which promises are counted there."""
         self.guaranteed_use: dict[str, Resources] = {}
         """What each tenant holds out of its own guarantee."""
         self.borrowed_use: dict[str, Resources] = {}
@@ -199,24 +203,27 @@ class Cluster:
         """Promise a place: its slots are taken though others still sit there."""
         self.ledger.take(reservation.slots, reservation.needs)
         self.reservations[reservation.job] = reservation
+        if reservation.entitlement is Entitlement.GUARANTEED:
+            tenant = self.tenant_of(reservation.job)
+            total = self._reserved.get(tenant, NOTHING) + sum_of(reservation.needs)
+            self._reserved[tenant] = total
+            self._counted[reservation.job] = tenant
 
     def unreserve(self, job: JobId) -> Reservation | None:
         """Take a promise back, or turn it into a placement right after."""
         reservation = self.reservations.pop(job, None)
         if reservation is not None:
             self.ledger.give(reservation.slots, reservation.needs)
+            tenant = self._counted.pop(job, None)
+            if tenant is not None:
+                self._reserved[tenant] -= sum_of(reservation.needs)
         return reservation
 
     def reserved_use(self, tenant: str, besides: JobId | None = None) -> Resources:
         """Sum up what reservations, but one, will add to a tenant's guaranteed use."""
-        total = NOTHING
-        for reservation in self.reservations.values():
-            if (
-                reservation.job != besides
-                and reservation.entitlement is Entitlement.GUARANTEED
-                and (self.tenant_of(reservation.job) == tenant)
-            ):
-                total += sum_of(reservation.needs)
+        total = self._reserved.get(tenant, NOTHING)
+        if besides is not None and self._counted.get(besides) == tenant:
+            total -= sum_of(self.reservations[besides].needs)
         return total
 
     def used_by(self, tenant: str) -> Resources:

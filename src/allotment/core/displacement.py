@@ -35,13 +35,15 @@ def displace(cluster: Cluster, waiting: Standing, now: Instant) -> Turn | None:
         return None
     requests = waiting.shape.requests
     with Trial(cluster) as trial:
-        leaving = [trial.drop(job) for job in sorted(cluster.leaving)]
+        spare = _coming(cluster) > cluster.ledger.owed * DEVICE
+        leaving = [trial.drop(job) for job in sorted(cluster.leaving)] if spare else []
         # First by numbers alone: a place is found around those who can stay.
         gone = _by_numbers(cluster, worse, requests)
         for gang in gone:
             trial.drop(gang.id)
         due = _due(cluster, waiting)
-        slots = trial.find(requests) if due is not None else None
+        find = cluster.ledger.find
+        slots = find(requests, cluster.policies.placing) if due is not None else None
         if due is not None and slots is not None:
             awaited = [gang.id for gang in leaving if _overlap(gang, slots)]
             return Turn(slots, due, (*awaited, *(gang.id for gang in gone)))
@@ -86,13 +88,18 @@ def _by_numbers(
     return gone
 
 
+def _coming(cluster: Cluster) -> int:
+    """Sum up what those who leave will free, promised or not, in thousandths."""
+    return sum(gang.held().gpu_milli for gang in cluster.leaving.values())
+
+
 def _worse(cluster: Cluster, waiting: Standing, now: Instant) -> list[Gang]:
     """Give just enough gangs that rank behind, worst first; none when all are not enough."""
     running, ledger = cluster.running, cluster.ledger
     assert running is not None, "turns are taken only where an order of gangs is kept"
-    # What those who leave will free, less what of it is promised already.
-    coming = sum(gang.held().gpu_milli for gang in cluster.leaving.values())
-    missing = waiting.gpu_milli - (ledger.whole_free - ledger.owed) * DEVICE - coming
+    # What those who leave will free counts, less what of it is promised already.
+    coming = max(0, _coming(cluster) - ledger.owed * DEVICE)
+    missing = waiting.gpu_milli - ledger.whole_free * DEVICE - coming
     worse: list[Gang] = []
     promised: set[JobId] | None = None
     for job in running.worst_first(cluster.pending.key(waiting.id), now):
