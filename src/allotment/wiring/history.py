@@ -47,8 +47,14 @@ def _event(view: EventView) -> e.AnyEvent:
         ) from error
 
 
+UNSAID = ("secrets",)
+"""Keys of a job that are shown, but not as they are."""
+
+
 def _spec(detail: dict[str, object]) -> JobSpec:
-    return read_job_json(msgspec.json.encode(detail.get("spec"))).spec
+    shown = msgspec.convert(detail.get("spec"), type=dict[str, object])
+    kept = {key: value for key, value in shown.items() if key not in UNSAID}
+    return read_job_json(msgspec.json.encode(kept)).spec
 
 
 def replayed(
