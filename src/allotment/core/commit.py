@@ -138,6 +138,9 @@ def _misfit(cluster: Cluster, requests: tuple[Request, ...], slots: tuple[Slot, 
     tasks = [request for request in requests for _ in range(request.count)]
     if len(tasks) != len(slots):
         return "not one slot for each task"
+    within = requests[0].within
+    if within and not cluster.ledger.regions.together(within, {s.node for s in slots}):
+        return f"not within one {within}"
     for request, slot in zip(tasks, slots, strict=True):
         book = cluster.ledger.books.get(slot.node)
         if book is None or not book.open:

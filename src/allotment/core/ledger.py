@@ -8,9 +8,10 @@ not free, and a slot is *settled* once none of its counters is negative.
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from allotment.core.ports import Placing
+from allotment.core.regions import Regions
 from allotment.core.request import Request, devices_of
 from allotment.model.cluster import Node
 from allotment.model.ids import NodeId
@@ -172,6 +173,7 @@ class Ledger:
         self.books: dict[NodeId, NodeBook] = {
             node.id: NodeBook(node, by_type=self._sole is None) for node in nodes
         }
+        self.regions = Regions(nodes)
         self.version = 0
         """Grows whenever something is given back or opened: what did not fit may fit now."""
         self._buckets: dict[str, dict[int, list[NodeId]]] = {}
@@ -273,13 +275,44 @@ class Ledger:
         """
         if not self.may_hold(requests):
             return None
+        first = requests[0]
+        for level in (first.within, first.prefer):
+            if level:
+                slots = self._find_together(requests, placing, level)
+                if slots is not None or level == first.within:
+                    return slots
+        return self._find_among(requests, placing, None)
+
+    def _find_together(
+        self, requests: tuple[Request, ...], placing: Placing, level: str
+    ) -> tuple[Slot, ...] | None:
+        """Find room within one region of a level: the one with the fewest devices free."""
+        wanted = devices_of(requests)
+        rooms: list[tuple[int, int, tuple[NodeId, ...]]] = []
+        for place, nodes in enumerate(self.regions.of(level)):
+            free = sum(self.books[node].whole[ANY_TYPE] for node in nodes)
+            if free >= wanted:
+                rooms.append((free, place, nodes))
+        for _, _, nodes in sorted(rooms):
+            slots = self._find_among(requests, placing, nodes)
+            if slots is not None:
+                return slots
+        return None
+
+    def _find_among(
+        self,
+        requests: tuple[Request, ...],
+        placing: Placing,
+        among: tuple[NodeId, ...] | None,
+    ) -> tuple[Slot, ...] | None:
+        """Find room on some nodes; on any when `among` is None."""
         if len(requests) == 1:
-            slots = self._find_role(requests[0], placing)
+            slots = self._find_role(requests[0], placing, among)
             return None if slots is None else tuple(slots)
         order = sorted(range(len(requests)), key=lambda i: (-requests[i].need.gpu_milli, i))
         chosen: dict[int, list[Slot]] = {}
         for i in order:
-            slots = self._find_role(requests[i], placing)
+            slots = self._find_role(requests[i], placing, among)
             if slots is None:
                 break
             # Held while the other roles look for theirs.
@@ -291,22 +324,18 @@ class Ledger:
             return None
         return tuple(slot for i in range(len(requests)) for slot in chosen[i])
 
-    def _find_role(self, request: Request, placing: Placing) -> list[Slot] | None:
+    def _find_role(
+        self, request: Request, placing: Placing, among: tuple[NodeId, ...] | None
+    ) -> list[Slot] | None:
         for kind in request.types or (ANY_TYPE,):
             asked = ANY_TYPE if kind == self._sole else kind
-            slots = self._find_tasks(request, asked, placing)
+            books = (
+                self._candidates(request, asked, placing)
+                if among is None
+                else self._ranked(request, asked, placing, among)
+            )
+            slots = _fill(request, asked, books)
             if slots is not None:
-                return slots
-        return None
-
-    def _find_tasks(self, request: Request, kind: str, placing: Placing) -> list[Slot] | None:
-        slots: list[Slot] = []
-        need, left = request.need, request.count
-        for book in self._candidates(request, kind, placing):
-            for devices in book.fit(need, kind, left):
-                slots.append(Slot(book.id, devices, need.gpu_milli))
-                left -= 1
-            if not left:
                 return slots
         return None
 
@@ -324,3 +353,31 @@ class Ledger:
                 book = self.books[node]
                 if book.open and request.arch in (Arch.ANY, book.arch):
                     yield book
+
+    def _ranked(
+        self, request: Request, kind: str, placing: Placing, among: tuple[NodeId, ...]
+    ) -> list[NodeBook]:
+        """Give those of some nodes that may serve, in the same order. O(n log n)."""
+        whole = request.need.gpu_milli // DEVICE
+        rooms = [
+            (placing.rank(free, whole), free, node)
+            for node in among
+            for free in (self.books[node].whole.get(kind, 0),)
+            if free >= whole
+        ]
+        rooms.sort()
+        books = [self.books[node] for _, _, node in rooms]
+        return [book for book in books if book.open and request.arch in (Arch.ANY, book.arch)]
+
+
+def _fill(request: Request, kind: str, books: Iterable[NodeBook]) -> list[Slot] | None:
+    """Put tasks on nodes in their order until all have a slot; None when they do not fit."""
+    slots: list[Slot] = []
+    need, left = request.need, request.count
+    for book in books:
+        for devices in book.fit(need, kind, left):
+            slots.append(Slot(book.id, devices, need.gpu_milli))
+            left -= 1
+        if not left:
+            return slots
+    return None

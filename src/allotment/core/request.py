@@ -15,6 +15,10 @@ class Request(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
     need: Resources
     types: tuple[str, ...] = ()
     arch: Arch = Arch.ANY
+    within: str = ""
+    """The level of which one region must hold the whole gang: the same for all its requests."""
+    prefer: str = ""
+    """The level of which one region should."""
 
     @property
     def devices(self) -> int:
@@ -78,12 +82,21 @@ def lease_part(need: Resources) -> Resources:
 
 def shape_of(spec: JobSpec) -> Shape:
     """Reduce a spec to its shape. Equal specs mostly give the same object."""
-    return _shape(spec.tenant, spec.queue, spec.roles, spec.preemptible)
+    key = (spec.tenant, spec.queue, spec.roles, spec.preemptible, spec.within, spec.prefer)
+    return _shape(*key)
 
 
 @lru_cache(maxsize=4_096)
-def _shape(tenant: str, queue: str, roles: tuple[TaskRole, ...], preemptible: bool) -> Shape:
+def _shape(
+    tenant: str,
+    queue: str,
+    roles: tuple[TaskRole, ...],
+    preemptible: bool,
+    within: str,
+    prefer: str,
+) -> Shape:
     requests = tuple(
-        Request(role.count, role.resources, role.gpu_types, role.arch) for role in roles
+        Request(role.count, role.resources, role.gpu_types, role.arch, within, prefer)
+        for role in roles
     )
     return Shape(tenant, queue, requests, preemptible)

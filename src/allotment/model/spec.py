@@ -138,6 +138,10 @@ class JobSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     hold_on_failure_ms: Millis = Millis(0)
     preemptible: bool = True
     """May use idle resources beyond its tenant's guarantee, and be evicted from them."""
+    within: str = ""
+    """The level (`node`, or a label of nodes) of which one region must hold all its tasks."""
+    prefer: str = ""
+    """The level of which one region should hold them, if it can be had at once."""
     dialect: Dialect = Dialect.NATIVE
 
     @property

@@ -1,17 +1,18 @@
 """The policies by name: which order, who may pass, when turns are taken, who is told what."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 
 import msgspec
 
-from allotment.core.ports import Estimates, Ordering, Policies, Turns
+from allotment.core.ports import Estimates, Ordering, Placing, Policies, Turns
 from allotment.model.tenancy import QueueOrder
 from allotment.policies.ordering.fifo import Fifo
 from allotment.policies.ordering.finish_time_fair import FinishTimeFair
 from allotment.policies.ordering.las import LeastAttained, LeastAttainedInSteps, doubling
 from allotment.policies.ordering.remaining import LeastRemaining
 from allotment.policies.ordering.sjf import ShortestFirst
+from allotment.policies.placing.fgd import LeastFragmentation
 from allotment.policies.placing.pack import Pack
 from allotment.policies.placing.spread import Spread
 from allotment.policies.sharing.borrow_and_return import BorrowAndReturn
@@ -132,13 +133,20 @@ def passing(name: str, settings: Settings) -> QueueOrder:
     return QueueOrder(settings.order) if settings.order else recipe(name).passing
 
 
-def policies(name: str, settings: Settings, estimates: Estimates) -> Policies:
-    """Put a named policy together."""
+def policies(
+    name: str, settings: Settings, estimates: Estimates, popularity: Mapping[int, int]
+) -> Policies:
+    """Put a named policy together. `popularity` counts tasks by their devices."""
     chosen = recipe(name)
+    placings: dict[str, Placing] = {
+        "pack": Pack(),
+        "spread": Spread(),
+        "fgd": LeastFragmentation(popularity),
+    }
     return Policies(
         ordering=chosen.ordering(settings, estimates),
         sharing=BorrowAndReturn(),
-        placing=Spread() if settings.placing == "spread" else Pack(),
+        placing=placings[settings.placing],
         victims=LeastLost(),
         turns=chosen.turns(settings),
         estimates=estimates,

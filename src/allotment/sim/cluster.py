@@ -1,4 +1,7 @@
-"""A simulated cluster from a short description: `16x8`, or `4x8xV100+8x4xK80`."""
+"""A simulated cluster from a short description: `16x8`, `4x8xV100+8x4xK80`, `64x8/4`.
+
+`/4` puts every four nodes into a rack, behind one switch.
+"""
 
 import re
 
@@ -7,7 +10,7 @@ from allotment.model.ids import DeviceIndex, NodeId
 from allotment.model.quantity import CPU, GIB, TIB
 from allotment.sim.bad import BadScenario
 
-PART = re.compile(r"(\d{1,7})x(\d{1,4})(?:x([A-Za-z0-9][\w.-]{0,40}))?")
+PART = re.compile(r"(\d{1,7})x(\d{1,4})(?:x([A-Za-z0-9][\w.-]{0,40}))?(?:/(\d{1,5}))?")
 MOST_DEVICES = 10_000_000
 
 CPUS_A_DEVICE, MEMORY_A_DEVICE = 16 * CPU, 128 * GIB
@@ -25,8 +28,8 @@ def cluster_of(text: str) -> tuple[Node, ...]:
         match = PART.fullmatch(part.strip())
         if match is None:
             raise BadCluster(
-                f"{text!r} is no cluster: write NODESxDEVICES, such as 16x8 or "
-                "8x8xA100+4x4xV100, or name a cluster file."
+                f"{text!r} is no cluster: write NODESxDEVICES, such as 16x8, "
+                "8x8xA100+4x4xV100, or 64x8/4 (racks of 4 nodes), or name a cluster file."
             )
         count, devices, kind = int(match[1]), int(match[2]), match[3] or "gpu"
         if not count or count * max(1, devices) > MOST_DEVICES:
@@ -34,11 +37,12 @@ def cluster_of(text: str) -> tuple[Node, ...]:
                 f"{part.strip()!r}: a cluster has at least one node and at most "
                 f"{MOST_DEVICES:,} devices."
             )
-        nodes += [_node(len(nodes) + place, devices, kind) for place in range(count)]
+        rack = int(match[4] or 0)
+        nodes += [_node(len(nodes) + place, devices, kind, rack) for place in range(count)]
     return tuple(nodes)
 
 
-def _node(number: int, devices: int, kind: str) -> Node:
+def _node(number: int, devices: int, kind: str, rack: int) -> Node:
     shares = max(1, devices)
     return Node(
         NodeId(number),
@@ -47,6 +51,9 @@ def _node(number: int, devices: int, kind: str) -> Node:
         MEMORY_A_DEVICE * shares,
         TIB,
         tuple(Device(DeviceIndex(place), kind) for place in range(devices)),
+        labels=(("rack", f"{kind}{number // rack}"), ("switch", f"{kind}{number // rack}"))
+        if rack
+        else (),
     )
 
 

@@ -119,8 +119,8 @@ class Machines:
             self._leave(job, work, FAILED, now, lost, OWN_FAULT)
 
     def _finish(self, job: JobId, work: Work, now: Instant) -> None:
+        work.left_ms = 0
         self._leave(job, work, DONE, now)
-        del self.works[job]
 
     def _leave(
         self,

@@ -1,5 +1,7 @@
 """Everything a run depends on."""
 
+from collections import Counter
+
 import msgspec
 
 from allotment.model.cluster import Node
@@ -42,3 +44,12 @@ class Scenario(msgspec.Struct, frozen=True):
         key = (job.model, job.gpu_milli // DEVICE)
         rates = self.rates or {}
         return {kind: rates.get(kind, {}).get(key, 0.0) for kind in self.types()}
+
+    def popularity(self) -> Counter[int]:
+        """Count tasks by how many devices one needs, for placing that goes by it."""
+        if self.settings.placing != "fgd":
+            return Counter()
+        counts: Counter[int] = Counter()
+        for job in self.trace.jobs:
+            counts[-(-job.need.gpu_milli // DEVICE)] += job.tasks
+        return counts

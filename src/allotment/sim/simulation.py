@@ -23,6 +23,7 @@ from allotment.policies.estimates.known import Known
 from allotment.sim.catalogue import passing, policies, recipe
 from allotment.sim.machines import Machines
 from allotment.sim.scenario import Scenario
+from allotment.sim.told import Told
 from allotment.sim.trace import TraceJob
 from allotment.sim.work import Work
 
@@ -49,7 +50,9 @@ class Simulation:
     def __init__(self, scenario: Scenario, carry: Carry) -> None:
         settings, nodes = scenario.settings, scenario.nodes
         known = Known(self.run_ms_of)
-        self.engine = Engine(State(policies(scenario.policy, settings, known)))
+        self.engine = Engine(
+            State(policies(scenario.policy, settings, known, scenario.popularity()))
+        )
         self.machines = Machines(self.engine, nodes, settings, scenario.speeds(), scenario.seed)
         self.refused: list[Refused] = []
         self.events = 0
@@ -58,6 +61,7 @@ class Simulation:
         self._retries = settings.retries if settings.job_failure else 0
         self._roles: dict[tuple[object, ...], tuple[TaskRole, ...]] = {}
         self._incoming: Work | None = None
+        self._told = Told(settings, scenario.seed)
         self._scenario = scenario
         self._types = scenario.types()
         line = Queue("default", passing(scenario.policy, settings))
@@ -104,6 +108,9 @@ class Simulation:
                 self.machines.carry_out(effect, now)
         for job in engine.archive(now, 0):
             engine.emit(e.JobArchived(job), SYSTEM, now)
+            work = self.machines.works.pop(job)
+            if not work.left_ms:
+                self._told.ended(work.job)
         records, _ = engine.take()
         self.events += len(records)
         self._carry(records)
@@ -111,14 +118,13 @@ class Simulation:
     # ── users ───────────────────────────────────────────────────────────────────────────
 
     def run_ms_of(self, job: JobId) -> int | None:
-        """Tell the true run time of a job."""
-        work = self.machines.works.get(job)
-        if work is not None:
-            return work.job.run_ms
-        return self._incoming.job.run_ms if self._incoming is not None else None
+        """Tell what is told of the run time of a job."""
+        work = self.machines.works.get(job, self._incoming)
+        return work.told_ms if work is not None else None
 
     def _submit(self, job: TraceJob, place: int, now: Instant) -> None:
-        work = self._incoming = Work(job, place, job.run_ms)
+        told_ms = self._told.at_submission(job, place)
+        work = self._incoming = Work(job, place, job.run_ms, told_ms)
         spec = JobSpec(
             name=job.id,
             tenant=EVERYBODY,
@@ -127,6 +133,8 @@ class Simulation:
             max_run_ms=job.limit_ms or NEVER,
             retry=self._retries,
             preemptible=job.preemptible,
+            within=self._scenario.settings.within,
+            prefer=self._scenario.settings.prefer,
         )
         try:
             records = self.engine.command(

@@ -21,6 +21,8 @@ class Work(msgspec.Struct, gc=False):
     place: int
     """Its place in the trace."""
     left_ms: int
+    told_ms: int | None = None
+    """What policies are told of its run time."""
     attempt: AttemptNo = AttemptNo(0)
     since: Instant = Instant(-1)
     """When it last began to make progress; -1 while it makes none."""

@@ -1,0 +1,118 @@
+"""Targets of `allot sim size`: `p90_queue_delay<=30min and utilization>=0.5`."""
+
+import operator
+import re
+from collections.abc import Callable, Mapping
+from difflib import get_close_matches
+
+import msgspec
+
+from allotment.metrics.summary import Fairness, Sla, Summary, WaitParts
+from allotment.sim.bad import BadScenario
+from allotment.sim.settings import BadSetting, read_length
+
+JOINED = re.compile(r",|\band\b")
+CONDITION = re.compile(r"\s*([A-Za-z_][\w.]*)\s*(<=|>=|<|>)\s*(.+?)\s*")
+COMPARE: Mapping[str, Callable[[float, float], bool]] = {
+    "<=": operator.le, ">=": operator.ge, "<": operator.lt, ">": operator.gt,
+}  # fmt: skip
+
+RISES = (
+    "completed", "throughput_jobs_per_h", "fairness.jain", "sla.started_in_time", "sla.fair",
+    "sla.both",
+)  # fmt: skip
+"""What a larger cluster makes more of; of all else it makes less, or leaves it as it is."""
+
+NESTED: Mapping[str, type[msgspec.Struct]] = {
+    "fairness": Fairness, "sla": Sla, "wait_causes": WaitParts,
+}  # fmt: skip
+
+
+class BadTarget(BadScenario):
+    """A target that cannot be read: what, and how to write it."""
+
+
+def _numbers() -> dict[str, str]:
+    """List the metrics by every name they go by: with and without the unit."""
+    fields = [
+        f"{above}.{name}" for above, kind in NESTED.items() for name in kind.__struct_fields__
+    ]
+    fields += [
+        field.name for field in msgspec.structs.fields(Summary) if field.type in (int, float)
+    ]
+    return {name: field for field in fields for name in (field, field.removesuffix("_s"))}
+
+
+METRICS: Mapping[str, str] = _numbers()
+
+
+class Condition(msgspec.Struct, frozen=True):
+    """One bound. `bound` is in the unit of the metric: seconds, a share, a number."""
+
+    metric: str
+    """The field of `Summary`, as `fairness.jain`."""
+    sign: str
+    bound: float
+    text: str
+    """As it was written."""
+
+    @property
+    def eased_by_size(self) -> bool:
+        """Whether more nodes help to meet it; else they are in its way."""
+        return (self.metric in RISES) == (self.sign[0] == ">")
+
+    def value(self, summary: Summary) -> float:
+        """Give the metric's value."""
+        found: object = summary
+        for name in self.metric.split("."):
+            found = getattr(found, name)
+        assert isinstance(found, int | float)
+        return found
+
+    def met(self, summary: Summary) -> bool:
+        """Tell whether a run meets it."""
+        return COMPARE[self.sign](self.value(summary), self.bound)
+
+
+def read_target(text: str) -> tuple[Condition, ...]:
+    """Read conditions joined by `,` or `and`. Raises BadTarget."""
+    parts = JOINED.split(text)
+    if not text.strip():
+        raise BadTarget(f"--target is empty. {HOW}")
+    return tuple(_condition(part) for part in parts)
+
+
+HOW = "Write METRIC<=VALUE or METRIC>=VALUE, such as 'p90_queue_delay<=30min'."
+
+
+def _condition(text: str) -> Condition:
+    match = CONDITION.fullmatch(text)
+    if match is None:
+        raise BadTarget(f"--target: {text.strip()!r} is no condition. {HOW}")
+    name, sign, value = match.groups()
+    metric = METRICS.get(name)
+    if metric is None:
+        plain = sorted({known.removesuffix("_s") for known in METRICS})
+        near = get_close_matches(name, plain, 3, 0.5)
+        hint = f"Near: {', '.join(near)}." if near else f"There are: {', '.join(plain)}."
+        raise BadTarget(f"--target: there is no metric {name!r}. {hint}")
+    bound = _seconds(value) if metric.endswith("_s") else _number(value)
+    return Condition(metric, sign, bound, text.strip())
+
+
+def _seconds(text: str) -> float:
+    try:
+        return read_length(text) / 1000
+    except BadSetting as error:
+        raise BadTarget(f"--target: {error}") from error
+
+
+def _number(text: str) -> float:
+    share = text.endswith("%")
+    try:
+        value = float(text.removesuffix("%"))
+    except ValueError as error:
+        raise BadTarget(f"--target: {text!r} is no number, nor a share such as 50%.") from error
+    if value != value or abs(value) == float("inf"):
+        raise BadTarget(f"--target: {text!r} is no finite number.")
+    return value / 100 if share else value
