@@ -7,6 +7,8 @@ import typer
 
 from allotment.cli.options import AsJson
 from allotment.cli.output import say, say_json, talk, warn
+from allotment.cli.sim_generate import EXAMPLES as GENERATE_EXAMPLES
+from allotment.cli.sim_generate import generate
 from allotment.cli.sim_options import (
     HELP,
     ClusterText,
@@ -132,3 +134,4 @@ def _warn(warnings: tuple[str, ...]) -> None:
 
 
 sim.command(context_settings=HELP, epilog=REPLAY_EXAMPLES)(replay)
+sim.command(context_settings=HELP, epilog=GENERATE_EXAMPLES)(generate)

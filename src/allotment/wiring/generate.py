@@ -1,0 +1,89 @@
+"""Synthetic workloads: from a trace or a kept model to a file."""
+
+from itertools import tee
+from pathlib import Path
+
+import msgspec
+
+from allotment.model.quantity import DEVICE
+from allotment.sim.bad import BadScenario
+from allotment.sim.generate import (
+    FitReport,
+    Model,
+    Written,
+    compare,
+    default_model,
+    fit,
+    generate,
+    model_from_json,
+    model_to_json,
+    write_csv,
+)
+from allotment.sim.trace import Trace
+from allotment.wiring.sim import open_cluster, open_trace, whole_file
+
+LONGEST_MODEL = 16 << 20
+MOST_COMPARED = 1_000_000
+
+
+class Wish(msgspec.Struct, frozen=True):
+    """What is to be made. Empty texts are not given; `like` and `model` exclude each other."""
+
+    out: str
+    jobs: int
+    seed: int = 0
+    like: str = ""
+    """A trace to be like."""
+    format: str = ""
+    model: str = ""
+    """A file with a model kept before."""
+    keep_model: str = ""
+    load: float | None = None
+    cluster: str = ""
+
+
+class Made(msgspec.Struct, frozen=True):
+    """What was made, and how it compares with what it is like, if that is a trace."""
+
+    written: Written
+    fit: FitReport | None
+
+
+def make(wish: Wish) -> Made:
+    """Write a workload. Raises BadScenario; then no file was touched."""
+    if wish.like and wish.model:
+        raise BadScenario("--like and --model: give one of them.")
+    if wish.load is not None and not wish.cluster:
+        raise BadScenario("--load needs --cluster: load is a share of its devices.")
+    real = open_trace(Path(wish.like), wish.format) if wish.like else None
+    model = _model(wish, real)
+    nodes = open_cluster(wish.cluster) if wish.cluster else ()
+    capacity = DEVICE * sum(len(node.devices) for node in nodes)
+    jobs = generate(model, wish.jobs, wish.seed, wish.load, capacity)
+    compared = None
+    if real is not None and wish.jobs <= MOST_COMPARED:
+        jobs, again = tee(jobs)
+        compared = compare(real, tuple(again), rate_scaled=wish.load is not None)
+    with whole_file(Path(wish.out)) as file:
+        written = write_csv(jobs, file)
+    if wish.keep_model:
+        with whole_file(Path(wish.keep_model)) as file:
+            text = model_to_json(model)
+            file.write(text if isinstance(text, str) else text.decode())
+    return Made(written, compared)
+
+
+def _model(wish: Wish, real: Trace | None) -> Model:
+    if real is not None:
+        return fit(real)
+    if not wish.model:
+        return default_model()
+    try:
+        with Path(wish.model).open("rb") as file:
+            data = file.read(LONGEST_MODEL)
+    except OSError as error:
+        why = (error.strerror or "it cannot be read").lower()
+        raise BadScenario(
+            f"{wish.model}: {why}. Name a model kept with --keep-model."
+        ) from error
+    return model_from_json(data)
