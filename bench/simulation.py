@@ -1,0 +1,97 @@
+"""Traces played by `allot sim`, each as one whole process: start-up, reading and all.
+
+Inputs are the reference traces beside the repository (../shared); without them only the
+generated workloads are played. The peers' figures on the same inputs stand in
+docs/guide/simulate.md.
+"""
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import msgspec
+
+from bench.figures import Figure
+
+SHARED = Path(__file__).parents[2] / "shared"
+PHILLY_5K = SHARED / "golden" / "philly5k.csv"
+PHILLY = SHARED / "traces" / "philly_sia_82k.csv.zst"
+SMALL, LARGE = 100_000, 1_000_000
+TIMES = 3
+
+
+class Played(msgspec.Struct, frozen=True):
+    """One process: how long it took, and the most memory it held."""
+
+    seconds: float
+    mib: float
+
+
+def main() -> list[Figure]:
+    figures: list[Figure] = []
+    if PHILLY_5K.exists():
+        figures += [
+            Figure("philly5k, 64×8, fifo", _best(PHILLY_5K, "64x8", "fifo"), "s", 0.6),
+            Figure("philly5k, 64×8, srtf", _best(PHILLY_5K, "64x8", "srtf"), "s", 1.0),
+        ]
+    if PHILLY.exists():
+        for policy, target in (("backfill", 8.0), ("las2d", 25.0), ("maxmin", 25.0)):
+            played = play(PHILLY, "64x8", policy)
+            name = f"Philly, 82,247 jobs, 64×8, {policy}"
+            figures += [
+                Figure(name, played.seconds, "s", target),
+                Figure(f"{name}: memory", played.mib, "MiB", 400),
+            ]
+    return figures + _growth()
+
+
+def _growth() -> list[Figure]:
+    """Ten times the jobs at the same load should cost ten times as much."""
+    with tempfile.TemporaryDirectory() as folder:
+        small = play(_workload(Path(folder), SMALL), "1250x8", "backfill")
+        large = play(_workload(Path(folder), LARGE), "1250x8", "backfill")
+    per_small, per_large = small.seconds / SMALL * 1e6, large.seconds / LARGE * 1e6
+    return [
+        Figure("100,000 jobs at load 0.8, 1,250×8, per job", per_small, "us"),
+        Figure("1,000,000 jobs at load 0.8, 1,250×8, per job", per_large, "us"),
+        Figure("  the second over the first", per_large / per_small, "×", 1.3),
+        Figure("  memory of the second", large.mib, "MiB", 1536),
+    ]
+
+
+def _best(trace: Path, cluster: str, policy: str) -> float:
+    return min(play(trace, cluster, policy).seconds for _ in range(TIMES))
+
+
+def play(trace: Path, cluster: str, policy: str) -> Played:
+    """Run `allot sim run` once. Raises CalledProcessError when it fails."""
+    command = [
+        *_allot(), "sim", "run", "--trace", str(trace), "--cluster", cluster, "--policy", policy,
+        "--json",
+    ]  # fmt: skip
+    begun = time.perf_counter()
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    _, status, usage = os.wait4(process.pid, 0)
+    seconds = time.perf_counter() - begun
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise subprocess.CalledProcessError(process.returncode, command)
+    return Played(seconds, usage.ru_maxrss / 1024)
+
+
+def _workload(folder: Path, jobs: int) -> Path:
+    path = folder / f"{jobs}.csv"
+    subprocess.run(
+        [*_allot(), "sim", "generate", "--jobs", str(jobs), "--load", "0.8",
+         "--cluster", "1250x8", "--out", str(path)],
+        check=True,
+        stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    return path
+
+
+def _allot() -> list[str]:
+    return [sys.executable, "-m", "allotment.cli"]
