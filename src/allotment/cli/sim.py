@@ -25,6 +25,8 @@ from allotment.cli.sim_options import (
 )  # fmt: skip
 from allotment.cli.sim_replay import EXAMPLES as REPLAY_EXAMPLES
 from allotment.cli.sim_replay import replay
+from allotment.cli.sim_size import EXAMPLES as SIZE_EXAMPLES
+from allotment.cli.sim_size import size
 from allotment.cli.sim_words import compared, in_words, machine_form
 
 sim = typer.Typer(
@@ -135,3 +137,4 @@ def _warn(warnings: tuple[str, ...]) -> None:
 
 sim.command(context_settings=HELP, epilog=REPLAY_EXAMPLES)(replay)
 sim.command(context_settings=HELP, epilog=GENERATE_EXAMPLES)(generate)
+sim.command(context_settings=HELP, epilog=SIZE_EXAMPLES)(size)

@@ -8,6 +8,7 @@ from difflib import get_close_matches
 import msgspec
 
 from allotment.metrics.summary import Fairness, Sla, Summary, WaitParts
+from allotment.model.quantity import show_millis
 from allotment.sim.bad import BadScenario
 from allotment.sim.settings import BadSetting, read_length
 
@@ -37,6 +38,7 @@ def _numbers() -> dict[str, str]:
     fields = [
         f"{above}.{name}" for above, kind in NESTED.items() for name in kind.__struct_fields__
     ]
+    fields = [name for name in fields if not name.startswith("sla.target")]
     fields += [
         field.name for field in msgspec.structs.fields(Summary) if field.type in (int, float)
     ]
@@ -60,6 +62,11 @@ class Condition(msgspec.Struct, frozen=True):
     def eased_by_size(self) -> bool:
         """Whether more nodes help to meet it; else they are in its way."""
         return (self.metric in RISES) == (self.sign[0] == ">")
+
+    @property
+    def limit(self) -> str:
+        """Sign and bound, as they were written."""
+        return self.text[self.text.index(self.sign) :]
 
     def value(self, summary: Summary) -> float:
         """Give the metric's value."""
@@ -116,3 +123,15 @@ def _number(text: str) -> float:
     if value != value or abs(value) == float("inf"):
         raise BadTarget(f"--target: {text!r} is no finite number.")
     return value / 100 if share else value
+
+
+SHARES = ("utilization", "fragmentation", "stranded")
+
+
+def shown(metric: str, value: float) -> str:
+    """Write a value of a metric with its unit."""
+    if metric.endswith("_s"):
+        return show_millis(round(value * 1000))
+    if metric in SHARES:
+        return f"{value:.1%}"
+    return f"{value:,.3f}".rstrip("0").rstrip(".")

@@ -1,0 +1,83 @@
+"""A workload played on clusters of many sizes."""
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from allotment.sim.cluster import cluster_of
+from allotment.sim.outcome import Run
+from allotment.sim.scenario import Scenario
+from allotment.sim.size import (
+    BadSize,
+    Range,
+    Sizing,
+    busy_nodes,
+    check_node,
+    find,
+    hopeless,
+    least_nodes,
+    nodes_of,
+)
+from allotment.sim.size_target import Condition
+from allotment.sim.trace import TraceJob
+from allotment.wiring.sim import Wanted, run_all
+from allotment.wiring.sim import scenario as read_scenario
+
+Told = Callable[[int, Run], None]
+"""Told the number of nodes, and how it went on them."""
+
+
+def scenario_of(wanted: Wanted, node: str) -> Scenario:
+    """Put the scenario of one such node together. Raises BadScenario."""
+    check_node(node)
+    return read_scenario(msgspec.structs.replace(wanted, cluster=f"1x{node}"))
+
+
+def play_sizes(
+    scenario: Scenario, node: str, sizes: Sequence[int], workers: int, told: Told
+) -> list[Run]:
+    """Play a scenario on so many nodes each, in parallel."""
+    scenarios = [
+        msgspec.structs.replace(scenario, nodes=cluster_of(f"{size}x{node}")) for size in sizes
+    ]
+    left = iter(sizes)
+    runs = run_all(scenarios, workers, lambda run: told(next(left), run))
+    return [
+        msgspec.structs.replace(run, settings=(*run.settings, ("nodes", f"{size:,}")))
+        for size, run in zip(sizes, runs, strict=True)
+    ]
+
+
+def find_size(
+    scenario: Scenario,
+    node: str,
+    conditions: Sequence[Condition],
+    most: int,
+    workers: int,
+    told: Told,
+) -> Sizing:
+    """Find how many nodes meet the conditions. Raises BadScenario."""
+    jobs, one = _jobs(scenario), scenario.nodes[0]
+    low = least_nodes(jobs, one)
+    if low > most:
+        raise BadSize(
+            f"The largest job needs {nodes_of(low)}, and no more than {most:,} are allowed. "
+            "Raise --most, or choose a node with more devices."
+        )
+    if scenario.rates is None and not scenario.settings.job_failure:
+        why = hopeless(jobs, conditions)
+        if why:
+            return Sizing(0, True, (), why=why)
+    guess = min(max(low, busy_nodes(jobs, one)), most)
+
+    def play(sizes: Sequence[int]) -> list[Run]:
+        return play_sizes(scenario, node, sizes, workers, told)
+
+    return find(play, conditions, Range(low, most, guess, workers))
+
+
+def _jobs(scenario: Scenario) -> tuple[TraceJob, ...]:
+    jobs = scenario.trace.jobs
+    if not jobs:
+        raise BadSize(f"{scenario.trace.source} has no jobs, so nothing is needed for them.")
+    return jobs
