@@ -1,16 +1,23 @@
 """Options and arguments that many verbs share, spelt and explained once."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from allotment.client import Client
+if TYPE_CHECKING:
+    from allotment.client import Client
+
+
+def _client() -> "Client":
+    from allotment.client import Client  # noqa: PLC0415 - only when somebody presses Tab
+
+    return Client(timeout=1.0)
 
 
 def complete_job(incomplete: str) -> list[str]:
     """Offer the jobs of a service that answers at once; nothing where none does."""
     try:
-        with Client(timeout=1.0) as client:
+        with _client() as client:
             rows = client.jobs(limit=200)
     except Exception:  # noqa: BLE001 - a shell prompt is no place for an error
         return []
@@ -21,7 +28,7 @@ def complete_job(incomplete: str) -> list[str]:
 def complete_node(incomplete: str) -> list[str]:
     """Offer the nodes of a service that answers at once."""
     try:
-        with Client(timeout=1.0) as client:
+        with _client() as client:
             return [n.name for n in client.nodes() if n.name.startswith(incomplete)]
     except Exception:  # noqa: BLE001 - a shell prompt is no place for an error
         return []
@@ -30,7 +37,7 @@ def complete_node(incomplete: str) -> list[str]:
 def complete_tenant(incomplete: str) -> list[str]:
     """Offer the tenants of a service that answers at once."""
     try:
-        with Client(timeout=1.0) as client:
+        with _client() as client:
             return [t.name for t in client.tenants() if t.name.startswith(incomplete)]
     except Exception:  # noqa: BLE001 - a shell prompt is no place for an error
         return []
