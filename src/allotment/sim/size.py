@@ -19,14 +19,15 @@ from allotment.metrics.summarise import summarise
 from allotment.metrics.summary import Summary
 from allotment.metrics.usage import Totals
 from allotment.model.cluster import Node
-from allotment.model.quantity import DEVICE, Millis
+from allotment.model.quantity import DEVICE, Millis, show_resources
 from allotment.sim.bad import BadScenario
 from allotment.sim.outcome import Run
 from allotment.sim.size_target import Condition, shown
 from allotment.sim.trace import Ending, TraceJob
 
 MOST_NODES = 10_000
-NODE = re.compile(r"\d{1,4}(x[A-Za-z0-9][\w.-]{0,40})?")
+NODE = re.compile(r"\d{1,4}(x(?!\d{1,3}(x|$))[A-Za-z0-9][\w.-]{0,40})?")
+"""Not `2x8`, which is two nodes: no device type is a number that small."""
 
 Play = Callable[[Sequence[int]], Sequence[Run]]
 """Plays the workload on so many nodes each, in the order given."""
@@ -70,8 +71,8 @@ def least_nodes(jobs: Iterable[TraceJob], node: Node) -> int:
             room = tasks_on(node, job)
             if not room:
                 raise BadSize(
-                    f"Job {job.id} has tasks of {job.need.gpu_milli / DEVICE:g} devices, which "
-                    f"no node of {len(node.devices)} has room for, however many there are."
+                    f"Job {job.id} has tasks of {show_resources(job.need)}, for which a node "
+                    f"of {show_resources(node.total())} has no room: no number will do."
                 )
             known[key] = -(-job.tasks // room)
             least = max(least, known[key])
