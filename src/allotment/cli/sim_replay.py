@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from allotment.cli.options import AsJson, State
-from allotment.cli.output import paint, say, say_json, warn
+from allotment.cli.output import say_json, warn
 from allotment.cli.sim_options import (
     JobsOut,
     Misused,
@@ -18,15 +18,7 @@ from allotment.cli.sim_options import (
     progress,
     told_as_misuse,
 )
-from allotment.cli.sim_words import machine_form
-from allotment.cli.table import Column, print_table
-from allotment.cli.words import count
-from allotment.client import Client
-from allotment.model.quantity import SECOND, show_millis
-from allotment.sim.history import History, history_of
-from allotment.sim.outcome import Run
-from allotment.sim.replayed import Course, SideBySide, side_by_side
-from allotment.sim.settings import BadSetting, read_length, read_settings
+from allotment.model.quantity import SECOND
 
 EVERYTHING = 1 << 62
 
@@ -72,11 +64,19 @@ def replay(  # noqa: PLR0913, PLR0917 - a flag each
 ) -> None:
     """Play the service's own history under another policy, and compare.
 
-    Its event log is the trace: what ran comes again when it came, runs as long as it ran,
-    on the same machines. Compared are the jobs that have ended. docs/guide/replay.md says
-    what is counted and how.
+    Its event log is the trace. A job comes when it came in line: submitted, released, its
+    dependencies over. It runs as long as it really did, without suspension and what was
+    lost and done again, on the same machines, and starts as fast. What ran before --since
+    comes at that instant with what it ran after it; what had not ended is played as far as
+    it got. Left out are jobs that never ran. Compared are those that ended.
     """  # fmt: skip
-    from allotment.wiring import history as past  # noqa: PLC0415 - a whole world, only here
+    # A whole world, and a client beside it: `allot sim run` does not pay for them.
+    from allotment.cli import sim_replay_words as words  # noqa: PLC0415
+    from allotment.client import Client  # noqa: PLC0415
+    from allotment.sim.history import history_of  # noqa: PLC0415
+    from allotment.sim.replayed import side_by_side  # noqa: PLC0415
+    from allotment.sim.settings import read_settings  # noqa: PLC0415
+    from allotment.wiring import history as past  # noqa: PLC0415
     from allotment.wiring import sim as world  # noqa: PLC0415
 
     now = round(time.time() * SECOND)
@@ -92,7 +92,11 @@ def replay(  # noqa: PLR0913, PLR0917 - a flag each
         with Client(state=state) as client:
             records = past.records_of(client.events(after=0, limit=EVERYTHING))
             history = history_of(records, first, last)
-        _refuse_empty(history, first, last)
+        if not history.trace.jobs:
+            raise Misused(
+                words.nothing_ran(history, first, last),
+                "Look further back with --since, or see `allot events`.",
+            )
         scenario = past.replayed(history, policy, cluster, pairs, seed)
         with progress(len(history.trace.jobs)) as told:
             run = world.run(scenario, told)
@@ -104,10 +108,9 @@ def replay(  # noqa: PLR0913, PLR0917 - a flag each
         warn(warning)
     compared = side_by_side(history.happened, run.jobs)
     if as_json:
-        parts = {"since": first, "until": last, "compared": compared}
-        say_json({**parts, "run": machine_form(run)})
-        return
-    _tell(run, compared, first, last)
+        say_json(words.machine_form(run, compared, first, last))
+    else:
+        words.in_words(run, compared, first, last)
 
 
 def _instant(option: str, text: str, now: int) -> int:
@@ -116,6 +119,8 @@ def _instant(option: str, text: str, now: int) -> int:
         return round(datetime.fromisoformat(text).timestamp() * SECOND)
     except (ValueError, OverflowError):
         pass
+    from allotment.sim.settings import BadSetting, read_length  # noqa: PLC0415
+
     try:
         ago = read_length(text)
     except BadSetting as error:
@@ -126,79 +131,3 @@ def _instant(option: str, text: str, now: int) -> int:
     if ago < 0:
         raise Misused(f"{option}: {text!r} lies ahead.", "Write how long ago, as 30d.")
     return now - ago
-
-
-def _refuse_empty(history: History, first: int, last: int) -> None:
-    if history.trace.jobs:
-        return
-    never = sum(number for _, number in history.trace.dropped)
-    also = f" {count(never, 'job')} came and never ran." if never else ""
-    raise Misused(
-        f"No job ran between {_date(first)} and {_date(last)}.{also}",
-        "Look further back with --since, or see `allot events`.",
-    )
-
-
-# ── in words ────────────────────────────────────────────────────────────────────────────
-
-COLUMNS = (
-    Column(""),
-    Column("mean wait", right=True),
-    Column("p50", rank=3, right=True),
-    Column("p90", rank=1, right=True),
-    Column("mean JCT", right=True),
-    Column("p50", rank=4, right=True),
-    Column("p90", rank=2, right=True),
-    Column("preempted", rank=2, right=True),
-)
-
-
-def _tell(run: Run, compared: SideBySide, first: int, last: int) -> None:
-    told = ", told every run time beforehand" if run.clairvoyant else ""
-    say(paint(f"{run.policy} on {run.cluster}{told}", "bold"))
-    say(f"  from {_date(first)} to {_date(last)}, {count(len(run.jobs), 'job')} ran")
-    for why, number in run.dropped:
-        say(f"  left out: {count(number, 'job')}: {why}")
-    summary = run.summary
-    if summary is not None and summary.never_schedulable:
-        say(f"  {count(summary.never_schedulable, 'job')} can never run on these machines")
-    say()
-    if not compared.jobs:
-        say("  None of them ended in both, so there is nothing to compare.")
-        return
-    history, replay = compared.history, compared.replay
-    print_table(COLUMNS, [_row("as it was", history), _row(run.policy, replay)])
-    say()
-    wait = _change(history.avg_queue_delay_s, replay.avg_queue_delay_s)
-    jct = _change(history.avg_jct_s, replay.avg_jct_s)
-    say(f"  mean wait {wait}, mean completion {jct}")
-    same = compared.jobs - compared.earlier - compared.later
-    say(
-        f"  of {count(compared.jobs, 'job')} that ended: {compared.earlier} earlier, "
-        f"{compared.later} later, {same} at the same instant"
-    )
-
-
-def _row(name: str, course: Course) -> list[str]:
-    lengths = [
-        course.avg_queue_delay_s, course.p50_queue_delay_s, course.p90_queue_delay_s,
-        course.avg_jct_s, course.p50_jct_s, course.p90_jct_s,
-    ]  # fmt: skip
-    return [
-        name,
-        *(show_millis(round(length * SECOND)) for length in lengths),
-        f"{course.preemptions:,}",
-    ]
-
-
-def _change(before: float, after: float) -> str:
-    if before == after:
-        return "unchanged"
-    if not before:
-        return f"up from nothing to {show_millis(round(after * SECOND))}"
-    share = (after - before) / before
-    return f"{'down' if share < 0 else 'up'} {abs(share):.1%}"
-
-
-def _date(ms: int) -> str:
-    return datetime.fromtimestamp(ms / SECOND).astimezone().strftime("%Y-%m-%d %H:%M")

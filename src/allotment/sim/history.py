@@ -1,6 +1,6 @@
 """The service's own event log as a trace: what came, and what really became of it.
 
-What counts is decided here, and told in docs/guide/replay.md:
+What counts is decided here:
 
 * A job comes when it came in line: held ones when they were released, those that depend on
   others when the last of these ended. Elements of an array come when they are submitted; a

@@ -25,7 +25,6 @@ from allotment.sim.outcome import Run
 from allotment.sim.size_target import Condition, shown
 from allotment.sim.trace import Ending, TraceJob
 
-MOST_NODES = 10_000
 NODE = re.compile(r"\d{1,4}(x(?!\d{1,3}(x|$))[A-Za-z0-9][\w.-]{0,40})?")
 """Not `2x8`, which is two nodes: no device type is a number that small."""
 

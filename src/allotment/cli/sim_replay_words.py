@@ -1,0 +1,87 @@
+"""A replay beside what really happened: for people, and for programs."""
+
+from datetime import datetime
+
+from allotment.cli.output import paint, say
+from allotment.cli.sim_words import machine_form as run_form
+from allotment.cli.table import Column, print_table
+from allotment.cli.words import count
+from allotment.model.quantity import SECOND, show_millis
+from allotment.sim.history import History
+from allotment.sim.outcome import Run
+from allotment.sim.replayed import Course, SideBySide
+
+COLUMNS = (
+    Column(""),
+    Column("mean wait", right=True),
+    Column("p50", rank=3, right=True),
+    Column("p90", rank=1, right=True),
+    Column("mean JCT", right=True),
+    Column("p50", rank=4, right=True),
+    Column("p90", rank=2, right=True),
+    Column("preempted", rank=2, right=True),
+)
+
+
+def in_words(run: Run, compared: SideBySide, first: int, last: int) -> None:
+    """Print the two courses, and what differs."""
+    told = ", told every run time beforehand" if run.clairvoyant else ""
+    say(paint(f"{run.policy} on {run.cluster}{told}", "bold"))
+    say(f"  from {_date(first)} to {_date(last)}, {count(len(run.jobs), 'job')} ran")
+    for why, number in run.dropped:
+        say(f"  left out: {count(number, 'job')}: {why}")
+    summary = run.summary
+    if summary is not None and summary.never_schedulable:
+        say(f"  {count(summary.never_schedulable, 'job')} can never run on these machines")
+    say()
+    if not compared.jobs:
+        say("  None of them ended in both, so there is nothing to compare.")
+        return
+    history, replay = compared.history, compared.replay
+    print_table(COLUMNS, [_row("as it was", history), _row(run.policy, replay)])
+    say()
+    wait = _change(history.avg_queue_delay_s, replay.avg_queue_delay_s)
+    jct = _change(history.avg_jct_s, replay.avg_jct_s)
+    say(f"  mean wait {wait}, mean completion {jct}")
+    same = compared.jobs - compared.earlier - compared.later
+    say(
+        f"  of {count(compared.jobs, 'job')} that ended: {compared.earlier} earlier, "
+        f"{compared.later} later, {same} at the same instant"
+    )
+
+
+def machine_form(run: Run, compared: SideBySide, first: int, last: int) -> dict[str, object]:
+    """Give what `--json` prints: both courses, and the run as `allot sim run` gives it."""
+    return {"since": first, "until": last, "compared": compared, "run": run_form(run)}
+
+
+def nothing_ran(history: History, first: int, last: int) -> str:
+    """Say that there is nothing to play."""
+    never = sum(number for _, number in history.trace.dropped)
+    also = f" {count(never, 'job')} came and never ran." if never else ""
+    return f"No job ran between {_date(first)} and {_date(last)}.{also}"
+
+
+def _row(name: str, course: Course) -> list[str]:
+    lengths = [
+        course.avg_queue_delay_s, course.p50_queue_delay_s, course.p90_queue_delay_s,
+        course.avg_jct_s, course.p50_jct_s, course.p90_jct_s,
+    ]  # fmt: skip
+    return [
+        name,
+        *(show_millis(round(length * SECOND)) for length in lengths),
+        f"{course.preemptions:,}",
+    ]
+
+
+def _change(before: float, after: float) -> str:
+    if before == after:
+        return "unchanged"
+    if not before:
+        return f"up from nothing to {show_millis(round(after * SECOND))}"
+    share = (after - before) / before
+    return f"{'down' if share < 0 else 'up'} {abs(share):.1%}"
+
+
+def _date(ms: int) -> str:
+    return datetime.fromtimestamp(ms / SECOND).astimezone().strftime("%Y-%m-%d %H:%M")

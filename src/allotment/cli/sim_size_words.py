@@ -1,0 +1,130 @@
+"""How many nodes a workload needs: for people, and for programs."""
+
+from allotment.cli.output import paint, say, talk
+from allotment.cli.table import Column, print_table
+from allotment.metrics.summary import Summary
+from allotment.model.quantity import HOUR, SECOND
+from allotment.sim.outcome import Run
+from allotment.sim.scenario import Scenario
+from allotment.sim.size import Sizing, nodes_of
+from allotment.sim.size_target import Condition, shown
+
+
+def on_the_way(size: int, run: Run, conditions: tuple[Condition, ...]) -> None:
+    """Tell of one size that was played."""
+    assert run.summary is not None, "a finished run has a summary"
+    values = ", ".join(
+        f"{_plain(condition)} {shown(condition.metric, condition.value(run.summary))}"
+        for condition in conditions
+    )
+    talk(f"{nodes_of(size)}: {values}; {run.wall_s:.1f} s")
+
+
+class Costs:
+    """What a cluster of some nodes costs."""
+
+    def __init__(self, scenario: Scenario, price: float) -> None:
+        self.price = price
+        self.devices = len(scenario.nodes[0].devices)
+
+    def an_hour(self, nodes: int) -> float:
+        """Give the cost of an hour, whether used or not."""
+        return nodes * self.devices * self.price
+
+    def whole(self, nodes: int, summary: Summary) -> float:
+        """Give the cost from the first submission to the last end."""
+        return self.an_hour(nodes) * summary.makespan_s * SECOND / HOUR
+
+
+def _answer(node: str, conditions: tuple[Condition, ...], found: Sizing) -> str:
+    texts = " and ".join(condition.text for condition in conditions)
+    kind = "least" if found.least else "most"
+    return f"{nodes_of(found.chosen)} of {node}: the {kind} that meet {texts}."
+
+
+def in_words(node: str, conditions: tuple[Condition, ...], found: Sizing, costs: Costs) -> None:
+    """Print the curve, and the answer if there is one."""
+    if found.curve:
+        _print_curve(conditions, found, costs)
+    if found.chosen:
+        say(paint(_answer(node, conditions, found), "bold"))
+
+
+def _print_curve(conditions: tuple[Condition, ...], found: Sizing, costs: Costs) -> None:
+    extra = list({condition.metric: condition for condition in conditions}.values())
+    columns = [
+        Column(""),
+        Column("nodes", right=True),
+        Column("devices", rank=3, right=True),
+        *(Column(_plain(condition), right=True) for condition in extra),
+    ]
+    own = {condition.metric for condition in extra}
+    general = [
+        (name, metric)
+        for name, metric in (("mean wait", "avg_queue_delay_s"), ("utilization", "utilization"))
+        if metric not in own
+    ]
+    columns += [Column(name, rank=2, right=True) for name, _ in general]
+    if costs.price:
+        columns += [Column("cost/h", rank=1, right=True), Column("cost", rank=1, right=True)]
+    rows: list[list[str]] = []
+    for nodes, summary in found.curve:
+        met = all(condition.met(summary) for condition in conditions)
+        mark = "→" if nodes == found.chosen else "✓" if met else "✗"
+        row = [mark, f"{nodes:,}", f"{nodes * costs.devices:,}"]
+        row += [shown(each.metric, each.value(summary)) for each in extra]
+        row += [shown(metric, getattr(summary, metric)) for _, metric in general]
+        if costs.price:
+            row += [f"{costs.an_hour(nodes):,.2f}", f"{costs.whole(nodes, summary):,.2f}"]
+        rows.append(row)
+    print_table(columns, rows)
+
+
+def _plain(condition: Condition) -> str:
+    return condition.metric.removesuffix("_s")
+
+
+def machine_form(
+    scenario: Scenario,
+    node: str,
+    conditions: tuple[Condition, ...],
+    found: Sizing,
+    costs: Costs,
+) -> dict[str, object]:
+    """Give what `--json` prints: the answer, and the curve."""
+    curve: list[dict[str, object]] = []
+    for nodes, summary in found.curve:
+        cost = (
+            {
+                "cost_per_h": costs.an_hour(nodes),
+                "cost": costs.whole(nodes, summary),
+            }
+            if costs.price
+            else {}
+        )
+        curve.append(
+            {
+                "nodes": nodes,
+                "devices": nodes * costs.devices,
+                "met": all(condition.met(summary) for condition in conditions),
+                **{each.metric: each.value(summary) for each in conditions},
+                "avg_queue_delay_s": summary.avg_queue_delay_s,
+                "utilization": summary.utilization,
+                "makespan_s": summary.makespan_s,
+                **cost,
+            }
+        )
+    return {
+        "nodes": found.chosen or None,
+        "node": node,
+        "policy": scenario.policy,
+        "target": [condition.text for condition in conditions],
+        "answer": ("least" if found.least else "most") if found.chosen else "none",
+        "why": found.why,
+        "missed_again": found.odd,
+        "trace": scenario.trace.source,
+        "trace_digest": scenario.trace.digest,
+        "dropped": dict(scenario.trace.dropped),
+        "seed": scenario.seed,
+        "curve": curve,
+    }  # fmt: skip
