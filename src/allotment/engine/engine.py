@@ -108,7 +108,9 @@ class Engine:
                 cluster.blocked.clear()
             else:
                 self._emit(self._carry_out(decision), SYSTEM, now)
-            if number + 1 >= budget:
+            if number + 1 >= budget or isinstance(decision, Evict):
+                # Who is sent away may be gone at once: better looked at afresh than
+                # through what they leave behind.
                 return True
         if self.refusals != refused:
             return True
