@@ -82,7 +82,7 @@ def replay(  # noqa: PLR0913, PLR0917 - a flag each
     now = round(time.time() * SECOND)
     pairs = tuple(set_ or ())
     with told_as_misuse():
-        world.recipe(policy)
+        world.open_policy(policy)
         read_settings(pairs)
         first, last = _instant("--since", since, now), _instant("--until", until or "0", now)
         if first >= last:

@@ -123,21 +123,20 @@ def recipe(name: str) -> Recipe:
     return RECIPES[name]
 
 
-def is_clairvoyant(name: str, settings: Settings) -> bool:
+def is_clairvoyant(chosen: Recipe, settings: Settings) -> bool:
     """Tell whether a policy is told run times that nobody could know."""
-    return recipe(name).told and settings.estimates in ("exact", "noisy")
+    return chosen.told and settings.estimates in ("exact", "noisy")
 
 
-def passing(name: str, settings: Settings) -> QueueOrder:
+def passing(chosen: Recipe, settings: Settings) -> QueueOrder:
     """Say what may pass a blocked job."""
-    return QueueOrder(settings.order) if settings.order else recipe(name).passing
+    return QueueOrder(settings.order) if settings.order else chosen.passing
 
 
 def policies(
-    name: str, settings: Settings, estimates: Estimates, popularity: Mapping[int, int]
+    chosen: Recipe, settings: Settings, estimates: Estimates, popularity: Mapping[int, int]
 ) -> Policies:
-    """Put a named policy together. `popularity` counts tasks by their devices."""
-    chosen = recipe(name)
+    """Put a policy together. `popularity` counts tasks by their devices."""
     placings: dict[str, Placing] = {
         "pack": Pack(),
         "spread": Spread(),
@@ -148,6 +147,18 @@ def policies(
         sharing=BorrowAndReturn(),
         placing=placings[settings.placing],
         victims=LeastLost(),
-        turns=chosen.turns(settings),
+        turns=_turns(chosen, settings),
         estimates=estimates,
     )
+
+
+def _turns(chosen: Recipe, settings: Settings) -> Turns | None:
+    match settings.turns:
+        case "never":
+            return None
+        case "at_once":
+            return AtOnce()
+        case "rounds":
+            return Rounds(settings.round_ms)
+        case _:
+            return chosen.turns(settings)

@@ -60,7 +60,7 @@ def simulate(scenario: Scenario, told: Progress = nobody, tap: Tap | None = None
         _unshift(outcomes, shift)
     return Run(
         policy=scenario.policy,
-        clairvoyant=is_clairvoyant(scenario.policy, settings),
+        clairvoyant=is_clairvoyant(scenario.recipe(), settings),
         cluster=words_of(scenario.nodes),
         nodes=len(scenario.nodes),
         capacity_milli=capacity,

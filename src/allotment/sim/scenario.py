@@ -6,6 +6,7 @@ import msgspec
 
 from allotment.model.cluster import Node
 from allotment.model.quantity import DEVICE
+from allotment.sim.catalogue import Recipe, recipe
 from allotment.sim.settings import Settings
 from allotment.sim.speeds import Factors, Rates, Speeds
 from allotment.sim.trace import Trace, TraceJob
@@ -21,6 +22,13 @@ class Scenario(msgspec.Struct, frozen=True):
     seed: int = 0
     rates: Rates | None = None
     """Steps a second by device type, model and devices; None where speed is the same."""
+
+    custom: Recipe | None = None
+    """A policy of somebody's own, under that name; None for those of the catalogue."""
+
+    def recipe(self) -> Recipe:
+        """Say how the policy is put together. Raises UnknownPolicy."""
+        return self.custom or recipe(self.policy)
 
     def speeds(self) -> Speeds:
         """Say how fast jobs run where."""

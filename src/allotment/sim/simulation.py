@@ -20,7 +20,7 @@ from allotment.model.quantity import Instant, Resources
 from allotment.model.spec import NEVER, JobSpec, TaskRole
 from allotment.model.tenancy import Config, Limits, Queue, Tenant
 from allotment.policies.estimates.known import Known
-from allotment.sim.catalogue import passing, policies, recipe
+from allotment.sim.catalogue import passing, policies
 from allotment.sim.machines import Machines
 from allotment.sim.scenario import Scenario
 from allotment.sim.told import Told
@@ -51,7 +51,7 @@ class Simulation:
         settings, nodes = scenario.settings, scenario.nodes
         known = Known(self.run_ms_of)
         self.engine = Engine(
-            State(policies(scenario.policy, settings, known, scenario.popularity()))
+            State(policies(scenario.recipe(), settings, known, scenario.popularity()))
         )
         self.machines = Machines(self.engine, nodes, settings, scenario.speeds(), scenario.seed)
         self.refused: list[Refused] = []
@@ -64,7 +64,7 @@ class Simulation:
         self._told = Told(settings, scenario.seed)
         self._scenario = scenario
         self._types = scenario.types()
-        line = Queue("default", passing(scenario.policy, settings))
+        line = Queue("default", passing(scenario.recipe(), settings))
         owner = Tenant(EVERYBODY, BEYOND_ALL, (line,))
         limits = Limits(ports=(0, 0), phase_ms=NEVER)
         self._config = c.ApplyConfig(Config(nodes, (owner,), limits, EVERYBODY))
@@ -159,7 +159,7 @@ class Simulation:
     def _types_for(self, job: TraceJob, place: int) -> tuple[str, ...]:
         """Say in which order a job that takes any type tries them: a gang has one."""
         types = [kind for kind in self._types if not job.gpu_types or kind in job.gpu_types]
-        by_type = recipe(self._scenario.policy).by_type
+        by_type = self._scenario.recipe().by_type
         if by_type or self._scenario.settings.types == "best":
             speed = self._scenario.speed_by_type(job)
             return tuple(sorted(types, key=lambda kind: (-speed[kind], kind)))

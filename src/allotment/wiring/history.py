@@ -15,7 +15,7 @@ from allotment.sim.history import History
 from allotment.sim.scenario import Scenario
 from allotment.sim.settings import read_settings
 from allotment.wire.job import read_job_json
-from allotment.wiring.sim import open_cluster
+from allotment.wiring.sim import open_cluster, open_policy
 
 OF_TASKS = "Task"
 """How the kinds of events begin that say nothing of a job as a whole."""
@@ -73,4 +73,5 @@ def replayed(
     for key, field in (("start", "start_ms"), ("resume", "resume_ms")):
         if key not in named:
             chosen = msgspec.structs.replace(chosen, **{field: history.start_ms})
-    return Scenario(history.trace, nodes, policy, chosen, seed)
+    name, custom = open_policy(policy)
+    return Scenario(history.trace, nodes, name, chosen, seed, custom=custom)

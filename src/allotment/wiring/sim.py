@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 import msgspec
@@ -14,7 +15,7 @@ from allotment import __version__
 from allotment.model.cluster import Node
 from allotment.model.quantity import DEVICE, SECOND
 from allotment.sim.bad import BadScenario
-from allotment.sim.catalogue import recipe
+from allotment.sim.catalogue import Recipe, UnknownPolicy, recipe
 from allotment.sim.cluster import BadCluster, cluster_of
 from allotment.sim.outcome import JobOutcome, Run
 from allotment.sim.readers import read_trace
@@ -84,17 +85,42 @@ class Wanted(msgspec.Struct, frozen=True):
 def scenario(wanted: Wanted) -> Scenario:
     """Put a scenario together. Raises BadScenario; what is cheap to check is checked first."""
     settings = read_settings(wanted.settings)
-    recipe(wanted.policy)
+    name, custom = open_policy(wanted.policy)
     nodes = open_cluster(wanted.cluster)
     rates = open_rates(Path(wanted.rates)) if wanted.rates else None
     trace = open_trace(Path(wanted.trace), wanted.format, settings.tasks, rates)
-    return Scenario(trace, nodes, wanted.policy, settings, wanted.seed, rates)
+    return Scenario(trace, nodes, name, settings, wanted.seed, rates, custom)
 
 
 def with_policy(scenario: Scenario, policy: str) -> Scenario:
     """Give the same scenario under another policy. Raises UnknownPolicy."""
-    recipe(policy)
-    return msgspec.structs.replace(scenario, policy=policy)
+    name, custom = open_policy(policy)
+    return msgspec.structs.replace(scenario, policy=name, custom=custom)
+
+
+def open_policy(text: str) -> tuple[str, Recipe | None]:
+    """Find a policy: by name, or in a Python file that defines `RECIPE`. Raises BadScenario.
+
+    The file is run, so it can do whatever its author can.
+    """
+    if not text.endswith(".py"):
+        recipe(text)
+        return text, None
+    path = Path(text)
+    spec = spec_from_file_location(f"allot_policy_{path.stem}", path)
+    if spec is None or spec.loader is None or not path.is_file():
+        raise UnknownPolicy(f"{path}: there is no such file.")
+    module = module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise UnknownPolicy(f"{path}: {type(error).__name__}: {error}") from error
+    found = getattr(module, "RECIPE", None)
+    if not isinstance(found, Recipe):
+        raise UnknownPolicy(
+            f"{path} defines no RECIPE: see src/allotment/sim/catalogue.py for what one is."
+        )
+    return path.stem, found
 
 
 def run(scenario: Scenario, told: Progress = nobody) -> Run:
