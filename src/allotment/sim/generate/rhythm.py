@@ -79,7 +79,9 @@ def _weights(counts: Counter[int], seen_ms: Sequence[int]) -> tuple[int, ...]:
 
 
 def _even(rates: Sequence[float]) -> tuple[int, ...]:
-    """Scale to a mean of 1000, none below 1."""
+    """Scale to a mean of 1000, none below 1; all alike where nothing happened."""
+    if not sum(rates):
+        return (EVEN,) * len(rates)
     scale = EVEN * len(rates) / sum(rates)
     return tuple(max(round(rate * scale), 1) for rate in rates)
 
