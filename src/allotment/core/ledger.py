@@ -286,13 +286,13 @@ class Ledger:
     def _find_together(
         self, requests: tuple[Request, ...], placing: Placing, level: str
     ) -> tuple[Slot, ...] | None:
-        """Find room within one region of a level: the one with the fewest devices free."""
+        """Find room within one region of a level: regions are ranked as nodes are."""
         wanted = devices_of(requests)
         rooms: list[tuple[int, int, tuple[NodeId, ...]]] = []
         for place, nodes in enumerate(self.regions.of(level)):
             free = sum(self.books[node].whole[ANY_TYPE] for node in nodes)
             if free >= wanted:
-                rooms.append((free, place, nodes))
+                rooms.append((placing.rank(free, wanted), place, nodes))
         for _, _, nodes in sorted(rooms):
             slots = self._find_among(requests, placing, nodes)
             if slots is not None:

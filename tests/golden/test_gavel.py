@@ -1,0 +1,42 @@
+"""Gavel's own trace on its own mixed cluster, against its published completion times.
+
+8 V100, 16 P100 and 24 K80, four in a node; 100 jobs at once. Which type a job tries first is
+drawn, so the mean of five seeds is compared. docs/guide/simulate.md says why Gavel's `fifo`
+cannot be met by any first-come order, and what packing two jobs on a device waits for.
+"""
+
+import pytest
+
+from allotment.wiring.sim import Wanted, run, scenario
+from tests.conftest import SHARED
+
+pytestmark = pytest.mark.needs_shared("golden/gavel")
+
+TRACE = SHARED / "golden" / "gavel" / "minimize_makespan.trace"
+RATES = SHARED / "traces" / "perf" / "gavel_simulation_throughputs.json.gz"
+CLUSTER = "2x4xv100+4x4xp100+6x4xk80"
+MAX_MIN_S = 37_768
+
+
+def average_jct_s(policy: str, seed: int) -> float:
+    wanted = Wanted(str(TRACE), CLUSTER, policy, seed=seed, rates=str(RATES))
+    done = run(scenario(wanted)).summary
+    assert done is not None
+    assert done.completed == 100
+    return done.avg_jct_s
+
+
+@pytest.mark.xfail(
+    reason="Gavel moves running jobs to faster types each round; here they stay: +11 %"
+)
+def test_max_min_fairness_is_within_ten_percent() -> None:
+    average = sum(average_jct_s("maxmin", seed) for seed in range(5)) / 5
+    assert abs(average / MAX_MIN_S - 1) <= 0.10
+
+
+def test_trying_the_fastest_type_first_finishes_sooner_than_by_chance() -> None:
+    by_chance = sum(average_jct_s("sjf", seed) for seed in range(5)) / 5
+    wanted = Wanted(str(TRACE), CLUSTER, "sjf", ("types=best",), rates=str(RATES))
+    by_speed = run(scenario(wanted)).summary
+    assert by_speed is not None
+    assert by_speed.avg_jct_s < by_chance
