@@ -14,7 +14,6 @@ from tests.unit.sim.report.twin import placed, read, run_of, schedule
 
 pytestmark = [
     pytest.mark.needs_tool("chromium"),
-    pytest.mark.may_skip("a browser is large, and no part of what the program needs"),
     pytest.mark.needs_shared("golden/philly480.csv"),
 ]
 
