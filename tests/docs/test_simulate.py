@@ -12,7 +12,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "guide" / "simulate.md").read_text(
 def first_cells(heading: str) -> set[str]:
     section = PAGE.split(f"\n## {heading}\n")[1].split("\n## ")[0]
     rows = re.findall(r"^\| (`[^|]*) \|", section, re.MULTILINE)
-    return {word for row in rows for word in re.findall(r"`(\w+)`", row)}
+    return {word for row in rows for word in re.findall(r"`([\w-]+)`", row)}
 
 
 def test_every_policy_is_there() -> None:

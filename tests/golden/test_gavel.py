@@ -15,7 +15,7 @@ pytestmark = pytest.mark.needs_shared("golden/gavel")
 TRACE = SHARED / "golden" / "gavel" / "minimize_makespan.trace"
 RATES = SHARED / "traces" / "perf" / "gavel_simulation_throughputs.json.gz"
 CLUSTER = "2x4xv100+4x4xp100+6x4xk80"
-MAX_MIN_S = 37_768
+FIFO_S, MAX_MIN_S, PACKED_S = 211_551, 37_768, 35_075
 
 
 def average_jct_s(policy: str, seed: int) -> float:
@@ -32,6 +32,22 @@ def average_jct_s(policy: str, seed: int) -> float:
 def test_max_min_fairness_is_within_ten_percent() -> None:
     average = sum(average_jct_s("maxmin", seed) for seed in range(5)) / 5
     assert abs(average / MAX_MIN_S - 1) <= 0.10
+
+
+@pytest.mark.xfail(
+    reason="here packed jobs stay packed though devices become free; moving them comes later"
+)
+def test_random_packing_is_within_ten_percent() -> None:
+    average = sum(average_jct_s("gavel-pack", seed) for seed in range(5)) / 5
+    assert abs(average / PACKED_S - 1) <= 0.10
+
+
+@pytest.mark.xfail(
+    reason="no first-come order lets nobody of a hundred end within 21 hours, as Gavel's does"
+)
+def test_first_come_is_within_ten_percent() -> None:
+    average = sum(average_jct_s("fifo", seed) for seed in range(5)) / 5
+    assert abs(average / FIFO_S - 1) <= 0.10
 
 
 def test_trying_the_fastest_type_first_finishes_sooner_than_by_chance() -> None:

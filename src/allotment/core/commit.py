@@ -156,6 +156,8 @@ def _misfit(cluster: Cluster, requests: tuple[Request, ...], slots: tuple[Slot, 
 
 def _no_room(cluster: Cluster, requests: tuple[Request, ...], slots: tuple[Slot, ...]) -> str:
     """Add up what the slots take on each node and device, and compare with what is free."""
+    if len(slots) == 1:
+        return _no_room_for_one(cluster, requests[0].need, slots[0])
     host: dict[NodeId, Resources] = {}
     milli: dict[tuple[NodeId, int], int] = {}
     memory: dict[tuple[NodeId, int], int] = {}
@@ -176,6 +178,19 @@ def _no_room(cluster: Cluster, requests: tuple[Request, ...], slots: tuple[Slot,
             memory[node, index] and memory[node, index] > book.device_memory[index]
         ):
             return f"device {index} of node {node} is in use"
+    return ""
+
+
+def _no_room_for_one(cluster: Cluster, need: Resources, slot: Slot) -> str:
+    """Compare what one task takes with what is free: most gangs are of one."""
+    book = cluster.ledger.books[slot.node]
+    if not book.host_fits(need):
+        return f"node {slot.node} has too little CPU, memory or disk"
+    for index in slot.devices:
+        if need.gpu_milli // len(slot.devices) > book.device_milli[index] or (
+            need.gpu_memory > max(0, book.device_memory[index])
+        ):
+            return f"device {index} of node {slot.node} is in use"
     return ""
 
 

@@ -75,10 +75,12 @@ class NodeBook:
             gpu_memory=sum(size for size in self.device_memory if size > 0),
         )
 
-    def fit(self, need: Resources, kind: str, most: int) -> list[tuple[int, ...]]:
+    def fit(
+        self, need: Resources, kind: str, most: int, placing: Placing
+    ) -> list[tuple[int, ...]]:
         """Choose devices for as many alike tasks as fit, up to `most`: one entry a task.
 
-        Lowest indexes first; fractions on the fullest device.
+        Lowest indexes first; fractions where the placing policy says.
         """
         for wanted, room in (
             (need.cpu_milli, self.cpu), (need.memory, self.memory), (need.disk, self.disk)
@@ -88,7 +90,7 @@ class NodeBook:
         if need.gpu_milli == 0 or most == 0:
             return [()] * most
         if need.gpu_milli < DEVICE:
-            return self._fit_fractions(need, kind, most)
+            return self._fit_fractions(need, kind, most, placing)
         wanted = need.gpu_milli // DEVICE
         most = min(most, self.whole.get(kind, 0) // wanted)
         found: list[tuple[int, ...]] = []
@@ -103,13 +105,15 @@ class NodeBook:
                     picked = []
         return found
 
-    def _fit_fractions(self, need: Resources, kind: str, most: int) -> list[tuple[int, ...]]:
+    def _fit_fractions(
+        self, need: Resources, kind: str, most: int, placing: Placing
+    ) -> list[tuple[int, ...]]:
         milli, memory = self.device_milli.copy(), self.device_memory.copy()
         serve = [i for i, type_ in enumerate(self.types) if kind in (ANY_TYPE, type_)]
         found: list[tuple[int, ...]] = []
         while len(found) < most:
             rooms = [
-                (milli[index], index)
+                (placing.rank(milli[index], need.gpu_milli), index)
                 for index in serve
                 if milli[index] >= need.gpu_milli
                 and (need.gpu_memory == 0 or need.gpu_memory <= memory[index])
@@ -334,7 +338,7 @@ class Ledger:
                 if among is None
                 else self._ranked(request, asked, placing, among)
             )
-            slots = _fill(request, asked, books)
+            slots = _fill(request, asked, books, placing)
             if slots is not None:
                 return slots
         return None
@@ -370,12 +374,14 @@ class Ledger:
         return [book for book in books if book.open and request.arch in (Arch.ANY, book.arch)]
 
 
-def _fill(request: Request, kind: str, books: Iterable[NodeBook]) -> list[Slot] | None:
+def _fill(
+    request: Request, kind: str, books: Iterable[NodeBook], placing: Placing
+) -> list[Slot] | None:
     """Put tasks on nodes in their order until all have a slot; None when they do not fit."""
     slots: list[Slot] = []
     need, left = request.need, request.count
     for book in books:
-        for devices in book.fit(need, kind, left):
+        for devices in book.fit(need, kind, left, placing):
             slots.append(Slot(book.id, devices, need.gpu_milli))
             left -= 1
         if not left:

@@ -57,7 +57,11 @@ class Placing(Protocol):
     """Of the nodes that could serve, which to try first: the smaller rank."""
 
     def rank(self, free: int, need: int) -> int:
-        """`free` whole devices on the node, `need` whole devices for one task."""
+        """`free` whole devices on the node, `need` whole devices for one task.
+
+        Asked for the devices of one node too, when a task needs a part of one: then both
+        are thousandths of a device.
+        """
         ...
 
 

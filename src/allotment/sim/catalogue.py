@@ -37,6 +37,8 @@ class Recipe(msgspec.Struct, frozen=True):
     turns: Callable[[Settings], Turns | None] = lambda _: None
     by_type: bool = False
     """Jobs that take any device type try the one they run fastest on first."""
+    packs: bool = False
+    """Two jobs may share devices: each asks for half of one where it would for a whole."""
     told: bool = False
     """Its order goes by run times: with exact ones it is clairvoyant."""
 
@@ -109,6 +111,12 @@ RECIPES: dict[str, Recipe] = {
         turns=_rounds,
         by_type=True,
     ),
+    "gavel-pack": Recipe(
+        "max-min, and whoever finds no free device shares one with whomever it finds there",
+        _attained,
+        turns=_rounds,
+        packs=True,
+    ),
 }
 
 
@@ -145,7 +153,7 @@ def policies(
     return Policies(
         ordering=chosen.ordering(settings, estimates),
         sharing=BorrowAndReturn(),
-        placing=placings[settings.placing],
+        placing=Spread() if chosen.packs else placings[settings.placing],
         victims=LeastLost(),
         turns=_turns(chosen, settings),
         estimates=estimates,

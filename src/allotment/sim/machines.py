@@ -18,6 +18,7 @@ from allotment.model.reports import GangReport, NodeReport, Seen
 from allotment.sim.agenda import Agenda, Entry, Phase
 from allotment.sim.settings import Settings
 from allotment.sim.speeds import Speeds
+from allotment.sim.trace import TraceJob
 from allotment.sim.work import Work
 
 
@@ -31,6 +32,7 @@ class Machines:
         settings: Settings,
         speeds: Speeds,
         seed: int,
+        shared: bool = False,
     ) -> None:
         self.works: dict[JobId, Work] = {}
         self.agenda = Agenda()
@@ -40,7 +42,10 @@ class Machines:
         self._seed = seed
         self._busy: dict[NodeId, set[JobId]] = {node.id: set() for node in nodes}
         """Who is on each node; kept only where that matters."""
-        self._tracked = speeds.disturbed or settings.mtbf_ms > 0
+        self._paced = speeds.disturbed or shared
+        """Whether the speed of a job changes as others come and go."""
+        self._shared = shared
+        self._tracked = self._paced or settings.mtbf_ms > 0
 
     def open(self, now: Instant) -> None:
         """Begin: draw when each node fails first."""
@@ -78,7 +83,7 @@ class Machines:
             self._repace(work.nodes, now)
         elif not self._speeds.constant:
             work.speed = self._speeds.of(work.job, self._slots(job))
-        if not self._speeds.disturbed:
+        if not self._paced:
             self.agenda.add(work.ends_at(now), Phase.END, job, work.attempt)
         if self._settings.job_failure:
             self._plan_failure(job, work, now)
@@ -139,7 +144,7 @@ class Machines:
             self._busy[node].discard(job)
         report = GangReport(job, attempt, Seen.ENDED, how, diagnosis, Millis(lost_ms))
         self._engine.report(report, now)
-        if self._speeds.disturbed:
+        if self._paced:
             self._repace(nodes, now)
 
     # ── pace ────────────────────────────────────────────────────────────────────────────
@@ -152,15 +157,26 @@ class Machines:
         touched = sorted({job for node in nodes for job in self._busy[node]})
         for job in touched:
             work = self.works[job]
-            beside: set[JobId] = set()
-            if self._speeds.disturbed:
-                beside = {other for node in work.nodes for other in self._busy[node]} - {job}
             if work.since < 0:
                 continue
+            beside: set[JobId] = set()
+            if self._paced:
+                beside = {other for node in work.nodes for other in self._busy[node]} - {job}
+            partners = self._partners(job, beside) if self._shared else ()
+            neighbours = len(beside) if self._speeds.disturbed else 0
             work.pause(now)
-            work.speed = self._speeds.of(work.job, self._slots(job), len(beside))
-            if self._speeds.disturbed:
+            work.speed = self._speeds.of(work.job, self._slots(job), neighbours, partners)
+            if self._paced:
                 self.agenda.add(work.ends_at(now), Phase.END, job, work.attempt)
+
+    def _partners(self, job: JobId, beside: set[JobId]) -> list[TraceJob]:
+        """Give the jobs that share a device with a job, by their ids."""
+        mine = _devices(self._slots(job))
+        return [
+            self.works[other].job
+            for other in sorted(beside)
+            if mine & _devices(self._slots(other))
+        ]
 
     # ── chance ──────────────────────────────────────────────────────────────────────────
 
@@ -201,3 +217,7 @@ OWN_FAULT = Diagnosis(
 NODE_FAULT = Diagnosis(
     "node_lost", "Its node failed, as drawn.", Owner.HARDWARE, RetryClass.PLATFORM, ""
 )
+
+
+def _devices(slots: Sequence[Slot]) -> set[tuple[NodeId, int]]:
+    return {(slot.node, index) for slot in slots for index in slot.devices}

@@ -8,7 +8,7 @@ from allotment.model.cluster import Node
 from allotment.model.quantity import DEVICE
 from allotment.sim.catalogue import Recipe, recipe
 from allotment.sim.settings import Settings
-from allotment.sim.speeds import Factors, Rates, Speeds
+from allotment.sim.speeds import Factors, Pairs, Rates, Speeds
 from allotment.sim.trace import Trace, TraceJob
 
 
@@ -23,6 +23,8 @@ class Scenario(msgspec.Struct, frozen=True):
     rates: Rates | None = None
     """Steps a second by device type, model and devices; None where speed is the same."""
 
+    pairs: Pairs | None = None
+    """The same of two jobs that share devices."""
     custom: Recipe | None = None
     """A policy of somebody's own, under that name; None for those of the catalogue."""
 
@@ -39,7 +41,7 @@ class Scenario(msgspec.Struct, frozen=True):
             settings.across_racks,
             settings.interference,
         )
-        return Speeds(self.nodes, factors, self.rates)
+        return Speeds(self.nodes, factors, self.rates, self.pairs)
 
     def types(self) -> tuple[str, ...]:
         """Give the device types of the cluster, if speed differs by type; else none."""

@@ -16,7 +16,7 @@ from allotment.model import commands as c
 from allotment.model import events as e
 from allotment.model.errors import Rejected
 from allotment.model.ids import SYSTEM, Actor, JobId
-from allotment.model.quantity import Instant, Resources
+from allotment.model.quantity import DEVICE, Instant, Resources
 from allotment.model.spec import NEVER, JobSpec, TaskRole
 from allotment.model.tenancy import Config, Limits, Queue, Tenant
 from allotment.policies.estimates.known import Known
@@ -53,7 +53,14 @@ class Simulation:
         self.engine = Engine(
             State(policies(scenario.recipe(), settings, known, scenario.popularity()))
         )
-        self.machines = Machines(self.engine, nodes, settings, scenario.speeds(), scenario.seed)
+        self.machines = Machines(
+            self.engine,
+            nodes,
+            settings,
+            scenario.speeds(),
+            scenario.seed,
+            scenario.recipe().packs,
+        )
         self.refused: list[Refused] = []
         self.events = 0
         self.now = Instant(0)
@@ -64,6 +71,7 @@ class Simulation:
         self._told = Told(settings, scenario.seed)
         self._scenario = scenario
         self._types = scenario.types()
+        self._packs = scenario.recipe().packs
         line = Queue("default", passing(scenario.recipe(), settings))
         owner = Tenant(EVERYBODY, BEYOND_ALL, (line,))
         limits = Limits(ports=(0, 0), phase_ms=NEVER)
@@ -152,7 +160,10 @@ class Simulation:
         key = (job.tasks, job.need, types)
         roles = self._roles.get(key)
         if roles is None:
-            role = TaskRole("task", job.tasks, "", job.need, types)
+            need = job.need
+            if self._packs and need.gpu_milli == DEVICE:
+                need = msgspec.structs.replace(need, gpu_milli=DEVICE // 2)
+            role = TaskRole("task", job.tasks, "", need, types)
             roles = self._roles[key] = (role,)
         return roles
 

@@ -7,6 +7,9 @@ Speeds are millionths: 1,000,000 is the speed of the trace. Each factor is 1 unl
 * by locality: what is left of it when a gang spans nodes, switches or racks. Jeon et al.,
   "Analysis of Large-Scale Multi-Tenant GPU Clusters", ATC 2019, measured 0.85 for two
   devices on two nodes against one;
+* by packing: what two jobs that share devices have of them, from the same tables. Where
+  they had better not run together, or nothing is known of them, they take turns, and each
+  has half (Xiao et al., Gandiva, OSDI 2018);
 * by interference: what is left of it beside another job on one of its nodes; the same
   paper measured 0.66 for a node shared with communicating jobs.
 """
@@ -28,6 +31,9 @@ TypeRates = Mapping[tuple[str, int], float]
 Rates = Mapping[str, TypeRates]
 """The same, by device type."""
 
+Pairs = Mapping[str, Mapping[tuple[tuple[str, int], tuple[str, int]], float]]
+"""Steps a second of the first when it is packed with the second, by device type."""
+
 REFERENCE = "v100"
 """The type of device that run times are told for."""
 
@@ -42,6 +48,7 @@ class Factors(msgspec.Struct, frozen=True):
 
 
 PLAIN = Factors()
+TAKING_TURNS = 0.5
 
 
 class Speeds:
@@ -52,31 +59,54 @@ class Speeds:
         nodes: Sequence[Node],
         factors: Factors = PLAIN,
         rates: Rates | None = None,
-        reference: str = REFERENCE,
+        pairs: Pairs | None = None,
     ) -> None:
         self._nodes = {node.id: node for node in nodes}
         self._labels = {node.id: dict(node.labels) for node in nodes}
         self._factors = factors
         self._rates = rates or {}
-        self._reference = reference
+        self._pairs = pairs or {}
         self.constant = factors == PLAIN and not self._rates
         """Whether every job runs at the speed of the trace everywhere."""
         self.disturbed = factors.interference != 1.0
         """Whether neighbours matter."""
 
-    def of(self, job: TraceJob, slots: Sequence[Slot], neighbours: int = 0) -> int:
-        """Give the speed of a gang on its slots beside so many other jobs; at least 1."""
+    def of(
+        self,
+        job: TraceJob,
+        slots: Sequence[Slot],
+        neighbours: int = 0,
+        partners: Sequence[TraceJob] = (),
+    ) -> int:
+        """Give the speed of a gang on its slots; at least 1.
+
+        `neighbours` counts other jobs on its nodes; `partners` are those that share devices.
+        """
         speed = self._by_type(job, slots) * self._by_distance(slots)
         if neighbours:
             speed *= self._factors.interference
+        if partners:
+            kind = self._nodes[slots[0].node].devices[slots[0].devices[0]].type
+            speed *= min(self._packed(kind, job, partner) for partner in partners)
         return max(1, round(speed * FULL_SPEED))
+
+    def _packed(self, kind: str, job: TraceJob, partner: TraceJob) -> float:
+        """Say what is left of a job's speed on devices it shares with another."""
+        rates, pairs = self._rates.get(kind, {}), self._pairs.get(kind, {})
+        mine, theirs = _key(job), _key(partner)
+        alone, other = rates.get(mine), rates.get(theirs)
+        if not alone or not other:
+            return TAKING_TURNS
+        left = pairs.get((mine, theirs), 0.0) / alone
+        theirs_left = pairs.get((theirs, mine), 0.0) / other
+        return left if left and theirs_left and left + theirs_left >= 1 else TAKING_TURNS
 
     def _by_type(self, job: TraceJob, slots: Sequence[Slot]) -> float:
         """The slowest type of a gang sets its pace. 1 where no rate is known."""
-        reference = self._rates.get(self._reference)
+        reference = self._rates.get(REFERENCE)
         if reference is None:
             return 1.0
-        key = (job.model, job.gpu_milli // DEVICE)
+        key = _key(job)
         base = reference.get(key)
         if not base:
             return 1.0
@@ -98,3 +128,7 @@ class Speeds:
 
     def _apart(self, nodes: set[NodeId], level: str) -> bool:
         return len({self._labels[node].get(level, "") for node in nodes}) > 1
+
+
+def _key(job: TraceJob) -> tuple[str, int]:
+    return job.model, job.gpu_milli // DEVICE

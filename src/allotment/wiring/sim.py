@@ -22,7 +22,7 @@ from allotment.sim.readers import read_trace
 from allotment.sim.run import Progress, nobody, simulate
 from allotment.sim.scenario import Scenario
 from allotment.sim.settings import read_settings
-from allotment.sim.speeds import REFERENCE, Rates
+from allotment.sim.speeds import REFERENCE, Pairs, Rates
 from allotment.sim.trace import BadTrace, Trace
 
 LONGEST_CLUSTER = 16 << 20
@@ -45,6 +45,13 @@ def open_rates(path: Path) -> Rates:
             f"{path.name}: no throughputs for {REFERENCE!r}, to which others compare"
         )
     return rates
+
+
+def open_pairs(path: Path) -> Pairs:
+    """Read what jobs that share devices have of them. Raises BadTrace."""
+    from allotment.sim.readers.gavel import read_pairs  # noqa: PLC0415 - seldom
+
+    return read_pairs(path)
 
 
 def open_cluster(text: str) -> tuple[Node, ...]:
@@ -89,7 +96,8 @@ def scenario(wanted: Wanted) -> Scenario:
     nodes = open_cluster(wanted.cluster)
     rates = open_rates(Path(wanted.rates)) if wanted.rates else None
     trace = open_trace(Path(wanted.trace), wanted.format, settings.tasks, rates)
-    return Scenario(trace, nodes, name, settings, wanted.seed, rates, custom)
+    pairs = open_pairs(Path(wanted.rates)) if wanted.rates else None
+    return Scenario(trace, nodes, name, settings, wanted.seed, rates, pairs, custom)
 
 
 def with_policy(scenario: Scenario, policy: str) -> Scenario:

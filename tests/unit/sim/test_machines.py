@@ -140,3 +140,30 @@ def test_least_fragmentation_keeps_whole_nodes_for_those_who_need_them() -> None
     assert play([*small, large], "2x4", "backfill", "placing=fgd").jobs[4].start_ms == SECOND
     run = play([*small, large], "2x4", "backfill", "placing=spread")
     assert run.jobs[4].start_ms == 1_000 * SECOND
+
+
+# ── sharing devices ─────────────────────────────────────────────────────────────────────
+
+
+def test_two_jobs_share_a_device_and_take_turns_on_it() -> None:
+    jobs = [a_job("a", 0, 100), a_job("b", 0, 40)]
+    # Nothing is known of them together, so each has half: b ends at 80, and a goes on alone.
+    assert ends_s(play(jobs, "1x1", "gavel-pack")) == [140, 80]
+
+
+def test_nobody_shares_while_a_device_is_free() -> None:
+    jobs = [a_job("a", 0, 100), a_job("b", 0, 40)]
+    assert ends_s(play(jobs, "1x2", "gavel-pack")) == [100, 40]
+    assert ends_s(play(jobs, "2x1", "gavel-pack")) == [100, 40]
+
+
+def test_packed_jobs_have_what_was_measured_of_them_together() -> None:
+    rates = {"v100": {("x", 1): 10.0, ("y", 1): 4.0}}
+    together = {"v100": {(("x", 1), ("y", 1)): 8.0, (("y", 1), ("x", 1)): 3.0}}
+    jobs = (a_job("x", 0, 80, model="x"), a_job("y", 0, 300, model="y"))
+    trace = Trace("made up", "simple", "0", jobs)
+    scenario = Scenario(
+        trace, cluster_of("1x1xv100"), "gavel-pack", rates=rates, pairs=together
+    )
+    # x runs at 0.8 and ends at 100; y has done 75 by then, at 0.75.
+    assert ends_s(simulate(scenario)) == [100, 325]

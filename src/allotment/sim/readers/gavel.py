@@ -25,7 +25,13 @@ REFERENCE = "v100"
 _MODEL, _STEPS, _DEVICES, _ARRIVAL = 0, 5, 6, 9
 
 
-Rates = dict[tuple[str, int], float]
+Key = tuple[str, int]
+"""A model, and on how many devices."""
+
+Rates = dict[Key, float]
+Pairs = dict[tuple[Key, Key], float]
+Table = dict[str, dict[str, float | tuple[float, float]]]
+"""Rates of one type as they are stored: alone under `null`, packed under the other's name."""
 
 
 def read_rates(path: Path, gpu_type: str = REFERENCE) -> Rates:
@@ -43,23 +49,46 @@ def read_rates(path: Path, gpu_type: str = REFERENCE) -> Rates:
 
 def read_all_rates(path: Path) -> dict[str, Rates]:
     """Read the rates of every type. Raises BadTrace for a file of another shape."""
+    return {kind: _rates(table) for kind, table in _tables(path).items()}
+
+
+def read_pairs(path: Path) -> dict[str, Pairs]:
+    """Read, by type, the rate of a (model, devices) packed with each other one."""
+    return {kind: _pairs(table) for kind, table in _tables(path).items()}
+
+
+def _tables(path: Path) -> dict[str, Table]:
     with open_stored(path) as handle:
         stored = "".join(open_text(handle, path.name))
     try:
-        tables = msgspec.json.decode(stored, type=dict[str, dict[str, dict[str, object]]])
+        return msgspec.json.decode(stored, type=dict[str, Table])
     except msgspec.MsgspecError as problem:
         raise BadTrace(f"{path.name}: not a table of throughputs: {problem}") from None
-    return {kind: _rates(table) for kind, table in tables.items()}
 
 
-def _rates(table: Mapping[str, Mapping[str, object]]) -> Rates:
+def _rates(table: Table) -> Rates:
     rates: Rates = {}
-    for key, beside in table.items():
-        model, _, devices = key.strip("()").rpartition(", ")
-        alone = beside.get("null")
-        if devices.isdigit() and isinstance(alone, int | float) and alone > 0:
-            rates[model.strip("'"), int(devices)] = float(alone)
+    for text, beside in table.items():
+        key, alone = _key(text), beside.get("null")
+        if key is not None and isinstance(alone, float) and alone > 0:
+            rates[key] = alone
     return rates
+
+
+def _pairs(table: Table) -> Pairs:
+    pairs: Pairs = {}
+    for text, beside in table.items():
+        mine = _key(text)
+        for other, packed in beside.items():
+            theirs = _key(other)
+            if mine is not None and theirs is not None and isinstance(packed, tuple):
+                pairs[mine, theirs] = packed[0]
+    return pairs
+
+
+def _key(text: str) -> Key | None:
+    model, _, devices = text.strip("()").rpartition(", ")
+    return (model.strip("'"), int(devices)) if devices.isdigit() else None
 
 
 def _tells(head: str) -> bool:
