@@ -217,7 +217,7 @@ KEYS = [
     "name", "tenant", "queue", "priority", "image", "env", "secrets", "roles", "command",
     "count", "resources", "arch", "ports", "completion", "data", "code", "output", "workdir",
     "retry", "max_run_time", "max_queue_time", "checkpoint", "depends_on", "array",
-    "hold_on_failure", "preemptible", "dialect", "cpu", "memory", "gpu", "gpu_type",
+    "hold_on_failure", "preemptible", "dialect", "cpu", "memory", "gpu", "gpu_type", "within",
     "gpu_memory", "disk", "label", "begin", "min_failed", "min_succeeded", "job", "end",
     "dir", "every", "keep", "signal", "grace", "max_running", "from_env", "jobName",
     "taskRoles", "taskNumber", "memoryMB", "portList", "protocolVersion", "[key]", "@map",

@@ -191,7 +191,7 @@ class Cluster:
         moments = [self.pending.next_change()]
         if self.running is not None:
             moments.append(self.running.next_change())
-        if len(self.pending):
+        if len(self.pending) or (self.policies.moving is not None and self.gangs):
             turn = turns.next(Instant(now + 1))
             # Turns at any moment are taken when something happens.
             moments.append(None if turn == now + 1 else turn)

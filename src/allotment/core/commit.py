@@ -97,7 +97,19 @@ def _evict(cluster: Cluster, decision: Evict, now: Instant) -> str:
             gang.leaving or not _must_yield(cluster, gang, reservation, now)
         ):
             return f"job {victim} may not be evicted"
+    if reservation.job in reservation.victims:
+        return _move(cluster, reservation)
     return _promise_is_due(cluster, reservation)
+
+
+def _move(cluster: Cluster, reservation: Reservation) -> str:
+    """Check that a gang may go from where it is to a place that is free."""
+    gang = cluster.gangs[reservation.job]
+    if reservation.victims != (gang.id,) or reservation.entitlement is not gang.entitlement:
+        return "a move concerns nobody else"
+    return _misfit(cluster, gang.requests, reservation.slots) or _no_room(
+        cluster, gang.requests, reservation.slots
+    )
 
 
 def _must_yield(cluster: Cluster, gang: Gang, promise: Reservation, now: Instant) -> bool:
@@ -108,7 +120,11 @@ def _must_yield(cluster: Cluster, gang: Gang, promise: Reservation, now: Instant
     ):
         return True
     turns = cluster.policies.turns
-    if turns is None or turns.next(now) != now or promise.job not in cluster.pending:
+    if turns is None or turns.next(now) != now:
+        return False
+    if promise.job == gang.id:
+        return cluster.policies.moving is not None
+    if promise.job not in cluster.pending:
         return False
     waiting = cluster.pending[promise.job]
     ordering = cluster.policies.ordering

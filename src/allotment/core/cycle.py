@@ -12,6 +12,7 @@ from allotment.core.cluster import MOST_MEMOS, Cluster
 from allotment.core.displacement import displace
 from allotment.core.entitle import entitle, is_due, resume_entitlement
 from allotment.core.gang import Gang, Reservation, Standing
+from allotment.core.moving import moves
 from allotment.core.pending import Key
 from allotment.core.plan import Decision, Evict, Place, Promote, Resume, Unreserve
 from allotment.core.preemption import clear_leases, make_room
@@ -45,6 +46,15 @@ def proposals(cluster: Cluster, now: Instant) -> Proposals:
     # 5. In order: what is left, to whoever may borrow.
     if len(cluster.pending):
         yield from _Line(cluster, now).serve()
+    # 6. At a turn, running gangs go where they are better off.
+    if is_turn(cluster, now):
+        yield from moves(cluster, now)
+
+
+def is_turn(cluster: Cluster, now: Instant) -> bool:
+    """Tell whether running gangs may be asked to make way, or to move, now."""
+    turns = cluster.policies.turns
+    return turns is not None and turns.next(now) == now
 
 
 # ── 1 ───────────────────────────────────────────────────────────────────────────────────
@@ -55,6 +65,8 @@ def _keep_promises(cluster: Cluster) -> Proposals:
         kept = cluster.slots_open(promise.slots) and is_due(cluster, promise)
         if not kept:
             yield Unreserve(job)
+        elif job in cluster.leaving:
+            continue  # It moves, and is not gone yet.
         elif cluster.ledger.settled(promise.slots):
             if job in cluster.gangs:
                 yield Resume(job, promise.entitlement, reserved=True)
@@ -121,8 +133,7 @@ class _Line:
     def __init__(self, cluster: Cluster, now: Instant) -> None:
         self.cluster = cluster
         self.now = now
-        turns = cluster.policies.turns
-        self.turn = turns is not None and turns.next(now) == now
+        self.turn = is_turn(cluster, now)
         running = cluster.running
         self.stable = running is None or not running.rising
         self.others = False

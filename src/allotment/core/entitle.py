@@ -34,7 +34,8 @@ def is_due(cluster: Cluster, reservation: Reservation) -> bool:
     used -= own_victims(cluster, reservation)
     need = sum_of(reservation.needs)
     gang = cluster.gangs.get(reservation.job)
-    if gang is not None and gang.entitlement is Entitlement.OPPORTUNISTIC:
+    moves = reservation.job in reservation.victims
+    if gang is not None and gang.entitlement is Entitlement.OPPORTUNISTIC and not moves:
         need += gang.held()
     guaranteed = reservation.entitlement is Entitlement.GUARANTEED
     due = cluster.policies.sharing.entitle(need, used, tenant, preemptible=not guaranteed)

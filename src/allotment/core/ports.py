@@ -4,17 +4,19 @@ A policy chooses among legal options and can never make an illegal one legal: ca
 gang atomicity and guarantees are checked by the core after every policy has spoken.
 """
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
 from allotment.core.rank import Rank
-from allotment.model.ledger import Entitlement
+from allotment.model.ledger import Entitlement, Slot
 from allotment.model.quantity import Instant, Resources
 from allotment.model.tenancy import Tenant
 
 if TYPE_CHECKING:
     from allotment.core.gang import Gang, Standing
+    from allotment.core.ledger import Ledger
 
 
 class Ordering(Protocol):
@@ -71,6 +73,14 @@ class Victims(Protocol):
     def key(self, gang: "Gang", now: Instant) -> tuple[int, ...]: ...
 
 
+class Moving(Protocol):
+    """Whether a running gang is better off on other devices, asked at turns."""
+
+    def better(self, gang: "Gang", slots: Sequence[Slot], ledger: "Ledger") -> bool:
+        """`slots` are free, and where it would be put if it came now."""
+        ...
+
+
 class Policies(msgspec.Struct, frozen=True):
     """One policy of each kind, as chosen in `wiring` or for a simulation."""
 
@@ -80,5 +90,7 @@ class Policies(msgspec.Struct, frozen=True):
     victims: Victims
     turns: Turns | None = None
     """None: whoever runs is never sent away for a job of its own tenant."""
+    moving: Moving | None = None
+    """None: who runs stays where it is."""
     estimates: Estimates | None = None
     """What backfilling with a reservation (`QueueOrder.EASY`) goes by."""

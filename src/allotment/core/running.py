@@ -81,6 +81,15 @@ class Running:
                 del ends[place]
             yield key[1]
 
+    def best_first(self, now: Instant) -> list[JobId]:
+        """Give all gangs in order. O(n log n)."""
+        keys = [
+            (_at(key, slope, now), job)
+            for slope, group in self._lists.items()
+            for key, job in group
+        ]
+        return [job for _, job in sorted(keys)]
+
     def next_change(self) -> Instant | None:
         """Say when a rank must be asked anew."""
         return self._until[0][0] if self._until else None

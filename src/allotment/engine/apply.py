@@ -280,7 +280,8 @@ def _ended(state: State, record: e.Record, event: e.AttemptEnded) -> None:
     attempt.lost_ms = event.lost_ms
     job.lost_ms = Millis(job.lost_ms + event.lost_ms)
     job.served_ms = Millis(job.served_ms + attempt.ran_ms)
-    state.cluster.unreserve(job.id)
+    if attempt.stop is None or attempt.stop.wanted_by != job.id:
+        state.cluster.unreserve(job.id)
     state.cluster.drop(job.id)
     if attempt.port:
         state.ports.give(attempt.port, port_count(job.spec))

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import msgspec
 
+from allotment.core.regions import NODE
 from allotment.core.request import shape_of, total_of
 from allotment.engine.completion import finish
 from allotment.engine.records import JobRecord
@@ -113,7 +114,22 @@ def check(state: State, spec: JobSpec, actor: Actor) -> None:
                 Code.BAD_DEPENDENCY,
                 f"It depends on job {dependency.job}, which does not exist.",
             )
+    _check_levels(state, spec)
     _check_size(state, spec)
+
+
+def _check_levels(state: State, spec: JobSpec) -> None:
+    """Refuse a level that no node has a label for: its region would be the whole cluster."""
+    for level in (spec.within, spec.prefer):
+        if level in ("", NODE):
+            continue
+        labels = {name for node in state.config.nodes for name, _ in node.labels}
+        if level not in labels:
+            raise Rejected(
+                Code.BAD_SPEC,
+                f"No node here has a label {level!r}, so nothing lies within one.",
+                f"Levels here: {', '.join(sorted({NODE, *labels}))}.",
+            )
 
 
 def _check_size(state: State, spec: JobSpec) -> None:

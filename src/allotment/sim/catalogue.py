@@ -7,6 +7,7 @@ import msgspec
 
 from allotment.core.ports import Estimates, Ordering, Placing, Policies, Turns
 from allotment.model.tenancy import QueueOrder
+from allotment.policies.moving.preferred import ToPreferred
 from allotment.policies.ordering.fifo import Fifo
 from allotment.policies.ordering.finish_time_fair import FinishTimeFair
 from allotment.policies.ordering.las import LeastAttained, LeastAttainedInSteps, doubling
@@ -37,6 +38,8 @@ class Recipe(msgspec.Struct, frozen=True):
     turns: Callable[[Settings], Turns | None] = lambda _: None
     by_type: bool = False
     """Jobs that take any device type try the one they run fastest on first."""
+    moves: bool = False
+    """Running jobs go to a type they prefer, and out of shared devices, when these are free."""
     packs: bool = False
     """Two jobs may share devices: each asks for half of one where it would for a whole."""
     told: bool = False
@@ -104,17 +107,20 @@ RECIPES: dict[str, Recipe] = {
         "least attained device-time first, in rounds: max-min fair shares",
         _attained,
         turns=_rounds,
+        moves=True,
     ),
     "gavel": Recipe(
         "the same, and each job tries first the device type it runs fastest on",
         _attained,
         turns=_rounds,
+        moves=True,
         by_type=True,
     ),
     "gavel-pack": Recipe(
         "max-min, and whoever finds no free device shares one with whomever it finds there",
         _attained,
         turns=_rounds,
+        moves=True,
         packs=True,
     ),
 }
@@ -156,6 +162,7 @@ def policies(
         placing=Spread() if chosen.packs else placings[settings.placing],
         victims=LeastLost(),
         turns=_turns(chosen, settings),
+        moving=ToPreferred() if chosen.moves else None,
         estimates=estimates,
     )
 

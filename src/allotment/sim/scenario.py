@@ -44,10 +44,11 @@ class Scenario(msgspec.Struct, frozen=True):
         return Speeds(self.nodes, factors, self.rates, self.pairs)
 
     def types(self) -> tuple[str, ...]:
-        """Give the device types of the cluster, if speed differs by type; else none."""
+        """Give the device types as the cluster lists them, if speed differs by type."""
         if self.rates is None:
             return ()
-        return tuple(sorted({device.type for node in self.nodes for device in node.devices}))
+        types = [device.type for node in self.nodes for device in node.devices]
+        return tuple(dict.fromkeys(types))
 
     def speed_by_type(self, job: TraceJob) -> dict[str, float]:
         """Give a job's speed on each type; 0 where it is not known."""

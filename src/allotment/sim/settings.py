@@ -50,7 +50,7 @@ class Settings(msgspec.Struct, frozen=True):
     """From telling a gang to go to its being gone; it makes no progress meanwhile."""
     checkpoint_ms: int = 0
     """Work since the last multiple of this is lost on a fault; 0 loses nothing."""
-    types: Literal["chance", "best"] = "chance"
+    types: Literal["listed", "chance", "best"] = "listed"
     """Where speed differs by type and a job takes any: which it tries first."""
     across_nodes: float = 1.0
     """Speed left to a gang that spans nodes (Philly, ATC 2019: 0.85)."""

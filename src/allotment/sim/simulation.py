@@ -174,5 +174,6 @@ class Simulation:
         if by_type or self._scenario.settings.types == "best":
             speed = self._scenario.speed_by_type(job)
             return tuple(sorted(types, key=lambda kind: (-speed[kind], kind)))
-        Random(f"{self._scenario.seed}/types/{place}").shuffle(types)
+        if self._scenario.settings.types == "chance":
+            Random(f"{self._scenario.seed}/types/{place}").shuffle(types)
         return tuple(types)

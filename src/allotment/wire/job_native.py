@@ -212,6 +212,8 @@ def _spec(shape: JobShape, secrets: tuple[tuple[str, str], ...]) -> JobSpec:
         depends_on=tuple(_dependency(item) for item in shape.depends_on),
         hold_on_failure_ms=Millis(shape.hold_on_failure),
         preemptible=shape.preemptible,
+        within=shape.within,
+        prefer=shape.prefer,
         dialect=shape.dialect,
     )
 

@@ -241,6 +241,8 @@ class JobShape(RoleParts):
     array: ArrayShape | None = Field(default=None, examples=["{count: 10, max_running: 2}"])
     hold_on_failure: Hold = Millis(0)
     preemptible: Truth = True
+    within: Line = Field(default="", examples=["node"])
+    prefer: Line = Field(default="", examples=["rack"])
     dialect: DialectWord = Dialect.NATIVE
     """Which form's extra variables the tasks get; for jobs that were read as classic."""
 

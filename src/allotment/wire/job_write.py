@@ -48,6 +48,7 @@ def job_to_wire(spec: JobSpec, *, redact: bool = True) -> Written:
         **_unless(depends_on=[_dependency(item) for item in spec.depends_on]),
         **_length("hold_on_failure", spec.hold_on_failure_ms),
         **({} if spec.preemptible else {"preemptible": False}),
+        **_unless(within=spec.within, prefer=spec.prefer),
         **({} if spec.dialect is Dialect.NATIVE else {"dialect": spec.dialect.value}),
     }
 

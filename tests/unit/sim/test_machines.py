@@ -167,3 +167,26 @@ def test_packed_jobs_have_what_was_measured_of_them_together() -> None:
     )
     # x runs at 0.8 and ends at 100; y has done 75 by then, at 0.75.
     assert ends_s(simulate(scenario)) == [100, 325]
+
+
+def test_at_the_end_of_a_round_a_job_moves_into_a_device_of_its_own() -> None:
+    jobs = [a_job("a", 0, 400), a_job("b", 0, 100), a_job("c", 0, 400)]
+    # On two devices a has one, b and c share the other until b ends at 200; then c is alone
+    # anyway. With b beside a, c would have to move: nobody is left sharing for long.
+    run = play(jobs, "1x2", "gavel-pack", "round=60s")
+    assert max(ends_s(run)) <= 560
+    assert run.summary is not None
+    assert run.summary.completed == 3
+
+
+def test_a_job_moves_to_the_type_it_is_faster_on() -> None:
+    rates = {"v100": {("x", 1): 10.0}, "k80": {("x", 1): 1.0}}
+    jobs = (a_job("first", 0, 50, model="x"), a_job("second", 0, 100, model="x"))
+    trace = Trace("made up", "simple", "0", jobs)
+    cluster = cluster_of("1x1xv100+1x1xk80")
+    settings = read_settings(["round=60s"])
+    run = simulate(Scenario(trace, cluster, "gavel", settings, rates=rates))
+    # The second does 6 s of its work on the slow one until the round ends at 60, then the
+    # other 94 s on the fast one.
+    assert ends_s(run) == [50, 154]
+    assert run.jobs[1].preemptions == 1

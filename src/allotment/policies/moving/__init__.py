@@ -1,0 +1,1 @@
+"""Whether a running gang is better off elsewhere."""
