@@ -148,9 +148,17 @@ def passing(chosen: Recipe, settings: Settings) -> QueueOrder:
 
 
 def policies(
-    chosen: Recipe, settings: Settings, estimates: Estimates, popularity: Mapping[int, int]
+    chosen: Recipe,
+    settings: Settings,
+    estimates: Estimates,
+    popularity: Mapping[int, int],
+    *,
+    alike: bool = False,
 ) -> Policies:
-    """Put a policy together. `popularity` counts tasks by their devices."""
+    """Put a policy together. `popularity` counts tasks by their devices.
+
+    Where all devices are `alike` and nobody shares one, there is nowhere better to move to.
+    """
     placings: dict[str, Placing] = {
         "pack": Pack(),
         "spread": Spread(),
@@ -162,7 +170,7 @@ def policies(
         placing=Spread() if chosen.packs else placings[settings.placing],
         victims=LeastLost(),
         turns=_turns(chosen, settings),
-        moving=ToPreferred() if chosen.moves else None,
+        moving=ToPreferred() if chosen.moves and (chosen.packs or not alike) else None,
         estimates=estimates,
     )
 

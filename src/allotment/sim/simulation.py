@@ -51,7 +51,15 @@ class Simulation:
         settings, nodes = scenario.settings, scenario.nodes
         known = Known(self.run_ms_of)
         self.engine = Engine(
-            State(policies(scenario.recipe(), settings, known, scenario.popularity()))
+            State(
+                policies(
+                    scenario.recipe(),
+                    settings,
+                    known,
+                    scenario.popularity(),
+                    alike=len(scenario.types()) < 2,
+                )
+            )
         )
         self.machines = Machines(
             self.engine,
