@@ -39,6 +39,10 @@ class Cluster:
             for tenant in tenants
             for queue in tenant.queues
         }
+        self.all_skip = all(order is QueueOrder.SKIP for order in self._orders.values())
+        """Whether no job holds up another in any queue."""
+        self.seen_version = -1
+        """The version of the ledger at which the whole line was last looked through."""
         self.ledger = Ledger(nodes)
         self.pending = Pending(policies.ordering)
         self.running = Running(policies.ordering) if policies.turns is not None else None

@@ -44,11 +44,25 @@ def proposals(cluster: Cluster, now: Instant) -> Proposals:
         yield from _resume(cluster, now)
     # 4. In order: what tenants are owed, by eviction of borrowers if need be.
     # 5. In order: what is left, to whoever may borrow.
-    if len(cluster.pending):
+    if len(cluster.pending) and not _in_vain(cluster, now):
         yield from _Line(cluster, now).serve()
     # 6. At a turn, running gangs go where they are better off.
     if is_turn(cluster, now):
         yield from moves(cluster, now)
+
+
+def _in_vain(cluster: Cluster, now: Instant) -> bool:
+    """Tell, at a glance, that nobody who came since the last look can start.
+
+    True only where nothing was given back since, nobody has to make way, and no job holds
+    up another: then it is enough that all who came ask for more devices than are free.
+    """
+    if not cluster.all_skip or cluster.seen_version != cluster.ledger.version:
+        return False
+    if is_turn(cluster, now) or cluster.leaving or any(cluster.borrowers.values()):
+        return False
+    free = cluster.ledger.whole_free
+    return all(shape.devices > free for shape in cluster.pending.came)
 
 
 def is_turn(cluster: Cluster, now: Instant) -> bool:
@@ -243,15 +257,16 @@ class _Line:
         cluster = self.cluster
         free = cluster.ledger.whole_free
         settled = not cluster.leaving and not any(cluster.borrowers.values())
-        worst = self._worst()
+        worst = self._worst() if self.turn else None
+        known = self._known_blocked
         return {
             shape
             for shape, head in cluster.pending.heads()
             if (
-                (settled and devices_of(shape.requests) > free and head >= worst)
-                or self._known_blocked(shape, entitlement, head)
+                (settled and shape.devices > free and (worst is None or head >= worst))
+                or known(shape, entitlement, head)
             )
-            and cluster.order_of(shape) is QueueOrder.SKIP
+            and (cluster.all_skip or cluster.order_of(shape) is QueueOrder.SKIP)
         }
 
     def _worst(self) -> Key:

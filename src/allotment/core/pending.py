@@ -26,6 +26,8 @@ class Pending:
         self._groups: dict[Shape, list[Key]] = {}
         self._jobs: dict[JobId, tuple[Standing, Key]] = {}
         self._until: list[tuple[Instant, JobId]] = []
+        self.came: set[Shape] = set()
+        """Shapes of which jobs came since the whole line was last looked through."""
         self.arrivals = 0
         """Grows with every job that comes: a pass may find something to do."""
 
@@ -52,6 +54,7 @@ class Pending:
             insort(group, key)
         if rank.until is not None:
             heappush(self._until, (rank.until, job.id))
+        self.came.add(job.shape)
         self.arrivals += 1
 
     def remove(self, job: JobId) -> None:

@@ -33,6 +33,8 @@ class Shape(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
     queue: str
     requests: tuple[Request, ...]
     preemptible: bool = True
+    devices: int = 0
+    """Whole devices of the gang, counted once; fractions count for nothing."""
 
 
 def held_by(need: Resources) -> Resources:
@@ -99,4 +101,4 @@ def _shape(
         Request(role.count, role.resources, role.gpu_types, role.arch, within, prefer)
         for role in roles
     )
-    return Shape(tenant, queue, requests, preemptible)
+    return Shape(tenant, queue, requests, preemptible, devices_of(requests))
