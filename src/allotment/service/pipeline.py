@@ -244,6 +244,9 @@ class Pipeline:
         while True:
             before = Instant(self.clock.now() - self.state.config.limits.keep_history_ms)
             try:
+                # History is forgotten up to the newest snapshot and no further.
+                if self.state.seq > self._snapshot_at and not self.committer.trouble:
+                    await self._snapshot()
                 gone = await self.committer.in_thread(partial(self._store.prune, before))
                 for job in gone:
                     await self._backend.forget(job)

@@ -66,8 +66,8 @@ def _trace(
         jobs.sort(key=attrgetter("submit_ms"))
         warnings = [
             *warnings,
-            f"{late} of {len(jobs)} jobs stood after a later one in the file: sorted by "
-            "submission",
+            f"the file is not in order of submission, and was sorted: {late:,} of "
+            f"{len(jobs):,} jobs stand below a later one",
         ]
     warnings = [*warnings, *censored_note(jobs), *doubts(jobs)]
     return Trace(source, known.name, digest, tuple(jobs), dropped, tuple(warnings))

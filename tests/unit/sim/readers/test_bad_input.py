@@ -167,7 +167,8 @@ def test_unsorted_submissions_are_sorted_and_ties_stay(write: WriteTrace):
     trace = read_trace(write(HEAD, "a,9,1,5,x", "b,3,1,5,x", "c,9,1,5,x", "d,3,1,5,x"))
     assert [job.id for job in trace.jobs] == ["b", "d", "a", "c"]
     assert trace.warnings == (
-        "2 of 4 jobs stood after a later one in the file: sorted by submission",
+        "the file is not in order of submission, and was sorted: 2 of 4 jobs stand below a "
+        "later one",
     )
 
 

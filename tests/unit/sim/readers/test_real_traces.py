@@ -36,7 +36,8 @@ def test_philly_as_reduced_for_sia():
         "11cb48",
     )
     assert trace.warnings == (
-        "82242 of 82247 jobs stood after a later one in the file: sorted by submission",
+        "the file is not in order of submission, and was sorted: 82,242 of 82,247 jobs stand "
+        "below a later one",
     )
 
 
