@@ -10,7 +10,7 @@ from allotment.core.gang import Gang, Reservation, Standing
 from allotment.core.ledger import Ledger
 from allotment.core.pending import Key, Pending
 from allotment.core.ports import Policies
-from allotment.core.request import Shape, lease_part, sum_of
+from allotment.core.request import Request, Shape, lease_part, sum_of
 from allotment.core.running import Running
 from allotment.model.cluster import Node
 from allotment.model.ids import JobId
@@ -64,7 +64,7 @@ class Cluster:
         self.blocked: dict[tuple[Shape, Entitlement], tuple[int, Key]] = {}
         """Shapes known not to fit, with the version of the ledger that says so and the place
         in line of whom it was found out for. A memo: dropping it costs time, never truth."""
-        self._never: dict[tuple[object, ...], bool] = {}
+        self._never: dict[tuple[Request, ...], bool] = {}
 
     # ── gangs ───────────────────────────────────────────────────────────────────────────
 
@@ -248,7 +248,7 @@ class Cluster:
 
     def ever_fits(self, shape: Shape) -> bool:
         """Tell whether the gang fits the configured machines when all are idle and open."""
-        key = tuple((r.count, r.need, r.types, r.arch) for r in shape.requests)
+        key = shape.requests
         known = self._never.get(key)
         if known is None:
             idle = Ledger(tuple(self.nodes.values()))

@@ -151,6 +151,8 @@ def _promise_is_due(cluster: Cluster, reservation: Reservation) -> str:
 
 def _misfit(cluster: Cluster, requests: tuple[Request, ...], slots: tuple[Slot, ...]) -> str:
     """Check the form of a place: one slot a task, right devices, right host, open nodes."""
+    if len(slots) == 1 and len(requests) == 1 and requests[0].count == 1:
+        return _misfit_of_one(cluster, requests[0], slots[0])
     tasks = [request for request in requests for _ in range(request.count)]
     if len(tasks) != len(slots):
         return "not one slot for each task"
@@ -158,15 +160,21 @@ def _misfit(cluster: Cluster, requests: tuple[Request, ...], slots: tuple[Slot, 
     if within and not cluster.ledger.regions.together(within, {s.node for s in slots}):
         return f"not within one {within}"
     for request, slot in zip(tasks, slots, strict=True):
-        book = cluster.ledger.books.get(slot.node)
-        if book is None or not book.open:
-            return f"node {slot.node} takes no work"
-        if request.arch not in (Arch.ANY, book.arch):
-            return f"node {slot.node} has another architecture"
-        if len(set(slot.devices)) != -(-request.need.gpu_milli // DEVICE):
-            return "not the number of devices asked for"
-        if request.types and any(book.types[i] not in request.types for i in slot.devices):
-            return "not the device type asked for"
+        if wrong := _misfit_of_one(cluster, request, slot):
+            return wrong
+    return ""
+
+
+def _misfit_of_one(cluster: Cluster, request: Request, slot: Slot) -> str:
+    book = cluster.ledger.books.get(slot.node)
+    if book is None or not book.open:
+        return f"node {slot.node} takes no work"
+    if request.arch is not Arch.ANY and request.arch is not book.arch:
+        return f"node {slot.node} has another architecture"
+    if len(set(slot.devices)) != -(-request.need.gpu_milli // DEVICE):
+        return "not the number of devices asked for"
+    if request.types and any(book.types[i] not in request.types for i in slot.devices):
+        return "not the device type asked for"
     return ""
 
 

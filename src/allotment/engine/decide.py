@@ -120,6 +120,8 @@ def check(state: State, spec: JobSpec, actor: Actor) -> None:
 
 def _check_levels(state: State, spec: JobSpec) -> None:
     """Refuse a level that no node has a label for: its region would be the whole cluster."""
+    if not spec.within and not spec.prefer:
+        return
     for level in (spec.within, spec.prefer):
         if level in ("", NODE):
             continue
