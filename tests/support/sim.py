@@ -21,6 +21,23 @@ from allotment.sim.settings import Settings
 from allotment.sim.simulation import Simulation
 from allotment.sim.trace import Trace, TraceJob
 
+Rows = list[tuple[int, int, int]]
+"""Submission, devices and run time of jobs, sorted by submission."""
+
+Span = tuple[int, int]
+"""A stretch of time in which a job ran."""
+
+PLAIN = Settings()
+
+
+def join(spans: list[Span], since: int, until: int) -> None:
+    """Add a stretch; what touches the last one goes on with it, and nothing is left out."""
+    if since == until:
+        return
+    if spans and spans[-1][1] == since:
+        since = spans.pop()[0]
+    spans.append((since, until))
+
 
 class Twin(msgspec.Struct, eq=False):
     """A job as a twin sees it. Times in any one unit; -1 where it did not come to that."""
@@ -33,6 +50,7 @@ class Twin(msgspec.Struct, eq=False):
     start: int = -1
     end: int = -1
     preemptions: int = 0
+    spans: list[Span] = []
 
     @property
     def size(self) -> int:
@@ -41,10 +59,6 @@ class Twin(msgspec.Struct, eq=False):
 
 
 Key = Callable[[Twin], int]
-Rows = list[tuple[int, int, int]]
-"""Submission, devices and run time of jobs, sorted by submission."""
-
-PLAIN = Settings()
 
 
 def by_arrival(job: Twin) -> int:
@@ -88,6 +102,7 @@ def dealt_out(
         for job in running:
             job.left -= then - now
             job.end = -1 if job.left else then
+            join(job.spans, now, then)
         now = then
         running = [job for job in running if job.left]
         while coming and coming[0].submit == now:
@@ -136,6 +151,7 @@ def easy(rows: Iterable[tuple[int, int, int]], devices: int) -> tuple[list[Twin]
         now = min(moments)
         for job in running:
             job.end = now if job.start + job.run == now else -1
+            job.spans = [(job.start, now)]
         running = [job for job in running if job.end < 0]
         while coming and coming[0].submit == now:
             line.append(coming.pop(0))
@@ -180,9 +196,8 @@ class Watched:
         self, rows: Rows, cluster: str, policy: str, settings: Settings = PLAIN
     ) -> None:
         self.rows = rows
-        self.start = [-1] * len(rows)
+        self.spans: list[list[Span]] = [[] for _ in rows]
         self.end = [-1] * len(rows)
-        self.preemptions = [0] * len(rows)
         self.log: list[e.Record] = []
         scenario = Scenario(a_trace(rows), cluster_of(cluster), policy, settings)
         self.simulation = Simulation(scenario, self._look)
@@ -198,14 +213,15 @@ class Watched:
 
     def _read(self, places: Iterator[int]) -> None:
         place_of: dict[JobId, int] = {}
+        since: dict[JobId, int] = {}
         for record in self.log:
             match record.event:
                 case e.JobSubmitted(job):
                     place_of[job] = next(places)
-                case e.AttemptStarted(job) if self.start[place_of[job]] < 0:
-                    self.start[place_of[job]] = record.at
-                case e.AttemptEnded(job, _, e.Outcome.EVICTED):
-                    self.preemptions[place_of[job]] += 1
+                case e.AttemptStarted(job):
+                    since[job] = record.at
+                case e.AttemptEnded(job):
+                    join(self.spans[place_of[job]], since.pop(job, record.at), record.at)
                 case e.JobSucceeded(job):
                     self.end[place_of[job]] = record.at
                 case _:
