@@ -30,7 +30,7 @@ class Settings(msgspec.Struct, frozen=True):
     """When running jobs give way to waiting ones; empty: as the policy says."""
     round_ms: int = 360 * SECOND
     """Length of a round (Gavel, OSDI 2020: six minutes)."""
-    lead_ms: int = HOUR
+    lead_ms: int = 2 * HOUR
     """`maxmin`: how much more device-time a running job has had before it gives way."""
     queues: tuple[int, ...] = (3_250 * SECOND, 7_200 * SECOND)
     """Limits of the queues of `las2d`, in device-milliseconds (Tiresias' own)."""
