@@ -109,7 +109,9 @@ class Pending:
         heapify(heads)
         while heads:
             key, number, shape = heappop(heads)
-            yield self._jobs[key[1]][0]
+            found = self._jobs.get(key[1])
+            if found is not None:
+                yield found[0]
             if shape in skip:
                 continue
             group = self._groups.get(shape)
