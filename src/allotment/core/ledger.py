@@ -265,6 +265,13 @@ class Ledger:
                 total += book.free()
         return total
 
+    def type_of(self, node: NodeId, index: int) -> str:
+        return self.books[node].types[index]
+
+    def free_milli(self, node: NodeId, index: int) -> int:
+        """Give what is free of one device, in thousandths; negative when it is promised."""
+        return self.books[node].device_milli[index]
+
     def may_hold(self, requests: tuple[Request, ...]) -> bool:
         """Tell, at once, when there are too few free devices in all, wherever they are."""
         return devices_of(requests) <= self.whole_free

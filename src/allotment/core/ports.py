@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from allotment.core.rank import Rank
+from allotment.model.ids import NodeId
 from allotment.model.ledger import Entitlement, Slot
 from allotment.model.quantity import Instant, Resources
 from allotment.model.tenancy import Tenant
 
 if TYPE_CHECKING:
     from allotment.core.gang import Gang, Standing
-    from allotment.core.ledger import Ledger
 
 
 class Ordering(Protocol):
@@ -73,10 +73,20 @@ class Victims(Protocol):
     def key(self, gang: "Gang", now: Instant) -> tuple[int, ...]: ...
 
 
+class Devices(Protocol):
+    """What may be asked of devices, by their nodes and indexes."""
+
+    def type_of(self, node: NodeId, index: int) -> str: ...
+
+    def free_milli(self, node: NodeId, index: int) -> int:
+        """Give what is free of one, in thousandths."""
+        ...
+
+
 class Moving(Protocol):
     """Whether a running gang is better off on other devices, asked at turns."""
 
-    def better(self, gang: "Gang", slots: Sequence[Slot], ledger: "Ledger") -> bool:
+    def better(self, gang: "Gang", slots: Sequence[Slot], devices: Devices) -> bool:
         """`slots` are free, and where it would be put if it came now."""
         ...
 

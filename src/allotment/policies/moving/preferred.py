@@ -9,7 +9,7 @@ Bad at: jobs that are moved for little: what a move costs is not asked.
 from collections.abc import Sequence
 
 from allotment.core.gang import Gang
-from allotment.core.ledger import Ledger
+from allotment.core.ports import Devices
 from allotment.model.ledger import Slot
 from allotment.model.quantity import DEVICE
 
@@ -17,32 +17,32 @@ from allotment.model.quantity import DEVICE
 class ToPreferred:
     """Move for devices of one's own, or for a better type that is not more shared."""
 
-    def better(self, gang: Gang, slots: Sequence[Slot], ledger: Ledger) -> bool:
-        shared = _shared(gang, gang.slots, ledger, own=True)
-        shared_then = _shared(gang, slots, ledger, own=False)
+    def better(self, gang: Gang, slots: Sequence[Slot], devices: Devices) -> bool:
+        shared = _shared(gang, gang.slots, devices, own=True)
+        shared_then = _shared(gang, slots, devices, own=False)
         if shared_then != shared:
             return shared_then < shared
-        return _worst_type(gang, slots, ledger) < _worst_type(gang, gang.slots, ledger)
+        return _worst_type(gang, slots, devices) < _worst_type(gang, gang.slots, devices)
 
 
-def _worst_type(gang: Gang, slots: Sequence[Slot], ledger: Ledger) -> int:
+def _worst_type(gang: Gang, slots: Sequence[Slot], devices: Devices) -> int:
     """Say how far down its list of preferences a gang is; 0 if it takes any."""
     types = gang.requests[0].types
     if not types:
         return 0
     return max(
-        types.index(ledger.books[slot.node].types[index])
+        types.index(devices.type_of(slot.node, index))
         for slot in slots
         for index in slot.devices
     )
 
 
-def _shared(gang: Gang, slots: Sequence[Slot], ledger: Ledger, *, own: bool) -> int:
+def _shared(gang: Gang, slots: Sequence[Slot], devices: Devices, *, own: bool) -> int:
     """Count the devices that somebody else has a part of; `own` when the gang sits there."""
     count = 0
     for need, slot in zip(gang.needs, slots, strict=True):
         for index in slot.devices:
-            free = ledger.books[slot.node].device_milli[index]
+            free = devices.free_milli(slot.node, index)
             free += need.gpu_milli // len(slot.devices) if own else 0
             count += free < DEVICE
     return count
