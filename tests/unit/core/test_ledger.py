@@ -138,7 +138,9 @@ def test_one_role_is_found_room_whenever_there_is_any(
             needs = needs_of((request,))
             ledger.take(slots, needs)
             room.change(slots, needs, -1)
-            assert ledger.settled(slots)
+            # A node whose CPU is promised twice settles nothing, whatever a task needs.
+            owed = any(room.cpu[slot.node] < 0 for slot in slots)
+            assert ledger.settled(slots) is not owed
             held.append((slots, needs))
         elif act == "give" and held:
             slots, needs = held.pop(data.draw(st.integers(0, len(held) - 1)))
