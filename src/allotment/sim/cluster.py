@@ -38,6 +38,8 @@ def cluster_of(text: str) -> tuple[Node, ...]:
                 f"{MOST_DEVICES:,} devices."
             )
         rack = int(match[4] or 0)
+        if match[4] and not rack:
+            raise BadCluster(f"{part.strip()!r}: a rack has at least one node.")
         nodes += [_node(len(nodes) + place, devices, kind, rack) for place in range(count)]
     return tuple(nodes)
 

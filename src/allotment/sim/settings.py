@@ -2,12 +2,15 @@
 
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
+from math import isnan
 from typing import Literal, get_args
 
 import msgspec
 
 from allotment.model.quantity import DAY, HOUR, MINUTE, SECOND
 from allotment.sim.bad import BadScenario
+
+LONGEST_MS = 36_525 * DAY
 
 
 class BadSetting(BadScenario):
@@ -82,7 +85,10 @@ def read_settings(pairs: Iterable[str]) -> Settings:
         if key not in known:
             near = get_close_matches(key, known, 3, 0.5) or sorted(known)
             raise BadSetting(f"--set {key}: there is no such setting. Near: {', '.join(near)}.")
-        found[known[key]] = _value(known[key], value.strip())
+        try:
+            found[known[key]] = _value(known[key], value.strip())
+        except BadSetting as error:
+            raise BadSetting(f"--set {key}: {error}") from error
     try:
         settings = msgspec.convert(found, Settings, strict=False)
     except msgspec.ValidationError as error:
@@ -94,17 +100,31 @@ def read_settings(pairs: Iterable[str]) -> Settings:
 def _check(settings: Settings) -> None:
     for name in Settings.__struct_fields__:
         value: object = getattr(settings, name)
-        if isinstance(value, int | float) and value < 0:
-            raise BadSetting(f"--set {_shown(name)}: it cannot be negative.")
-    if settings.round_ms < 1:
-        raise BadSetting("--set round: a round lasts longer than nothing.")
-    for name in ("across_nodes", "across_switches", "across_racks", "interference"):
-        if not 0 < getattr(settings, name) <= 1:
-            raise BadSetting(f"--set {name}: it is a factor above 0, up to 1.")
-    if settings.job_failure > 1:
-        raise BadSetting("--set job_failure: it is a chance, from 0 to 1.")
-    if list(settings.queues) != sorted(set(settings.queues)) or 0 in settings.queues:
+        if not isinstance(value, int | float):
+            continue
+        wrong = "write a number" if isnan(value) else "it cannot be negative"
+        if isnan(value) or value < 0:
+            raise BadSetting(f"--set {_shown(name)}: {wrong}.")
+    for name, least, most, rule in RANGES:
+        if not least <= getattr(settings, name) <= most:
+            raise BadSetting(f"--set {_shown(name)}: {rule}.")
+    limits = settings.queues
+    if list(limits) != sorted(set(limits)) or any(limit < 1 for limit in limits):
         raise BadSetting("--set queues: the limits must ascend from above 0.")
+
+
+FACTOR = (0.001, 1, "it is a factor, from 0.001 to 1")
+
+RANGES: tuple[tuple[str, float, float, str], ...] = (
+    ("round_ms", 1, LONGEST_MS, "a round lasts longer than nothing"),
+    ("first_ms", 1, LONGEST_MS, "it is a length above 0"),
+    ("noise", 0, 10, "it is at most 10"),
+    ("job_failure", 0, 1, "it is a chance, from 0 to 1"),
+    ("across_nodes", *FACTOR),
+    ("across_switches", *FACTOR),
+    ("across_racks", *FACTOR),
+    ("interference", *FACTOR),
+)
 
 
 def chosen(settings: Settings) -> tuple[tuple[str, str], ...]:
@@ -137,11 +157,14 @@ def read_length(text: str) -> int:
     number = text.rstrip("abcdefghijklmnopqrstuvwxyz ")
     unit = text[len(number) :].strip()
     try:
-        return round(float(number) * UNITS[unit])
+        length = round(float(number) * UNITS[unit])
     except (ValueError, KeyError, OverflowError) as error:
         raise BadSetting(
             f"{text!r} is no length of time: write 30s, 6min, 1.5h or 2d."
         ) from error
+    if abs(length) > LONGEST_MS:
+        raise BadSetting(f"{text!r} is too long: at most {LONGEST_MS // DAY} d.")
+    return length
 
 
 def _reason(error: msgspec.ValidationError, found: Mapping[str, object]) -> str:
@@ -151,5 +174,6 @@ def _reason(error: msgspec.ValidationError, found: Mapping[str, object]) -> str:
         return text
     kinds = Settings.__annotations__.get(name)
     choices = [word for word in get_args(kinds) if word]
-    wanted = f"one of {', '.join(choices)}" if choices else text.partition(" - ")[0]
+    whole = "int" in text.partition(",")[0]
+    wanted = f"one of {', '.join(choices)}" if choices else f"write a {'whole ' * whole}number"
     return f"{_shown(name)}={found[name]}: {wanted}."
