@@ -129,7 +129,7 @@ class Task:
 
     def status(self) -> Status:
         """Give its status, empty before the first; from the claim if the disk was full."""
-        for name in (layout.STATUS, layout.CLAIM):
+        for name in (layout.CLAIM, layout.STATUS):
             with contextlib.suppress(FileNotFoundError, ValueError):
                 return json.loads((self.folder / name).read_text())
         return {}
