@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from allotment.cli.output import Failed
+from allotment.cli.output import Failed, tell_bad_input
+from allotment.model.errors import BadInput
 from allotment.sim.bad import BadScenario
 
 HELP = {"help_option_names": ["--help", "-h"]}
@@ -67,6 +68,9 @@ def told_as_misuse() -> Generator[None]:
         yield
     except BadScenario as error:
         raise Misused(str(error)) from error
+    except BadInput as error:
+        tell_bad_input(error)
+        raise typer.Exit(Misused.exit_code) from error
 
 
 @contextmanager

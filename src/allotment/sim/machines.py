@@ -66,7 +66,7 @@ class Machines:
 
     def _launch(self, job: JobId, attempt: AttemptNo, now: Instant) -> None:
         work = self.works[job]
-        work.attempt = attempt
+        work.attempt, work.stopped_at = attempt, None
         wait = self._settings.resume_ms if attempt > 1 else self._settings.start_ms
         if wait:
             self.agenda.add(now + wait, Phase.START, job, attempt)
@@ -80,10 +80,11 @@ class Machines:
             work.nodes = tuple(sorted({slot.node for slot in self._slots(job)}))
             for node in work.nodes:
                 self._busy[node].add(job)
+        if self._paced:
             self._repace(work.nodes, now)
-        elif not self._speeds.constant:
-            work.speed = self._speeds.of(work.job, self._slots(job))
-        if not self._paced:
+        else:
+            if not self._speeds.constant:
+                work.speed = self._speeds.of(work.job, self._slots(job))
             self.agenda.add(work.ends_at(now), Phase.END, job, work.attempt)
         if self._settings.job_failure:
             self._plan_failure(job, work, now)
@@ -93,6 +94,7 @@ class Machines:
         if work is None or work.attempt != attempt:
             return
         work.stop(now)
+        work.stopped_at = now
         if self._settings.stop_ms:
             self.agenda.add(now + self._settings.stop_ms, Phase.GONE, job, attempt)
         else:
@@ -115,9 +117,10 @@ class Machines:
         if entry.phase is Phase.END:
             if work.since >= 0 and work.ends_at(now) == now:
                 self._finish(job, work, now)
-        elif entry.phase is Phase.GONE:
-            self._leave(job, work, STOPPED, now)
-        elif entry.phase is Phase.START:
+        elif entry.phase is Phase.GONE and work.stopped_at is not None:
+            # It held its devices meanwhile, and got nothing done.
+            self._leave(job, work, STOPPED, now, now - work.stopped_at)
+        elif entry.phase is Phase.START and work.stopped_at is None:
             self._begin(job, work, now)
         elif entry.phase is Phase.FAILURE and work.since >= 0:
             lost = work.stop(now, self._settings.checkpoint_ms)
@@ -159,15 +162,12 @@ class Machines:
             work = self.works[job]
             if work.since < 0:
                 continue
-            beside: set[JobId] = set()
-            if self._paced:
-                beside = {other for node in work.nodes for other in self._busy[node]} - {job}
+            beside = {other for node in work.nodes for other in self._busy[node]} - {job}
             partners = self._partners(job, beside) if self._shared else ()
             neighbours = len(beside) if self._speeds.disturbed else 0
             work.pause(now)
             work.speed = self._speeds.of(work.job, self._slots(job), neighbours, partners)
-            if self._paced:
-                self.agenda.add(work.ends_at(now), Phase.END, job, work.attempt)
+            self.agenda.add(work.ends_at(now), Phase.END, job, work.attempt)
 
     def _partners(self, job: JobId, beside: set[JobId]) -> list[TraceJob]:
         """Give the jobs that share a device with a job, by their ids."""

@@ -27,6 +27,8 @@ class Work(msgspec.Struct, gc=False):
     since: Instant = Instant(-1)
     """When it last began to make progress; -1 while it makes none."""
     speed: int = FULL_SPEED
+    stopped_at: Instant | None = None
+    """When this attempt was told to stop."""
     nodes: tuple[NodeId, ...] = ()
     """Where it runs; known only where that matters."""
 
