@@ -4,6 +4,7 @@ from enum import StrEnum
 
 import msgspec
 
+from allotment.model.cells import CellShare, Topology
 from allotment.model.cluster import Node
 from allotment.model.quantity import DAY, NOTHING, Resources
 
@@ -25,9 +26,10 @@ class Queue(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class Tenant(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A group with a guaranteed share: a counted vector today, cells beside it later.
+    """A group with a guaranteed share: a counted vector, and where there is a topology, cells.
 
-    `users` and `groups` say who may submit; both empty means everybody.
+    With cells, `guaranteed` is what they hold in sum. `users` and `groups` say who may
+    submit; both empty means everybody.
     """
 
     name: str
@@ -37,6 +39,9 @@ class Tenant(msgspec.Struct, frozen=True, omit_defaults=True):
     groups: tuple[str, ...] = ()
     borrow: bool = True
     """May its jobs use what other tenants leave idle?"""
+    cells: tuple[CellShare, ...] = ()
+    pins: tuple[str, ...] = ()
+    """Pinned cells that are its own, by id."""
 
     def queue(self, name: str) -> Queue | None:
         return next((queue for queue in self.queues if queue.name == name), None)
@@ -68,3 +73,4 @@ class Config(msgspec.Struct, frozen=True, omit_defaults=True):
     tenants: tuple[Tenant, ...]
     limits: Limits = Limits()
     default_tenant: str = ""
+    topology: Topology = Topology()
