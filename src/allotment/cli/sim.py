@@ -1,6 +1,5 @@
 """`allot sim`: try policies on traces, with the code that runs the cluster."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -21,6 +20,7 @@ from allotment.cli.sim_options import (
     Set,
     TraceFile,
     progress,
+    progresses,
     told_as_misuse,
 )  # fmt: skip
 from allotment.cli.sim_replay import EXAMPLES as REPLAY_EXAMPLES
@@ -62,17 +62,23 @@ def run(  # noqa: PLR0913, PLR0917 - a flag each
 ) -> None:
     """Play a trace on a cluster under a policy, and say how it went."""
     from allotment.wiring import sim as world  # noqa: PLC0415 - a whole world, only here
+    from allotment.wiring.outputs import Outputs  # noqa: PLC0415
 
     with told_as_misuse():
+        outputs = Outputs(
+            {"--jobs-out": jobs_out, "--report": report}, reads=(trace, cluster, throughputs)
+        )
         scenario = world.scenario(
             world.Wanted(trace, cluster, policy, tuple(set_ or ()), seed, format, throughputs)
         )
         with progress(len(scenario.trace.jobs)) as told:
             done = world.run(scenario, told)
-        if jobs_out:
-            world.write_jobs(Path(jobs_out), done.jobs)
-        if report:
-            world.write_report(Path(report), [done])
+        outputs.write(
+            {
+                "--jobs-out": lambda file: world.write_jobs(file, done.jobs),
+                "--report": lambda file: world.write_report(file, [done]),
+            }
+        )
     _warn(done.warnings)
     if as_json:
         say_json(machine_form(done))
@@ -104,7 +110,9 @@ def compare(  # noqa: PLR0913, PLR0917 - a flag each
     """Play a trace under several policies, in parallel, and put them side by side."""
     import os  # noqa: PLC0415
 
+    from allotment.wiring import parallel  # noqa: PLC0415
     from allotment.wiring import sim as world  # noqa: PLC0415 - a whole world, only here
+    from allotment.wiring.outputs import Outputs  # noqa: PLC0415
 
     names = [name.strip() for name in policies.split(",") if name.strip()]
     with told_as_misuse():
@@ -112,17 +120,19 @@ def compare(  # noqa: PLR0913, PLR0917 - a flag each
             raise Misused("--policies names none.", "Write some, such as fifo,las2d,srtf.")
         if len(set(names)) < len(names):
             raise Misused("--policies names one twice.")
+        outputs = Outputs({"--report": report}, reads=(trace, cluster, throughputs))
         first = world.scenario(
             world.Wanted(trace, cluster, names[0], tuple(set_ or ()), seed, format, throughputs)
         )
         scenarios = [world.with_policy(first, name) for name in names]
-        runs = world.run_all(
-            scenarios,
-            workers or len(os.sched_getaffinity(0)),
-            lambda done: talk(f"{done.policy}: {done.wall_s:.1f} s"),
-        )
-        if report:
-            world.write_report(Path(report), runs)
+        with progresses(names, len(first.trace.jobs)) as going:
+            runs = parallel.run_all(
+                scenarios,
+                workers or len(os.sched_getaffinity(0)),
+                lambda _place, done: talk(f"{done.policy}: {done.wall_s:.1f} s"),
+                going,
+            )
+        outputs.write({"--report": lambda file: world.write_report(file, runs)})
     _warn(runs[0].warnings)
     if as_json:
         say_json([machine_form(done) for done in runs])

@@ -29,9 +29,9 @@ def generate(  # noqa: PLR0913, PLR0917 - a flag each
         str, typer.Option("--keep-model", metavar="FILE.json", help="Keep the fitted model.")
     ] = "",
     load: Annotated[
-        float,
+        float | None,
         typer.Option("--load", metavar="X", help="Device-time asked for, of what there is."),
-    ] = 0.0,
+    ] = None,
     cluster: Annotated[
         str, typer.Option("--cluster", metavar="16x8|FILE", help="What --load is of.")
     ] = "",
@@ -52,7 +52,7 @@ def generate(  # noqa: PLR0913, PLR0917 - a flag each
                 format=format,
                 model=model,
                 keep_model=keep_model,
-                load=load or None,
+                load=load,
                 cluster=cluster,
             )
         )

@@ -1,7 +1,7 @@
 """What the verbs of `allot sim` share: options, how misuse is told, how far a run is."""
 
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import Annotated
 
@@ -10,6 +10,9 @@ import typer
 from allotment.cli.output import Failed, tell_bad_input
 from allotment.model.errors import BadInput
 from allotment.sim.bad import BadScenario
+
+LONG = 20_000
+"""Jobs to be played from which on it is worth while to show how far it is."""
 
 HELP = {"help_option_names": ["--help", "-h"]}
 
@@ -76,12 +79,23 @@ def told_as_misuse() -> Generator[None]:
 @contextmanager
 def progress(total: int) -> Generator[Callable[[int, int], None]]:
     """Show how far a long run is, on a terminal."""
-    if not sys.stderr.isatty() or total < 20_000:
-        yield lambda _come, _all: None
+    with progresses(["jobs"], total) as told:
+        yield lambda come, _all: told(0, come)
+
+
+@contextmanager
+def progresses(names: Sequence[str], total: int) -> Generator[Callable[[int, int], None]]:
+    """Show how far each of several runs is, on a terminal, if together they are long.
+
+    Told the place of a run, and how many of its `total` jobs have come.
+    """
+    if not sys.stderr.isatty() or total * len(names) < LONG:
+        yield lambda _place, _come: None
         return
     from rich.console import Console  # noqa: PLC0415 - only for long runs
     from rich.progress import Progress  # noqa: PLC0415
 
-    with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("jobs", total=total)
-        yield lambda come, _all: bar.update(task, completed=come)
+    # Drawn when told, not by a thread: processes are forked meanwhile.
+    with Progress(console=Console(stderr=True), transient=True, auto_refresh=False) as bar:
+        tasks = [bar.add_task(name, total=total) for name in names]
+        yield lambda place, come: bar.update(tasks[place], completed=come, refresh=True)

@@ -1,7 +1,6 @@
 """`allot sim size`: how many nodes a workload needs."""
 
 import os
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -74,8 +73,10 @@ def size(  # noqa: PLR0913, PLR0917 - a flag each
     from allotment.sim.size_target import read_target  # noqa: PLC0415
     from allotment.wiring import sim as world  # noqa: PLC0415
     from allotment.wiring import sizing  # noqa: PLC0415
+    from allotment.wiring.outputs import Outputs  # noqa: PLC0415
 
     with told_as_misuse():
+        outputs = Outputs({"--report": report}, reads=(trace, throughputs))
         conditions = read_target(target)
         if most < 1:
             raise Misused("--most: at least one node must be allowed.")
@@ -95,7 +96,7 @@ def size(  # noqa: PLR0913, PLR0917 - a flag each
         if report and found.chosen:
             sizes = sorted({max(found.curve[0][0], found.chosen - 1), found.chosen})
             runs = sizing.play_sizes(scenario, node, sizes, count, lambda _size, _run: None)
-            world.write_report(Path(report), runs)
+            outputs.write({"--report": lambda file: world.write_report(file, runs)})
     for warning in scenario.trace.warnings:
         warn(warning)
     costs = words.Costs(scenario, price)

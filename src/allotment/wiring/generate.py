@@ -20,7 +20,8 @@ from allotment.sim.generate import (
     write_csv,
 )
 from allotment.sim.trace import Trace
-from allotment.wiring.sim import open_cluster, open_trace, whole_file
+from allotment.wiring.outputs import Outputs
+from allotment.wiring.sim import open_cluster, open_trace
 
 LONGEST_MODEL = 16 << 20
 MOST_COMPARED = 1_000_000
@@ -50,11 +51,15 @@ class Made(msgspec.Struct, frozen=True):
 
 
 def make(wish: Wish) -> Made:
-    """Write a workload. Raises BadScenario; then no file was touched."""
+    """Write a workload. Raises BadScenario or Unwritten; then no file was touched."""
     if wish.like and wish.model:
         raise BadScenario("--like and --model: give one of them.")
     if wish.load is not None and not wish.cluster:
         raise BadScenario("--load needs --cluster: load is a share of its devices.")
+    outputs = Outputs(
+        {"--out": wish.out, "--keep-model": wish.keep_model},
+        reads=(wish.like, wish.model, wish.cluster),
+    )
     real = open_trace(Path(wish.like), wish.format) if wish.like else None
     model = _model(wish, real)
     nodes = open_cluster(wish.cluster) if wish.cluster else ()
@@ -64,13 +69,14 @@ def make(wish: Wish) -> Made:
     if real is not None and wish.jobs <= MOST_COMPARED:
         jobs, again = tee(jobs)
         compared = compare(real, tuple(again), rate_scaled=wish.load is not None)
-    with whole_file(Path(wish.out)) as file:
-        written = write_csv(jobs, file)
-    if wish.keep_model:
-        with whole_file(Path(wish.keep_model)) as file:
-            text = model_to_json(model)
-            file.write(text if isinstance(text, str) else text.decode())
-    return Made(written, compared)
+    written: list[Written] = []
+    outputs.write(
+        {
+            "--out": lambda file: written.append(write_csv(jobs, file)),
+            "--keep-model": lambda file: file.write(model_to_json(model).decode()),
+        }
+    )
+    return Made(written[0], compared)
 
 
 def _model(wish: Wish, real: Trace | None) -> Model:

@@ -1,20 +1,17 @@
 """Simulated worlds: from words and files to runs, and from runs to files."""
 
 import csv
-import io
-import os
 import time
-from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from typing import TextIO
 
 import msgspec
 
 from allotment import __version__
 from allotment.model.cluster import Node
 from allotment.model.quantity import DEVICE, SECOND
-from allotment.sim.bad import BadScenario
 from allotment.sim.catalogue import Recipe, UnknownPolicy, recipe
 from allotment.sim.cluster import BadCluster, cluster_of
 from allotment.sim.outcome import JobOutcome, Run
@@ -139,61 +136,7 @@ def run(scenario: Scenario, told: Progress = nobody) -> Run:
     return msgspec.structs.replace(done, wall_s=round(wall, 3), version=__version__)
 
 
-def run_all(
-    scenarios: Sequence[Scenario], workers: int, told: Callable[[Run], None]
-) -> list[Run]:
-    """Play several scenarios in parallel processes; tell of each as it is done.
-
-    The traces are not copied: each process is a fork of this one.
-    """
-    if workers <= 1 or len(scenarios) == 1:
-        done: list[Run] = []
-        for scenario in scenarios:
-            done.append(run(scenario))
-            told(done[-1])
-        return done
-    from concurrent.futures import Future, ProcessPoolExecutor  # noqa: PLC0415 - seldom
-    from multiprocessing import get_context  # noqa: PLC0415
-
-    _WAITING[:] = scenarios
-    try:
-        with ProcessPoolExecutor(workers, mp_context=get_context("fork")) as pool:
-            futures: list[Future[bytes]] = [
-                pool.submit(_run_one, place) for place in range(len(scenarios))
-            ]
-            results: list[Run] = []
-            for future in futures:
-                results.append(msgspec.msgpack.decode(future.result(), type=Run))
-                told(results[-1])
-            return results
-    finally:
-        _WAITING.clear()
-
-
-_WAITING: list[Scenario] = []
-"""What forked workers are to play; empty but for the moment of the fork."""
-
-
-def _run_one(place: int) -> bytes:
-    return msgspec.msgpack.encode(run(_WAITING[place]))
-
-
 # ── files ───────────────────────────────────────────────────────────────────────────────
-
-
-@contextmanager
-def whole_file(path: Path) -> Generator[io.TextIOWrapper]:
-    """Write a file that appears only once it is whole. Raises BadScenario when it cannot."""
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with part.open("w", encoding="utf-8", newline="") as file:
-            yield file
-        part.replace(path)
-    except OSError as error:
-        why = (error.strerror or "it cannot be written").lower()
-        raise BadScenario(f"{path}: {why}. Name a place that can be written to.") from error
-    finally:
-        part.unlink(missing_ok=True)
 
 
 COLUMNS = (
@@ -202,32 +145,30 @@ COLUMNS = (
 )  # fmt: skip
 
 
-def write_jobs(path: Path, jobs: Sequence[JobOutcome]) -> None:
+def write_jobs(file: TextIO, jobs: Sequence[JobOutcome]) -> None:
     """Write one row for each job; times in seconds, empty where it never came to that."""
-    with whole_file(path) as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(COLUMNS)
-        writer.writerows(
-            (
-                job.id,
-                job.tenant,
-                _seconds(job.gpu_milli, DEVICE),
-                _seconds(job.submit_ms),
-                _seconds(job.start_ms) if job.start_ms >= 0 else "",
-                _seconds(job.end_ms) if job.end_ms >= 0 else "",
-                _seconds(job.attained_ms),
-                job.preemptions,
-            )
-            for job in jobs
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    writer.writerows(
+        (
+            job.id,
+            job.tenant,
+            _seconds(job.gpu_milli, DEVICE),
+            _seconds(job.submit_ms),
+            _seconds(job.start_ms) if job.start_ms >= 0 else "",
+            _seconds(job.end_ms) if job.end_ms >= 0 else "",
+            _seconds(job.attained_ms),
+            job.preemptions,
         )
+        for job in jobs
+    )
 
 
-def write_report(path: Path, runs: Sequence[Run]) -> None:
+def write_report(file: TextIO, runs: Sequence[Run]) -> None:
     """Write the HTML report of one run or several."""
     from allotment.sim.report import render  # noqa: PLC0415 - only when asked for
 
-    with whole_file(path) as file:
-        file.write(render(runs))
+    file.write(render(runs))
 
 
 def _seconds(value: int, unit: int = SECOND) -> str:

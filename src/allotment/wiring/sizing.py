@@ -20,7 +20,8 @@ from allotment.sim.size import (
 )
 from allotment.sim.size_target import Condition
 from allotment.sim.trace import TraceJob
-from allotment.wiring.sim import Wanted, run_all
+from allotment.wiring.parallel import run_all
+from allotment.wiring.sim import Wanted
 from allotment.wiring.sim import scenario as read_scenario
 
 Told = Callable[[int, Run], None]
@@ -40,8 +41,12 @@ def play_sizes(
     scenarios = [
         msgspec.structs.replace(scenario, nodes=cluster_of(f"{size}x{node}")) for size in sizes
     ]
-    left = iter(sizes)
-    runs = run_all(scenarios, workers, lambda run: told(next(left), run))
+    runs = run_all(
+        scenarios,
+        workers,
+        lambda place, run: told(sizes[place], run),
+        lambda _place, _come: None,
+    )
     return [
         msgspec.structs.replace(run, settings=(*run.settings, ("nodes", f"{size:,}")))
         for size, run in zip(sizes, runs, strict=True)
