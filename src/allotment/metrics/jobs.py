@@ -1,14 +1,33 @@
-"""Each job's times: when it came, started and ended, and what it got."""
+"""Each job's times: when it came, started and ended, how, and what it got."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from enum import StrEnum
 
 import msgspec
 
-from allotment.metrics.fold import FINISHED, Handlers, devices_of
+from allotment.metrics.fold import Handlers, devices_of
 from allotment.metrics.usage import PPM, Usage
 from allotment.model import events as e
 from allotment.model.ids import JobId
 from allotment.model.quantity import DEVICE, Instant, Millis
+
+
+class Fate(StrEnum):
+    """What became of a job. Every job has one; `Summary` counts each under its name."""
+
+    COMPLETED = "completed"
+    """It succeeded."""
+    FAILED = "failed"
+    """It failed and was given up."""
+    TIMED_OUT = "timed_out"
+    """A limit of its own ran out."""
+    CANCELLED = "cancelled"
+    CENSORED = "censored"
+    """The trace itself saw no end of it."""
+    NEVER_SCHEDULABLE = "never_schedulable"
+    """It was refused: it can never run on this cluster."""
+    UNFINISHED = "unfinished"
+    """It had not ended when the log did."""
 
 
 class JobOutcome(msgspec.Struct, gc=False):
@@ -35,6 +54,25 @@ class JobOutcome(msgspec.Struct, gc=False):
     """How long it ran, over all its attempts, suspension left out."""
     ideal_ms: int = 0
     """How long it would have taken had the cluster been divided evenly over its stay."""
+    ended: Fate = Fate.COMPLETED
+    """How it ended; says nothing while `end_ms` is -1. See `fate`."""
+
+    @property
+    def fate(self) -> Fate:
+        """What became of it, all in all."""
+        if self.never:
+            return Fate.NEVER_SCHEDULABLE
+        if self.censored:
+            return Fate.CENSORED
+        return self.ended if self.end_ms >= 0 else Fate.UNFINISHED
+
+
+OTHERWISE: Mapping[type[e.Event], Fate] = {
+    e.JobFailed: Fate.FAILED,
+    e.JobTimedOut: Fate.TIMED_OUT,
+    e.JobCancelled: Fate.CANCELLED,
+}
+"""How a job ends that does not succeed."""
 
 
 class _Live(msgspec.Struct, gc=False):
@@ -86,7 +124,8 @@ class Jobs:
             e.AttemptSuspended: self._suspended,
             e.AttemptResumed: self._resumed,
             e.AttemptEnded: self._ended,
-            **dict.fromkeys(FINISHED, self._finished),
+            e.JobSucceeded: self._finished,
+            **dict.fromkeys(OTHERWISE, self._finished_otherwise),
         }
 
     def _submitted(self, at: Instant, event: e.JobSubmitted) -> None:
@@ -142,6 +181,12 @@ class Jobs:
         if stay and (crowd := self._usage.crowd - live.crowd):
             ideal += ideal * crowd // (stay * PPM)
         row.ideal_ms = ideal
+
+    def _finished_otherwise(self, at: Instant, event: e.JobEvent) -> None:
+        live = self._live.get(event.job)
+        if live is not None:
+            live.row.ended = OTHERWISE[type(event)]
+            self._finished(at, event)
 
 
 def _stop(live: _Live, at: Instant) -> None:

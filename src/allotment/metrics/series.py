@@ -1,11 +1,12 @@
 """What means and percentiles are taken of: one entry for each job that completed."""
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import Self
 
 import msgspec
 
-from allotment.metrics.jobs import JobOutcome
+from allotment.metrics.jobs import Fate, JobOutcome
 from allotment.metrics.numbers import jain, mean, percentile
 from allotment.metrics.summary import Fairness, Sla, Target, TenantBlock, WaitParts
 from allotment.model.quantity import HOUR, SECOND
@@ -25,6 +26,8 @@ class Series:
 
     def __init__(self) -> None:
         self.jobs = self.preemptions = self.attained_ms = 0
+        self.fates: Counter[Fate] = Counter()
+        """How many jobs had which."""
         self.jct: list[int] = []
         self.delay: list[int] = []
         self.response: list[int] = []
@@ -35,7 +38,9 @@ class Series:
         self.jobs += 1
         self.preemptions += row.preemptions
         self.attained_ms += row.attained_ms
-        if not completed(row):
+        fate = row.fate
+        self.fates[fate] += 1
+        if fate is not Fate.COMPLETED:
             return
         jct = row.end_ms - row.submit_ms
         self.jct.append(jct)
@@ -51,6 +56,7 @@ class Series:
             whole.jobs += part.jobs
             whole.preemptions += part.preemptions
             whole.attained_ms += part.attained_ms
+            whole.fates.update(part.fates)
             whole.jct += part.jct
             whole.delay += part.delay
             whole.response += part.response
@@ -74,8 +80,8 @@ class Series:
 
 
 def completed(row: JobOutcome) -> bool:
-    """Tell whether a job enters the means: it ran, and its end is known."""
-    return row.end_ms >= 0 and row.start_ms >= 0 and not row.censored and not row.never
+    """Tell whether a job enters the means: it succeeded."""
+    return row.fate is Fate.COMPLETED
 
 
 def spread(values: list[int]) -> Spread:
@@ -112,7 +118,13 @@ def tenant_block(tenant: str, series: Series, causes: WaitParts) -> TenantBlock:
     return TenantBlock(
         tenant=tenant,
         jobs=series.jobs,
-        completed=len(series.jct),
+        completed=series.fates[Fate.COMPLETED],
+        failed=series.fates[Fate.FAILED],
+        timed_out=series.fates[Fate.TIMED_OUT],
+        cancelled=series.fates[Fate.CANCELLED],
+        censored=series.fates[Fate.CENSORED],
+        never_schedulable=series.fates[Fate.NEVER_SCHEDULABLE],
+        unfinished=series.fates[Fate.UNFINISHED],
         device_h=series.device_h,
         avg_jct_s=mean(series.jct) / SECOND,
         avg_queue_delay_s=delay.avg,

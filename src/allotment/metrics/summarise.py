@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from allotment.metrics import series as s
-from allotment.metrics.jobs import JobOutcome
+from allotment.metrics.jobs import Fate, JobOutcome
 from allotment.metrics.summary import Summary, Target, WaitParts
 from allotment.metrics.usage import Totals
 from allotment.model.quantity import DEVICE, HOUR, SECOND
@@ -36,15 +36,16 @@ def summarise(
     whole = s.Series.of_all(tenants.values())
     jct, delay, response = s.spread(whole.jct), s.spread(whole.delay), s.spread(whole.response)
     makespan = makespan_of(rows)
-    never = sum(1 for row in rows if row.never)
-    censored = sum(1 for row in rows if row.censored and not row.never)
     span = totals.to_ms - totals.from_ms
     return Summary(
         jobs=len(rows),
-        completed=len(whole.jct),
-        never_schedulable=never,
-        censored=censored,
-        unfinished=len(rows) - len(whole.jct) - never - censored,
+        completed=whole.fates[Fate.COMPLETED],
+        failed=whole.fates[Fate.FAILED],
+        timed_out=whole.fates[Fate.TIMED_OUT],
+        cancelled=whole.fates[Fate.CANCELLED],
+        censored=whole.fates[Fate.CENSORED],
+        never_schedulable=whole.fates[Fate.NEVER_SCHEDULABLE],
+        unfinished=whole.fates[Fate.UNFINISHED],
         avg_jct_s=jct.avg,
         p50_jct_s=jct.p50,
         p90_jct_s=jct.p90,

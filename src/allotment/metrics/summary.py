@@ -48,6 +48,12 @@ class TenantBlock(msgspec.Struct, frozen=True, gc=False):
     tenant: str
     jobs: int
     completed: int
+    failed: int
+    timed_out: int
+    cancelled: int
+    censored: int
+    never_schedulable: int
+    unfinished: int
     device_h: float
     avg_jct_s: float
     avg_queue_delay_s: float
@@ -64,14 +70,19 @@ class TenantBlock(msgspec.Struct, frozen=True, gc=False):
 
 
 class Summary(msgspec.Struct, frozen=True):
-    """All numbers of one run. Means and percentiles are over completed jobs."""
+    """All numbers of one run. Means and percentiles are over completed jobs.
+
+    The seven fields from `completed` to `unfinished` add up to `jobs`: `metrics.jobs.Fate`.
+    """
 
     jobs: int
     completed: int
-    never_schedulable: int
+    failed: int
+    timed_out: int
+    cancelled: int
     censored: int
+    never_schedulable: int
     unfinished: int
-    """Ended without a start, or not ended when the log does."""
     avg_jct_s: float
     p50_jct_s: float
     p90_jct_s: float
@@ -99,3 +110,5 @@ class Summary(msgspec.Struct, frozen=True):
     wait_causes: WaitParts
     tenants: tuple[TenantBlock, ...]
     """By name."""
+    nothing_ran: str = ""
+    """Why no job could run at all, in words; empty when one could."""

@@ -1,11 +1,17 @@
-"""The cluster over time: devices in use, jobs that run and wait."""
+"""The cluster over time: devices in use, jobs that run and wait.
+
+A device is in use while at least one active job holds it or a part of it. What jobs hold is
+counted apart, in thousandths: where parts of devices are given out, it is less.
+"""
 
 import msgspec
 
 from allotment.metrics.capacity import Capacity
 from allotment.metrics.curve import SAMPLES, Curve, Point, Sample
+from allotment.metrics.devices import SharedDevices, takes_parts
 from allotment.metrics.fold import FINISHED, Handlers, devices_of
 from allotment.model import events as e
+from allotment.model.ledger import Slot
 from allotment.model.quantity import Instant
 
 PPM = 1_000_000
@@ -22,10 +28,11 @@ class Totals(msgspec.Struct, frozen=True, gc=False):
     from_ms: int = 0
     to_ms: int = 0
     busy: int = 0
+    """Devices in use."""
     busy_until_last_end: int = 0
     """The part of `busy` before the last job that ended did so."""
     idle: int = 0
-    """Devices on nodes that take work, held by nobody."""
+    """Devices, and parts of devices, on nodes that take work, held by nobody."""
     stranded: int = 0
     """The part of `idle` that waiting jobs asked for and did not get."""
     running: int = 0
@@ -42,7 +49,11 @@ class _Job(msgspec.Struct, gc=False):
 
     need: int
     waits: bool
+    parts: bool
+    """Whether it asks for parts of devices, so that others may be on the same ones."""
     holds: bool = False
+    slots: tuple[Slot, ...] = ()
+    """Where it was placed last; known only with `parts`."""
 
 
 class Usage:
@@ -55,12 +66,14 @@ class Usage:
 
     def __init__(self, capacity_milli: int = 0, most_samples: int = SAMPLES) -> None:
         self.capacity = Capacity(capacity_milli)
-        self.busy_milli = self.running = self.waiting = self.waiting_milli = 0
+        self.busy_milli = self.held_milli = 0
+        self.running = self.waiting = self.waiting_milli = 0
         self.crowd = 0
         """How much more was asked for than there is: millionths of the cluster × ms."""
         self._at = self._from = Instant(0)
         self._most = most_samples
         self._jobs: dict[int, _Job] = {}
+        self._shared = SharedDevices()
         self._curve: Curve | None = None
         """None until the first job comes."""
         self._steps = 0
@@ -71,7 +84,7 @@ class Usage:
     @property
     def free_milli(self) -> int:
         """Devices that nobody holds, on nodes that take work, in thousandths."""
-        return max(0, self.capacity.open_milli - self.busy_milli)
+        return max(0, self.capacity.open_milli - self.held_milli)
 
     def totals(self) -> Totals:
         """Give the sums up to the newest event."""
@@ -118,14 +131,13 @@ class Usage:
         self._at = at
         if self._curve is None:
             return
-        busy, wanted = self.busy_milli, self.waiting_milli
-        self._busy += busy * length
+        self._busy += self.busy_milli * length
         self._running += self.running * length
-        idle = self.capacity.open_milli - busy
+        idle = self.capacity.open_milli - self.held_milli
         if idle > 0:
             self._idle += idle * length
         if self.waiting:
-            self._wait(length, idle, wanted)
+            self._wait(length, idle, self.waiting_milli)
         self._steps += 1
         if self._steps >= self._curve.stride:
             self._steps = 0
@@ -142,7 +154,7 @@ class Usage:
         if idle > 0:
             self._stranded += (idle if idle < wanted else wanted) * length
         total = self.capacity.total_milli
-        over = wanted + self.busy_milli - total
+        over = wanted + self.held_milli - total
         if over > 0 and total:
             self.crowd += over * length * PPM // total
 
@@ -156,7 +168,7 @@ class Usage:
             self._from = self._at = at
             self._curve = Curve(Point(at), self._most)
         need = devices_of(event.spec)
-        self._jobs[event.job] = _Job(need, waits=not event.held)
+        self._jobs[event.job] = _Job(need, not event.held, takes_parts(event.spec))
         if not event.held:
             self.waiting += 1
             self.waiting_milli += need
@@ -168,7 +180,7 @@ class Usage:
         need = devices_of(event.spec)
         if job.waits:
             self.waiting_milli += need - job.need
-        job.need = need
+        job.need, job.parts = need, takes_parts(event.spec)
 
     def _held(self, at: Instant, event: e.JobEvent) -> None:
         job = self._jobs.get(event.job)
@@ -201,20 +213,25 @@ class Usage:
             job.waits = False
             self.waiting -= 1
             self.waiting_milli -= job.need
-        job.holds = True
-        self.busy_milli += job.need
-        self.running += 1
+        if job.parts:
+            job.slots = event.slots
+        self._take(job)
 
     def _took_again(self, at: Instant, event: e.AttemptResumed) -> None:
         job = self._jobs.get(event.job)
         if job is not None and not job.holds:
-            job.holds = True
-            self.busy_milli += job.need
-            self.running += 1
+            self._take(job)
+
+    def _take(self, job: _Job) -> None:
+        job.holds = True
+        self.running += 1
+        self.held_milli += job.need
+        self.busy_milli += self._shared.take(job.slots) if job.parts else job.need
 
     def _gave_up(self, at: Instant, event: e.AttemptEvent) -> None:
         job = self._jobs.get(event.job)
         if job is not None and job.holds:
             job.holds = False
-            self.busy_milli -= job.need
             self.running -= 1
+            self.held_milli -= job.need
+            self.busy_milli -= self._shared.give(job.slots) if job.parts else job.need

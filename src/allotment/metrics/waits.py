@@ -10,7 +10,7 @@ from heapq import heappop, heappush
 from msgspec.structs import astuple
 
 from allotment.metrics.fold import FINISHED, Handlers, devices_of
-from allotment.metrics.jobs import Jobs
+from allotment.metrics.jobs import JobOutcome, Jobs
 from allotment.metrics.shortage import Shortage
 from allotment.metrics.summary import WaitParts
 from allotment.metrics.usage import Usage
@@ -41,7 +41,7 @@ class WaitCauses:
         self._waits: dict[str, Waits] = {}
 
     def by_tenant(self) -> dict[str, WaitParts]:
-        """Give the waits of jobs that were placed and ended, for each tenant of the rows."""
+        """Give the waits of completed jobs, for each tenant of the rows."""
         return {
             tenant: WaitParts(*(ms / SECOND for ms in astuple(waits)))
             for tenant, waits in self._waits.items()
@@ -184,15 +184,21 @@ class WaitCauses:
             self._leave(ask, at)
         elif ask.queued and at > ask.out_since:
             _waited(ask).own += at - ask.out_since
-        if ask.waited is not None and ask.row is not None:
-            waits = self._waits.get(ask.row.tenant)
-            if waits is None:
-                waits = self._waits[ask.row.tenant] = Waits()
-            waits.add(ask.waited)
+        if type(event) is e.JobSucceeded and ask.waited is not None:
+            self._count(ask.row, ask.waited)
         if event.job in self._after:
             for other in self._after.pop(event.job):
                 if other.job in self._asks:
                     self._unhinder(other, at)
+
+    def _count(self, row: JobOutcome | None, waited: Waits) -> None:
+        """Add the waits of a job that succeeded to its tenant's, if it counts as completed."""
+        if row is None or row.censored:
+            return
+        waits = self._waits.get(row.tenant)
+        if waits is None:
+            waits = self._waits[row.tenant] = Waits()
+        waits.add(waited)
 
     # ── the line ────────────────────────────────────────────────────────────────────────
 

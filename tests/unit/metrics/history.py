@@ -8,7 +8,7 @@ from allotment.metrics.fold import Fold, Folds
 from allotment.model import events as e
 from allotment.model.diagnosis import Diagnosis, Owner, RetryClass
 from allotment.model.ids import SYSTEM, AttemptNo, JobId, NodeId, Seq
-from allotment.model.ledger import Entitlement
+from allotment.model.ledger import Entitlement, Slot
 from allotment.model.quantity import Instant, Resources
 from allotment.model.reasons import StopCause
 from allotment.model.spec import JobSpec, TaskRole
@@ -47,9 +47,14 @@ class History:
         spec = a_spec(gpus, tenant, **others)
         return self.add(e.JobSubmitted(JobId(job), spec, held=held))
 
-    def place(self, job: int, entitlement: Entitlement = Entitlement.GUARANTEED) -> Self:
+    def place(
+        self,
+        job: int,
+        entitlement: Entitlement = Entitlement.GUARANTEED,
+        slots: tuple[Slot, ...] = (),
+    ) -> Self:
         self.attempts[job] = self.attempts.get(job, 0) + 1
-        return self.add(e.AttemptPlaced(*self._attempt(job), (), entitlement))
+        return self.add(e.AttemptPlaced(*self._attempt(job), slots, entitlement))
 
     def begin(self, job: int) -> Self:
         return self.add(e.AttemptStarted(*self._attempt(job)))
@@ -66,6 +71,10 @@ class History:
 
     def fail(self, job: int) -> Self:
         return self.end(job, e.Outcome.FAILED).add(e.JobFailed(JobId(job), DIAGNOSIS))
+
+    def time_out(self, job: int) -> Self:
+        ended = self.end(job, e.Outcome.TIMED_OUT)
+        return ended.add(e.JobTimedOut(JobId(job), DIAGNOSIS))
 
     def cancel(self, job: int) -> Self:
         return self.add(e.JobCancelled(JobId(job)))

@@ -1,6 +1,6 @@
 """Each job's row, on histories small enough to work out by hand."""
 
-from allotment.metrics.jobs import JobOutcome, Jobs, row_of
+from allotment.metrics.jobs import Fate, JobOutcome, Jobs, row_of
 from allotment.metrics.usage import Usage
 from allotment.model import events as e
 from allotment.model.quantity import Instant, Millis
@@ -63,6 +63,23 @@ def test_a_suspended_job_that_is_stopped() -> None:
 def test_cancelled_in_line_it_never_started() -> None:
     (row,) = rows(History().submit(1).at(7).cancel(1))
     assert (row.start_ms, row.end_ms, row.attained_ms) == (-1, 7, 0)
+
+
+def test_how_jobs_end() -> None:
+    log = History().submit(1).submit(2).submit(3).submit(4).submit(5).start(1).start(2).start(3)
+    found = rows(log.at(9).succeed(1).fail(2).time_out(3).cancel(4))
+    assert [row.fate for row in found] == [
+        Fate.COMPLETED, Fate.FAILED, Fate.TIMED_OUT, Fate.CANCELLED, Fate.UNFINISHED,
+    ]  # fmt: skip
+    assert [row.end_ms for row in found] == [9, 9, 9, 9, -1]
+
+
+def test_what_the_trace_knows_of_an_end_goes_before_how_it_was_played() -> None:
+    (row,) = rows(History().submit(1).start(1).at(9).fail(1))
+    row.censored = True
+    assert row.fate is Fate.CENSORED
+    row.never = "too large"
+    assert row.fate is Fate.NEVER_SCHEDULABLE
 
 
 def test_unfinished_jobs_have_no_end() -> None:

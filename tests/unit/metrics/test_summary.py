@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allotment.metrics.jobs import JobOutcome, Jobs
+from allotment.metrics.jobs import Fate, JobOutcome, Jobs
 from allotment.metrics.numbers import jain, mean, percentile
 from allotment.metrics.summarise import summarise
 from allotment.metrics.summary import Target, WaitParts
@@ -110,11 +110,14 @@ def test_what_never_ran_or_never_ended_is_counted_apart() -> None:
         a_row(never="too large"),
         a_row(start_ms=0, end_ms=99_000, ran_ms=99_000, censored=True),
         a_row(start_ms=5),
-        a_row(end_ms=2000),
+        a_row(end_ms=2000, ended=Fate.CANCELLED),
+        a_row(start_ms=0, end_ms=7000, ran_ms=7000, ended=Fate.FAILED),
+        a_row(start_ms=0, end_ms=8000, ran_ms=8000, ended=Fate.TIMED_OUT),
     ]
     found = summarise(rows, Totals(), 1000)
-    assert (found.jobs, found.completed, found.never_schedulable) == (5, 1, 1)
-    assert (found.censored, found.unfinished) == (1, 2)
+    assert (found.jobs, found.completed, found.never_schedulable) == (7, 1, 1)
+    assert (found.censored, found.unfinished, found.cancelled) == (1, 1, 1)
+    assert (found.failed, found.timed_out) == (1, 1)
     assert (found.avg_jct_s, found.p99_jct_s, found.fairness.worst_rho) == (4, 4, 1)
 
 

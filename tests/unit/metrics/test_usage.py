@@ -7,6 +7,8 @@ from hypothesis import strategies as st
 
 from allotment.metrics.curve import Curve, Point, Sample
 from allotment.metrics.usage import Usage
+from allotment.model.ids import NodeId
+from allotment.model.ledger import Slot
 from allotment.model.quantity import Instant
 from tests.support.builders import a_config
 from tests.unit.metrics.history import History, a_spec
@@ -65,6 +67,64 @@ def test_a_gang_that_ends_suspended_gives_nothing_back_twice() -> None:
     log = History().submit(1, gpus=4).start(1).at(10).suspend(1).at(30).evict(1)
     usage = fed(log)
     assert (usage.busy_milli, usage.running, usage.waiting) == (0, 0, 1)
+
+
+def on(*devices: int, node: int = 0, gpu_milli: int = 500) -> tuple[Slot, ...]:
+    """Give a slot on each of some devices of a node."""
+    return tuple(Slot(NodeId(node), (index,), gpu_milli) for index in devices)
+
+
+def test_a_device_that_two_jobs_share_is_in_use_once() -> None:
+    """Half of one device for 10 ms, both halves for 10, the other half for 10."""
+    log = History().submit(1, gpus=0.5).submit(2, gpus=0.5).place(1, slots=on(0)).at(10)
+    log.place(2, slots=on(0)).at(20).succeed(1).at(30).succeed(2)
+    totals = fed(log, 2000).totals()
+    assert totals.busy == totals.busy_until_last_end == 1000 * 30
+    assert totals.idle == 1500 * 10 + 1000 * 10 + 1500 * 10
+
+
+def test_halves_of_different_devices_are_two_devices_in_use() -> None:
+    log = History().submit(1, gpus=0.5).submit(2, gpus=0.5)
+    log.place(1, slots=on(0)).place(2, slots=on(1)).at(10).succeed(1).at(20).succeed(2)
+    usage = fed(log, 2000)
+    assert usage.totals().busy == 2000 * 10 + 1000 * 10
+    assert [sample.busy_milli for sample in usage.samples()] == [2000, 1000, 0]
+
+
+def test_a_suspended_job_leaves_a_shared_device_to_the_other() -> None:
+    log = History().submit(1, gpus=0.5).submit(2, gpus=0.5)
+    log.place(1, slots=on(0)).place(2, slots=on(0)).at(5).suspend(1).at(9).suspend(2)
+    usage = fed(log.at(11).resume(1).at(20).evict(1).evict(2), 2000)
+    assert usage.totals().busy == 1000 * (9 + 9)
+    assert (usage.busy_milli, usage.held_milli) == (0, 0)
+
+
+moves = st.lists(
+    st.tuples(st.integers(1, 6), st.sets(st.integers(0, 3), min_size=1), st.integers(0, 9)),
+    max_size=40,
+)
+
+
+@given(moves)
+def test_devices_in_use_are_those_that_anybody_is_on(
+    moves: list[tuple[int, set[int], int]],
+) -> None:
+    """Against a set of (job, device); a job that is named again gives its devices up."""
+    log, where, truth = History(), dict[int, set[int]](), 0
+    for job in range(1, 7):
+        log.submit(job, gpus=0.5)
+    for job, devices, wait in moves:
+        if job in where:
+            del where[job]
+            log.evict(job)
+        else:
+            where[job] = devices
+            log.place(job, slots=on(*devices))
+        truth += 1000 * wait * len(set[int]().union(*where.values()))
+        log.at(log.now + wait)
+    usage = Usage(4000)
+    log.into(usage).pass_to(Instant(log.now))
+    assert usage.totals().busy == truth
 
 
 def test_held_jobs_are_not_in_line() -> None:

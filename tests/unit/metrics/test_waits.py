@@ -142,8 +142,9 @@ def test_jobs_without_devices_wait_for_capacity_of_another_kind() -> None:
     assert waits(log, "skips") == {"capacity": 5}
 
 
-def test_only_jobs_that_ran_and_ended_are_counted() -> None:
+def test_only_jobs_that_completed_are_counted() -> None:
     log = begun().submit(1, 7, "skips").submit(2, 6, "skips").at(5).start(2).at(9).cancel(1)
+    log.fail(2).submit(3, 6, "skips").at(12).start(3).at(13).time_out(3)
     assert waits(log, "skips") == {}
 
 

@@ -133,9 +133,8 @@ class Twin:
         self.peak = self.peak_milli = 0
         self.crowding = 0.0
         self.waits: dict[tuple[str, str], int] = defaultdict(int)
-        """Of jobs that were placed and ended, by tenant and cause."""
-        counted = {r.job for r in records if isinstance(r.event, e.AttemptPlaced)}
-        counted &= {r.job for r in records if isinstance(r.event, FINISHED)}
+        """Of jobs that completed, by tenant and cause."""
+        counted = {r.job for r in records if isinstance(r.event, e.JobSucceeded)}
         first = min((r.at for r in records if isinstance(r.event, e.JobSubmitted)), default=end)
         for at in range(first, end):
             world = World(config, [record for record in records if record.at <= at])

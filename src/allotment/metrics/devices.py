@@ -1,0 +1,45 @@
+"""Which devices have somebody on them, where jobs hold parts of devices."""
+
+from collections.abc import Iterable
+
+from allotment.model.ledger import Slot
+from allotment.model.quantity import DEVICE
+from allotment.model.spec import JobSpec
+
+
+class SharedDevices:
+    """Counts the holders of each device. O(devices of a gang) a change."""
+
+    def __init__(self) -> None:
+        self._holders: dict[tuple[int, int], int] = {}
+
+    def take(self, slots: Iterable[Slot]) -> int:
+        """Add a holder to each device; give the devices that had none, in thousandths."""
+        holders, new = self._holders, 0
+        for slot in slots:
+            for index in slot.devices:
+                device = (slot.node, index)
+                before = holders.get(device, 0)
+                holders[device] = before + 1
+                new += not before
+        return new * DEVICE
+
+    def give(self, slots: Iterable[Slot]) -> int:
+        """Take a holder away; give the devices that have none left, in thousandths."""
+        holders, left = self._holders, 0
+        for slot in slots:
+            for index in slot.devices:
+                device = (slot.node, index)
+                holders[device] -= 1
+                if not holders[device]:
+                    del holders[device]
+                    left += 1
+        return left * DEVICE
+
+
+def takes_parts(spec: JobSpec) -> bool:
+    """Tell whether a task of a job asks for a part of a device."""
+    for role in spec.roles:  # noqa: SIM110 - a generator would cost more than the question
+        if role.resources.gpu_milli % DEVICE:
+            return True
+    return False
