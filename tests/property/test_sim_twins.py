@@ -8,6 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allotment.model.quantity import DAY
+from allotment.sim.catalogue import RECIPES
+from allotment.sim.settings import Settings
 from tests.support import sim
 
 JOB = st.tuples(st.integers(DAY, DAY + 60), st.integers(1, 9), st.integers(1, 40))
@@ -84,3 +86,26 @@ def test_the_others_give_every_job_what_it_needs(
     fits = [gpus <= cluster[0] * cluster[1] for _, gpus, _ in rows]
     assert [end >= 0 for end in run.end] == fits
     assert [place not in run.refused for place in range(len(rows))] == fits
+
+
+COSTS = st.builds(
+    Settings,
+    start_ms=st.integers(0, 60),
+    resume_ms=st.integers(0, 60),
+    stop_ms=st.integers(0, 30),
+    queues=st.sets(st.integers(1, 120), min_size=1, max_size=3).map(sorted).map(tuple),
+    first_ms=st.integers(1, 30),
+    round_ms=st.integers(1, 50),
+    lead_ms=st.integers(0, 40),
+    promote=st.integers(0, 3),
+)
+"""Starting and stopping that take longer than the jobs, and than the turns between them."""
+
+
+@pytest.mark.parametrize("policy", sorted(RECIPES))
+@given(rows=ROWS, cluster=CLUSTERS, costs=COSTS)
+def test_nobody_goes_round_for_ever_whatever_starting_and_stopping_cost(
+    policy: str, rows: sim.Rows, cluster: tuple[int, int], costs: Settings
+) -> None:
+    run = sim.Watched(rows, f"{cluster[0]}x{cluster[1]}", policy, costs, most=30_000)
+    assert all((end >= 0) == (place not in run.refused) for place, end in enumerate(run.end))

@@ -193,9 +193,16 @@ class Watched:
     """A run of the simulator, audited at every instant; what came of each job, by place."""
 
     def __init__(
-        self, rows: Rows, cluster: str, policy: str, settings: Settings = PLAIN
+        self,
+        rows: Rows,
+        cluster: str,
+        policy: str,
+        settings: Settings = PLAIN,
+        most: int | None = None,
     ) -> None:
+        """Play rows; fail as soon as there are more than `most` events."""
         self.rows = rows
+        self.most = most
         self.spans: list[list[Span]] = [[] for _ in rows]
         self.end = [-1] * len(rows)
         self.log: list[e.Record] = []
@@ -208,6 +215,7 @@ class Watched:
 
     def _look(self, records: Sequence[e.Record]) -> None:
         self.log += records
+        assert self.most is None or len(self.log) <= self.most, "it goes round for ever"
         audit(self.simulation.engine.state)
         assert self.simulation.engine.refusals == 0
 

@@ -156,9 +156,11 @@ class Cluster:
 
     def stand_anew(self, gang: Gang, standing: Standing) -> None:
         """Let a gang stand differently in its line: it got to run only now."""
-        self.leave(gang)
+        if self.running is not None:
+            self.running.remove(gang.id)
         self._stand(gang, standing)
-        self.enter(gang)
+        if self.running is not None:
+            self.running.add(gang, standing.since or gang.placed_at)
 
     def _stand(self, gang: Gang, standing: Standing | None) -> None:
         """Let a gang stand anew in its line; None while it is only a thought."""

@@ -13,7 +13,8 @@ class Standing(msgspec.Struct, frozen=True, gc=False):
     """A job as an ordering policy sees it: what it needs, and what it has had so far.
 
     `served_ms` is run time, not device-time, of its attempts before the present one;
-    `lost_ms` of it will have to be done again. `since` is when it got the devices it holds.
+    `lost_ms` of it will have to be done again. `since` is when it began to run on the devices
+    it holds; while it is `starting`, when it got them: that is no service, and does not count.
     """
 
     id: JobId
@@ -26,6 +27,12 @@ class Standing(msgspec.Struct, frozen=True, gc=False):
     limit_ms: Millis = Millis(-1)
     """The run time its user promised not to exceed; -1 when there was no such promise."""
     since: Instant | None = None
+    starting: bool = False
+
+    @property
+    def runs(self) -> bool:
+        """Whether it is being served: it holds devices, and got to run on them."""
+        return self.since is not None and not self.starting
 
     @property
     def gpu_milli(self) -> int:
@@ -34,7 +41,9 @@ class Standing(msgspec.Struct, frozen=True, gc=False):
 
     def ran_ms(self, now: Instant) -> int:
         """Give its run time up to now."""
-        return self.served_ms + (now - self.since if self.since is not None else 0)
+        if self.since is None or self.starting:
+            return self.served_ms
+        return self.served_ms + now - self.since
 
 
 class Gang(msgspec.Struct):

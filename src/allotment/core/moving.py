@@ -2,7 +2,8 @@
 
 Rule: at a turn, best-ranked gangs first, each is offered the place it would get if it came
 now, among what is free. If that is better it is promised the place, told to go as if it were
-evicted, and starts there. Nobody else is touched, and a gang moves at most once a turn.
+evicted, and starts there. Nobody else is touched; who got nothing done since it was placed
+stays, or it could be moved about for ever.
 """
 
 from collections.abc import Iterator
@@ -20,7 +21,8 @@ def moves(cluster: Cluster, now: Instant) -> Iterator[Evict]:
         return
     for job in running.best_first(now):
         gang = cluster.gangs[job]
-        if gang.leaving or gang.suspended or gang.placed_at == now:
+        standing = gang.standing
+        if gang.leaving or not standing.runs or standing.since == now:
             continue
         slots = cluster.ledger.find(gang.requests, cluster.policies.placing)
         if slots is not None and moving.better(gang, slots, cluster.ledger):

@@ -185,8 +185,7 @@ def _started(state: State, record: e.Record, event: e.AttemptStarted) -> None:
     attempt.started_at = attempt.running_since = attempt.saved_at = record.at
     gang = state.cluster.gangs[job.id]
     gang.saved_at = record.at
-    if gang.standing.since != record.at:
-        state.cluster.stand_anew(gang, state.standing(job))
+    state.cluster.stand_anew(gang, state.standing(job))
     state.timers.arm_job(job, state.config.limits)
 
 

@@ -163,7 +163,8 @@ def _ended(
     attempt = job.attempts[-1]
     lost = 0
     if end is not None and end.lost_ms is not None:
-        lost = end.lost_ms
+        # Nobody loses more than was done: who never got to run, nothing.
+        lost = min(end.lost_ms, attempt.ran_until(now))
     elif outcome is not e.Outcome.SUCCEEDED and attempt.started_at:
         lost = max(0, min(attempt.ran_until(now), now - attempt.saved_at))
     return e.AttemptEnded(job.id, attempt.no, outcome, diagnosis, Millis(lost))

@@ -258,10 +258,11 @@ class State:
     def standing(self, job: JobRecord) -> Standing:
         """Tell how a job stands in its line now: in need, in what it was given, in time."""
         spec, attempt = job.spec, job.attempt
-        served, since = job.served_ms, None
+        served, since, starting = job.served_ms, None, False
         if attempt is not None:
             served = Millis(served + attempt.ran_ms)
-            since = None if attempt.suspended_at else attempt.running_since or attempt.placed_at
+            starting = not attempt.started_at
+            since = attempt.placed_at if starting else attempt.running_since or None
         return Standing(
             job.id,
             shape_of(spec),
@@ -272,6 +273,7 @@ class State:
             job.lost_ms,
             spec.max_run_ms,
             since,
+            starting,
         )
 
     def gang(self, job: JobRecord) -> Gang:

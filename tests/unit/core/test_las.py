@@ -107,6 +107,22 @@ def test_a_rank_holds_until_it_says(
         assert order.rank(job, last) == rank
 
 
+# ── starting ────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("now", [20, 70, 10_000])
+def test_while_it_starts_it_stays_in_its_queue_among_those_who_run(now: int) -> None:
+    job = replace(a_job(2, since=20), starting=True)
+    rank = LAS2D.rank(job, Instant(now))
+    assert rank == Rank((0, 0, 0, 20))
+    assert rank.key < LAS2D.rank(a_job(2, served=20, queued=15), Instant(now)).key
+
+
+def test_as_a_line_it_stands_still_while_it_starts() -> None:
+    job = replace(a_job(2, since=20, served=5), starting=True)
+    assert LeastAttained(50).rank(job, Instant(40)) == Rank((5 * 2 * DEVICE,))
+
+
 # ── waiting ─────────────────────────────────────────────────────────────────────────────
 
 

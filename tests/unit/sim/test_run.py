@@ -185,11 +185,27 @@ def test_who_is_sent_away_before_it_got_to_run_lost_nothing() -> None:
     assert times(run) == [(DAY + 115, DAY + 215), (DAY + 60, DAY + 65)]
 
 
-@pytest.mark.parametrize("policy", ["priority", "srsf", "srtf"])
-def test_whatever_stopping_costs_everybody_ends(policy: str) -> None:
-    settings = Settings(start_ms=3, resume_ms=5, stop_ms=11, queues=(20, 60), first_ms=4)
+@pytest.mark.parametrize("round_ms", [2, 360 * SECOND])
+@pytest.mark.parametrize("policy", sorted(RECIPES))
+def test_whatever_stopping_costs_everybody_ends(policy: str, round_ms: int) -> None:
+    settings = Settings(
+        start_ms=3, resume_ms=5, stop_ms=11, queues=(20, 60), first_ms=4,
+        round_ms=round_ms, lead_ms=1,
+    )  # fmt: skip
     rows = [(DAY + place * 3, place % 3 + 1, 7 + place * 13 % 41) for place in range(30)]
-    run = sim.Watched(rows, "2x2", policy, settings)
+    run = sim.Watched(rows, "2x2", policy, settings, most=20_000)
+    assert all(end > 0 for end in run.end)
+
+
+@pytest.mark.parametrize("policy", ["las", "las2d", "maxmin", "ftf"])
+def test_a_start_longer_than_any_turn_is_not_in_vain(policy: str) -> None:
+    """A job is not sent away for the time that its start took, by equals that never end."""
+    settings = Settings(
+        start_ms=100, resume_ms=100, stop_ms=7, queues=(5, 20), first_ms=1, round_ms=10,
+        lead_ms=0,
+    )  # fmt: skip
+    rows = [(DAY, 1, 30), (DAY, 1, 30), (DAY, 1, 30)]
+    run = sim.Watched(rows, "1x1", policy, settings, most=2_000)
     assert all(end > 0 for end in run.end)
 
 

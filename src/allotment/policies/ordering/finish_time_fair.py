@@ -1,8 +1,8 @@
 """The job that is worst off against a private share of the cluster first.
 
 rho is the time a job will have taken, if it ran undisturbed from now on, over the time it
-would take alone. While it runs its rho stays; while it waits it grows, faster for short
-jobs. Rank by rho, largest first, asked anew for waiting jobs once a round.
+would take alone. While it runs its rho stays; while it waits or starts it grows, faster for
+short jobs. Rank by rho, largest first, asked anew once a round for jobs that do not run.
 
 Source: Mahajan et al., Themis, NSDI 2020, sections 3 and 4. Left out: the auction, and the
 filter that offers devices to a share of the worst off only.
@@ -23,7 +23,7 @@ UNKNOWN = Rank((1,))
 
 
 class FinishTimeFair:
-    """Order by rho; `every_ms` is how often that of waiting jobs is asked anew."""
+    """Order by rho; `every_ms` is how often that of jobs that do not run is asked anew."""
 
     def __init__(self, estimates: Estimates, every_ms: int) -> None:
         self._estimates = estimates
@@ -35,6 +35,6 @@ class FinishTimeFair:
             return UNKNOWN
         left = max(0, run_ms - job.ran_ms(now) + job.lost_ms)
         rho = (now - job.submitted_at + left) * SCALE // run_ms
-        if job.since is not None:
+        if job.runs:
             return Rank((-rho,))
         return Rank((-rho,), until=Instant((now // self._every_ms + 1) * self._every_ms))

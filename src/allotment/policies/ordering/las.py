@@ -35,7 +35,7 @@ class LeastAttained:
         attained = job.ran_ms(now) * milli
         if job.since is None:
             return Rank((attained + self._lead_ms * DEVICE, job.submitted_at))
-        return moving((), attained, milli, now)
+        return moving((), attained, milli if job.runs else 0, now)
 
 
 class LeastAttainedInSteps:
@@ -43,7 +43,8 @@ class LeastAttainedInSteps:
 
     Whoever comes to a queue stands at its end for that moment; who is sent away goes to the
     front of those that wait. `limits_ms` are device-milliseconds at which a job leaves its
-    queue for the next, in ascending order; `promote` of 0 never brings a job back.
+    queue for the next, in ascending order; `promote` of 0 never brings a job back. Who is
+    starting is among those who run, and stays in its queue until it does.
     """
 
     def __init__(self, limits_ms: tuple[int, ...], promote: int = 0) -> None:
@@ -57,9 +58,13 @@ class LeastAttainedInSteps:
         starved = self._starved_at(job)
         if job.since is None:
             return self._waiting(job, devices, starved, now)
-        before = 0 if starved is not None and starved <= job.since else job.served_ms
-        attained = (before + now - job.since) * devices
+        served = job.ran_ms(now)
+        if starved is not None and starved <= job.since:
+            served -= job.served_ms
+        attained = served * devices
         queue = self._queue(attained)
+        if job.starting:
+            return Rank((queue, _RUNS, _IN_FRONT, job.since))
         came = job.since
         if queue:
             over_ms = (attained - self._limits_ms[queue - 1]) // devices

@@ -26,4 +26,4 @@ class LeastRemaining:
             return Rank((UNKNOWN_MS,))
         weight = max(1, job.gpu_milli // DEVICE) if self._by_service else 1
         left = max(0, run_ms - job.ran_ms(now) + job.lost_ms)
-        return moving((), left * weight, -weight if job.since is not None else 0, now)
+        return moving((), left * weight, -weight if job.runs else 0, now)

@@ -1,0 +1,73 @@
+"""A gang that starts has its place, but no service yet: its rank waits for it."""
+
+import pytest
+from msgspec.structs import replace
+
+from allotment.core.gang import Standing
+from allotment.core.ports import Ordering
+from allotment.model.ids import JobId
+from allotment.model.quantity import HOUR, SECOND, Instant, Millis
+from allotment.policies.estimates.known import Known
+from allotment.policies.ordering.finish_time_fair import FinishTimeFair
+from allotment.policies.ordering.las import LeastAttained, LeastAttainedInSteps
+from allotment.policies.ordering.remaining import LeastRemaining
+from tests.unit.core.books import a_cluster, a_standing, place
+
+
+def told(_: JobId) -> int:
+    return 100 * SECOND
+
+
+ORDERS = [
+    LeastRemaining(Known(told)),
+    LeastRemaining(Known(told), by_service=True),
+    LeastAttained(HOUR),
+    LeastAttainedInSteps((1, 10 * SECOND)),
+]
+
+
+def starting(served_ms: int = 0) -> Standing:
+    return replace(
+        a_standing(1, 2), served_ms=Millis(served_ms), since=Instant(1_000), starting=True
+    )
+
+
+def test_it_is_not_served_before_it_runs() -> None:
+    job = starting(served_ms=7)
+    assert not job.runs
+    assert job.ran_ms(Instant(9_000)) == 7
+    runs = replace(job, starting=False)
+    assert runs.runs
+    assert runs.ran_ms(Instant(9_000)) == 8_007
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_its_rank_neither_moves_nor_runs_out(order: Ordering) -> None:
+    rank = order.rank(starting(), Instant(1_000))
+    assert rank.slope == 0
+    assert rank.until is None
+    assert order.rank(starting(), Instant(500_000)) == rank
+
+
+def test_its_finish_time_gets_worse_as_that_of_those_who_wait() -> None:
+    order = FinishTimeFair(Known(told), 60 * SECOND)
+    job = starting()
+    waits = replace(job, since=None, starting=False)
+    for now in (1_000, 60_000, 119_000):
+        assert order.rank(job, Instant(now)) == order.rank(waits, Instant(now))
+
+
+def test_in_the_books_it_stands_anew_when_it_runs() -> None:
+    policies = a_cluster("1x2").policies
+    ordering = LeastAttained(HOUR)
+    cluster = a_cluster("1x2", replace(policies, ordering=ordering))
+    gang = place(cluster, starting())
+    running = cluster.running
+    assert running is not None
+    assert not running.rising
+    before = cluster.used_by("t")
+    runs = replace(gang.standing, since=Instant(5_000), starting=False)
+    cluster.stand_anew(gang, runs)
+    assert running.rising
+    assert running.key(gang.id, Instant(6_000)) == ((2 * 1_000_000,), gang.id)
+    assert cluster.used_by("t") == before
