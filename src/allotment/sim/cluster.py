@@ -1,6 +1,6 @@
 """A simulated cluster from a short description: `16x8`, `4x8xV100+8x4xK80`, `64x8/4`.
 
-`/4` puts every four nodes into a rack, behind one switch.
+`/4` puts every four nodes into a rack, behind one switch; all racks are full.
 """
 
 import re
@@ -11,7 +11,7 @@ from allotment.model.quantity import CPU, GIB, TIB
 from allotment.sim.bad import BadScenario
 
 PART = re.compile(r"(\d{1,7})x(\d{1,4})(?:x([A-Za-z0-9][\w.-]{0,40}))?(?:/(\d{1,5}))?")
-MOST_DEVICES = 10_000_000
+MOST_NODES, MOST_DEVICES = 100_000, 10_000_000
 
 CPUS_A_DEVICE, MEMORY_A_DEVICE = 16 * CPU, 128 * GIB
 """Ample: a trace without CPU and memory is counted in devices alone."""
@@ -24,27 +24,44 @@ class BadCluster(BadScenario):
 def cluster_of(text: str) -> tuple[Node, ...]:
     """Read `NODESxDEVICES[xTYPE]`, several joined by `+`. Raises BadCluster."""
     nodes: list[Node] = []
+    racks = 0
     for part in text.split("+"):
-        match = PART.fullmatch(part.strip())
-        if match is None:
+        count, devices, kind, rack = _part(part.strip(), text)
+        if not count or len(nodes) + count > MOST_NODES or count * devices > MOST_DEVICES:
             raise BadCluster(
-                f"{text!r} is no cluster: write NODESxDEVICES, such as 16x8, "
-                "8x8xA100+4x4xV100, or 64x8/4 (racks of 4 nodes), or name a cluster file."
+                f"{part.strip()!r}: a cluster has at least one node, and at most "
+                f"{MOST_NODES:,} nodes and {MOST_DEVICES:,} devices."
             )
-        count, devices, kind = int(match[1]), int(match[2]), match[3] or "gpu"
-        if not count or count * max(1, devices) > MOST_DEVICES:
-            raise BadCluster(
-                f"{part.strip()!r}: a cluster has at least one node and at most "
-                f"{MOST_DEVICES:,} devices."
-            )
-        rack = int(match[4] or 0)
-        if match[4] and not rack:
-            raise BadCluster(f"{part.strip()!r}: a rack has at least one node.")
-        nodes += [_node(len(nodes) + place, devices, kind, rack) for place in range(count)]
+        for place in range(count):
+            label = f"rack{racks + place // rack}" if rack else ""
+            nodes.append(_node(len(nodes), devices, kind, label))
+        racks += count // rack if rack else 0
     return tuple(nodes)
 
 
-def _node(number: int, devices: int, kind: str, rack: int) -> Node:
+def _part(part: str, text: str) -> tuple[int, int, str, int]:
+    """Read `64x8xA100/4`: nodes, devices of each, their type, nodes of a rack or 0."""
+    match = PART.fullmatch(part)
+    if match is None:
+        raise BadCluster(
+            f"{text!r} is no cluster: write NODESxDEVICES, such as 16x8, "
+            "8x8xA100+4x4xV100, or 64x8/4 (racks of 4 nodes), or name a cluster file."
+        )
+    count, devices, rack = int(match[1]), int(match[2]), int(match[4] or 0)
+    if match[4] and not rack:
+        raise BadCluster(f"{part!r}: a rack has at least one node.")
+    if rack and count % rack:
+        each, alike = part.rpartition("/")[0].partition("x")[2], count // rack * rack
+        fewer = f"{alike}x{each}/{rack}+" if alike else ""
+        raise BadCluster(
+            f"{part!r}: {count} nodes do not fill racks of {rack}. Write "
+            f"{alike + rack}x{each}/{rack}, or {fewer}{count - alike}x{each}/{count - alike} "
+            "for a rack that is smaller."
+        )
+    return count, devices, match[3] or "gpu", rack
+
+
+def _node(number: int, devices: int, kind: str, rack: str) -> Node:
     shares = max(1, devices)
     return Node(
         NodeId(number),
@@ -53,9 +70,7 @@ def _node(number: int, devices: int, kind: str, rack: int) -> Node:
         MEMORY_A_DEVICE * shares,
         TIB,
         tuple(Device(DeviceIndex(place), kind) for place in range(devices)),
-        labels=(("rack", f"{kind}{number // rack}"), ("switch", f"{kind}{number // rack}"))
-        if rack
-        else (),
+        labels=(("rack", rack), ("switch", rack)) if rack else (),
     )
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from math import isnan
-from typing import Literal, get_args
+from typing import Literal, cast, get_args
 
 import msgspec
 
@@ -82,8 +82,10 @@ def read_settings(pairs: Iterable[str]) -> Settings:
         key = key.strip()
         if not equals:
             raise BadSetting(f"--set {pair}: write KEY=VALUE.")
+        if not key:
+            raise BadSetting(f"--set {pair}: write KEY=VALUE.")
         if key not in known:
-            near = get_close_matches(key, known, 3, 0.5) or sorted(known)
+            near = get_close_matches(key, known, 3, 0.5) or get_close_matches(key, known, 3, 0)
             raise BadSetting(f"--set {key}: there is no such setting. Near: {', '.join(near)}.")
         try:
             found[known[key]] = _value(known[key], value.strip())
@@ -92,7 +94,7 @@ def read_settings(pairs: Iterable[str]) -> Settings:
     try:
         settings = msgspec.convert(found, Settings, strict=False)
     except msgspec.ValidationError as error:
-        raise BadSetting(f"--set: {_reason(error, found)}") from error
+        raise BadSetting(f"--set{_reason(error, found)}") from error
     _check(settings)
     return settings
 
@@ -131,19 +133,36 @@ def chosen(settings: Settings) -> tuple[tuple[str, str], ...]:
     """Give the settings that differ from their defaults, as they would be written."""
     plain = Settings()
     return tuple(
-        (_shown(name), str(getattr(settings, name)))
+        (_shown(name), _written(name, getattr(settings, name)))
         for name in Settings.__struct_fields__
         if getattr(settings, name) != getattr(plain, name)
     )
+
+
+def _written(name: str, value: object) -> str:
+    if isinstance(value, tuple):
+        return ",".join(write_length(part) for part in cast("tuple[int, ...]", value))
+    return write_length(cast("int", value)) if name.endswith("_ms") else str(value)
 
 
 def _shown(name: str) -> str:
     return name.removesuffix("_ms")
 
 
+WORDS: Mapping[str, tuple[str, object]] = {
+    **dict.fromkeys(("within", "prefer", "tasks"), ("none", "")),
+    **dict.fromkeys(("order", "turns"), ("policy", "")),
+    **dict.fromkeys(("mtbf_ms", "promote"), ("never", 0)),
+}
+"""What some defaults are called, and what they are."""
+
+
 def _value(name: str, text: str) -> object:
+    word, value = WORDS.get(name, ("", None))
+    if text and text == word:
+        return value
     if name == "queues":
-        return [read_length(part) for part in text.split(",") if part]
+        return [read_length(part) for part in text.split(",")]
     return read_length(text) if name.endswith("_ms") else text
 
 
@@ -167,13 +186,23 @@ def read_length(text: str) -> int:
     return length
 
 
+def write_length(length_ms: int) -> str:
+    """Write a length of time as `read_length` takes it, exactly: 30s, 6min, 90min, 2d."""
+    units = ("d", "h", "min", "s", "ms")
+    unit = next(unit for unit in units if length_ms % UNITS[unit] == 0)
+    return f"{length_ms // UNITS[unit]}{unit}" if length_ms else "0"
+
+
 def _reason(error: msgspec.ValidationError, found: Mapping[str, object]) -> str:
     text = str(error)
     name = text.rpartition("$.")[2].strip("`") if "$." in text else ""
     if name not in found:
-        return text
-    kinds = Settings.__annotations__.get(name)
-    choices = [word for word in get_args(kinds) if word]
+        return f": {text}"
+    choices = [word for word in get_args(Settings.__annotations__.get(name)) if word]
+    word, _ = WORDS.get(name, ("", None))
     whole = "int" in text.partition(",")[0]
-    wanted = f"one of {', '.join(choices)}" if choices else f"write a {'whole ' * whole}number"
-    return f"{_shown(name)}={found[name]}: {wanted}."
+    if choices:
+        wanted = f"one of {', '.join([*choices, word] if word else choices)}"
+    else:
+        wanted = f"write a {'whole ' * whole}number" + f" or {word}" * bool(word)
+    return f" {_shown(name)}={found[name]}: {wanted}."

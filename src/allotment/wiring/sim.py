@@ -18,7 +18,7 @@ from allotment.sim.outcome import JobOutcome, Run
 from allotment.sim.readers import read_trace
 from allotment.sim.run import Progress, nobody, simulate
 from allotment.sim.scenario import Scenario
-from allotment.sim.settings import read_settings
+from allotment.sim.settings import BadSetting, Settings, read_settings
 from allotment.sim.speeds import REFERENCE, Pairs, Rates
 from allotment.sim.trace import BadTrace, Trace
 
@@ -55,22 +55,24 @@ def open_cluster(text: str) -> tuple[Node, ...]:
     """Read a cluster: `16x8`, or a configuration file. Raises BadCluster or BadInput."""
     path = Path(text)
     if not path.suffix and not path.exists():
-        return cluster_of(text)
+        nodes = cluster_of(text)
+        if not any(node.devices for node in nodes):
+            raise BadCluster(
+                f"{text!r} has no devices, so no job could run: write NODESxDEVICES, such as "
+                "16x8 for 16 nodes of 8 devices."
+            )
+        return nodes
     try:
         with path.open("rb") as file:
             data = file.read(LONGEST_CLUSTER)
     except OSError as error:
         why = (error.strerror or "it cannot be read").lower()
         raise BadCluster(
-            f"{path}: {why}. Name a cluster file, or write NODESxDEVICES, such as 16x8."
+            f"{text}: {why}. Name a cluster file, or write NODESxDEVICES, such as 16x8."
         ) from error
-    from allotment.wire.config import read_config  # noqa: PLC0415 - only for a file
-    from allotment.wiring.service import this_machine  # noqa: PLC0415
+    from allotment.wiring.cluster_file import nodes_in  # noqa: PLC0415 - only for a file
 
-    config, _ = read_config(data, source=str(path), machine=this_machine(0))
-    if not config.nodes:
-        raise BadCluster(f"{path}: it has no nodes. List them under `nodes:`.")
-    return config.nodes
+    return nodes_in(data, text)
 
 
 class Wanted(msgspec.Struct, frozen=True):
@@ -91,10 +93,23 @@ def scenario(wanted: Wanted) -> Scenario:
     settings = read_settings(wanted.settings)
     name, custom = open_policy(wanted.policy)
     nodes = open_cluster(wanted.cluster)
+    _check_levels(settings, nodes)
     rates = open_rates(Path(wanted.rates)) if wanted.rates else None
     trace = open_trace(Path(wanted.trace), wanted.format, settings.tasks, rates)
     pairs = open_pairs(Path(wanted.rates)) if wanted.rates else None
     return Scenario(trace, nodes, name, settings, wanted.seed, rates, pairs, custom)
+
+
+def _check_levels(settings: Settings, nodes: tuple[Node, ...]) -> None:
+    """Refuse a place that the cluster does not have."""
+    labels = {"node", *(label for node in nodes for label, _ in node.labels)}
+    for key, level in (("within", settings.within), ("prefer", settings.prefer)):
+        if level and level not in labels:
+            raise BadSetting(
+                f"--set {key}={level}: no node of this cluster is in a {level}. Write "
+                "--cluster 64x8/4 for racks of 4 nodes behind a switch each, or label the "
+                "nodes of the cluster file."
+            )
 
 
 def with_policy(scenario: Scenario, policy: str) -> Scenario:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from allotment.sim.settings import read_length
 from tests.integration.cli.invoke import Ran, allot
 from tests.support.cluster import RealCluster, a_real_cluster
 
@@ -109,7 +110,7 @@ def test_a_report(cluster: RealCluster, tmp_path: Path) -> None:
 
 def test_starting_takes_as_long_as_it_did_unless_said(cluster: RealCluster) -> None:
     told = as_json(cluster, "--since", "1d", "--policy", "fifo")
-    assert int(told["run"]["settings"]["start"]) > 0
+    assert read_length(told["run"]["settings"]["start"]) > 0
     told = as_json(cluster, "--since", "1d", "--policy", "fifo", "--set", "start=0")
     assert "start" not in told["run"]["settings"]
 

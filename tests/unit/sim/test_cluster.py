@@ -27,9 +27,37 @@ def test_a_type_may_look_like_numbers() -> None:
     assert cluster_of("2x8x16x8")[0].devices[0].type == "16x8"
 
 
+def racks_of(text: str) -> list[str]:
+    return [dict(node.labels).get("rack", "") for node in cluster_of(text)]
+
+
 def test_racks() -> None:
-    racks = [dict(node.labels)["rack"] for node in cluster_of("5x2/2")]
-    assert racks == ["gpu0", "gpu0", "gpu1", "gpu1", "gpu2"]
+    assert racks_of("4x2/2") == ["rack0", "rack0", "rack1", "rack1"]
+    assert racks_of("1x2/1") == ["rack0"]
+
+
+def test_racks_are_filled_within_their_part() -> None:
+    assert racks_of("1x8+4x8/2") == ["", "rack0", "rack0", "rack1", "rack1"]
+    assert racks_of("4x8/2+2x8/2") == [f"rack{n}" for n in (0, 0, 1, 1, 2, 2)]
+    assert racks_of("2x8xA/2+2x8xB/1") == ["rack0", "rack0", "rack1", "rack2"]
+
+
+@pytest.mark.parametrize(
+    ("text", "instead"),
+    [
+        ("16x8/3", "Write 18x8/3, or 15x8/3+1x8/1"),
+        ("5x2xA100/2", "Write 6x2xA100/2, or 4x2xA100/2+1x2xA100/1"),
+        ("2x8/4", "Write 4x8/4, or 2x8/2"),
+    ],
+)
+def test_racks_are_full(text: str, instead: str) -> None:
+    with pytest.raises(BadCluster) as caught:
+        cluster_of(text)
+    assert f"'{text}': " in str(caught.value)
+    assert "do not fill racks of" in str(caught.value)
+    assert instead in str(caught.value)
+    for better in instead.removeprefix("Write ").split(", or "):
+        assert cluster_of(better)
 
 
 def test_nodes_without_devices() -> None:
@@ -46,9 +74,13 @@ def test_what_is_no_cluster_is_told_how_to_write_one(text: str) -> None:
         cluster_of(text)
 
 
-@pytest.mark.parametrize("text", ["0x8", "9999999x9999", "16x8+0x4"])
+@pytest.mark.parametrize(
+    "text", ["0x8", "9999999x9999", "16x8+0x4", "100001x1", "60000x8+60000x8"]
+)
 def test_a_cluster_has_at_least_one_node_and_not_too_many_devices(text: str) -> None:
-    with pytest.raises(BadCluster, match="at least one node and at most 10,000,000 devices"):
+    with pytest.raises(
+        BadCluster, match="at least one node, and at most 100,000 nodes and 10,000,000 devices"
+    ):
         cluster_of(text)
 
 

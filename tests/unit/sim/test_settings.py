@@ -6,12 +6,22 @@ from hypothesis import strategies as st
 
 from allotment.model.quantity import DAY, HOUR, MINUTE, SECOND
 from allotment.sim.bad import BadScenario
-from allotment.sim.settings import BadSetting, Settings, chosen, read_length, read_settings
+from allotment.sim.settings import (
+    BadSetting,
+    Settings,
+    chosen,
+    read_length,
+    read_settings,
+    write_length,
+)
 
 BAD = {
     "round": "--set round: write KEY=VALUE.",
     "rond=5": "--set rond: there is no such setting. Near: round",
-    "=3": "--set : there is no such setting. Near: across_nodes, ",
+    "=3": "--set =3: write KEY=VALUE.",
+    "mtbf=Never": "--set mtbf: 'Never' is no length of time: write 30s, 6min, 1.5h or 2d.",
+    "queues=": "--set queues: '' is no length of time: write 30s, 6min, 1.5h or 2d.",
+    "queues=5,": "--set queues: '' is no length of time",
     "round=0": "--set round: a round lasts longer than nothing.",
     "round=-5s": "--set round: it cannot be negative.",
     "round=x": "--set round: 'x' is no length of time: write 30s, 6min, 1.5h or 2d.",
@@ -27,17 +37,17 @@ BAD = {
     "mtbf=-1h": "--set mtbf: it cannot be negative.",
     "lead=-1": "--set lead: it cannot be negative.",
     "first=0": "--set first: it is a length above 0.",
-    "within=socket": "--set: within=socket: one of node, switch, rack.",
-    "placing=best": "--set: placing=best: one of pack, spread, fgd.",
-    "order=Strict": "--set: order=Strict: one of strict, skip, easy.",
-    "estimates=guess": "--set: estimates=guess: one of exact, noisy, history, promised.",
-    "turns=later": "--set: turns=later: one of never, at_once, rounds.",
-    "tasks=8": "--set: tasks=8: one of node.",
+    "within=socket": "--set within=socket: one of node, switch, rack, none.",
+    "placing=best": "--set placing=best: one of pack, spread, fgd.",
+    "order=Strict": "--set order=Strict: one of strict, skip, easy, policy.",
+    "estimates=guess": "--set estimates=guess: one of exact, noisy, history, promised.",
+    "turns=later": "--set turns=later: one of never, at_once, rounds, policy.",
+    "tasks=8": "--set tasks=8: one of node, none.",
     "promote=-1": "--set promote: it cannot be negative.",
-    "promote=1.5": "--set: promote=1.5: write a whole number.",
-    "retries=2.5": "--set: retries=2.5: write a whole number.",
-    "retries=many": "--set: retries=many: write a whole number.",
-    "noise=x": "--set: noise=x: write a number.",
+    "promote=1.5": "--set promote=1.5: write a whole number or never.",
+    "retries=2.5": "--set retries=2.5: write a whole number.",
+    "retries=many": "--set retries=many: write a whole number.",
+    "noise=x": "--set noise=x: write a number.",
     "noise=nan": "--set noise: write a number.",
     "noise=inf": "--set noise: it is at most 10.",
     "noise=-0.1": "--set noise: it cannot be negative.",
@@ -92,7 +102,53 @@ def test_of_a_key_twice_the_last_counts() -> None:
 
 def test_what_differs_from_the_defaults_is_told() -> None:
     settings = read_settings(["start=2s", "placing=spread", "round=360s"])
-    assert chosen(settings) == (("placing", "spread"), ("start", "2000"))
+    assert chosen(settings) == (("placing", "spread"), ("start", "2s"))
+
+
+def test_an_unknown_setting_is_told_the_three_nearest() -> None:
+    with pytest.raises(BadSetting) as caught:
+        read_settings(["zzz=1"])
+    said = str(caught.value)
+    assert said.startswith("--set zzz: there is no such setting. Near: ")
+    assert said.count(",") == 2
+
+
+@pytest.mark.parametrize(
+    "pair",
+    ["within=none", "prefer=none", "tasks=none", "order=policy", "turns=policy", "mtbf=never",
+     "promote=never"],
+)  # fmt: skip
+def test_defaults_may_be_called_by_their_word(pair: str) -> None:
+    assert read_settings([pair]) == Settings()
+
+
+CHOICES = {"types": "listed", "estimates": "history", "placing": "fgd", "within": "node"}
+
+
+@given(
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "start": st.integers(0, 36_525 * DAY).map(lambda ms: f"{ms}ms"),
+            "mtbf": st.integers(0, 10_000).map(lambda hours: f"{hours}h"),
+            "queues": st.sets(st.integers(1, 10**9), min_size=1).map(
+                lambda limits: ",".join(f"{limit}ms" for limit in sorted(limits))
+            ),
+            "noise": st.floats(0, 10).map(str),
+            "retries": st.integers(0, 99).map(str),
+            **{key: st.just(word) for key, word in CHOICES.items()},
+        },
+    )
+)
+def test_what_is_told_of_settings_is_what_one_would_write(words: dict[str, str]) -> None:
+    settings = read_settings(f"{key}={value}" for key, value in words.items())
+    told = [f"{key}={value}" for key, value in chosen(settings)]
+    assert read_settings(told) == settings
+
+
+@given(st.integers(0, 36_525 * DAY))
+def test_a_length_is_read_as_it_was_written(ms: int) -> None:
+    assert read_length(write_length(ms)) == ms
 
 
 @pytest.mark.parametrize(

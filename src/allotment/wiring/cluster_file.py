@@ -1,0 +1,46 @@
+"""The machines of a configuration file, for simulations: they need not exist."""
+
+from allotment.model.cluster import Node
+from allotment.model.errors import BadInput, Problem
+from allotment.sim.cluster import BadCluster
+from allotment.wire.config import read_config
+from allotment.wire.parse import tree_of
+from allotment.wire.text import text_of
+from allotment.wire.tree import line_of
+from allotment.wiring.service import this_machine
+
+
+def nodes_in(data: bytes, source: str) -> tuple[Node, ...]:
+    """Read the nodes of a configuration file. Raises BadInput, or BadCluster without nodes."""
+    config, _ = read_config(data, source=source, machine=this_machine(0))
+    if not config.nodes:
+        raise BadCluster(f"{source}: it has no nodes. List them under `nodes:`.")
+    _check_switches(config.nodes, data, source)
+    return config.nodes
+
+
+def _check_switches(nodes: tuple[Node, ...], data: bytes, source: str) -> None:
+    """Refuse a switch that is in two racks: nothing could be near it."""
+    first: dict[str, Node] = {}
+    for place, node in enumerate(nodes):
+        labels = dict(node.labels)
+        switch = labels.get("switch", "")
+        if not switch:
+            continue
+        other = first.setdefault(switch, node)
+        here, there = labels.get("rack", ""), dict(other.labels).get("rack", "")
+        if here != there:
+            at = ("nodes", place, "labels", "switch")
+            tree, _ = tree_of(text_of(data, source), source)
+            problem = Problem(
+                f"switch {switch} is in {_rack(there)} by node {other.name}, and in "
+                f"{_rack(here)} by node {node.name}",
+                f"nodes[{place}].labels.switch",
+                line_of(tree, at),
+                "a switch is in one rack: give one of them another switch or rack",
+            )
+            raise BadInput((problem,), source)
+
+
+def _rack(name: str) -> str:
+    return f"rack {name}" if name else "no rack"
