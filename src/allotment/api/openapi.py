@@ -18,6 +18,7 @@ from allotment.api.task_output import Line
 from allotment.model.errors import Code
 from allotment.model.reasons import Blocked
 from allotment.service import views
+from allotment.service.statistics_view import Statistics
 from allotment.wire.job import Form, job_schema
 
 Schema = dict[str, Any]
@@ -31,6 +32,7 @@ MODELS = (
     views.OutputFile,
     views.Submitted,
     views.Health,
+    Statistics,
     Blocked,
     Code,
     ProblemDetails,

@@ -32,6 +32,7 @@ LONGEST = 4000
 
 STATUS = {
     Code.BAD_SPEC: 422,
+    Code.BAD_REQUEST: 422,
     Code.NEVER_FITS: 422,
     Code.NO_SUCH_TENANT: 422,
     Code.NO_SUCH_QUEUE: 422,

@@ -1,11 +1,11 @@
 """`allot sim replay`: what the cluster's own history would have been under another policy."""
 
 import time
-from datetime import datetime
 from typing import Annotated
 
 import typer
 
+from allotment.cli.instants import instant
 from allotment.cli.options import AsJson, State
 from allotment.cli.output import say_json, warn
 from allotment.cli.sim_options import (
@@ -85,7 +85,7 @@ def replay(  # noqa: PLR0913, PLR0917 - a flag each
         outputs = Outputs({"--jobs-out": jobs_out, "--report": report}, reads=(cluster,))
         world.open_policy(policy)
         read_settings(pairs)
-        first, last = _instant("--since", since, now), _instant("--until", until or "0", now)
+        first, last = instant("--since", since, now), instant("--until", until or "0", now)
         if first >= last:
             raise Misused("--since is not before --until, so nothing lies between them.")
         if cluster:
@@ -99,6 +99,8 @@ def replay(  # noqa: PLR0913, PLR0917 - a flag each
                 "Look further back with --since, or see `allot events`.",
             )
         scenario = past.replayed(history, policy, cluster, pairs, seed)
+        if report:
+            scenario = scenario.to_draw()
         with progress(len(history.trace.jobs)) as told:
             run = world.run(scenario, told)
         outputs.write(
@@ -114,23 +116,3 @@ def replay(  # noqa: PLR0913, PLR0917 - a flag each
         say_json(words.machine_form(run, compared, first, last))
     else:
         words.in_words(run, compared, first, last)
-
-
-def _instant(option: str, text: str, now: int) -> int:
-    """Read a length of time before now, or a date and time of here. Gives ms."""
-    try:
-        return round(datetime.fromisoformat(text).timestamp() * SECOND)
-    except (ValueError, OverflowError):
-        pass
-    from allotment.sim.settings import BadSetting, read_length  # noqa: PLC0415
-
-    try:
-        ago = read_length(text)
-    except BadSetting as error:
-        raise Misused(
-            f"{option}: {text!r} is neither a length of time nor a date.",
-            "Write how long ago, as 30d or 12h, or a date, as 2026-10-01.",
-        ) from error
-    if ago < 0:
-        raise Misused(f"{option}: {text!r} lies ahead.", "Write how long ago, as 30d.")
-    return now - ago

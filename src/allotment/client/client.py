@@ -3,6 +3,7 @@
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -29,6 +30,7 @@ from allotment.client.streams import follow_events, follow_logs, read_events, re
 from allotment.client.transport import TIMEOUT_S, Transport
 from allotment.model.ids import JobId
 from allotment.model.reasons import Blocked
+from allotment.service.statistics_view import Statistics
 from allotment.service.views import (
     EventView,
     Health,
@@ -39,6 +41,9 @@ from allotment.service.views import (
     Submitted,
     TenantView,
 )
+
+LONG_S = 600.0
+"""For an answer that takes a reading of the whole log."""
 
 PAGE = 500
 """Jobs asked for at a time."""
@@ -239,6 +244,17 @@ class Client:
         if follow:
             return follow_logs(self._transport, job.id, query, Patience(patience))
         return read_logs(self._transport, job, query)
+
+    def statistics(self, since: int = 0, until: int | None = None) -> Statistics:
+        """Sum up how jobs waited and ran between two instants, and what each tenant got.
+
+        Instants are milliseconds since the epoch; up to now when `until` is None. The
+        answer begins later where the service no longer knows: see `known_since`.
+        """
+        query = given(since=str(since), until="" if until is None else str(until))
+        reply = self._transport.open(path_to("/v1/statistics", query), timeout=LONG_S)
+        with closing(reply):
+            return decode(reply.read(), Statistics)
 
     # ── files, terminals ────────────────────────────────────────────────────────────────
 

@@ -25,6 +25,7 @@ from allotment.model.tenancy import Config
 from allotment.service import views as v
 from allotment.service.access import may_administer, may_change
 from allotment.service.folders import account_of, belongs_to, check_paths
+from allotment.service.history import Historian
 from allotment.service.host_ports import port_is_free
 from allotment.service.launch import Folders, redacted
 from allotment.service.pipeline import Pipeline, load
@@ -46,6 +47,7 @@ from allotment.service.queries import (
     tenant_views,
 )
 from allotment.service.reconciler import reconcile
+from allotment.service.statistics_view import Statistics
 from allotment.service.why import why
 from allotment.service.words import in_words
 
@@ -69,6 +71,7 @@ class Service:
         engine = Engine(State(policies), port_is_free)
         load(engine, store)
         self._store = store
+        self._historian = Historian(store)
         self._backend = backend
         self._clock = clock
         self._write_spec = write_spec
@@ -423,6 +426,16 @@ class Service:
             groups=record.actor.groups,
             text=redacted(in_words(event, self.state), secrets),
             detail=detail,
+        )
+
+    async def statistics(self, since: int, until: int | None = None) -> Statistics:
+        """Sum up a stretch of the history, up to now when `until` is None. Raises Rejected."""
+        next_job, newest = self.state.next_job, self.state.seq
+        now = self.now()
+        # Its own writes are in it: what happened before the question is on disk.
+        await self.pipeline.committer.wait(newest)
+        return await self._historian.statistics(
+            since, now if until is None else min(until, now), next_job
         )
 
     # ── output ──────────────────────────────────────────────────────────────────────────

@@ -69,6 +69,8 @@ STORY: list[tuple[str, str, object]] = [
     ("POST", "/v1/nodes/n0:drain", {"reason": "why not"}),
     ("POST", "/v1/nodes/n0:undrain", None),
     ("GET", "/v1/tenants", None),
+    ("GET", "/v1/statistics?since=1", None),
+    ("GET", "/v1/statistics?since=9&until=1", None),
     ("GET", "/v1/service", None),
     ("POST", "/v1/service:backup", {"target": "relative"}),
     ("POST", "/v1/jobs", {"name": "bad", "colour": 1}),

@@ -1,0 +1,65 @@
+"""`allot stats`: is every team getting its share, and how long do jobs wait?"""
+
+import time
+from typing import Annotated
+
+import typer
+
+from allotment.cli.instants import instant
+from allotment.cli.options import AsJson, State, complete_tenant
+from allotment.cli.output import say_json
+from allotment.cli.sim_options import Misused
+from allotment.client import Client
+from allotment.model.quantity import SECOND
+
+Since = Annotated[
+    str, typer.Option("--since", metavar="7d|DATE", help="How far back, or a date.")
+]
+Until = Annotated[
+    str,
+    typer.Option(
+        "--until", metavar="1d|DATE", help="Up to when; now when left out.", show_default=False
+    ),
+]
+Tenant = Annotated[
+    str,
+    typer.Option(
+        "--tenant", "-T", metavar="TENANT", help="One tenant's jobs only.", show_default=False,
+        autocompletion=complete_tenant,
+    ),
+]  # fmt: skip
+
+
+def stats(
+    since: Since = "7d",
+    until: Until = "",
+    tenant: Tenant = "",
+    state: State = "",
+    as_json: AsJson = False,
+) -> None:
+    """Say how jobs waited and ran, and what each tenant got of what it is owed.
+
+    The numbers are those of `allot sim`, over the service's own event log, as if it began
+    at --since: a job that was there already counts from then on. OWED and GOT are GPUs,
+    guaranteed and used on average. PACE is 1 where jobs went on as fast as if the cluster
+    had always been divided evenly among all who asked, lower where they were slower.
+
+    Examples:
+      allot stats
+      allot stats --since 1d --tenant vision
+      allot stats --since 2026-10-01 --until 2026-11-01 --json
+    """
+    from allotment.cli import stats_words as words  # noqa: PLC0415 - Typer reads this first
+
+    now = round(time.time() * SECOND)
+    first, last = instant("--since", since, now), instant("--until", until or "0", now)
+    if first >= last:
+        raise Misused("--since is not before --until, so nothing lies between them.")
+    with Client(state=state) as client:
+        found = client.statistics(max(0, first), last if until else None)
+    if tenant:
+        found = words.of_tenant(found, tenant)
+    if as_json:
+        say_json(found)
+    else:
+        words.in_words(found, tenant)

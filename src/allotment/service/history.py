@@ -1,0 +1,77 @@
+"""Reading the whole event log for an answer, beside the work of the service.
+
+It is read and folded in a thread, in small pieces with a breath between them, so that the
+event loop gets the interpreter when it wants it. One such reading at a time.
+"""
+
+import asyncio
+import threading
+import time
+from collections.abc import Iterator
+
+from allotment.model import events as e
+from allotment.model.errors import Code, Rejected
+from allotment.model.ids import Seq
+from allotment.model.quantity import Instant
+from allotment.service.ports import Store
+from allotment.service.statistics import statistics_of
+from allotment.service.statistics_view import Statistics
+
+PIECE = 200
+"""Events read and folded before the next breath: some 2 ms."""
+
+BREATH_S = 0.001
+
+
+class Abandoned(Exception):
+    """Nobody waits for the answer any longer."""
+
+
+class Historian:
+    """Answers questions about the whole log."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._turn = asyncio.Lock()
+
+    async def statistics(self, since: int, until: int, next_job: int) -> Statistics:
+        """Sum up a stretch; where it was forgotten in part, what is known of it.
+
+        Raises Rejected when it holds nothing that is known, or too much.
+        """
+        if since >= until:
+            raise Rejected(
+                Code.BAD_REQUEST, "The stretch has no length: let `since` be before `until`."
+            )
+        given_up = threading.Event()
+        async with self._turn:
+            try:
+                return await asyncio.to_thread(
+                    self._statistics, Instant(since), Instant(until), next_job, given_up
+                )
+            finally:
+                given_up.set()
+
+    def _statistics(
+        self, since: Instant, until: Instant, next_job: int, given_up: threading.Event
+    ) -> Statistics:
+        found = statistics_of(self._records(given_up), since, until, next_job)
+        known = Instant(found.known_since)
+        if not found.forgotten or known <= since:
+            return found
+        if known >= until:
+            raise Rejected(
+                Code.NOT_FOUND,
+                "Nothing is known of that time: its jobs were forgotten.",
+                "How long history is kept is limits.keep_history of the configuration.",
+            )
+        return statistics_of(self._records(given_up), known, until, next_job)
+
+    def _records(self, given_up: threading.Event) -> Iterator[e.Record]:
+        after = Seq(0)
+        while piece := list(self._store.records(after, PIECE)):
+            if given_up.is_set():
+                raise Abandoned
+            yield from piece
+            after = piece[-1].seq
+            time.sleep(BREATH_S)
