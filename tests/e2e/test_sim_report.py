@@ -10,7 +10,7 @@ import pytest
 from allotment.sim.outcome import Run
 from allotment.sim.report import render
 from tests.conftest import SHARED
-from tests.unit.sim.report.twin import placed, read, run_of, schedule
+from tests.unit.sim.report.twin import chart_of, read, run_of, schedule
 
 pytestmark = [
     pytest.mark.needs_tool("chromium"),
@@ -75,8 +75,8 @@ def runs() -> list[Run]:
     rows = read(SHARED / "golden/philly480.csv")
     strict, skipping = (schedule(rows, 128, skip=skip) for skip in (False, True))
     return [
-        run_of(strict, "fifo", spans=placed(strict, 16, 8)),
-        run_of(skipping, "backfill", spans=placed(skipping, 16, 8), clairvoyant=True),
+        run_of(strict, "fifo", chart=chart_of(strict, 16, 8)),
+        run_of(skipping, "backfill", chart=chart_of(skipping, 16, 8), clairvoyant=True),
     ]
 
 
@@ -85,7 +85,7 @@ def test_a_browser_has_nothing_to_complain_about(tmp_path: Path) -> None:
     assert not complaints
     pictures = Pictures()
     pictures.feed(shown)
-    assert len(pictures.words) == 8
+    assert len(pictures.words) == 9
     assert all(words.strip() for words in pictures.words)
     assert 'aria-pressed="false"' in shown, "the page's own script ran"
 

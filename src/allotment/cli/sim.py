@@ -71,6 +71,8 @@ def run(  # noqa: PLR0913, PLR0917 - a flag each
         scenario = world.scenario(
             world.Wanted(trace, cluster, policy, tuple(set_ or ()), seed, format, throughputs)
         )
+        if report:
+            scenario = scenario.to_draw()
         with progress(len(scenario.trace.jobs)) as told:
             done = world.run(scenario, told)
         outputs.write(
@@ -124,6 +126,8 @@ def compare(  # noqa: PLR0913, PLR0917 - a flag each
         first = world.scenario(
             world.Wanted(trace, cluster, names[0], tuple(set_ or ()), seed, format, throughputs)
         )
+        if report:
+            first = first.to_draw()
         scenarios = [world.with_policy(first, name) for name in names]
         with progresses(names, len(first.trace.jobs)) as going:
             runs = parallel.run_all(

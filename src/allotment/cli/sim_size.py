@@ -95,7 +95,8 @@ def size(  # noqa: PLR0913, PLR0917 - a flag each
         )
         if report and found.chosen:
             sizes = sorted({max(found.curve[0][0], found.chosen - 1), found.chosen})
-            runs = sizing.play_sizes(scenario, node, sizes, count, lambda _size, _run: None)
+            drawn = scenario.to_draw()
+            runs = sizing.play_sizes(drawn, node, sizes, count, lambda _size, _run: None)
             outputs.write({"--report": lambda file: world.write_report(file, runs)})
     for warning in scenario.trace.warnings:
         warn(warning)

@@ -5,17 +5,7 @@ import msgspec
 from allotment.metrics.curve import Sample as Sample
 from allotment.metrics.jobs import JobOutcome as JobOutcome
 from allotment.metrics.summary import Summary
-
-
-class Span(msgspec.Struct, frozen=True, gc=False):
-    """A stretch of time that a job spent on devices of a node, for a Gantt chart."""
-
-    job: int
-    """The place of the job in `Run.jobs`."""
-    node: int
-    devices: int
-    from_ms: int
-    to_ms: int
+from allotment.sim.chart import Chart
 
 
 class Run(msgspec.Struct, frozen=True):
@@ -32,8 +22,8 @@ class Run(msgspec.Struct, frozen=True):
     jobs: tuple[JobOutcome, ...]
     """In order of submission."""
     samples: tuple[Sample, ...]
-    spans: tuple[Span, ...] = ()
-    """Empty when the run was too long to draw every span."""
+    chart: Chart | None = None
+    """What pictures of nodes and single jobs are drawn from; None where that was not kept."""
     settings: tuple[tuple[str, str], ...] = ()
     trace: str = ""
     trace_digest: str = ""

@@ -10,8 +10,10 @@ from allotment.metrics.summarise import summarise
 from allotment.metrics.usage import Usage
 from allotment.metrics.waits import WaitCauses
 from allotment.model import events as e
+from allotment.model.ids import JobId
 from allotment.model.quantity import DAY, DEVICE, Instant, Millis
 from allotment.sim.catalogue import is_clairvoyant
+from allotment.sim.charting import Charting
 from allotment.sim.cluster import words_of
 from allotment.sim.outcome import Run
 from allotment.sim.scenario import Scenario
@@ -43,7 +45,8 @@ def simulate(scenario: Scenario, told: Progress = nobody, tap: Tap | None = None
 
     rows = Jobs(usage, begin)
     causes = WaitCauses(usage, rows)
-    folds = Folds(usage, rows, causes)
+    chart = _charting(scenario, jobs, lambda job: simulation.machines.works[job].place)
+    folds = Folds(usage, rows, causes, *chart)
 
     def carry(records: Sequence[e.Record]) -> None:
         folds.feed(records)
@@ -69,6 +72,7 @@ def simulate(scenario: Scenario, told: Progress = nobody, tap: Tap | None = None
             msgspec.structs.replace(sample, at_ms=sample.at_ms - shift)
             for sample in usage.samples()
         ),
+        chart=chart[0].result(shift) if chart else None,
         settings=chosen(settings),
         trace=trace.source,
         trace_digest=trace.digest,
@@ -78,6 +82,12 @@ def simulate(scenario: Scenario, told: Progress = nobody, tap: Tap | None = None
         events=simulation.events,
         summary=summary,
     )
+
+
+def _charting(
+    scenario: Scenario, jobs: tuple[TraceJob, ...], place_of: Callable[[JobId], int]
+) -> tuple[Charting, ...]:
+    return (Charting(jobs, scenario.nodes, place_of),) if scenario.drawn else ()
 
 
 def _row(job: TraceJob, at: int) -> JobOutcome:

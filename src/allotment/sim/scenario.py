@@ -28,6 +28,13 @@ class Scenario(msgspec.Struct, frozen=True):
     custom: Recipe | None = None
     """A policy of somebody's own, under that name; None for those of the catalogue."""
 
+    drawn: bool = False
+    """Whether what pictures of nodes, devices and single jobs need is kept as well."""
+
+    def to_draw(self) -> "Scenario":
+        """Give the same, with what pictures need kept. It changes no event."""
+        return msgspec.structs.replace(self, drawn=True)
+
     def recipe(self) -> Recipe:
         """Say how the policy is put together. Raises UnknownPolicy."""
         return self.custom or recipe(self.policy)

@@ -41,6 +41,8 @@ def by_tenant(views: Sequence[View]) -> Figure:
         "the tenants that ask for most device-time stand first."
     )
     figure = Figure("tenants", "Waits by tenant", how)
+    if len({job.tenant for view in views for job in view.run.jobs}) == 1:
+        return replace(figure, finding="All jobs are of one tenant: nothing to compare.")
     return _filled(figure, views, _tenants(views), "tenant {} waits")
 
 

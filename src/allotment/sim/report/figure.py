@@ -8,6 +8,15 @@ from allotment.sim.report.view import View
 from allotment.sim.report.words import safe
 
 
+class Table(msgspec.Struct, frozen=True):
+    """The same as a picture, for those who read better than they see."""
+
+    head: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    words: int = 1
+    """So many columns, from the left, are names; the others are amounts."""
+
+
 class Figure(msgspec.Struct, frozen=True):
     """A picture with its words. `pictures` and `legend` are markup, all else is text."""
 
@@ -22,6 +31,7 @@ class Figure(msgspec.Struct, frozen=True):
     legend: str = ""
     full: bool = False
     """As wide as the page."""
+    table: Table | None = None
 
 
 def markup(figure: Figure) -> str:
@@ -35,8 +45,39 @@ def markup(figure: Figure) -> str:
     return (
         f'<figure id="{safe(figure.key)}"{kind}>'
         f"<figcaption><h3>{safe(figure.heading)}</h3>{finding}</figcaption>"
-        f"{figure.legend if plots else ''}{plots}{how}</figure>"
+        f"{figure.legend if plots else ''}{plots}{how}{_as_table(figure) if plots else ''}"
+        "</figure>"
     )
+
+
+def _as_table(figure: Figure) -> str:
+    table = figure.table
+    if table is None or not table.rows:
+        return ""
+    head = "".join(
+        f'<th scope="col"{_left(n, table)}>{safe(name)}</th>'
+        for n, name in enumerate(table.head)
+    )
+    rows = "".join(
+        "<tr>" + "".join(_cell(n, words, table) for n, words in enumerate(row)) + "</tr>"
+        for row in table.rows
+    )
+    return (
+        f"<details><summary>The same as a table</summary>"
+        f'<div class="wide" tabindex="0" role="region" aria-label="{safe(figure.heading)}">'
+        f"<table><caption>{safe(figure.heading)}</caption>"
+        f"<thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div></details>"
+    )
+
+
+def _left(place: int, table: Table) -> str:
+    return ' class="w"' if place < table.words else ""
+
+
+def _cell(place: int, words: str, table: Table) -> str:
+    if not place:
+        return f'<th scope="row">{safe(words)}</th>'
+    return f"<td{_left(place, table)}>{safe(words)}</td>"
 
 
 def lines_legend(views: Sequence[View]) -> str:
@@ -58,3 +99,12 @@ def _legend(views: Sequence[View], sample: str) -> str:
         for view in views
     )
     return f'<ul class="legend">{items}</ul>'
+
+
+def marks_legend(marks: Sequence[tuple[str, str]]) -> str:
+    """Say what the marks of a picture mean: the words, and a sample as markup."""
+    items = "".join(
+        f'<li><svg aria-hidden="true" viewBox="0 0 34 12">{sample}</svg>{safe(words)}</li>'
+        for words, sample in marks
+    )
+    return f'<ul class="legend">{items}</ul>' if items else ""

@@ -114,7 +114,7 @@ def _never_words(view: View) -> str:
     for job in jobs:
         reasons.setdefault(job.never, []).append(short(job.id, 24))
     said = "; ".join(
-        f"{short(reason, 160)} ({_some(ids)})"
+        f"{short(reason, 160)} ({'jobs' if len(ids) > 1 else 'job'} {_some(ids)})"
         for reason, ids in list(reasons.items())[:MOST_LISTED]
     )
     more = len(reasons) - MOST_LISTED

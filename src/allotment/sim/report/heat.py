@@ -4,18 +4,20 @@ from collections.abc import Sequence
 
 import msgspec
 
-from allotment.model.quantity import DAY, DEVICE, HOUR, MINUTE, SECOND
+from allotment.model.quantity import DAY, HOUR, MINUTE, SECOND
+from allotment.sim.chart import Chart, Row
 from allotment.sim.outcome import Run
 from allotment.sim.report.figure import Figure
+from allotment.sim.report.look import LEVELS
 from allotment.sim.report.marks import Picture, label, px, svg, text
-from allotment.sim.report.scales import Ticks
+from allotment.sim.report.scales import Scale, Ticks
 from allotment.sim.report.series import axis_between
 from allotment.sim.report.view import View, lengths, window
-from allotment.sim.report.words import is_date, listed, percent
+from allotment.sim.report.words import counted, is_date, listed, percent, short
 
-LEFT, RIGHT, TOP = 54, 546, 28
-LEVELS = 8
-"""Shades beside the one for nothing."""
+LEFT, RIGHT, TOP = 104, 546, 28
+OVERLAP = 0.5
+"""Rows reach a little into each other: no light shines between them."""
 
 MOST_ROWS, MOST_COLUMNS = 64, 120
 LONGEST = 3650 * DAY
@@ -33,8 +35,9 @@ class Map(msgspec.Struct, frozen=True):
     """Row numbers and their names."""
     row_name: str
     from_ms: int
+    column_ms: int
     to_ms: int
-    """What the columns span."""
+    """Where the axis ends."""
 
 
 class Period(msgspec.Struct, frozen=True):
@@ -87,8 +90,14 @@ def cluster(views: Sequence[View]) -> Figure:
     if not any(len(view.run.samples) > 1 for view in views):
         return Figure("heat", "The cluster", "", "The run has no samples: nothing to draw.")
     low, high = window(views)
-    if all(view.run.spans for view in views):
-        maps = [by_node(view.run, low, high) for view in views]
+    charts = [view.run.chart for view in views]
+    if all(chart is not None and chart.rows and chart.jobs for chart in charts):
+        most = MOST_ROWS if len(views) < 3 else MOST_ROWS // 2
+        maps = [
+            by_node(view.run, chart, low, high, most)
+            for view, chart in zip(views, charts, strict=True)
+            if chart is not None
+        ]
         heading, finding = "Nodes over time", _node_finding(views, maps)
         how = (
             "each row is a node (or a few neighbours), time runs to the right, and the more "
@@ -134,76 +143,65 @@ def by_period(run: Run, low: int, high: int, period: Period) -> Map:
         for busy_row, span_row in zip(busy, span, strict=True)
     ]
     to_ms = origin + columns * grouped * column_ms
-    return Map(cells, period.names, period.rows, origin, to_ms)
+    names = f"rows: {period.rows}"
+    return Map(cells, period.names, names, origin, grouped * column_ms, to_ms)
 
 
-def by_node(run: Run, low: int, high: int) -> Map:
-    """Average the use of each node, or of a few neighbours, over each stretch of time."""
-    nodes = max(run.nodes, 1 + max(span.node for span in run.spans))
-    grouped = -(-nodes // MOST_ROWS)
-    width = max(1, -(-(high - low) // MOST_COLUMNS))
-    busy = [[0] * MOST_COLUMNS for _ in range(nodes)]
-    for span in run.spans:
-        at, row = max(span.from_ms, low), busy[span.node]
-        while at < span.to_ms:
-            place = min((at - low) // width, MOST_COLUMNS - 1)
-            last = place == MOST_COLUMNS - 1
-            until = span.to_ms if last else min(span.to_ms, low + (place + 1) * width)
-            row[place] += (until - at) * span.devices
-            at = until
-    sizes = _node_sizes(run, nodes)
+def by_node(run: Run, chart: Chart, low: int, high: int, most_rows: int = MOST_ROWS) -> Map:
+    """Show the use of each node, or of a few neighbours, over each stretch of time."""
+    rows, width = chart.rows, chart.column_ms
+    together = max(1, -(-len(rows) // most_rows))
+    end = run.samples[-1].at_ms
+    count = max(1, -(-(end - chart.from_ms) // width))
+    starts = [chart.from_ms + n * width for n in range(min(count, len(rows[0].busy)))]
     cells: Cells = []
-    for first in range(0, nodes, grouped):
-        some = range(first, min(first + grouped, nodes))
-        full = sum(sizes[node] for node in some) * width
+    for first in range(0, len(rows), together):
+        some = rows[first : first + together]
+        full = max(1, sum(row.capacity_milli for row in some))
         cells.append(
             [
-                min(1.0, sum(busy[node][column] for node in some) / full)
-                for column in range(MOST_COLUMNS)
+                min(1.0, sum(row.busy[n] for row in some) / full / min(width, end - at))
+                for n, at in enumerate(starts)
             ]
         )
-    every = max(1, -(-len(cells) // 8))
-    names = [(float(n), str(n * grouped)) for n in range(0, len(cells), every)]
-    return Map(cells, names, "node", low, low + width * MOST_COLUMNS)
+    names = _node_names([rows[n] for n in range(0, len(rows), together)])
+    nodes = counted(together * chart.nodes_a_row, "node")
+    name = "a node" if together * chart.nodes_a_row == 1 else nodes
+    return Map(cells, names, f"each row {name}", chart.from_ms, width, max(high, low + 1))
 
 
-def _node_sizes(run: Run, nodes: int) -> list[float]:
-    """Give the devices of each node: the mean, or the most seen in use if some have more."""
-    mean = run.capacity_milli / DEVICE / nodes
-    changes: dict[int, list[tuple[int, int]]] = {}
-    for span in run.spans:
-        changes.setdefault(span.node, []).extend(
-            ((span.from_ms, span.devices), (span.to_ms, -span.devices))
-        )
-    peaks = [0.0] * nodes
-    for node, steps in changes.items():
-        used = 0
-        for _, change in sorted(steps):
-            used += change
-            peaks[node] = max(peaks[node], used)
-    if mean and max(peaks) <= mean:
-        return [mean] * nodes
-    return [peak or mean or 1.0 for peak in peaks]
+def _node_names(rows: Sequence[Row]) -> Ticks:
+    """Name some rows: the first of each kind of device, and others in between."""
+    kinds = [row.kind for row in rows]
+    several = len(set(kinds)) > 1
+    every = max(1, -(-len(rows) // 8))
+    names: Ticks = []
+    since = -every
+    for n, row in enumerate(rows):
+        new = several and (not n or kinds[n] != kinds[n - 1])
+        if n - since >= every or (new and n - since >= every / 2):
+            kind = f" {row.kind}" if several else ""
+            names.append((float(n), short(f"{row.name}{kind}", 16)))
+            since = n
+    return names
 
 
 def _picture(view: View, map_: Map) -> str:
     row_px = max(2.2, min(14.0, (132 if len(map_.cells) <= 24 else 200) / len(map_.cells)))
     bottom = TOP + row_px * len(map_.cells)
     shapes = [text(LEFT, TOP - 10, view.name, "b"), _key()]
-    shapes += _shades(map_.cells, row_px)
+    x, ticks, name = axis_between(map_.from_ms, map_.to_ms, LEFT, RIGHT)
+    shapes += _shades(map_, x, row_px)
     shapes += [
         text(LEFT - 7, TOP + row * row_px + min(row_px, 10), name, "e")
         for row, name in map_.rows
     ]
-    x, ticks, name = axis_between(map_.from_ms, map_.to_ms, LEFT, RIGHT)
     shapes += [
         f'<path class="axis" d="M{px(x.at(at))} {px(bottom)}v4"/>'
         + label(x.at(at), bottom + 17, words)
         for at, words in ticks
     ]
-    shapes.append(
-        text((LEFT + RIGHT) / 2, bottom + 35, f"{name}; rows: {map_.row_name}", "m n")
-    )
+    shapes.append(text((LEFT + RIGHT) / 2, bottom + 35, f"{name}; {map_.row_name}", "m n"))
     says = f"{percent(view.summary.utilization)} in use on average."
     return svg(
         Picture(f"heat-{view.index}", f"Use under {view.name}", says, bottom + 44), shapes
@@ -215,21 +213,18 @@ def _key() -> str:
     shapes = [text(RIGHT - 118, TOP - 10, "0 %", "e s"), text(RIGHT, TOP - 10, "100 %", "e s")]
     for level in range(LEVELS + 1):
         x = RIGHT - 114 + level * 8.6
-        shapes.append(f'<path {_shade(level)} d="M{px(x)} {TOP - 19}h8.6v10h-8.6z"/>')
+        shapes.append(
+            f'<path class="heat h{level}" stroke-width="10" d="M{px(x)} {TOP - 14}h8.6"/>'
+        )
     return "".join(shapes)
 
 
-def _shade(level: int) -> str:
-    if not level:
-        return 'class="idle"'
-    return f'class="heat" fill-opacity="{level / LEVELS:g}"'
-
-
-def _shades(cells: Cells, row_px: float) -> list[str]:
-    """Draw each shade as one path; neighbours in a row of one shade become one spot."""
+def _shades(map_: Map, x: Scale, row_px: float) -> list[str]:
+    """Draw each shade as one path; neighbours in a row of one shade become one stroke."""
     paths: list[list[str]] = [[] for _ in range(LEVELS + 1)]
-    for row, shares in enumerate(cells):
-        width = (RIGHT - LEFT) / len(shares)
+    thick = f"{row_px + OVERLAP:.3g}"
+    for row, shares in enumerate(map_.cells):
+        y = px(TOP + (row + 0.5) * row_px)
         levels = [_level(share) for share in shares]
         start = 0
         for place in range(1, len(levels) + 1):
@@ -237,13 +232,13 @@ def _shades(cells: Cells, row_px: float) -> list[str]:
                 continue
             level = levels[start]
             if level is not None:
-                paths[level].append(
-                    f"M{px(LEFT + start * width)} {px(TOP + row * row_px)}"
-                    f"H{px(LEFT + place * width)}v{px(row_px)}H{px(LEFT + start * width)}z"
+                left, right = (
+                    px(x.at(map_.from_ms + n * map_.column_ms)) for n in (start, place)
                 )
+                paths[level].append(f"M{left} {y}H{right}")
             start = place
     return [
-        f'<path {_shade(level)} d="{"".join(path)}"/>'
+        f'<path class="heat h{level}" stroke-width="{thick}" d="{"".join(path)}"/>'
         for level, path in enumerate(paths)
         if path
     ]
@@ -265,10 +260,12 @@ def _row_means(map_: Map) -> list[float]:
 
 def _node_finding(views: Sequence[View], maps: Sequence[Map]) -> str:
     parts: list[str] = []
-    for view, map_ in zip(views[:4], maps, strict=False):
+    for view, map_ in zip(views[:5], maps, strict=False):
         means = _row_means(map_)
         parts.append(f"{percent(min(means))} and {percent(max(means))} under {view.name}")
-    grouped = max(view.run.nodes for view in views) > MOST_ROWS
+    grouped = any(
+        len(map_.cells) < view.run.nodes for view, map_ in zip(views, maps, strict=True)
+    )
     thing = "row" if grouped else "node"
     return f"The devices of the least and the most used {thing} are busy {listed(parts)}."
 

@@ -26,11 +26,17 @@ HATCHES = (
 )
 """What is drawn over the colour of a bar, in a square of 6 × 6."""
 
+LEVELS = 8
+"""Shades of the map of the cluster, beside the one for nothing."""
+
+SHADES = (("#eceef1", "#0b4f8a"), ("#2a2e35", "#7cc4f5"))
+"""From nothing to all, on light and on dark."""
+
 STYLE = """
 :root{color-scheme:light dark;--ink:#1b1d21;--dim:#555b66;--paper:#fff;--card:#fff;
---line:#d9dce1;--faint:#eceef1;--mark:#eaf3fa;--heat:#0b4f8a}
+--line:#d9dce1;--faint:#eceef1;--mark:#eaf3fa}
 @media (prefers-color-scheme:dark){:root{--ink:#e9eaec;--dim:#a6acb7;--paper:#131519;
---card:#1a1d22;--line:#383d46;--faint:#2a2e35;--mark:#1d3345;--heat:#7cc4f5}}
+--card:#1a1d22;--line:#383d46;--faint:#2a2e35;--mark:#1d3345}}
 *{box-sizing:border-box}
 body{margin:0 auto;padding:28px 24px 40px;max-width:1280px;background:var(--paper);
 color:var(--ink);font:16px/1.5 system-ui,-apple-system,"Segoe UI","DejaVu Sans",sans-serif}
@@ -44,9 +50,9 @@ font-size:.9rem}
 .warn{border-left:4px solid #e69f00;padding:4px 0 4px 12px;margin:12px 0}
 .warn li,.warn p,.found li{overflow-wrap:anywhere}
 .wide{overflow-x:auto}
-table{border-collapse:collapse;font-size:.78rem;font-variant-numeric:tabular-nums;width:100%}
+table{border-collapse:collapse;font-size:.76rem;font-variant-numeric:tabular-nums;width:100%}
 caption{text-align:left;color:var(--dim);padding-bottom:6px}
-th,td{padding:5px 6px;text-align:right;white-space:nowrap;border-bottom:1px solid var(--line)}
+th,td{padding:5px;text-align:right;white-space:nowrap;border-bottom:1px solid var(--line)}
 thead th{font-weight:600;vertical-align:bottom}
 tbody th{text-align:left;white-space:normal;max-width:16em;overflow-wrap:break-word}
 thead th:first-child[rowspan]{text-align:left}
@@ -54,6 +60,7 @@ th.g{text-align:center;border-left:1px solid var(--line)}
 .f{border-left:1px solid var(--line)}
 td.best{font-weight:700;background:var(--mark)}
 td i{font-style:normal}
+.w{text-align:left}details{margin-top:6px}summary{cursor:pointer;font-size:.84rem;color:var(--dim)}
 .notes{font-size:.84rem;color:var(--dim)}
 .grid{display:grid;grid-template-columns:repeat(2,minmax(0,1fr));gap:16px}
 figure{margin:0;padding:14px 16px;border:1px solid var(--line);border-radius:8px;
@@ -71,8 +78,15 @@ svg text.n,svg text.s{fill:var(--dim)}svg text.s{font-size:10.5px}svg text.b{fon
 .curve{fill:none;stroke:var(--c);stroke-width:2;stroke-dasharray:var(--d)}
 .area{fill:var(--c);fill-opacity:.28;stroke:var(--c);stroke-width:1}
 .bar{stroke:var(--c);stroke-width:1}
-.tint{fill:var(--c)}.hatch{stroke:var(--paper);stroke-width:1.5;fill:none;stroke-linecap:square}
-.heat{fill:var(--heat)}.idle{fill:var(--faint)}
+.tint{fill:var(--c)}.hatch{stroke:var(--paper);stroke-opacity:.6;stroke-width:1.5;fill:none;
+stroke-linecap:square}
+.job{fill:var(--c)}.block{stroke:var(--card);stroke-width:1}
+.wait{stroke:var(--dim);stroke-width:1.5;stroke-dasharray:1.5 2.5;fill:none}
+.gone{stroke:var(--ink);stroke-width:1.3;fill:none}.halo{stroke:var(--card);stroke-width:3.4;fill:none}
+.queue{fill:var(--dim);fill-opacity:.45}
+svg text.in{font-size:10.5px;paint-order:stroke;stroke:var(--card);stroke-width:3px;
+stroke-linejoin:round}
+.heat{fill:none;shape-rendering:crispEdges}
 .legend{list-style:none;display:flex;flex-wrap:wrap;gap:2px 16px;padding:0;margin:4px 0 6px;
 font-size:.84rem}
 .legend li{display:flex;align-items:center;gap:7px;overflow-wrap:anywhere;min-width:0}
@@ -89,7 +103,7 @@ body{padding:16px 12px}figure{padding:12px 10px}h1{font-size:1.4rem}
 .facts{grid-template-columns:1fr;gap:0}.facts dd{margin-bottom:6px}}
 @page{size:A4 landscape;margin:11mm}
 @media print{:root{color-scheme:light;--ink:#000;--dim:#444;--paper:#fff;--card:#fff;
---line:#ccc;--faint:#e6e6e6;--mark:#eaf3fa;--heat:#0b4f8a}
+--line:#ccc;--faint:#e6e6e6;--mark:#eaf3fa}
 body{padding:0;max-width:none;font-size:12px}table{font-size:8.5px}th,td{padding:3px 4px}
 #tip{display:none}h1{font-size:1.4rem}h2{margin:12px 0 4px;break-after:avoid}
 figure{padding:8px 10px}.plot svg{min-width:0;max-height:122mm}.notes{break-inside:avoid}
@@ -107,6 +121,22 @@ def colours(count: int) -> str:
         light.append(f".p{index}{{--c:{on_light};--d:{dashes(index)}}}")
         dark.append(f".p{index}{{--c:{on_dark}}}")
     return f"{''.join(light)}@media screen and (prefers-color-scheme:dark){{{''.join(dark)}}}"
+
+
+def shades() -> str:
+    """Give the rules that shade the map of the cluster, on light and on dark."""
+    light, dark = (
+        "".join(f".h{level}{{stroke:{_mixed(*ends, level)}}}" for level in range(LEVELS + 1))
+        for ends in SHADES
+    )
+    return f"{light}@media screen and (prefers-color-scheme:dark){{{dark}}}"
+
+
+def _mixed(low: str, high: str, level: int) -> str:
+    """Mix two colours. The first shade is already well apart from nothing."""
+    part = (level + 1) / (LEVELS + 1) if level else 0
+    pairs = ((int(low[n : n + 2], 16), int(high[n : n + 2], 16)) for n in (1, 3, 5))
+    return "#" + "".join(f"{round(a + (b - a) * part):02x}" for a, b in pairs)
 
 
 def dashes(index: int) -> str:
@@ -176,7 +206,7 @@ document.body.classList.toggle('solo',solo!==null);
 document.querySelectorAll('[data-p]').forEach(function(el){
 el.classList.toggle('on',el.dataset.p===solo);
 if(el.tagName=='LI')el.setAttribute('aria-pressed',el.dataset.p===solo)})}
-document.querySelectorAll('.legend li').forEach(function(li){
+document.querySelectorAll('.legend li[data-p]').forEach(function(li){
 li.setAttribute('role','button');li.setAttribute('aria-pressed',false);li.tabIndex=0;
 li.title='Show this one alone, or all again';
 li.addEventListener('click',function(){toggle(li.dataset.p)});

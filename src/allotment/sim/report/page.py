@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from hashlib import sha256
 
 from allotment.sim.outcome import Run
-from allotment.sim.report import bars, cdf, heat, series
-from allotment.sim.report.figure import markup
+from allotment.sim.report import bars, cdf, gantt, heat, occupied, series
+from allotment.sim.report.figure import Figure, markup
 from allotment.sim.report.findings import overall
 from allotment.sim.report.heading import footer, heading, title
-from allotment.sim.report.look import SCRIPT, STYLE, colours, hatching
+from allotment.sim.report.look import PALETTE, SCRIPT, STYLE, colours, hatching, shades
 from allotment.sim.report.table import table
 from allotment.sim.report.view import views
 from allotment.sim.report.words import safe
@@ -23,7 +23,8 @@ def render(runs: Sequence[Run]) -> str:
     on the runs, not on their jobs.
     """
     all_views = views(runs)
-    style = STYLE + colours(len(all_views))
+    looks = max(len(all_views), len(PALETTE))
+    style = STYLE + colours(looks) + shades()
     figures = [
         draw(all_views)
         for draw in (
@@ -33,7 +34,8 @@ def render(runs: Sequence[Run]) -> str:
             series.queue,
             bars.by_tenant,
             bars.by_size,
-            heat.cluster,
+            occupied.cluster if occupied.is_small(all_views) else heat.cluster,
+            gantt.jobs,
         )
     ]
     found = "".join(f"<li>{safe(words)}</li>" for words in overall(all_views))
@@ -42,13 +44,19 @@ def render(runs: Sequence[Run]) -> str:
         f'<meta http-equiv="Content-Security-Policy" content="{_allowed(style)}">'
         '<meta name="viewport" content="width=device-width,initial-scale=1">'
         f"<title>{safe(title(all_views))}</title><style>{style}</style></head>\n"
-        f"<body>{hatching(len(all_views))}<header>{heading(all_views)}</header>\n<main>"
+        f"<body>{hatching(looks)}<header>{heading(all_views)}</header>\n<main>"
         f'<h2>What came out</h2><ul class="found">{found}</ul>\n'
         f"<h2>Figures</h2>{table(all_views)}\n"
-        f'<h2>Pictures</h2><div class="grid">\n'
-        f"{chr(10).join(markup(figure) for figure in figures)}\n</div></main>"
+        f"<h2>Pictures</h2>{_pictures(figures)}</main>"
         f"{footer(all_views)}<script>{SCRIPT}</script></body></html>\n"
     )
+
+
+def _pictures(figures: Sequence[Figure]) -> str:
+    """Write the figures down; those with nothing to show only if there are others."""
+    if not any(figure.pictures for figure in figures):
+        return "<p>No job completed: nothing to draw.</p>"
+    return f'<div class="grid">\n{chr(10).join(map(markup, figures))}\n</div>'
 
 
 def _allowed(style: str) -> str:

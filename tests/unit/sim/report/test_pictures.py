@@ -9,14 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allotment.metrics.curve import Sample
-from allotment.model.quantity import DAY, DEVICE, HOUR, MINUTE
-from allotment.sim.outcome import JobOutcome, Run, Span
-from allotment.sim.report import bars, cdf, heat, series
+from allotment.model.quantity import DEVICE, HOUR, MINUTE
+from allotment.sim.chart import Span
+from allotment.sim.outcome import JobOutcome, Run
+from allotment.sim.report import bars, cdf, heat, occupied, series
 from allotment.sim.report.marks import steps
 from allotment.sim.report.scales import length_scale
 from allotment.sim.report.series import thinned
 from allotment.sim.report.view import views
-from tests.unit.sim.report.twin import Row, run_of, schedule
+from tests.unit.sim.report.twin import Row, chart, run_of, schedule
 
 Rows = Sequence[Row]
 
@@ -157,16 +158,30 @@ def test_hours_of_days(origin: int) -> None:
 
 
 def test_nodes_over_time() -> None:
-    samples = (Sample(0, 0, 0, 0, 0), Sample(120 * MINUTE, 0, 0, 0, 0))
-    spans = (Span(0, 0, 4, 0, 60 * MINUTE), Span(1, 1, 8, -5, 120 * MINUTE))
-    run = Run("fifo", False, "", 2, 16 * DEVICE, (), samples, spans)
-    cells = heat.by_node(run, 0, 120 * MINUTE).cells
-    assert cells[0] == [0.5] * 60 + [0.0] * 60
-    assert cells[1] == [1.0] * 120
+    samples = (Sample(0, 0, 0, 0, 0), Sample(128, 0, 0, 0, 0))
+    four, eight = (tuple((n, DEVICE) for n in range(*ends)) for ends in ((0, 4), (8, 16)))
+    spans = (Span(0, 0, 64, devices=four), Span(1, 0, 128, devices=eight))
+    run = Run("fifo", False, "", 2, 16 * DEVICE, (), samples)
+    cells = heat.by_node(run, chart(spans, 2, 8), 0, 128).cells
+    assert cells == [[0.5] * 64 + [0.0] * 64, [1.0] * 128]
+    cells = heat.by_node(run, chart(spans, 2, 8), 0, 128, most_rows=1).cells
+    assert cells == [[0.75] * 64 + [0.5] * 64]
 
 
-def test_unlike_nodes_are_measured_by_what_they_had_in_use() -> None:
-    samples = (Sample(0, 0, 0, 0, 0), Sample(DAY, 0, 0, 0, 0))
-    spans = (Span(0, 0, 2, 0, DAY), Span(1, 1, 8, 0, DAY))
-    run = Run("fifo", False, "", 2, 10 * DEVICE, (), samples, spans)
-    assert heat.by_node(run, 0, DAY).cells == [[1.0] * 120] * 2
+def test_a_last_column_that_is_not_full_is_measured_by_what_there_is_of_it() -> None:
+    samples = (Sample(0, 0, 0, 0, 0), Sample(129, 0, 0, 0, 0))
+    spans = (Span(0, 0, 129, devices=((0, DEVICE),)),)
+    run = Run("fifo", False, "", 1, DEVICE, (), samples)
+    assert heat.by_node(run, chart(spans, 1, 1), 0, 129).cells == [[1.0] * 65]
+
+
+def test_jobs_that_share_a_device_lie_beside_each_other() -> None:
+    taken: dict[int, list[tuple[int, int, int]]] = {}
+    pieces = [
+        occupied.pieces(Span(n, n, 10 - n, devices=((2, milli),)), taken)
+        for n, milli in enumerate((500, 250, 250))
+    ]
+    assert pieces == [[(2, 2.5)], [(2.5, 2.75)], [(2.75, 3)]]
+    assert occupied.pieces(Span(3, 10, 11, devices=((2, 500),)), taken) == [(2, 2.5)]
+    whole = Span(4, 11, 12, devices=((3, 1000), (4, 1000), (7, 1000)))
+    assert occupied.pieces(whole, taken) == [(3, 5), (7, 8)]

@@ -6,9 +6,13 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from allotment.metrics.curve import Curve, Point
 from allotment.model.quantity import DEVICE, Millis
-from allotment.sim.outcome import JobOutcome, Run, Sample, Span
+from allotment.sim import chart as c
+from allotment.sim.chart import Chart, Span
+from allotment.sim.outcome import JobOutcome, Run, Sample
 
 Row = tuple[str, str, int, int, int]
 """Id, tenant, devices, submission and run time in milliseconds."""
@@ -95,32 +99,64 @@ def watched(jobs: Sequence[JobOutcome], most: int = 2000) -> tuple[Sample, ...]:
     return curve.samples(Point(last, *sums), Sample(last, *level)) if steps else ()
 
 
-def placed(jobs: Sequence[JobOutcome], nodes: int, size: int) -> tuple[Span, ...]:
-    """Put the jobs on nodes, first come first, wherever devices are free."""
-    free = [size] * nodes
-    held: dict[int, list[tuple[int, int]]] = {}
-    spans: list[Span] = []
+def chart_of(
+    jobs: Sequence[JobOutcome], nodes: int, size: int, *, whole: bool = False
+) -> Chart:
+    """Put the jobs on nodes, first come first, wherever devices are free, and chart that."""
+    free = [list(range(node * size, (node + 1) * size)) for node in range(nodes)]
+    held: dict[int, list[int]] = {}
     moves = sorted(
         move
         for n, job in enumerate(jobs)
         if job.start_ms >= 0
         for move in ((job.end_ms, 0, n), (job.start_ms, 1, n))
     )
+    spans: list[Span] = []
     for _, is_start, n in moves:
+        job = jobs[n]
         if not is_start:
-            for node, count in held.pop(n):
-                free[node] += count
+            for device in held.pop(n):
+                free[device // size].append(device)
             continue
-        need = jobs[n].gpu_milli // DEVICE
-        parts = held[n] = []
-        for node in range(nodes):
-            count = min(free[node], need)
-            if count:
-                free[node] -= count
-                need -= count
-                parts.append((node, count))
-                spans.append(Span(n, node, count, jobs[n].start_ms, jobs[n].end_ms))
-    return tuple(spans)
+        mine = held[n] = []
+        for some in free:
+            while some and len(mine) < job.gpu_milli // DEVICE:
+                mine.append(some.pop(0))
+        parts = tuple((device, DEVICE) for device in sorted(mine))
+        spans.append(Span(n, job.start_ms, job.end_ms, False, parts))
+    return chart(spans, nodes, size, whole=whole)
+
+
+def chart(spans: Sequence[Span], nodes: int, size: int, *, whole: bool = False) -> Chart:
+    """Chart stretches, slowly."""
+    low = min((span.from_ms for span in spans), default=0)
+    high = max((span.to_ms for span in spans), default=1)
+    width = 1
+    while low + c.COLUMNS * width < high:
+        width *= 2
+    busy = [[0] * c.COLUMNS for _ in range(nodes)]
+    for span in spans:
+        for device, milli in span.devices:
+            for n in range(c.COLUMNS):
+                start = low + n * width
+                part = min(span.to_ms, start + width) - max(span.from_ms, start)
+                busy[device // size][n] += milli * max(0, part)
+    return Chart(
+        low,
+        width,
+        tuple(
+            c.Row(f"node{n}", "gpu", size * DEVICE, tuple(row)) for n, row in enumerate(busy)
+        ),
+        1,
+        tuple(sorted({span.job for span in spans})),
+        tuple(
+            span if whole else replace(span, devices=())
+            for span in sorted(spans, key=lambda span: (span.job, span.from_ms))
+        ),
+        tuple((f"node{n // size}", f"{n % size} gpu") for n in range(nodes * size))
+        if whole
+        else (),
+    )
 
 
 def run_of(
@@ -129,7 +165,7 @@ def run_of(
     *,
     nodes: int = 16,
     clairvoyant: bool = False,
-    spans: tuple[Span, ...] = (),
+    chart: Chart | None = None,
     settings: tuple[tuple[str, str], ...] = (),
 ) -> Run:
     return Run(
@@ -140,7 +176,7 @@ def run_of(
         capacity_milli=nodes * 8 * DEVICE,
         jobs=tuple(jobs),
         samples=watched(jobs),
-        spans=spans,
+        chart=chart,
         settings=settings,
         trace="philly.csv",
         trace_digest="0123456789abcdef",

@@ -1,0 +1,219 @@
+"""Every device of a small cluster over time: which job holds it, and whose that job is."""
+
+from collections.abc import Sequence
+from itertools import groupby
+
+from allotment.model.quantity import DEVICE
+from allotment.sim.chart import Chart, Span
+from allotment.sim.report.figure import Figure, marks_legend
+from allotment.sim.report.marks import Picture, label, line, px, svg, text
+from allotment.sim.report.scales import Scale, count_ticks
+from allotment.sim.report.series import axis_between, thinned
+from allotment.sim.report.view import View, demand, window
+from allotment.sim.report.words import counted, devices, duration, listed, percent, safe, short
+
+LEFT, RIGHT, TOP = 122, 546, 28
+TALLEST = 360
+"""Of the part with the devices."""
+
+STRIP = 40
+"""The height of the line of waiting jobs below it."""
+
+TENANTS = 7
+"""Told apart by colour and hatching; all others look alike."""
+
+LETTER = 6.6
+"""About the width of a letter in a block."""
+
+NAMED = 11
+"""The least height of a row for the number of its device to stand beside it."""
+
+
+def is_small(views: Sequence[View]) -> bool:
+    """Tell whether every device of every run can be drawn."""
+    return bool(views) and all(
+        view.run.chart is not None and view.run.chart.devices and view.run.chart.spans
+        for view in views
+    )
+
+
+def cluster(views: Sequence[View]) -> Figure:
+    """Draw a row for each device. Only for what `is_small`."""
+    tenants = _tenants(views)
+    low, high = window(views)
+    pictures = tuple(
+        _picture(view, chart, tenants, low, high)
+        for view in views
+        if (chart := view.run.chart) is not None
+    )
+    colour = "colour and hatching tell the tenants apart" if len(tenants) > 1 else ""
+    return Figure(
+        "devices",
+        "Devices over time",
+        "each row is a device; a block is a job that holds it, named where there is room"
+        + (f", and {colour}" if colour else "")
+        + ". A heavy stroke at the end of a block is where the devices are taken from the job "
+        "(a preemption). Below it, the number of jobs that wait.",
+        _finding(views),
+        pictures,
+        marks_legend(
+            [
+                (name, f'<path class="block p{n}" fill="url(#h{n})" d="M1 1H33V11H1Z"/>')
+                for name, n in _legend(tenants)
+            ]
+            if len(tenants) > 1
+            else []
+        ),
+        full=len(views) > 1,
+    )
+
+
+def _tenants(views: Sequence[View]) -> dict[str, int]:
+    """Number the tenants, those that ask for most first; the small ones share a number."""
+    asked = demand(views[0].run.jobs)
+    ordered = sorted(asked, key=lambda tenant: (-asked[tenant], tenant))
+    return {tenant: min(n, TENANTS) for n, tenant in enumerate(ordered)}
+
+
+def _legend(tenants: dict[str, int]) -> list[tuple[str, int]]:
+    names = [(short(name or "(no name)", 24), n) for name, n in tenants.items() if n < TENANTS]
+    others = len(tenants) - len(names)
+    if others:
+        names.append((counted(others, "other"), TENANTS))
+    return names
+
+
+def _picture(view: View, chart: Chart, tenants: dict[str, int], low: int, high: int) -> str:
+    row = max(5.0, min(16.0, TALLEST / len(chart.devices)))
+    bottom = TOP + row * len(chart.devices)
+    x, ticks, name = axis_between(low, high, LEFT, RIGHT)
+    end = bottom + STRIP + 12
+    shapes = [text(LEFT, TOP - 10, view.name, "b")]
+    shapes += [
+        line(x.at(at), TOP, x.at(at), end) + label(x.at(at), end + 17, words)
+        for at, words in ticks
+    ]
+    shapes += _names(chart, row)
+    shapes += _blocks(view, chart, tenants, x, row)
+    shapes += _strip(view, x, bottom + 12)
+    shapes.append(text((LEFT + RIGHT) / 2, end + 35, name, "m n"))
+    says = f"{percent(view.summary.utilization)} of the devices are in use on average."
+    picture = Picture(f"devices-{view.index}", f"Devices under {view.name}", says, end + 44)
+    return svg(picture, shapes)
+
+
+def _names(chart: Chart, row: float) -> list[str]:
+    """Name nodes once, and number their devices where there is room."""
+    several = len({device.partition(" ")[2] for _, device in chart.devices}) > 1
+    shapes: list[str] = []
+    n = 0
+    for node, group in groupby(chart.devices, key=lambda device: device[0]):
+        own = [device for _, device in group]
+        top, kind = TOP + n * row, own[0].partition(" ")[2]
+        middle = top + len(own) * row / 2 + 4
+        name = f"{short(node, 11)} {short(kind, 6)}" if several else short(node, 16)
+        shapes.append(line(LEFT - 4, top, RIGHT, top, "axis"))
+        shapes.append(text(LEFT - (24 if row >= NAMED else 6), middle, name, "e s"))
+        if row >= NAMED:
+            shapes += [
+                text(LEFT - 6, top + (k + 0.5) * row + 3.5, device.partition(" ")[0], "e s")
+                for k, device in enumerate(own)
+            ]
+        n += len(own)
+    bottom = TOP + row * n
+    return [*shapes, line(LEFT - 4, bottom, RIGHT, bottom, "axis")]
+
+
+def _blocks(
+    view: View, chart: Chart, tenants: dict[str, int], x: Scale, row: float
+) -> list[str]:
+    shapes: list[str] = []
+    taken: dict[int, list[tuple[int, int, int]]] = {}
+    for span in sorted(chart.spans, key=lambda span: (span.from_ms, span.job)):
+        job = view.run.jobs[span.job]
+        n = tenants[job.tenant] if len(tenants) > 1 else view.index
+        left, right = x.at(span.from_ms), x.at(span.to_ms)
+        path: list[str] = []
+        gone: list[str] = []
+        names: list[str] = []
+        for upper, lower in pieces(span, taken):
+            top, high = TOP + upper * row, (lower - upper) * row
+            path.append(
+                f"M{px(left)} {px(top)}H{px(max(right, left + 0.7))}v{px(high)}H{px(left)}z"
+            )
+            if span.sent_away:
+                gone.append(f"M{px(right)} {px(top)}v{px(high)}")
+            if high >= 11 and right - left >= 8 + LETTER * len(job.id):
+                names.append(text(left + 4, top + high / 2 + 4, job.id, "in"))
+        words = (
+            f"{job.id} of {job.tenant or 'no tenant'}, {devices(job.gpu_milli)}, "
+            f"{duration(span.to_ms - span.from_ms)}"
+            + (", then sent away" if span.sent_away else "")
+        )
+        shapes.append(
+            f'<g><title>{safe(words)}</title><path class="block p{n}" fill="url(#h{n})" '
+            f'd="{"".join(path)}"/>'
+            + (f'<path class="gone" d="{"".join(gone)}"/>' if gone else "")
+            + "".join(names)
+            + "</g>"
+        )
+    return shapes
+
+
+def pieces(
+    span: Span, taken: dict[int, list[tuple[int, int, int]]]
+) -> list[tuple[float, float]]:
+    """Give the rows a span covers, neighbours as one; jobs that share a device lie in lanes."""
+    pieces: list[tuple[float, float]] = []
+    for device, milli in sorted(span.devices):
+        if milli >= DEVICE:
+            if pieces and pieces[-1][1] == device:
+                pieces[-1] = (pieces[-1][0], device + 1)
+            else:
+                pieces.append((device, device + 1))
+            continue
+        lanes = [lane for lane in taken.get(device, []) if lane[2] > span.from_ms]
+        start = 0
+        for lower, upper, _ in sorted(lanes):
+            if lower - start >= milli:
+                break
+            start = max(start, upper)
+        start = min(start, DEVICE - milli)
+        taken[device] = [*lanes, (start, start + milli, span.to_ms)]
+        pieces.append((device + start / DEVICE, device + (start + milli) / DEVICE))
+    return pieces
+
+
+def _strip(view: View, x: Scale, top: float) -> list[str]:
+    """Draw how many jobs wait."""
+    points = thinned(view.run.samples, lambda sample: sample.waiting)
+    most = max((value for _, value in points), default=0)
+    y = Scale(0, max(1, most), top + STRIP, top)
+    shapes = [text(LEFT - 6, top + STRIP, "0", "e s"), text(LEFT - 40, top + 9, "jobs", "e s")]
+    shapes.append(text(LEFT - 40, top + 21, "waiting", "e s"))
+    shapes += [
+        line(LEFT, y.at(value), RIGHT, y.at(value))
+        + text(LEFT - 6, y.at(value) + 4, words, "e s")
+        for value, words in count_ticks(y.high, 2)[1:]
+    ]
+    path = "".join(
+        f"H{px(x.at(at))}V{px(y.at(value))}"
+        if n
+        else f"M{px(x.at(at))} {px(top + STRIP)}V{px(y.at(value))}"
+        for n, (at, value) in enumerate(points)
+    )
+    if path:
+        shapes.append(f'<path class="queue" d="{path}V{px(top + STRIP)}Z"/>')
+    shapes.append(line(LEFT, top + STRIP, RIGHT, top + STRIP, "axis"))
+    return shapes
+
+
+def _finding(views: Sequence[View]) -> str:
+    parts = [
+        f"{counted(sum(job.preemptions for job in view.run.jobs), 'time')}"
+        + (f" under {view.name}" if len(views) > 1 else "")
+        for view in views[:5]
+    ]
+    if not any(job.preemptions for view in views for job in view.run.jobs):
+        return "No job is sent away once it runs."
+    return f"Jobs are sent away {listed(parts)}."
