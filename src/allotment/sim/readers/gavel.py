@@ -20,6 +20,7 @@ from allotment.sim.readers.table import TOO_SHORT, Row
 from allotment.sim.trace import BadTrace, TraceJob
 
 FIELDS = 10
+NO_RATE = "no rate is known for its model on so many devices"
 REFERENCE = "v100"
 """The type of device that run times are told for."""
 _MODEL, _STEPS, _DEVICES, _ARRIVAL = 0, 5, 6, 9
@@ -125,7 +126,7 @@ def _job(
     steps = number(fields[_STEPS], "total steps")
     rate = rates.get((model, whole(fields[_DEVICES], "devices")))
     if not rate:
-        raise Unreadable("no rate is known for its model on so many devices")
+        raise Unreadable(NO_RATE)
     return TraceJob(
         str(row),
         point_ms(fields[_ARRIVAL], "arrival"),

@@ -29,7 +29,7 @@ from allotment.sim.readers.fields import (
 from allotment.sim.readers.formats import Format, Options
 from allotment.sim.readers.history import Running, closed
 from allotment.sim.readers.shape import NEVER_RAN, NO_DEVICES, whole_above_one
-from allotment.sim.readers.source import Text
+from allotment.sim.readers.source import Text, name_of
 from allotment.sim.readers.table import TOO_SHORT, Row, Table, header_of
 from allotment.sim.trace import BadTrace, Ending, TraceJob
 
@@ -46,7 +46,7 @@ _ENDINGS = {
     "Running": Ending.CENSORED,
     "Waiting": Ending.CENSORED,
 }
-_NO_TASKS = "has no row in the task table"
+NO_TASKS = "has no row in the task table"
 
 
 class _Gang(msgspec.Struct, gc=False):
@@ -76,7 +76,10 @@ def tables_in(folder: Path) -> list[Path]:
         stored = [folder / (name + packed) for packed in ("", ".gz", ".zst")]
         found = [path for path in stored if path.exists()]
         if not found:
-            raise BadTrace(f"{folder.name}: a folder is read as pai, but it has no {name}")
+            raise BadTrace(
+                f"{name_of(folder)}: a folder is read as pai, but it has no {name}; name "
+                "the file of a trace, or the folder with PAI's tables"
+            )
         tables.append(found[0])
     return tables
 
@@ -93,7 +96,7 @@ def _joined(table: Table, gangs: dict[str, _Gang]) -> Generator[Row | Running]:
     name, user, status, start = table.places("job_name", "user", "status", "start_time")
     for row in table.rows():
         try:
-            gang = gangs.get(row[name]) or _Gang(_NO_TASKS)
+            gang = gangs.get(row[name]) or _Gang(NO_TASKS)
             gang.submit_ms = point_ms(row[start], "start_time")
             gang.user, gang.status = intern(row[user]), row[status]
             yield _job(row[name], gang)

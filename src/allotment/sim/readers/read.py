@@ -9,13 +9,23 @@ from pathlib import Path
 from allotment.sim.readers import pai
 from allotment.sim.readers.catalogue import format_named, format_of
 from allotment.sim.readers.formats import Format, Options
+from allotment.sim.readers.gavel import NO_RATE
+from allotment.sim.readers.pai import NO_TASKS
 from allotment.sim.readers.plausible import censored_note, doubts
-from allotment.sim.readers.source import digest_of, open_stored, open_text
+from allotment.sim.readers.sacct import A_STEP
+from allotment.sim.readers.shape import NEVER_RAN, NO_DEVICES
+from allotment.sim.readers.source import digest_of, name_of, open_stored, open_text
 from allotment.sim.readers.table import Row
 from allotment.sim.trace import BadTrace, Trace, TraceJob, most_first
 
 Rates = Mapping[tuple[str, int], float]
 """Steps a second of (model, devices)."""
+
+TOLD = 5
+"""Reasons for leaving rows out that are told with a row; all are counted."""
+
+NOTHING_WRONG = frozenset((NEVER_RAN, NO_DEVICES, NO_TASKS, NO_RATE, A_STEP))
+"""Reasons that say nothing against the file."""
 
 
 def read_trace(
@@ -45,12 +55,12 @@ def read_trace(
 
 def _from_folder(folder: Path, forced: Format | None, opened: ExitStack) -> Trace:
     if forced not in (None, pai.FORMAT):
-        raise BadTrace(f"{folder}: is a folder; {forced.name} is read from a file")
+        raise BadTrace(f"{name_of(folder)}: is a folder; {forced.name} is read from a file")
     handles = [opened.enter_context(open_stored(path)) for path in pai.tables_in(folder)]
     digest = digest_of(handles)
     jobs, tasks = (open_text(handle, Path(handle.name).name) for handle in handles)
     rows = list(pai.read_tables(jobs, tasks))
-    return _trace(folder.name, pai.FORMAT, digest, rows, [])
+    return _trace(name_of(folder), pai.FORMAT, digest, rows, [])
 
 
 def _trace(
@@ -58,8 +68,15 @@ def _trace(
 ) -> Trace:
     jobs = [row for row in rows if isinstance(row, TraceJob)]
     dropped = most_first(Counter(row for row in rows if isinstance(row, str)))
+    left_out = [_left_out(reason, count, rows) for reason, count in dropped[:TOLD]]
     if not jobs:
-        raise BadTrace(f"{source}: no job could be read as {known.name}: {_why(dropped)}")
+        why = "; ".join(left_out) or "it has no rows"
+        raise BadTrace(f"{source}: no job could be read as {known.name}: {why}")
+    broken = [
+        f"left out: {told}"
+        for told, (reason, _) in zip(left_out, dropped, strict=False)
+        if reason not in NOTHING_WRONG
+    ]
     _check_ids(source, jobs, rows)
     late = _out_of_order(jobs)
     if late:
@@ -69,14 +86,14 @@ def _trace(
             f"the file is not in order of submission, and was sorted: {late:,} of "
             f"{len(jobs):,} jobs stand below a later one",
         ]
-    warnings = [*warnings, *censored_note(jobs), *doubts(jobs)]
+    warnings = [*warnings, *broken, *censored_note(jobs), *doubts(jobs)]
     return Trace(source, known.name, digest, tuple(jobs), dropped, tuple(warnings))
 
 
-def _why(dropped: tuple[tuple[str, int], ...]) -> str:
-    if not dropped:
-        return "it has no rows"
-    return "; ".join(f"{count} rows: {reason}" for reason, count in dropped[:3])
+def _left_out(reason: str, count: int, rows: list[Row]) -> str:
+    """Say which rows have no job, and why; the first of them by its number."""
+    others = f" and {count - 1:,} more" if count > 1 else ""
+    return f"row {rows.index(reason) + 1}{others}: {reason}"
 
 
 def _check_ids(source: str, jobs: list[TraceJob], rows: Iterable[Row]) -> None:

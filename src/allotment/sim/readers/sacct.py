@@ -37,6 +37,7 @@ from allotment.sim.readers.source import Text
 from allotment.sim.readers.table import Row, Table, header_of
 from allotment.sim.trace import BadTrace, Ending, TraceJob
 
+A_STEP = "a step of a job, not a job"
 NEEDS = ("jobid", "submit", "state")
 _STARTED = (Ending.SUCCEEDED, Ending.FAILED)
 _UNITS = {"K": KIB, "M": MIB, "G": GIB, "T": TIB}
@@ -79,7 +80,7 @@ class _Reader:
             raise Unreadable("has more fields than the header: a | in a name")
         job_id = row[self._at["jobid"]]
         if "." in job_id:
-            raise Unreadable("a step of a job, not a job")
+            raise Unreadable(A_STEP)
         asked, types = self._request(row)
         tasks, need = self._demands.split(asked, whole(self._of(row, "nnodes"), "NNodes"))
         ending, run_ms = ending_of(row[self._at["state"]]), self._run_ms(row)

@@ -1,7 +1,8 @@
 """`simple`: one job a row, times in seconds. Also what `allot sim run --jobs-out` writes.
 
 Columns: submit_time, num_gpus, and duration (or attained_gpu_s, the device-seconds it ran
-for). Optional: job_id, tenant or vc, user, model, end_time (empty: it had not ended).
+for). Optional: job_id, tenant or vc, user, model, ending (succeeded, failed, cancelled or
+censored), end_time (without an ending: empty where it had not ended).
 """
 
 from collections.abc import Iterable
@@ -15,6 +16,7 @@ from allotment.sim.readers.table import Row, Table, header_of
 from allotment.sim.trace import Ending, TraceJob
 
 NEEDS = ("submit_time", "num_gpus")
+ENDINGS = {ending.value: ending for ending in Ending}
 
 
 def _tells(head: str) -> bool:
@@ -30,7 +32,7 @@ def _read(text: Text, options: Options) -> Iterable[Row]:
     when, count, length = table.places("submit_time", "num_gpus", "duration")
     name, user, model = table.places("job_id", "user", "model")
     tenant, end = table.place("tenant", "vc"), table.place("end_time")
-    attained = table.place("attained_gpu_s")
+    attained, ending = table.places("attained_gpu_s", "ending")
     submit_ms = Clock().ms
 
     def make(number: int, row: list[str]) -> TraceJob:
@@ -46,7 +48,8 @@ def _read(text: Text, options: Options) -> Iterable[Row]:
             intern(row[tenant]) if tenant >= 0 else "all",
             intern(row[user]) if user >= 0 else "",
             model=intern(row[model]) if model >= 0 else "",
-            ending=Ending.CENSORED if end >= 0 and is_blank(row[end]) else Ending.SUCCEEDED,
+            ending=(ending >= 0 and ENDINGS.get(row[ending].strip().lower()))
+            or (Ending.CENSORED if end >= 0 and is_blank(row[end]) else Ending.SUCCEEDED),
         )
 
     return table.jobs(make)

@@ -81,6 +81,11 @@ def digest_of(handles: list[BinaryIO]) -> str:
     return total.hexdigest()[:16]
 
 
+def name_of(path: Path) -> str:
+    """Name a file or folder in a word, without the folders it is in; `.` by its real name."""
+    return path.name or path.resolve().name or str(path)
+
+
 def open_stored(path: Path) -> BinaryIO:
     """Open a file of a trace for reading. BadTrace if it cannot be, or is empty."""
     if path.exists() and not path.is_file():

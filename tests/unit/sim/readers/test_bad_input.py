@@ -159,8 +159,23 @@ def test_rows_that_cannot_be_used_are_counted(write: WriteTrace):
 
 def test_no_usable_row_says_why(write: WriteTrace):
     assert _refused(write(HEAD, "a,0,1,-5,x", "b,0,1,-6,x")) == (
-        "trace.csv: no job could be read as simple: 2 rows: duration is negative"
+        "trace.csv: no job could be read as simple: row 1 and 1 more: duration is negative"
     )
+    assert _refused(write(HEAD, "", "a,0,1,-5,x")).endswith("row 1: duration is negative")
+
+
+def test_broken_rows_are_told_by_number(write: WriteTrace):
+    trace = read_trace(write(HEAD, "a,0,1,5,x", "b,0,1,-5,x", "c,0,,5,x", "d,0,1,-5,x"))
+    assert trace.warnings == (
+        "left out: row 2 and 1 more: duration is negative",
+        "left out: row 3: num_gpus is missing",
+    )
+
+
+def test_rows_of_jobs_that_asked_for_nothing_are_counted_only(write: WriteTrace):
+    trace = read_trace(write(HEAD, "a,0,1,5,x", "b,0,0,5,x"))
+    assert trace.rows == 2
+    assert trace.warnings == ()
 
 
 def test_unsorted_submissions_are_sorted_and_ties_stay(write: WriteTrace):

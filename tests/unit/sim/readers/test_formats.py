@@ -356,3 +356,17 @@ def test_pai_joined(write: WriteTrace):
 def test_a_folder_is_not_read_as_anything_else(tmp_path: Path):
     with pytest.raises(BadTrace, match="is a folder; simple is read from a file"):
         read_trace(tmp_path, format="simple")
+
+
+def test_a_folder_is_called_by_its_name_however_it_is_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    folder = tmp_path / "logs"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    said = "^logs: a folder is read as pai, but it has no pai_job_table.csv; name the file of"
+    for path in (Path(), folder, Path("../logs")):
+        with pytest.raises(BadTrace, match=said):
+            read_trace(path)
+    with pytest.raises(BadTrace, match=r"^logs: is a folder; simple is read from a file"):
+        read_trace(Path(), format="simple")
