@@ -272,6 +272,11 @@ class Ledger:
         """Give what is free of one device, in thousandths; negative when it is promised."""
         return self.books[node].device_milli[index]
 
+    def host_fits(self, node: NodeId, need: Resources) -> bool:
+        """Tell whether CPU, memory and disk of an open node suffice for so much more."""
+        book = self.books[node]
+        return book.open and book.host_fits(need)
+
     def may_hold(self, requests: tuple[Request, ...]) -> bool:
         """Tell, at once, when there are too few free devices in all, wherever they are."""
         return devices_of(requests) <= self.whole_free

@@ -83,6 +83,14 @@ class Devices(Protocol):
         ...
 
 
+class Hosts(Protocol):
+    """What may be asked of machines besides their devices."""
+
+    def host_fits(self, node: NodeId, need: Resources) -> bool:
+        """Tell whether CPU, memory and disk of an open node suffice for so much more."""
+        ...
+
+
 class Moving(Protocol):
     """Whether a running gang is better off on other devices, asked at turns."""
 

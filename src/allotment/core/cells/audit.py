@@ -1,0 +1,141 @@
+"""The book of cells checked against itself and the world, the slow and obvious way.
+
+Used by tests after every step, and by `engine.audit`; never by a decision.
+"""
+
+from collections.abc import Iterator
+
+from allotment.core.cells.book import Cells
+from allotment.core.cells.chain import Cell
+from allotment.core.cells.holding import Holding
+from allotment.core.cells.space import Space
+
+
+def flaws(cells: Cells) -> Iterator[str]:
+    """Say everything that is wrong with a book: nothing, unless we have a bug."""
+    for at, space in enumerate(cells.spaces):
+        holdings = [held[at] for held in cells.holdings.values() if at in held]
+        yield from _of_free_cells(space)
+        yield from _of_holdings(cells, at, holdings)
+        yield from _of_idle(cells, at)
+        yield from _of_promises(space, holdings)
+
+
+def _of_free_cells(space: Space) -> Iterator[str]:
+    """Free cells are just the largest whose leaves are all nobody's and healthy."""
+    chain = space.chain
+    free: list[set[int]] = [
+        {n for bucket in buckets.values() for n in bucket} for buckets in space.buckets()
+    ]
+    for level in range(chain.top + 1):
+        expect = {
+            number
+            for number in range(chain.cells[level])
+            if _wholly_free(space, (level, number))
+            and (
+                level == chain.top
+                or not _wholly_free(space, chain.above((level, number), level + 1))
+            )
+        }
+        if free[level] != expect:
+            yield f"free cells of {chain.names[level]}: {free[level]} should be {expect}"
+        if space.count[level] != len(expect):
+            yield f"{space.count[level]} free {chain.names[level]} counted, {len(expect)} there"
+        for lent, bucket in space.buckets()[level].items():
+            if bucket != sorted(set(bucket)):
+                yield f"bucket {lent} of {chain.names[level]} is out of order"
+            for number in bucket:
+                true = _lent_in(space, (level, number))
+                if true != lent:
+                    name = chain.name_of((level, number))
+                    yield f"{name} has {true} lent leaves, not {lent}"
+
+
+def _wholly_free(space: Space, cell: Cell) -> bool:
+    mask = space.chain.mask_of(cell)
+    return all(
+        not (space.held[node] | space.shut[node]) & mask for node in space.chain.nodes_of(cell)
+    )
+
+
+def _lent_in(space: Space, cell: Cell) -> int:
+    mask = space.chain.mask_of(cell)
+    return sum((space.lent[n] & mask).bit_count() for n in space.chain.nodes_of(cell))
+
+
+def _of_holdings(cells: Cells, at: int, holdings: list[Holding]) -> Iterator[str]:
+    """Bound cells are disjoint, are what is held, and cover what is taken."""
+    chain, space = cells.chains[at], cells.spaces[at]
+    held = [0] * len(chain.nodes)
+    taken = [0] * len(chain.nodes)
+    for holding in holdings:
+        for cell, uses in holding.bound.items():
+            if uses < 0 or (uses == 0 and cell != holding.pinned):
+                yield f"{chain.name_of(cell)} is bound for {uses} uses"
+            for node in chain.nodes_of(cell):
+                if held[node] & chain.mask_of(cell):
+                    yield f"{chain.name_of(cell)} overlaps another bound cell"
+                held[node] |= chain.mask_of(cell)
+        for node, used in holding.used.items():
+            if taken[node] & used:
+                yield f"node {chain.nodes[node]}: leaves taken twice"
+            taken[node] |= used
+        yield from _of_rooms(holding)
+    if held != space.held:
+        yield "held leaves are not those of bound cells"
+    if taken != cells.taken[at]:
+        yield "taken leaves are not those that holdings use"
+    if any(mask & ~mine for mask, mine in zip(taken, held, strict=True)):
+        yield "leaves are taken outside of bound cells"
+
+
+def _of_rooms(holding: Holding) -> Iterator[str]:
+    """Every node with bound leaves stands in the bucket of the room left on it."""
+    for level, mine in holding.mine.items():
+        for node in mine:
+            room = holding.available(level, node).bit_count()
+            room = max(0, room - holding.claims.get((level, node), 0))
+            if node not in holding.rooms[level].get(room, ()):
+                yield f"node {holding.chain.nodes[node]} is in the wrong bucket of rooms"
+
+
+def _of_idle(cells: Cells, at: int) -> Iterator[str]:
+    chain, space = cells.chains[at], cells.spaces[at]
+    for node in range(len(chain.nodes)):
+        lent = 0
+        for mask in cells.borrowers[at][node].values():
+            lent |= mask
+        if lent != space.lent[node]:
+            yield f"node {chain.nodes[node]}: lent leaves are not those of borrowers"
+        busy = cells.taken[at][node] | space.lent[node] | space.shut[node]
+        if cells.idle[at].leaves[node] != chain.full & ~busy:
+            yield f"node {chain.nodes[node]}: idle leaves are wrong"
+
+
+def _of_promises(space: Space, holdings: list[Holding]) -> Iterator[str]:
+    """Every tenant can have what it is owed, as far as healthy hardware goes."""
+    owed = [0] * (space.chain.top + 1)
+    for holding in holdings:
+        for level, cells in holding.unbound.items():
+            owed[level] += cells
+            bound = sum(1 for cell in holding.bound if cell[0] == level)
+            if holding.pinned is None and holding.promised.get(level, 0) != cells + bound:
+                yield f"{cells} unbound and {bound} bound cells of level {level} do not add up"
+    if owed != space.owed:
+        yield f"owed {space.owed} should be {owed}"
+    if any(space.shut) or any(cells < 0 for cells in owed):
+        return
+    if not can_be_dealt(space, owed):
+        yield f"shares are not safe: {owed} cells are owed"
+
+
+def can_be_dealt(space: Space, owed: list[int]) -> bool:
+    """Deal cells out, the largest first, from what is free: the obvious way."""
+    chain = space.chain
+    free = [space.count[level] for level in range(chain.top + 1)]
+    for level in range(chain.top, -1, -1):
+        if free[level] < owed[level]:
+            return False
+        if level:
+            free[level - 1] += (free[level] - owed[level]) * chain.fanout[level]
+    return True

@@ -1,0 +1,293 @@
+"""The book of cells: who holds which, who is owed which, and who sits on idle ones.
+
+A guaranteed task *takes* leaves in cells of its tenant; an opportunistic one is *lent*
+leaves that nobody takes, and is in nobody's way: who is owed a cell gets it as if the
+borrower were not there. That is what keeps the shares safe: at every moment each tenant
+can have all the healthy cells it is owed by sending borrowers away (HiveD, OSDI'20,
+theorem 1; `audit.py` checks it by trying).
+
+The book follows from what is taken, lent and shut, whatever the order in which it came.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from allotment.core.cells.chain import Cell, bits, chains_of
+from allotment.core.cells.holding import Holding
+from allotment.core.cells.idle import Idle
+from allotment.core.cells.space import Space
+from allotment.model.cells import Topology
+from allotment.model.cluster import Node
+from allotment.model.errors import InvariantViolated
+from allotment.model.ids import JobId, NodeId
+from allotment.model.ledger import Slot
+from allotment.model.quantity import DEVICE, Resources
+from allotment.model.tenancy import Tenant
+
+Quota = tuple[str, ...]
+"""The types of the cells that slots lie in: one a slot, or one for all of them."""
+
+
+class Spot(msgspec.Struct, frozen=True, gc=False):
+    """Where one slot lies: on which leaves of which node of which chain."""
+
+    chain: int
+    node: int
+    mask: int
+    milli: int
+    """What it uses of each leaf, in thousandths."""
+    claim: int
+    """Leaves whose share of the host it needs beside those it sits on."""
+
+
+class Cells:
+    """All chains of a cluster, and every tenant's account in them."""
+
+    def __init__(
+        self, topology: Topology, nodes: Sequence[Node], tenants: Sequence[Tenant]
+    ) -> None:
+        self.chains = chains_of(topology, nodes)
+        self.spaces = tuple(Space(chain) for chain in self.chains)
+        self.taken: tuple[list[int], ...] = tuple([0] * len(c.nodes) for c in self.chains)
+        """Leaves that guaranteed tasks sit on, by chain and node."""
+        self.borrowers: tuple[list[dict[JobId, int]], ...] = tuple(
+            [{} for _ in chain.nodes] for chain in self.chains
+        )
+        """Who sits on lent leaves of a node, and on which."""
+        self.idle = tuple(Idle(chain) for chain in self.chains)
+        self._parts: dict[tuple[int, int, int], int] = {}
+        """Lent leaves that are shared: what is used of them, by chain, node and leaf."""
+        self._at: dict[NodeId, tuple[tuple[int, int], ...]] = {}
+        for at, chain in enumerate(self.chains):
+            for number, node in enumerate(chain.nodes):
+                self._at[node] = (*self._at.get(node, ()), (at, number))
+        self._claims: list[dict[Resources, int]] = [{} for _ in self.chains]
+        self._closed: set[NodeId] = set()
+        self._bad: dict[NodeId, frozenset[int]] = {}
+        """Devices that are not to be used, by node."""
+        self.holdings: dict[tuple[str, str], dict[int, Holding]] = {}
+        """By tenant and pinned cell, '' for none; then by chain."""
+        self._deal(topology, tenants)
+
+    def _deal(self, topology: Topology, tenants: Sequence[Tenant]) -> None:
+        """Give every tenant its accounts: pinned cells first, they are the same for ever."""
+        pins = {pin.id: pin for pin in topology.pins}
+        for tenant in tenants:
+            for name in tenant.pins:
+                pin = pins[name]
+                for at, number in self._at[pin.node]:
+                    chain = self.chains[at]
+                    if pin.type in chain.names:
+                        holding = Holding(chain, self.spaces[at], {})
+                        holding.pin(
+                            chain.cell_at(chain.names.index(pin.type), number, pin.leaf)
+                        )
+                        self.holdings[tenant.name, name] = {at: holding}
+                        break
+        for tenant in tenants:
+            owed: dict[int, dict[int, int]] = {}
+            for share in tenant.cells:
+                at = self.chain_of(share.type, share.chain)
+                levels = owed.setdefault(at, {})
+                level = self.chains[at].names.index(share.type)
+                levels[level] = levels.get(level, 0) + share.count
+            self.holdings[tenant.name, ""] = {
+                at: Holding(self.chains[at], self.spaces[at], levels)
+                for at, levels in sorted(owed.items())
+            }
+
+    def chain_of(self, kind: str, chain: str = "") -> int:
+        """Find the chain that has cells of a type. Raises InvariantViolated if none has."""
+        for at, each in enumerate(self.chains):
+            if kind in each.names and chain in ("", each.names[-1]):
+                return at
+        raise InvariantViolated(f"no chain has cells of type {kind}")
+
+    # ── writing ─────────────────────────────────────────────────────────────────────────
+
+    def take(
+        self,
+        tenant: str,
+        pin: str,
+        slots: Sequence[Slot],
+        needs: Sequence[Resources],
+        quota: Quota,
+    ) -> None:
+        """Let a guaranteed gang sit in its tenant's cells. O(tasks)."""
+        holdings = self.holdings[tenant, pin]
+        for spot, level in self._spots(slots, needs, quota):
+            holdings[spot.chain].take(level, spot.node, spot.mask, spot.milli, spot.claim)
+            self.taken[spot.chain][spot.node] |= spot.mask
+            self._rate(spot.chain, spot.node)
+
+    def give(
+        self,
+        tenant: str,
+        pin: str,
+        slots: Sequence[Slot],
+        needs: Sequence[Resources],
+        quota: Quota,
+    ) -> None:
+        """Undo `take`."""
+        holdings = self.holdings[tenant, pin]
+        for spot, level in self._spots(slots, needs, quota):
+            holding = holdings[spot.chain]
+            holding.give(level, spot.node, spot.mask, spot.milli, spot.claim)
+            taken = self.taken[spot.chain]
+            left = holding.used.get(spot.node, 0) & spot.mask
+            taken[spot.node] = (taken[spot.node] & ~spot.mask) | left
+            self._rate(spot.chain, spot.node)
+
+    def lend(self, job: JobId, slots: Sequence[Slot], needs: Sequence[Resources]) -> None:
+        """Let an opportunistic gang sit on leaves that nobody takes."""
+        for spot, _ in self._spots(slots, needs, ()):
+            if not spot.mask:
+                continue
+            if spot.milli < DEVICE:
+                for leaf in bits(spot.mask):
+                    key = (spot.chain, spot.node, leaf)
+                    self._parts[key] = self._parts.get(key, 0) + spot.milli
+            borrowers = self.borrowers[spot.chain][spot.node]
+            borrowers[job] = borrowers.get(job, 0) | spot.mask
+            space = self.spaces[spot.chain]
+            space.set_lent(spot.node, space.lent[spot.node] | spot.mask)
+            self._rate(spot.chain, spot.node)
+
+    def call_in(self, job: JobId, slots: Sequence[Slot], needs: Sequence[Resources]) -> None:
+        """Undo `lend`."""
+        for spot, _ in self._spots(slots, needs, ()):
+            if not spot.mask:
+                continue
+            gone = spot.mask
+            if spot.milli < DEVICE:
+                for leaf in bits(spot.mask):
+                    key = (spot.chain, spot.node, leaf)
+                    left = self._parts.pop(key) - spot.milli
+                    if left:
+                        self._parts[key] = left
+                        gone &= ~(1 << leaf)
+            borrowers = self.borrowers[spot.chain][spot.node]
+            mine = borrowers.pop(job, 0) & ~spot.mask
+            if mine:
+                borrowers[job] = mine
+            space = self.spaces[spot.chain]
+            space.set_lent(spot.node, space.lent[spot.node] & ~gone)
+            self._rate(spot.chain, spot.node)
+
+    def set_open(self, node: NodeId, is_open: bool) -> None:
+        """Let a node take new work, or keep new work off it."""
+        if is_open:
+            self._closed.discard(node)
+        else:
+            self._closed.add(node)
+        self._shut(node)
+
+    def set_bad(self, node: NodeId, devices: frozenset[int]) -> None:
+        """Say which devices of a node are not to be used."""
+        self._bad[node] = devices
+        self._shut(node)
+
+    def _shut(self, node: NodeId) -> None:
+        for at, number in self._at.get(node, ()):
+            chain = self.chains[at]
+            if node in self._closed:
+                shut = chain.full
+            else:
+                leaf = chain.leaf[number]
+                shut = chain.mask(number, [d for d in self._bad.get(node, ()) if d in leaf])
+            self.spaces[at].set_shut(number, shut)
+            for holdings in self.holdings.values():
+                if (holding := holdings.get(at)) is not None:
+                    holding.rate_all(number)
+            self._rate(at, number)
+
+    def _rate(self, chain: int, node: int) -> None:
+        space, taken = self.spaces[chain], self.taken[chain][node]
+        self.idle[chain].rate(node, taken, space.lent[node] | space.shut[node])
+
+    # ── reading ─────────────────────────────────────────────────────────────────────────
+
+    def at(self, node: NodeId) -> tuple[tuple[int, int], ...]:
+        """Give the chains a node lies in, and its number in each."""
+        return self._at.get(node, ())
+
+    def spot(self, slot: Slot, need: Resources, kind: str = "") -> Spot:
+        """Say where a slot lies. Raises InvariantViolated if in no chain."""
+        for at, number in self._at.get(slot.node, ()):
+            chain = self.chains[at]
+            if slot.devices:
+                leaf = chain.leaf[number]
+                if slot.devices[0] not in leaf:
+                    continue
+                mask = 0
+                for device in slot.devices:
+                    mask |= 1 << leaf[device]
+                milli = need.gpu_milli // len(slot.devices)
+                return Spot(at, number, mask, milli, self.claim(at, need))
+            if kind in ("", *chain.names):
+                return Spot(at, number, 0, DEVICE, self.claim(at, need))
+        raise InvariantViolated(f"node {slot.node} has no such leaf in a cell")
+
+    def claim(self, chain: int, need: Resources) -> int:
+        """Count the leaves whose share of the host a task uses up beside its own.
+
+        A share of the host goes with each leaf, pro rata: who needs more of it is
+        guaranteed it only as far as cells of its tenant's cover it.
+        """
+        known = self._claims[chain].get(need)
+        if known is None:
+            share = self.chains[chain].share
+            pairs = (
+                (need.cpu_milli, share.cpu_milli),
+                (need.memory, share.memory),
+                (need.disk, share.disk),
+            )
+            most = max((-(-want * DEVICE // has) for want, has in pairs if has), default=0)
+            known = max(0, -(-(most - need.gpu_milli) // DEVICE))
+            self._claims[chain][need] = known
+        return known
+
+    def _spots(
+        self, slots: Sequence[Slot], needs: Sequence[Resources], quota: Quota
+    ) -> Iterator[tuple[Spot, int]]:
+        """Give every slot's place, and the level of the cells it lies in."""
+        for at, (slot, need) in enumerate(zip(slots, needs, strict=True)):
+            kind = quota[at if len(quota) > 1 else 0] if quota else ""
+            spot = self.spot(slot, need, kind)
+            yield spot, self.chains[spot.chain].names.index(kind) if kind else 0
+
+    def cell_names(self, cells: Sequence[tuple[int, Cell]]) -> tuple[str, ...]:
+        """Name cells for people."""
+        return tuple(self.chains[at].name_of(cell) for at, cell in cells)
+
+    def chains_for(self, types: Sequence[str]) -> list[int]:
+        """Number the chains whose leaves are of one of these types, best liked first."""
+        if not types:
+            return list(range(len(self.chains)))
+        return [
+            at
+            for kind in types
+            for at, chain in enumerate(self.chains)
+            if chain.names[0] == kind
+        ]
+
+    def parts_lent(self, chain: int) -> Iterator[tuple[tuple[int, int], int]]:
+        """Give (node, leaf) and what is used of it, for lent leaves that are shared."""
+        for (at, node, leaf), used in self._parts.items():
+            if at == chain:
+                yield (node, leaf), used
+
+    def borrowers_on(
+        self, chain: int, places: Sequence[tuple[int, int, int]]
+    ) -> tuple[JobId, ...]:
+        """Name the opportunistic gangs that sit on leaves: (level, node, leaves) each."""
+        lent = self.borrowers[chain]
+        found = {
+            job
+            for _, node, mask in places
+            if lent[node]
+            for job, leaves in lent[node].items()
+            if leaves & mask
+        }
+        return tuple(sorted(found))

@@ -1,0 +1,124 @@
+"""Where an opportunistic gang goes: on idle leaves of any tenant, far from guaranteed work."""
+
+from collections.abc import Iterator
+
+from allotment.core.cells.book import Cells
+from allotment.core.cells.chain import Cell, Chain
+from allotment.core.cells.search import serves
+from allotment.core.ports import Hosts
+from allotment.core.request import Request
+from allotment.model.ids import NodeId
+from allotment.model.ledger import Slot
+from allotment.model.quantity import DEVICE, NOTHING, Resources
+
+
+def find_idle(
+    cells: Cells, requests: tuple[Request, ...], hosts: Hosts
+) -> tuple[Slot, ...] | None:
+    """Find idle leaves for a whole gang; None if there are too few. Changes nothing."""
+    for at in cells.chains_for(requests[0].types):
+        chain = cells.chains[at]
+        if not serves(chain, requests):
+            continue
+        for region in _regions(chain, requests[0]):
+            slots = _Attempt(cells, at, hosts, region).place_all(requests)
+            if slots is not None:
+                return slots
+    return None
+
+
+def _regions(chain: Chain, request: Request) -> Iterator[Cell | None]:
+    for word in (request.prefer, request.within):
+        if word and (level := chain.level_of(word)) is not None:
+            for number in range(chain.cells[level]):
+                yield (level, number)
+    if not request.within:
+        yield None
+
+
+class _Attempt:
+    """One gang's places so far."""
+
+    def __init__(self, cells: Cells, at: int, hosts: Hosts, region: Cell | None) -> None:
+        self.cells, self.at, self.hosts, self.region = cells, at, hosts, region
+        self.chain = cells.chains[at]
+        self.used: dict[int, int] = {}
+        self.held: dict[NodeId, Resources] = {}
+        self.parts: dict[tuple[int, int], int] = {}
+
+    def place_all(self, requests: tuple[Request, ...]) -> tuple[Slot, ...] | None:
+        """Place every task, the ones with most devices first; slots in rank order."""
+        found: list[list[Slot]] = [[] for _ in requests]
+        for role in sorted(range(len(requests)), key=lambda i: (-requests[i].devices, i)):
+            request = requests[role]
+            if 0 < request.need.gpu_milli < DEVICE:
+                self._share(request, found[role])
+            if len(found[role]) < request.count:
+                self._place(request, found[role])
+            if len(found[role]) < request.count:
+                return None
+        return tuple(slot for role in found for slot in role)
+
+    def _place(self, request: Request, found: list[Slot]) -> None:
+        need, leaves = request.need, request.devices
+        part = 0 < need.gpu_milli < DEVICE
+        for node in self._nodes(leaves):
+            free = self.cells.idle[self.at].leaves[node] & ~self.used.get(node, 0)
+            if self.region is not None:
+                free &= self.chain.mask_of(self.region)
+            while len(found) < request.count and self._hosts(node, need):
+                mask = self.chain.pick(free, leaves) if leaves else 0
+                if leaves and not mask:
+                    break
+                free &= ~mask
+                self.used[node] = self.used.get(node, 0) | mask
+                self._sit(node, mask, need, found)
+                if part:
+                    leaf = mask.bit_length() - 1
+                    self.parts[node, leaf] = need.gpu_milli
+                    self._share(request, found)
+            if len(found) == request.count:
+                return
+
+    def _nodes(self, leaves: int) -> Iterator[int]:
+        nodes = self.cells.idle[self.at].nodes_with(leaves)
+        if self.region is None:
+            return nodes
+        inside = self.chain.nodes_of(self.region)
+        return (node for node in nodes if node in inside)
+
+    def _share(self, request: Request, found: list[Slot]) -> None:
+        """Put parts of devices on leaves that borrowers share already."""
+        milli = request.need.gpu_milli
+        shared = dict(self.cells.parts_lent(self.at))
+        for key, used in self.parts.items():
+            shared[key] = shared.get(key, 0) + used
+        for (node, leaf), used in sorted(shared.items(), key=lambda part: (-part[1], part[0])):
+            left = DEVICE - used
+            while left >= milli and len(found) < request.count:
+                if not self._may_share(node, leaf) or not self._hosts(node, request.need):
+                    break
+                self.parts[node, leaf] = self.parts.get((node, leaf), 0) + milli
+                self._sit(node, 1 << leaf, request.need, found)
+                left -= milli
+
+    def _may_share(self, node: int, leaf: int) -> bool:
+        mask = 1 << leaf
+        taken = self.cells.taken[self.at][node] | self.cells.spaces[self.at].shut[node]
+        if taken & mask:
+            return False
+        return self.region is None or (
+            node in self.chain.nodes_of(self.region)
+            and bool(mask & self.chain.mask_of(self.region))
+        )
+
+    def _hosts(self, node: int, need: Resources) -> bool:
+        """Tell whether CPU, memory and disk of the node suffice for one more task."""
+        name = self.chain.nodes[node]
+        return self.hosts.host_fits(name, self.held.get(name, NOTHING) + need)
+
+    def _sit(self, node: int, mask: int, need: Resources, found: list[Slot]) -> None:
+        name = self.chain.nodes[node]
+        self.held[name] = self.held.get(name, NOTHING) + need
+        devices = self.chain.devices_at(node, mask) if self.chain.devices[node] else ()
+        found.append(Slot(name, devices, need.gpu_milli))

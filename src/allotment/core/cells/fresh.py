@@ -1,0 +1,137 @@
+"""Cells that could be bound anew: alone, or small ones of one node side by side."""
+
+from collections.abc import Iterator, Sequence
+
+from allotment.core.cells.chain import Cell, Chain
+from allotment.core.cells.holding import Holding
+from allotment.core.cells.space import Space
+
+
+def fresh_cells(space: Space, level: int, region: Cell | None) -> Iterator[Cell]:
+    """Give free cells of a level, in the order in which they had best be bound.
+
+    Those without borrowers first; of these the ones that need no splitting of larger
+    cells. A larger one is split only if nobody is owed it. Each is legal given that those
+    before it are bound too; nothing is bound here.
+    """
+    chain = space.chain
+    spare = space.spare(space.count, space.owed)
+    for quiet in (True, False):
+        for up in range(level, chain.top + 1):
+            for number in space.free_at(up, *_range(chain, up, region), quiet=quiet):
+                if up > level:
+                    if spare[up] < 1:
+                        break
+                    spare[up] -= 1
+                yield from _parts(space, (up, number), level, region)
+
+
+def _range(chain: Chain, level: int, region: Cell | None) -> tuple[int, int]:
+    """Number the cells of a level that lie in a region, or hold it."""
+    if region is None:
+        return (0, chain.cells[level])
+    if level >= region[0]:
+        number = chain.above(region, level)[1]
+        return (number, number + 1)
+    inside = chain.size[region[0]] // chain.size[level]
+    return (region[1] * inside, (region[1] + 1) * inside)
+
+
+def _parts(space: Space, cell: Cell, level: int, region: Cell | None) -> Iterator[Cell]:
+    """Give the cells of a level in a larger free one, fewest borrowers first."""
+    if cell[0] == level:
+        yield cell
+        return
+    chain = space.chain
+    first, end = _range(chain, cell[0] - 1, region)
+    below = [(cell[0] - 1, n) for n in chain.children(cell) if first <= n < end]
+    if space.lent_in(cell):
+        below.sort(key=space.lent_in)
+    for child in below:
+        yield from _parts(space, child, level, region)
+
+
+def side_by_side(
+    holding: Holding,
+    level: int,
+    want: int,
+    region: Cell | None,
+    bound: Sequence[Cell] = (),
+) -> Iterator[tuple[Cell, ...]]:
+    """Give groups of free cells of a level on one node that hold so many leaves together.
+
+    What is free already in the tenant's cells of that level on the node counts. Each group
+    is legal beside those in `bound`.
+    """
+    space, chain = holding.space, holding.chain
+    size = chain.size[level]
+    seen: set[int] = set()
+    for room, at, node in reversed(list(holding.nodes_with(1))):
+        if at == level and (region is None or node in chain.nodes_of(region)):
+            seen.add(node)
+            yield from _group(space, level, node, -(-(want - room) // size), region, bound)
+    for node in _roomy(space, level, want, region, MOST_ALIKE + len(bound)):
+        if node not in seen:
+            yield from _group(space, level, node, -(-want // size), region, bound)
+
+
+def _roomy(
+    space: Space, level: int, want: int, region: Cell | None, most: int
+) -> Iterator[int]:
+    """Number nodes with so many free leaves: in one small free cell, at worst in several."""
+    chain = space.chain
+    nodes: dict[int, int] = {}
+    for up in range(level, chain.top + 1):
+        cells = space.free_at(up, *_range(chain, up, region), quiet=None)
+        for tried, number in enumerate(cells):
+            node = chain.nodes_of((up, number))[0]
+            if up < chain.node_level:
+                nodes[node] = nodes.get(node, 0) + chain.size[up]
+            if chain.size[up] >= want and tried <= most:
+                yield node
+    for node, leaves in sorted(nodes.items(), key=lambda item: (item[1], item[0])):
+        if leaves >= want:
+            yield node
+
+
+MOST_ALIKE = 4
+"""Free cells of one level that are tried: all do the same to the shares of others."""
+
+
+def _group(
+    space: Space,
+    level: int,
+    node: int,
+    count: int,
+    region: Cell | None,
+    bound: Sequence[Cell],
+) -> Iterator[tuple[Cell, ...]]:
+    """Give one legal group of so many free cells of a node, if there is one."""
+    chain = space.chain
+    inside = chain.width // chain.size[level]
+    first, end = _range(chain, level, region)
+    free = [
+        (level, number)
+        for number in range(node * inside, (node + 1) * inside)
+        if first <= number < end and (level, number) not in bound
+        and space.is_free((level, number))
+    ]  # fmt: skip
+    if count <= 0 or len(free) < count:
+        return
+    free.sort(key=lambda cell: (space.lent_in(cell), cell))
+    best = _together(chain, free, count)
+    if space.allows([*bound, *best]):
+        yield best
+
+
+def _together(chain: Chain, free: Sequence[Cell], count: int) -> tuple[Cell, ...]:
+    """Choose so many of the free cells of a node, in the smallest common cell."""
+    level = free[0][0]
+    for up in range(level, chain.node_level + 1):
+        groups: dict[Cell, list[Cell]] = {}
+        for cell in free:
+            groups.setdefault(chain.above(cell, up), []).append(cell)
+        fits = [group for group in groups.values() if len(group) >= count]
+        if fits:
+            return tuple(min(fits, key=lambda group: (len(group), group))[:count])
+    return tuple(free[:count])

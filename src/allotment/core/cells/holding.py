@@ -1,0 +1,187 @@
+"""What one tenant has of a chain: cells it holds, cells it is still owed, and room in them.
+
+A cell is bound to a tenant when the first guaranteed task comes to sit in it, and let go
+when the last one leaves: which physical cell serves a share is decided anew every time
+(dynamic binding, HiveD, OSDI'20, 3.2). Pinned cells are bound for good.
+"""
+
+from bisect import bisect_left, insort
+from collections.abc import Iterator
+
+from allotment.core.cells.chain import Cell, Chain, bits
+from allotment.core.cells.space import Space
+from allotment.model.errors import InvariantViolated
+from allotment.model.quantity import DEVICE
+
+
+class Holding:
+    """One tenant's account in one chain, or that of one pinned cell."""
+
+    def __init__(self, chain: Chain, space: Space, owed: dict[int, int]) -> None:
+        """`owed` is how many cells of each level the tenant is promised."""
+        self.chain = chain
+        self.space = space
+        self.promised = dict(owed)
+        self.unbound = dict(owed)
+        """Cells that could still be bound, by level. Below 0 only when a share was cut."""
+        for level, cells in owed.items():
+            space.owed[level] += cells
+        self.pinned: Cell | None = None
+        self.bound: dict[Cell, int] = {}
+        """Cells that are bound, and by how many uses."""
+        self.mine: dict[int, dict[int, int]] = {}
+        """Leaves in bound cells, by level of the cell and node."""
+        self.used: dict[int, int] = {}
+        """Leaves of bound cells that guaranteed tasks sit on, by node."""
+        self.claims: dict[tuple[int, int], int] = {}
+        """Leaves whose share of the host is used up without their device, by level and node."""
+        self.parts: dict[tuple[int, int], int] = {}
+        """Leaves that tasks share: what of it is used, in thousandths, by node and leaf."""
+        self.rooms: dict[int, dict[int, list[int]]] = {}
+        """Nodes with bound leaves by level of the cell and number of leaves to be had."""
+        self._room: dict[tuple[int, int], int] = {}
+
+    def pin(self, cell: Cell) -> None:
+        """Bind a cell for good: nobody's share is charged for it."""
+        self.pinned = cell
+        self.space.hold(cell)
+        self.bound[cell] = 0
+        self._enter(cell)
+
+    # ── writing ─────────────────────────────────────────────────────────────────────────
+
+    def take(self, level: int, node: int, mask: int, milli: int, claim: int) -> None:
+        """Let a task sit in cells of a level: on these leaves of a node.
+
+        `milli` is what it uses of each leaf, in thousandths; `claim` the leaves whose
+        share of the host it needs beside.
+        """
+        for cell in self.cells_of(level, node, mask):
+            uses = self.bound.get(cell)
+            if uses is None:
+                self._bind(cell)
+                uses = 0
+            self.bound[cell] = uses + 1
+        if milli < DEVICE:
+            for leaf in bits(mask):
+                key = (node, leaf)
+                self.parts[key] = self.parts.get(key, 0) + milli
+        if claim:
+            key = (level, node)
+            self.claims[key] = self.claims.get(key, 0) + claim
+        if mask:
+            self.used[node] = self.used.get(node, 0) | mask
+        self.rate(level, node)
+
+    def give(self, level: int, node: int, mask: int, milli: int, claim: int) -> None:
+        """Undo `take`."""
+        gone = mask
+        if milli < DEVICE:
+            for leaf in bits(mask):
+                key = (node, leaf)
+                left = self.parts.pop(key) - milli
+                if left:
+                    self.parts[key] = left
+                    gone &= ~(1 << leaf)
+        if claim:
+            left = self.claims.pop((level, node)) - claim
+            if left:
+                self.claims[level, node] = left
+        used = self.used.pop(node, 0) & ~gone
+        if used:
+            self.used[node] = used
+        for cell in self.cells_of(level, node, mask):
+            uses = self.bound[cell] - 1
+            self.bound[cell] = uses
+            if not uses and cell != self.pinned:
+                self._unbind(cell)
+        self.rate(level, node)
+
+    def cells_of(self, level: int, node: int, mask: int) -> tuple[Cell, ...]:
+        """Give the cells of a level that leaves of one node lie in."""
+        chain = self.chain
+        size = chain.size[level]
+        if level >= chain.node_level or not mask:
+            return ((level, node * chain.width // size),)
+        first = node * chain.width
+        return tuple(dict.fromkeys((level, (first + leaf) // size) for leaf in bits(mask)))
+
+    def _bind(self, cell: Cell) -> None:
+        level = cell[0]
+        self.unbound[level] = self.unbound.get(level, 0) - 1
+        self.space.owed[level] -= 1
+        for node in self.chain.nodes_of(cell):
+            if self.space.held[node] & self.chain.mask_of(cell):
+                raise InvariantViolated(f"{self.chain.name_of(cell)} is held already")
+        self.space.hold(cell)
+        self._enter(cell)
+
+    def _unbind(self, cell: Cell) -> None:
+        level = cell[0]
+        del self.bound[cell]
+        self.unbound[level] += 1
+        self.space.owed[level] += 1
+        mine, mask = self.mine[level], self.chain.mask_of(cell)
+        for node in self.chain.nodes_of(cell):
+            left = mine.pop(node) & ~mask
+            if left:
+                mine[node] = left
+            self.rate(level, node)
+        self.space.let_go(cell)
+
+    def _enter(self, cell: Cell) -> None:
+        level = cell[0]
+        mine, mask = self.mine.setdefault(level, {}), self.chain.mask_of(cell)
+        for node in self.chain.nodes_of(cell):
+            mine[node] = mine.get(node, 0) | mask
+            self.rate(level, node)
+
+    def rate(self, level: int, node: int) -> None:
+        """Put a node in the bucket of the room that is left on it in cells of a level."""
+        key = (level, node)
+        mine = self.mine.get(level, {}).get(node)
+        room = None if mine is None else self.available(level, node).bit_count()
+        if room is not None and self.claims:
+            room = max(0, room - self.claims.get(key, 0))
+        before = self._room.get(key)
+        if room == before:
+            return
+        rooms = self.rooms.setdefault(level, {})
+        if before is not None:
+            bucket = rooms[before]
+            if len(bucket) == 1:
+                del rooms[before]
+            else:
+                del bucket[bisect_left(bucket, node)]
+        if room is None:
+            del self._room[key]
+            return
+        self._room[key] = room
+        bucket = rooms.get(room)
+        if bucket is None:
+            rooms[room] = [node]
+        else:
+            insort(bucket, node)
+
+    def rate_all(self, node: int) -> None:
+        """Rate a node anew at every level: its health changed."""
+        for level, mine in self.mine.items():
+            if node in mine:
+                self.rate(level, node)
+
+    # ── reading ─────────────────────────────────────────────────────────────────────────
+
+    def available(self, level: int, node: int) -> int:
+        """Give the leaves of a node, in bound cells of a level, that a task could have."""
+        return self.mine[level].get(node, 0) & ~self.used.get(node, 0) & ~self.space.shut[node]
+
+    def room(self, level: int, node: int) -> int:
+        """Count the leaves a task could have there, less those whose host share is used."""
+        return self._room.get((level, node), 0)
+
+    def nodes_with(self, least: int) -> Iterator[tuple[int, int, int]]:
+        """Give (room, level, node) for nodes with room for so many leaves, least room first."""
+        for room in sorted({r for rooms in self.rooms.values() for r in rooms if r >= least}):
+            for level, rooms in self.rooms.items():
+                for node in rooms.get(room, ()):
+                    yield room, level, node

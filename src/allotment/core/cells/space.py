@@ -1,0 +1,268 @@
+"""What of a chain belongs to nobody: free cells, as large as they can be.
+
+The rule is buddy allocation (HiveD, OSDI'20, algorithm 1): a free cell whose siblings are
+all free is one with its parent; a larger cell is split when a smaller one is wanted. Which
+cells are free follows from which leaves are held or shut, and from nothing else: there is
+no history in the lists, so what is undone, replayed or reported in another order ends the
+same. A shut leaf, one that is broken, is nobody's and parts the cells above it.
+
+Free cells of a level stand in buckets by how many of their leaves are lent, so that whoever
+is owed a cell gets the one from which fewest must be sent away.
+"""
+
+from bisect import bisect_left, insort
+from collections.abc import Iterator, Sequence
+
+from allotment.core.cells.chain import Cell, Chain, bits
+
+
+class Space:
+    """The free cells of one chain, and what is owed of them."""
+
+    def __init__(self, chain: Chain) -> None:
+        self.chain = chain
+        nodes, levels = len(chain.nodes), chain.top + 1
+        self.held = [0] * nodes
+        """Leaves that lie in a cell of somebody's, by node."""
+        self.shut = [0] * nodes
+        """Leaves that take no new work, by node."""
+        self.lent = [0] * nodes
+        """Leaves whose user may be sent away, by node."""
+        self.owed = [0] * levels
+        """Cells that tenants may still ask for, by level."""
+        self.count = [0] * levels
+        """Free cells, by level."""
+        self._busy: list[list[int]] = [
+            [0] * chain.cells[level] if level > chain.node_level else []
+            for level in range(levels)
+        ]
+        """Nodes of larger cells that are not wholly free."""
+        self._lent_in: list[list[int]] = [
+            [0] * chain.cells[level] if level > chain.node_level else []
+            for level in range(levels)
+        ]
+        """Lent leaves of larger cells."""
+        self._free: list[dict[int, list[int]]] = [{} for _ in range(levels)]
+        self._free[chain.top] = {0: list(range(chain.cells[chain.top]))}
+        self.count[chain.top] = chain.cells[chain.top]
+
+    # ── writing ─────────────────────────────────────────────────────────────────────────
+
+    def hold(self, cell: Cell) -> None:
+        """Take a cell out of the free ones. What of it is shut comes with it."""
+        self._lift(cell)
+        mask = self.chain.mask_of(cell)
+        for node in self.chain.nodes_of(cell):
+            self._set(node, self.held[node] | mask, self.shut[node])
+
+    def let_go(self, cell: Cell) -> None:
+        """Put a held cell back, and make it one with its siblings if they are free."""
+        mask = self.chain.mask_of(cell)
+        for node in self.chain.nodes_of(cell):
+            self._set(node, self.held[node] & ~mask, self.shut[node])
+        self._lay(cell)
+
+    def set_shut(self, node: int, shut: int) -> None:
+        """Say which leaves of a node take no new work."""
+        if shut == self.shut[node]:
+            return
+        cell = (self.chain.node_level, node)
+        self._lift(cell)
+        self._set(node, self.held[node], shut)
+        self._lay(cell)
+
+    def set_lent(self, node: int, lent: int) -> None:
+        """Say on which leaves of a node somebody sits who may be sent away."""
+        before = self.lent[node]
+        cells: list[Cell] = []
+        for leaf in bits((before ^ lent) & ~self.held[node] & ~self.shut[node]):
+            cell = self._whole_around(self.chain.cell_at(0, node, leaf))
+            if cell not in cells:
+                cells.append(cell)
+        for cell in cells:
+            self._remove(cell)
+        self.lent[node] = lent
+        more = lent.bit_count() - before.bit_count()
+        for level in range(self.chain.node_level + 1, self.chain.top + 1):
+            self._lent_in[level][node // self.chain.per[level]] += more
+        for cell in cells:
+            self._add(cell)
+
+    def _set(self, node: int, held: int, shut: int) -> None:
+        before = bool(self.held[node] | self.shut[node])
+        self.held[node], self.shut[node] = held, shut
+        after = bool(held | shut)
+        if before is not after:
+            step = 1 if after else -1
+            for level in range(self.chain.node_level + 1, self.chain.top + 1):
+                self._busy[level][node // self.chain.per[level]] += step
+
+    # ── coverage ────────────────────────────────────────────────────────────────────────
+
+    def _lift(self, cell: Cell) -> None:
+        """Take all free cells in or around a cell out of the lists; leave the rest covered."""
+        if not self.is_free(cell):
+            for part in list(self._whole_parts(cell)):
+                self._remove(part)
+            return
+        around = self._whole_around(cell)
+        self._remove(around)
+        chain = self.chain
+        while around[0] > cell[0]:
+            level = around[0] - 1
+            keep = chain.above(cell, level)[1]
+            for child in chain.children(around):
+                if child != keep:
+                    self._add((level, child))
+            around = (level, keep)
+
+    def _lay(self, cell: Cell) -> None:
+        """Enter all that is free now in a cell, and merge it upwards."""
+        if not self.is_free(cell):
+            for part in self._whole_parts(cell):
+                self._add(part)
+            return
+        around = self._whole_around(cell)
+        chain = self.chain
+        while cell[0] < around[0]:
+            level = cell[0] + 1
+            parent = chain.above(cell, level)
+            for child in chain.children(parent):
+                if child != cell[1]:
+                    self._remove((cell[0], child))
+            cell = parent
+        self._add(around)
+
+    def is_free(self, cell: Cell) -> bool:
+        """Tell whether every leaf of a cell is healthy and nobody's."""
+        level, number = cell
+        chain = self.chain
+        if level > chain.node_level:
+            return not self._busy[level][number]
+        node = number * chain.size[level] // chain.width
+        return not (self.held[node] | self.shut[node]) & chain.mask_of(cell)
+
+    def _whole_around(self, cell: Cell) -> Cell:
+        """Give the largest free cell that a free one is part of."""
+        chain = self.chain
+        while cell[0] < chain.top:
+            parent = chain.above(cell, cell[0] + 1)
+            if not self.is_free(parent):
+                break
+            cell = parent
+        return cell
+
+    def _whole_parts(self, cell: Cell) -> Iterator[Cell]:
+        """Give the largest free cells in one that is not wholly free."""
+        if cell[0] == 0:
+            return
+        for child in self.chain.children(cell):
+            part = (cell[0] - 1, child)
+            if self.is_free(part):
+                yield part
+            else:
+                yield from self._whole_parts(part)
+
+    def lent_in(self, cell: Cell) -> int:
+        """Count the leaves of a cell whose user may be sent away."""
+        level, number = cell
+        chain = self.chain
+        if level > chain.node_level:
+            return self._lent_in[level][number]
+        node = number * chain.size[level] // chain.width
+        return (self.lent[node] & chain.mask_of(cell)).bit_count()
+
+    def _add(self, cell: Cell) -> None:
+        level, number = cell
+        bucket = self._free[level].get(lent := self.lent_in(cell))
+        if bucket is None:
+            self._free[level][lent] = [number]
+        else:
+            insort(bucket, number)
+        self.count[level] += 1
+
+    def _remove(self, cell: Cell) -> None:
+        level, number = cell
+        lent = self.lent_in(cell)
+        bucket = self._free[level][lent]
+        if len(bucket) == 1:
+            del self._free[level][lent]
+        else:
+            del bucket[bisect_left(bucket, number)]
+        self.count[level] -= 1
+
+    # ── reading ─────────────────────────────────────────────────────────────────────────
+
+    def free_at(self, level: int, first: int, end: int, *, quiet: bool | None) -> Iterator[int]:
+        """Number the free cells of a level in a range, fewest lent leaves first.
+
+        `quiet` ones have none that is lent; None gives all.
+        """
+        buckets = self._free[level]
+        for lent in sorted(buckets):
+            if quiet is None or quiet is (lent == 0):
+                bucket = buckets[lent]
+                for at in range(bisect_left(bucket, first), bisect_left(bucket, end)):
+                    yield bucket[at]
+
+    def buckets(self) -> list[dict[int, list[int]]]:
+        """Give the free cells, by level and by how many of their leaves are lent."""
+        return self._free
+
+    def free_nodes(self, level: int) -> Iterator[int]:
+        """Count the wholly free nodes of every cell of a level above that of nodes."""
+        per = self.chain.per[level]
+        for busy in self._busy[level]:
+            yield per - busy
+
+    def spare(self, count: Sequence[int], owed: Sequence[int]) -> list[int]:
+        """Say, by level, how many cells nobody is owed; what is negative cannot be had.
+
+        A cell of a level is one of its free cells or a part of a larger one that is spare.
+        Without broken hardware nothing is negative: that is what makes shares safe.
+        """
+        spare = list(count)
+        fanout = self.chain.fanout
+        over = 0
+        for level in range(self.chain.top, -1, -1):
+            spare[level] += over - owed[level]
+            over = max(0, spare[level]) * fanout[level]
+        return spare
+
+    def count_without(self, cells: Sequence[Cell]) -> list[int]:
+        """Say how many free cells there would be, by level, without some that are free now.
+
+        No two of them may overlap. O(cells · levels).
+        """
+        count = self.count.copy()
+        around: dict[Cell, list[Cell]] = {}
+        for cell in cells:
+            around.setdefault(self._whole_around(cell), []).append(cell)
+        for whole, parts in around.items():
+            count[whole[0]] -= 1
+            self._split(count, whole, parts)
+        return count
+
+    def _split(self, count: list[int], whole: Cell, parts: Sequence[Cell]) -> None:
+        """Count what is left of a cell when parts of it are taken out."""
+        if parts[0] == whole:
+            return
+        level = whole[0] - 1
+        inside: dict[Cell, list[Cell]] = {}
+        for part in parts:
+            inside.setdefault(self.chain.above(part, level), []).append(part)
+        count[level] += self.chain.fanout[whole[0]] - len(inside)
+        for child, some in inside.items():
+            self._split(count, child, some)
+
+    def allows(self, cells: Sequence[Cell]) -> bool:
+        """Tell whether a tenant that is owed these free cells may have just these.
+
+        It may if nobody else's share suffers by it, nor suffers more than it does already.
+        """
+        before = self.spare(self.count, self.owed)
+        owed = self.owed.copy()
+        for level, _ in cells:
+            owed[level] -= 1
+        after = self.spare(self.count_without(cells), owed)
+        return all(now >= min(then, 0) for now, then in zip(after, before, strict=True))
