@@ -24,7 +24,12 @@ class Run(msgspec.Struct, frozen=True):
     samples: tuple[Sample, ...]
     chart: Chart | None = None
     """What pictures of nodes and single jobs are drawn from; None where that was not kept."""
+    rule: str = ""
+    """What the policy does, in a line."""
     settings: tuple[tuple[str, str], ...] = ()
+    """Those that were chosen, as they would be written."""
+    defaults: tuple[tuple[str, str], ...] = ()
+    """All others."""
     trace: str = ""
     trace_digest: str = ""
     dropped: tuple[tuple[str, int], ...] = ()

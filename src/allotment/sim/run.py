@@ -15,9 +15,10 @@ from allotment.model.quantity import DAY, DEVICE, Instant, Millis
 from allotment.sim.catalogue import is_clairvoyant
 from allotment.sim.charting import Charting
 from allotment.sim.cluster import words_of
+from allotment.sim.nothing import why_nothing_ran
 from allotment.sim.outcome import Run
 from allotment.sim.scenario import Scenario
-from allotment.sim.settings import chosen
+from allotment.sim.settings import chosen, untouched
 from allotment.sim.simulation import Simulation
 from allotment.sim.trace import Ending, TraceJob
 
@@ -33,7 +34,7 @@ def nobody(_: int, __: int) -> None:
 
 
 def simulate(scenario: Scenario, told: Progress = nobody, tap: Tap | None = None) -> Run:
-    """Play a scenario. Raises UnknownPolicy."""
+    """Play a scenario. Raises UnknownPolicy, and Standstill when its nodes only fail."""
     trace, settings = scenario.trace, scenario.settings
     jobs, shift = _shifted(trace.jobs)
 
@@ -59,6 +60,8 @@ def simulate(scenario: Scenario, told: Progress = nobody, tap: Tap | None = None
     outcomes = _with_refused(rows.rows, simulation, jobs)
     capacity = DEVICE * sum(len(node.devices) for node in scenario.nodes)
     summary = summarise(outcomes, usage.totals(), capacity, causes=causes.by_tenant())
+    if nothing := why_nothing_ran(outcomes, trace, capacity, words_of(scenario.nodes)):
+        summary = msgspec.structs.replace(summary, nothing_ran=nothing)
     if shift:
         _unshift(outcomes, shift)
     return Run(
@@ -73,7 +76,9 @@ def simulate(scenario: Scenario, told: Progress = nobody, tap: Tap | None = None
             for sample in usage.samples()
         ),
         chart=chart[0].result(shift) if chart else None,
+        rule=scenario.recipe().says,
         settings=chosen(settings),
+        defaults=untouched(settings),
         trace=trace.source,
         trace_digest=trace.digest,
         dropped=trace.dropped,

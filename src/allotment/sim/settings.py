@@ -110,6 +110,11 @@ def _check(settings: Settings) -> None:
     for name, least, most, rule in RANGES:
         if not least <= getattr(settings, name) <= most:
             raise BadSetting(f"--set {_shown(name)}: {rule}.")
+    if 0 < settings.mtbf_ms < MINUTE:
+        raise BadSetting(
+            "--set mtbf: a node that fails every minute does no work; write at least 1min, "
+            "or never."
+        )
     limits = settings.queues
     if list(limits) != sorted(set(limits)) or any(limit < 1 for limit in limits):
         raise BadSetting("--set queues: the limits must ascend from above 0.")
@@ -137,6 +142,22 @@ def chosen(settings: Settings) -> tuple[tuple[str, str], ...]:
         for name in Settings.__struct_fields__
         if getattr(settings, name) != getattr(plain, name)
     )
+
+
+def untouched(settings: Settings) -> tuple[tuple[str, str], ...]:
+    """Give the settings that are as they are by default, as they would be written."""
+    touched = dict(chosen(settings))
+    return tuple(
+        (_shown(name), _default(name))
+        for name in Settings.__struct_fields__
+        if _shown(name) not in touched
+    )
+
+
+def _default(name: str) -> str:
+    value: object = getattr(Settings(), name)
+    word, meant = WORDS.get(name, ("", None))
+    return word if word and value == meant else _written(name, value)
 
 
 def _written(name: str, value: object) -> str:

@@ -3,7 +3,7 @@
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 
-from allotment.sim.report.figure import Figure, lines_legend
+from allotment.sim.report.figure import Figure, Table, lines_legend
 from allotment.sim.report.marks import Box, Picture, axes, curve, read_off, steps, svg
 from allotment.sim.report.scales import (
     Scale,
@@ -33,6 +33,7 @@ def completion(views: Sequence[View]) -> Figure:
         _finding(views, _jct, "are done within"),
         (_picture("jct", views, _jct, "time from submission to end"),),
         lines_legend(views),
+        table=_table(views, _jct),
     )
 
 
@@ -50,6 +51,7 @@ def waiting(views: Sequence[View]) -> Figure:
         _finding(views, _delay, "wait no longer than"),
         (_picture("delay", views, _delay, "time not running, from submission to end"),),
         lines_legend(views),
+        table=_table(views, _delay),
     )
 
 
@@ -59,6 +61,25 @@ def _jct(view: View) -> list[int]:
 
 def _delay(view: View) -> list[int]:
     return view.delay
+
+
+PARTS = (10, 25, 50, 75, 90, 99, 100)
+"""Per cent of the jobs."""
+
+
+def _table(views: Sequence[View], column: Column) -> Table:
+    head = ("policy", *(f"{part} % of jobs within" for part in PARTS))
+    rows = tuple(
+        (view.name, *(duration(nearest(column(view), part)) for part in PARTS))
+        for view in views
+        if column(view)
+    )
+    return Table(head, rows)
+
+
+def nearest(ordered: Sequence[int], part: int) -> int:
+    """Give the smallest value with so many per cent at or below it."""
+    return ordered[max(0, -(-len(ordered) * part // 100) - 1)]
 
 
 def _scale(views: Sequence[View], column: Column) -> Scale:
@@ -108,6 +129,9 @@ def _finding(views: Sequence[View], column: Column, verb: str) -> str:
         ordered = column(drawn[0])
         half = ordered[(len(ordered) - 1) // 2]
         most = ordered[-(len(ordered) // 10) - 1]
+        if not half:
+            rest = "nor do nine in ten" if not most else f"nine in ten {verb} {duration(most)}"
+            return f"Half of the jobs do not wait, {rest}."
         return f"Half of the jobs {verb} {duration(half)}, nine in ten {duration(most)}."
     x = _scale(drawn, column)
     curves = [[share for _, share in shares(column(view), x)] for view in drawn]

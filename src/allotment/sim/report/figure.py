@@ -35,18 +35,17 @@ class Figure(msgspec.Struct, frozen=True):
 
 
 def markup(figure: Figure) -> str:
-    """Write a figure down."""
+    """Write a figure down that has pictures."""
     plots = "".join(f'<div class="plot">{picture}</div>' for picture in figure.pictures)
     if len(figure.pictures) > 1:
         plots = f'<div class="plots">{plots}</div>'
     finding = f'<p class="finding">{safe(figure.finding)}</p>' if figure.finding else ""
-    how = f'<p class="how">How to read it: {safe(figure.how)}</p>' if plots else ""
-    kind = ' class="full"' if figure.full else "" if plots else ' class="none"'
+    kind = ' class="full"' if figure.full else ""
     return (
         f'<figure id="{safe(figure.key)}"{kind}>'
         f"<figcaption><h3>{safe(figure.heading)}</h3>{finding}</figcaption>"
-        f"{figure.legend if plots else ''}{plots}{how}{_as_table(figure) if plots else ''}"
-        "</figure>"
+        f"{figure.legend}{plots}"
+        f'<p class="how">How to read it: {safe(figure.how)}</p>{_as_table(figure)}</figure>'
     )
 
 

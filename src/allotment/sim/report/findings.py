@@ -26,7 +26,14 @@ def overall(views: Sequence[View]) -> list[str]:
     first = views[0]
     if len(views) == 1:
         return [_alone(first)]
-    return [_against(view, first) for view in views[1:]]
+    median = _medians_tell(views)
+    return [_against(view, first, median=median) for view in views[1:]]
+
+
+def _medians_tell(views: Sequence[View]) -> bool:
+    """Tell whether medians of waiting can be compared: a median of nothing says nothing."""
+    medians = [view.summary.p50_queue_delay_s for view in views if view.summary.completed]
+    return bool(medians) and min(medians) > 0 and _differ(max(medians), min(medians))
 
 
 def _alone(view: View) -> str:
@@ -47,7 +54,7 @@ def _wait(value: float) -> str:
     return f"waited at most {seconds(value)}" if value else "did not wait"
 
 
-def _against(view: View, base: View) -> str:
+def _against(view: View, base: View, *, median: bool) -> str:
     new, old = view.summary, base.summary
     if not new.completed or not old.completed:
         none = base if not old.completed else view
@@ -55,14 +62,13 @@ def _against(view: View, base: View) -> str:
             f"{view.name} cannot be compared with {base.name}: "
             f"no job completed under {none.name}."
         )
-    waits = (
-        ("median wait", new.p50_queue_delay_s, old.p50_queue_delay_s),
-        ("mean wait", new.avg_queue_delay_s, old.avg_queue_delay_s),
-    )
-    # A median of nothing tells nothing; the mean does.
-    thing, now, before = next((w for w in waits if w[1] and w[2]), waits[1])
+    thing, now, before = "mean wait", new.avg_queue_delay_s, old.avg_queue_delay_s
+    if median:
+        thing, now, before = "median wait", new.p50_queue_delay_s, old.p50_queue_delay_s
     if not now and not before:
         said = f"{view.name}, like {base.name}, makes no job wait"
+    elif before and not _differ(now, before):
+        said = f"{view.name} leaves the {thing} of {base.name} as it is ({seconds(before)})"
     else:
         verb = change(f"the {thing} of {base.name}", now, before)
         said = f"{view.name} {verb} ({seconds(before)} to {seconds(now)})"
@@ -75,6 +81,11 @@ def _against(view: View, base: View) -> str:
         cost = "costs no preemption" if not new.preemptions else "costs as many preemptions"
     jct = change("the mean completion time", new.avg_jct_s, old.avg_jct_s)
     return f"{said}, {jct} and {cost}."
+
+
+def _differ(new: float, old: float) -> bool:
+    """Tell whether more than one part in a hundred lies between them."""
+    return not 0.99 < new / old <= 1.01
 
 
 def change(thing: str, new: float, old: float) -> str:

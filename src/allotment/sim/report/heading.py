@@ -22,21 +22,53 @@ def title(views: Sequence[View]) -> str:
 
 def heading(views: Sequence[View]) -> str:
     """Write the title, the facts of the runs and their warnings."""
-    names = [view.name for view in views]
     facts = (
-        ("Policies" if len(views) > 1 else "Policy", listed(names)),
-        ("Trace", _each(views, _trace)),
-        ("Jobs", _each(views, lambda run: counted(len(run.jobs), "job"))),
-        ("Left out", _each(views, _dropped)),
-        ("Cluster", _each(views, _cluster)),
-        ("Settings", _each(views, _settings)),
-        ("Seed", _each(views, lambda run: str(run.seed))),
-        ("Version", _each(views, lambda run: run.version)),
+        ("Policies" if len(views) > 1 else "Policy", _policies(views)),
+        ("Trace", [_each(views, _trace)]),
+        ("Jobs", [_each(views, _jobs)]),
+        ("Left out", [_each(views, _dropped)]),
+        ("Cluster", [_each(views, _cluster)]),
+        ("Settings", [_each(views, _settings)]),
+        ("Seed", [_each(views, lambda run: str(run.seed))]),
+        ("Version", [_each(views, lambda run: run.version and f"Allotment {run.version}")]),
     )
     shown = "".join(
-        f"<dt>{safe(name)}</dt><dd>{safe(words)}</dd>" for name, words in facts if words
+        f"<dt>{safe(name)}</dt>{''.join(f'<dd>{safe(words)}</dd>' for words in lines)}"
+        for name, lines in facts
+        if any(lines)
     )
-    return f'<h1>{safe(title(views))}</h1><dl class="facts">{shown}</dl>{_warnings(views)}'
+    return (
+        f'<h1>{safe(title(views))}</h1><dl class="facts">{shown}</dl>'
+        f"{_defaults(views)}{_warnings(views)}"
+    )
+
+
+def _policies(views: Sequence[View]) -> list[str]:
+    """Say what each policy does, and which were told what nobody can know."""
+    return [f"{v.name}: {v.run.rule}" if v.run.rule else v.name for v in views]
+
+
+def _jobs(run: Run) -> str:
+    rows = len(run.jobs) + sum(count for _, count in run.dropped)
+    said = counted(len(run.jobs), "job")
+    if rows > len(run.jobs):
+        said += f" of {counted(rows, 'row')}"
+    tenants = len({job.tenant for job in run.jobs})
+    return f"{said}, of {counted(tenants, 'tenant')}" if tenants > 1 else said
+
+
+def _defaults(views: Sequence[View]) -> str:
+    """List the settings that nobody chose, folded away."""
+    kinds = {view.run.defaults for view in views if view.run.defaults}
+    if not kinds:
+        return ""
+    common = [pair for pair in min(kinds, key=len) if all(pair in kind for kind in kinds)]
+    items = ", ".join(f"{key} = {value}" for key, value in common)
+    return (
+        '<details class="set"><summary>Settings at their defaults</summary>'
+        f'<p class="notes">{safe(items)}. The guide to the simulator says what each means.</p>'
+        "</details>"
+    )
 
 
 def footer(views: Sequence[View]) -> str:
@@ -58,23 +90,25 @@ def _each(views: Sequence[View], words: Callable[[Run], str]) -> str:
 
 
 def _trace(run: Run) -> str:
-    digest = f"SHA-256 {run.trace_digest}" if run.trace_digest else ""
+    digest = f"SHA-256 of the file begins {run.trace_digest}" if run.trace_digest else ""
     return ", ".join(part for part in (run.trace, digest) if part)
 
 
 def _cluster(run: Run) -> str:
-    nodes = f"{counted(run.nodes, 'node')}, {devices(run.capacity_milli)} in all"
-    return f"{run.cluster} ({nodes})" if run.cluster else nodes
+    if not run.cluster:
+        return f"{counted(run.nodes, 'node')}, {devices(run.capacity_milli)} in all"
+    return f"{run.cluster}: {devices(run.capacity_milli)} in all"
 
 
 def _settings(run: Run) -> str:
-    return ", ".join(f"{key} = {value}" for key, value in run.settings)
+    said = ", ".join(f"{key} = {value}" for key, value in run.settings)
+    return said or "none chosen: all are at their defaults"
 
 
 def _dropped(run: Run) -> str:
     total = sum(count for _, count in run.dropped)
     if not total:
-        return ""
+        return "no row of the trace"
     reasons = "; ".join(f"{reason}: {count:,}" for reason, count in run.dropped)
     return f"{counted(total, 'row')} ({reasons})"
 
@@ -83,7 +117,11 @@ def _warnings(views: Sequence[View]) -> str:
     said: list[str] = []
     for view in views:
         said += [words for words in view.run.warnings if words not in said]
-    said += [words for words in (_told(views), *_never(views), *_open(views)) if words]
+    said += [
+        words
+        for words in (_told(views), _unlike(views), *_never(views), *_open(views))
+        if words
+    ]
     if not said:
         return ""
     items = "".join(f"<li>{safe(words)}</li>" for words in said)
@@ -98,6 +136,18 @@ def _told(views: Sequence[View]) -> str:
     return (
         f"{listed(told)} {were} told run times that nobody can know beforehand: what comes "
         "out is a bound, not a promise."
+    )
+
+
+def _unlike(views: Sequence[View]) -> str:
+    """Warn of means over unlike sets of jobs."""
+    done = {view.summary.completed for view in views}
+    if len(done) < 2:
+        return ""
+    said = listed([f"{view.summary.completed:,} under {view.name}" for view in views])
+    return (
+        f"Not all policies completed as many jobs ({said}), and means are over completed jobs: "
+        "what looks better may only have left more undone."
     )
 
 
@@ -140,6 +190,16 @@ def _open_words(view: View) -> str:
             f"{counted(s.censored, 'job')} had not ended where the trace does (censored): "
             "they take up devices but count in no mean"
         )
+    for count, what in (
+        (s.failed, "failed and was not tried again"),
+        (s.timed_out, "ran into a limit of its own"),
+        (s.cancelled, "was cancelled"),
+    ):
+        if count:
+            words = (
+                what if count == 1 else what.replace("was ", "were ").replace("its", "their")
+            )
+            parts.append(f"{counted(count, 'job')} {words}")
     if s.unfinished:
         parts.append(f"{counted(s.unfinished, 'job')} did not complete in the simulation")
     return f"{'; '.join(parts)}." if parts else ""

@@ -2,87 +2,28 @@
 
 from collections.abc import Sequence
 
-import msgspec
-
-from allotment.model.quantity import DAY, HOUR, MINUTE, SECOND
+from allotment.model.quantity import DAY
 from allotment.sim.chart import Chart, Row
 from allotment.sim.outcome import Run
-from allotment.sim.report.figure import Figure
+from allotment.sim.report import hours
+from allotment.sim.report.cells import Cells, Map, row_means
+from allotment.sim.report.figure import Figure, Table
 from allotment.sim.report.look import LEVELS
 from allotment.sim.report.marks import Picture, label, px, svg, text
 from allotment.sim.report.scales import Scale, Ticks
 from allotment.sim.report.series import axis_between
-from allotment.sim.report.view import View, lengths, window
-from allotment.sim.report.words import counted, is_date, listed, percent, short
+from allotment.sim.report.view import View, window
+from allotment.sim.report.words import counted, listed, percent, short
 
 LEFT, RIGHT, TOP = 104, 546, 28
 OVERLAP = 0.5
 """Rows reach a little into each other: no light shines between them."""
 
-MOST_ROWS, MOST_COLUMNS = 64, 120
+MOST_ROWS = 64
 LONGEST = 3650 * DAY
 """Of more time the hours cannot be told apart."""
 
-Cells = list[list[float | None]]
-"""The share in use by row and column; None where there is nothing to say."""
-
-
-class Map(msgspec.Struct, frozen=True):
-    """A grid of shares with the names of some rows."""
-
-    cells: Cells
-    rows: Ticks
-    """Row numbers and their names."""
-    row_name: str
-    from_ms: int
-    column_ms: int
-    to_ms: int
-    """Where the axis ends."""
-
-
-class Period(msgspec.Struct, frozen=True):
-    """What a column stands for, and into which rows it is divided."""
-
-    longer_than_ms: int
-    """Only for runs this long."""
-    column_ms: int
-    row_ms: int
-    names: Ticks
-    column: str
-    row: str
-    rows: str
-    """What the rows are."""
-
-
-PERIODS = (
-    Period(
-        2 * DAY,
-        DAY,
-        HOUR,
-        [(float(hour), f"{hour:02}:00") for hour in range(0, 24, 6)],
-        "day",
-        "hour",
-        "hours of each day",
-    ),
-    Period(
-        2 * HOUR,
-        HOUR,
-        5 * MINUTE,
-        [(float(place), f":{place * 5:02}") for place in range(0, 12, 3)],
-        "hour",
-        "minute",
-        "minutes of each hour",
-    ),
-    Period(
-        2 * MINUTE,
-        MINUTE,
-        5 * SECOND,
-        [(float(place), f":{place * 5:02}") for place in range(0, 12, 3)],
-        "minute",
-        "second",
-        "seconds of each minute",
-    ),
-)
+BY_NODE = "Nodes over time"
 
 
 def cluster(views: Sequence[View]) -> Figure:
@@ -98,53 +39,47 @@ def cluster(views: Sequence[View]) -> Figure:
             for view, chart in zip(views, charts, strict=True)
             if chart is not None
         ]
-        heading, finding = "Nodes over time", _node_finding(views, maps)
+        heading, finding = BY_NODE, _node_finding(views, maps)
         how = (
             "each row is a node (or a few neighbours), time runs to the right, and the more "
             "strongly a spot is coloured the more of the devices there are in use."
         )
     else:
-        period = next((p for p in PERIODS if high - low > p.longer_than_ms), None)
+        period = next((p for p in hours.PERIODS if high - low > p.longer_than_ms), None)
         if period is None or high - low > LONGEST:
             much = "short" if period is None else "long"
             return Figure("heat", "The cluster", "", f"Too {much} a run for a picture of it.")
-        maps = [by_period(view.run, low, high, period) for view in views]
+        maps = [hours.by_period(view.run, low, high, period) for view in views]
         heading = f"Use by {period.column} and {period.row}"
-        finding = _row_finding(views, maps, period)
+        finding = hours.finding(views, maps, period)
         how = (
             f"each column is one {period.column} or a few, the rows are the {period.rows}, and "
             "the more strongly a spot is coloured the more of the cluster is in use."
         )
     pictures = tuple(_picture(view, map_) for view, map_ in zip(views, maps, strict=True))
-    return Figure("heat", heading, how, finding, pictures, full=len(views) > 1)
+    means = table(views) if heading == BY_NODE else None
+    return Figure("heat", heading, how, finding, pictures, full=len(views) > 1, table=means)
 
 
-def by_period(run: Run, low: int, high: int, period: Period) -> Map:
-    """Average the use of the cluster over each spot of time, wrapped into columns."""
-    column_ms, row_ms = period.column_ms, period.row_ms
-    origin = low // column_ms * column_ms if is_date(low) else low
-    count = -(-(high - origin) // column_ms)
-    grouped = -(-count // MOST_COLUMNS)
-    rows, columns = column_ms // row_ms, -(-count // grouped)
-    busy = [[0] * columns for _ in range(rows)]
-    span = [[0] * columns for _ in range(rows)]
-    for sample, length in lengths(run.samples):
-        at, end = sample.at_ms, sample.at_ms + length
-        while at < end:
-            place = (at - origin) // row_ms
-            part = min(end, origin + (place + 1) * row_ms) - at
-            row, column = place % rows, place // rows // grouped
-            busy[row][column] += sample.busy_milli * part
-            span[row][column] += part
-            at += part
-    full = max(1, run.capacity_milli)
-    cells: Cells = [
-        [b / s / full if s else None for b, s in zip(busy_row, span_row, strict=True)]
-        for busy_row, span_row in zip(busy, span, strict=True)
-    ]
-    to_ms = origin + columns * grouped * column_ms
-    names = f"rows: {period.rows}"
-    return Map(cells, period.names, names, origin, grouped * column_ms, to_ms)
+def table(views: Sequence[View]) -> Table:
+    """Give the mean use of every row of the widest picture."""
+    charts = [chart for view in views if (chart := view.run.chart) is not None]
+    rows: list[tuple[str, ...]] = []
+    for n in range(max(len(chart.rows) for chart in charts)):
+        own = next(chart.rows[n] for chart in charts if n < len(chart.rows))
+        shares = (
+            percent(_mean(view.run, chart.rows[n])) if n < len(chart.rows) else "–"
+            for view, chart in zip(views, charts, strict=True)
+        )
+        rows.append((short(own.name, 24), short(own.kind, 16), *shares))
+    together = max(chart.nodes_a_row for chart in charts)
+    first = "node" if together == 1 else f"{together} nodes from"
+    return Table((first, "devices", *(view.name for view in views)), tuple(rows), words=2)
+
+
+def _mean(run: Run, row: Row) -> float:
+    length = run.samples[-1].at_ms - run.samples[0].at_ms
+    return min(1.0, sum(row.busy) / max(1, row.capacity_milli * length))
 
 
 def by_node(run: Run, chart: Chart, low: int, high: int, most_rows: int = MOST_ROWS) -> Map:
@@ -250,40 +185,13 @@ def _level(share: float | None) -> int | None:
     return 0 if share < 0.001 else max(1, min(LEVELS, round(share * LEVELS)))
 
 
-def _row_means(map_: Map) -> list[float]:
-    means: list[float] = []
-    for row in map_.cells:
-        known = [share for share in row if share is not None]
-        means.append(sum(known) / len(known) if known else 0.0)
-    return means
-
-
 def _node_finding(views: Sequence[View], maps: Sequence[Map]) -> str:
     parts: list[str] = []
     for view, map_ in zip(views[:5], maps, strict=False):
-        means = _row_means(map_)
+        means = row_means(map_)
         parts.append(f"{percent(min(means))} and {percent(max(means))} under {view.name}")
     grouped = any(
         len(map_.cells) < view.run.nodes for view, map_ in zip(views, maps, strict=True)
     )
     thing = "row" if grouped else "node"
     return f"The devices of the least and the most used {thing} are busy {listed(parts)}."
-
-
-def _row_finding(views: Sequence[View], maps: Sequence[Map], period: Period) -> str:
-    means = _row_means(maps[0])
-    high, low = means.index(max(means)), means.index(min(means))
-    name = views[0].name
-    if means[high] - means[low] < 0.03:
-        return f"Under {name} use hardly depends on the {period.row}."
-    most, least = (_row_name(row, period) for row in (high, low))
-    return (
-        f"Under {name} most is in use {most} ({percent(means[high])} on average), least "
-        f"{least} ({percent(means[low])})."
-    )
-
-
-def _row_name(row: int, period: Period) -> str:
-    if period.column_ms == DAY:
-        return f"from {row:02}:00"
-    return f"in {period.row}s {row * 5} to {row * 5 + 4}"

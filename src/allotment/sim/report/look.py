@@ -1,4 +1,4 @@
-"""Colours, dashes and hatching, the style sheet and the script of the page."""
+"""Colours, dashes and hatching, and the style sheet of the page."""
 
 PALETTE = (
     ("#0072B2", "#56B4E9"),
@@ -46,7 +46,8 @@ p{margin:4px 0}ul{margin:6px 0;padding-left:22px}
 .lead{color:var(--dim);overflow-wrap:anywhere}
 .facts{display:grid;grid-template-columns:max-content 1fr;gap:2px 18px;margin:16px 0;
 font-size:.9rem}
-.facts dt{color:var(--dim)}.facts dd{margin:0;overflow-wrap:anywhere}
+.facts dt{color:var(--dim);grid-column:1}.facts dd{margin:0;grid-column:2;
+overflow-wrap:anywhere}
 .warn{border-left:4px solid #e69f00;padding:4px 0 4px 12px;margin:12px 0}
 .warn li,.warn p,.found li{overflow-wrap:anywhere}
 .wide{overflow-x:auto}
@@ -62,10 +63,13 @@ td.best{font-weight:700;background:var(--mark)}
 td i{font-style:normal}
 .w{text-align:left}details{margin-top:6px}summary{cursor:pointer;font-size:.84rem;color:var(--dim)}
 .notes{font-size:.84rem;color:var(--dim)}
+.defs{display:grid;grid-template-columns:repeat(3,minmax(0,1fr));gap:4px 24px;margin:8px 0}
+.defs dt{font-weight:600;display:inline}.defs dt::after{content:": "}
+.defs dd{display:inline;margin:0}
 .grid{display:grid;grid-template-columns:repeat(2,minmax(0,1fr));gap:16px}
 figure{margin:0;padding:14px 16px;border:1px solid var(--line);border-radius:8px;
 background:var(--card);min-width:0;break-inside:avoid}
-figure.full{grid-column:1/-1}figure.none{align-self:start}
+figure.full{grid-column:1/-1}
 .finding{font-weight:600;margin:2px 0 6px;overflow-wrap:anywhere}
 .how{font-size:.84rem;color:var(--dim)}
 .plots{display:grid;grid-template-columns:repeat(2,minmax(0,1fr));gap:4px 28px}
@@ -80,7 +84,7 @@ svg text.n,svg text.s{fill:var(--dim)}svg text.s{font-size:10.5px}svg text.b{fon
 .bar{stroke:var(--c);stroke-width:1}
 .tint{fill:var(--c)}.hatch{stroke:var(--paper);stroke-opacity:.6;stroke-width:1.5;fill:none;
 stroke-linecap:square}
-.job{fill:var(--c)}.block{stroke:var(--card);stroke-width:1}
+.job{fill:var(--c)}.edge{fill:none;stroke:var(--card);stroke-width:1;pointer-events:all}
 .wait{stroke:var(--dim);stroke-width:1.5;stroke-dasharray:1.5 2.5;fill:none}
 .gone{stroke:var(--ink);stroke-width:1.3;fill:none}.halo{stroke:var(--card);stroke-width:3.4;fill:none}
 .queue{fill:var(--dim);fill-opacity:.45}
@@ -98,9 +102,10 @@ body.solo [data-p]:not(.on):not(li){opacity:.12}body.solo li[data-p]:not(.on){op
 padding:5px 9px;border-radius:5px;font-size:.8rem;white-space:pre-line;z-index:9;max-width:26em}
 .off{position:absolute;width:0;height:0}
 footer{margin-top:28px;color:var(--dim);font-size:.84rem;overflow-wrap:anywhere}
-@media screen and (max-width:860px){.grid,.plots{grid-template-columns:minmax(0,1fr)}
+@media screen and (max-width:860px){.grid,.plots,.defs{grid-template-columns:minmax(0,1fr)}
 body{padding:16px 12px}figure{padding:12px 10px}h1{font-size:1.4rem}
-.facts{grid-template-columns:1fr;gap:0}.facts dd{margin-bottom:6px}}
+.facts{grid-template-columns:1fr;gap:0}.facts dt,.facts dd{grid-column:1}
+.facts dd{margin-bottom:6px}}
 @page{size:A4 landscape;margin:11mm}
 @media print{:root{color-scheme:light;--ink:#000;--dim:#444;--paper:#fff;--card:#fff;
 --line:#ccc;--faint:#e6e6e6;--mark:#eaf3fa}
@@ -108,6 +113,8 @@ body{padding:0;max-width:none;font-size:12px}table{font-size:8.5px}th,td{padding
 #tip{display:none}h1{font-size:1.4rem}h2{margin:12px 0 4px;break-after:avoid}
 figure{padding:8px 10px}.plot svg{min-width:0;max-height:122mm}.notes{break-inside:avoid}
 .how,.notes,.facts,footer{font-size:.75rem}.finding{font-size:.9rem}.facts{margin:8px 0}
+details{display:none}details.set{display:block}details.set::details-content{display:block;
+content-visibility:visible}
 *{-webkit-print-color-adjust:exact;print-color-adjust:exact}}
 """
 
@@ -157,61 +164,3 @@ def hatching(count: int) -> str:
 
 def _hatch(index: int) -> str:
     return HATCHES[(index + index // len(PALETTE)) % len(HATCHES)]
-
-
-SCRIPT = """
-(function(){
-var tip=document.createElement('div');tip.id='tip';tip.hidden=true;
-document.body.appendChild(tip);
-var units=[[1e3,'s'],[6e4,'min'],[36e5,'h'],[864e5,'days']];
-function length(ms){if(ms<1e3)return Math.round(ms)+' ms';
-for(var i=0;i<3;i++)if(ms<units[i+1][0])break;
-return +(ms/units[i][0]).toPrecision(3)+' '+units[i][1]}
-function show(v,kind,low){
-if(kind=='share')return (v*100).toFixed(1)+' %';
-if(kind=='count'||kind=='power')return ''+Math.round(v);
-if(kind=='length')return length(v);
-if(low>=946684800000)return new Date(v).toISOString().slice(0,16).replace('T',' ');
-return length(v-low)+' in'}
-function height(path,x){
-if(!path.steps){path.steps=[];var m,at=0,y=0,re=/([MHV])([\\d.]+)(?: ([\\d.]+))?/g,
-d=path.getAttribute('d');while(m=re.exec(d)){if(m[1]=='M'){at=+m[2];y=+m[3]}
-else if(m[1]=='H'){path.steps.push([at,+m[2],y]);at=+m[2]}else y=+m[2]}}
-for(var i=0;i<path.steps.length;i++){var s=path.steps[i];if(x>=s[0]&&x<=s[1])return s[2]}
-return null}
-function near(svg,event){
-var r=svg.dataset.read.split(' '),n=r.slice(0,8).map(Number),box=svg.getBoundingClientRect(),
-x=(event.clientX-box.left)*560/box.width;
-if(x<n[0]||x>n[1]){tip.hidden=true;return}
-var part=(x-n[0])/(n[1]-n[0]),
-v=r[8]=='length'?n[4]*Math.pow(n[5]/n[4],part):n[4]+part*(n[5]-n[4]),
-lines=[(r[8]=='length'?'within ':'')+show(v,r[8],n[4])];
-svg.querySelectorAll('[data-name]').forEach(function(path){
-var t=n[2],b=n[3];if(path.dataset.box){var q=path.dataset.box.split(' ');t=+q[0];b=+q[1]}
-var y=height(path,x);
-if(y!==null)lines.push(path.dataset.name+': '+
-show(r[9]=='power'?n[6]*Math.pow(n[7]/n[6],(b-y)/(b-t)):n[6]+(b-y)/(b-t)*(n[7]-n[6]),
-r[9],0))});
-put(lines.join('\\n'),event)}
-function put(words,event){tip.textContent=words;tip.hidden=false;
-tip.style.left=Math.min(event.clientX+14,innerWidth-tip.offsetWidth-8)+'px';
-tip.style.top=Math.min(event.clientY+14,innerHeight-tip.offsetHeight-8)+'px'}
-document.querySelectorAll('svg[data-read]').forEach(function(svg){
-svg.querySelectorAll('path>title').forEach(function(t){t.remove()});
-svg.addEventListener('mousemove',function(e){near(svg,e)});
-svg.addEventListener('mouseleave',function(){tip.hidden=true})});
-var solo=null;
-function toggle(p){solo=solo===p?null:p;
-document.body.classList.toggle('solo',solo!==null);
-document.querySelectorAll('[data-p]').forEach(function(el){
-el.classList.toggle('on',el.dataset.p===solo);
-if(el.tagName=='LI')el.setAttribute('aria-pressed',el.dataset.p===solo)})}
-document.querySelectorAll('.legend li[data-p]').forEach(function(li){
-li.setAttribute('role','button');li.setAttribute('aria-pressed',false);li.tabIndex=0;
-li.title='Show this one alone, or all again';
-li.addEventListener('click',function(){toggle(li.dataset.p)});
-li.addEventListener('keydown',function(e){
-if(e.key=='Enter'||e.key==' '){e.preventDefault();toggle(li.dataset.p)}})});
-})();
-"""
-"""Without it nothing is missing but reading values off and showing one run alone."""

@@ -5,7 +5,9 @@ from itertools import groupby
 
 from allotment.model.quantity import DEVICE
 from allotment.sim.chart import Chart, Span
+from allotment.sim.outcome import JobOutcome
 from allotment.sim.report.figure import Figure, marks_legend
+from allotment.sim.report.heat import table
 from allotment.sim.report.marks import Picture, label, line, px, svg, text
 from allotment.sim.report.scales import Scale, count_ticks
 from allotment.sim.report.series import axis_between, thinned
@@ -58,13 +60,14 @@ def cluster(views: Sequence[View]) -> Figure:
         pictures,
         marks_legend(
             [
-                (name, f'<path class="block p{n}" fill="url(#h{n})" d="M1 1H33V11H1Z"/>')
+                (name, f'<path class="bar p{n}" fill="url(#h{n})" d="M1 1H33V11H1Z"/>')
                 for name, n in _legend(tenants)
             ]
             if len(tenants) > 1
             else []
         ),
         full=len(views) > 1,
+        table=table(views),
     )
 
 
@@ -127,37 +130,43 @@ def _names(chart: Chart, row: float) -> list[str]:
 def _blocks(
     view: View, chart: Chart, tenants: dict[str, int], x: Scale, row: float
 ) -> list[str]:
-    shapes: list[str] = []
+    """Draw all blocks of a tenant at once, and over them an outline for each stretch."""
+    fills: dict[int, list[str]] = {}
+    outlines: list[str] = []
     taken: dict[int, list[tuple[int, int, int]]] = {}
     for span in sorted(chart.spans, key=lambda span: (span.from_ms, span.job)):
         job = view.run.jobs[span.job]
-        n = tenants[job.tenant] if len(tenants) > 1 else view.index
         left, right = x.at(span.from_ms), x.at(span.to_ms)
         path: list[str] = []
-        gone: list[str] = []
-        names: list[str] = []
+        over: list[str] = []
         for upper, lower in pieces(span, taken):
             top, high = TOP + upper * row, (lower - upper) * row
             path.append(
                 f"M{px(left)} {px(top)}H{px(max(right, left + 0.7))}v{px(high)}H{px(left)}z"
             )
             if span.sent_away:
-                gone.append(f"M{px(right)} {px(top)}v{px(high)}")
+                over.append(f'<path class="gone" d="M{px(right)} {px(top)}v{px(high)}"/>')
             if high >= 11 and right - left >= 8 + LETTER * len(job.id):
-                names.append(text(left + 4, top + high / 2 + 4, job.id, "in"))
-        words = (
-            f"{job.id} of {job.tenant or 'no tenant'}, {devices(job.gpu_milli)}, "
-            f"{duration(span.to_ms - span.from_ms)}"
-            + (", then sent away" if span.sent_away else "")
+                over.append(text(left + 4, top + high / 2 + 4, job.id, "in"))
+        shape = "".join(path)
+        n = tenants[job.tenant] if len(tenants) > 1 else view.index
+        fills.setdefault(n, []).append(shape)
+        outlines.append(
+            f"<g><title>{safe(_told(job, span))}</title>"
+            f'<path class="edge" d="{shape}"/>{"".join(over)}</g>'
         )
-        shapes.append(
-            f'<g><title>{safe(words)}</title><path class="block p{n}" fill="url(#h{n})" '
-            f'd="{"".join(path)}"/>'
-            + (f'<path class="gone" d="{"".join(gone)}"/>' if gone else "")
-            + "".join(names)
-            + "</g>"
-        )
-    return shapes
+    return [
+        f'<path class="p{n}" fill="url(#h{n})" d="{"".join(some)}"/>'
+        for n, some in sorted(fills.items())
+    ] + outlines
+
+
+def _told(job: JobOutcome, span: Span) -> str:
+    said = (
+        f"{job.id} of {job.tenant or 'no tenant'}, {devices(job.gpu_milli)}, "
+        f"{duration(span.to_ms - span.from_ms)}"
+    )
+    return f"{said}, then sent away" if span.sent_away else said
 
 
 def pieces(

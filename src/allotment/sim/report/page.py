@@ -9,7 +9,8 @@ from allotment.sim.report import bars, cdf, gantt, heat, occupied, series
 from allotment.sim.report.figure import Figure, markup
 from allotment.sim.report.findings import overall
 from allotment.sim.report.heading import footer, heading, title
-from allotment.sim.report.look import PALETTE, SCRIPT, STYLE, colours, hatching, shades
+from allotment.sim.report.look import PALETTE, STYLE, colours, hatching, shades
+from allotment.sim.report.script import SCRIPT
 from allotment.sim.report.table import table
 from allotment.sim.report.view import views
 from allotment.sim.report.words import safe
@@ -56,7 +57,14 @@ def _pictures(figures: Sequence[Figure]) -> str:
     """Write the figures down; those with nothing to show only if there are others."""
     if not any(figure.pictures for figure in figures):
         return "<p>No job completed: nothing to draw.</p>"
-    return f'<div class="grid">\n{chr(10).join(map(markup, figures))}\n</div>'
+    drawn = [markup(figure) for figure in figures if figure.pictures]
+    others = "".join(
+        f"<li>{safe(figure.heading)}: {safe(figure.finding)}</li>"
+        for figure in figures
+        if not figure.pictures
+    )
+    missing = f'<p>Not drawn:</p><ul class="notes">{others}</ul>' if others else ""
+    return f'<div class="grid">\n{chr(10).join(drawn)}\n</div>{missing}'
 
 
 def _allowed(style: str) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from allotment.sim.outcome import Run, Sample
-from allotment.sim.report.figure import Figure, lines_legend
+from allotment.sim.report.figure import Figure, Table, lines_legend
 from allotment.sim.report.marks import (
     Box,
     Picture,
@@ -40,6 +40,9 @@ def utilisation(views: Sequence[View]) -> Figure:
         "the share of all devices in use, averaged where time is dense.",
         _use_finding(views),
         (_strips(views),),
+        table=_table(
+            views, lambda view, mean: percent(mean / max(1, view.run.capacity_milli)), _busy
+        ),
     )
 
 
@@ -65,7 +68,64 @@ def queue(views: Sequence[View]) -> Figure:
         _queue_finding(views),
         (_queue_picture(views),),
         lines_legend(views),
+        table=_table(views, lambda _, mean: number(round(mean)), _waiting),
     )
+
+
+def _busy(sample: Sample) -> int:
+    return sample.busy_milli
+
+
+def _waiting(sample: Sample) -> int:
+    return sample.waiting
+
+
+STRETCHES = 12
+"""Rows of a table of means over time."""
+
+
+def _table(
+    views: Sequence[View], show: Callable[[View, float], str], value: Callable[[Sample], int]
+) -> Table:
+    low, high = window(views)
+    edges = [low + (high - low) * n // STRETCHES for n in range(STRETCHES + 1)]
+    means = [means_between(view.run.samples, edges, value) for view in views]
+    rows = tuple(
+        (
+            _when(edges[n], low),
+            *(
+                "–" if some[n] is None else show(view, some[n] or 0)
+                for view, some in zip(views, means, strict=True)
+            ),
+        )
+        for n in range(STRETCHES)
+    )
+    return Table(("mean from here on", *(view.name for view in views)), rows)
+
+
+def _when(at: int, begin: int) -> str:
+    said = moment(at, begin)
+    return said.removeprefix("on ") if is_date(begin) else said.partition(" after")[0]
+
+
+def means_between(
+    samples: Sequence[Sample], edges: Sequence[int], value: Callable[[Sample], int]
+) -> list[float | None]:
+    """Average a step function over each stretch between edges; None where it is not known."""
+    sums = [0] * (len(edges) - 1)
+    spans = [0] * (len(edges) - 1)
+    place = 0
+    for sample, length in lengths(samples):
+        at, end = sample.at_ms, sample.at_ms + length
+        while at < end and place < len(sums):
+            part = min(end, edges[place + 1]) - at
+            if part > 0:
+                sums[place] += value(sample) * part
+                spans[place] += part
+                at += part
+            if at >= edges[place + 1]:
+                place += 1
+    return [total / span if span else None for total, span in zip(sums, spans, strict=True)]
 
 
 def _is_far_apart(views: Sequence[View]) -> bool:
@@ -136,7 +196,7 @@ def _strips(views: Sequence[View]) -> str:
 
 def _strip(view: View, x: Scale, y: Scale) -> str:
     capacity = max(1, view.run.capacity_milli)
-    points = thinned(view.run.samples, lambda sample: sample.busy_milli)
+    points = thinned(view.run.samples, _busy)
     path = steps(
         [(x.at(at), y.at(busy / capacity)) for at, busy in points], x.at(_end(view.run))
     )
@@ -187,7 +247,7 @@ def _until_nobody_waits(views: Sequence[View]) -> tuple[int, int]:
 
 def _within(view: View, high: int) -> list[tuple[int, float]]:
     seen = [sample for sample in view.run.samples if sample.at_ms <= high]
-    return thinned(seen, lambda sample: sample.waiting)
+    return thinned(seen, _waiting)
 
 
 def _use_finding(views: Sequence[View]) -> str:
@@ -219,7 +279,7 @@ def _queue_finding(views: Sequence[View]) -> str:
     worst = max(views, key=lambda view: view.summary.peak_waiting_jobs)
     best = min(views, key=lambda view: view.summary.peak_waiting_jobs)
     peak, least = worst.summary.peak_waiting_jobs, best.summary.peak_waiting_jobs
-    top = max(worst.run.samples, key=lambda sample: sample.waiting)
+    top = max(worst.run.samples, key=_waiting)
     when = moment(top.at_ms, worst.begin_ms)
     if len(views) == 1:
         return f"The line is longest {when}: {_jobs(peak)}."

@@ -54,13 +54,35 @@ COLUMNS = (
 )
 
 NOTES = (
-    "Done: jobs that completed; times are over these. p90: nine jobs in ten are at or below "
-    "it. Queueing delay: the time from submission to end in which a job did not run. In use: "
-    "of all device-time until the last end. Preempted: how often jobs had to give up their "
-    "devices. Jain: 1 when every tenant is slowed down alike. Worst ρ: the largest ratio of a "
-    "job's completion time to what it would have been in an evenly divided cluster; above 1 is "
-    "worse than that."
+    ("done", "jobs that completed. Completion times and delays are over these jobs alone."),
+    ("completion time", "from submission to end."),
+    (
+        "queueing delay",
+        "the part of it in which the job did not run: in line, sent away, or still starting.",
+    ),
+    (
+        "median, p90, p99",
+        "half of the jobs, nine in ten, 99 in a hundred are at or below this.",
+    ),
+    ("makespan", "from the first submission to the last end of any job."),
+    ("in use", "the part of all device-time, until the last end, that jobs held."),
+    (
+        "preempted",
+        "how often a running job was sent away for another, to go on later; over all jobs.",
+    ),
+    (
+        "Jain",
+        "Jain's index of fairness: 1 when every tenant is slowed down alike, less the more "
+        "some are slowed down beyond others.",
+    ),
+    (
+        "worst ρ",
+        "of the job worst off: its completion time, divided by what it would have been had "
+        "the cluster been shared out evenly among all that asked for it. 1 is fair, 2 is "
+        "twice as long.",
+    ),
 )
+"""What each figure means, for who reads them the first time."""
 MARKED = "✓ the best of its column."
 MARKED_TOLD = (
     "✓ the best of its column; (✓) the best without clairvoyance, where a clairvoyant policy, "
@@ -73,13 +95,14 @@ def table(views: Sequence[View]) -> str:
     told = any(view.run.clairvoyant for view in views)
     marks = [_marks(column, views) for column in COLUMNS]
     rows = "".join(_row(view, place, marks) for place, view in enumerate(views))
-    notes = NOTES
-    if len(views) > 1:
-        notes = f"{MARKED_TOLD if told else MARKED} {NOTES}"
+    legend = ""
+    if any(mark for column in marks for mark in column):
+        legend = f'<p class="notes">{safe(MARKED_TOLD if told else MARKED)}</p>'
+    notes = "".join(f"<div><dt>{safe(a)}</dt><dd>{safe(b)}</dd></div>" for a, b in NOTES)
     return (
         '<div class="wide" tabindex="0" role="region" aria-label="Figures of every policy">'
         f"<table><caption>Figures of every policy</caption>{_head()}<tbody>{rows}</tbody>"
-        f'</table></div><p class="notes">{safe(notes)}</p>'
+        f'</table></div>{legend}<dl class="notes defs">{notes}</dl>'
     )
 
 

@@ -12,7 +12,7 @@ from allotment.metrics.curve import Sample
 from allotment.model.quantity import DEVICE, HOUR, MINUTE
 from allotment.sim.chart import Span
 from allotment.sim.outcome import JobOutcome, Run
-from allotment.sim.report import bars, cdf, heat, occupied, series
+from allotment.sim.report import bars, cdf, heat, hours, occupied, series
 from allotment.sim.report.marks import steps
 from allotment.sim.report.scales import length_scale
 from allotment.sim.report.series import thinned
@@ -137,8 +137,8 @@ def test_sizes_at_the_edges() -> None:
 def heat_of(run: Run) -> list[list[float | None]]:
     (view,) = views([run])
     low, high = run.samples[0].at_ms, run.samples[-1].at_ms
-    period = next(p for p in heat.PERIODS if high - low > p.longer_than_ms)
-    return heat.by_period(view.run, low, high, period).cells
+    period = next(p for p in hours.PERIODS if high - low > p.longer_than_ms)
+    return hours.by_period(view.run, low, high, period).cells
 
 
 @pytest.mark.parametrize("origin", [0, 1_506_816_000_000 + 5 * HOUR])
