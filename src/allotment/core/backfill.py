@@ -14,9 +14,6 @@ from allotment.core.ports import Estimates
 from allotment.core.request import total_of
 from allotment.model.quantity import DEVICE, Instant
 
-MOST_LOOKED_AT = 200
-"""Jobs behind a blocked one that a cycle looks at."""
-
 
 class Shadow:
     """The promise to a blocked job, and what others may use until it is due."""
@@ -26,16 +23,9 @@ class Shadow:
         """None when it is not known when the blocked job starts: then nobody passes."""
         self.spare_milli = spare_milli
         self._estimates = estimates
-        self._looked_at = 0
-
-    @property
-    def closed(self) -> bool:
-        """Whether nobody else will be looked at in this cycle."""
-        return self.at is None or self._looked_at >= MOST_LOOKED_AT
 
     def admits(self, job: Standing, now: Instant) -> bool:
         """Tell whether a job may start now."""
-        self._looked_at += 1
         if self.at is None:
             return False
         return job.gpu_milli <= self.spare_milli or self._ends_in_time(job, now)
@@ -55,22 +45,13 @@ class Shadow:
 
 
 def shadow_of(cluster: Cluster, blocked: Standing, now: Instant) -> Shadow:
-    """Work out when a blocked job can start. O(gangs · log gangs)."""
-    estimates = cluster.policies.estimates
+    """Work out when a blocked job can start. O(gangs that end by then)."""
+    estimates, ends = cluster.policies.estimates, cluster.ends
     assert estimates is not None, "a queue in EASY order needs estimates"
+    assert ends is not None, "the ends of gangs are kept where a queue is in EASY order"
     wanted = total_of(blocked.shape.requests).gpu_milli
-    free = cluster.ledger.whole_free * DEVICE
-    ends: list[tuple[int, int]] = []
-    for gang in cluster.gangs.values():
-        run_ms = estimates.run_ms(gang.standing)
-        if run_ms is not None:
-            # Whoever runs longer than expected is expected to end any moment.
-            end = max(now + 1, gang.placed_at + run_ms - gang.standing.served_ms)
-            ends.append((end, gang.held().gpu_milli))
-    ends.sort()
-    for place, (end, milli) in enumerate(ends):
-        free += milli
-        together = place + 1 < len(ends) and ends[place + 1][0] == end
-        if free >= wanted and not together:
-            return Shadow(Instant(end), free - wanted, estimates)
-    return Shadow(None, 0, estimates)
+    found = ends.enough(wanted, cluster.ledger.whole_free * DEVICE, now)
+    if found is None:
+        return Shadow(None, 0, estimates)
+    at, free = found
+    return Shadow(at, free - wanted, estimates)

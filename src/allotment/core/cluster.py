@@ -6,6 +6,7 @@ that undoes itself. Nothing else writes it.
 
 from collections.abc import Sequence
 
+from allotment.core.ends import Ends
 from allotment.core.gang import Gang, Reservation, Standing
 from allotment.core.ledger import Ledger
 from allotment.core.pending import Key, Pending
@@ -44,7 +45,11 @@ class Cluster:
         self.seen_version = -1
         """The version of the ledger at which the whole line was last looked through."""
         self.ledger = Ledger(nodes)
-        self.pending = Pending(policies.ordering)
+        easy = QueueOrder.EASY in self._orders.values()
+        estimates = policies.estimates if easy else None
+        self.pending = Pending(policies.ordering, estimates)
+        self.ends = Ends(estimates) if estimates is not None else None
+        """When placed gangs are expected to end; kept only for queues in EASY order."""
         self.running = Running(policies.ordering) if policies.turns is not None else None
         """Placed gangs in order; kept only for policies that take turns."""
         self.gangs: dict[JobId, Gang] = {}
@@ -91,6 +96,8 @@ class Cluster:
             self.leaving[gang.id] = gang
         if self.running is not None:
             self.running.add(gang, gang.standing.since or gang.placed_at)
+        if self.ends is not None:
+            self.ends.add(gang)
         self._count(gang, +1)
 
     def leave(self, gang: Gang) -> None:
@@ -102,6 +109,8 @@ class Cluster:
         self.leaving.pop(gang.id, None)
         if self.running is not None:
             self.running.remove(gang.id)
+        if self.ends is not None:
+            self.ends.remove(gang.id)
         self._count(gang, -1)
 
     def promote(self, job: JobId) -> None:

@@ -178,7 +178,8 @@ class _Line:
         cluster = self.cluster
         skip = self._skippable(entitlement)
         closed: dict[tuple[str, str], Shadow | None] = {}
-        for waiting in cluster.pending.in_order(skip):
+        leap: dict[Shape, Key] = {}
+        for waiting in cluster.pending.in_order(skip, leap):
             shape = waiting.shape
             if waiting.id in cluster.reservations:
                 continue
@@ -188,7 +189,7 @@ class _Line:
             if due is not entitlement and not (due is None and self._may_displace(entitlement)):
                 self.others = self.others or due is OPPORTUNISTIC or self.turn
                 skip.add(shape)
-            elif line in closed and not _passes(closed[line], waiting, skip, self.now):
+            elif line in closed and not self._passes(closed[line], waiting, skip, leap):
                 continue
             elif (
                 self._known_blocked(shape, entitlement, cluster.pending.key(waiting.id))
@@ -209,6 +210,33 @@ class _Line:
                     cluster.blocked.clear()
                     self.again = True
                     return
+
+    def _passes(
+        self, shadow: Shadow | None, waiting: Standing, skip: set[Shape], leap: dict[Shape, Key]
+    ) -> bool:
+        """Tell whether a job may go before a blocked one; if not, who of its shape is next."""
+        cluster, shape = self.cluster, waiting.shape
+        if shadow is None or shadow.at is None or self._too_large(shape):
+            skip.add(shape)
+            return False
+        if shadow.admits(waiting, self.now):
+            return True
+        following = cluster.pending.next_to_end(waiting, shadow.at - self.now)
+        if following is None:
+            skip.add(shape)
+        else:
+            leap[shape] = following
+        return False
+
+    def _too_large(self, shape: Shape) -> bool:
+        """Tell whether too few devices are free in all, and nobody can be made to leave."""
+        cluster = self.cluster
+        return (
+            shape.devices > cluster.ledger.whole_free
+            and not self.turn
+            and not cluster.leaving
+            and not any(cluster.borrowers.values())
+        )
 
     def _frees_more(self, waiting: Standing, decision: Decision) -> bool:
         """Tell whether those who are told to go hold more than the job that takes a turn."""
@@ -345,11 +373,3 @@ class _Line:
         return _eviction(
             self.cluster, Reservation(waiting.id, slots, needs, entitlement, victims)
         )
-
-
-def _passes(shadow: Shadow | None, waiting: Standing, skip: set[Shape], now: Instant) -> bool:
-    """Tell whether a job may go before a blocked one; leave its shape out if none of it may."""
-    if shadow is None or shadow.closed:
-        skip.add(waiting.shape)
-        return False
-    return shadow.admits(waiting, now)

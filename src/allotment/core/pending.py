@@ -10,19 +10,21 @@ from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 
 from allotment.core.gang import Standing
-from allotment.core.ports import Ordering
+from allotment.core.lengths import Key, Lengths
+from allotment.core.ports import Estimates, Ordering
 from allotment.core.request import Shape
 from allotment.model.ids import JobId
 from allotment.model.quantity import Instant
 
-Key = tuple[tuple[int, ...], JobId]
+__all__ = ["Key", "Pending"]
 
 
 class Pending:
-    """Sorted groups of waiting jobs."""
+    """Sorted groups of waiting jobs; `estimates` say how long they run, where that is asked."""
 
-    def __init__(self, ordering: Ordering) -> None:
+    def __init__(self, ordering: Ordering, estimates: Estimates | None = None) -> None:
         self._ordering = ordering
+        self._lengths = Lengths(estimates) if estimates is not None else None
         self._groups: dict[Shape, list[Key]] = {}
         self._jobs: dict[JobId, tuple[Standing, Key]] = {}
         self._until: list[tuple[Instant, JobId]] = []
@@ -52,6 +54,8 @@ class Pending:
             group.append(key)
         else:
             insort(group, key)
+        if self._lengths is not None:
+            self._lengths.add(job, key)
         if rank.until is not None:
             heappush(self._until, (rank.until, job.id))
         self.came.add(job.shape)
@@ -65,8 +69,12 @@ class Pending:
         standing, key = found
         group = self._groups[standing.shape]
         del group[bisect_left(group, key)]
+        if self._lengths is not None:
+            self._lengths.remove(standing, key)
         if not group:
             del self._groups[standing.shape]
+            if self._lengths is not None:
+                self._lengths.forget(standing.shape)
 
     def heads(self) -> Iterator[tuple[Shape, Key]]:
         """Give the first of each shape, in no particular order."""
@@ -95,11 +103,22 @@ class Pending:
                 self.remove(job)
                 self.add(standing, now)
 
-    def in_order(self, skip: "set[Shape]") -> Iterator[Standing]:
+    def next_to_end(self, job: Standing, most_ms: int) -> Key | None:
+        """Give the next of a job's shape, in line behind it, that runs for at most so long."""
+        lengths, shape = self._lengths, job.shape
+        assert lengths is not None, "nobody says how long jobs run"
+        group = self._groups[shape]
+        if shape not in lengths:
+            lengths.follow(shape, (self._jobs[key[1]] for key in group))
+        return lengths.next(shape, group, self._jobs[job.id][1], most_ms)
+
+    def in_order(
+        self, skip: set[Shape], leap: dict[Shape, Key] | None = None
+    ) -> Iterator[Standing]:
         """Go through all jobs in order, leaving out shapes as soon as they are in `skip`.
 
         O(groups) to begin, then O(log n) a job: a blocked group costs one step. Jobs may
-        leave the line while it is walked.
+        leave the line while it is walked. Of a shape put in `leap` the next is that one.
         """
         heads = [
             (group[0], number, shape)
@@ -117,7 +136,10 @@ class Pending:
             group = self._groups.get(shape)
             if group is None:
                 continue
-            place = bisect_right(group, key) if group[0] <= key else 0
+            if leap and shape in leap:
+                place = bisect_left(group, leap.pop(shape))
+            else:
+                place = bisect_right(group, key) if group[0] <= key else 0
             if place < len(group):
                 heappush(heads, (group[place], number, shape))
 
