@@ -5,11 +5,10 @@ Placements need not be the same: HiveD's depend on the history of its lists. Our
 
 What is valid, whatever HiveD said, is told in `valid`.
 
-- HiveD binds: ours binds, without victims; task by task in the same or a smaller common
-  cell; demoting no more gangs.
+- HiveD binds: ours binds, without victims, demoting no more gangs; task by task, and as a
+  gang, in the same or a smaller common cell; on no more nodes.
 - HiveD waits: ours waits; or places; or refuses what exceeds all the tenant is owed.
-- HiveD preempts: ours places, with no more gangs as victims, demoting no more, and task by
-  task in the same or a smaller common cell.
+- HiveD preempts: the same, with no more gangs as victims.
 - User error: ours refuses at submission. A spec that is wrong by itself never gets here.
 - HiveD crashes: ours does not; at a start it takes what is sound, and refuses what is not.
 - HiveD takes up what ran before a restart: ours keeps every guarantee that HiveD keeps.
@@ -102,8 +101,18 @@ def _both_place(cluster: Cluster, theirs: Placed, ours: Placed) -> Verdict:
     mine, other = _commons(cluster, ours.tasks), _commons(cluster, theirs.tasks)
     if any(here > there for here, there in zip(mine, other, strict=True)):
         return Verdict(Outcome.WORSE, f"common cells of tasks {mine}, HiveD {other}")
+    spread, apart = _spread(cluster, ours.tasks), _spread(cluster, theirs.tasks)
+    if any(here > there for here, there in zip(spread, apart, strict=True)):
+        return Verdict(Outcome.WORSE, f"the gang spreads over {spread}, HiveD {apart}")
+    mine, other = [*mine, spread], [*other, apart]
     fewer = len(ours.victims) < len(theirs.victims) or len(ours.demoted) < len(theirs.demoted)
     return Verdict(Outcome.BETTER if fewer or mine != other else Outcome.AS_GOOD)
+
+
+def _spread(cluster: Cluster, tasks: Sequence[Task]) -> tuple[int, int]:
+    """Give the leaves of the gang's common cell, all there are if it has none; its nodes."""
+    common = geometry.common_leaves(cluster, tasks)
+    return common or len(cluster.spots), len(geometry.nodes_of(tasks))
 
 
 def _leaves(tasks: Sequence[Task]) -> set[tuple[int, frozenset[int]]]:

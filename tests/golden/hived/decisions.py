@@ -244,6 +244,10 @@ class _Walk:
         assert self.state is not None
         reported = tuple(report_of(self.memory, name) for name in self.reports)
         groups = self.state.groups
-        kept = frozenset(n for n in self.reports if groups[n].has_virtual_placement)
+        kept = frozenset(
+            held.gang
+            for held in reported
+            if held.tasks and groups[held.gang].has_virtual_placement
+        )
         name, bad = self.scenario.name, frozenset(self.memory.bad)
         return Recover(name, number, self.memory.cluster, reported, bad, kept)

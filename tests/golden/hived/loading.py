@@ -9,6 +9,7 @@ bind info how a group's leaves are divided among its pods.
 from allotment.model.ids import NodeId
 from tests.golden.hived import recording as hived
 from tests.golden.hived.cluster import Cluster
+from tests.golden.hived.geometry import leaves_of
 from tests.golden.hived.words import Book, Held, Reserved, Task
 
 Leaves = dict[tuple[NodeId, int], hived.Leaf]
@@ -53,10 +54,22 @@ def book_of(memory: Memory, state: hived.State | None) -> Book:
             using.setdefault(leaf.using_group, {})[key] = leaf
         if leaf.reserving_group:
             reserving.setdefault(leaf.reserving_group, {})[key] = leaf
-    return Book(
-        tuple(_held(memory, state, each, using[each]) for each in sorted(using)),
-        tuple(_reserved(memory, state, each, reserving[each]) for each in sorted(reserving)),
-        frozenset(memory.bad),
+    held = tuple(_held(memory, state, each, using[each]) for each in sorted(using))
+    reserved = [_reserved(memory, state, each, reserving[each]) for each in sorted(reserving)]
+    standing = tuple(each for each in reserved if not _overtaken(each, held))
+    return Book(held, standing, frozenset(memory.bad))
+
+
+def _overtaken(reserved: Reserved, held: tuple[Held, ...]) -> bool:
+    """Tell whether somebody of no lower priority has bound what was reserved.
+
+    That should have ended the reservation; HiveD leaves it standing (ed_07).
+    """
+    leaves = leaves_of(reserved.tasks)
+    return any(
+        leaves & leaves_of(each.tasks)
+        for each in held
+        if each.guaranteed and each.priority >= reserved.priority
     )
 
 
