@@ -11,7 +11,7 @@ from allotment.sim.report.figure import Figure, Table, bars_legend
 from allotment.sim.report.marks import Picture, label, line, px, svg, text
 from allotment.sim.report.scales import Scale, span_ticks
 from allotment.sim.report.view import View, demand
-from allotment.sim.report.words import duration, listed, percent, safe, short
+from allotment.sim.report.words import duration, fitted, listed, percent, safe, short
 
 LABEL = 132
 """Where the bars begin: names stand to the left."""
@@ -96,7 +96,7 @@ def _tenants(views: Sequence[View]) -> list[Group]:
     kept = ordered if len(ordered) <= most + 1 else ordered[:most]
     groups = [
         Group(
-            short(tenant or "(no name)", 18),
+            short(tenant or "(no name)", 40),
             f"{percent(asked[tenant] / total)} of demand",
             tuple(_mean([known.get(tenant, (0, 0))]) for known in means),
         )
@@ -189,7 +189,7 @@ def _picture(key: str, title: str, views: Sequence[View], groups: Sequence[Group
     for place, group in enumerate(groups):
         upper = top + place * (inside + between) + between / 2
         middle = upper + inside / 2
-        shapes.append(text(LABEL - 8, middle - 1, group.name, "e"))
+        shapes.append(text(LABEL - 8, middle - 1, fitted(group.name, LABEL - 10, 12), "e"))
         shapes.append(text(LABEL - 8, middle + 12, group.note, "e s"))
         shapes += _bars(views, group, x, upper + (inside - len(views) * pitch) / 2, pitch)
     shapes.append(line(LABEL, top, LABEL, bottom, "axis"))

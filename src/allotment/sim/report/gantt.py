@@ -11,7 +11,16 @@ from allotment.sim.report.marks import Picture, label, line, px, svg, text
 from allotment.sim.report.scales import Scale
 from allotment.sim.report.series import axis_between
 from allotment.sim.report.view import View, window
-from allotment.sim.report.words import counted, devices, duration, listed, percent, safe, short
+from allotment.sim.report.words import (
+    counted,
+    devices,
+    duration,
+    fitted,
+    listed,
+    percent,
+    safe,
+    short,
+)
 
 LEFT, RIGHT, TOP = 122, 546, 28
 ROW = 13
@@ -139,7 +148,7 @@ def _row(view: View, course: Course, x: Scale, top: float) -> str:
         if x.at(b) - x.at(a) >= 1
     )
     amount = f"{job.gpu_milli / 1000:g}"
-    shapes = [text(LEFT - 6, top + 7.5, f"{short(job.id, 13)} · {amount}", "e s")]
+    shapes = [text(LEFT - 6, top + 7.5, f"{fitted(job.id, LEFT - 48, 10.5)} · {amount}", "e s")]
     for kind, path in (
         ("wait", waits),
         (f"job p{view.index}", "".join(bars)),

@@ -13,7 +13,7 @@ from allotment.sim.report.marks import Picture, label, px, svg, text
 from allotment.sim.report.scales import Scale, Ticks
 from allotment.sim.report.series import axis_between
 from allotment.sim.report.view import View, window
-from allotment.sim.report.words import counted, listed, percent, short
+from allotment.sim.report.words import counted, fitted, listed, percent, short
 
 LEFT, RIGHT, TOP = 104, 546, 28
 OVERLAP = 0.5
@@ -105,6 +105,11 @@ def by_node(run: Run, chart: Chart, low: int, high: int, most_rows: int = MOST_R
     return Map(cells, names, f"each row {name}", chart.from_ms, width, max(high, low + 1))
 
 
+def _row_name(name: str, kind: str) -> str:
+    room = LEFT - 9
+    return f"{fitted(name, room * 0.6 if kind else room, 12)}{fitted(kind, room * 0.4, 12)}"
+
+
 def _node_names(rows: Sequence[Row]) -> Ticks:
     """Name some rows: the first of each kind of device, and others in between."""
     kinds = [row.kind for row in rows]
@@ -116,7 +121,7 @@ def _node_names(rows: Sequence[Row]) -> Ticks:
         new = several and (not n or kinds[n] != kinds[n - 1])
         if n - since >= every or (new and n - since >= every / 2):
             kind = f" {row.kind}" if several else ""
-            names.append((float(n), short(f"{row.name}{kind}", 16)))
+            names.append((float(n), _row_name(row.name, kind)))
             since = n
     return names
 

@@ -12,7 +12,17 @@ from allotment.sim.report.marks import Picture, label, line, px, svg, text
 from allotment.sim.report.scales import Scale, count_ticks
 from allotment.sim.report.series import axis_between, thinned
 from allotment.sim.report.view import View, demand, window
-from allotment.sim.report.words import counted, devices, duration, listed, percent, safe, short
+from allotment.sim.report.words import (
+    counted,
+    devices,
+    duration,
+    fitted,
+    listed,
+    percent,
+    safe,
+    short,
+    width,
+)
 
 LEFT, RIGHT, TOP = 122, 546, 28
 TALLEST = 360
@@ -24,18 +34,25 @@ STRIP = 40
 TENANTS = 7
 """Told apart by colour and hatching; all others look alike."""
 
-LETTER = 6.6
-"""About the width of a letter in a block."""
+MOST_SPANS, MOST_PIECES = 2_500, 8_000
+"""Of all runs together: more would make a large page, and a picture nobody can read."""
+
+BETWEEN = 11.5
+"""The least distance between the names of two nodes."""
 
 NAMED = 11
 """The least height of a row for the number of its device to stand beside it."""
 
 
 def is_small(views: Sequence[View]) -> bool:
-    """Tell whether every device of every run can be drawn."""
-    return bool(views) and all(
-        view.run.chart is not None and view.run.chart.devices and view.run.chart.spans
-        for view in views
+    """Tell whether every device of every run can be drawn, on a page that stays small."""
+    charts = [view.run.chart for view in views]
+    known = [chart for chart in charts if chart and chart.devices and chart.spans]
+    spans = [span for chart in known for span in chart.spans]
+    return (
+        0 < len(known) == len(charts)
+        and len(spans) <= MOST_SPANS
+        and sum(len(span.devices) for span in spans) <= MOST_PIECES
     )
 
 
@@ -109,14 +126,18 @@ def _names(chart: Chart, row: float) -> list[str]:
     """Name nodes once, and number their devices where there is room."""
     several = len({device.partition(" ")[2] for _, device in chart.devices}) > 1
     shapes: list[str] = []
-    n = 0
+    n, last = 0, -BETWEEN
     for node, group in groupby(chart.devices, key=lambda device: device[0]):
         own = [device for _, device in group]
         top, kind = TOP + n * row, own[0].partition(" ")[2]
         middle = top + len(own) * row / 2 + 4
-        name = f"{short(node, 11)} {short(kind, 6)}" if several else short(node, 16)
         shapes.append(line(LEFT - 4, top, RIGHT, top, "axis"))
-        shapes.append(text(LEFT - (24 if row >= NAMED else 6), middle, name, "e s"))
+        if middle - last >= BETWEEN:
+            last, right = middle, LEFT - (24 if row >= NAMED else 6)
+            name = fitted(node, right * (0.6 if several else 1), 10.5)
+            if several:
+                name += " " + fitted(kind, right * 0.4 - 4, 10.5)
+            shapes.append(text(right, middle, name, "e s"))
         if row >= NAMED:
             shapes += [
                 text(LEFT - 6, top + (k + 0.5) * row + 3.5, device.partition(" ")[0], "e s")
@@ -146,7 +167,7 @@ def _blocks(
             )
             if span.sent_away:
                 over.append(f'<path class="gone" d="M{px(right)} {px(top)}v{px(high)}"/>')
-            if high >= 11 and right - left >= 8 + LETTER * len(job.id):
+            if high >= 11 and right - left >= 8 + width(job.id) * 10.5:
                 over.append(text(left + 4, top + high / 2 + 4, job.id, "in"))
         shape = "".join(path)
         n = tenants[job.tenant] if len(tenants) > 1 else view.index

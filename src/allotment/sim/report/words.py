@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from html import escape
 from itertools import pairwise
+from unicodedata import east_asian_width
 
 from allotment.model.quantity import DAY, DEVICE, HOUR, MINUTE, SECOND
 
@@ -33,6 +34,28 @@ def _printable(char: str) -> str:
 def short(text: str, most: int = LONGEST_NAME) -> str:
     """Cut a name to at most `most` characters, the last a sign that some are missing."""
     return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def width(text: str) -> float:
+    """Guess how wide a text is drawn, in heights of its letters; rather more than less."""
+    return sum(map(_letter, text))
+
+
+def _letter(char: str) -> float:
+    if char in "ijlt.,:;'|!()[] ":
+        return 0.42
+    if char in "mwMW@%…" or east_asian_width(char) in "WF":
+        return 1.05
+    return 0.78 if char.isupper() or not char.isascii() else 0.66
+
+
+def fitted(text: str, room: float, size: float) -> str:
+    """Cut a text to `room` pixels in letters of a size, with a sign that some are missing."""
+    if width(text) * size <= room:
+        return text
+    while text and width(text + "…") * size > room:
+        text = text[:-1]
+    return text + "…"
 
 
 def number(value: float) -> str:

@@ -4,6 +4,7 @@ import random
 import re
 import time
 from html.parser import HTMLParser
+from itertools import pairwise
 
 import msgspec
 import pytest
@@ -12,7 +13,8 @@ from allotment.model.quantity import DEVICE, HOUR, MINUTE, Millis
 from allotment.sim.outcome import JobOutcome, Run
 from allotment.sim.report import render
 from allotment.sim.report.findings import change, overall
-from allotment.sim.report.look import PALETTE, dashes
+from allotment.sim.report.look import PALETTE, dashes, shades
+from allotment.sim.report.table import COLUMNS, NOTES
 from allotment.sim.report.view import names, views
 from tests.conftest import SHARED
 from tests.unit.sim.report.twin import Row, chart_of, read, run_of, schedule
@@ -287,3 +289,65 @@ def test_nodes_over_time_stay_small_too() -> None:
     jobs = schedule(rows, 512, skip=True)
     run = run_of(jobs, nodes=64, chart=chart_of(jobs, 64, 8))
     assert len(render([run] * 5).encode()) < 600_000
+
+
+def test_the_head_tells_all_that_a_run_was_made_from() -> None:
+    rows = [(str(n), f"t{n % 3}", 1, n, 5000) for n in range(9)]
+    run = msgspec.structs.replace(
+        run_of(jobs_of(*rows), "las2d", settings=(("start", "30s"),)),
+        rule="least attained device-time first",
+        defaults=(("round", "6min"), ("placing", "pack")),
+        dropped=(("no duration", 3),),
+        seed=7,
+    )
+    page = render([run])
+    for words in (
+        "las2d: least attained device-time first",
+        "philly.csv, SHA-256 of the file begins 0123456789abcdef",
+        "9 jobs of 12 rows, of 3 tenants",
+        "3 rows (no duration: 3)",
+        "16 nodes × 8 devices: 128 devices in all",
+        "<dd>start = 30s</dd>",
+        "round = 6min, placing = pack.",
+        "<dd>7</dd>",
+        "<dd>Allotment 1.2.3</dd>",
+    ):
+        assert words in page
+    plain = render([run_of(jobs_of(*rows))])
+    assert "no row of the trace" in plain
+    assert "none chosen: all are at their defaults" in plain
+
+
+def test_every_figure_of_the_table_is_explained() -> None:
+    explained = " ".join(name for name, _ in NOTES)
+    for column in COLUMNS:
+        assert column.head in explained or column.head == "mean"
+        group = column.group.lower()
+        assert group in explained or group in {"jobs", "cluster", "fairness"}
+
+
+def test_means_over_unlike_sets_of_jobs_are_warned_of() -> None:
+    done, undone = (jobs_of(("a", "t", 1, 0, 5000), ("b", "t", 1, 0, 9000)) for _ in range(2))
+    undone[1].end_ms = -1
+    page = render([run_of(done), run_of(undone, "x")])
+    assert "Not all policies completed as many jobs (2 under fifo and 1 under x)" in page
+    assert "Not all" not in render([run_of(done), run_of(done, "x")])
+
+
+@needs_trace
+def test_every_picture_has_words_and_a_table() -> None:
+    page = render([philly("fifo", skip=False), philly("backfill", skip=True)])
+    for figure in page.split("<figure")[1:]:
+        assert "<summary>The same as a table</summary>" in figure
+        for picture in figure.split('<svg viewBox="0 0 560')[1:]:
+            assert re.match(r'[^>]*role="img" aria-labelledby="[^"]+"', picture)
+            assert "<title" in picture
+            assert "<desc" in picture
+
+
+def test_shades_grow_darker_step_by_step() -> None:
+    light = re.findall(r"\.h(\d)\{stroke:#(..)(..)(..)\}", shades().partition("@media")[0])
+    greys = [sum(int(part, 16) for part in parts) for _, *parts in light]
+    assert len(greys) == 9
+    assert greys == sorted(greys, reverse=True)
+    assert min(a - b for a, b in pairwise(greys)) >= 40

@@ -185,3 +185,28 @@ def test_jobs_that_share_a_device_lie_beside_each_other() -> None:
     assert occupied.pieces(Span(3, 10, 11, devices=((2, 500),)), taken) == [(2, 2.5)]
     whole = Span(4, 11, 12, devices=((3, 1000), (4, 1000), (7, 1000)))
     assert occupied.pieces(whole, taken) == [(3, 5), (7, 8)]
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 50), st.integers(0, 9)), min_size=1, max_size=30),
+    st.integers(1, 12),
+)
+def test_means_of_a_table(changes: list[tuple[int, int]], rows: int) -> None:
+    at, samples = 0, [Sample(0, 0, 0, 3, 0)]
+    for gap, waiting in changes:
+        at += gap
+        samples.append(Sample(at, 0, 0, waiting, 0))
+    edges = [at * n // rows for n in range(rows + 1)]
+    values = [a.waiting for a, b in pairwise(samples) for _ in range(b.at_ms - a.at_ms)]
+    means = series.means_between(samples, edges, lambda sample: sample.waiting)
+    for (low, high), mean in zip(pairwise(edges), means, strict=True):
+        some = values[low:high]
+        assert mean == (pytest.approx(sum(some) / len(some)) if some else None)
+
+
+@given(st.lists(st.integers(0, 99), min_size=1, max_size=50), st.sampled_from(cdf.PARTS))
+def test_percentiles_of_a_table_are_nearest_ranks(values: list[int], part: int) -> None:
+    ordered = sorted(values)
+    found = cdf.nearest(ordered, part)
+    assert sum(value <= found for value in values) * 100 >= part * len(values)
+    assert sum(value < found for value in values) * 100 < part * len(values)

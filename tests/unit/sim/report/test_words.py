@@ -10,12 +10,14 @@ from allotment.model.quantity import DAY, HOUR, MINUTE, SECOND
 from allotment.sim.report.words import (
     counted,
     duration,
+    fitted,
     listed,
     moment,
     number,
     percent,
     safe,
     short,
+    width,
 )
 
 
@@ -98,3 +100,16 @@ def test_safe_text_holds_no_markup_and_no_hidden_characters(text: str) -> None:
     kept = "".join(c if c.isprintable() else " " if c.isspace() else "\ufffd" for c in text)
     assert unescape(shown) == kept
     shown.encode()
+
+
+@given(st.text(), st.floats(1, 500), st.sampled_from([10.5, 12.0]))
+def test_what_is_fitted_fits(text: str, room: float, size: float) -> None:
+    cut = fitted(text, room, size)
+    assert cut == "…" or width(cut) * size <= room
+    assert cut == text or text.startswith(cut.removesuffix("…"))
+
+
+def test_only_what_does_not_fit_is_cut() -> None:
+    assert fitted("team12", 60, 12) == "team12"
+    assert fitted("W" * 30, 60, 12) == "WWW…"
+    assert fitted("研究チーム非常", 60, 12) == "研究チ…"
