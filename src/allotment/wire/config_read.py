@@ -9,6 +9,9 @@ from allotment.model.errors import Problem
 from allotment.model.ids import DeviceIndex, NodeId
 from allotment.model.quantity import NOTHING, Resources, show_bytes, show_milli
 from allotment.model.tenancy import Config, Limits, Queue, Tenant
+from allotment.wire.cells_hardware import Hardware, hardware_of
+from allotment.wire.cells_read import topology_of
+from allotment.wire.cells_tenants import Owed, owed_of
 from allotment.wire.config_shape import (
     MOST_GPUS_IN_ALL,
     ConfigShape,
@@ -49,31 +52,58 @@ def config_of(
     except ValidationError as error:
         raise_all([*problems, *problems_of(error, ConfigShape, tree)], source)
         raise
-    nodes, found = _nodes(shape, machine)
-    capacity = sum((node.total() for node in nodes), start=NOTHING)
-    tenants = tuple(_tenant(name, item, capacity) for name, item in shape.tenants.items())
-    found += [*_same_names(shape), *_unknown_default(shape)]
-    if nodes:
-        found += over_capacity(tenants, shape.tenants, capacity)
+    config, found, doubtful = assembled(shape, machine)
     raise_all([*problems, *(problem_at(tree, *finding) for finding in found)], source)
-    warnings = in_order(problem_at(tree, *finding) for finding in _doubtful(shape, machine))
-    return Config(nodes, tenants, _limits(shape.limits), shape.default_tenant), warnings
+    warnings = in_order(problem_at(tree, *finding) for finding in doubtful)
+    return config, warnings
+
+
+def assembled(
+    shape: ConfigShape, machine: Node | None
+) -> tuple[Config, list[Finding], list[Finding]]:
+    """Put the configuration together, with errors and warnings; with errors it is no use."""
+    nodes, made, found = _nodes(shape, machine)
+    found += [*_same_names(shape, made), *_unknown_default(shape)]
+    topology, errors, doubtful = topology_of(shape.cells, made, nodes)
+    found += errors
+    owed = Owed() if errors or not nodes else owed_of(shape.tenants, topology, nodes)
+    found += owed.errors
+    capacity = sum((node.total() for node in nodes), start=NOTHING)
+    tenants = tuple(
+        _tenant(name, item, capacity, owed.tenants.get(name))
+        for name, item in shape.tenants.items()
+    )
+    if nodes and not _by_cells(shape):
+        found += over_capacity(tenants, shape.tenants, capacity)
+    doubtful = [*_doubtful(shape, machine), *doubtful, *owed.warnings]
+    limits = _limits(shape.limits)
+    return Config(nodes, tenants, limits, shape.default_tenant, topology), found, doubtful
+
+
+def _by_cells(shape: ConfigShape) -> bool:
+    return any(tenant.cells or tenant.pins for tenant in shape.tenants.values())
 
 
 # ── nodes ───────────────────────────────────────────────────────────────────────────────
 
 
-def _nodes(shape: ConfigShape, machine: Node | None) -> tuple[tuple[Node, ...], list[Finding]]:
+def _nodes(
+    shape: ConfigShape, machine: Node | None
+) -> tuple[tuple[Node, ...], Hardware, list[Finding]]:
+    """List the nodes, and what `hardware` says of how they lie together."""
     if shape.nodes is not None:
         gpus = sum(group.count for node in shape.nodes for group in _groups(node))
         if gpus > MOST_GPUS_IN_ALL:
             message = f"lists {gpus:,} GPUs, and {MOST_GPUS_IN_ALL:,} are accepted"
-            return (), [(("nodes",), message, "check the counts")]
-        return tuple(_node(at, node, machine) for at, node in enumerate(shape.nodes)), []
+            return (), Hardware(), [(("nodes",), message, "check the counts")]
+    listed = [_node(at, node, machine) for at, node in enumerate(shape.nodes or ())]
+    made, found = hardware_of(shape.hardware, len(listed))
+    if listed or shape.hardware:
+        return (*listed, *made.nodes), made, found
     if machine is None:
         hint = "add nodes: [{name: n1, cpu: 8, memory: 32GiB}]"
-        return (), [(("nodes",), "is missing, and this machine is not to be used", hint)]
-    return (_pretending(machine, shape.virtual_gpus),), []
+        return (), made, [(("nodes",), "is missing, and this machine is not to be used", hint)]
+    return (_pretending(machine, shape.virtual_gpus),), made, []
 
 
 def _pretending(machine: Node, gpus: VirtualGpusShape | None) -> Node:
@@ -127,14 +157,16 @@ def _device(index: int, place: int, group: GpuShape, real: tuple[Device, ...]) -
 # ── tenants and limits ──────────────────────────────────────────────────────────────────
 
 
-def _tenant(name: str, shape: TenantShape, capacity: Resources) -> Tenant:
+def _tenant(name: str, shape: TenantShape, capacity: Resources, owed: Tenant | None) -> Tenant:
     return Tenant(
         name,
-        share_of(shape.guaranteed, capacity),
+        owed.guaranteed if owed else share_of(shape.guaranteed, capacity),
         tuple(Queue(queue, item.order) for queue, item in shape.queues.items()),
         tuple(shape.users),
         tuple(shape.groups),
         shape.borrow,
+        owed.cells if owed else (),
+        owed.pins if owed else (),
     )
 
 
@@ -156,13 +188,19 @@ def _limits(shape: LimitsShape) -> Limits:
 # ── what does not add up ────────────────────────────────────────────────────────────────
 
 
-def _same_names(shape: ConfigShape) -> Iterator[Finding]:
+def _same_names(shape: ConfigShape, made: Hardware) -> Iterator[Finding]:
     seen: dict[str, int] = {}
     for index, node in enumerate(shape.nodes or ()):
         first = seen.setdefault(node.name, index)
         if first != index:
             place: Place = ("nodes", index, "name")
             yield place, f"{node.name} is the name of nodes[{first}] too", "rename one"
+    for node in made.nodes:
+        if node.name in seen:
+            message = f"makes a node {node.name}, which is a name already taken"
+            yield ("hardware",), message, "end the line with a prefix: named gpu-"
+            return
+        seen[node.name] = len(seen)
 
 
 def _unknown_default(shape: ConfigShape) -> Iterator[Finding]:
@@ -174,10 +212,10 @@ def _unknown_default(shape: ConfigShape) -> Iterator[Finding]:
 
 def _doubtful(shape: ConfigShape, machine: Node | None) -> Iterator[Finding]:
     """Find what has no effect, or promises more than this machine has."""
-    if shape.virtual_gpus and shape.nodes is not None:
+    if shape.virtual_gpus and (shape.nodes is not None or shape.hardware):
         yield (
             ("virtual_gpus",),
-            "is ignored: `nodes` says what there is",
+            f"is ignored: `{'nodes' if shape.nodes else 'hardware'}` says what there is",
             "take one of them out",
         )
     elif shape.virtual_gpus and machine and machine.devices:

@@ -9,6 +9,7 @@ from allotment.model.spec import Arch
 from allotment.model.tenancy import Limits, QueueOrder
 from allotment.wire import amounts, words
 from allotment.wire.amiss import Amiss, not_a
+from allotment.wire.cells_shape import CellsShape, ShareCount
 from allotment.wire.fields import (
     LAST_PORT,
     Cpu,
@@ -167,6 +168,8 @@ class TenantShape(Shape):
     users: list[User] = Field(default=[], examples=["[alice]"])
     groups: list[User] = Field(default=[], examples=["[vision]"])
     borrow: Truth = True
+    cells: dict[Word, ShareCount] = Field(default={}, examples=["{v100-node: 8}"])
+    pins: list[Name] = Field(default=[], examples=["[vision-own]"])
     queues: Annotated[
         dict[Name, Annotated[QueueShape, BeforeValidator(_empty_map)]],
         BeforeValidator(_not_empty),
@@ -207,6 +210,8 @@ class ConfigShape(Shape):
         default=None, examples=["[{name: n1, cpu: 8, memory: 32GiB}]"]
     )
     virtual_gpus: VirtualGpusShape | None = Field(default=None, examples=["{count: 8}"])
+    hardware: list[Word] = Field(default=[], examples=["[64 x dgx-a100 in racks of 4]"])
+    cells: CellsShape = CellsShape()
     tenants: Annotated[
         dict[Name, Annotated[TenantShape, BeforeValidator(_empty_map)]],
         BeforeValidator(_not_empty),

@@ -6,6 +6,7 @@ from allotment.model.cluster import Device, Node
 from allotment.model.quantity import Resources
 from allotment.model.tenancy import Config, Limits, Tenant
 from allotment.wire.amounts import write_duration, write_milli, write_size
+from allotment.wire.cells_write import shares_to_wire, topology_to_wire
 from allotment.wire.tree import Plain
 
 Written = dict[str, Plain]
@@ -16,15 +17,18 @@ def config_to_wire(config: Config) -> Written:
 
     Nodes are numbered by their order when read back, and so are their devices.
     """
+    cells = topology_to_wire(config.topology, config.nodes) if config.topology.types else None
     return {
-        "nodes": [_node(node) for node in config.nodes],
+        "nodes": [node_to_wire(node) for node in config.nodes],
+        **({"cells": cells} if cells else {}),
         "tenants": {tenant.name: _tenant(tenant) for tenant in config.tenants},
         **({"default_tenant": config.default_tenant} if config.default_tenant else {}),
         "limits": _limits(config.limits),
     }
 
 
-def _node(node: Node) -> Written:
+def node_to_wire(node: Node) -> Written:
+    """Write a machine in full."""
     return {
         "name": node.name,
         "cpu": write_milli(node.cpu_milli),
@@ -70,6 +74,8 @@ def _tenant(tenant: Tenant) -> Written:
         "users": list(tenant.users),
         "groups": list(tenant.groups),
         "borrow": tenant.borrow,
+        **({"cells": shares_to_wire(tenant.cells)} if tenant.cells else {}),
+        **({"pins": list(tenant.pins)} if tenant.pins else {}),
         "queues": {queue.name: {"order": queue.order.value} for queue in tenant.queues},
     }
 
