@@ -40,7 +40,7 @@ class Row(msgspec.Struct, frozen=True):
     """The types of their devices."""
     capacity_milli: int
     busy: tuple[int, ...]
-    """For each column: devices in thousandths × milliseconds that they were held."""
+    """For each column: devices in use, in thousandths × milliseconds."""
 
 
 class Chart(msgspec.Struct, frozen=True):

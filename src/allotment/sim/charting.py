@@ -35,7 +35,10 @@ SPARE = 4
 
 
 class NodeMap:
-    """Adds up by node how much was held in each stretch of time. O(1) a change, amortised."""
+    """Adds up by node how many devices were in use in each stretch of time.
+
+    O(1) a device and change, amortised. A device that several share is in use once.
+    """
 
     def __init__(self, nodes: Sequence[Node]) -> None:
         self.together = max(1, -(-len(nodes) // ROWS))
@@ -46,17 +49,32 @@ class NodeMap:
         self._row_of = {int(node.id): n // self.together for n, node in enumerate(nodes)}
         self._held = [0] * rows
         self._since = [0] * rows
+        self._holders: dict[tuple[int, int], int] = {}
         self._busy = [[0] * COLUMNS for _ in range(rows)]
 
-    def change(self, at: int, slots: Sequence[Slot], sign: int) -> None:
-        """Note that slots are held from now on (1), or free again (-1)."""
+    def take(self, at: int, slots: Sequence[Slot]) -> None:
+        """Note that slots are held from now on."""
         if self.from_ms < 0:
             self.from_ms = at
             self._since = [at] * len(self._held)
+        self._change(at, slots, 1, 0)
+
+    def give(self, at: int, slots: Sequence[Slot]) -> None:
+        """Note that slots which were held no longer are."""
+        self._change(at, slots, -1, 1)
+
+    def _change(self, at: int, slots: Sequence[Slot], sign: int, turning: int) -> None:
+        """Count holders: a device begins or ceases to be in use when there were so many."""
+        holders = self._holders
         for slot in slots:
             row = self._row_of[slot.node]
-            self._settle(row, at)
-            self._held[row] += sign * slot.gpu_milli
+            for index in slot.devices:
+                device = (slot.node, index)
+                before = holders.get(device, 0)
+                holders[device] = before + sign
+                if before == turning:
+                    self._settle(row, at)
+                    self._held[row] += sign * DEVICE
 
     def _settle(self, row: int, at: int) -> None:
         """Add up what a row held until now."""
@@ -159,7 +177,7 @@ class Charting:
 
     def _placed(self, at: Instant, event: e.AttemptPlaced) -> None:
         self._held[event.job] = _Held(event.slots, at)
-        self._map.change(at, event.slots, 1)
+        self._map.take(at, event.slots)
         self._at = at
 
     def _suspended(self, at: Instant, event: e.AttemptSuspended) -> None:
@@ -169,7 +187,7 @@ class Charting:
         held = self._held.get(event.job)
         if held is not None and held.since < 0:
             held.since = at
-            self._map.change(at, held.slots, 1)
+            self._map.take(at, held.slots)
 
     def _ended(self, at: Instant, event: e.AttemptEnded) -> None:
         self._close(at, event.job, sent_away=event.outcome is e.Outcome.EVICTED)
@@ -180,7 +198,7 @@ class Charting:
         held = self._held.get(job)
         if held is None or held.since < 0:
             return
-        self._map.change(at, held.slots, -1)
+        self._map.give(at, held.slots)
         place = self._places.get(job, -1)
         spans = self._spans.get(place)
         if spans is not None and held.since < at:

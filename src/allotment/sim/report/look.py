@@ -6,11 +6,14 @@ PALETTE = (
     ("#009E73", "#1FBF92"),
     ("#CC79A7", "#CC79A7"),
     ("#1B1B1B", "#F2F2F2"),
-    ("#E69F00", "#E69F00"),
-    ("#56B4E9", "#4A90C2"),
+    ("#B97E00", "#E69F00"),
+    ("#3D93CC", "#4A90C2"),
     ("#7A7A7A", "#F0E442"),
 )
-"""Okabe and Ito's colours, in an order that keeps neighbours apart: on light, on dark."""
+"""Okabe and Ito's colours, in an order that keeps neighbours apart: on light, on dark.
+
+Two are darker on light than theirs, so that all stand out from the paper by 3 to 1.
+"""
 
 DASHES = ("none", "9 4", "2.5 3", "10 3 2.5 3", "5 2.5", "14 4", "1.5 2", "10 3 2 3 2 3")
 

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from itertools import groupby
 
+import msgspec
+
 from allotment.model.quantity import DEVICE
 from allotment.sim.chart import Chart, Span
 from allotment.sim.outcome import JobOutcome
@@ -155,7 +157,7 @@ def _blocks(
     fills: dict[int, list[str]] = {}
     outlines: list[str] = []
     taken: dict[int, list[tuple[int, int, int]]] = {}
-    for span in sorted(chart.spans, key=lambda span: (span.from_ms, span.job)):
+    for span in shared(chart.spans):
         job = view.run.jobs[span.job]
         left, right = x.at(span.from_ms), x.at(span.to_ms)
         path: list[str] = []
@@ -188,6 +190,29 @@ def _told(job: JobOutcome, span: Span) -> str:
         f"{duration(span.to_ms - span.from_ms)}"
     )
     return f"{said}, then sent away" if span.sent_away else said
+
+
+def shared(spans: Sequence[Span]) -> list[Span]:
+    """Give stretches as they begin; whoever shares a device has half of it at most."""
+    ordered = sorted(spans, key=lambda span: (span.from_ms, span.job))
+    last: dict[int, list[int]] = {}
+    halved: set[tuple[int, int]] = set()
+    for n, span in enumerate(ordered):
+        for device, _ in span.devices:
+            here = [m for m in last.get(device, []) if ordered[m].to_ms > span.from_ms]
+            if here:
+                halved.update((m, device) for m in (*here, n))
+            last[device] = [*here, n]
+    return [
+        msgspec.structs.replace(
+            span,
+            devices=tuple(
+                (device, min(milli, DEVICE // 2) if (n, device) in halved else milli)
+                for device, milli in span.devices
+            ),
+        )
+        for n, span in enumerate(ordered)
+    ]
 
 
 def pieces(

@@ -6,7 +6,7 @@ from math import ceil, floor, log10
 import msgspec
 
 from allotment.model.quantity import DAY, HOUR, MINUTE, SECOND
-from allotment.sim.report.words import duration, is_date, number
+from allotment.sim.report.words import UNITS, duration, is_date, number
 
 Ticks = list[tuple[float, str]]
 """Values and what is written beside them."""
@@ -136,7 +136,17 @@ def power_ticks(high: float) -> Ticks:
 def span_ticks(high_ms: float, most: int = 5) -> Ticks:
     """Label a linear axis of lengths of time from 0."""
     step = next((step for step in STEPS if step * most >= high_ms), STEPS[-1])
-    return [(step * n, duration(step * n)) for n in range(floor(high_ms / step) + 1)]
+    return [(step * n, exact(step * n)) for n in range(floor(high_ms / step) + 1)]
+
+
+def exact(length: int) -> str:
+    """Name a length of time without rounding: "30 h", where "1.3 days" would be about it."""
+    units = [(unit, name) for unit, name in UNITS if length >= unit]
+    for unit, name in reversed(units):
+        if length * 10 % unit == 0:
+            amount = number(length / unit)
+            return "1 day" if (amount, name) == ("1", "days") else f"{amount} {name}"
+    return duration(length)
 
 
 def share_ticks() -> Ticks:
@@ -150,7 +160,7 @@ def moment_ticks(low: int, high: int, most: int = 6) -> Ticks:
     while step * most < high - low:
         step *= 2
     if not (is_date(low) and is_date(high)):
-        return [(low + step * n, duration(step * n)) for n in range((high - low) // step + 1)]
+        return [(low + step * n, exact(step * n)) for n in range((high - low) // step + 1)]
     first = -(-low // step) * step
     return [(at, _date(at, step)) for at in range(first, high + 1, step)]
 

@@ -351,3 +351,17 @@ def test_shades_grow_darker_step_by_step() -> None:
     assert len(greys) == 9
     assert greys == sorted(greys, reverse=True)
     assert min(a - b for a, b in pairwise(greys)) >= 40
+
+
+def luminance(colour: str) -> float:
+    """Of WCAG 2: how light a colour is, 0 to 1."""
+    parts = (int(colour[n : n + 2], 16) / 255 for n in (1, 3, 5))
+    lights = [c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
+    return 0.2126 * lights[0] + 0.7152 * lights[1] + 0.0722 * lights[2]
+
+
+@pytest.mark.parametrize(("place", "paper"), [(0, "#ffffff"), (1, "#1a1d22")])
+def test_every_colour_stands_out_from_the_paper(place: int, paper: str) -> None:
+    for pair in PALETTE:
+        low, high = sorted((luminance(pair[place]), luminance(paper)))
+        assert (high + 0.05) / (low + 0.05) >= 3

@@ -187,6 +187,19 @@ def test_jobs_that_share_a_device_lie_beside_each_other() -> None:
     assert occupied.pieces(whole, taken) == [(3, 5), (7, 8)]
 
 
+def test_who_shares_a_whole_device_has_half_of_it() -> None:
+    spans = [
+        Span(0, 0, 10, devices=((0, DEVICE), (1, DEVICE))),
+        Span(1, 5, 20, devices=((0, DEVICE),)),
+        Span(2, 10, 15, devices=((1, DEVICE),)),
+    ]
+    assert [span.devices for span in occupied.shared(spans)] == [
+        ((0, 500), (1, 1000)),
+        ((0, 500),),
+        ((1, 1000),),
+    ]
+
+
 @given(
     st.lists(st.tuples(st.integers(1, 50), st.integers(0, 9)), min_size=1, max_size=30),
     st.integers(1, 12),

@@ -10,6 +10,7 @@ from allotment.model.quantity import DAY, HOUR, MINUTE, SECOND
 from allotment.sim.report.scales import (
     Scale,
     count_ticks,
+    exact,
     length_scale,
     length_ticks,
     moment_ticks,
@@ -93,3 +94,19 @@ def test_counts_are_whole_and_few(high: float) -> None:
 def test_powers_and_spans() -> None:
     assert [words for _, words in power_ticks(12_906)] == ["1", "10", "100", "1,000", "10,000"]
     assert [words for _, words in span_ticks(6.5 * DAY)] == ["0", "2 days", "4 days", "6 days"]
+
+
+@pytest.mark.parametrize(
+    ("length", "words"),
+    [
+        (0, "0"),
+        (30 * HOUR, "30 h"),
+        (36 * HOUR, "1.5 days"),
+        (24 * HOUR, "1 day"),
+        (75 * MINUTE, "75 min"),
+        (90 * MINUTE, "1.5 h"),
+        (20, "20 ms"),
+    ],
+)
+def test_labels_of_an_axis_are_not_rounded(length: int, words: str) -> None:
+    assert exact(length) == words
