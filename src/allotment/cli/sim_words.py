@@ -20,10 +20,7 @@ def in_words(run: Run) -> list[str]:
     told = ", told every run time beforehand" if run.clairvoyant else ""
     lines = [
         paint(f"{run.policy} on {run.cluster}{told}", "bold", sys.stdout),
-        f"  jobs          {s.completed:,} of {s.jobs:,} completed"
-        + (f", {s.never_schedulable:,} can never run here" if s.never_schedulable else "")
-        + (f", {s.censored:,} censored" if s.censored else "")
-        + (f", {s.unfinished:,} unfinished" if s.unfinished else ""),
+        f"  jobs          {s.completed:,} of {s.jobs:,} completed{_others(s)}",
         f"  completion    {_spread(s, 'jct')}",
         f"  waiting       {_spread(s, 'queue_delay')}",
         f"  makespan      {_length(s.makespan_s)}, {s.throughput_jobs_per_h:,.1f} jobs/h",
@@ -36,6 +33,28 @@ def in_words(run: Run) -> list[str]:
     ]
     lines += [f"  left out      {count:,} rows: {why}" for why, count in run.dropped]
     return lines
+
+
+def nothing_ran(runs: Sequence[Run]) -> str:
+    """Say why no job could run in any of some runs; empty where one could."""
+    why = [_summary(run).nothing_ran for run in runs]
+    return why[0] if all(why) else ""
+
+
+OTHERWISE = {
+    "failed": "failed",
+    "timed_out": "timed out",
+    "cancelled": "cancelled",
+    "never_schedulable": "can never run here",
+    "censored": "censored",
+    "unfinished": "unfinished",
+}
+
+
+def _others(s: Summary) -> str:
+    """Count the jobs that did not complete, by what became of them."""
+    counts = ((getattr(s, name), said) for name, said in OTHERWISE.items())
+    return "".join(f", {count:,} {said}" for count, said in counts if count)
 
 
 def _spread(s: Summary, what: str) -> str:
@@ -62,12 +81,23 @@ COLUMNS = (
 )
 
 
+COMPLETED = Column("completed", right=True)
+
+
 def compared(runs: Sequence[Run]) -> None:
     """Print runs side by side."""
-    rows = [_row(run) for run in runs]
-    print_table(COLUMNS, rows)
+    if any(s.completed < s.jobs for s in map(_summary, runs)):
+        # Means are over completed jobs: not over the same ones in each row, then.
+        print_table((*COLUMNS[:1], COMPLETED, *COLUMNS[1:]), [_with_done(run) for run in runs])
+    else:
+        print_table(COLUMNS, [_row(run) for run in runs])
     if any(run.clairvoyant for run in runs):
         say("* clairvoyant: it was told every run time beforehand; a bound, not a choice.")
+
+
+def _with_done(run: Run) -> list[str]:
+    name, *rest = _row(run)
+    return [name, f"{_summary(run).completed:,}", *rest]
 
 
 def _row(run: Run) -> list[str]:

@@ -13,13 +13,22 @@ from allotment.model.cluster import Node
 from allotment.model.diagnosis import Diagnosis, Exit, Owner, RetryClass
 from allotment.model.ids import AttemptNo, JobId, NodeId
 from allotment.model.ledger import Slot
-from allotment.model.quantity import Instant, Millis
+from allotment.model.quantity import Instant, Millis, show_milli, show_millis
 from allotment.model.reports import GangReport, NodeReport, Seen
 from allotment.sim.agenda import Agenda, Entry, Phase
+from allotment.sim.bad import BadScenario
 from allotment.sim.settings import Settings
 from allotment.sim.speeds import Speeds
 from allotment.sim.trace import TraceJob
 from allotment.sim.work import Work
+
+LEAST_VAIN, VAIN_A_NODE = 10_000, 100
+"""So many failures of nodes in a row without a job running, and so many for each node, are
+all that there will ever be. Nodes that fail once a day come to it after 100 idle days."""
+
+
+class Standstill(BadScenario):
+    """A world in which no job can ever start."""
 
 
 class Machines:
@@ -46,6 +55,8 @@ class Machines:
         """Whether the speed of a job changes as others come and go."""
         self._shared = shared
         self._tracked = self._paced or settings.mtbf_ms > 0
+        self._vain = 0
+        """Failures of nodes in a row while no job ran."""
 
     def open(self, now: Instant) -> None:
         """Begin: draw when each node fails first."""
@@ -66,7 +77,7 @@ class Machines:
 
     def _launch(self, job: JobId, attempt: AttemptNo, now: Instant) -> None:
         work = self.works[job]
-        work.attempt, work.stopped_at = attempt, None
+        work.attempt, work.begun, work.stopped_at = attempt, False, None
         wait = self._settings.resume_ms if attempt > 1 else self._settings.start_ms
         if wait:
             self.agenda.add(now + wait, Phase.START, job, attempt)
@@ -75,7 +86,7 @@ class Machines:
 
     def _begin(self, job: JobId, work: Work, now: Instant) -> None:
         self._engine.report(GangReport(job, work.attempt, Seen.RUNNING), now)
-        work.since = now
+        work.begun, work.since = True, now
         if self._tracked:
             work.nodes = tuple(sorted({slot.node for slot in self._slots(job)}))
             for node in work.nodes:
@@ -118,8 +129,7 @@ class Machines:
             if work.since >= 0 and work.ends_at(now) == now:
                 self._finish(job, work, now)
         elif entry.phase is Phase.GONE and work.stopped_at is not None:
-            # It held its devices meanwhile, and got nothing done.
-            self._leave(job, work, STOPPED, now, now - work.stopped_at)
+            self._leave(job, work, STOPPED, now, work.in_vain(now))
         elif entry.phase is Phase.START and work.stopped_at is None:
             self._begin(job, work, now)
         elif entry.phase is Phase.FAILURE and work.since >= 0:
@@ -196,11 +206,37 @@ class Machines:
         for job in sorted(self._busy[node]):
             work = self.works[job]
             lost = work.stop(now, self._settings.checkpoint_ms)
-            self._leave(job, work, LOST, now, lost, NODE_FAULT)
+            self._leave(job, work, LOST, now, lost + work.in_vain(now), NODE_FAULT)
         self._engine.report(NodeReport(node, alive=False, reason="failure"), now)
+        self._fear_standstill()
         chance = Random(f"{self._seed}/repair/{node}/{count}")
         wait = max(1, round(chance.expovariate(1 / max(1, self._settings.mttr_ms))))
         self.agenda.add(now + wait, Phase.REPAIR, node, AttemptNo(count))
+
+    def _fear_standstill(self) -> None:
+        """Stop a run in which nodes go on failing and nobody runs any more.
+
+        Whoever starts comes to an end, for a job is given up after some failed nodes. So a
+        run that does not end is one in which nobody starts.
+        """
+        nodes = len(self._busy)
+        self._vain = 0 if self._engine.state.cluster.gangs else self._vain + 1
+        if self._vain < max(LEAST_VAIN, VAIN_A_NODE * nodes):
+            return
+        mtbf, mttr = self._settings.mtbf_ms, self._settings.mttr_ms
+        first = min(self.works.values(), key=lambda work: work.place, default=None)
+        waits = (
+            f"{len(self.works):,} wait, the first of them, {first.job.id}, for "
+            f"{show_milli(first.job.gpu_milli)} devices"
+            if first
+            else "none is there"
+        )
+        raise Standstill(
+            f"Nodes failed {self._vain:,} times in a row while no job ran; {waits}. With "
+            f"mtbf={show_millis(mtbf)} and mttr={show_millis(mttr)}, "
+            f"{nodes * mtbf / (mtbf + mttr):.1f} of {nodes:,} nodes work at a time: take a "
+            "longer mtbf or a shorter mttr."
+        )
 
     def _repair(self, node: NodeId, count: int, now: Instant) -> None:
         self._engine.report(NodeReport(node, alive=True), now)

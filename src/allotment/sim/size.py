@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
-from allotment.metrics.jobs import JobOutcome
+from allotment.metrics.jobs import Fate, JobOutcome
 from allotment.metrics.summarise import summarise
 from allotment.metrics.summary import Summary
 from allotment.metrics.usage import Totals
@@ -131,6 +131,7 @@ def _unhindered(job: TraceJob) -> JobOutcome:
         end_ms=job.submit_ms + run_ms,
         censored=job.ending is Ending.CENSORED,
         ran_ms=run_ms,
+        ended=Fate.COMPLETED if run_ms == job.run_ms else Fate.TIMED_OUT,
     )
 
 

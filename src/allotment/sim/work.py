@@ -27,8 +27,12 @@ class Work(msgspec.Struct, gc=False):
     since: Instant = Instant(-1)
     """When it last began to make progress; -1 while it makes none."""
     speed: int = FULL_SPEED
+    begun: bool = False
+    """Whether this attempt came to run."""
     stopped_at: Instant | None = None
     """When this attempt was told to stop."""
+    kept_ms: int = 0
+    """The work that no fault can take any more: what was done when it last stopped."""
     nodes: tuple[NodeId, ...] = ()
     """Where it runs; known only where that matters."""
 
@@ -48,14 +52,22 @@ class Work(msgspec.Struct, gc=False):
         self.left_ms = max(0, self.left_ms - self.done_by(now))
         self.since = now
 
+    def in_vain(self, now: Instant) -> int:
+        """Give how long this attempt has run without progress, because it was told to stop."""
+        if self.stopped_at is None or not self.begun:
+            return 0
+        return now - self.stopped_at
+
     def stop(self, now: Instant, keep_ms: int = 0) -> int:
         """Stop making progress; give the work lost.
 
-        With `keep_ms`, what exceeds the last multiple of it is lost; without, nothing is.
+        With `keep_ms`, it stops by a fault: checkpoints are at the multiples of that, and
+        what was done since the last of them is lost, but nothing that an earlier stop kept.
+        Without, nothing is lost.
         """
         total = self.job.run_ms
         done = total - max(0, self.left_ms - self.done_by(now))
-        saved = done // keep_ms * keep_ms if keep_ms else done
-        self.left_ms = total - saved
+        saved = max(self.kept_ms, done // keep_ms * keep_ms) if keep_ms else done
+        self.kept_ms, self.left_ms = saved, total - saved
         self.since = Instant(-1)
         return done - saved

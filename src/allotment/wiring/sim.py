@@ -156,7 +156,7 @@ def run(scenario: Scenario, told: Progress = nobody) -> Run:
 
 COLUMNS = (
     "job_id", "tenant", "num_gpus", "submit_time", "start_time", "end_time", "attained_gpu_s",
-    "preemptions",
+    "preemptions", "outcome",
 )  # fmt: skip
 
 
@@ -174,6 +174,7 @@ def write_jobs(file: TextIO, jobs: Sequence[JobOutcome]) -> None:
             _seconds(job.end_ms) if job.end_ms >= 0 else "",
             _seconds(job.attained_ms),
             job.preemptions,
+            job.fate,
         )
         for job in jobs
     )
