@@ -27,7 +27,7 @@ from allotment.cli.sim_replay import EXAMPLES as REPLAY_EXAMPLES
 from allotment.cli.sim_replay import replay
 from allotment.cli.sim_size import EXAMPLES as SIZE_EXAMPLES
 from allotment.cli.sim_size import size
-from allotment.cli.sim_words import compared, in_words, machine_form
+from allotment.cli.sim_words import compared, in_words, machine_form, nothing_ran
 
 sim = typer.Typer(
     help="Try scheduling policies on traces, with the code that runs the cluster.",
@@ -75,6 +75,10 @@ def run(  # noqa: PLR0913, PLR0917 - a flag each
             scenario = scenario.to_draw()
         with progress(len(scenario.trace.jobs)) as told:
             done = world.run(scenario, told)
+        if nothing := nothing_ran([done]):
+            if as_json:
+                say_json(machine_form(done))
+            raise Misused(nothing)
         outputs.write(
             {
                 "--jobs-out": lambda file: world.write_jobs(file, done.jobs),
@@ -136,6 +140,10 @@ def compare(  # noqa: PLR0913, PLR0917 - a flag each
                 lambda _place, done: talk(f"{done.policy}: {done.wall_s:.1f} s"),
                 going,
             )
+        if nothing := nothing_ran(runs):
+            if as_json:
+                say_json([machine_form(done) for done in runs])
+            raise Misused(nothing)
         outputs.write({"--report": lambda file: world.write_report(file, runs)})
     _warn(runs[0].warnings)
     if as_json:
