@@ -24,6 +24,7 @@ EVERYTHING = 1 << 62
 EXAMPLES = (
     "\b\nExamples:\n"
     "  allot sim replay --since 30d --policy las2d\n"
+    "  allot sim replay --since 1d --policy own\n"
     "  allot sim replay --since 7d --policy easy --report week.html\n"
     "  allot sim replay --since 2026-10-01 --until 2026-11-01 --policy fifo --cluster 20x8xA100"
 )
@@ -39,11 +40,22 @@ OwnCluster = Annotated[
 ]
 
 
+OnePool = Annotated[
+    bool,
+    typer.Option("--one-pool", help="Leave out tenants and their guarantees: all share one."),
+]
+
+
 def replay(  # noqa: PLR0913, PLR0917 - a flag each
     since: Annotated[
         str, typer.Option("--since", metavar="30d|DATE", help="How far back, or a date.")
     ],
-    policy: Annotated[str, typer.Option("--policy", metavar="NAME")],
+    policy: Annotated[
+        str,
+        typer.Option(
+            "--policy", metavar="NAME", help="One of `allot sim`, or `own`: the service's own."
+        ),
+    ],
     until: Annotated[
         str,
         typer.Option(
@@ -54,6 +66,7 @@ def replay(  # noqa: PLR0913, PLR0917 - a flag each
         ),
     ] = "",
     cluster: OwnCluster = "",
+    one_pool: OnePool = False,
     set_: Set = None,
     seed: Seed = 0,
     jobs_out: JobsOut = "",
@@ -63,15 +76,15 @@ def replay(  # noqa: PLR0913, PLR0917 - a flag each
 ) -> None:
     """Play the service's own history under another policy, and compare.
 
-    Its event log is the trace. A job comes when it came in line: submitted, released, its
-    dependencies over. It runs as long as it really did, without suspension and what was
-    lost and done again, on the same machines, and starts as fast. What ran before --since
-    comes at that instant with what it ran after it; what had not ended is played as far as
-    it got. Left out are jobs that never ran. Compared are those that ended.
+    Its event log is the trace. A job comes when it was submitted or released. It runs as
+    long as it really did, without suspension and what was lost and done again, on the same
+    machines, and starts and leaves as fast. Priorities, dependencies, caps of arrays, places
+    and the tenants' guarantees are as they were. What ran before --since comes at that
+    instant with what it ran after it; what had not ended is played as far as it got. Left
+    out are jobs that never ran. Compared are those that ended.
     """  # fmt: skip
     # A whole world, and a client beside it: `allot sim run` does not pay for them.
     from allotment.cli import sim_replay_words as words  # noqa: PLC0415
-    from allotment.cli.sim_words import nothing_ran  # noqa: PLC0415
     from allotment.client import Client  # noqa: PLC0415
     from allotment.sim.history import history_of  # noqa: PLC0415
     from allotment.sim.replayed import side_by_side  # noqa: PLC0415
@@ -84,7 +97,7 @@ def replay(  # noqa: PLR0913, PLR0917 - a flag each
     pairs = tuple(set_ or ())
     with told_as_misuse():
         outputs = Outputs({"--jobs-out": jobs_out, "--report": report}, reads=(cluster,))
-        world.open_policy(policy)
+        past.open_policy(policy)
         read_settings(pairs)
         first, last = instant("--since", since, now), instant("--until", until or "0", now)
         if first >= last:
@@ -99,13 +112,12 @@ def replay(  # noqa: PLR0913, PLR0917 - a flag each
                 words.nothing_ran(history, first, last),
                 "Look further back with --since, or see `allot events`.",
             )
-        scenario = past.replayed(history, policy, cluster, pairs, seed)
+        again = past.Again(policy, cluster, pairs, seed, one_pool)
+        scenario = past.replayed(history, again)
         if report:
             scenario = scenario.to_draw()
         with progress(len(history.trace.jobs)) as told:
             run = world.run(scenario, told)
-        if nothing := nothing_ran([run]):
-            raise Misused(nothing)
         outputs.write(
             {
                 "--jobs-out": lambda file: world.write_jobs(file, run.jobs),

@@ -2,9 +2,9 @@
 
 What counts is decided here:
 
-* A job comes when it came in line: held ones when they were released, those that depend on
-  others when the last of these ended. Elements of an array come when they are submitted; a
-  cap on how many of them run at a time is not replayed.
+* A job comes when it was submitted, one that was held when it was released. It depends on
+  those of its dependencies that are in the trace, and comes when the others have ended.
+* Who shares the cluster, and each job as it was asked for, stand beside the trace.
 * Its run time is what its attempts ran, suspension and start-up left out, less what was
   lost and done again. What the last attempt of a job that ended lost was not done again.
 * What lies before `since_ms` is left out: a job that was there already comes at `since_ms`
@@ -14,22 +14,22 @@ What counts is decided here:
   devices become tasks of one device with an even share of the rest, as in traces.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
 
 import msgspec
 
-from allotment.metrics.fold import FINISHED, devices_of
+from allotment.metrics.fold import FINISHED
 from allotment.metrics.jobs import JobOutcome
 from allotment.model import events as e
 from allotment.model.cluster import Node
 from allotment.model.ids import JobId
-from allotment.model.quantity import DEVICE, Millis
-from allotment.model.spec import NEVER, JobSpec
-from allotment.sim.history_shape import shape_of
+from allotment.model.reasons import StopCause
+from allotment.model.tenancy import Config
+from allotment.sim.history_job import Job, closed, run
 from allotment.sim.readers.shape import NEVER_RAN
-from allotment.sim.trace import Ending, Trace, TraceJob, most_first
+from allotment.sim.replayed_wishes import Share, Wishes, bare
+from allotment.sim.trace import Ending, Trace, TraceJob
 
 ENDINGS: Mapping[type[e.Event], Ending] = {
     e.JobSucceeded: Ending.SUCCEEDED,
@@ -47,8 +47,12 @@ class History(msgspec.Struct, frozen=True):
     """What really became of each job of the trace, in its order."""
     nodes: tuple[Node, ...]
     """The cluster as it was configured last; empty where the log does not say."""
+    wishes: Wishes
+    """What a trace cannot say: the tenants' shares, and each job as it was asked for."""
     start_ms: int
     """From placing a gang to its running: the median over attempts; 0 when none started."""
+    stop_ms: int
+    """From asking a borrower to leave to its being gone, likewise."""
 
 
 def trace_of(records: Iterable[e.Record], since_ms: int, until_ms: int) -> Trace:
@@ -69,45 +73,20 @@ def history_of(records: Iterable[e.Record], since_ms: int, until_ms: int) -> His
     return fold.result(until_ms)
 
 
-class _Job(msgspec.Struct, gc=False):
-    """A job on its way. Instants are -1 where it has not come to that."""
-
-    id: JobId
-    spec: JobSpec
-    user: str
-    held: bool
-    waits_for: set[JobId]
-    line_ms: int = -1
-    start_ms: int = -1
-    end_ms: int = -1
-    ending: Ending = Ending.CENSORED
-    placed_ms: int = -1
-    since_ms: int = -1
-    """Since when it runs."""
-    ran_ms: int = 0
-    """Over all attempts, from the beginning of the stretch."""
-    kept_ms: int = 0
-    """What earlier attempts ran and did not lose."""
-    last_ms: int = 0
-    """What the newest attempt ran."""
-    lost_ms: int = 0
-    """What it lost, to be done again if there is another."""
-    evictions: int = 0
-
-
 class _Fold:
     """Reads the log once, and keeps what may be part of the stretch."""
 
     def __init__(self, since_ms: int) -> None:
         self._since = since_ms
-        self._jobs: dict[JobId, _Job] = {}
-        self._dependents: dict[JobId, list[_Job]] = {}
+        self._jobs: dict[JobId, Job] = {}
         self._nodes: tuple[Node, ...] = ()
+        self._shares: list[tuple[int, Config]] = []
+        """Configurations and since when, those of before the stretch but the last left out."""
         self._changes = 0
         self._down: set[int] = set()
         """Nodes that took no work at some time of the stretch."""
         self._starts: list[int] = []
-        self._capped = False
+        self._stops: list[int] = []
 
     # ── events ──────────────────────────────────────────────────────────────────────────
 
@@ -124,29 +103,15 @@ class _Fold:
             self._of_cluster(at, event)
 
     def _submitted(self, at: int, event: e.JobSubmitted, user: str) -> None:
-        before = {item.job for item in event.spec.depends_on if self._unfinished(item.job)}
-        job = _Job(event.job, event.spec, user, event.held, before)
-        self._jobs[event.job] = job
-        for other in before:
-            self._dependents.setdefault(other, []).append(job)
-        if event.spec.array is not None and event.spec.array.max_running:
-            self._capped = True
-        _line_up(job, at)
+        ready_ms = -1 if event.held else at
+        self._jobs[event.job] = Job(event.job, event.spec, user, ready_ms)
 
-    def _unfinished(self, id: JobId) -> bool:
-        job = self._jobs.get(id)
-        return job is not None and job.end_ms < 0
-
-    def _of_job(self, job: _Job, at: int, event: e.JobEvent) -> None:
+    def _of_job(self, job: Job, at: int, event: e.JobEvent) -> None:
         match event:
             case e.JobEdited(_, spec):
                 job.spec = spec
-            case e.JobHeld():
-                job.held = True
-                job.line_ms = job.line_ms if job.start_ms >= 0 else -1
-            case e.JobReleased():
-                job.held = False
-                _line_up(job, at)
+            case e.JobHeld() | e.JobReleased():
+                _hold(job, at, held=isinstance(event, e.JobHeld))
             case e.AttemptPlaced():
                 job.kept_ms += max(0, job.last_ms - job.lost_ms)
                 job.last_ms = job.lost_ms = 0
@@ -157,6 +122,8 @@ class _Fold:
                 self._stopped(job, at)
             case e.AttemptResumed():
                 job.since_ms = at
+            case e.StopRequested(cause=StopCause.EVICTED):
+                job.asked_ms = at
             case e.AttemptEnded():
                 self._attempt_ended(job, at, event)
             case _ if isinstance(event, FINISHED):
@@ -164,34 +131,33 @@ class _Fold:
             case _:
                 pass
 
-    def _started(self, job: _Job, at: int) -> None:
+    def _started(self, job: Job, at: int) -> None:
         if at >= self._since and job.placed_ms >= 0:
             self._starts.append(at - job.placed_ms)
         job.placed_ms = -1
-        _run(job, at)
+        run(job, at)
 
-    def _attempt_ended(self, job: _Job, at: int, event: e.AttemptEnded) -> None:
+    def _attempt_ended(self, job: Job, at: int, event: e.AttemptEnded) -> None:
         if job.placed_ms >= 0 and event.outcome is e.Outcome.SUCCEEDED:
             # So quick that its tasks were never seen running all at once.
-            _run(job, job.placed_ms)
-        job.placed_ms = -1
+            run(job, job.placed_ms)
+        if job.asked_ms >= self._since:
+            self._stops.append(at - job.asked_ms)
+        job.placed_ms = job.asked_ms = -1
         self._stopped(job, at)
         job.lost_ms = event.lost_ms
         if event.outcome is e.Outcome.EVICTED and at >= self._since:
             job.evictions += 1
 
-    def _stopped(self, job: _Job, at: int) -> None:
+    def _stopped(self, job: Job, at: int) -> None:
         if job.since_ms >= 0:
             ran = max(0, at - max(job.since_ms, self._since))
             job.ran_ms += ran
             job.last_ms += ran
             job.since_ms = -1
 
-    def _finished(self, job: _Job, at: int, ending: Ending) -> None:
+    def _finished(self, job: Job, at: int, ending: Ending) -> None:
         job.end_ms, job.ending = at, ending
-        for other in self._dependents.pop(job.id, ()):
-            other.waits_for.discard(job.id)
-            _line_up(other, at)
         if at < self._since:
             del self._jobs[job.id]
 
@@ -201,6 +167,9 @@ class _Fold:
                 if at >= self._since and self._nodes and config.nodes != self._nodes:
                     self._changes += 1
                 self._nodes = config.nodes
+                if at < self._since:
+                    self._shares.clear()
+                self._shares.append((at, config))
             case e.NodeDrained(node) | e.NodeLost(node):
                 self._down.add(node)
             case e.NodeUndrained(node) | e.NodeRecovered(node):
@@ -213,27 +182,58 @@ class _Fold:
 
     def result(self, until_ms: int) -> History:
         """Close what is open, and give what there is."""
-        rows: list[tuple[TraceJob, JobOutcome]] = []
-        dropped: Counter[str] = Counter()
+        ran: list[Job] = []
         for job in self._jobs.values():
             self._stopped(job, until_ms)
-            if job.start_ms < 0 or (not job.ran_ms and job.start_ms < self._since):
-                dropped[NEVER_RAN] += 1
-            else:
-                rows.append(_closed(job, self._since))
-        rows.sort(key=lambda row: row[0].submit_ms)
+            if job.start_ms >= 0 and (job.ran_ms or job.start_ms >= self._since):
+                ran.append(job)
+        comes = self._comes({job.id: job for job in ran})
+        # Those they depend on come first: of one instant they are in order of their ids.
+        ran.sort(key=lambda job: (comes[job.id], job.id))
+        rows = [closed(job, comes[job.id], self._since) for job in ran]
         jobs = tuple(job for job, _ in rows)
+        wishes = Wishes(tuple(bare(job.spec) for job in ran), self._shares_of(jobs))
+        never = len(self._jobs) - len(ran)
         trace = Trace(
             source="event log",
             format="history",
-            digest=sha256(msgspec.msgpack.encode(jobs)).hexdigest()[:16],
+            digest=sha256(msgspec.msgpack.encode((jobs, wishes))).hexdigest()[:16],
             jobs=jobs,
-            dropped=most_first(dropped),
+            dropped=((NEVER_RAN, never),) if never else (),
             warnings=tuple(self._warnings(jobs)),
         )
-        starts = sorted(self._starts)
-        start_ms = starts[len(starts) // 2] if starts else 0
-        return History(trace, tuple(row for _, row in rows), self._nodes, start_ms)
+        happened = tuple(row for _, row in rows)
+        return History(
+            trace, happened, self._nodes, wishes, _median(self._starts), _median(self._stops)
+        )
+
+    def _comes(self, replayed: Mapping[JobId, Job]) -> Mapping[JobId, int]:
+        """Say when each job of the trace comes."""
+        comes: dict[JobId, int] = {}
+
+        def come(job: Job) -> int:
+            if job.id not in comes:
+                ready = job.ready_ms if job.ready_ms >= 0 else job.start_ms
+                others = (item.job for item in job.spec.depends_on)
+                waits = [
+                    come(replayed[other]) if other in replayed else self._end_of(other)
+                    for other in others
+                ]
+                comes[job.id] = max(ready, *waits, self._since)
+            return comes[job.id]
+
+        for id in sorted(replayed):
+            come(replayed[id])
+        return comes
+
+    def _end_of(self, id: JobId) -> int:
+        job = self._jobs.get(id)
+        return job.end_ms if job is not None else -1
+
+    def _shares_of(self, jobs: Sequence[TraceJob]) -> tuple[Share, ...]:
+        first = jobs[0].submit_ms if jobs else 0
+        shares = [Share(at - first, config) for at, config in self._shares]
+        return tuple(shares) or (Share(0, Config(self._nodes, ())),)
 
     def _warnings(self, jobs: Sequence[TraceJob]) -> Iterable[str]:
         censored = sum(job.ending is Ending.CENSORED for job in jobs)
@@ -243,56 +243,14 @@ class _Fold:
             yield f"Changes of nodes meanwhile: {self._changes}. The last ones are replayed."
         if self._down:
             yield f"Nodes drained or lost for a while: {len(self._down)}. The replay has them."
-        if self._capped:
-            yield "Caps on how many of an array run at a time are not replayed."
 
 
-def _line_up(job: _Job, at: int) -> None:
-    """Note when a job is first in line: neither held nor waiting for another."""
-    if job.line_ms < 0 and not job.held and not job.waits_for:
-        job.line_ms = at
-
-
-def _run(job: _Job, at: int) -> None:
-    job.since_ms = at
+def _hold(job: Job, at: int, *, held: bool) -> None:
+    """Take a job out of the line, or put it back; one that ever ran is past that."""
     if job.start_ms < 0:
-        job.start_ms = at
+        job.ready_ms = -1 if held else at
 
 
-def _closed(job: _Job, since_ms: int) -> tuple[TraceJob, JobOutcome]:
-    spec = job.spec
-    tasks, need, types = shape_of(spec)
-    line_ms = job.line_ms if job.line_ms >= 0 else job.start_ms
-    submit_ms = max(line_ms, since_ms)
-    again_ms = job.lost_ms if job.ending is Ending.CENSORED else 0
-    run_ms = max(1, job.kept_ms + job.last_ms - again_ms)
-    trace_job = TraceJob(
-        id=str(job.id),
-        submit_ms=submit_ms,
-        run_ms=run_ms,
-        tasks=tasks,
-        need=need,
-        tenant=spec.tenant,
-        user=job.user,
-        name=spec.name,
-        gpu_types=types,
-        priority=spec.priority,
-        preemptible=spec.preemptible,
-        limit_ms=Millis(0) if spec.max_run_ms == NEVER else spec.max_run_ms,
-        ending=job.ending,
-    )
-    gpu_milli = devices_of(spec)
-    happened = JobOutcome(
-        id=trace_job.id,
-        tenant=spec.tenant,
-        gpu_milli=gpu_milli,
-        submit_ms=submit_ms,
-        run_ms=Millis(run_ms),
-        start_ms=max(job.start_ms, since_ms),
-        end_ms=job.end_ms,
-        attained_ms=job.ran_ms * gpu_milli // DEVICE,
-        preemptions=job.evictions,
-        censored=job.ending is Ending.CENSORED,
-        ran_ms=job.ran_ms,
-    )
-    return trace_job, happened
+def _median(lengths: list[int]) -> int:
+    ordered = sorted(lengths)
+    return ordered[len(ordered) // 2] if ordered else 0

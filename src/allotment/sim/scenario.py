@@ -7,6 +7,7 @@ import msgspec
 from allotment.model.cluster import Node
 from allotment.model.quantity import DEVICE
 from allotment.sim.catalogue import Recipe, recipe
+from allotment.sim.replayed_wishes import Wishes
 from allotment.sim.settings import Settings
 from allotment.sim.speeds import Factors, Pairs, Rates, Speeds
 from allotment.sim.trace import Trace, TraceJob
@@ -27,6 +28,9 @@ class Scenario(msgspec.Struct, frozen=True):
     """The same of two jobs that share devices."""
     custom: Recipe | None = None
     """A policy of somebody's own, under that name; None for those of the catalogue."""
+
+    wishes: Wishes | None = None
+    """What a service's history knows beyond its trace; None where there is no more."""
 
     drawn: bool = False
     """Whether what pictures of nodes, devices and single jobs need is kept as well."""

@@ -5,10 +5,12 @@ engine's effects into future happenings, and carries the records to whoever fold
 All that decides is the engine's.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from random import Random
 
 import msgspec
+from msgspec.structs import replace
 
 from allotment.engine.engine import Engine
 from allotment.engine.state import State
@@ -22,6 +24,7 @@ from allotment.model.tenancy import Config, Limits, Queue, Tenant
 from allotment.policies.estimates.known import Known
 from allotment.sim.catalogue import passing, policies
 from allotment.sim.machines import Machines
+from allotment.sim.replayed_wishes import Again
 from allotment.sim.scenario import Scenario
 from allotment.sim.told import Told
 from allotment.sim.trace import TraceJob
@@ -80,17 +83,19 @@ class Simulation:
         self._scenario = scenario
         self._types = scenario.types()
         self._packs = scenario.recipe().packs
-        line = Queue("default", passing(scenario.recipe(), settings))
-        owner = Tenant(EVERYBODY, BEYOND_ALL, (line,))
-        limits = Limits(ports=(0, 0), phase_ms=NEVER)
-        self._config = c.ApplyConfig(Config(nodes, (owner,), limits, EVERYBODY))
+        wishes = scenario.wishes
+        self._again = Again(wishes, nodes) if wishes is not None else None
+        self._configs = tuple(_configs(scenario))
 
     # ── running ─────────────────────────────────────────────────────────────────────────
 
     def run(self, jobs: Sequence[TraceJob]) -> Iterator[int]:
         """Play the whole trace; give how many of its jobs have come, now and then."""
         first = Instant(jobs[0].submit_ms) if jobs else Instant(0)
-        self.engine.command(self._config, SYSTEM, first)
+        configs = deque(
+            (Instant(first + max(0, after)), config) for after, config in self._configs
+        )
+        self._configure(configs, first)
         self.machines.open(first)
         agenda, works = self.machines.agenda, self.machines.works
         come, count = 0, len(jobs)
@@ -103,7 +108,10 @@ class Simulation:
                 now = due
             if now is None or (come == count and not works):
                 break
+            if configs and configs[0][0] < now:
+                now = configs[0][0]
             self.now = now
+            self._configure(configs, now)
             while agenda.next() == now:
                 self.machines.play(agenda.pop(), now)
             while come < count and jobs[come].submit_ms == now:
@@ -113,6 +121,14 @@ class Simulation:
                     yield come
             self._decide(now)
         yield come
+
+    def _configure(self, configs: deque[tuple[Instant, Config]], now: Instant) -> None:
+        """Let the newest configuration that is due be in force."""
+        config: Config | None = None
+        while configs and configs[0][0] <= now:
+            config = configs.popleft()[1]
+        if config is not None:
+            self.engine.command(c.ApplyConfig(config), SYSTEM, now)
 
     def _decide(self, now: Instant) -> None:
         """Let the engine decide until it comes to rest, and carry out what it wants."""
@@ -141,7 +157,30 @@ class Simulation:
     def _submit(self, job: TraceJob, place: int, now: Instant) -> None:
         told_ms = self._told.at_submission(job, place)
         work = self._incoming = Work(job, place, job.run_ms, told_ms)
-        spec = JobSpec(
+        actor = Actor(job.user or job.tenant, 1)
+        try:
+            records = self.engine.command(c.SubmitJob(self._spec(job, place)), actor, now)
+        except Rejected as refusal:
+            self.refused.append(Refused(place, now, str(refusal)))
+            return
+        event = records[0].event
+        assert isinstance(event, e.JobSubmitted)
+        self.machines.works[event.job] = work
+        if self._again is not None:
+            self._again.came(job, event.job)
+
+    def _spec(self, job: TraceJob, place: int) -> JobSpec:
+        settings = self._scenario.settings
+        if self._again is not None:
+            spec = self._again.spec(job, place, self.engine.state.jobs)
+            return replace(
+                spec,
+                roles=self._roles_of(job, place) if self._packs else spec.roles,
+                retry=self._retries,
+                within=settings.within or spec.within,
+                prefer=settings.prefer or spec.prefer,
+            )
+        return JobSpec(
             name=job.id,
             tenant=EVERYBODY,
             roles=self._roles_of(job, place),
@@ -149,19 +188,9 @@ class Simulation:
             max_run_ms=job.limit_ms or NEVER,
             retry=self._retries,
             preemptible=job.preemptible,
-            within=self._scenario.settings.within,
-            prefer=self._scenario.settings.prefer,
+            within=settings.within,
+            prefer=settings.prefer,
         )
-        try:
-            records = self.engine.command(
-                c.SubmitJob(spec), Actor(job.user or job.tenant, 1), now
-            )
-        except Rejected as refusal:
-            self.refused.append(Refused(place, now, str(refusal)))
-            return
-        event = records[0].event
-        assert isinstance(event, e.JobSubmitted)
-        self.machines.works[event.job] = work
 
     def _roles_of(self, job: TraceJob, place: int) -> tuple[TaskRole, ...]:
         types = self._types_for(job, place) if self._types else job.gpu_types
@@ -170,7 +199,7 @@ class Simulation:
         if roles is None:
             need = job.need
             if self._packs and need.gpu_milli == DEVICE:
-                need = msgspec.structs.replace(need, gpu_milli=DEVICE // 2)
+                need = replace(need, gpu_milli=DEVICE // 2)
             role = TaskRole("task", job.tasks, "", need, types)
             roles = self._roles[key] = (role,)
         return roles
@@ -185,3 +214,16 @@ class Simulation:
         if self._scenario.settings.types == "chance":
             Random(f"{self._scenario.seed}/types/{place}").shuffle(types)
         return tuple(types)
+
+
+def _configs(scenario: Scenario) -> Iterator[tuple[int, Config]]:
+    """Give who owns the cluster, and from when on after the first submission."""
+    recipe, settings, wishes = scenario.recipe(), scenario.settings, scenario.wishes
+    order = passing(recipe, settings)
+    limits = Limits(ports=(0, 0), phase_ms=NEVER)
+    if wishes is None:
+        owner = Tenant(EVERYBODY, BEYOND_ALL, (Queue("default", order),))
+        yield 0, Config(scenario.nodes, (owner,), limits, EVERYBODY)
+        return
+    as_configured = wishes.keeps_orders and not settings.order
+    yield from wishes.configs(scenario.nodes, limits, None if as_configured else order)

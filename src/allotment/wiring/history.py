@@ -11,11 +11,13 @@ from allotment.model.quantity import Instant
 from allotment.model.spec import JobSpec
 from allotment.service.views import EventView
 from allotment.sim.bad import BadScenario
+from allotment.sim.catalogue import Recipe, recipe
 from allotment.sim.history import History
 from allotment.sim.scenario import Scenario
 from allotment.sim.settings import read_settings
 from allotment.wire.job import read_job_json
-from allotment.wiring.sim import open_cluster, open_policy
+from allotment.wiring.sim import open_cluster
+from allotment.wiring.sim import open_policy as find_policy
 
 OF_TASKS = "Task"
 """How the kinds of events begin that say nothing of a job as a whole."""
@@ -57,21 +59,57 @@ def _spec(detail: dict[str, object]) -> JobSpec:
     return read_job_json(msgspec.json.encode(kept)).spec
 
 
-def replayed(
-    history: History, policy: str, cluster: str, settings: tuple[str, ...], seed: int
-) -> Scenario:
-    """Make a scenario of what happened. An empty `cluster` is the service's own nodes.
+class Again(msgspec.Struct, frozen=True):
+    """How a history is to be played again, in words."""
 
-    Starting takes as long as it really did unless a setting says otherwise. Raises
-    BadScenario.
+    policy: str
+    cluster: str = ""
+    """Empty for the service's own nodes."""
+    settings: tuple[str, ...] = ()
+    seed: int = 0
+    one_pool: bool = False
+    """Leave the tenants' guarantees and queues out: all share one."""
+
+
+OWN = "own"
+"""The policy that the service itself has."""
+
+
+def open_policy(name: str) -> tuple[str, Recipe | None]:
+    """Find a policy: the service's own, or one of the simulator's. Raises BadScenario."""
+    if name != OWN:
+        return find_policy(name)
+    says = "as the service does it, with queues as they are configured"
+    return OWN, msgspec.structs.replace(recipe("fifo"), says=says)
+
+
+def replayed(history: History, again: Again) -> Scenario:
+    """Make a scenario of what happened.
+
+    Starting and leaving take as long as they really did unless a setting says otherwise.
+    Raises BadScenario.
     """
-    nodes = open_cluster(cluster) if cluster else history.nodes
+    nodes = open_cluster(again.cluster) if again.cluster else history.nodes
     if not nodes:
         raise BadScenario("The log does not say what nodes there are. Name some: --cluster.")
-    chosen = read_settings(settings)
-    named = {pair.partition("=")[0].strip() for pair in settings}
-    for key, field in (("start", "start_ms"), ("resume", "resume_ms")):
-        if key not in named:
-            chosen = msgspec.structs.replace(chosen, **{field: history.start_ms})
-    name, custom = open_policy(policy)
-    return Scenario(history.trace, nodes, name, chosen, seed, custom=custom)
+    name, custom = open_policy(again.policy)
+    as_it_was: dict[str, object] = {
+        "start_ms": history.start_ms,
+        "resume_ms": history.start_ms,
+        "stop_ms": history.stop_ms,
+    }
+    if name == OWN:
+        as_it_was["estimates"] = "promised"
+    named = {pair.partition("=")[0].strip() for pair in again.settings}
+    unsaid = {key: value for key, value in as_it_was.items() if _shown(key) not in named}
+    settings = msgspec.structs.replace(read_settings(again.settings), **unsaid)
+    wishes = msgspec.structs.replace(history.wishes, keeps_orders=name == OWN)
+    if again.one_pool:
+        wishes = None
+    return Scenario(
+        history.trace, nodes, name, settings, again.seed, custom=custom, wishes=wishes
+    )
+
+
+def _shown(field: str) -> str:
+    return field.removesuffix("_ms")

@@ -75,16 +75,33 @@ def test_the_policy_it_had_gives_what_it_did(cluster: RealCluster) -> None:
     assert history["avg_queue_delay_s"] == pytest.approx(again["avg_queue_delay_s"], abs=0.1)
 
 
-def test_a_dependent_job_comes_when_it_may_run(cluster: RealCluster, tmp_path: Path) -> None:
+def test_its_own_policy_gives_the_order_in_which_jobs_started(
+    cluster: RealCluster, tmp_path: Path
+) -> None:
+    out = tmp_path / "jobs.csv"
+    ran = replay(cluster, "--since", "1d", "--policy", "own", "--jobs-out", str(out))
+    assert ran.code == 0, ran.err
+    rows = csv.DictReader(out.read_text().splitlines())
+    again = sorted((float(row["start_time"]), row["job_id"]) for row in rows)
+    events = cluster.get("/v1/events")
+    starts = [str(event["job"]) for event in events if event["kind"] == "AttemptPlaced"]
+    assert [job for _, job in again] == starts
+    assert "told every run time" not in ran.out
+
+
+def test_a_dependent_job_waits_for_the_other(cluster: RealCluster, tmp_path: Path) -> None:
     out = tmp_path / "jobs.csv"
     ran = replay(cluster, "--since", "1d", "--policy", "backfill", "--jobs-out", str(out))
     assert ran.code == 0, ran.err
     rows = {row["job_id"]: row for row in csv.DictReader(out.read_text().splitlines())}
     assert sorted(rows) == ["1", "2", "3", "4", "5", "7"]
     assert rows["5"]["num_gpus"] == "0.5"
-    first = cluster.get("/v1/jobs/1")["row"]
-    assert float(rows["5"]["submit_time"]) * 1000 == pytest.approx(first["finished_at"], abs=1)
-    assert float(rows["1"]["submit_time"]) * 1000 == pytest.approx(first["submitted_at"], abs=1)
+    for job in ("1", "5"):
+        told = cluster.get(f"/v1/jobs/{job}")["row"]
+        assert float(rows[job]["submit_time"]) * 1000 == pytest.approx(
+            told["submitted_at"], abs=1
+        )
+    assert float(rows["5"]["start_time"]) >= float(rows["1"]["end_time"])
 
 
 def test_in_words(cluster: RealCluster) -> None:

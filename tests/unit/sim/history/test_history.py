@@ -5,6 +5,7 @@ from msgspec.structs import replace
 from allotment.model import events as e
 from allotment.model.ids import AttemptNo, JobId
 from allotment.model.quantity import GIB, Millis, Resources
+from allotment.model.reasons import StopCause
 from allotment.model.spec import ArraySlice, Dependency, EndKind, TaskRole
 from allotment.sim.history import history_of, trace_of
 from allotment.sim.history_shape import shape_of
@@ -104,11 +105,31 @@ def test_a_held_job_comes_when_it_is_released() -> None:
     assert (job.submit_ms, job.run_ms) == (25, 10)
 
 
-def test_a_job_that_depends_on_others_comes_when_the_last_has_ended() -> None:
+def test_a_job_depends_on_those_that_ran_and_comes_when_the_others_have_ended() -> None:
     after = (Dependency(JobId(1)), Dependency(JobId(2), EndKind.ANY), Dependency(JobId(99)))
-    log = History().submit(1).submit(2).submit(3, depends_on=after).start(1).start(2)
-    log.at(10).succeed(1).at(20).fail(2).at(24).start(3).at(30).succeed(3)
-    assert [job.submit_ms for job in jobs(log)] == [0, 0, 20]
+    log = History().submit(1).submit(2).submit(3, depends_on=after).start(1)
+    log.at(10).succeed(1).at(20).cancel(2).at(24).start(3).at(30).succeed(3)
+    history = history_of(log.records, 0, FOREVER)
+    assert [(job.id, job.submit_ms) for job in history.trace.jobs] == [("1", 0), ("3", 20)]
+    assert history.wishes.specs[1].depends_on == after
+    assert [row.submit_ms for row in history.happened] == [0, 20]
+    late = history_of(log.records, 15, FOREVER)
+    assert [(job.id, job.submit_ms) for job in late.trace.jobs] == [("3", 20)]
+
+
+def test_a_job_comes_no_earlier_than_what_it_depends_on() -> None:
+    after = (Dependency(JobId(1)),)
+    log = History().submit(1, held=True).submit(2, depends_on=after).at(5).submit(3).start(3)
+    log.at(9).release(1).start(1).at(12).succeed(1).start(2).at(15).succeed(2).succeed(3)
+    assert [(job.id, job.submit_ms) for job in jobs(log)] == [("3", 5), ("1", 9), ("2", 9)]
+
+
+def test_how_long_borrowers_take_to_leave() -> None:
+    log = History().submit(1).start(1)
+    log.add(e.StopRequested(JobId(1), AttemptNo(1), StopCause.EVICTED)).at(30)
+    log.end(1, e.Outcome.EVICTED).requeue(1).at(40).start(1).at(50).succeed(1)
+    assert history_of(log.records, 0, FOREVER).stop_ms == 30
+    assert history_of(log.records, 10, FOREVER).stop_ms == 0
 
 
 def test_an_edited_job_is_as_it_was_last() -> None:
@@ -150,10 +171,27 @@ def test_the_cluster_is_the_last_one() -> None:
     )
 
 
-def test_caps_of_arrays_are_told() -> None:
+def test_wishes_are_what_decides_and_nothing_private() -> None:
     slice_ = ArraySlice(0, 4, JobId(1), max_running=2)
-    log = History().submit(1, array=slice_).start(1).at(5).succeed(1)
-    assert "Caps" in trace_of(log.records, 0, FOREVER).warnings[0]
+    others = {"within": "rack", "queue": "night", "array": slice_}
+    log = History().submit(1, 2, env=(("A", "b"),), secrets=(("C", "d"),), **others)
+    history = history_of(log.start(1).at(5).succeed(1).records, 0, FOREVER)
+    (spec,) = history.wishes.specs
+    assert (spec.within, spec.queue, spec.array) == ("rack", "night", slice_)
+    assert (spec.env, spec.secrets, spec.roles[0].command) == ((), (), "")
+    assert history.trace.warnings == ()
+
+
+def test_the_shares_are_those_of_the_stretch_as_they_changed() -> None:
+    log = History().configure(a_config(a_tenant("t", 1))).at(10)
+    log.configure(a_config(a_tenant("t", 2))).at(30).submit(1).start(1)
+    log.at(40).configure(a_config(a_tenant("t", 3))).at(50).succeed(1)
+    log.at(60).configure(a_config(a_tenant("t", 4)))
+    shares = history_of(log.records, 20, 55).wishes.shares
+    assert [(s.after_ms, s.config.tenants[0].guaranteed.gpu_milli) for s in shares] == [
+        (-20, 2000),
+        (10, 3000),
+    ]
 
 
 def test_the_same_log_gives_the_same_digest() -> None:

@@ -1,0 +1,139 @@
+"""A history replayed as the service decided gives that history again."""
+
+from collections.abc import Iterable, Sequence
+from random import Random
+
+import msgspec
+import pytest
+
+from allotment.model import events as e
+from allotment.model.ids import JobId
+from allotment.model.tenancy import Config, QueueOrder
+from allotment.sim.history import History, history_of
+from allotment.sim.run import simulate
+from allotment.sim.scenario import Scenario
+from allotment.wiring.history import Again, replayed
+from tests.support.builders import a_config, a_job, a_tenant
+from tests.unit.sim.history.lived import Lived, Wish, starts
+
+FOREVER = 1 << 50
+TENANTS = {"vision": 6.0, "nlp": 3.0, "speech": 2.0, "guests": 0.0}
+
+
+def a_cluster(order: QueueOrder, shares: Iterable[float] = TENANTS.values()) -> Config:
+    """Twelve devices in three nodes."""
+    named = zip(TENANTS, shares, strict=True)
+    tenants = [a_tenant(name, share, order=order) for name, share in named]
+    return a_config(*tenants, nodes=3, devices=4)
+
+
+def history(lived: Lived) -> History:
+    return history_of(lived.log, 0, FOREVER)
+
+
+def again(found: History, policy: str = "own", **how: object) -> list[tuple[int, JobId]]:
+    """Replay; give who started when, under the ids of then."""
+    return played(replayed(found, Again(policy, **how)))  # type: ignore[arg-type]
+
+
+def played(scenario: Scenario) -> list[tuple[int, JobId]]:
+    log: list[e.Record] = []
+    run = simulate(scenario, tap=log.extend)
+    assert all(not job.never for job in run.jobs)
+    submitted = [r for r in log if isinstance(r.event, e.JobSubmitted)]
+    jobs = scenario.trace.jobs
+    ids = {r.event.job: JobId(int(jobs[at].id)) for at, r in enumerate(submitted)}  # type: ignore[union-attr]
+    shift = submitted[0].at - jobs[0].submit_ms
+    return sorted((at - shift, ids[job]) for at, job in starts(log))
+
+
+def a_life(seed: int, jobs: int = 80) -> list[Wish]:
+    """Jobs of all kinds: more than twelve devices can bear at once, now and then."""
+    chance = Random(seed)
+    wishes: list[Wish] = []
+    at = 0
+    for place in range(jobs):
+        at += chance.randrange(1, 2500)
+        tenant = chance.choice(list(TENANTS))
+        job = a_job().of(tenant).named(f"j{place}").tasks(chance.choice([1, 1, 2, 3]))
+        job = job.gpus(chance.choice([0.5, 1, 1, 2, 4])).priority(chance.choice([50, 100, 200]))
+        if chance.random() < 0.2:
+            job = job.within(run_ms=FOREVER)
+        after = [chance.randrange(place)] if place and chance.random() < 0.2 else []
+        copies = chance.choice([1, 1, 1, 4])
+        cap = chance.choice([0, 1, 2]) if copies > 1 else 0
+        wishes.append(Wish(at, job, chance.randrange(500, 9000), copies, cap, after))
+    return wishes
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("order", list(QueueOrder))
+def test_every_job_starts_when_it_did(order: QueueOrder, seed: int) -> None:
+    lived = Lived(a_cluster(order)).play(a_life(seed))
+    found = history(lived)
+    evictions = sum(row.preemptions for row in found.happened)
+    assert evictions, "borrowers have to leave, or nothing is tried"
+    assert len(found.trace.jobs) == len(lived.world.state.jobs)
+    assert again(found) == lived.starts()
+
+
+def test_the_shares_change_on_the_way() -> None:
+    changes = [(60_000, a_cluster(QueueOrder.SKIP, (0, 0, 4, 8)))]
+    lived = Lived(a_cluster(QueueOrder.SKIP), changes).play(a_life(1))
+    assert again(history(lived)) == lived.starts()
+    fixed = msgspec.structs.replace(
+        history(lived).wishes, shares=history(lived).wishes.shares[:1]
+    )
+    found = msgspec.structs.replace(history(lived), wishes=fixed)
+    assert again(found) != lived.starts(), "the change matters"
+
+
+@pytest.mark.parametrize("left_out", ["array", "depends_on", "priority", "queue"])
+def test_each_of_them_matters(left_out: str) -> None:
+    """Without it, the same history would come out otherwise: it is really carried."""
+    lived = Lived(a_cluster(QueueOrder.STRICT)).play(a_life(2))
+    found = history(lived)
+    plain = {"array": None, "depends_on": (), "priority": 100, "queue": "other"}[left_out]
+    specs = [msgspec.structs.replace(s, **{left_out: plain}) for s in found.wishes.specs]
+    if left_out == "queue":
+        specs = [msgspec.structs.replace(s, tenant="guests") for s in found.wishes.specs]
+    wishes = msgspec.structs.replace(found.wishes, specs=tuple(specs))
+    assert again(msgspec.structs.replace(found, wishes=wishes)) != lived.starts()
+
+
+def test_a_cap_holds_under_every_policy() -> None:
+    job = a_job().of("vision").gpus(1)
+    lived = Lived(a_cluster(QueueOrder.SKIP)).play([Wish(0, job, 1000, 6, 2)])
+    for policy in ("srtf", "las", "maxmin"):
+        times = sorted(at for at, _ in again(history(lived), policy))
+        assert len(times) == 6
+        assert times[2] >= times[0] + 1000
+
+
+def test_one_pool_knows_no_tenants() -> None:
+    found = history(Lived(a_cluster(QueueOrder.SKIP)).play(a_life(3)))
+    scenario = replayed(found, Again("backfill", one_pool=True))
+    assert scenario.wishes is None
+    assert simulate(scenario).summary is not None
+
+
+def test_other_machines_may_lack_a_level() -> None:
+    job = a_job().of("vision").gpus(1)
+    job._spec = msgspec.structs.replace(job.spec(), within="node", prefer="node")  # noqa: SLF001
+    lived = Lived(a_cluster(QueueOrder.SKIP)).play([Wish(0, job, 1000)])
+    found = history(lived)
+    (spec,) = found.wishes.specs
+    spec = msgspec.structs.replace(spec, within="rack", prefer="switch")
+    wishes = msgspec.structs.replace(found.wishes, specs=(spec,))
+    found = msgspec.structs.replace(found, wishes=wishes)
+    assert len(again(found, cluster="1x8")) == 1
+
+
+def test_a_job_of_a_tenant_that_is_gone_is_played_all_the_same() -> None:
+    job = a_job().of("vision").gpus(4)
+    first = a_cluster(QueueOrder.SKIP)
+    others: Sequence[str] = ("nlp", "speech", "guests")
+    later = a_config(*(a_tenant(name, 2) for name in others), nodes=3, devices=4)
+    lived = Lived(first, [(500, later)]).play([Wish(0, job, 1000)])
+    found = history_of(lived.log, lived.log[-1].at - 300, FOREVER)
+    assert len(again(found)) == 1
