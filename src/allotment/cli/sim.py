@@ -10,15 +10,20 @@ from allotment.cli.sim_generate import EXAMPLES as GENERATE_EXAMPLES
 from allotment.cli.sim_generate import generate
 from allotment.cli.sim_options import (
     HELP,
+    POLICIES,
+    SETTINGS,
     ClusterText,
     Format,
     JobsOut,
     Misused,
+    PolicyName,
     Rates,
     Report,
     Seed,
     Set,
     TraceFile,
+    Workers,
+    processes,
     progress,
     progresses,
     told_as_misuse,
@@ -43,7 +48,7 @@ def _group() -> None:
 
 @sim.command(
     context_settings=HELP,
-    epilog="\b\nExamples:\n"
+    epilog=f"{SETTINGS}\n\b\nExamples:\n"
     "  allot sim run --trace philly.csv --cluster 64x8 --policy las2d\n"
     "  allot sim run --trace philly.csv.zst --cluster 64x8 --jobs-out jobs.csv\n"
     "  allot sim run --trace jobs.csv --cluster 16x8 --policy easy --set estimates=noisy",
@@ -51,7 +56,7 @@ def _group() -> None:
 def run(  # noqa: PLR0913, PLR0917 - a flag each
     trace: TraceFile,
     cluster: ClusterText,
-    policy: Annotated[str, typer.Option("--policy", metavar="NAME")] = "fifo",
+    policy: PolicyName = "fifo",
     set_: Set = None,
     seed: Seed = 0,
     format: Format = "",
@@ -60,7 +65,11 @@ def run(  # noqa: PLR0913, PLR0917 - a flag each
     report: Report = "",
     as_json: AsJson = False,
 ) -> None:
-    """Play a trace on a cluster under a policy, and say how it went."""
+    """Play a trace on a cluster under a policy, and say how it went.
+
+    The cluster need not exist. A job larger than it is counted, and the rest runs. Outputs
+    are written once the run is over, all or none.
+    """
     from allotment.wiring import sim as world  # noqa: PLC0415 - a whole world, only here
     from allotment.wiring.outputs import Outputs  # noqa: PLC0415
 
@@ -73,6 +82,7 @@ def run(  # noqa: PLR0913, PLR0917 - a flag each
         )
         if report:
             scenario = scenario.to_draw()
+        _warn(scenario.trace.warnings)
         with progress(len(scenario.trace.jobs)) as told:
             done = world.run(scenario, told)
         if nothing := nothing_ran([done]):
@@ -85,7 +95,6 @@ def run(  # noqa: PLR0913, PLR0917 - a flag each
                 "--report": lambda file: world.write_report(file, [done]),
             }
         )
-    _warn(done.warnings)
     if as_json:
         say_json(machine_form(done))
         return
@@ -102,20 +111,21 @@ def run(  # noqa: PLR0913, PLR0917 - a flag each
 def compare(  # noqa: PLR0913, PLR0917 - a flag each
     trace: TraceFile,
     cluster: ClusterText,
-    policies: Annotated[str, typer.Option("--policies", metavar="A,B,…")],
+    policies: Annotated[
+        str, typer.Option("--policies", metavar="A,B,…", help=f"Of {POLICIES}, or your own.")
+    ],
     set_: Set = None,
     seed: Seed = 0,
     format: Format = "",
     throughputs: Rates = "",
-    workers: Annotated[
-        int, typer.Option("--workers", metavar="N", help="Processes; 0: one for each CPU.")
-    ] = 0,
+    workers: Workers = 0,
     report: Report = "",
     as_json: AsJson = False,
 ) -> None:
-    """Play a trace under several policies, in parallel, and put them side by side."""
-    import os  # noqa: PLC0415
+    """Play a trace under several policies, side by side.
 
+    Each has a process of its own, as many at once as there are CPUs.
+    """
     from allotment.wiring import parallel  # noqa: PLC0415
     from allotment.wiring import sim as world  # noqa: PLC0415 - a whole world, only here
     from allotment.wiring.outputs import Outputs  # noqa: PLC0415
@@ -126,6 +136,8 @@ def compare(  # noqa: PLR0913, PLR0917 - a flag each
             raise Misused("--policies names none.", "Write some, such as fifo,las2d,srtf.")
         if len(set(names)) < len(names):
             raise Misused("--policies names one twice.")
+        for name in names:
+            world.open_policy(name)
         outputs = Outputs({"--report": report}, reads=(trace, cluster, throughputs))
         first = world.scenario(
             world.Wanted(trace, cluster, names[0], tuple(set_ or ()), seed, format, throughputs)
@@ -133,10 +145,11 @@ def compare(  # noqa: PLR0913, PLR0917 - a flag each
         if report:
             first = first.to_draw()
         scenarios = [world.with_policy(first, name) for name in names]
+        _warn(first.trace.warnings)
         with progresses(names, len(first.trace.jobs)) as going:
             runs = parallel.run_all(
                 scenarios,
-                workers or len(os.sched_getaffinity(0)),
+                processes(workers),
                 lambda _place, done: talk(f"{done.policy}: {done.wall_s:.1f} s"),
                 going,
             )
@@ -145,7 +158,6 @@ def compare(  # noqa: PLR0913, PLR0917 - a flag each
                 say_json([machine_form(done) for done in runs])
             raise Misused(nothing)
         outputs.write({"--report": lambda file: world.write_report(file, runs)})
-    _warn(runs[0].warnings)
     if as_json:
         say_json([machine_form(done) for done in runs])
         return

@@ -6,7 +6,7 @@ import typer
 
 from allotment.cli.options import AsJson
 from allotment.cli.output import say, say_json, talk
-from allotment.cli.sim_options import Format, Seed, told_as_misuse
+from allotment.cli.sim_options import Seed, told_as_misuse
 
 EXAMPLES = (
     "\b\nExamples:\n"
@@ -17,29 +17,60 @@ EXAMPLES = (
 
 
 def generate(  # noqa: PLR0913, PLR0917 - a flag each
-    out: Annotated[str, typer.Option("--out", metavar="FILE.csv", help="Where to write it.")],
-    jobs: Annotated[int, typer.Option("--jobs", metavar="N", help="How many.")] = 10_000,
+    out: Annotated[
+        str, typer.Option("--out", metavar="FILE.csv", help="Where to write the jobs.")
+    ],
+    jobs: Annotated[
+        int, typer.Option("--jobs", metavar="N", help="How many to make.")
+    ] = 10_000,
     like: Annotated[
-        str, typer.Option("--like", metavar="FILE", help="A trace to be like; else Philly's.")
+        str,
+        typer.Option(
+            "--like",
+            metavar="FILE",
+            help="A trace to be like; without one, Microsoft's Philly.",
+        ),
     ] = "",
     model: Annotated[
-        str, typer.Option("--model", metavar="FILE.json", help="A model kept before.")
+        str,
+        typer.Option(
+            "--model", metavar="FILE.json", help="Draw from a model kept before, instead."
+        ),
     ] = "",
     keep_model: Annotated[
-        str, typer.Option("--keep-model", metavar="FILE.json", help="Keep the fitted model.")
+        str,
+        typer.Option(
+            "--keep-model",
+            metavar="FILE.json",
+            help="Keep what is drawn from: numbers one can edit.",
+        ),
     ] = "",
     load: Annotated[
         float | None,
-        typer.Option("--load", metavar="X", help="Device-time asked for, of what there is."),
+        typer.Option(
+            "--load",
+            metavar="X",
+            help="How busy they make --cluster: 0.8 asks for 80% of its device-time. "
+            "Without it they come at the rate of what they are like.",
+        ),
     ] = None,
     cluster: Annotated[
-        str, typer.Option("--cluster", metavar="16x8|FILE", help="What --load is of.")
+        str,
+        typer.Option(
+            "--cluster", metavar="16x8|FILE", help="The devices that --load is a share of."
+        ),
     ] = "",
     seed: Seed = 0,
-    format: Format = "",
+    format: Annotated[
+        str, typer.Option("--format", metavar="NAME", help="The format of --like.")
+    ] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Make a workload by chance, with the sizes, run times and rhythm of a real one."""
+    """Make a workload by chance, like a real one.
+
+    Its sizes, run times, tenants, endings and its rhythm of days and weeks are those of a
+    trace; how well they fit is printed. The same seed makes the same jobs.
+    """
     from allotment.wiring.generate import Wish, make  # noqa: PLC0415 - a whole world, only here
 
     with told_as_misuse():

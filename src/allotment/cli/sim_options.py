@@ -1,5 +1,6 @@
 """What the verbs of `allot sim` share: options, how misuse is told, how far a run is."""
 
+import os
 import sys
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
@@ -16,6 +17,21 @@ LONG = 20_000
 
 HELP = {"help_option_names": ["--help", "-h"]}
 
+POLICIES = ", ".join((
+    "fifo", "backfill", "easy", "priority", "sjf", "srtf", "srsf", "las", "las2d", "ftf",
+    "maxmin", "gavel", "gavel-pack",
+))  # fmt: skip
+SETTINGS = """\b
+Settings (KEY=VALUE; lengths as 30s, 6min, 2d), described in docs/guide/simulate.md:
+  where jobs may be   within, prefer, tasks, placing, types
+  who comes first     order, turns, round, lead, queues, first, promote
+  what is known       estimates, noise
+  what it costs       start, resume, stop, checkpoint
+  speed               across_nodes, across_switches, across_racks, interference
+  what breaks         mtbf, mttr, job_failure, retries
+"""
+"""Written out: `--help` shall not wait for a world of policies to be loaded."""
+
 # Names of files are texts here: Typer converts paths with pydantic, which takes longer to
 # import than a small trace to play.
 TraceFile = Annotated[
@@ -26,12 +42,14 @@ TraceFile = Annotated[
 ]
 Format = Annotated[
     str,
-    typer.Option("--format", metavar="NAME", help="Its format, if it is not told by itself."),
+    typer.Option("--format", metavar="NAME", help="Its format, where its first line misleads."),
 ]
 Rates = Annotated[
     str,
     typer.Option(
-        "--throughputs", metavar="FILE", help="Steps a second by model, for Gavel traces."
+        "--throughputs",
+        metavar="FILE",
+        help="Speeds by device type and model, in Gavel's form; its traces need them.",
     ),
 ]
 ClusterText = Annotated[
@@ -42,19 +60,38 @@ ClusterText = Annotated[
         help="16 nodes of 8 devices; 4x8xA100+2x4xV100; or a file.",
     ),
 ]
+PolicyName = Annotated[
+    str,
+    typer.Option("--policy", metavar="NAME|FILE.py", help=f"One of {POLICIES}; or your own."),
+]
 Set = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="A setting; see docs/guide/simulate.md."),
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="A setting, such as round=10min; any number of them. `allot sim run --help` "
+        "lists them.",
+    ),
 ]
 Seed = Annotated[
-    int, typer.Option("--seed", metavar="N", help="For whatever is drawn by chance.")
+    int,
+    typer.Option(
+        "--seed", metavar="N", help="Another number, other chances; the same, the same run."
+    ),
 ]
 Report = Annotated[
     str,
-    typer.Option("--report", metavar="FILE.html", help="Write a report to look at."),
+    typer.Option(
+        "--report", metavar="FILE.html", help="Write a report with pictures: one file."
+    ),
 ]
 JobsOut = Annotated[
     str, typer.Option("--jobs-out", metavar="FILE.csv", help="Write a row for each job.")
+]
+
+
+Workers = Annotated[
+    int, typer.Option("--workers", metavar="N", help="Processes; 0: one for each CPU.")
 ]
 
 
@@ -74,6 +111,13 @@ def told_as_misuse() -> Generator[None]:
     except BadInput as error:
         tell_bad_input(error)
         raise typer.Exit(Misused.exit_code) from error
+
+
+def processes(workers: int) -> int:
+    """Say how many processes `--workers` stands for. Raises Misused."""
+    if workers < 0:
+        raise Misused("--workers: it cannot be negative.", "Write 0 for one for each CPU.")
+    return workers or len(os.sched_getaffinity(0))
 
 
 @contextmanager

@@ -1,6 +1,5 @@
 """`allot sim size`: how many nodes a workload needs."""
 
-import os
 from typing import Annotated
 
 import typer
@@ -10,11 +9,14 @@ from allotment.cli.output import Failed, say_json, warn
 from allotment.cli.sim_options import (
     Format,
     Misused,
+    PolicyName,
     Rates,
     Report,
     Seed,
     Set,
     TraceFile,
+    Workers,
+    processes,
     told_as_misuse,
 )
 
@@ -41,7 +43,7 @@ def size(  # noqa: PLR0913, PLR0917 - a flag each
             help="What must hold; several joined by `,` or `and`.",
         ),
     ],
-    policy: Annotated[str, typer.Option("--policy", metavar="NAME")] = "fifo",
+    policy: PolicyName = "fifo",
     set_: Set = None,
     seed: Seed = 0,
     format: Format = "",
@@ -55,9 +57,7 @@ def size(  # noqa: PLR0913, PLR0917 - a flag each
             "--price-per-device-hour", metavar="P", help="Show costs, in your currency."
         ),
     ] = 0.0,
-    workers: Annotated[
-        int, typer.Option("--workers", metavar="N", help="Processes; 0: one for each CPU.")
-    ] = 0,
+    workers: Workers = 0,
     report: Report = "",
     as_json: AsJson = False,
 ) -> None:
@@ -84,7 +84,7 @@ def size(  # noqa: PLR0913, PLR0917 - a flag each
             raise Misused("--price-per-device-hour: a price is a number from 0 up.")
         wanted = world.Wanted(trace, "", policy, tuple(set_ or ()), seed, format, throughputs)
         scenario = sizing.scenario_of(wanted, node)
-        count = workers if workers > 0 else len(os.sched_getaffinity(0))
+        count = processes(workers)
         found = sizing.find_size(
             scenario,
             node,

@@ -1,8 +1,8 @@
 """Several simulations at once, each in a process of its own.
 
-The traces are not copied: each process is a fork of this one. None outlives it: at the first
-that fails, or when this process is interrupted, the others are ended, and one that is left
-behind all the same finds nobody to tell of its progress, and ends too.
+The traces are not copied: each process is a fork of this one, and none outlives it. At the
+first that fails, or when this process is interrupted, the others are ended; if it is killed,
+the kernel ends them.
 """
 
 import os
@@ -15,6 +15,7 @@ from pathlib import Path
 
 import msgspec
 
+from allotment.backends.local.runner.libc import die_with_parent
 from allotment.model.errors import AllotmentError
 from allotment.sim.bad import BadScenario
 from allotment.sim.outcome import Run
@@ -129,8 +130,9 @@ def _ended(code: int) -> str:
 def _child(scenario: Scenario, out: Connection, others: list[Connection]) -> None:
     """Play a scenario in this process, and tell the one that started it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, who ends us.
+    die_with_parent(signal.SIGKILL)
     for pipe in others:
-        pipe.close()  # With a reader in here, we would not notice that the parent is gone.
+        pipe.close()  # A reader in here would keep what is said from failing without a parent.
 
     def say(message: _Message) -> None:
         out.send_bytes(msgspec.msgpack.encode(message))

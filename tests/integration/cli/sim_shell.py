@@ -128,10 +128,21 @@ def process_told(pipe: Path) -> int:
         return int(os.read(end, 100))
 
 
+def all_of(end: int) -> bytes:
+    """Read a pipe to its end: until nobody has it open for writing any more."""
+    whole = b""
+    while select.select([end], [], [], PATIENCE_S)[0]:
+        piece = os.read(end, 1 << 16)
+        if not piece:
+            return whole
+        whole += piece
+    raise AssertionError("somebody still holds the pipe")
+
+
 def is_alive(process: int) -> bool:
-    """Tell whether there is such a process."""
+    """Tell whether there is such a process, dead ones that nobody asked after left out."""
     try:
-        os.kill(process, 0)
-    except ProcessLookupError:
+        stat = Path(f"/proc/{process}/stat").read_text()
+    except FileNotFoundError:
         return False
-    return True
+    return stat.rpartition(")")[2].split()[0] not in ("Z", "X")
