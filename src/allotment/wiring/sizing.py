@@ -41,16 +41,12 @@ def play_sizes(
     scenarios = [
         msgspec.structs.replace(scenario, nodes=cluster_of(f"{size}x{node}")) for size in sizes
     ]
-    runs = run_all(
+    return run_all(
         scenarios,
         workers,
         lambda place, run: told(sizes[place], run),
         lambda _place, _come: None,
     )
-    return [
-        msgspec.structs.replace(run, settings=(*run.settings, ("nodes", f"{size:,}")))
-        for size, run in zip(sizes, runs, strict=True)
-    ]
 
 
 def find_size(

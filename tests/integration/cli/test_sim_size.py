@@ -87,8 +87,8 @@ def test_a_report_shows_the_answer_beside_one_node_less(trace: Path, tmp_path: P
     page = tmp_path / "size.html"
     told = sized(trace, "--target", WITHIN, "--report", str(page))
     text = page.read_text()
-    assert f"nodes={told['nodes']}" in text
-    assert f"nodes={told['nodes'] - 1}" in text
+    assert f"{told['nodes']} nodes × 8 A100" in text
+    assert f"{told['nodes'] - 1} nodes × 8 A100" in text
 
 
 @pytest.mark.parametrize(

@@ -17,13 +17,15 @@ def title(views: Sequence[View]) -> str:
     on = f" on {trace}" if trace else ""
     if len(views) == 1:
         return f"{views[0].name}{on}: a simulation"
+    if views and len({view.run.policy for view in views}) == 1:
+        return f"{short(views[0].run.policy, 40)}{on}: {len(views)} runs compared"
     return f"{len(views)} policies{on}: a comparison"
 
 
 def heading(views: Sequence[View]) -> str:
     """Write the title, the facts of the runs and their warnings."""
     facts = (
-        ("Policies" if len(views) > 1 else "Policy", _policies(views)),
+        ("Policies" if len(_policies(views)) > 1 else "Policy", _policies(views)),
         ("Trace", [_each(views, _trace)]),
         ("Jobs", [_each(views, _jobs)]),
         ("Left out", [_each(views, _dropped)]),
@@ -45,7 +47,13 @@ def heading(views: Sequence[View]) -> str:
 
 def _policies(views: Sequence[View]) -> list[str]:
     """Say what each policy does, and which were told what nobody can know."""
-    return [f"{v.name}: {v.run.rule}" if v.run.rule else v.name for v in views]
+    alike = len({view.run.policy for view in views}) == 1
+    said: dict[str, None] = {}
+    for view in views:
+        told = " (clairvoyant)" if view.run.clairvoyant else ""
+        name = f"{short(view.run.policy)}{told}" if alike else view.name
+        said[f"{name}: {view.run.rule}" if view.run.rule else name] = None
+    return list(said)
 
 
 def _jobs(run: Run) -> str:

@@ -73,6 +73,7 @@ def cluster(views: Sequence[View]) -> Figure:
         "Devices over time",
         "each row is a device; a block is a job that holds it, named where there is room"
         + (f", and {colour}" if colour else "")
+        + (". Jobs that share a device lie beside each other" if _is_shared(views) else "")
         + ". A heavy stroke at the end of a block is where the devices are taken from the job "
         "(a preemption). Below it, the number of jobs that wait.",
         _finding(views),
@@ -87,6 +88,16 @@ def cluster(views: Sequence[View]) -> Figure:
         ),
         full=len(views) > 1,
         table=table(views),
+    )
+
+
+def _is_shared(views: Sequence[View]) -> bool:
+    charts = [chart for view in views if (chart := view.run.chart) is not None]
+    return any(
+        milli < DEVICE
+        for chart in charts
+        for span in shared(chart.spans)
+        for _, milli in span.devices
     )
 
 

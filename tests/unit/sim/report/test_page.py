@@ -200,6 +200,18 @@ def test_runs_that_share_a_policy_are_told_apart() -> None:
     assert len(set(looks)) == 64
 
 
+def test_one_policy_on_two_clusters_is_no_comparison_of_policies() -> None:
+    (job,) = jobs_of(("a", "t", 1, 0, 5))
+    runs = [
+        msgspec.structs.replace(run_of([job], "las", nodes=nodes), rule="least first")
+        for nodes in (2, 3)
+    ]
+    page = render(runs)
+    assert names(runs) == ["las 2 nodes × 8 devices", "las 3 nodes × 8 devices"]
+    assert "<h1>las on philly.csv: 2 runs compared</h1>" in page
+    assert page.count("las: least first") == 1
+
+
 def test_left_out_warnings_never_and_censored_are_told() -> None:
     jobs = jobs_of(*((str(n), "t", 1, 0, 5000) for n in range(12)))
     for job in jobs[:3]:
