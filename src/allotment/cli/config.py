@@ -5,13 +5,23 @@ from typing import Annotated
 
 import typer
 
+from allotment.cli.config_import import (
+    DISCOVER_EXAMPLES,
+    IMPORT_EXAMPLES,
+    discover,
+    import_,
+    read_file,
+)
+from allotment.cli.config_words import say_what_is_in
 from allotment.cli.options import AsJson
-from allotment.cli.output import Failed, at_line, say_json, talk, warn
-from allotment.cli.words import count
-from allotment.model.quantity import show_resources
+from allotment.cli.output import at_line, say_json, warn
+
+HELP = {"help_option_names": ["--help", "-h"]}
 
 config = typer.Typer(
-    help="Check the cluster's configuration file.", rich_markup_mode=None, no_args_is_help=True
+    help="Check the cluster's configuration file, or make one.",
+    rich_markup_mode=None,
+    no_args_is_help=True,
 )
 
 
@@ -21,8 +31,7 @@ def _group() -> None:
 
 
 @config.command(
-    context_settings={"help_option_names": ["--help", "-h"]},
-    epilog="\b\nExamples:\n  allot config check cluster.yaml",
+    context_settings=HELP, epilog="\b\nExamples:\n  allot config check cluster.yaml"
 )
 def check(
     file: Annotated[Path, typer.Argument(metavar="FILE")], as_json: AsJson = False
@@ -30,11 +39,7 @@ def check(
     """Read a configuration as `allot up --config` would, and say what is in it."""
     from allotment.wire.config import config_to_wire, read_config  # noqa: PLC0415 - only here
 
-    try:
-        data = file.read_bytes()
-    except OSError as error:
-        why = (error.strerror or str(error)).lower()
-        raise Failed(f"{file} cannot be read: {why}.", "Name a configuration file.") from error
+    data = read_file(file)
     from allotment.wiring.service import this_machine  # noqa: PLC0415 - a whole world, only here
 
     found, warnings = read_config(data, source=str(file), machine=this_machine())
@@ -43,9 +48,8 @@ def check(
     if as_json:
         say_json(config_to_wire(found))
         return
-    for node in found.nodes:
-        talk(f"node {node.name}: {show_resources(node.total())}")
-    for tenant in found.tenants:
-        talk(f"tenant {tenant.name}: {show_resources(tenant.guaranteed)} guaranteed")
-    nodes, tenants = count(len(found.nodes), "node"), count(len(found.tenants), "tenant")
-    talk(f"{file} is fine: {nodes}, {tenants}.")
+    say_what_is_in(found, str(file))
+
+
+config.command("import", context_settings=HELP, epilog=IMPORT_EXAMPLES)(import_)
+config.command(context_settings=HELP, epilog=DISCOVER_EXAMPLES)(discover)

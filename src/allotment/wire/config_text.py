@@ -1,0 +1,65 @@
+"""A configuration as a file for people: YAML, a machine, a cell or a tenant to a line."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+
+from allotment.wire.tree import Plain
+from allotment.wire.yaml_reader import scalar_of
+
+WIDTH = 96
+BARE = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._/+-]*")
+
+TRUTHS = frozenset({"y", "n", "yes", "no", "on", "off"})
+"""Words that older YAML takes for true or false."""
+
+
+def config_text(written: Mapping[str, Plain], head: str = "") -> str:
+    """Write YAML that reads back as the same; `head` becomes comments."""
+    lines = [f"# {line}".rstrip() for line in head.splitlines()]
+    for key, value in written.items():
+        if lines:
+            lines.append("")
+        lines += _entry(key, value, "", top=True)
+    return "\n".join(lines) + "\n"
+
+
+def _entry(key: str, value: Plain, indent: str, *, top: bool = False) -> Iterator[str]:
+    line = f"{indent}{_word(key)}: {_flow(value)}"
+    if not isinstance(value, (list, dict)) or not value or (not top and len(line) <= WIDTH):
+        yield line
+        return
+    yield f"{indent}{_word(key)}:"
+    yield from _block(value, f"{indent}  ")
+
+
+def _block(value: Plain, indent: str) -> Iterator[str]:
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _entry(key, inner, indent)
+    elif isinstance(value, list):
+        for item in value:
+            line = f"{indent}- {_flow(item)}"
+            if not isinstance(item, (list, dict)) or not item or len(line) <= WIDTH:
+                yield line
+            else:
+                first, *rest = _block(item, f"{indent}  ")
+                yield f"{indent}- {first.lstrip()}"
+                yield from rest
+
+
+def _flow(value: Plain) -> str:
+    if isinstance(value, dict):
+        inner = ", ".join(f"{_word(key)}: {_flow(item)}" for key, item in value.items())
+        return f"{{{inner}}}"
+    if isinstance(value, list):
+        return f"[{', '.join(_flow(item) for item in value)}]"
+    return _word(value) if isinstance(value, str) else json.dumps(value)
+
+
+def _word(text: str) -> str:
+    """Write a text bare where it is still one when read, else in quotes."""
+    plain = BARE.fullmatch(text) and not text.endswith(" ") and scalar_of(text) == text
+    if plain and text.lower() not in TRUTHS:
+        return text
+    return json.dumps(text, ensure_ascii=False)
