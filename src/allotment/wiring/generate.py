@@ -8,6 +8,7 @@ import msgspec
 from allotment.model.quantity import DEVICE
 from allotment.sim.bad import BadScenario
 from allotment.sim.generate import (
+    BadModel,
     FitReport,
     Model,
     Written,
@@ -92,4 +93,7 @@ def _model(wish: Wish, real: Trace | None) -> Model:
         raise BadScenario(
             f"{wish.model}: {why}. Name a model kept with --keep-model."
         ) from error
-    return model_from_json(data)
+    try:
+        return model_from_json(data)
+    except BadModel as error:
+        raise BadModel(f"{wish.model}: {error}") from error

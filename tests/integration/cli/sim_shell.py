@@ -137,12 +137,3 @@ def all_of(end: int) -> bytes:
             return whole
         whole += piece
     raise AssertionError("somebody still holds the pipe")
-
-
-def is_alive(process: int) -> bool:
-    """Tell whether there is such a process, dead ones that nobody asked after left out."""
-    try:
-        stat = Path(f"/proc/{process}/stat").read_text()
-    except FileNotFoundError:
-        return False
-    return stat.rpartition(")")[2].split()[0] not in ("Z", "X")

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from tests.integration.cli.sim_shell import TRACE, Folder, is_alive, process_told
+from tests.integration.cli.sim_shell import TRACE, Folder, process_told
 
 ON_TWO = ("run", "--trace", "t.csv", "--cluster", "2x8")
 COLUMNS = [
@@ -262,12 +262,11 @@ def test_interrupted_it_leaves_nothing(folder: Folder, to_all: bool) -> None:
     before = folder.names()
     words = (*ON_TWO, "--policy", "stuck.py", "--jobs-out", "jobs.csv", "--report", "r.html")
     with folder.started(*words) as run:
-        process = process_told(told)
+        assert process_told(told) == run.pid
         (os.killpg if to_all else os.kill)(run.pid, signal.SIGINT)
         _, err = run.communicate(timeout=60)
     assert run.returncode == 130
     assert "Traceback" not in err
-    assert not is_alive(process)
     assert [name for name in folder.names() if name != "__pycache__"] == before
 
 
