@@ -415,6 +415,8 @@ class Service:
         if isinstance(event, (e.JobSubmitted, e.JobEdited)):
             secrets = event.spec.secrets
             detail["spec"] = self._write_spec(event.spec)
+            if event.spec.array is not None:
+                detail["array"] = msgspec.to_builtins(event.spec.array)
         elif job is not None and job in self.state.jobs:
             secrets = self.state.jobs[job].spec.secrets
         return v.EventView(

@@ -8,7 +8,7 @@ from allotment.model import events as e
 from allotment.model.errors import BadInput
 from allotment.model.ids import Actor, JobId, Seq
 from allotment.model.quantity import Instant
-from allotment.model.spec import JobSpec
+from allotment.model.spec import ArraySlice, JobSpec
 from allotment.service.views import EventView
 from allotment.sim.bad import BadScenario
 from allotment.sim.catalogue import Recipe, recipe
@@ -56,7 +56,10 @@ UNSAID = ("secrets",)
 def _spec(detail: dict[str, object]) -> JobSpec:
     shown = msgspec.convert(detail.get("spec"), type=dict[str, object])
     kept = {key: value for key, value in shown.items() if key not in UNSAID}
-    return read_job_json(msgspec.json.encode(kept)).spec
+    spec = read_job_json(msgspec.json.encode(kept)).spec
+    # The native form is of a job by itself; its place in an array stands beside it.
+    array = msgspec.convert(detail.get("array"), type=ArraySlice | None)
+    return msgspec.structs.replace(spec, array=array)
 
 
 class Again(msgspec.Struct, frozen=True):

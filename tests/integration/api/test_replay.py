@@ -5,11 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from allotment.client import Client
 from allotment.model import events as e
 from allotment.model.ids import JobId
 from allotment.sim.history import history_of
 from allotment.sim.run import simulate
-from allotment.wiring.history import Again, replayed
+from allotment.wiring.history import Again, records_of, replayed
 from tests.integration.api.live import Live
 from tests.support.builders import a_config, a_tenant
 
@@ -45,10 +46,15 @@ def placed(log: Iterable[e.Record]) -> list[JobId]:
     return [r.event.job for r in log if isinstance(r.event, e.AttemptPlaced)]
 
 
-def test_the_order_of_starts_is_that_of_the_history(live: Live) -> None:
+@pytest.mark.parametrize("told", [False, True])
+def test_the_order_of_starts_is_that_of_the_history(live: Live, told: bool) -> None:
+    """From the log as it was written, and as the API tells it."""
     a_history(live)
     store = live.service._store  # noqa: SLF001 - the log as it was written
-    found = history_of(store.records(), 0, 1 << 60)
+    with Client(state=live.folder) as client:
+        events = client.events(after=0, limit=10_000)
+        found = history_of(records_of(events) if told else store.records(), 0, 1 << 60)
+    assert sum(spec.array is not None for spec in found.wishes.specs) == 4
     log: list[e.Record] = []
     scenario = replayed(found, Again("own"))
     run = simulate(scenario, tap=log.extend)

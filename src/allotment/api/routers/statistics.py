@@ -23,7 +23,7 @@ Until = Annotated[
 async def statistics(service: TheService, since: Since = 0, until: Until = None) -> Response:
     """Sum up how jobs waited and ran, and what each tenant got.
 
-    The whole log is read for it, in the background: some seconds for a million events.
+    The whole log is read for it, in the background: some 15 s for a million events.
     Where the beginning of the stretch was forgotten, the answer begins at `known_since`.
     """
     return reply(await service.statistics(since, until))
