@@ -37,9 +37,12 @@ class SharedDevices:
         return left * DEVICE
 
 
-def takes_parts(spec: JobSpec) -> bool:
-    """Tell whether a task of a job asks for a part of a device."""
-    for role in spec.roles:  # noqa: SIM110 - a generator would cost more than the question
-        if role.resources.gpu_milli % DEVICE:
-            return True
-    return False
+def wanted_by(spec: JobSpec) -> tuple[int, bool]:
+    """Give the devices of a job's whole gang, in thousandths, and if a task wants a part."""
+    total, parts = 0, False
+    for role in spec.roles:
+        each = role.resources.gpu_milli
+        total += role.count * each
+        if each % DEVICE:
+            parts = True
+    return total, parts

@@ -26,8 +26,8 @@ class Series:
 
     def __init__(self) -> None:
         self.jobs = self.preemptions = self.attained_ms = 0
-        self.fates: Counter[Fate] = Counter()
-        """How many jobs had which."""
+        self.others: Counter[Fate] = Counter()
+        """How many jobs did not complete, by what became of them."""
         self.jct: list[int] = []
         self.delay: list[int] = []
         self.response: list[int] = []
@@ -39,8 +39,8 @@ class Series:
         self.preemptions += row.preemptions
         self.attained_ms += row.attained_ms
         fate = row.fate
-        self.fates[fate] += 1
         if fate is not Fate.COMPLETED:
+            self.others[fate] += 1
             return
         jct = row.end_ms - row.submit_ms
         self.jct.append(jct)
@@ -56,7 +56,7 @@ class Series:
             whole.jobs += part.jobs
             whole.preemptions += part.preemptions
             whole.attained_ms += part.attained_ms
-            whole.fates.update(part.fates)
+            whole.others.update(part.others)
             whole.jct += part.jct
             whole.delay += part.delay
             whole.response += part.response
@@ -118,13 +118,13 @@ def tenant_block(tenant: str, series: Series, causes: WaitParts) -> TenantBlock:
     return TenantBlock(
         tenant=tenant,
         jobs=series.jobs,
-        completed=series.fates[Fate.COMPLETED],
-        failed=series.fates[Fate.FAILED],
-        timed_out=series.fates[Fate.TIMED_OUT],
-        cancelled=series.fates[Fate.CANCELLED],
-        censored=series.fates[Fate.CENSORED],
-        never_schedulable=series.fates[Fate.NEVER_SCHEDULABLE],
-        unfinished=series.fates[Fate.UNFINISHED],
+        completed=len(series.jct),
+        failed=series.others[Fate.FAILED],
+        timed_out=series.others[Fate.TIMED_OUT],
+        cancelled=series.others[Fate.CANCELLED],
+        censored=series.others[Fate.CENSORED],
+        never_schedulable=series.others[Fate.NEVER_SCHEDULABLE],
+        unfinished=series.others[Fate.UNFINISHED],
         device_h=series.device_h,
         avg_jct_s=mean(series.jct) / SECOND,
         avg_queue_delay_s=delay.avg,

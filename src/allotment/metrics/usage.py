@@ -8,8 +8,8 @@ import msgspec
 
 from allotment.metrics.capacity import Capacity
 from allotment.metrics.curve import SAMPLES, Curve, Point, Sample
-from allotment.metrics.devices import SharedDevices, takes_parts
-from allotment.metrics.fold import FINISHED, Handlers, devices_of
+from allotment.metrics.devices import SharedDevices, wanted_by
+from allotment.metrics.fold import FINISHED, Handlers
 from allotment.model import events as e
 from allotment.model.ledger import Slot
 from allotment.model.quantity import Instant
@@ -167,8 +167,8 @@ class Usage:
         if self._curve is None:
             self._from = self._at = at
             self._curve = Curve(Point(at), self._most)
-        need = devices_of(event.spec)
-        self._jobs[event.job] = _Job(need, not event.held, takes_parts(event.spec))
+        need, parts = wanted_by(event.spec)
+        self._jobs[event.job] = _Job(need, not event.held, parts)
         if not event.held:
             self.waiting += 1
             self.waiting_milli += need
@@ -177,10 +177,10 @@ class Usage:
         job = self._jobs.get(event.job)
         if job is None:
             return
-        need = devices_of(event.spec)
+        need, parts = wanted_by(event.spec)
         if job.waits:
             self.waiting_milli += need - job.need
-        job.need, job.parts = need, takes_parts(event.spec)
+        job.need, job.parts = need, parts
 
     def _held(self, at: Instant, event: e.JobEvent) -> None:
         job = self._jobs.get(event.job)
