@@ -15,6 +15,7 @@ from allotment.model.errors import BadInput
 from allotment.wire.config import config_to_wire, read_config
 from allotment.wire.config_text import config_text
 from allotment.wire.hived_config import Imported, read_hived
+from allotment.wire.hived_job import read_pod_spec
 
 VECTORS = "hived-vectors/scenarios.tar.zst"
 SHARED = Path(__file__).parents[3] / "shared"
@@ -26,8 +27,12 @@ NO_NODE = {"ed_16_oppo_order_dependent_failure"}
 """Recorded with a node `y` that became `true` on its way."""
 
 
+WRONG_BY_ITSELF = ("Pod annotation ", "[e9(test/e9)]: opportunistic pod not supported")
+"""How HiveD begins to say that a pod's annotation is wrong, whatever the cluster is."""
+
+
 def scenarios() -> dict[str, list[dict[str, Any]]]:
-    """Give the operations that start HiveD, by scenario."""
+    """Give the operations of each scenario, by name."""
     path = SHARED / VECTORS
     if not path.exists():
         return {}
@@ -39,15 +44,16 @@ def scenarios() -> dict[str, list[dict[str, Any]]]:
             file = files.extractfile(member)
             if file is not None and member.name.endswith(".json"):
                 ops = json.loads(file.read())["ops"]
-                name = Path(member.name).stem
-                found[name] = [op for op in ops if op["op"] == "init"]
+                found[Path(member.name).stem] = ops
     return found
 
 
+SCENARIOS = scenarios()
 STARTS = [
     pytest.param(op["config"], op["outcome"], name, id=f"{name}-{at}")
-    for name, ops in sorted(scenarios().items())
+    for name, ops in sorted(SCENARIOS.items())
     for at, op in enumerate(ops)
+    if op["op"] == "init"
 ]
 
 
@@ -94,7 +100,29 @@ def test_there_are_recordings() -> None:
 
 
 def test_equal_sums_are_refused_with_hiveds_own_numbers() -> None:
-    (start,) = scenarios()["ed_23_infeasible_but_equal_sum"]
+    (start,) = SCENARIOS["ed_23_infeasible_but_equal_sum"]
     assert start["outcome"]["message"].endswith("chain NODE level 3: 2 needed, 0 available")
     with pytest.raises(BadInput, match=r"SOCKET of NODE add up to 2, and 0 can be had"):
         imported(start["config"])
+
+
+def test_every_pod_is_read_unless_hived_finds_its_annotation_wrong() -> None:
+    count = 0
+    for ops in SCENARIOS.values():
+        for op in ops:
+            if op["op"] != "schedule":
+                continue
+            count += 1
+            said = op["outcome"].get("message", "")
+            data = json.dumps(op["pod"]["spec"]).encode()
+            if op["outcome"]["kind"] == "user_error" and said.startswith(WRONG_BY_ITSELF):
+                with pytest.raises(BadInput):
+                    read_pod_spec(data, source="pod", name="pod", command="run")
+                continue
+            found = read_pod_spec(data, source="pod", name="pod", command="run").spec
+            spec = op["pod"]["spec"]
+            assert found.tenant == re.sub(r"[^A-Za-z0-9._-]", "-", spec["virtualCluster"])
+            group = spec.get("affinityGroup") or {"members": [{"podNumber": 1}]}
+            pods = sum(each["podNumber"] for each in group["members"])
+            assert found.task_count == pods
+    assert count > 300

@@ -1,13 +1,17 @@
 """Cells in the configuration: how hardware lies together, and who is owed what of it."""
 
+from pathlib import Path
+
 import msgspec
 import pytest
 
 from allotment.model.cells import CellShare, CellType, PinnedCell, RootCell, Topology
 from allotment.model.errors import BadInput
-from allotment.model.ids import NodeId
-from allotment.model.quantity import GIB, Resources
+from allotment.model.events import ConfigApplied, Record
+from allotment.model.ids import SYSTEM, NodeId, Seq
+from allotment.model.quantity import GIB, Instant, Resources
 from allotment.model.tenancy import Config
+from allotment.store.sqlite import SqliteStore
 from allotment.wire.config import config_to_wire, read_config
 
 
@@ -88,6 +92,17 @@ def test_a_configuration_with_cells_is_written_so_that_it_reads_back() -> None:
         config, _ = read(text)
         written = msgspec.json.encode(config_to_wire(config)).decode()
         assert read(written) == (config, [])
+
+
+def test_cells_are_in_the_log_as_they_were_read(tmp_path: Path) -> None:
+    config, _ = read(f"{MIXED}tenants: {{a: {{cells: {{v100-node: 1}}, pins: [half]}}}}")
+    record = Record(Seq(1), Instant(0), SYSTEM, ConfigApplied(config))
+    store = SqliteStore.open(tmp_path)
+    try:
+        store.append([record])
+        assert list(store.records()) == [record]
+    finally:
+        store.close()
 
 
 # ── heterogeneous ───────────────────────────────────────────────────────────────────────
