@@ -42,6 +42,8 @@ class Cluster:
         }
         self.all_skip = all(order is QueueOrder.SKIP for order in self._orders.values())
         """Whether no job holds up another in any queue."""
+        self.any_skip = QueueOrder.SKIP in self._orders.values()
+        """Whether there is a queue in which no job holds up another."""
         self.seen_version = -1
         """The version of the ledger at which the whole line was last looked through."""
         self.ledger = Ledger(nodes)
@@ -177,11 +179,11 @@ class Cluster:
             gang.standing, gang.rank = standing, None
 
     def _count(self, gang: Gang, sign: int) -> None:
-        held = gang.held()
+        held, tenant = gang.held(), gang.tenant
         guaranteed = gang.entitlement is Entitlement.GUARANTEED
         use = self.guaranteed_use if guaranteed else self.borrowed_use
-        before = use.get(gang.tenant, NOTHING)
-        use[gang.tenant] = before + held if sign > 0 else before - held
+        before = use.get(tenant, NOTHING)
+        use[tenant] = before + held if sign > 0 else before - held
 
     # ── order ───────────────────────────────────────────────────────────────────────────
 

@@ -4,6 +4,8 @@ The planner may be wrong, late, or driven by a foolish policy; what passes here 
 invariant. It shares no code with the search: a second opinion, not an echo.
 """
 
+from functools import lru_cache
+
 from allotment.core.cluster import Cluster
 from allotment.core.entitle import entitle, is_due, own_victims, resume_entitlement
 from allotment.core.gang import Gang, Reservation
@@ -18,10 +20,9 @@ from allotment.model.spec import Arch
 def refusal(cluster: Cluster, decision: Decision, now: Instant) -> str:
     """Say why a decision may not be committed now; empty when it may. O(tasks)."""
     match decision:
-        case Place(placement, True):
-            return _promised(cluster, placement)
-        case Place(placement, _):
-            return _place(cluster, placement)
+        case Place():
+            check = _promised if decision.reserved else _place
+            return check(cluster, decision.placement)
         case Resume(job, entitlement, reserved):
             return _resume(cluster, Resume(job, entitlement, reserved))
         case Promote(job):
@@ -227,6 +228,7 @@ def _not_due(
     return f"tenant {tenant} has no right to it"
 
 
+@lru_cache(maxsize=4_096)
 def _total(requests: tuple[Request, ...]) -> Resources:
     total = NOTHING
     for request in requests:

@@ -283,6 +283,8 @@ class _Line:
         could be made to leave.
         """
         cluster = self.cluster
+        if not cluster.any_skip:
+            return set()
         free = cluster.ledger.whole_free
         settled = not cluster.leaving and not any(cluster.borrowers.values())
         worst = self._worst() if self.turn else None

@@ -133,12 +133,13 @@ class NodeBook:
 
     def change(self, devices: Sequence[int], need: Resources, tasks: int, sign: int) -> None:
         """Add (+1) or subtract (-1) what so many alike tasks need, on all their devices."""
-        self.cpu += sign * tasks * need.cpu_milli
-        self.memory += sign * tasks * need.memory
-        self.disk += sign * tasks * need.disk
+        times = sign * tasks
+        self.cpu += times * need.cpu_milli
+        self.memory += times * need.memory
+        self.disk += times * need.disk
         if not devices:
             return
-        each = sign * tasks * need.gpu_milli // len(devices)
+        each = times * need.gpu_milli // len(devices)
         milli, whole = self.device_milli, self.whole
         for index in devices:
             before = milli[index]
@@ -206,6 +207,9 @@ class Ledger:
 
     def _change(self, slots: Sequence[Slot], needs: Sequence[Resources], sign: int) -> None:
         """Change the accounts, alike neighbours together, and the index once for each node."""
+        if len(slots) == 1:
+            self._change_at(slots[0].node, slots[0].devices, needs[0], 1, sign)
+            return
         node, need, tasks = slots[0].node, needs[0], 0
         devices: list[int] = []
         for slot, each in zip(slots, needs, strict=True):
@@ -221,16 +225,19 @@ class Ledger:
         self, node: NodeId, devices: Sequence[int], need: Resources, tasks: int, sign: int
     ) -> None:
         book = self.books[node]
-        before, owed = book.whole.copy(), book.owed
-        book.change(devices, need, tasks, sign)
-        self.owed += book.owed - owed
-        self._index_anew(node, before, book.whole)
-
-    def _index_anew(self, node: NodeId, before: dict[str, int], whole: dict[str, int]) -> None:
-        if whole != before:
-            for kind, count in before.items():
+        whole, owed = book.whole, book.owed
+        if self._sole is not None:
+            before = whole[ANY_TYPE]
+            book.change(devices, need, tasks, sign)
+            if whole[ANY_TYPE] != before:
+                self._move(node, ANY_TYPE, before, whole[ANY_TYPE])
+        else:
+            counts = whole.copy()
+            book.change(devices, need, tasks, sign)
+            for kind, count in counts.items():
                 if whole[kind] != count:
                     self._move(node, kind, count, whole[kind])
+        self.owed += book.owed - owed
 
     def _enter(self, book: NodeBook) -> None:
         for kind, count in book.whole.items():
@@ -292,11 +299,12 @@ class Ledger:
         if not self.may_hold(requests):
             return None
         first = requests[0]
-        for level in (first.within, first.prefer):
-            if level:
-                slots = self._find_together(requests, placing, level)
-                if slots is not None or level == first.within:
-                    return slots
+        if first.within or first.prefer:
+            for level in (first.within, first.prefer):
+                if level:
+                    slots = self._find_together(requests, placing, level)
+                    if slots is not None or level == first.within:
+                        return slots
         return self._find_among(requests, placing, None)
 
     def _find_together(

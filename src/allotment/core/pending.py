@@ -94,6 +94,8 @@ class Pending:
 
     def rerank(self, now: Instant) -> None:
         """Ask anew for the ranks that hold no longer."""
+        if not self._until or self._until[0][0] > now:
+            return
         due: set[JobId] = set()
         while self._until and self._until[0][0] <= now:
             due.add(heappop(self._until)[1])

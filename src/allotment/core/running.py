@@ -96,6 +96,8 @@ class Running:
 
     def due(self, now: Instant) -> list[JobId]:
         """Take the gangs whose ranks hold no longer, lowest id first."""
+        if not self._until or self._until[0][0] > now:
+            return []
         found: set[JobId] = set()
         while self._until and self._until[0][0] <= now:
             found.add(heappop(self._until)[1])

@@ -19,7 +19,7 @@ from allotment.engine.state import Promise, State
 from allotment.model import events as e
 from allotment.model.cluster import NodeState
 from allotment.model.errors import InvariantViolated
-from allotment.model.ids import JobId, Seq
+from allotment.model.ids import JobId
 from allotment.model.lifecycle import ATTEMPT, JOB, TASK, AttemptState, JobState
 from allotment.model.port_layout import port_count
 from allotment.model.quantity import Instant, Millis
@@ -27,12 +27,13 @@ from allotment.model.quantity import Instant, Millis
 
 def apply(state: State, record: e.Record) -> None:
     """Fold one event into the state. Raises InvariantViolated on a gap or a wrong turn."""
-    if record.seq != state.seq + 1:
-        raise InvariantViolated(f"event {record.seq} after {state.seq}")
-    if record.at < state.at:
-        raise InvariantViolated(f"event {record.seq} goes back in time")
-    state.seq, state.at = Seq(record.seq), record.at
-    _APPLY[type(record.event)](state, record, record.event)
+    seq, at, event = record.seq, record.at, record.event
+    if seq != state.seq + 1:
+        raise InvariantViolated(f"event {seq} after {state.seq}")
+    if at < state.at:
+        raise InvariantViolated(f"event {seq} goes back in time")
+    state.seq, state.at = seq, at
+    _APPLY[type(event)](state, record, event)
 
 
 # ── the cluster ─────────────────────────────────────────────────────────────────────────
@@ -135,8 +136,9 @@ def _finished(state: State, record: e.Record, event: e.JobEvent) -> None:
     state.step_out(job, record.at)
     state.unwatch(job)
     state.finished.append(job.id)
-    for other in sorted(state.dependents.get(job.id, ())):
-        state.line_up(state.jobs[other], record.at)
+    if job.id in state.dependents:
+        for other in sorted(state.dependents[job.id]):
+            state.line_up(state.jobs[other], record.at)
 
 
 def _archived(state: State, record: e.Record, event: e.JobArchived) -> None:

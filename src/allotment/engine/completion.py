@@ -91,7 +91,10 @@ def conclude(
     attempt = job.attempts[-1]
     stop = attempt.stop
     cause = stop.cause if stop else None
-    if cause is StopCause.CANCELLED:
+    if cause is None and end is not None and end.ok:
+        yield _ended(job, e.Outcome.SUCCEEDED, now)
+        yield from finish(state, job, e.JobSucceeded(job.id))
+    elif cause is StopCause.CANCELLED:
         yield _ended(job, e.Outcome.CANCELLED, now, end=end)
         yield from finish(state, job, e.JobCancelled(job.id, by=stop.by if stop else ""))
     elif cause is StopCause.RUN_TIME and stop and stop.diagnosis:
@@ -103,8 +106,7 @@ def conclude(
     elif cause in (StopCause.START_TIME, StopCause.NODE_LOST) and stop and stop.diagnosis:
         yield from _failed(state, job, stop.diagnosis, now, end)
     elif cause is StopCause.ROLES_SUCCEEDED or (
-        cause is None
-        and (end.ok if end is not None else judge(job, attempt) is Verdict.SUCCEEDED)
+        cause is None and end is None and judge(job, attempt) is Verdict.SUCCEEDED
     ):
         yield _ended(job, e.Outcome.SUCCEEDED, now)
         yield from finish(state, job, e.JobSucceeded(job.id))

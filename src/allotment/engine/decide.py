@@ -23,7 +23,7 @@ from allotment.model.lifecycle import JobState
 from allotment.model.quantity import Instant, Millis, show_resources
 from allotment.model.reasons import StopCause
 from allotment.model.spec import ArraySlice, JobSpec
-from allotment.model.tenancy import Config
+from allotment.model.tenancy import Config, Tenant
 
 Emit = Iterator[e.AnyEvent]
 
@@ -85,7 +85,7 @@ def _member(spec: JobSpec, array: ArraySlice) -> JobSpec:
 
 def check(state: State, spec: JobSpec, actor: Actor) -> None:
     """Check what only the state can tell. Raises Rejected."""
-    tenant = next((t for t in state.config.tenants if t.name == spec.tenant), None)
+    tenant = state.cluster.tenants.get(spec.tenant)
     if tenant is None:
         names = ", ".join(sorted(t.name for t in state.config.tenants))
         raise Rejected(
@@ -100,9 +100,7 @@ def check(state: State, spec: JobSpec, actor: Actor) -> None:
             f"Tenant {tenant.name} has no queue {spec.queue!r}.",
             f"Its queues: {names}.",
         )
-    open_to_all = not tenant.users and not tenant.groups
-    member = actor.user in tenant.users or set(actor.groups) & set(tenant.groups)
-    if not open_to_all and not member and actor.uid != 0:
+    if (tenant.users or tenant.groups) and actor.uid != 0 and not _is_member(actor, tenant):
         raise Rejected(
             Code.FORBIDDEN,
             f"User {actor.user} is not a member of tenant {tenant.name}.",
@@ -116,6 +114,10 @@ def check(state: State, spec: JobSpec, actor: Actor) -> None:
             )
     _check_levels(state, spec)
     _check_size(state, spec)
+
+
+def _is_member(actor: Actor, tenant: Tenant) -> bool:
+    return actor.user in tenant.users or not set(actor.groups).isdisjoint(tenant.groups)
 
 
 def _check_levels(state: State, spec: JobSpec) -> None:

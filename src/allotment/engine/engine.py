@@ -63,11 +63,12 @@ class Engine:
 
     def report(self, report: AnyReport, now: Instant) -> None:
         """Take note of what a backend says."""
+        now = self._now(now)
         match report:
-            case TaskReport():
-                self._emit(heard(self.state, report, self._now(now)), SYSTEM, now)
             case GangReport():
-                self._emit(gang_heard(self.state, report, self._now(now)), SYSTEM, now)
+                self._emit(gang_heard(self.state, report, now), SYSTEM, now)
+            case TaskReport():
+                self._emit(heard(self.state, report, now), SYSTEM, now)
             case NodeReport():
                 self._emit(node_heard(self.state, report), SYSTEM, now)
             case CheckpointReport():
@@ -75,10 +76,13 @@ class Engine:
 
     def tick(self, now: Instant) -> None:
         """Let everything happen that is due by now."""
+        state = self.state
         now = self._now(now)
-        for job in self.state.timers.due(now):
-            self._emit(due(self.state, job, now), SYSTEM, now)
-        self.state.cluster.rerank(now)
+        timer = state.timers.next()
+        if timer is not None and timer <= now:
+            for job in state.timers.due(now):
+                self._emit(due(state, job, now), SYSTEM, now)
+        state.cluster.rerank(now)
 
     def next_due(self, now: Instant) -> Instant | None:
         """Say when `tick` and `cycle` must be called next though nobody asks for anything."""
@@ -95,9 +99,11 @@ class Engine:
         """
         cluster = self.state.cluster
         turns = cluster.policies.turns
+        seen = (cluster, cluster.ledger.version, cluster.pending.arrivals)
+        if turns is None and seen == self._seen:
+            return False
         at = self._now(now)
         turn = turns is not None and turns.next(at) == at
-        seen = (cluster, cluster.ledger.version, cluster.pending.arrivals)
         if seen == self._seen and not (turn and self._turned_at != now):
             return False
         self._turned_at = now if turn else self._turned_at
@@ -126,8 +132,10 @@ class Engine:
 
         A job that others still wait for stays.
         """
-        limit = self.state.config.limits.keep_finished if keep is None else keep
         leaving: list[JobId] = []
+        if not self.state.finished:
+            return leaving
+        limit = self.state.config.limits.keep_finished if keep is None else keep
         for job in self.state.finished:
             if len(self.state.finished) - len(leaving) <= limit:
                 break
@@ -186,9 +194,10 @@ class Engine:
             record = e.Record(Seq(state.seq + 1), at, actor, event)
             apply(state, record)
             made.append(record)
-            if effects := react(state, event):
+            effects = react(state, event)
+            if effects:
                 self.effects += effects
-        self.records.extend(made)
+        self.records += made
         return made
 
     def _now(self, now: Instant) -> Instant:

@@ -91,6 +91,8 @@ class State:
     def unmet(self, job: JobRecord) -> list[JobId]:
         """Name the jobs this one still waits for."""
         waiting: list[JobId] = []
+        if not job.spec.depends_on:
+            return waiting
         for dependency in job.spec.depends_on:
             other = self.jobs.get(dependency.job)
             if other is None:
@@ -122,7 +124,7 @@ class State:
             return
         if job.not_before > now:
             self.timers.arm(job.not_before, job.id)
-        elif self.eligible(job, now):
+        elif not self.unmet(job) and not self.array_full(job):
             self._enter_array(job)
             self.cluster.pending.add(self.standing(job), now)
         elif not self.unmet(job) and job.spec.array is not None:

@@ -38,10 +38,9 @@ class Timers:
     def arm_job(self, job: JobRecord, limits: Limits) -> None:
         """Arm whatever this job's present state waits for."""
         spec = job.spec
-        if job.state.waiting:
-            if spec.max_queue_ms == NEVER and not job.not_before:
-                return
-        elif limits.phase_ms == NEVER and spec.max_run_ms == NEVER:
+        if spec.max_queue_ms == spec.max_run_ms == limits.phase_ms == NEVER and not (
+            job.not_before and job.state.waiting
+        ):
             return
         for at in deadlines(job, limits):
             heappush(self._heap, (Instant(at), job.id))

@@ -40,9 +40,10 @@ class JobState(StrEnum):
 
     @property
     def waiting(self) -> bool:
-        return self in (JobState.QUEUED, JobState.HELD)
+        return self in WAITING
 
 
+WAITING: Final = frozenset({JobState.QUEUED, JobState.HELD})
 FINISHED: Final = frozenset(
     {JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED, JobState.TIMED_OUT}
 )
