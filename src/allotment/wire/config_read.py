@@ -30,7 +30,7 @@ from allotment.wire.problems import (
     problems_of,
     raise_all,
 )
-from allotment.wire.tree import Place, Plain, Tree
+from allotment.wire.tree import Place, Plain, Tree, path_of
 
 Read = tuple[Config, tuple[Problem, ...]]
 
@@ -92,11 +92,11 @@ def _nodes(
 ) -> tuple[tuple[Node, ...], Hardware, list[Finding]]:
     """List the nodes, and what `hardware` says of how they lie together."""
     if shape.nodes is not None:
-        gpus = sum(group.count for node in shape.nodes for group in _groups(node))
+        gpus = sum(group.count for node, _ in _each(shape) for group in _groups(node))
         if gpus > MOST_GPUS_IN_ALL:
             message = f"lists {gpus:,} GPUs, and {MOST_GPUS_IN_ALL:,} are accepted"
             return (), Hardware(), [(("nodes",), message, "check the counts")]
-    listed = [_node(at, node, machine) for at, node in enumerate(shape.nodes or ())]
+    listed = [_node(at, node, name, machine) for at, (node, name) in enumerate(_each(shape))]
     made, found = hardware_of(shape.hardware, len(listed))
     if listed or shape.hardware:
         return (*listed, *made.nodes), made, found
@@ -104,6 +104,13 @@ def _nodes(
         hint = "add nodes: [{name: n1, cpu: 8, memory: 32GiB}]"
         return (), made, [(("nodes",), "is missing, and this machine is not to be used", hint)]
     return (_pretending(machine, shape.virtual_gpus),), made, []
+
+
+def _each(shape: ConfigShape) -> Iterator[tuple[NodeShape, str]]:
+    """List the machines one by one, with their names."""
+    for node in shape.nodes or ():
+        for name in node.names or [node.name]:
+            yield node, name
 
 
 def _pretending(machine: Node, gpus: VirtualGpusShape | None) -> Node:
@@ -119,14 +126,14 @@ def _pretending(machine: Node, gpus: VirtualGpusShape | None) -> Node:
     )  # fmt: skip
 
 
-def _node(at: int, shape: NodeShape, machine: Node | None) -> Node:
-    real = _real_devices(shape, machine)
+def _node(at: int, shape: NodeShape, name: str, machine: Node | None) -> Node:
+    real = _real_devices(name, machine)
     devices: list[Device] = []
     for group in _groups(shape):
         for place in range(group.count):
             devices.append(_device(len(devices), place, group, real))
     return Node(
-        NodeId(at), shape.name, shape.cpu, shape.memory, shape.disk, tuple(devices),
+        NodeId(at), name, shape.cpu, shape.memory, shape.disk, tuple(devices),
         shape.arch, shape.address, tuple(shape.labels.items()),
     )  # fmt: skip
 
@@ -135,9 +142,9 @@ def _groups(shape: NodeShape) -> Sequence[GpuShape]:
     return shape.gpu if isinstance(shape.gpu, list) else (shape.gpu,)
 
 
-def _real_devices(shape: NodeShape, machine: Node | None) -> tuple[Device, ...]:
+def _real_devices(name: str, machine: Node | None) -> tuple[Device, ...]:
     """List the real devices of a node, known only if it is this machine."""
-    if machine is None or machine.name != shape.name:
+    if machine is None or machine.name != name:
         return ()
     return tuple(device for device in machine.devices if not device.virtual)
 
@@ -189,18 +196,20 @@ def _limits(shape: LimitsShape) -> Limits:
 
 
 def _same_names(shape: ConfigShape, made: Hardware) -> Iterator[Finding]:
-    seen: dict[str, int] = {}
+    seen: dict[str, Place] = {}
     for index, node in enumerate(shape.nodes or ()):
-        first = seen.setdefault(node.name, index)
-        if first != index:
-            place: Place = ("nodes", index, "name")
-            yield place, f"{node.name} is the name of nodes[{first}] too", "rename one"
+        for at, name in enumerate(node.names or [node.name]):
+            place: Place = ("nodes", index, "names", at) if node.names else ("nodes", index)
+            first = seen.setdefault(name, place)
+            if first != place:
+                where = place if node.names else (*place, "name")
+                yield where, f"{name} is the name of {path_of(first)} too", "rename one"
     for node in made.nodes:
         if node.name in seen:
             message = f"makes a node {node.name}, which is a name already taken"
             yield ("hardware",), message, "end the line with a prefix: named gpu-"
             return
-        seen[node.name] = len(seen)
+        seen[node.name] = ("hardware",)
 
 
 def _unknown_default(shape: ConfigShape) -> Iterator[Finding]:
@@ -222,7 +231,7 @@ def _doubtful(shape: ConfigShape, machine: Node | None) -> Iterator[Finding]:
         message = f"is ignored: this machine has {len(machine.devices)} GPUs of its own"
         yield ("virtual_gpus",), message, "list the machine under `nodes` to hide them"
     for index, node in enumerate(shape.nodes or ()):
-        if machine is not None and node.name == machine.name:
+        if machine is not None and machine.name in (node.name, *node.names):
             yield from _more_than_real(("nodes", index), node, machine)
 
 
@@ -234,7 +243,7 @@ def _more_than_real(place: Place, node: NodeShape, machine: Node) -> Iterator[Fi
     if node.memory > machine.memory:
         have = show_bytes(machine.memory)
         yield (*place, "memory"), f"is more than the {have} of this machine", hint
-    real = _real_devices(node, machine)
+    real = _real_devices(machine.name, machine)
     asked = sum(group.count for group in _groups(node) if group.virtual is None)
     if real and asked > len(real):
         message = f"is more than the {len(real)} GPUs of this machine: the rest is virtual"

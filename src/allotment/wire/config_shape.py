@@ -125,9 +125,10 @@ Gpus = Annotated[
 
 
 class NodeShape(Shape):
-    """A machine."""
+    """A machine, or several that are alike but for their names."""
 
-    name: Name = Field(examples=["n1"])
+    name: NameOrNone = Field("", examples=["n1"])
+    names: list[Name] = Field(default=[], examples=["[n1, n2]"])
     cpu: Cpu = Field(examples=["8"])
     memory: Size = Field(examples=["32GiB"])
     disk: SizeOrNone = 0
@@ -135,6 +136,14 @@ class NodeShape(Shape):
     arch: Annotated[Arch, PlainValidator(read_host_arch)] = Arch.X86_64
     address: Word = "127.0.0.1"
     labels: dict[Name, Line] = Field(default={}, examples=["{rack: r1}"])
+
+    @model_validator(mode="after")
+    def _called_once(self) -> "NodeShape":
+        if not self.name and not self.names:
+            raise Amiss("is missing", "add name: n1", at=("name",))
+        if self.name and self.names:
+            raise Amiss("is given beside `name`", "name one machine or several", at=("names",))
+        return self
 
 
 class VirtualGpusShape(Shape):

@@ -29,8 +29,24 @@ def _entry(key: str, value: Plain, indent: str, *, top: bool = False) -> Iterato
     if not isinstance(value, (list, dict)) or not value or (not top and len(line) <= WIDTH):
         yield line
         return
+    if isinstance(value, list) and not any(isinstance(item, (list, dict)) for item in value):
+        yield f"{indent}{_word(key)}: ["
+        yield from _filled([_flow(item) for item in value], f"{indent}  ")
+        yield f"{indent}]"
+        return
     yield f"{indent}{_word(key)}:"
     yield from _block(value, f"{indent}  ")
+
+
+def _filled(words: list[str], indent: str) -> Iterator[str]:
+    """Put as many words on each line as there is room for."""
+    line = indent
+    for word in words:
+        if len(line) + len(word) > WIDTH and line != indent:
+            yield line.rstrip()
+            line = indent
+        line += f"{word}, "
+    yield line.rstrip()
 
 
 def _block(value: Plain, indent: str) -> Iterator[str]:

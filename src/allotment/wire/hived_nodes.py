@@ -1,6 +1,6 @@
 """The machines behind HiveD's cells: HiveD counts leaves, and knows no CPU or memory."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -100,6 +100,21 @@ def node_to_wire(
     if gpus:
         written["gpu"] = gpus[0] if len(gpus) == 1 else gpus
     return written
+
+
+def together(nodes: Iterable[dict[str, Plain]]) -> list[Plain]:
+    """Write machines that are alike, and next to each other, as one."""
+    rows: list[tuple[list[Plain], dict[str, Plain]]] = []
+    for node in nodes:
+        name, rest = node["name"], {key: value for key, value in node.items() if key != "name"}
+        if rows and rows[-1][1] == rest:
+            rows[-1][0].append(name)
+        else:
+            rows.append(([name], rest))
+    return [
+        {"name": names[0], **rest} if len(names) == 1 else {"names": names, **rest}
+        for names, rest in rows
+    ]
 
 
 def _share(sku: HivedSku | None, share: Share) -> Share:

@@ -7,7 +7,14 @@ from allotment.wire.amounts import write_size
 from allotment.wire.cells_types import circles
 from allotment.wire.hived_cells import LaidRoot, laid_out
 from allotment.wire.hived_names import Names
-from allotment.wire.hived_nodes import Machine, Share, leaf_word, machines_of, node_to_wire
+from allotment.wire.hived_nodes import (
+    Machine,
+    Share,
+    leaf_word,
+    machines_of,
+    node_to_wire,
+    together,
+)
 from allotment.wire.hived_shape import HivedConfig
 from allotment.wire.problems import Finding
 from allotment.wire.tree import Place, Plain
@@ -63,12 +70,13 @@ class Writer:
         skus = self._shape.cluster.skus
         machines, warnings = machines_of(self._roots, skus)
         self.warnings += [*warnings, *self._assumed(machines)]
-        nodes: list[Plain] = [
-            node_to_wire(
-                self._names.of("node", name, machine.place), machine, skus, self._share
-            )
+        names = {
+            name: self._names.of("node", name, one.place) for name, one in machines.items()
+        }
+        nodes = together(
+            node_to_wire(names[name], machine, skus, self._share)
             for name, machine in machines.items()
-        ]
+        )
         roots: list[Plain] = [self._root(at, machines) for at in range(len(self._roots))]
         cells: Written = {"types": self._types(), "roots": roots}
         pins = self._pins(machines)

@@ -182,6 +182,24 @@ tenants: {a: }
     ]
 
 
+def test_machines_that_are_alike_are_listed_together() -> None:
+    text = """\
+nodes:
+  - {names: [n1, n2], cpu: 8, memory: 32GiB, gpu: {type: A, count: 2}, labels: {rack: r1}}
+  - {names: [here], cpu: 8, memory: 32GiB, gpu: {type: H100, count: 2}}
+tenants: {a: }
+"""
+    config, warnings = read(text, WITH_GPUS)
+    assert warnings == []
+    assert [(node.id, node.name) for node in config.nodes] == [
+        (0, "n1"),
+        (1, "n2"),
+        (2, "here"),
+    ]
+    assert config.nodes[1].labels == (("rack", "r1"),)
+    assert [device.uuid for device in config.nodes[2].devices] == ["GPU-0", "GPU-1"]
+
+
 def test_guarantees_beyond_the_cluster_say_of_what_how_much_and_whose() -> None:
     text = """\
 virtual_gpus: {count: 8}
@@ -227,6 +245,12 @@ tenants:
          "or group (name one, as `id` shows it)"),
         ("nodes: [{name: n, cpu: 1, memory: 1GiB}, {name: n, cpu: 1, memory: 1GiB}]\ntenants: "
          "{a: }", "line 1: nodes[1].name: n is the name of nodes[0] too (rename one)"),
+        ("nodes: [{names: [n, n], cpu: 1, memory: 1GiB}]\ntenants: {a: }", "line 1: "
+         "nodes[0].names[1]: n is the name of nodes[0].names[0] too (rename one)"),
+        ("nodes: [{name: n, names: [m], cpu: 1, memory: 1GiB}]\ntenants: {a: }", "line 1: "
+         "nodes[0].names: is given beside `name` (name one machine or several)"),
+        ("nodes: [{cpu: 1, memory: 1GiB}]\ntenants: {a: }", "line 1: nodes[0].name: is missing "
+         "(add name: n1)"),
         ("nodes: [{name: n}]\ntenants: {a: }", "line 1: nodes[0].cpu: is missing (add cpu: 8)"),
         ("nodes: []\ntenants: {a: }", "line 1: nodes: must have at least one entry (add one, "
          "or take the key out)"),

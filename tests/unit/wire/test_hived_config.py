@@ -100,6 +100,21 @@ virtualClusters: {{vc: {{virtualCells: [{{cellType: NODE, cellNumber: 1}}]}}}}
     assert found.config.tenants[0].cells == (CellShare("NODE", 1, "NODE"),)
 
 
+def test_a_large_cluster_is_written_so_that_it_can_be_read() -> None:
+    names = [f"10.{at // 65536}.{at // 256 % 256}.{at % 256}" for at in range(4000)]
+    children = "".join(f"    - cellAddress: {name}\n" for name in names)
+    nodes = "childCellType: NODE, childCellNumber: "
+    text = f"""\
+{TYPES.replace(f"{nodes}2", f"{nodes}4000")}\
+  physicalCells:
+  - cellType: RACK
+    cellChildren:
+{children}\
+virtualClusters: {{vc: {{virtualCells: [{{cellType: RACK.NODE, cellNumber: 4000}}]}}}}
+"""
+    assert [node.name for node in read(text).config.nodes] == names
+
+
 def test_blocking_becomes_a_strict_queue() -> None:
     text = WHOLE + "waitingPodSchedulingBlockMilliSec: 50\n"
     assert read(text).config.tenants[0].queues == (Queue("default", QueueOrder.STRICT),)
