@@ -139,6 +139,7 @@ FILES = {
     "switch.yaml": CLUSTER,
     "count.yaml": CLUSTER.replace("count: 8", "count: -8", 1),
     "key.yaml": CLUSTER.replace("memory", "memroy", 1),
+    "racks.yaml": "hardware: [8 x dgx-a100 in racks of 3]\ntenants: {a: {}}\n",
     "policy.py": "RECIPE = 5\n",
     "broken.py": "import nothing_like_it\n",
 }
@@ -165,6 +166,7 @@ BAD = {
     "--cluster switch.yaml": "switch.yaml:3: nodes[1].labels.switch: switch s is in rack r1",
     "--cluster count.yaml": "count.yaml:2: nodes[0].gpu.count: must be at least 1, not -8",
     "--cluster key.yaml": "key.yaml:2: nodes[0].memroy: there is no key `memroy` here",
+    "--cluster racks.yaml": "racks.yaml:1: hardware[0]: 8 nodes do not fill racks of 3",
     "--set within=rack": "no node of this cluster is in a rack. Write --cluster 64x8/4",
     "--set qeues=5": "--set qeues: there is no such setting. Near: queues",
     "--set queues=": "--set queues: '' is no length of time",

@@ -121,7 +121,9 @@ def _entries(text: Text) -> Iterator[object]:
                 break
             started = True
             if buffer[at] != "{":
-                raise BadTrace(f"{text.name}: entry {count + 1} is not an object")
+                raise BadTrace(
+                    f"{text.name}: no JSON list of jobs: entry {count + 1} is not an object"
+                )
             try:
                 entry, at = decode(buffer, at)
             except RecursionError:
