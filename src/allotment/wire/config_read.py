@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from pydantic import ValidationError
 
+from allotment.model.cells import Topology
 from allotment.model.cluster import Device, Node
 from allotment.model.errors import Problem
 from allotment.model.ids import DeviceIndex, NodeId
@@ -63,17 +64,20 @@ def assembled(
 ) -> tuple[Config, list[Finding], list[Finding]]:
     """Put the configuration together, with errors and warnings; with errors it is no use."""
     nodes, made, found = _nodes(shape, machine)
+    there = not found
     found += [*_same_names(shape, made), *_unknown_default(shape)]
-    topology, errors, doubtful = topology_of(shape.cells, made, nodes)
-    found += errors
-    owed = Owed() if errors or not nodes else owed_of(shape.tenants, topology, nodes)
-    found += owed.errors
+    topology, errors, doubtful, owed = Topology(), list[Finding](), list[Finding](), Owed()
+    if there:
+        topology, errors, doubtful = topology_of(shape.cells, made, nodes)
+    if there and not errors:
+        owed = owed_of(shape.tenants, topology, nodes)
+    found += [*errors, *owed.errors]
     capacity = sum((node.total() for node in nodes), start=NOTHING)
     tenants = tuple(
         _tenant(name, item, capacity, owed.tenants.get(name))
         for name, item in shape.tenants.items()
     )
-    if nodes and not _by_cells(shape):
+    if there and not _by_cells(shape):
         found += over_capacity(tenants, shape.tenants, capacity)
     doubtful = [*_doubtful(shape, machine), *doubtful, *owed.warnings]
     limits = _limits(shape.limits)

@@ -111,7 +111,7 @@ def test_every_model_makes_cells(model: str) -> None:
 )  # fmt: skip
 def test_lines_that_cannot_be(line: str, problem: str) -> None:
     with pytest.raises(BadInput) as caught:
-        read(line)
+        read(line, tenants="{a: {cells: {dgx-a100-node: 1}}}")
     assert [str(each) for each in caught.value.problems] == [f"line 1: hardware[0]: {problem}"]
 
 
