@@ -38,7 +38,9 @@ def main() -> list[Figure]:
             _lower("philly5k, 64×8, srtf", _best(PHILLY_5K, "64x8", "srtf"), "s", 1.0),
         ]
     if PHILLY.exists():
-        for policy, target in (("backfill", 8.0), ("las2d", 25.0), ("maxmin", 25.0)):
+        for policy, target in (
+            ("backfill", 8.0), ("easy", 20.0), ("las2d", 25.0), ("maxmin", 25.0)
+        ):  # fmt: skip
             played = play(PHILLY, "64x8", policy)
             name = f"Philly, 82,247 jobs, 64×8, {policy}"
             figures += [
