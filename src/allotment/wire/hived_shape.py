@@ -4,7 +4,8 @@ Its names are texts whatever they look like: an address may be written 8, a type
 everything is read as it was written, and only counts are turned into numbers.
 """
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, cast
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator
 
@@ -93,6 +94,14 @@ class HivedSku(Lenient):
     memory: SizeOrNone = 0
 
 
+def _renamed(value: object) -> object:
+    """Give `gpuTypes` of earlier versions its new name."""
+    if isinstance(value, dict) and "gpuTypes" in value and "skuTypes" not in value:
+        inner = cast("Mapping[str, object]", value)
+        return {"skuTypes" if key == "gpuTypes" else key: item for key, item in inner.items()}
+    return cast("object", value)
+
+
 class HivedCluster(Lenient):
     """The hardware."""
 
@@ -134,7 +143,7 @@ class HivedTenant(Lenient):
 class HivedConfig(Lenient):
     """The whole file."""
 
-    cluster: HivedCluster = Field(alias="physicalCluster")
+    cluster: Annotated[HivedCluster, BeforeValidator(_renamed)] = Field(alias="physicalCluster")
     tenants: Annotated[
         dict[str, Annotated[HivedTenant, BeforeValidator(_nothing)]], BeforeValidator(_nothing)
     ] = Field(alias="virtualClusters")

@@ -134,6 +134,11 @@ virtualClusters: {vc: {virtualCells: [{cellType: CPU-NODE.CPU, cellNumber: 4}]}}
     assert config.tenants[0].guaranteed.cpu_milli == 8_000
 
 
+def test_earlier_versions_called_skus_gpu_types() -> None:
+    old = read(WHOLE.replace("skuTypes", "gpuTypes"))
+    assert old == read(WHOLE)
+
+
 def test_leaves_that_no_machine_numbers_so_are_told() -> None:
     text = """\
 physicalCluster:
