@@ -6,16 +6,22 @@ that undoes itself. Nothing else writes it.
 
 from collections.abc import Sequence
 
+import msgspec
+
+from allotment.core.cells.book import Cells
+from allotment.core.cells.borrow import find_idle
+from allotment.core.cells.rights import quota_for
 from allotment.core.ends import Ends
 from allotment.core.gang import Gang, Reservation, Standing
 from allotment.core.ledger import Ledger
 from allotment.core.pending import Key, Pending
 from allotment.core.ports import Policies
-from allotment.core.request import Request, Shape, lease_part, sum_of
+from allotment.core.request import Request, Shape, lease_part, needs_of, sum_of, whole
 from allotment.core.running import Running
+from allotment.model.cells import Topology
 from allotment.model.cluster import Node
-from allotment.model.ids import JobId
-from allotment.model.ledger import Entitlement, Slot
+from allotment.model.ids import JobId, NodeId
+from allotment.model.ledger import Entitlement, Quota, Slot
 from allotment.model.quantity import NOTHING, Instant, Resources
 from allotment.model.tenancy import QueueOrder, Tenant
 
@@ -26,11 +32,19 @@ MOST_MEMOS = 10_000
 """Entries of a memo before it is begun anew."""
 
 
+_COUNTED = Topology()
+"""No topology: shares are so many devices, wherever they are."""
+
+
 class Cluster:
     """The books of one cluster."""
 
     def __init__(
-        self, nodes: Sequence[Node], tenants: Sequence[Tenant], policies: Policies
+        self,
+        nodes: Sequence[Node],
+        tenants: Sequence[Tenant],
+        policies: Policies,
+        topology: Topology = _COUNTED,
     ) -> None:
         self.policies = policies
         self.nodes = {node.id: node for node in nodes}
@@ -47,6 +61,9 @@ class Cluster:
         self.seen_version = -1
         """The version of the ledger at which the whole line was last looked through."""
         self.ledger = Ledger(nodes)
+        self.cells = Cells(topology, nodes, tenants) if topology.roots else None
+        """Who is owed which cells; None where shares are counted."""
+        self._topology = topology
         easy = QueueOrder.EASY in self._orders.values()
         estimates = policies.estimates if easy else None
         self.pending = Pending(policies.ordering, estimates)
@@ -71,6 +88,11 @@ class Cluster:
         self.blocked: dict[tuple[Shape, Entitlement], tuple[int, Key]] = {}
         """Shapes known not to fit, with the version of the ledger that says so and the place
         in line of whom it was found out for. A memo: dropping it costs time, never truth."""
+        self.unowed: dict[Shape, int] = {}
+        """Shapes for which their tenant's cells had no room, and the ledger's version then."""
+        self.owed_if_empty: dict[Shape, bool] = {}
+        """Shapes that would fit, or not, if their tenant's cells were all empty."""
+        self._empty: Cells | None = None
         self._never: dict[tuple[Request, ...], bool] = {}
 
     # ── gangs ───────────────────────────────────────────────────────────────────────────
@@ -78,12 +100,14 @@ class Cluster:
     def add(self, gang: Gang) -> None:
         """Enter a placed gang: it holds its slots from now on."""
         self.ledger.take(gang.slots, gang.kept())
+        self._hold_cells(gang)
         self.enter(gang)
 
     def drop(self, job: JobId) -> Gang:
         """Strike a gang off the books and free what it held."""
         gang = self.gangs[job]
         self.leave(gang)
+        self._free_cells(gang)
         self.ledger.give(gang.slots, gang.kept())
         return gang
 
@@ -115,16 +139,18 @@ class Cluster:
             self.ends.remove(gang.id)
         self._count(gang, -1)
 
-    def promote(self, job: JobId) -> None:
+    def promote(self, job: JobId, quota: Quota = ()) -> None:
         """Turn a borrowing gang into its tenant's own use."""
-        self.entitle(self.gangs[job], Entitlement.GUARANTEED)
+        self.entitle(self.gangs[job], Entitlement.GUARANTEED, quota)
 
-    def entitle(self, gang: Gang, entitlement: Entitlement) -> None:
+    def entitle(self, gang: Gang, entitlement: Entitlement, quota: Quota = ()) -> None:
         """Change the grounds on which a gang holds what it holds."""
         if entitlement is gang.entitlement:
             return
         self.leave(gang)
-        gang.entitlement = entitlement
+        self._free_cells(gang)
+        gang.entitlement, gang.quota = entitlement, quota
+        self._hold_cells(gang)
         self.enter(gang)
         self.ledger.version += 1
 
@@ -132,6 +158,7 @@ class Cluster:
         """Free the devices and CPU of a gang; it keeps its memory."""
         gang = self.gangs[job]
         self.leave(gang)
+        self._free_cells(gang)
         self._stand(gang, standing)
         gang.suspended = True
         self.enter(gang)
@@ -154,16 +181,53 @@ class Cluster:
         self.pending.arrivals += 1
 
     def resume(
-        self, job: JobId, entitlement: Entitlement, standing: Standing | None = None
+        self,
+        job: JobId,
+        entitlement: Entitlement,
+        quota: Quota = (),
+        standing: Standing | None = None,
     ) -> None:
         """Give a suspended gang its devices and CPU back."""
         gang = self.gangs[job]
         self.leave(gang)
         self._stand(gang, standing)
         gang.suspended = gang.wants_resume = False
-        gang.entitlement = entitlement
+        gang.entitlement, gang.quota = entitlement, quota
+        self._hold_cells(gang)
         self.enter(gang)
         self.ledger.take(gang.slots, [lease_part(need) for need in gang.needs])
+
+    def _hold_cells(self, gang: Gang) -> None:
+        """Enter a gang in the book of cells. A suspended one has none."""
+        if self.cells is None or gang.suspended:
+            return
+        if gang.entitlement is Entitlement.GUARANTEED:
+            self.cells.take(gang.tenant, gang.pin, gang.slots, gang.needs, gang.quota)
+        else:
+            self.cells.lend(gang.id, gang.slots, gang.needs)
+
+    def _free_cells(self, gang: Gang) -> None:
+        """Strike a gang off the book of cells."""
+        if self.cells is None or gang.suspended:
+            return
+        if gang.entitlement is Entitlement.GUARANTEED:
+            self.cells.give(gang.tenant, gang.pin, gang.slots, gang.needs, gang.quota)
+        else:
+            self.cells.call_in(gang.id, gang.slots, gang.needs)
+
+    def promise_kept(self, promise: Reservation) -> Reservation | None:
+        """Give a promise as it can be kept in this configuration; None if it cannot."""
+        if self.cells is None or promise.entitlement is not Entitlement.GUARANTEED:
+            return promise
+        tenant = self.tenant_of(promise.job)
+        quota = quota_for(self.cells, tenant, promise.pin, promise.slots, promise.needs)
+        return msgspec.structs.replace(promise, quota=quota) if quota else None
+
+    def quota_kept(self, gang: Gang) -> Quota:
+        """Say by which cells a gang could hold, as its tenant's own, what it holds; or none."""
+        if self.cells is None:
+            return ()
+        return quota_for(self.cells, gang.tenant, gang.pin, gang.slots, gang.needs)
 
     def stand_anew(self, gang: Gang, standing: Standing) -> None:
         """Let a gang stand differently in its line: it got to run only now."""
@@ -222,6 +286,9 @@ class Cluster:
         self.reservations[reservation.job] = reservation
         if reservation.entitlement is Entitlement.GUARANTEED:
             tenant = self.tenant_of(reservation.job)
+            if self.cells is not None and reservation.quota:
+                r = reservation
+                self.cells.take(tenant, r.pin, r.slots, r.needs, r.quota)
             total = self._reserved.get(tenant, NOTHING) + sum_of(reservation.needs)
             self._reserved[tenant] = total
             self._counted[reservation.job] = tenant
@@ -234,6 +301,9 @@ class Cluster:
             tenant = self._counted.pop(job, None)
             if tenant is not None:
                 self._reserved[tenant] -= sum_of(reservation.needs)
+                if self.cells is not None and reservation.quota:
+                    r = reservation
+                    self.cells.give(tenant, r.pin, r.slots, r.needs, r.quota)
         return reservation
 
     def reserved_use(self, tenant: str, besides: JobId | None = None) -> Resources:
@@ -265,11 +335,45 @@ class Cluster:
         known = self._never.get(key)
         if known is None:
             idle = Ledger(tuple(self.nodes.values()))
-            known = idle.find(shape.requests, self.policies.placing) is not None
+            if self.cells is not None:
+                known = find_idle(self.empty_cells(), shape.requests, idle) is not None
+            else:
+                known = idle.find(shape.requests, self.policies.placing) is not None
             if len(self._never) >= MOST_MEMOS:
                 self._never.clear()
             self._never[key] = known
         return known
+
+    def find(self, requests: tuple[Request, ...]) -> tuple[Slot, ...] | None:
+        """Find free slots for a gang: on wholly free devices, where partners are chosen."""
+        asked = requests if self.policies.packing is None else whole(requests)
+        return self.ledger.find(asked, self.policies.placing)
+
+    def empty_cells(self) -> Cells:
+        """Give a book of the same cells in which nothing is taken: to be read only."""
+        if self._empty is None:
+            nodes, tenants = tuple(self.nodes.values()), tuple(self.tenants.values())
+            self._empty = Cells(self._topology, nodes, tenants)
+        return self._empty
+
+    def slots_free(self, slots: Sequence[Slot], requests: tuple[Request, ...]) -> bool:
+        """Tell whether slots found in cells are free on the machines too. O(tasks)."""
+        books = self.ledger.books
+        needs = needs_of(requests)
+        if len(slots) == 1:
+            return books[slots[0].node].has(slots[0], needs[0])
+        version = self.ledger.version
+        self.ledger.take(slots, needs)
+        free = self.ledger.settled(slots)
+        self.ledger.give(slots, needs)
+        self.ledger.version = version
+        return free
+
+    def set_open(self, node: NodeId, is_open: bool) -> None:
+        """Let a node take new work, or keep new work off it."""
+        self.ledger.set_open(node, is_open)
+        if self.cells is not None:
+            self.cells.set_open(node, is_open)
 
     def slots_open(self, slots: Sequence[Slot]) -> bool:
         return all(self.ledger.books[slot.node].open for slot in slots)

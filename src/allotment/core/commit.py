@@ -6,15 +6,20 @@ invariant. It shares no code with the search: a second opinion, not an echo.
 
 from functools import lru_cache
 
+import msgspec
+
+from allotment.core.cells.rights import objection
 from allotment.core.cluster import Cluster
-from allotment.core.entitle import entitle, is_due, own_victims, resume_entitlement
-from allotment.core.gang import Gang, Reservation
-from allotment.core.plan import Decision, Evict, Place, Promote, Resume, Unreserve
-from allotment.core.request import Request, held_by, lease_part
+from allotment.core.entitle import borrows, entitle, is_due, own_victims, resume_entitlement
+from allotment.core.gang import Gang, Reservation, Standing
+from allotment.core.plan import Decision, Demote, Evict, Place, Promote, Resume, Unreserve
+from allotment.core.request import Request, Shape, held_by, lease_part, needs_of
+from allotment.core.trial import Trial
 from allotment.model.ids import JobId, NodeId
-from allotment.model.ledger import Entitlement, Placement, Slot
+from allotment.model.ledger import Entitlement, Placement, Quota, Slot
 from allotment.model.quantity import DEVICE, NOTHING, Instant, Resources
 from allotment.model.spec import Arch
+from allotment.model.tenancy import Preempt
 
 
 def refusal(cluster: Cluster, decision: Decision, now: Instant) -> str:
@@ -23,12 +28,14 @@ def refusal(cluster: Cluster, decision: Decision, now: Instant) -> str:
         case Place():
             check = _promised if decision.reserved else _place
             return check(cluster, decision.placement)
-        case Resume(job, entitlement, reserved):
-            return _resume(cluster, Resume(job, entitlement, reserved))
-        case Promote(job):
-            return _promote(cluster, job)
-        case Evict(reservation, evict):
-            return _evict(cluster, Evict(reservation, evict), now)
+        case Resume():
+            return _resume(cluster, decision)
+        case Promote(job, quota):
+            return _promote(cluster, job, quota)
+        case Demote(job, wanted_by):
+            return _demote(cluster, job, wanted_by)
+        case Evict():
+            return _evict(cluster, decision, now)
         case Unreserve(job):
             return "" if job in cluster.reservations else "nothing is reserved"
 
@@ -42,9 +49,13 @@ def _place(cluster: Cluster, placement: Placement) -> str:
         return wrong
     if wrong := _no_room(cluster, shape.requests, placement.slots):
         return wrong
-    return _not_due(
-        cluster, shape.tenant, _total(shape.requests), placement.entitlement, shape.preemptible
-    )
+    need = _total(shape.requests)
+    if cluster.cells is not None:
+        claim = Claim(
+            shape.tenant, shape.pin, placement.slots, needs_of(shape.requests), placement.quota
+        )
+        return _not_owed(cluster, claim, placement.entitlement, need, shape.preemptible)
+    return _not_due(cluster, shape.tenant, need, placement.entitlement, shape.preemptible)
 
 
 def _promised(cluster: Cluster, placement: Placement) -> str:
@@ -79,10 +90,38 @@ def _resume(cluster: Cluster, decision: Resume) -> str:
     return "" if free else "its devices are not free"
 
 
-def _promote(cluster: Cluster, job: JobId) -> str:
+def _demote(cluster: Cluster, job: JobId, wanted_by: JobId) -> str:
+    """A gang may lose its guarantee to a job of its own tenant's that is more urgent."""
+    gang = cluster.gangs.get(job)
+    if gang is None or gang.entitlement is not Entitlement.GUARANTEED or gang.leaving:
+        return "the gang has no guarantee to lose"
+    if wanted_by not in cluster.pending:
+        return "the job is not in line"
+    return (
+        "" if _outranks(cluster, cluster.pending[wanted_by], gang) else "it is no less urgent"
+    )
+
+
+def _outranks(cluster: Cluster, waiting: Standing, gang: Gang) -> bool:
+    """Tell whether a waiting job may take what a gang of its tenant's has: by priority."""
+    tenant = cluster.tenants.get(gang.tenant)
+    return (
+        tenant is not None
+        and tenant.preempt is not Preempt.NONE
+        and waiting.shape.tenant == gang.tenant
+        and waiting.priority > gang.priority
+    )
+
+
+def _promote(cluster: Cluster, job: JobId, quota: Quota) -> str:
     gang = cluster.gangs.get(job)
     if gang is None or gang.entitlement is Entitlement.GUARANTEED or gang.leaving:
         return "the gang does not borrow"
+    if cluster.cells is not None:
+        if gang.opportunistic:
+            return "it never counts as its tenant's own"
+        claim = Claim(gang.tenant, gang.pin, gang.slots, gang.needs, quota)
+        return _not_owed(cluster, claim, Entitlement.GUARANTEED, gang.held(), True)
     return _not_due(cluster, gang.tenant, gang.held(), Entitlement.GUARANTEED, True)
 
 
@@ -100,6 +139,8 @@ def _evict(cluster: Cluster, decision: Evict, now: Instant) -> str:
             return f"job {victim} may not be evicted"
     if reservation.job in reservation.victims:
         return _move(cluster, reservation)
+    if any(job not in decision.evict for job in decision.demote):
+        return "only who is sent away loses its guarantee"
     return _promise_is_due(cluster, reservation)
 
 
@@ -118,6 +159,10 @@ def _must_yield(cluster: Cluster, gang: Gang, promise: Reservation, now: Instant
     if (
         promise.entitlement is Entitlement.GUARANTEED
         and gang.entitlement is Entitlement.OPPORTUNISTIC
+    ):
+        return True
+    if promise.job in cluster.pending and _outranks(
+        cluster, cluster.pending[promise.job], gang
     ):
         return True
     turns = cluster.policies.turns
@@ -146,8 +191,44 @@ def _promise_is_due(cluster: Cluster, reservation: Reservation) -> str:
     shape = cluster.pending[reservation.job].shape
     if wrong := _misfit(cluster, shape.requests, reservation.slots):
         return wrong
+    if cluster.cells is not None:
+        return _promise_is_owed(cluster, reservation, shape)
     need = _total(shape.requests) - own_victims(cluster, reservation)
     return _not_due(cluster, shape.tenant, need, reservation.entitlement, shape.preemptible)
+
+
+class Claim(msgspec.Struct, frozen=True):
+    """A place in cells, and by which of them a tenant would be owed it."""
+
+    tenant: str
+    pin: str
+    slots: tuple[Slot, ...]
+    needs: tuple[Resources, ...]
+    quota: Quota
+
+
+def _not_owed(
+    cluster: Cluster, claim: Claim, claimed: Entitlement, need: Resources, preemptible: bool
+) -> str:
+    """Check a place against the tenant's cells; or, for a borrower, whether it may borrow."""
+    assert cluster.cells is not None, "asked only where shares are cells"
+    if claimed is Entitlement.GUARANTEED:
+        return objection(cluster.cells, *msgspec.structs.astuple(claim))
+    due = borrows(cluster, claim.tenant, need, preemptible=preemptible)
+    return "" if due else f"tenant {claim.tenant} has no right to it"
+
+
+def _promise_is_owed(cluster: Cluster, promise: Reservation, shape: Shape) -> str:
+    """Check a promise against the tenant's cells as they will be without its own victims."""
+    claim = Claim(shape.tenant, promise.pin, promise.slots, promise.needs, promise.quota)
+    with Trial(cluster) as trial:
+        for victim in promise.victims:
+            gang = cluster.gangs[victim]
+            if gang.tenant == shape.tenant and gang.entitlement is Entitlement.GUARANTEED:
+                trial.drop(victim)
+        return _not_owed(
+            cluster, claim, promise.entitlement, _total(shape.requests), shape.preemptible
+        )
 
 
 def _misfit(cluster: Cluster, requests: tuple[Request, ...], slots: tuple[Slot, ...]) -> str:

@@ -9,19 +9,21 @@ from collections.abc import Iterable, Iterator
 
 from allotment.core.backfill import Shadow, shadow_of
 from allotment.core.cluster import MOST_MEMOS, Cluster
-from allotment.core.displacement import displace
-from allotment.core.entitle import entitle, is_due, resume_entitlement
+from allotment.core.displacement import Turn, displace, displace_in_cells
+from allotment.core.entitle import due_of, entitle, is_due, resume_entitlement
 from allotment.core.gang import Gang, Reservation, Standing
 from allotment.core.moving import moves
+from allotment.core.owed import idle_place, in_the_way, outranked, owed_ever, owed_place
+from allotment.core.packing import displace_pairs, everybody, join, joins
 from allotment.core.pending import Key
-from allotment.core.plan import Decision, Evict, Place, Promote, Resume, Unreserve
+from allotment.core.plan import Decision, Demote, Evict, Place, Promote, Resume, Unreserve
 from allotment.core.preemption import clear_leases, make_room
-from allotment.core.request import Shape, devices_of, lease_part, needs_of, total_of
+from allotment.core.request import Shape, devices_of, lease_part, needs_of
 from allotment.core.trial import Trial
 from allotment.model.ids import JobId
-from allotment.model.ledger import Entitlement, Placement, Slot
+from allotment.model.ledger import Entitlement, Placement
 from allotment.model.quantity import Instant
-from allotment.model.tenancy import QueueOrder
+from allotment.model.tenancy import Preempt, QueueOrder
 
 GUARANTEED, OPPORTUNISTIC = Entitlement.GUARANTEED, Entitlement.OPPORTUNISTIC
 
@@ -42,6 +44,10 @@ def proposals(cluster: Cluster, now: Instant) -> Proposals:
     # 3. Suspended gangs that want to go on get their own devices first.
     if cluster.resuming:
         yield from _resume(cluster, now)
+    if (packing := cluster.policies.packing) is not None:
+        if is_turn(cluster, now):
+            packing.deal(everybody(cluster), now)
+        yield from joins(cluster)
     # 4. In order: what tenants are owed, by eviction of borrowers if need be.
     # 5. In order: what is left, to whoever may borrow.
     if len(cluster.pending) and not _in_vain(cluster, now):
@@ -83,9 +89,9 @@ def _keep_promises(cluster: Cluster) -> Proposals:
             continue  # It moves, and is not gone yet.
         elif cluster.ledger.settled(promise.slots):
             if job in cluster.gangs:
-                yield Resume(job, promise.entitlement, reserved=True)
+                yield Resume(job, promise.entitlement, reserved=True, quota=promise.quota)
             else:
-                placement = Placement(job, promise.slots, promise.entitlement)
+                placement = Placement(job, promise.slots, promise.entitlement, promise.quota)
                 yield Place(placement, reserved=True)
 
 
@@ -95,9 +101,33 @@ def _keep_promises(cluster: Cluster) -> Proposals:
 def _promote(cluster: Cluster) -> Proposals:
     for tenant, gangs in sorted(cluster.borrowers.items()):
         for gang in sorted(gangs.values(), key=lambda gang: (gang.placed_at, gang.id)):
+            if gang.opportunistic or gang.leaving:
+                continue
+            if cluster.cells is not None:
+                if gang.suspended:
+                    continue
+                if not _more_urgent(cluster, gang) and (quota := cluster.quota_kept(gang)):
+                    yield Promote(gang.id, quota)
+                continue
             due = entitle(cluster, tenant, gang.held(), preemptible=True)
-            if not gang.leaving and due is GUARANTEED:
+            if due is GUARANTEED:
                 yield Promote(gang.id)
+
+
+def _more_urgent(cluster: Cluster, gang: Gang) -> bool:
+    """Tell whether a waiting job would at once take from a gang what it were given.
+
+    The room is for that job: it may be just what the gang had to give up.
+    """
+    tenant = cluster.tenants.get(gang.tenant)
+    return (
+        tenant is not None
+        and tenant.preempt is not Preempt.NONE
+        and any(
+            waiting.priority > gang.priority and waiting.shape.tenant == gang.tenant
+            for waiting in cluster.pending.all()
+        )
+    )
 
 
 # ── 3 ───────────────────────────────────────────────────────────────────────────────────
@@ -110,8 +140,9 @@ def _resume(cluster: Cluster, now: Instant) -> Proposals:
         entitlement = resume_entitlement(cluster, gang)
         if entitlement is None:
             continue
+        quota = cluster.quota_kept(gang) if entitlement is GUARANTEED else ()
         if _leases_free(cluster, gang):
-            yield Resume(gang.id, entitlement)
+            yield Resume(gang.id, entitlement, quota=quota)
         elif entitlement is GUARANTEED:
             leases = tuple(lease_part(need) for need in gang.needs)
             with Trial(cluster) as trial:
@@ -119,7 +150,9 @@ def _resume(cluster: Cluster, now: Instant) -> Proposals:
             if room is not None:
                 yield _eviction(
                     cluster,
-                    Reservation(gang.id, gang.slots, leases, entitlement, room.victims),
+                    Reservation(
+                        gang.id, gang.slots, leases, entitlement, room.victims, quota, gang.pin
+                    ),
                 )
 
 
@@ -130,8 +163,12 @@ def _leases_free(cluster: Cluster, gang: Gang) -> bool:
 
 
 def _eviction(cluster: Cluster, reservation: Reservation) -> Evict:
-    tell = tuple(job for job in reservation.victims if not cluster.gangs[job].leaving)
-    return Evict(reservation, tell)
+    gangs = [cluster.gangs[job] for job in reservation.victims]
+    tell = tuple(gang.id for gang in gangs if not gang.leaving)
+    if cluster.cells is None:
+        return Evict(reservation, tell)
+    own = tuple(gang.id for gang in gangs if gang.entitlement is GUARANTEED)
+    return Evict(reservation, tell, own)
 
 
 # ── 4 and 5 ─────────────────────────────────────────────────────────────────────────────
@@ -151,6 +188,8 @@ class _Line:
         running = cluster.running
         self.stable = running is None or not running.rising
         self.others = False
+        self.held_up: set[tuple[str, str]] = set()
+        """Lines that wait for their first job to find room in its tenant's cells."""
         self.again = False
         self.sent: list[Gang] = []
         """Those who were sent away, and are not gone yet."""
@@ -160,9 +199,22 @@ class _Line:
             cluster.blocked.clear()
 
     def serve(self) -> Proposals:
-        yield from self._walks(GUARANTEED)
-        if self.others:
-            yield from self._walks(OPPORTUNISTIC)
+        reopened = True
+        while reopened:
+            self.held_up.clear()
+            reopened = False
+            yield from self._walks(GUARANTEED)
+            if self.others:
+                for decision in self._walks(OPPORTUNISTIC):
+                    yield decision
+                    # Whom a borrower held up in its tenant's own cells may go on now.
+                    reopened = reopened or self._line_of(decision) in self.held_up
+
+    def _line_of(self, decision: Decision) -> tuple[str, str]:
+        gang = self.cluster.gangs.get(decision.placement.job) if (
+            isinstance(decision, Place)
+        ) else None  # fmt: skip
+        return (gang.tenant, gang.standing.shape.queue) if gang else ("", "")
 
     def _walks(self, entitlement: Entitlement) -> Proposals:
         """Walk anew when one job's turn freed more than it needs.
@@ -183,12 +235,11 @@ class _Line:
             shape = waiting.shape
             if waiting.id in cluster.reservations:
                 continue
-            total = total_of(shape.requests)
-            due = entitle(cluster, shape.tenant, total, preemptible=shape.preemptible)
+            due = due_of(cluster, shape)
             line = (shape.tenant, shape.queue)
             if due is not entitlement and not (due is None and self._may_displace(entitlement)):
-                self.others = self.others or due is OPPORTUNISTIC or self.turn
                 skip.add(shape)
+                yield from self._leave_out(waiting, due, entitlement, closed)
             elif line in closed and not self._passes(closed[line], waiting, skip, leap):
                 continue
             elif (
@@ -200,6 +251,7 @@ class _Line:
                     self._note_blocked(waiting, entitlement, closed)
             else:
                 yield decision
+                yield from join(cluster, waiting.id)
                 if waiting.id in cluster.pending and waiting.id not in cluster.reservations:
                     skip.add(shape)  # It was refused.
                     continue
@@ -326,6 +378,11 @@ class _Line:
         shape = waiting.shape
         key = self.cluster.pending.key(waiting.id)
         self.cluster.blocked[shape, entitlement] = (self.cluster.ledger.version, key)
+        self._close(waiting, closed)
+
+    def _close(self, waiting: Standing, closed: dict[tuple[str, str], Shadow | None]) -> None:
+        """Let a job that cannot start hold up those behind it, as its queue has it."""
+        shape = waiting.shape
         line = (shape.tenant, shape.queue)
         if line in closed:
             return
@@ -340,8 +397,10 @@ class _Line:
     def _find(self, waiting: Standing, due: Entitlement | None) -> Decision | None:
         """Find a place for a job: an empty one, or one that others must leave first."""
         cluster, requests = self.cluster, waiting.shape.requests
+        if cluster.cells is not None:
+            return self._find_cells(waiting, due)
         if due is not None:
-            slots = cluster.ledger.find(requests, cluster.policies.placing)
+            slots = cluster.find(requests)
             if slots is not None:
                 return Place(Placement(waiting.id, slots, due))
         if self._stands_back(waiting):
@@ -350,14 +409,82 @@ class _Line:
             with Trial(cluster) as trial:
                 room = make_room(trial, requests, self.now)
             if room is not None:
-                return self._reserve(waiting, room.slots, due, room.victims)
+                place = Placement(waiting.id, room.slots, due)
+                return self._reserve(waiting, place, room.victims)
         if (
             self.turn
             and cluster.pending.key(waiting.id) < self._worst()
-            and (found := displace(cluster, waiting, self.now)) is not None
+            and (found := self._displace(waiting)) is not None
         ):
-            return self._reserve(waiting, found.slots, found.entitlement, found.victims)
+            place = Placement(waiting.id, found.slots, found.entitlement)
+            return self._reserve(waiting, place, found.victims)
         return None
+
+    def _find_cells(self, waiting: Standing, due: Entitlement | None) -> Decision | None:
+        """Find a place in the tenant's cells, or on idle ones."""
+        cluster, shape = self.cluster, waiting.shape
+        if due is GUARANTEED:
+            found = owed_place(cluster, shape)
+            if found is None:
+                return None
+            place = Placement(waiting.id, found.slots, due, found.quota)
+            if not found.borrowers and cluster.slots_free(found.slots, shape.requests):
+                return Place(place)
+            victims = in_the_way(cluster, shape, found, self.now)
+            return None if victims is None else self._reserve(waiting, place, victims)
+        if due is OPPORTUNISTIC and (slots := idle_place(cluster, shape)) is not None:
+            return Place(Placement(waiting.id, slots, due))
+        if (
+            self.turn
+            and not self._stands_back(waiting)
+            and cluster.pending.key(waiting.id) < self._worst()
+            and (turn := displace_in_cells(cluster, waiting, self.now)) is not None
+        ):
+            return self._reserve(waiting, turn.place, turn.victims)
+        return None
+
+    def _leave_out(
+        self,
+        waiting: Standing,
+        due: Entitlement | None,
+        entitlement: Entitlement,
+        closed: dict[tuple[str, str], Shadow | None],
+    ) -> Proposals:
+        """See to a job that is not due in this walk.
+
+        If its tenant's cells have no room for it now, then, as on a cluster of the tenant's
+        own, it makes less urgent gangs go, or holds up those behind it; unless even all of
+        the tenant's cells were too few.
+        """
+        self.others = self.others or due is OPPORTUNISTIC or self.turn
+        if entitlement is not GUARANTEED or self.cluster.cells is None:
+            return
+        yield from self._outrank(waiting)
+        shape = waiting.shape
+        if owed_ever(self.cluster, shape):
+            self._close(waiting, closed)
+            self.held_up |= closed.keys()
+
+    def _outrank(self, waiting: Standing) -> Proposals:
+        """Let less urgent gangs of its tenant's make way for a job, where it has that right."""
+        cluster = self.cluster
+        if cluster.cells is None or waiting.shape.opportunistic:
+            return
+        way = outranked(cluster, waiting, self.now)
+        if way is None:
+            return
+        tenant = cluster.tenants[waiting.shape.tenant]
+        if tenant.preempt is Preempt.DEMOTE:
+            for loser in way.losers:
+                yield Demote(loser, waiting.id)
+            return
+        found = way.found
+        place = Placement(waiting.id, found.slots, GUARANTEED, found.quota)
+        yield self._reserve(waiting, place, (*way.losers, *found.borrowers))
+
+    def _displace(self, waiting: Standing) -> Turn | None:
+        by_pairs = self.cluster.policies.packing is not None
+        return (displace_pairs if by_pairs else displace)(self.cluster, waiting, self.now)
 
     def _somebody_may_go(self) -> bool:
         """Tell whether there are borrowers, or such as leave and whom no turn looks at."""
@@ -367,11 +494,20 @@ class _Line:
     def _reserve(
         self,
         waiting: Standing,
-        slots: tuple[Slot, ...],
-        entitlement: Entitlement,
+        place: Placement,
         victims: tuple[JobId, ...],
     ) -> Evict:
-        needs = needs_of(waiting.shape.requests)
+        shape = waiting.shape
+        needs = needs_of(shape.requests)
         return _eviction(
-            self.cluster, Reservation(waiting.id, slots, needs, entitlement, victims)
+            self.cluster,
+            Reservation(
+                waiting.id,
+                place.slots,
+                needs,
+                place.entitlement,
+                victims,
+                place.quota,
+                shape.pin,
+            ),
         )

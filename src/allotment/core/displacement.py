@@ -12,11 +12,12 @@ import msgspec
 from allotment.core.cluster import Cluster
 from allotment.core.entitle import entitle
 from allotment.core.gang import Gang, Standing
+from allotment.core.owed import give_way
 from allotment.core.preemption import let_off
 from allotment.core.request import Request, devices_of, total_of
 from allotment.core.trial import Trial
 from allotment.model.ids import JobId
-from allotment.model.ledger import Entitlement, Slot
+from allotment.model.ledger import Entitlement, Placement, Slot
 from allotment.model.quantity import DEVICE, Instant
 
 
@@ -54,6 +55,37 @@ def displace(cluster: Cluster, waiting: Standing, now: Instant) -> Turn | None:
         if due is None or slots is None:
             return None
         return Turn(slots, due, let_off(trial, leaving + dropped, slots))
+
+
+class TurnInCells(msgspec.Struct, frozen=True):
+    """A place in its tenant's own cells, and those whose turn is over."""
+
+    place: Placement
+    victims: tuple[JobId, ...]
+
+
+def displace_in_cells(cluster: Cluster, waiting: Standing, now: Instant) -> TurnInCells | None:
+    """Find whose turn is over so that a waiting job gets its own in its tenant's cells."""
+    running = cluster.running
+    assert running is not None, "turns are taken only where an order of gangs is kept"
+    shape = waiting.shape
+    if shape.opportunistic:
+        return None
+    promised = {job for r in cluster.reservations.values() for job in r.victims}
+    worse = [
+        gang
+        for job in running.worst_first(cluster.pending.key(waiting.id), now)
+        for gang in (cluster.gangs[job],)
+        if gang.tenant == shape.tenant
+        and gang.entitlement is Entitlement.GUARANTEED
+        and not (gang.leaving or gang.suspended or job in promised)
+    ]
+    way = give_way(cluster, shape, worse) if worse else None
+    if way is None:
+        return None
+    found = way.found
+    place = Placement(waiting.id, found.slots, Entitlement.GUARANTEED, found.quota)
+    return TurnInCells(place, (*way.losers, *found.borrowers))
 
 
 def _due(cluster: Cluster, waiting: Standing) -> Entitlement | None:

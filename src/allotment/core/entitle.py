@@ -2,7 +2,8 @@
 
 from allotment.core.cluster import Cluster
 from allotment.core.gang import Gang, Reservation
-from allotment.core.request import lease_part, sum_of
+from allotment.core.owed import owed_place
+from allotment.core.request import Shape, lease_part, sum_of, total_of
 from allotment.model.ledger import Entitlement
 from allotment.model.quantity import NOTHING, Resources
 
@@ -20,6 +21,30 @@ def entitle(
     return cluster.policies.sharing.entitle(need, used, tenant, preemptible=preemptible)
 
 
+def due_of(cluster: Cluster, shape: Shape) -> Entitlement | None:
+    """Say on what grounds a gang of this shape may have a place now, if any."""
+    need = total_of(shape.requests)
+    if cluster.cells is None:
+        if shape.opportunistic:
+            may = borrows(cluster, shape.tenant, need, preemptible=shape.preemptible)
+            return Entitlement.OPPORTUNISTIC if may else None
+        return entitle(cluster, shape.tenant, need, preemptible=shape.preemptible)
+    if owed_place(cluster, shape) is not None:
+        return Entitlement.GUARANTEED
+    may = borrows(cluster, shape.tenant, need, preemptible=shape.preemptible)
+    return Entitlement.OPPORTUNISTIC if may else None
+
+
+def borrows(cluster: Cluster, tenant_name: str, need: Resources, *, preemptible: bool) -> bool:
+    """Ask the sharing policy whether a tenant could have `need` beyond its guarantee."""
+    tenant = cluster.tenants.get(tenant_name)
+    if tenant is None:
+        return False
+    used = tenant.guaranteed + need  # More than all of it.
+    due = cluster.policies.sharing.entitle(need, used, tenant, preemptible=preemptible)
+    return due is not None
+
+
 def is_due(cluster: Cluster, reservation: Reservation) -> bool:
     """Tell whether a promise is still within its tenant's guarantee, which may have shrunk.
 
@@ -29,6 +54,9 @@ def is_due(cluster: Cluster, reservation: Reservation) -> bool:
     tenant = cluster.tenants.get(name)
     if tenant is None:
         return False
+    if cluster.cells is not None and reservation.entitlement is Entitlement.GUARANTEED:
+        # It holds its cells already; unless they were cut, or broke.
+        return cluster.cells.stands(name, reservation.pin, reservation.slots, reservation.quota)
     used = cluster.guaranteed_use.get(name, NOTHING)
     used += cluster.reserved_use(name, besides=reservation.job)
     used -= own_victims(cluster, reservation)
@@ -56,6 +84,11 @@ def own_victims(cluster: Cluster, reservation: Reservation) -> Resources:
 def resume_entitlement(cluster: Cluster, gang: Gang) -> Entitlement | None:
     """Say on what grounds a suspended gang may go on; what it kept counts already."""
     leases = sum_of(tuple(lease_part(need) for need in gang.needs))
+    if cluster.cells is not None:
+        if not gang.opportunistic and cluster.quota_kept(gang):
+            return Entitlement.GUARANTEED
+        may = borrows(cluster, gang.tenant, leases, preemptible=gang.preemptible)
+        return Entitlement.OPPORTUNISTIC if may else None
     if gang.entitlement is Entitlement.OPPORTUNISTIC:
         leases += gang.held()
     return entitle(cluster, gang.tenant, leases, preemptible=gang.preemptible)

@@ -6,7 +6,7 @@ back-off, an array cap) are explained by the engine, which knows those things.
 """
 
 from allotment.core.cluster import Cluster
-from allotment.core.entitle import entitle, resume_entitlement
+from allotment.core.entitle import due_of, resume_entitlement
 from allotment.core.gang import Gang, Standing
 from allotment.core.preemption import make_room
 from allotment.core.request import lease_part, total_of
@@ -57,7 +57,7 @@ def _judge(
             f"No machine in the configuration can hold it: it needs {show_resources(need)}.",
             hint="Change the job (allot edit) or ask the administrator for larger nodes.",
         )
-    due = entitle(cluster, shape.tenant, need, preemptible=shape.preemptible)
+    due = due_of(cluster, shape)
     fits = _fits(cluster, waiting, due, now)
     if not fits and _fits_with_all_nodes(cluster, waiting):
         return Blocked(
@@ -121,8 +121,7 @@ def _holds_up(cluster: Cluster, head: Standing, due: Entitlement, now: Instant) 
     """Tell whether the head of a strict queue really stands in the way."""
     if head.id in cluster.reservations:
         return False
-    need = total_of(head.shape.requests)
-    theirs = entitle(cluster, head.shape.tenant, need, preemptible=head.shape.preemptible)
+    theirs = due_of(cluster, head.shape)
     return theirs is due and not _fits(cluster, head, theirs, now)
 
 

@@ -5,7 +5,7 @@ import msgspec
 from allotment.core.rank import Rank
 from allotment.core.request import Request, Shape, held_by, lease_part, total_of
 from allotment.model.ids import JobId
-from allotment.model.ledger import Entitlement, Slot
+from allotment.model.ledger import Entitlement, Quota, Slot
 from allotment.model.quantity import NOTHING, Instant, Millis, Resources
 
 
@@ -64,6 +64,11 @@ class Gang(msgspec.Struct):
     leaving: bool = False
     suspended: bool = False
     wants_resume: bool = False
+    quota: Quota = ()
+    """The types of the cells out of which its tenant is owed what it holds."""
+    pin: str = ""
+    opportunistic: bool = False
+    """Never counts as its tenant's own use."""
     rank: Rank | None = None
     """Its place in the order of its line, kept while it holds."""
 
@@ -97,3 +102,5 @@ class Reservation(msgspec.Struct, frozen=True):
     needs: tuple[Resources, ...]
     entitlement: Entitlement
     victims: tuple[JobId, ...]
+    quota: Quota = ()
+    pin: str = ""

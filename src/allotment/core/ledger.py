@@ -155,6 +155,19 @@ class NodeBook:
             for index in devices:
                 self.device_memory[index] += sign * need.gpu_memory
 
+    def has(self, slot: Slot, need: Resources) -> bool:
+        """Tell whether a slot is free here for one task."""
+        each = need.gpu_milli // len(slot.devices) if slot.devices else 0
+        return (
+            self.open
+            and self.host_fits(need)
+            and all(
+                self.device_milli[index] >= each
+                and self.device_memory[index] >= need.gpu_memory
+                for index in slot.devices
+            )
+        )
+
     def settled(self, slot: Slot) -> bool:
         return (
             self.open

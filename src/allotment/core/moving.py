@@ -9,22 +9,36 @@ stays, or it could be moved about for ever.
 from collections.abc import Iterator
 
 from allotment.core.cluster import Cluster
-from allotment.core.gang import Reservation
+from allotment.core.gang import Gang, Reservation
+from allotment.core.packing import place_by_partner
 from allotment.core.plan import Evict
+from allotment.core.ports import Moving
+from allotment.model.ledger import Slot
 from allotment.model.quantity import Instant
 
 
 def moves(cluster: Cluster, now: Instant) -> Iterator[Evict]:
     """Propose who moves where. O(gangs · search)."""
     moving, running = cluster.policies.moving, cluster.running
-    if moving is None or running is None or not cluster.ledger.whole_free:
+    pairs = cluster.policies.packing is not None
+    if moving is None or running is None or not (cluster.ledger.whole_free or pairs):
         return
     for job in running.best_first(now):
         gang = cluster.gangs[job]
         standing = gang.standing
         if gang.leaving or not standing.runs or standing.since == now:
             continue
-        slots = cluster.ledger.find(gang.requests, cluster.policies.placing)
-        if slots is not None and moving.better(gang, slots, cluster.ledger):
+        slots = _better_place(cluster, gang, moving)
+        if slots is not None:
             promise = Reservation(job, slots, gang.needs, gang.entitlement, (job,))
             yield Evict(promise, (job,))
+
+
+def _better_place(cluster: Cluster, gang: Gang, moving: Moving) -> tuple[Slot, ...] | None:
+    """Find where a gang is better off, if anywhere: by its partner, if that has a place."""
+    packing = cluster.policies.packing
+    partner = cluster.gangs.get(packing.partner(gang.id) or gang.id, gang) if packing else gang
+    if partner is not gang:
+        return place_by_partner(cluster, gang, partner, moving)
+    slots = cluster.find(gang.requests)
+    return slots if slots is not None and moving.better(gang, slots, cluster.ledger) else None

@@ -4,7 +4,7 @@ import msgspec
 
 from allotment.core.gang import Reservation
 from allotment.model.ids import JobId
-from allotment.model.ledger import Entitlement, Placement
+from allotment.model.ledger import Entitlement, Placement, Quota
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -20,12 +20,21 @@ class Resume(msgspec.Struct, frozen=True):
     job: JobId
     entitlement: Entitlement
     reserved: bool = False
+    quota: Quota = ()
 
 
 class Promote(msgspec.Struct, frozen=True):
     """Count a borrowing gang as its tenant's own use: there is room in the guarantee."""
 
     job: JobId
+    quota: Quota = ()
+
+
+class Demote(msgspec.Struct, frozen=True):
+    """Let a gang run on as a borrower: a job of its tenant's that comes before it is due."""
+
+    job: JobId
+    wanted_by: JobId
 
 
 class Evict(msgspec.Struct, frozen=True):
@@ -37,6 +46,8 @@ class Evict(msgspec.Struct, frozen=True):
 
     reservation: Reservation
     evict: tuple[JobId, ...]
+    demote: tuple[JobId, ...] = ()
+    """Those who hold the very cells now: from here on they are borrowers there."""
 
 
 class Unreserve(msgspec.Struct, frozen=True):
@@ -45,4 +56,4 @@ class Unreserve(msgspec.Struct, frozen=True):
     job: JobId
 
 
-Decision = Place | Resume | Promote | Evict | Unreserve
+Decision = Place | Resume | Promote | Demote | Evict | Unreserve

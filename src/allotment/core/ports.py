@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from allotment.core.rank import Rank
-from allotment.model.ids import NodeId
+from allotment.model.ids import JobId, NodeId
 from allotment.model.ledger import Entitlement, Slot
 from allotment.model.quantity import Instant, Resources
 from allotment.model.tenancy import Tenant
@@ -99,6 +99,18 @@ class Moving(Protocol):
         ...
 
 
+class Packing(Protocol):
+    """Which two jobs share devices. Everybody else has its devices to itself."""
+
+    def deal(self, jobs: "Sequence[Standing]", now: Instant) -> None:
+        """Make up pairs, at a turn, of all jobs that wait or have a place, by their ids."""
+        ...
+
+    def partner(self, job: JobId) -> JobId | None:
+        """Give whom a job shares with. Both ask for the same, and for parts of devices."""
+        ...
+
+
 class Policies(msgspec.Struct, frozen=True):
     """One policy of each kind, as chosen in `wiring` or for a simulation."""
 
@@ -110,5 +122,7 @@ class Policies(msgspec.Struct, frozen=True):
     """None: whoever runs is never sent away for a job of its own tenant."""
     moving: Moving | None = None
     """None: who runs stays where it is."""
+    packing: Packing | None = None
+    """None: a device is shared by all who find room on it."""
     estimates: Estimates | None = None
     """What backfilling with a reservation (`QueueOrder.EASY`) goes by."""

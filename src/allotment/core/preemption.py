@@ -78,12 +78,24 @@ def _clear(
     return Room(slots, victims)
 
 
-def let_off(trial: Trial, dropped: list[Gang], slots: tuple[Slot, ...]) -> tuple[JobId, ...]:
-    """Bring back, dearest first, everybody the found place can do without."""
+def _anyway() -> bool:
+    return True
+
+
+def let_off(
+    trial: Trial,
+    dropped: list[Gang],
+    slots: tuple[Slot, ...],
+    stands: Callable[[], bool] = _anyway,
+) -> tuple[JobId, ...]:
+    """Bring back, dearest first, everybody the found place can do without.
+
+    The place is taken on the ledger; `stands` tells whether its grounds still hold.
+    """
     needed: list[JobId] = []
     for gang in reversed(dropped):
         trial.restore(gang)
-        if not trial.cluster.ledger.settled(slots):
+        if not trial.cluster.ledger.settled(slots) or not stands():
             trial.drop(gang.id)
             needed.append(gang.id)
     return tuple(reversed(needed))

@@ -35,6 +35,8 @@ class Shape(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
     preemptible: bool = True
     devices: int = 0
     """Whole devices of the gang, counted once; fractions count for nothing."""
+    pin: str = ""
+    opportunistic: bool = False
 
 
 def held_by(need: Resources) -> Resources:
@@ -77,6 +79,19 @@ def sum_of(needs: tuple[Resources, ...]) -> Resources:
     return total
 
 
+@lru_cache(maxsize=4_096)
+def whole(requests: tuple[Request, ...]) -> tuple[Request, ...]:
+    """Give the same gang as if each task asked for a whole device instead of a part of one."""
+    return tuple(
+        msgspec.structs.replace(
+            request, need=msgspec.structs.replace(request.need, gpu_milli=DEVICE)
+        )
+        if 0 < request.need.gpu_milli < DEVICE
+        else request
+        for request in requests
+    )
+
+
 def lease_part(need: Resources) -> Resources:
     """Give what a suspended task lets go: its devices and CPU."""
     return Resources(gpu_milli=need.gpu_milli, cpu_milli=need.cpu_milli)
@@ -84,21 +99,32 @@ def lease_part(need: Resources) -> Resources:
 
 def shape_of(spec: JobSpec) -> Shape:
     """Reduce a spec to its shape. Equal specs mostly give the same object."""
-    key = (spec.tenant, spec.queue, spec.roles, spec.preemptible, spec.within, spec.prefer)
-    return _shape(*key)
+    return _shape(
+        spec.tenant,
+        spec.queue,
+        spec.roles,
+        spec.preemptible,
+        spec.within,
+        spec.prefer,
+        spec.pin,
+        spec.opportunistic,
+    )
 
 
 @lru_cache(maxsize=4_096)
-def _shape(
+def _shape(  # noqa: PLR0913, PLR0917 - the parts of the key of a cache
     tenant: str,
     queue: str,
     roles: tuple[TaskRole, ...],
     preemptible: bool,
     within: str,
     prefer: str,
+    pin: str,
+    opportunistic: bool,  # noqa: FBT001 - the parts of the key
 ) -> Shape:
     requests = tuple(
         Request(role.count, role.resources, role.gpu_types, role.arch, within, prefer)
         for role in roles
     )
-    return Shape(tenant, queue, requests, preemptible, devices_of(requests))
+    devices = devices_of(requests)
+    return Shape(tenant, queue, requests, preemptible, devices, pin, opportunistic)

@@ -16,6 +16,7 @@ from allotment.core.gang import Gang, Reservation
 from allotment.core.request import Request, lease_part, needs_of
 from allotment.model.ids import JobId, NodeId
 from allotment.model.ledger import Entitlement, Slot
+from allotment.model.quantity import Resources
 
 
 class Trial:
@@ -53,12 +54,26 @@ class Trial:
     def find(self, requests: tuple[Request, ...]) -> tuple[Slot, ...] | None:
         """Take a gang's slots on the ledger, uncounted, where they fit now."""
         ledger = self.cluster.ledger
-        slots = ledger.find(requests, self.cluster.policies.placing)
+        slots = self.cluster.find(requests)
         if slots is not None:
             needs = needs_of(requests)
             ledger.take(slots, needs)
             self._undo.append(lambda: ledger.give(slots, needs))
         return slots
+
+    def hold(self, slots: tuple[Slot, ...], needs: tuple[Resources, ...]) -> None:
+        """Take slots on the ledger, whether they are free or not."""
+        ledger = self.cluster.ledger
+        ledger.take(slots, needs)
+        self._undo.append(lambda: ledger.give(slots, needs))
+
+    def fits(self, slots: tuple[Slot, ...], needs: tuple[Resources, ...]) -> bool:
+        """Tell whether slots are free now."""
+        mark = self.mark()
+        self.hold(slots, needs)
+        free = self.cluster.ledger.settled(slots)
+        self.rollback(mark)
+        return free
 
     def enter(self, gang: Gang) -> None:
         """Count a gang whose slots `find` took."""
@@ -115,7 +130,7 @@ class Trial:
         ledger = self.cluster.ledger
         closed = [node for node, book in ledger.books.items() if not book.open]
         for node in closed:
-            ledger.set_open(node, True)
+            self.cluster.set_open(node, True)
         self._undo.append(lambda: _close(self.cluster, closed))
 
     def mark_leaving(self, job: JobId) -> None:
@@ -129,4 +144,4 @@ class Trial:
 
 def _close(cluster: Cluster, nodes: list[NodeId]) -> None:
     for node in nodes:
-        cluster.ledger.set_open(node, False)
+        cluster.set_open(node, False)

@@ -20,6 +20,7 @@ from allotment.model import events as e
 from allotment.model.cluster import NodeState
 from allotment.model.errors import InvariantViolated
 from allotment.model.ids import JobId
+from allotment.model.ledger import Entitlement
 from allotment.model.lifecycle import ATTEMPT, JOB, TASK, AttemptState, JobState
 from allotment.model.port_layout import port_count
 from allotment.model.quantity import Instant, Millis
@@ -49,7 +50,7 @@ def _set_node(
     def change(state: State, record: e.Record, event: Any) -> None:
         state.nodes[event.node] = (node_state, getattr(event, "reason", ""))
         if event.node in state.cluster.nodes:
-            state.cluster.ledger.set_open(event.node, node_state is NodeState.READY)
+            state.cluster.set_open(event.node, node_state is NodeState.READY)
 
     return change
 
@@ -104,7 +105,9 @@ def _released(state: State, record: e.Record, event: e.JobReleased) -> None:
 
 
 def _reserved(state: State, record: e.Record, event: e.Reserved) -> None:
-    promise = Promise(event.job, event.slots, event.entitlement, event.victims)
+    promise = Promise(
+        event.job, event.slots, event.entitlement, event.victims, event.quota
+    )
     state.cluster.reserve(state.reservation(promise))
 
 
@@ -166,6 +169,7 @@ def _placed(state: State, record: e.Record, event: e.AttemptPlaced) -> None:
             entitlement=event.entitlement,
             placed_at=record.at,
             port=event.port,
+            quota=event.quota,
         )
     )
     state.cluster.add(state.gang(job))
@@ -193,8 +197,14 @@ def _started(state: State, record: e.Record, event: e.AttemptStarted) -> None:
 
 def _promoted(state: State, record: e.Record, event: e.AttemptPromoted) -> None:
     job, attempt = _attempt(state, event)
-    state.cluster.promote(job.id)
-    attempt.entitlement = state.cluster.gangs[job.id].entitlement
+    state.cluster.promote(job.id, event.quota)
+    attempt.entitlement, attempt.quota = Entitlement.GUARANTEED, event.quota
+
+
+def _demoted(state: State, record: e.Record, event: e.AttemptDemoted) -> None:
+    job, attempt = _attempt(state, event)
+    state.cluster.entitle(state.cluster.gangs[job.id], Entitlement.OPPORTUNISTIC)
+    attempt.entitlement, attempt.quota = Entitlement.OPPORTUNISTIC, ()
 
 
 def _suspended(state: State, record: e.Record, event: e.AttemptSuspended) -> None:
@@ -221,10 +231,10 @@ def _resumed(state: State, record: e.Record, event: e.AttemptResumed) -> None:
     attempt.running_since = record.at
     attempt.suspended_at = Instant(0)
     attempt.wants_resume = False
-    attempt.entitlement = event.entitlement
+    attempt.entitlement, attempt.quota = event.entitlement, event.quota
     _each_running_task(attempt, e.AttemptResumed)
     state.cluster.unreserve(job.id)
-    state.cluster.resume(job.id, event.entitlement, state.standing(job))
+    state.cluster.resume(job.id, event.entitlement, event.quota, state.standing(job))
     state.timers.arm_job(job, state.config.limits)
 
 
@@ -366,6 +376,7 @@ _APPLY: dict[type[e.Event], Callable[[State, e.Record, Any], None]] = {
     e.BarrierOpened: _barrier,
     e.AttemptStarted: _started,
     e.AttemptPromoted: _promoted,
+    e.AttemptDemoted: _demoted,
     e.AttemptSuspended: _suspended,
     e.ResumeRequested: _resume_asked,
     e.AttemptResumed: _resumed,

@@ -4,6 +4,7 @@
 checks. It costs O(everything); tests run it after every step.
 """
 
+from allotment.core.cells.audit import flaws
 from allotment.core.explain import explain
 from allotment.core.request import held_by, lease_part, needs_of, shape_of
 from allotment.engine.records import JobRecord
@@ -23,6 +24,7 @@ def audit(state: State) -> None:
         *_capacity(state),
         *_gangs(state),
         *_shares(state),
+        *_cells(state),
         *_line(state),
         *_reasons(state),
     ]
@@ -140,6 +142,18 @@ def _shares(state: State) -> list[str]:
             wrong.append(f"the guaranteed use of tenant {tenant.name} does not add up")
         if cluster.used_by(tenant.name) != total.get(tenant.name, NOTHING):
             wrong.append(f"the use of tenant {tenant.name} does not add up")
+    return wrong
+
+
+def _cells(state: State) -> list[str]:
+    """4: every tenant can have the healthy cells it is owed; the book of cells adds up."""
+    cells = state.cluster.cells
+    if cells is None:
+        return []
+    wrong = list(flaws(cells))
+    lent = {job for chain in cells.borrowers for node in chain for job in node}
+    borrowers = {job for gangs in state.cluster.borrowers.values() for job in gangs}
+    wrong += [f"job {job} is lent cells but does not borrow" for job in lent - borrowers]
     return wrong
 
 

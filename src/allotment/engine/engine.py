@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 
 from allotment.core.commit import refusal
 from allotment.core.cycle import proposals
-from allotment.core.plan import Decision, Evict, Place, Promote, Resume, Unreserve
+from allotment.core.plan import Decision, Demote, Evict, Place, Promote, Resume, Unreserve
 from allotment.engine.apply import apply
 from allotment.engine.clockwork import due
 from allotment.engine.decide import decide
@@ -159,15 +159,27 @@ class Engine:
                     placement.slots,
                     placement.entitlement,
                     self.state.ports.find(port_count(job.spec), self._port_is_free),
+                    placement.quota,
                 )
-            case Resume(job_id, entitlement):
+            case Resume(job_id, entitlement, _, quota):
                 no = self.state.jobs[job_id].attempts[-1].no
-                yield e.AttemptResumed(job_id, no, entitlement)
-            case Promote(job_id):
-                yield e.AttemptPromoted(job_id, self.state.jobs[job_id].attempts[-1].no)
-            case Evict(promise, evict):
+                yield e.AttemptResumed(job_id, no, entitlement, quota)
+            case Promote(job_id, quota):
+                no = self.state.jobs[job_id].attempts[-1].no
+                yield e.AttemptPromoted(job_id, no, quota)
+            case Demote(job_id, wanted_by):
+                no = self.state.jobs[job_id].attempts[-1].no
+                yield e.AttemptDemoted(job_id, no, wanted_by)
+            case Evict(promise, evict, demote):
+                for victim in demote:
+                    no = self.state.jobs[victim].attempts[-1].no
+                    yield e.AttemptDemoted(victim, no, promise.job)
                 yield e.Reserved(
-                    promise.job, promise.slots, promise.entitlement, promise.victims
+                    promise.job,
+                    promise.slots,
+                    promise.entitlement,
+                    promise.victims,
+                    promise.quota,
                 )
                 for victim in evict:
                     yield self._eviction(victim, promise.job)

@@ -5,7 +5,7 @@ import msgspec
 from allotment.model.diagnosis import Diagnosis, Exit
 from allotment.model.events import Outcome, Phase
 from allotment.model.ids import Actor, AttemptNo, JobId, TaskIndex, TaskKey
-from allotment.model.ledger import Entitlement, Slot
+from allotment.model.ledger import Entitlement, Quota, Slot
 from allotment.model.lifecycle import AttemptState, JobState, TaskState
 from allotment.model.quantity import Instant, Millis
 from allotment.model.reasons import StopCause
@@ -60,6 +60,7 @@ class AttemptRecord(msgspec.Struct, omit_defaults=True):
     outcome: Outcome | None = None
     diagnosis: Diagnosis | None = None
     lost_ms: Millis = Millis(0)
+    quota: Quota = ()
 
     def task(self, index: TaskIndex) -> TaskRecord:
         """Give the record of a task, a fresh one when nothing was heard of it yet."""

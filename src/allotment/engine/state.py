@@ -18,7 +18,7 @@ from allotment.engine.records import JobRecord
 from allotment.engine.timers import Timers
 from allotment.model.cluster import NodeState
 from allotment.model.ids import JobId, NodeId, Seq
-from allotment.model.ledger import Entitlement, Slot
+from allotment.model.ledger import Entitlement, Quota, Slot
 from allotment.model.lifecycle import JobState
 from allotment.model.port_layout import port_count
 from allotment.model.quantity import NOTHING, Instant, Millis
@@ -33,6 +33,7 @@ class Promise(msgspec.Struct, frozen=True):
     slots: tuple[Slot, ...]
     entitlement: Entitlement
     victims: tuple[JobId, ...]
+    quota: Quota = ()
 
 
 class Image(msgspec.Struct):
@@ -176,7 +177,7 @@ class State:
             jobs=[self.jobs[job] for job in sorted(self.jobs)],
             nodes=self.nodes,
             promises=[
-                Promise(r.job, r.slots, r.entitlement, r.victims)
+                Promise(r.job, r.slots, r.entitlement, r.victims, r.quota)
                 for _, r in sorted(self.cluster.reservations.items())
             ],
         )
@@ -204,29 +205,50 @@ class State:
     def reservation(self, promise: Promise) -> Reservation:
         """Complete a promise with the needs of its job."""
         job = self.jobs[promise.job]
-        needs = needs_of(shape_of(job.spec).requests)
+        shape = shape_of(job.spec)
+        needs = needs_of(shape.requests)
         if job.state is JobState.SUSPENDED:
             needs = tuple(lease_part(need) for need in needs)
         return Reservation(
-            promise.job, promise.slots, needs, promise.entitlement, promise.victims
+            promise.job,
+            promise.slots,
+            needs,
+            promise.entitlement,
+            promise.victims,
+            promise.quota,
+            shape.pin,
         )
 
     def configure(self, config: Config) -> None:
         """Build the books anew for a configuration, with every gang where it is."""
         old = self.cluster
         self.config = config
-        self.cluster = Cluster(config.nodes, config.tenants, self.policies)
+        self.cluster = Cluster(
+            config.nodes, config.tenants, self.policies, config.topology
+        )
         self.ports.configure(config.limits.ports)
         for node, (state, _) in self.nodes.items():
             if node in self.cluster.nodes:
-                self.cluster.ledger.set_open(node, state is NodeState.READY)
-        for gang in old.gangs.values():
-            self.cluster.add(gang)
+                self.cluster.set_open(node, state is NodeState.READY)
+        for gang in sorted(old.gangs.values(), key=lambda gang: (gang.placed_at, gang.id)):
+            self._keep(gang)
         self._demote_what_exceeds()
         for job in sorted(old.pending.all(), key=lambda waiting: waiting.id):
             self.cluster.pending.add(job, self.at)
         for reservation in old.reservations.values():
-            self.cluster.reserve(reservation)
+            kept = self.cluster.promise_kept(reservation)
+            if kept is not None:
+                self.cluster.reserve(kept)
+
+    def _keep(self, gang: Gang) -> None:
+        """Let a gang be where it is; as a borrower if its tenant's cells no longer cover it."""
+        if gang.entitlement is Entitlement.GUARANTEED and not gang.suspended:
+            gang.quota = self.cluster.quota_kept(gang)
+            attempt = self.jobs[gang.id].attempts[-1]
+            if self.cluster.cells is not None and not gang.quota:
+                gang.entitlement = Entitlement.OPPORTUNISTIC
+            attempt.entitlement, attempt.quota = gang.entitlement, gang.quota
+        self.cluster.add(gang)
 
     def _demote_what_exceeds(self) -> None:
         """Let gangs beyond a smaller guarantee run on as borrowers, newest first."""
@@ -296,6 +318,9 @@ class State:
             preemptible=shape.preemptible,
             saved_at=attempt.saved_at or attempt.placed_at,
             leaving=attempt.stop is not None,
+            quota=attempt.quota,
+            pin=shape.pin,
+            opportunistic=shape.opportunistic,
             suspended=attempt.suspended_at > 0,
             wants_resume=attempt.wants_resume,
         )

@@ -11,7 +11,7 @@ import msgspec
 
 from allotment.model.diagnosis import Diagnosis, Exit
 from allotment.model.ids import Actor, AttemptNo, JobId, NodeId, Seq, TaskIndex
-from allotment.model.ledger import Entitlement, Slot
+from allotment.model.ledger import Entitlement, Quota, Slot
 from allotment.model.quantity import Instant, Millis
 from allotment.model.reasons import StopCause
 from allotment.model.spec import JobSpec
@@ -116,6 +116,7 @@ class Reserved(JobEvent, frozen=True):
     slots: tuple[Slot, ...]
     entitlement: Entitlement
     victims: tuple[JobId, ...]
+    quota: Quota = ()
 
 
 class ReservationDropped(JobEvent, frozen=True):
@@ -165,6 +166,7 @@ class AttemptPlaced(AttemptEvent, frozen=True):
     entitlement: Entitlement
     port: int = 0
     """The first of the attempt's ports; MASTER_PORT, then those the roles asked for."""
+    quota: Quota = ()
 
 
 class BarrierOpened(AttemptEvent, frozen=True):
@@ -177,6 +179,14 @@ class AttemptStarted(AttemptEvent, frozen=True):
 
 class AttemptPromoted(AttemptEvent, frozen=True):
     """A borrowing gang became its tenant's own use: there was room in its guarantee again."""
+
+    quota: Quota = ()
+
+
+class AttemptDemoted(AttemptEvent, frozen=True):
+    """A gang lost its guarantee and runs on as a borrower: a job before it needs the share."""
+
+    wanted_by: JobId
 
 
 class AttemptSuspended(AttemptEvent, frozen=True):
@@ -191,6 +201,7 @@ class AttemptResumed(AttemptEvent, frozen=True):
     """A suspended gang got its devices back."""
 
     entitlement: Entitlement = Entitlement.GUARANTEED
+    quota: Quota = ()
 
 
 class CheckpointSaved(AttemptEvent, frozen=True):
@@ -291,6 +302,7 @@ AnyEvent = (
     | BarrierOpened
     | AttemptStarted
     | AttemptPromoted
+    | AttemptDemoted
     | AttemptSuspended
     | ResumeRequested
     | AttemptResumed

@@ -27,9 +27,17 @@ class Slot(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     gpu_milli: int = 0
 
 
+Quota = tuple[str, ...]
+"""The types of the cells out of which a tenant is owed its slots: one a slot, or one for all.
+
+Empty where nothing is owed by cells. With the slots it says which cells are bound.
+"""
+
+
 class Placement(msgspec.Struct, frozen=True, omit_defaults=True):
     """A proposed place for a whole gang: one slot a task, in rank order."""
 
     job: JobId
     slots: tuple[Slot, ...]
     entitlement: Entitlement
+    quota: Quota = ()

@@ -143,6 +143,10 @@ class JobSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     prefer: str = ""
     """The level of which one region should hold them, if it can be had at once."""
     dialect: Dialect = Dialect.NATIVE
+    pin: str = ""
+    """The pinned cell of its tenant's that must hold it; '' keeps it out of all of them."""
+    opportunistic: bool = False
+    """Never uses its tenant's guarantee: it runs on what is idle, or waits."""
 
     @property
     def task_count(self) -> int:

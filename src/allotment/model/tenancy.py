@@ -25,6 +25,17 @@ class Queue(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     order: QueueOrder = QueueOrder.STRICT
 
 
+class Preempt(StrEnum):
+    """How a tenant's job of higher priority gets room that one of lower priority has."""
+
+    NONE = "none"
+    """It waits."""
+    EVICT = "evict"
+    """The other is evicted, as a whole."""
+    DEMOTE = "demote"
+    """The other loses its guarantee and runs on as a borrower; evicted only if it must."""
+
+
 class Tenant(msgspec.Struct, frozen=True, omit_defaults=True):
     """A group with a guaranteed share: a counted vector, and where there is a topology, cells.
 
@@ -42,6 +53,8 @@ class Tenant(msgspec.Struct, frozen=True, omit_defaults=True):
     cells: tuple[CellShare, ...] = ()
     pins: tuple[str, ...] = ()
     """Pinned cells that are its own, by id."""
+    preempt: Preempt = Preempt.NONE
+    """What its more urgent jobs may do to less urgent ones of its own."""
 
     def queue(self, name: str) -> Queue | None:
         return next((queue for queue in self.queues if queue.name == name), None)

@@ -21,12 +21,9 @@ from allotment.model.cells import Topology
 from allotment.model.cluster import Node
 from allotment.model.errors import InvariantViolated
 from allotment.model.ids import JobId, NodeId
-from allotment.model.ledger import Slot
+from allotment.model.ledger import Quota, Slot
 from allotment.model.quantity import DEVICE, Resources
 from allotment.model.tenancy import Tenant
-
-Quota = tuple[str, ...]
-"""The types of the cells that slots lie in: one a slot, or one for all of them."""
 
 
 class Spot(msgspec.Struct, frozen=True, gc=False):
@@ -116,7 +113,7 @@ class Cells:
     ) -> None:
         """Let a guaranteed gang sit in its tenant's cells. O(tasks)."""
         holdings = self.holdings[tenant, pin]
-        for spot, level in self._spots(slots, needs, quota):
+        for spot, level in self.spots(slots, needs, quota):
             holdings[spot.chain].take(level, spot.node, spot.mask, spot.milli, spot.claim)
             self.taken[spot.chain][spot.node] |= spot.mask
             self._rate(spot.chain, spot.node)
@@ -131,7 +128,7 @@ class Cells:
     ) -> None:
         """Undo `take`."""
         holdings = self.holdings[tenant, pin]
-        for spot, level in self._spots(slots, needs, quota):
+        for spot, level in self.spots(slots, needs, quota):
             holding = holdings[spot.chain]
             holding.give(level, spot.node, spot.mask, spot.milli, spot.claim)
             taken = self.taken[spot.chain]
@@ -141,9 +138,7 @@ class Cells:
 
     def lend(self, job: JobId, slots: Sequence[Slot], needs: Sequence[Resources]) -> None:
         """Let an opportunistic gang sit on leaves that nobody takes."""
-        for spot, _ in self._spots(slots, needs, ()):
-            if not spot.mask:
-                continue
+        for spot, _ in self.spots(slots, needs, ()):
             if spot.milli < DEVICE:
                 for leaf in bits(spot.mask):
                     key = (spot.chain, spot.node, leaf)
@@ -156,9 +151,7 @@ class Cells:
 
     def call_in(self, job: JobId, slots: Sequence[Slot], needs: Sequence[Resources]) -> None:
         """Undo `lend`."""
-        for spot, _ in self._spots(slots, needs, ()):
-            if not spot.mask:
-                continue
+        for spot, _ in self.spots(slots, needs, ()):
             gone = spot.mask
             if spot.milli < DEVICE:
                 for leaf in bits(spot.mask):
@@ -248,7 +241,7 @@ class Cells:
             self._claims[chain][need] = known
         return known
 
-    def _spots(
+    def spots(
         self, slots: Sequence[Slot], needs: Sequence[Resources], quota: Quota
     ) -> Iterator[tuple[Spot, int]]:
         """Give every slot's place, and the level of the cells it lies in."""
@@ -261,22 +254,55 @@ class Cells:
         """Name cells for people."""
         return tuple(self.chains[at].name_of(cell) for at, cell in cells)
 
-    def chains_for(self, types: Sequence[str]) -> list[int]:
-        """Number the chains whose leaves are of one of these types, best liked first."""
+    def chains_for(self, types: Sequence[str]) -> list[list[int]]:
+        """Number the chains whose leaves are of one of these types, best liked first.
+
+        Those of one type, or all of them where none is named, are as good as each other.
+        """
         if not types:
-            return list(range(len(self.chains)))
+            return [list(range(len(self.chains)))]
         return [
-            at
+            [at for at, chain in enumerate(self.chains) if chain.names[0] == kind]
             for kind in types
-            for at, chain in enumerate(self.chains)
-            if chain.names[0] == kind
         ]
+
+    def stands(self, tenant: str, pin: str, slots: Sequence[Slot], quota: Quota) -> bool:
+        """Tell whether a place that was promised can still be had: it is owed, and healthy."""
+        holdings = self.holdings.get((tenant, pin), {})
+        for slot in slots:
+            for at, number in self._at.get(slot.node, ()):
+                holding = holdings.get(at)
+                if holding is None or any(cells < 0 for cells in holding.unbound.values()):
+                    return False
+                chain = self.chains[at]
+                mask = chain.mask(number, [d for d in slot.devices if d in chain.leaf[number]])
+                if mask & self.spaces[at].shut[number]:
+                    return False
+        return bool(quota)
+
+    def room_of(self, tenant: str, pin: str) -> int:
+        """Count the leaves a tenant could have now, wherever they are."""
+        return sum(holding.room_in_all() for holding in self.holdings[tenant, pin].values())
 
     def parts_lent(self, chain: int) -> Iterator[tuple[tuple[int, int], int]]:
         """Give (node, leaf) and what is used of it, for lent leaves that are shared."""
         for (at, node, leaf), used in self._parts.items():
             if at == chain:
                 yield (node, leaf), used
+
+    def extent(self, chain: int, slots: Sequence[Slot]) -> int:
+        """Count the leaves of the smallest cell that holds all slots; all of them if none."""
+        geometry = self.chains[chain]
+        numbers = sorted({geometry.number[slot.node] for slot in slots})
+        if len(numbers) == 1:
+            mask = 0
+            for slot in slots:
+                mask |= geometry.mask(numbers[0], slot.devices)
+            return geometry.size[geometry.common_level(mask)] if mask else 0
+        for level in range(geometry.node_level + 1, geometry.top + 1):
+            if numbers[0] // geometry.per[level] == numbers[-1] // geometry.per[level]:
+                return geometry.size[level]
+        return len(geometry.nodes) * geometry.width
 
     def borrowers_on(
         self, chain: int, places: Sequence[tuple[int, int, int]]

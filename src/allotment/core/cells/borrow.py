@@ -16,14 +16,30 @@ def find_idle(
     cells: Cells, requests: tuple[Request, ...], hosts: Hosts
 ) -> tuple[Slot, ...] | None:
     """Find idle leaves for a whole gang; None if there are too few. Changes nothing."""
-    for at in cells.chains_for(requests[0].types):
-        chain = cells.chains[at]
-        if not serves(chain, requests):
-            continue
-        for region in _regions(chain, requests[0]):
-            slots = _Attempt(cells, at, hosts, region).place_all(requests)
-            if slots is not None:
-                return slots
+    for chains in cells.chains_for(requests[0].types):
+        best: tuple[int, int, tuple[Slot, ...]] | None = None
+        for at in chains:
+            slots = _in_chain(cells, at, requests, hosts)
+            if slots is None or len(chains) == 1:
+                best = best if slots is None else (0, at, slots)
+                continue
+            ranked = (cells.extent(at, slots), at, slots)
+            best = ranked if best is None or ranked[:2] < best[:2] else best
+        if best is not None:
+            return best[2]
+    return None
+
+
+def _in_chain(
+    cells: Cells, at: int, requests: tuple[Request, ...], hosts: Hosts
+) -> tuple[Slot, ...] | None:
+    chain = cells.chains[at]
+    if not serves(chain, requests):
+        return None
+    for region in _regions(chain, requests[0]):
+        slots = _Attempt(cells, at, hosts, region).place_all(requests)
+        if slots is not None:
+            return slots
     return None
 
 

@@ -19,11 +19,16 @@ def fresh_cells(space: Space, level: int, region: Cell | None) -> Iterator[Cell]
     for quiet in (True, False):
         for up in range(level, chain.top + 1):
             for number in space.free_at(up, *_range(chain, up, region), quiet=quiet):
-                if up > level:
-                    if spare[up] < 1:
-                        break
-                    spare[up] -= 1
+                if any(spare[at] < 1 for at in range(level + 1, up + 1)):
+                    break
+                for at in range(level + 1, up + 1):
+                    spare[at] -= 1
                 yield from _parts(space, (up, number), level, region)
+    if space.broken:
+        # What is broken in part is better than nothing, if nobody else is owed the rest.
+        for number in sorted(space.broken_at(level, *_range(chain, level, region))):
+            if space.allows([(level, number)]):
+                yield (level, number)
 
 
 def _range(chain: Chain, level: int, region: Cell | None) -> tuple[int, int]:

@@ -179,6 +179,13 @@ class Holding:
         """Count the leaves a task could have there, less those whose host share is used."""
         return self._room.get((level, node), 0)
 
+    def room_in_all(self) -> int:
+        """Count the leaves in bound cells that are left, and those of cells still owed."""
+        size = self.chain.size
+        bound = sum(room * len(nodes) for rooms in self.rooms.values()
+                    for room, nodes in rooms.items())  # fmt: skip
+        return bound + sum(n * size[level] for level, n in self.unbound.items() if n > 0)
+
     def nodes_with(self, least: int) -> Iterator[tuple[int, int, int]]:
         """Give (room, level, node) for nodes with room for so many leaves, least room first."""
         for room in sorted({r for rooms in self.rooms.values() for r in rooms if r >= least}):

@@ -12,13 +12,13 @@ from itertools import islice
 
 import msgspec
 
-from allotment.core.cells.book import Cells, Quota
+from allotment.core.cells.book import Cells
 from allotment.core.cells.chain import Cell, Chain
 from allotment.core.cells.fresh import fresh_cells, side_by_side
 from allotment.core.cells.holding import Holding
 from allotment.core.request import Request
 from allotment.model.ids import JobId
-from allotment.model.ledger import Slot
+from allotment.model.ledger import Quota, Slot
 from allotment.model.quantity import DEVICE
 from allotment.model.spec import Arch
 
@@ -37,13 +37,21 @@ class Found(msgspec.Struct, frozen=True, gc=False):
 def find(cells: Cells, tenant: str, pin: str, requests: tuple[Request, ...]) -> Found | None:
     """Find room for a gang in the cells its tenant is owed; None if there is none."""
     holdings = cells.holdings.get((tenant, pin), {})
-    for at in cells.chains_for(requests[0].types):
-        holding = holdings.get(at)
-        if holding is None or not serves(cells.chains[at], requests):
-            continue
-        found = _in_chain(cells, at, holding, requests)
-        if found is not None:
-            return found
+    for chains in cells.chains_for(requests[0].types):
+        best: tuple[int, int, Found] | None = None
+        for at in chains:
+            holding = holdings.get(at)
+            if holding is None or not serves(cells.chains[at], requests):
+                continue
+            found = _in_chain(cells, at, holding, requests)
+            if found is None:
+                continue
+            if len(chains) == 1:
+                return found
+            ranked = (cells.extent(at, found.slots), at, found)
+            best = ranked if best is None or ranked[:2] < best[:2] else best
+        if best is not None:
+            return best[2]
     return None
 
 
@@ -84,7 +92,7 @@ def _common(
     if required is not None:
         yield from regions(cells, at, holding, requests, required)
         return
-    for level in range(chain.node_level, chain.top):
+    for level in range(chain.node_level, chain.top + 1):
         yield from islice(regions(cells, at, holding, requests, level), MOST_REGIONS)
     yield None
 

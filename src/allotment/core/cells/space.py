@@ -26,6 +26,8 @@ class Space:
         """Leaves that lie in a cell of somebody's, by node."""
         self.shut = [0] * nodes
         """Leaves that take no new work, by node."""
+        self.broken: dict[int, int] = {}
+        """The same, for the nodes that have any."""
         self.lent = [0] * nodes
         """Leaves whose user may be sent away, by node."""
         self.owed = [0] * levels
@@ -67,6 +69,10 @@ class Space:
         if shut == self.shut[node]:
             return
         cell = (self.chain.node_level, node)
+        if shut:
+            self.broken[node] = shut
+        else:
+            del self.broken[node]
         self._lift(cell)
         self._set(node, self.held[node], shut)
         self._lay(cell)
@@ -209,6 +215,20 @@ class Space:
         """Give the free cells, by level and by how many of their leaves are lent."""
         return self._free
 
+    def broken_at(self, level: int, first: int, end: int) -> Iterator[int]:
+        """Number the cells of a level that nobody has and that have broken leaves."""
+        chain = self.chain
+        seen: set[int] = set()
+        for node, shut in self.broken.items():
+            for leaf in bits(shut):
+                _, number = cell = chain.cell_at(level, node, leaf)
+                if number in seen or not first <= number < end:
+                    continue
+                seen.add(number)
+                mask = chain.mask_of(cell)
+                if not any(self.held[n] & mask for n in chain.nodes_of(cell)):
+                    yield number
+
     def free_nodes(self, level: int) -> Iterator[int]:
         """Count the wholly free nodes of every cell of a level above that of nodes."""
         per = self.chain.per[level]
@@ -230,14 +250,19 @@ class Space:
         return spare
 
     def count_without(self, cells: Sequence[Cell]) -> list[int]:
-        """Say how many free cells there would be, by level, without some that are free now.
+        """Say how many free cells there would be, by level, without some that nobody has.
 
-        No two of them may overlap. O(cells · levels).
+        Of a cell with broken leaves, what is free of it goes. No two of them may overlap.
+        O(cells · levels).
         """
         count = self.count.copy()
         around: dict[Cell, list[Cell]] = {}
         for cell in cells:
-            around.setdefault(self._whole_around(cell), []).append(cell)
+            if self.is_free(cell):
+                around.setdefault(self._whole_around(cell), []).append(cell)
+            else:
+                for part in self._whole_parts(cell):
+                    count[part[0]] -= 1
         for whole, parts in around.items():
             count[whole[0]] -= 1
             self._split(count, whole, parts)

@@ -15,14 +15,18 @@ from allotment.model.quantity import DEVICE
 
 
 class ToPreferred:
-    """Move for devices of one's own, or for a better type that is not more shared."""
+    """Move for devices of one's own or a better type, if neither is lost for the other."""
 
     def better(self, gang: Gang, slots: Sequence[Slot], devices: Devices) -> bool:
         shared = _shared(gang, gang.slots, devices, own=True)
         shared_then = _shared(gang, slots, devices, own=False)
-        if shared_then != shared:
-            return shared_then < shared
-        return _worst_type(gang, slots, devices) < _worst_type(gang, gang.slots, devices)
+        kind, kind_then = (
+            _worst_type(gang, gang.slots, devices),
+            _worst_type(gang, slots, devices),
+        )
+        if shared_then > shared or kind_then > kind:
+            return False
+        return shared_then < shared or kind_then < kind
 
 
 def _worst_type(gang: Gang, slots: Sequence[Slot], devices: Devices) -> int:

@@ -1,0 +1,140 @@
+"""Whether a tenant may have just these leaves out of its own cells: the committer's question.
+
+It shares nothing with the search but the book it reads.
+"""
+
+from collections.abc import Sequence
+
+from allotment.core.cells.book import Cells, Spot
+from allotment.core.cells.chain import Cell
+from allotment.core.cells.holding import Holding
+from allotment.model.ledger import Quota, Slot
+from allotment.model.quantity import DEVICE, Resources
+
+
+def objection(
+    cells: Cells,
+    tenant: str,
+    pin: str,
+    slots: Sequence[Slot],
+    needs: Sequence[Resources],
+    quota: Quota,
+) -> str:
+    """Say why a gang may not take these slots as guaranteed; empty when it may. O(tasks).
+
+    Borrowers are in nobody's way here: they can be sent away.
+    """
+    holdings = cells.holdings.get((tenant, pin))
+    if not holdings or not quota:
+        return f"tenant {tenant} is owed no cells there"
+    by_chain: dict[int, list[tuple[Spot, int]]] = {}
+    for spot, level in cells.spots(slots, needs, quota):
+        by_chain.setdefault(spot.chain, []).append((spot, level))
+    if len(by_chain) != 1:
+        return "a gang lies within one chain"
+    for at, spots in by_chain.items():
+        holding = holdings.get(at)
+        if holding is None:
+            return f"tenant {tenant} is owed no cells there"
+        if wrong := _in_holding(cells, holding, spots):
+            return wrong
+    return ""
+
+
+def _in_holding(cells: Cells, holding: Holding, spots: Sequence[tuple[Spot, int]]) -> str:
+    chain, space = holding.chain, holding.space
+    bound: dict[Cell, None] = {}
+    used: dict[int, int] = {}
+    parts: dict[tuple[int, int], int] = {}
+    claims: dict[tuple[int, int], int] = {}
+    for spot, level in spots:
+        node, mask = spot.node, spot.mask
+        if level < chain.node_level and (spot.claim or not mask):
+            return "only cells of whole nodes cover a host beyond its leaves' share"
+        for cell in holding.cells_of(level, node, mask):
+            if cell not in holding.bound:
+                if not _could_be_bound(holding, cell):
+                    return f"{chain.name_of(cell)} is not the tenant's, nor free"
+                bound[cell] = None
+        if mask & space.shut[node]:
+            return f"leaves of node {chain.nodes[node]} are broken or closed"
+        busy = mask & (used.get(node, 0) | holding.used.get(node, 0))
+        if busy and (spot.milli == DEVICE or not _shareable(holding, spot, parts)):
+            return f"leaves of node {chain.nodes[node]} are in use"
+        if spot.milli < DEVICE:
+            key = (node, mask)
+            parts[key] = parts.get(key, 0) + spot.milli
+        used[node] = used.get(node, 0) | mask
+        if spot.claim:
+            claims[level, node] = claims.get((level, node), 0) + spot.claim
+    return _too_much(holding, list(bound), used, claims, [level for _, level in spots])
+
+
+def _shareable(holding: Holding, spot: Spot, parts: dict[tuple[int, int], int]) -> bool:
+    """Tell whether a leaf in use has room for one more part."""
+    leaf = spot.mask.bit_length() - 1
+    there = holding.parts.get((spot.node, leaf), 0) + parts.get((spot.node, spot.mask), 0)
+    return 0 < there <= DEVICE - spot.milli
+
+
+def _could_be_bound(holding: Holding, cell: Cell) -> bool:
+    """Tell whether a cell is nobody's. Broken leaves in it do not matter."""
+    if holding.pinned is not None:
+        return False
+    chain, space = holding.chain, holding.space
+    mask = chain.mask_of(cell)
+    return not any(space.held[node] & mask for node in chain.nodes_of(cell))
+
+
+def _too_much(
+    holding: Holding,
+    bound: list[Cell],
+    used: dict[int, int],
+    claims: dict[tuple[int, int], int],
+    levels: Sequence[int],
+) -> str:
+    """Check the sums: cells that are owed, room for claims, and everybody else's share."""
+    chain, space = holding.chain, holding.space
+    for level in {cell[0] for cell in bound}:
+        if sum(1 for cell in bound if cell[0] == level) > holding.unbound.get(level, 0):
+            return f"no more {chain.names[level]} are owed"
+    for level in set(levels):
+        for node, mask in used.items():
+            key = (level, node)
+            claimed = holding.claims.get(key, 0) + claims.get(key, 0)
+            if not claimed:
+                continue
+            mine = holding.mine.get(level, {}).get(node, 0)
+            for cell in bound:
+                if cell[0] == level and node in chain.nodes_of(cell):
+                    mine |= chain.mask_of(cell)
+            left = mine & ~(holding.used.get(node, 0) | mask) & ~space.shut[node]
+            if left.bit_count() < claimed:
+                return f"the host share of node {chain.nodes[node]} is used up"
+    if not space.allows(bound):
+        return "another tenant is owed those cells"
+    return ""
+
+
+def quota_for(
+    cells: Cells, tenant: str, pin: str, slots: Sequence[Slot], needs: Sequence[Resources]
+) -> Quota:
+    """Find the cells by which a gang could keep, as guaranteed, what it sits on; or none.
+
+    The smallest type that serves is taken, for all slots alike.
+    """
+    holdings = cells.holdings.get((tenant, pin), {})
+    if not slots or not cells.at(slots[0].node):
+        return ()
+    chain = cells.spot(slots[0], needs[0]).chain
+    holding = holdings.get(chain)
+    if holding is None:
+        return ()
+    levels = {cell[0] for cell in holding.bound} | {
+        level for level, count in holding.unbound.items() if count > 0
+    }
+    for level in sorted(levels):
+        quota = (cells.chains[chain].names[level],)
+        if not objection(cells, tenant, pin, slots, needs, quota):
+            return quota
+    return ()
