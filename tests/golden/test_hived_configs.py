@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import zstandard
 
+from allotment.core.cells.chain import chains_of
 from allotment.core.cells.quota import shapes_of, shortages
 from allotment.model.errors import BadInput
 from allotment.wire.config import config_to_wire, read_config
@@ -71,9 +72,12 @@ def test_what_hived_starts_with_is_read_and_what_it_refuses_is_not(
     found = imported(config)
     if outcome["kind"] == "ok" and name not in NO_NODE:
         assert sorted(node.name for node in found.config.nodes) == outcome["nodes"]
-        chains = {c for chains in outcome["chain_search_order"].values() for c in chains}
-        assert set(shapes_of(found.config.topology)) == chains
+        theirs = {c for row in outcome["chain_search_order"].values() for c in row}
+        assert set(shapes_of(found.config.topology)) == theirs
     assert shortages(found.config.topology, found.config.tenants) == ()
+    chains = chains_of(found.config.topology, found.config.nodes)
+    shapes = shapes_of(found.config.topology)
+    assert [chain.names[::-1] for chain in chains] == [shape.types for shape in shapes.values()]
     assert {tenant.name for tenant in found.config.tenants} == set(config["virtualClusters"])
     text = config_text(found.written, "from HiveD").encode()
     again, warnings = read_config(text, source="cluster.yaml", machine=None)

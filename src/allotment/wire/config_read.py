@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
+import msgspec
 from pydantic import ValidationError
 
 from allotment.model.cells import Topology
@@ -103,6 +104,7 @@ def _nodes(
     listed = [_node(at, node, name, machine) for at, (node, name) in enumerate(_each(shape))]
     made, found = hardware_of(shape.hardware, len(listed))
     if listed or shape.hardware:
+        made.nodes = [_with_real(node, machine) for node in made.nodes]
         return (*listed, *made.nodes), made, found
     if machine is None:
         hint = "add nodes: [{name: n1, cpu: 8, memory: 32GiB}]"
@@ -163,6 +165,20 @@ def _device(index: int, place: int, group: GpuShape, real: tuple[Device, ...]) -
     return Device(
         found.index, group.type, group.memory or found.memory, uuid or found.uuid, virtual=False
     )
+
+
+def _with_real(node: Node, machine: Node | None) -> Node:
+    """Give a node that a line of hardware made its real devices, if it is this machine."""
+    real = _real_devices(node.name, machine)
+    if not real:
+        return node
+    devices = tuple(
+        Device(
+            found.index, device.type, device.memory or found.memory, found.uuid, virtual=False
+        )
+        for device, found in zip(node.devices, real, strict=False)
+    )
+    return msgspec.structs.replace(node, devices=(*devices, *node.devices[len(devices) :]))
 
 
 # ── tenants and limits ──────────────────────────────────────────────────────────────────

@@ -1,10 +1,14 @@
 """Hardware in a line: nodes, cell types and roots from a short description."""
 
+from pathlib import Path
+
 import pytest
 
 from allotment.core.cells.quota import shapes_of
 from allotment.model.cells import CellType
+from allotment.model.cluster import Device, Node
 from allotment.model.errors import BadInput
+from allotment.model.ids import DeviceIndex, NodeId
 from allotment.model.quantity import GIB, TIB, Resources
 from allotment.model.spec import Arch
 from allotment.model.tenancy import Config
@@ -82,6 +86,24 @@ def test_it_goes_with_nodes_pins_and_shares() -> None:
     assert [node.name for node in config.nodes] == ["login", "n1", "n2", "n3", "n4"]
     assert config.topology.pins[0].node == 2
     assert config.tenants[0].guaranteed.gpu_milli == 28_000
+
+
+def test_a_machine_of_hardware_that_is_this_one_has_its_real_devices() -> None:
+    real = Device(DeviceIndex(0), "NVIDIA A100", 40 * GIB, "GPU-a", virtual=False)
+    here = Node(NodeId(0), "gpu-1", 8000, 8 * GIB, 0, (real,))
+    text = b'hardware: ["2 x 2xA100 named gpu-"]\ntenants: {a: }'
+    config, _ = read_config(text, source="c.yaml", machine=here)
+    assert config.nodes[0].devices == (
+        Device(DeviceIndex(0), "A100", 40 * GIB, "GPU-a", virtual=False),
+        Device(DeviceIndex(1), "A100"),
+    )
+    assert all(device.virtual for device in config.nodes[1].devices)
+
+
+@pytest.mark.parametrize("model", CATALOGUE)
+def test_every_model_is_in_the_guide(model: str) -> None:
+    guide = Path(__file__).parents[3] / "docs" / "guide" / "cells.md"
+    assert f"`{model}`" in guide.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("model", CATALOGUE)
