@@ -233,7 +233,7 @@ class _Line:
         leap: dict[Shape, Key] = {}
         for waiting in cluster.pending.in_order(skip, leap):
             shape = waiting.shape
-            if waiting.id in cluster.reservations:
+            if self._passed_over(waiting, skip):
                 continue
             due = due_of(cluster, shape)
             line = (shape.tenant, shape.queue)
@@ -262,6 +262,14 @@ class _Line:
                     cluster.blocked.clear()
                     self.again = True
                     return
+
+    def _passed_over(self, waiting: Standing, skip: set[Shape]) -> bool:
+        """Tell whether a job needs no look: it has a promise, or its shape is too large now."""
+        cluster = self.cluster
+        if cluster.all_skip and self._too_large(waiting.shape):
+            skip.add(waiting.shape)
+            return True
+        return waiting.id in cluster.reservations
 
     def _passes(
         self, shadow: Shadow | None, waiting: Standing, skip: set[Shape], leap: dict[Shape, Key]
