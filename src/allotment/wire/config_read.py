@@ -194,6 +194,7 @@ def _tenant(name: str, shape: TenantShape, capacity: Resources, owed: Tenant | N
         shape.borrow,
         owed.cells if owed else (),
         owed.pins if owed else (),
+        shape.preempt,
     )
 
 

@@ -6,7 +6,7 @@ from pydantic import BeforeValidator, Discriminator, Field, PlainValidator, Tag,
 
 from allotment.model.quantity import Millis
 from allotment.model.spec import Arch
-from allotment.model.tenancy import Limits, QueueOrder
+from allotment.model.tenancy import Limits, Preempt, QueueOrder
 from allotment.wire import amounts, words
 from allotment.wire.amiss import Amiss, not_a
 from allotment.wire.cells_shape import CellsShape, ShareCount
@@ -58,6 +58,14 @@ def read_order(value: object) -> QueueOrder:
             "strict keeps the order; skip lets later jobs pass one that cannot start",
         )
     return QueueOrder(str(value))
+
+
+def read_preempt(value: object) -> Preempt:
+    """Read what more urgent jobs of a tenant may do to its less urgent ones."""
+    if value not in tuple(Preempt):
+        hint = "none lets them wait, evict takes the place, demote only the guarantee if it can"
+        raise not_a("none, evict or demote", value, hint)
+    return Preempt(str(value))
 
 
 def read_cpu_or_none(value: object) -> int:
@@ -179,6 +187,7 @@ class TenantShape(Shape):
     borrow: Truth = True
     cells: dict[Word, ShareCount] = Field(default={}, examples=["{v100-node: 8}"])
     pins: list[Name] = Field(default=[], examples=["[vision-own]"])
+    preempt: Annotated[Preempt, PlainValidator(read_preempt)] = Preempt.NONE
     queues: Annotated[
         dict[Name, Annotated[QueueShape, BeforeValidator(_empty_map)]],
         BeforeValidator(_not_empty),

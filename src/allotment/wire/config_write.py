@@ -76,6 +76,7 @@ def _tenant(tenant: Tenant) -> Written:
         "borrow": tenant.borrow,
         **({"cells": shares_to_wire(tenant.cells)} if tenant.cells else {}),
         **({"pins": list(tenant.pins)} if tenant.pins else {}),
+        "preempt": tenant.preempt.value,
         "queues": {queue.name: {"order": queue.order.value} for queue in tenant.queues},
     }
 

@@ -76,16 +76,15 @@ class PodSpec(Lenient):
 
 
 class HivedJob(msgspec.Struct, frozen=True):
-    """A group as a job, and what a job's spec has no words for."""
+    """A group as a job, and what a job's spec has no word for."""
 
     spec: JobSpec
     warnings: tuple[Problem, ...] = ()
-    opportunistic: bool = False
-    """It never uses its tenant's guarantee."""
-    pin: str = ""
-    """The pinned cell that must hold it; without one it stays out of all of them."""
     lazy: bool = False
-    """Others of its tenant may take its guarantee; it runs on as a borrower if it can."""
+    """Others of its tenant may take its guarantee; it runs on as a borrower if it can.
+
+    Here that is its tenant's to say: `preempt: demote`.
+    """
 
 
 def read_pod_spec(
@@ -118,10 +117,11 @@ def read_pod_spec(
         priority=max(pod.priority, Priority.LOWEST),
         image=image,
         preemptible=pod.priority == OPPORTUNISTIC,
+        pin=names.of("pin", pod.pin, ("pinnedCellId",)) if pod.pin else "",
+        opportunistic=pod.priority == OPPORTUNISTIC,
     )
     warnings = in_order(problem_at(tree, *finding) for finding in told)
-    pin = names.of("pin", pod.pin, ("pinnedCellId",)) if pod.pin else ""
-    return HivedJob(spec, warnings, pod.priority == OPPORTUNISTIC, pin, pod.lazy)
+    return HivedJob(spec, warnings, pod.lazy)
 
 
 def _raise(

@@ -150,7 +150,10 @@ class Writer:
         return pins
 
     def _tenants(self) -> Written:
-        """Write the virtual clusters. Jobs pass those that wait, as they do in HiveD."""
+        """Write the virtual clusters.
+
+        As in HiveD jobs pass those that wait, and take the place of less urgent ones.
+        """
         strict = self._shape.block_ms not in ("", "0")
         queues: Plain = {"default": {"order": "strict" if strict else "skip"}}
         tenants: Written = {}
@@ -172,8 +175,7 @@ class Writer:
             written: Written = {"cells": dict(cells)} if cells else {}
             if pins:
                 written["pins"] = pins
-            written["queues"] = queues
-            tenants[ours] = written
+            tenants[ours] = written | {"preempt": "evict", "queues": queues}
         return tenants
 
     def _share_key(self, dotted: str, place: Place) -> str:

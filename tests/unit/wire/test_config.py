@@ -10,7 +10,7 @@ from allotment.model.errors import BadInput
 from allotment.model.ids import DeviceIndex, NodeId
 from allotment.model.quantity import DAY, GIB, Resources
 from allotment.model.spec import Arch
-from allotment.model.tenancy import Config, Limits, Queue, QueueOrder, Tenant
+from allotment.model.tenancy import Config, Limits, Preempt, Queue, QueueOrder, Tenant
 from allotment.wire.config import config_to_wire, default_config, read_config
 
 HERE = Node(NodeId(0), "here", 8000, 32 * GIB, 100 * GIB)
@@ -42,6 +42,7 @@ tenants:
     users: [alice]
     groups: [vision, "domain users"]
     borrow: false
+    preempt: demote
     queues: {default: {order: skip}, nightly: }
   nlp: {guaranteed: {cpu: 18, memory: 1GiB}}
   guests:
@@ -100,6 +101,7 @@ def test_every_key_gets_to_its_place() -> None:
             ("alice",),
             ("vision", "domain users"),
             borrow=False,
+            preempt=Preempt.DEMOTE,
         ),
         # A quarter of the CPUs brings a quarter of the disk, and no GPUs.
         Tenant("nlp", Resources(0, 18_000, GIB, 25 * GIB, 0)),
@@ -241,6 +243,9 @@ tenants:
         ("tenants: {a: {queues: {q: {order: fifo}}}}", "line 1: tenants.a.queues.q.order: must "
          "be strict or skip, not 'fifo' (strict keeps the order; skip lets later jobs pass one "
          "that cannot start)"),
+        ("tenants: {a: {preempt: kill}}", "line 1: tenants.a.preempt: must be none, evict or "
+         "demote, not 'kill' (none lets them wait, evict takes the place, demote only the "
+         "guarantee if it can)"),
         ("tenants: {a: {users: ['a:b']}}", "line 1: tenants.a.users[0]: 'a:b' cannot be a user "
          "or group (name one, as `id` shows it)"),
         ("nodes: [{name: n, cpu: 1, memory: 1GiB}, {name: n, cpu: 1, memory: 1GiB}]\ntenants: "

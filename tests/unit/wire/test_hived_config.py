@@ -6,7 +6,7 @@ from allotment.model.cells import CellShare, CellType, PinnedCell, RootCell
 from allotment.model.errors import BadInput
 from allotment.model.ids import NodeId
 from allotment.model.quantity import GIB
-from allotment.model.tenancy import Queue, QueueOrder
+from allotment.model.tenancy import Preempt, Queue, QueueOrder
 from allotment.wire.config import read_config
 from allotment.wire.config_text import config_text
 from allotment.wire.hived_config import Imported, read_hived
@@ -84,7 +84,7 @@ def test_every_field_gets_to_its_place_or_is_told() -> None:
     one, two = config.tenants
     assert one.cells == (CellShare("NODE", 1), CellShare("K80", 1))
     assert (one.pins, two.cells) == (("OWN",), ())
-    assert one.queues == (Queue("default", QueueOrder.SKIP),)
+    assert (one.queues, one.preempt) == ((Queue("default", QueueOrder.SKIP),), Preempt.EVICT)
 
 
 def test_addresses_that_are_left_out_follow_from_the_place() -> None:

@@ -43,8 +43,9 @@ def test_a_group_is_a_job_and_its_members_are_roles() -> None:
         (role(8, 5, "V100"), role(4, 1, "V100")),
         priority=7,
         preemptible=False,
+        pin="OWN",
     )
-    assert (found.opportunistic, found.pin, found.lazy) == (False, "OWN", True)
+    assert found.lazy
     assert [str(warning) for warning in found.warnings] == [
         "line 8: affinityGroup.name: the job default/train is called default-train here"
     ]
@@ -52,9 +53,10 @@ def test_a_group_is_a_job_and_its_members_are_roles() -> None:
 
 def test_a_pod_alone_is_a_job_of_one_task() -> None:
     found = read("{virtualCluster: a, priority: -1, leafCellNumber: 2}")
-    assert found == HivedJob(
-        JobSpec("lone", "a", (role(2, 1),), priority=0, preemptible=True), opportunistic=True
+    assert found.spec == JobSpec(
+        "lone", "a", (role(2, 1),), priority=0, preemptible=True, opportunistic=True
     )
+    assert (found.warnings, found.lazy) == ((), False)
 
 
 def test_old_names_are_read() -> None:
