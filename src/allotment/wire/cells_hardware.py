@@ -39,12 +39,11 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 class Hardware(msgspec.Struct):
-    """What the lines make; `line_of` says which of them made a root."""
+    """What the lines make."""
 
     nodes: list[Node] = []
     types: dict[str, CellType] = {}
     roots: list[RootCell] = []
-    line_of: list[int] = []
 
 
 def hardware_of(lines: Sequence[str], first: int) -> tuple[Hardware, list[Finding]]:
@@ -54,7 +53,7 @@ def hardware_of(lines: Sequence[str], first: int) -> tuple[Hardware, list[Findin
     for at, line in enumerate(lines):
         place: Place = ("hardware", at)
         try:
-            maker.add(_entry(line), at)
+            maker.add(_entry(line))
         except Amiss as amiss:
             found.append((place, amiss.message, amiss.hint))
     return made, found
@@ -113,7 +112,7 @@ class _Maker:
         self._first = first
         self._numbers: dict[tuple[str, ...], int] = {}
 
-    def add(self, entry: Entry, line: int) -> None:
+    def add(self, entry: Entry) -> None:
         """Make what a line says. Raises Amiss when it is too much."""
         made = self._made
         devices = sum(len(node.devices) for node in made.nodes)
@@ -128,7 +127,6 @@ class _Maker:
             msgspec.structs.replace(node, labels=labels[at]) for at, node in enumerate(nodes)
         ]
         made.roots += self._roots(entry, top, nodes, labels)
-        made.line_of += [line] * (len(made.roots) - len(made.line_of))
 
     def _types(self, entry: Entry) -> str:
         """Enter the types of a line; give the top one."""
