@@ -125,6 +125,7 @@ def specs(draw: st.DrawFn) -> JobSpec:
     role_names = draw(st.lists(names, min_size=1, max_size=3, unique=True))
     env = draw(st.dictionaries(variables, values, max_size=3))
     hidden = draw(st.dictionaries(variables, secrets, max_size=2))
+    preemptible, pin = draw(st.booleans()), draw(names | st.just(""))
     return JobSpec(
         name=draw(names),
         tenant=draw(names | st.just("")),
@@ -147,7 +148,11 @@ def specs(draw: st.DrawFn) -> JobSpec:
             for job in draw(st.lists(st.integers(1, 10**12), max_size=2))
         ),
         hold_on_failure_ms=draw(lengths),
-        preemptible=draw(st.booleans()),
+        preemptible=preemptible,
+        within=draw(lines),
+        prefer=draw(lines),
+        pin=pin,
+        opportunistic=preemptible and not pin and draw(st.booleans()),
         dialect=draw(st.sampled_from(Dialect)),
     )
 
@@ -218,6 +223,7 @@ KEYS = [
     "count", "resources", "arch", "ports", "completion", "data", "code", "output", "workdir",
     "retry", "max_run_time", "max_queue_time", "checkpoint", "depends_on", "array",
     "hold_on_failure", "preemptible", "dialect", "cpu", "memory", "gpu", "gpu_type", "within",
+    "pin", "opportunistic",
     "gpu_memory", "disk", "label", "begin", "min_failed", "min_succeeded", "job", "end",
     "dir", "every", "keep", "signal", "grace", "max_running", "from_env", "jobName",
     "taskRoles", "taskNumber", "memoryMB", "portList", "protocolVersion", "[key]", "@map",

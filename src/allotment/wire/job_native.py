@@ -214,6 +214,8 @@ def _spec(shape: JobShape, secrets: tuple[tuple[str, str], ...]) -> JobSpec:
         preemptible=shape.preemptible,
         within=shape.within,
         prefer=shape.prefer,
+        pin=shape.pin,
+        opportunistic=shape.opportunistic,
         dialect=shape.dialect,
     )
 

@@ -243,8 +243,20 @@ class JobShape(RoleParts):
     preemptible: Truth = True
     within: Line = Field(default="", examples=["node"])
     prefer: Line = Field(default="", examples=["rack"])
+    pin: NameOrNone = Field(default="", examples=["vision-own"])
+    opportunistic: Truth = False
     dialect: DialectWord = Dialect.NATIVE
     """Which form's extra variables the tasks get; for jobs that were read as classic."""
+
+    @model_validator(mode="after")
+    def _guaranteed_if_pinned(self) -> "JobShape":
+        if self.pin and self.opportunistic:
+            message = "stands beside `opportunistic`, which never uses what its tenant owns"
+            raise Amiss(message, "keep one of the two", at=("pin",))
+        if self.opportunistic and not self.preemptible:
+            message = "is false, and an opportunistic job can be sent away at any time"
+            raise Amiss(message, "take one of the two out", at=("preemptible",))
+        return self
 
 
 class _Schema(GenerateJsonSchema):

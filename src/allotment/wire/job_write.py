@@ -49,6 +49,7 @@ def job_to_wire(spec: JobSpec, *, redact: bool = True) -> Written:
         **_length("hold_on_failure", spec.hold_on_failure_ms),
         **({} if spec.preemptible else {"preemptible": False}),
         **_unless(within=spec.within, prefer=spec.prefer),
+        **_unless(pin=spec.pin, opportunistic=spec.opportunistic),
         **({} if spec.dialect is Dialect.NATIVE else {"dialect": spec.dialect.value}),
     }
 

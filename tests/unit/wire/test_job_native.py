@@ -352,3 +352,26 @@ def test_the_schema_knows_every_key() -> None:
     assert isinstance(schema["properties"], dict)
     assert {"name", "roles", "command", "checkpoint"} <= set(schema["properties"])
     assert "default" not in str(schema).replace("'default'", "default").split("examples")[0]
+
+
+def test_a_job_may_name_its_pinned_cell_or_live_on_what_is_idle() -> None:
+    pinned = read_job(b"{name: a, command: x, pin: own}", source="job").spec
+    assert (pinned.pin, pinned.opportunistic) == ("own", False)
+    idle = read_job(b"{name: a, command: x, opportunistic: true}", source="job").spec
+    assert (idle.pin, idle.opportunistic) == ("", True)
+
+
+@pytest.mark.parametrize(
+    ("beside", "wrong"),
+    [
+        ("pin: own", "pin: stands beside `opportunistic`, which never uses what its tenant"),
+        ("preemptible: false", "preemptible: is false, and an opportunistic job can be sent"),
+        ("pin: [a]", "pin: must be a name, not a list"),
+    ],
+)
+def test_what_an_opportunistic_job_cannot_have_beside(beside: str, wrong: str) -> None:
+    with pytest.raises(BadInput) as caught:
+        read_job(
+            f"{{name: a, command: x, opportunistic: true, {beside}}}".encode(), source="job"
+        )
+    assert wrong in str(caught.value)

@@ -148,7 +148,7 @@ def test_every_field_of_the_model_has_its_key() -> None:
         "name", "tenant", "roles", "queue", "priority", "image", "env", "secrets", "workdir",
         "data_dir", "code_dir", "output_dir", "retry", "max_run_ms", "max_queue_ms",
         "checkpoint", "depends_on", "array", "hold_on_failure_ms", "preemptible", "within",
-        "prefer", "dialect",
+        "prefer", "dialect", "pin", "opportunistic",
     )  # fmt: skip
     assert TaskRole.__struct_fields__ == (
         "name", "count", "command", "resources", "gpu_types", "arch", "ports", "retry",
@@ -158,3 +158,13 @@ def test_every_field_of_the_model_has_its_key() -> None:
         "gpu_milli", "cpu_milli", "memory", "disk", "gpu_memory",
     )  # fmt: skip
     assert Checkpoint.__struct_fields__ == ("dir", "every_ms", "keep", "signal", "grace_ms")
+
+
+def test_the_pin_and_the_idle_are_changed_and_written() -> None:
+    pinned = apply_set(ONE, ["pin=own"])
+    assert (pinned.pin, job_to_wire(pinned)["pin"]) == ("own", "own")
+    assert apply_set(pinned, ["pin="]) == ONE
+    idle = apply_set(ONE, ["opportunistic=true"])
+    assert (idle.opportunistic, job_to_wire(idle)["opportunistic"]) == (True, True)
+    assert apply_set(idle, ["opportunistic="]) == ONE
+    assert problems(pinned, "opportunistic=true")
