@@ -38,11 +38,10 @@ def test_max_min_fairness_is_within_ten_percent() -> None:
     assert abs(average_jct_s("maxmin") / MAX_MIN_S - 1) <= 0.10
 
 
-@pytest.mark.xfail(
-    reason="Gavel takes apart pairs that do badly together, and tries others: here +29 %"
-)
-def test_random_packing_is_within_ten_percent() -> None:
-    assert abs(average_jct_s("gavel-pack") / PACKED_S - 1) <= 0.10
+# Chance makes the pairs, here and there: docs/guide/simulate.md has the range of eight seeds.
+@pytest.mark.parametrize("seed", range(3))
+def test_random_packing_is_within_ten_percent(seed: int) -> None:
+    assert abs(average_jct_s("gavel-pack", seed=seed) / PACKED_S - 1) <= 0.10
 
 
 @pytest.mark.xfail(
@@ -56,8 +55,7 @@ class LeastRun:
     """Whoever ran least comes first, however many devices it takes."""
 
     def rank(self, job: Standing, now: Instant) -> Rank:
-        ran = job.ran_ms(now)
-        return Rank((ran,)) if job.since is None else moving((), ran, 1, now)
+        return moving((), job.ran_ms(now), int(job.runs), now)
 
 
 def test_gavels_first_come_is_equal_turns_on_the_v100_alone() -> None:

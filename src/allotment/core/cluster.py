@@ -16,7 +16,7 @@ from allotment.core.gang import Gang, Reservation, Standing
 from allotment.core.ledger import Ledger
 from allotment.core.pending import Key, Pending
 from allotment.core.ports import Policies
-from allotment.core.request import Request, Shape, lease_part, needs_of, sum_of, whole
+from allotment.core.request import Request, Shape, lease_part, needs_of, parts_of, sum_of, whole
 from allotment.core.running import Running
 from allotment.model.cells import Topology
 from allotment.model.cluster import Node
@@ -264,6 +264,18 @@ class Cluster:
             # Whom it had to be left alone by may now take its place.
             self.ledger.version += 1
 
+    def rank_anew(self, now: Instant) -> None:
+        """Ask anew for every rank. O(n log n)."""
+        for standing in self.pending.all():
+            self.pending.remove(standing.id)
+            self.pending.add(standing, now)
+        if self.running is not None:
+            for gang in self.gangs.values():
+                self.running.remove(gang.id)
+                gang.rank = None
+                self.running.add(gang, now)
+        self.ledger.version += 1
+
     def next_change(self, now: Instant) -> Instant | None:
         """Say when the order changes though nothing happens, or the next turn is due."""
         turns = self.policies.turns
@@ -338,7 +350,9 @@ class Cluster:
             if self.cells is not None:
                 known = find_idle(self.empty_cells(), shape.requests, idle) is not None
             else:
-                known = idle.find(shape.requests, self.policies.placing) is not None
+                known = (
+                    idle.find(self._asked(shape.requests), self.policies.placing) is not None
+                )
             if len(self._never) >= MOST_MEMOS:
                 self._never.clear()
             self._never[key] = known
@@ -346,8 +360,14 @@ class Cluster:
 
     def find(self, requests: tuple[Request, ...]) -> tuple[Slot, ...] | None:
         """Find free slots for a gang: on wholly free devices, where partners are chosen."""
-        asked = requests if self.policies.packing is None else whole(requests)
-        return self.ledger.find(asked, self.policies.placing)
+        slots = self.ledger.find(self._asked(requests), self.policies.placing)
+        if slots is None or self.policies.packing is None:
+            return slots
+        return parts_of(slots, needs_of(requests))
+
+    def _asked(self, requests: tuple[Request, ...]) -> tuple[Request, ...]:
+        """Say what must be free for a gang that does not join a partner."""
+        return requests if self.policies.packing is None else whole(requests)
 
     def empty_cells(self) -> Cells:
         """Give a book of the same cells in which nothing is taken: to be read only."""

@@ -44,10 +44,9 @@ def proposals(cluster: Cluster, now: Instant) -> Proposals:
     # 3. Suspended gangs that want to go on get their own devices first.
     if cluster.resuming:
         yield from _resume(cluster, now)
-    if (packing := cluster.policies.packing) is not None:
-        if is_turn(cluster, now):
-            packing.deal(everybody(cluster), now)
-        yield from joins(cluster)
+    if is_turn(cluster, now):
+        _deal_anew(cluster, now)
+    yield from joins(cluster)
     # 4. In order: what tenants are owed, by eviction of borrowers if need be.
     # 5. In order: what is left, to whoever may borrow.
     if len(cluster.pending) and not _in_vain(cluster, now):
@@ -69,6 +68,15 @@ def _in_vain(cluster: Cluster, now: Instant) -> bool:
         return False
     free = cluster.ledger.whole_free
     return all(shape.devices > free for shape in cluster.pending.came)
+
+
+def _deal_anew(cluster: Cluster, now: Instant) -> None:
+    """Let policies that look at everybody do so: who counts anew, who shares with whom."""
+    recounting, packing = cluster.policies.recounting, cluster.policies.packing
+    if recounting is not None and recounting.recount(everybody(cluster), now):
+        cluster.rank_anew(now)
+    if packing is not None:
+        packing.deal(everybody(cluster), now)
 
 
 def is_turn(cluster: Cluster, now: Instant) -> bool:

@@ -15,7 +15,7 @@ from allotment.core.gang import Gang, Reservation, Standing
 from allotment.core.ledger import Ledger
 from allotment.core.plan import Evict, Place
 from allotment.core.ports import Moving
-from allotment.core.request import devices_of, needs_of, total_of, whole
+from allotment.core.request import devices_of, needs_of, parts_of, total_of, whole
 from allotment.core.trial import Trial
 from allotment.model.ids import JobId, NodeId
 from allotment.model.ledger import Placement, Slot
@@ -30,6 +30,8 @@ def everybody(cluster: Cluster) -> list[Standing]:
 
 def joins(cluster: Cluster) -> Iterator[Place | Evict]:
     """Propose who joins a partner that has a place. O(placed jobs)."""
+    if cluster.policies.packing is None:
+        return
     for job in sorted(cluster.gangs.keys() | cluster.reservations.keys()):
         yield from join(cluster, job)
 
@@ -111,7 +113,8 @@ def displace_pairs(cluster: Cluster, waiting: Standing, now: Instant) -> Turn | 
     shape, ledger = waiting.shape, cluster.ledger
     asked = whole(shape.requests)
     with Trial(cluster) as trial:
-        dropped = [(trial.drop(job),) for job in sorted(cluster.leaving)]
+        dropped: list[tuple[Gang, ...]] = []
+        dropped += [(trial.drop(job),) for job in sorted(cluster.leaving)]
         slots: tuple[Slot, ...] | None = None
         for unit in _behind(cluster, waiting, now):
             dropped.append(tuple(trial.drop(gang.id) for gang in unit))
@@ -120,7 +123,8 @@ def displace_pairs(cluster: Cluster, waiting: Standing, now: Instant) -> Turn | 
         due = entitle(cluster, shape.tenant, total_of(asked), preemptible=shape.preemptible)
         if slots is None or due is None:
             return None
-        return Turn(slots, due, _in_the_way(trial, dropped, slots))
+        place = parts_of(slots, needs_of(shape.requests))
+        return Turn(place, due, _in_the_way(trial, dropped, slots))
 
 
 def _in_the_way(

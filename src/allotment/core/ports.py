@@ -99,6 +99,17 @@ class Moving(Protocol):
         ...
 
 
+class Recounting(Protocol):
+    """An ordering that begins to count anew at some turns."""
+
+    def recount(self, jobs: "Sequence[Standing]", now: Instant) -> bool:
+        """Count anew if it is time, for all jobs that wait or have a place.
+
+        Tells whether it did: then everybody's rank is asked anew.
+        """
+        ...
+
+
 class Packing(Protocol):
     """Which two jobs share devices. Everybody else has its devices to itself."""
 
@@ -122,6 +133,8 @@ class Policies(msgspec.Struct, frozen=True):
     """None: whoever runs is never sent away for a job of its own tenant."""
     moving: Moving | None = None
     """None: who runs stays where it is."""
+    recounting: Recounting | None = None
+    """None: a rank depends on its job alone."""
     packing: Packing | None = None
     """None: a device is shared by all who find room on it."""
     estimates: Estimates | None = None

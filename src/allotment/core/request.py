@@ -4,6 +4,7 @@ from functools import lru_cache
 
 import msgspec
 
+from allotment.model.ledger import Slot
 from allotment.model.quantity import DEVICE, NOTHING, Resources
 from allotment.model.spec import Arch, JobSpec, TaskRole
 
@@ -77,6 +78,14 @@ def sum_of(needs: tuple[Resources, ...]) -> Resources:
     for need in needs:
         total += held_by(need)
     return total
+
+
+def parts_of(slots: tuple[Slot, ...], needs: tuple[Resources, ...]) -> tuple[Slot, ...]:
+    """Give the same place with no more of each device than what tasks need."""
+    return tuple(
+        msgspec.structs.replace(slot, gpu_milli=need.gpu_milli)
+        for slot, need in zip(slots, needs, strict=True)
+    )
 
 
 @lru_cache(maxsize=4_096)

@@ -5,13 +5,14 @@ from difflib import get_close_matches
 
 import msgspec
 
-from allotment.core.ports import Estimates, Ordering, Placing, Policies, Turns
+from allotment.core.ports import Estimates, Ordering, Packing, Placing, Policies, Turns
 from allotment.model.tenancy import QueueOrder
 from allotment.policies.moving.preferred import ToPreferred
 from allotment.policies.ordering.fifo import Fifo
 from allotment.policies.ordering.finish_time_fair import FinishTimeFair
 from allotment.policies.ordering.las import LeastAttained, LeastAttainedInSteps, doubling
 from allotment.policies.ordering.remaining import LeastRemaining
+from allotment.policies.ordering.since import LeastSinceChange
 from allotment.policies.ordering.sjf import ShortestFirst
 from allotment.policies.placing.fgd import LeastFragmentation
 from allotment.policies.placing.pack import Pack
@@ -41,7 +42,8 @@ class Recipe(msgspec.Struct, frozen=True):
     moves: bool = False
     """Running jobs go to a type they prefer, and out of shared devices, when these are free."""
     packs: bool = False
-    """Two jobs may share devices: each asks for half of one where it would for a whole."""
+    """Two jobs may share devices: each asks for half of one where it would for a whole, and
+    shares it with the partner that chance gave it or with nobody."""
     told: bool = False
     """Its order goes by run times: with exact ones it is clairvoyant."""
 
@@ -52,6 +54,10 @@ def _fifo(settings: Settings, estimates: Estimates) -> Ordering:  # noqa: ARG001
 
 def _attained(settings: Settings, estimates: Estimates) -> Ordering:  # noqa: ARG001
     return LeastAttained(settings.lead_ms)
+
+
+def _since_change(settings: Settings, estimates: Estimates) -> Ordering:  # noqa: ARG001
+    return LeastSinceChange(settings.round_ms)
 
 
 def _at_once(settings: Settings) -> Turns:  # noqa: ARG001
@@ -117,8 +123,8 @@ RECIPES: dict[str, Recipe] = {
         by_type=True,
     ),
     "gavel-pack": Recipe(
-        "max-min, and whoever finds no free device shares one with whomever it finds there",
-        _attained,
+        "max-min, and jobs that do not all fit share devices in pairs that chance makes",
+        _since_change,
         turns=_rounds,
         moves=True,
         packs=True,
@@ -153,24 +159,30 @@ def policies(
     estimates: Estimates,
     popularity: Mapping[int, int],
     *,
-    alike: bool = False,
+    types: int = 1,
+    packing: Packing | None = None,
 ) -> Policies:
     """Put a policy together. `popularity` counts tasks by their devices.
 
-    Where all devices are `alike` and nobody shares one, there is nowhere better to move to.
+    Where all devices are of one of the `types` that differ in speed, and nobody shares one,
+    there is nowhere better to move to. `packing` is for whoever packs.
     """
     placings: dict[str, Placing] = {
         "pack": Pack(),
         "spread": Spread(),
         "fgd": LeastFragmentation(popularity),
     }
+    ordering = chosen.ordering(settings, estimates)
+    recounting = ordering.on(types) if isinstance(ordering, LeastSinceChange) else None
     return Policies(
-        ordering=chosen.ordering(settings, estimates),
+        ordering=recounting or ordering,
         sharing=BorrowAndReturn(),
-        placing=Spread() if chosen.packs else placings[settings.placing],
+        placing=placings[settings.placing],
         victims=LeastLost(),
         turns=_turns(chosen, settings),
-        moving=ToPreferred() if chosen.moves and (chosen.packs or not alike) else None,
+        moving=ToPreferred() if chosen.moves and (chosen.packs or types > 1) else None,
+        recounting=recounting,
+        packing=packing if chosen.packs else None,
         estimates=estimates,
     )
 

@@ -22,6 +22,7 @@ from allotment.model.quantity import DEVICE, Instant, Resources
 from allotment.model.spec import NEVER, JobSpec, TaskRole
 from allotment.model.tenancy import Config, Limits, Queue, Tenant
 from allotment.policies.estimates.known import Known
+from allotment.policies.moving.pairs import RandomPairs
 from allotment.sim.catalogue import passing, policies
 from allotment.sim.machines import Machines
 from allotment.sim.replayed_wishes import Again
@@ -53,6 +54,13 @@ class Simulation:
     def __init__(self, scenario: Scenario, carry: Carry) -> None:
         settings, nodes = scenario.settings, scenario.nodes
         known = Known(self.run_ms_of)
+        speeds = scenario.speeds()
+        devices = sum(len(node.devices) for node in nodes)
+
+        def help_each_other(job: JobId, other: JobId) -> bool:
+            works = self.machines.works
+            return speeds.together(works[job].job, works[other].job) >= 1
+
         self.engine = Engine(
             State(
                 policies(
@@ -60,7 +68,8 @@ class Simulation:
                     settings,
                     known,
                     scenario.popularity(),
-                    alike=len(scenario.types()) < 2,
+                    types=max(1, len(scenario.types())),
+                    packing=RandomPairs(scenario.seed, devices, help_each_other),
                 )
             )
         )
@@ -68,7 +77,7 @@ class Simulation:
             self.engine,
             nodes,
             settings,
-            scenario.speeds(),
+            speeds,
             scenario.seed,
             scenario.recipe().packs,
         )
@@ -182,7 +191,7 @@ class Simulation:
             )
         return JobSpec(
             name=job.id,
-            tenant=EVERYBODY,
+            tenant=EVERYBODY if self._scenario.owners is None else job.tenant,
             roles=self._roles_of(job, place),
             priority=job.priority,
             max_run_ms=job.limit_ms or NEVER,
@@ -222,8 +231,15 @@ def _configs(scenario: Scenario) -> Iterator[tuple[int, Config]]:
     order = passing(recipe, settings)
     limits = Limits(ports=(0, 0), phase_ms=NEVER)
     if wishes is None:
-        owner = Tenant(EVERYBODY, BEYOND_ALL, (Queue("default", order),))
-        yield 0, Config(scenario.nodes, (owner,), limits, EVERYBODY)
+        queues, owners = (Queue("default", order),), scenario.owners
+        if owners is None:
+            owner = Tenant(EVERYBODY, BEYOND_ALL, queues)
+            yield 0, Config(scenario.nodes, (owner,), limits, EVERYBODY)
+            return
+        tenants = tuple(
+            replace(tenant, queues=queues, users=(), groups=()) for tenant in owners.tenants
+        )
+        yield 0, Config(scenario.nodes, tenants, limits, topology=owners.topology)
         return
     as_configured = wishes.keeps_orders and not settings.order
     yield from wishes.configs(scenario.nodes, limits, None if as_configured else order)

@@ -8,8 +8,8 @@ Speeds are millionths: 1,000,000 is the speed of the trace. Each factor is 1 unl
   "Analysis of Large-Scale Multi-Tenant GPU Clusters", ATC 2019, measured 0.85 for two
   devices on two nodes against one;
 * by packing: what two jobs that share devices have of them, from the same tables. Where
-  they had better not run together, or nothing is known of them, they take turns, and each
-  has half (Xiao et al., Gandiva, OSDI 2018);
+  nothing is known of them, or they cannot run together, they take turns, and each has half
+  (Xiao et al., Gandiva, OSDI 2018);
 * by interference: what is left of it beside another job on one of its nodes; the same
   paper measured 0.66 for a node shared with communicating jobs.
 """
@@ -63,6 +63,9 @@ class Speeds:
     ) -> None:
         self._nodes = {node.id: node for node in nodes}
         self._labels = {node.id: dict(node.labels) for node in nodes}
+        self._kinds = tuple(
+            dict.fromkeys(device.type for node in nodes for device in node.devices)
+        )
         self._factors = factors
         self._rates = rates or {}
         self._pairs = pairs or {}
@@ -90,16 +93,29 @@ class Speeds:
             speed *= min(self._packed(kind, job, partner) for partner in partners)
         return max(1, round(speed * FULL_SPEED))
 
+    def together(self, job: TraceJob, other: TraceJob) -> float:
+        """Give what two jobs have together of the speeds each has alone: 2 at best.
+
+        The mean over the types of the cluster, for whoever runs on all of them in turn; 0
+        if there is a type on which they cannot run together.
+        """
+        shares = [
+            self._left(kind, job, other) + self._left(kind, other, job) for kind in self._kinds
+        ]
+        return sum(shares) / len(shares) if shares and min(shares) > 0 else 0.0
+
     def _packed(self, kind: str, job: TraceJob, partner: TraceJob) -> float:
         """Say what is left of a job's speed on devices it shares with another."""
+        return self._left(kind, job, partner) or TAKING_TURNS
+
+    def _left(self, kind: str, job: TraceJob, partner: TraceJob) -> float:
+        """The same; 0 for both if one of them cannot run beside the other."""
         rates, pairs = self._rates.get(kind, {}), self._pairs.get(kind, {})
         mine, theirs = _key(job), _key(partner)
         alone, other = rates.get(mine), rates.get(theirs)
         if not alone or not other:
             return TAKING_TURNS
-        left = pairs.get((mine, theirs), 0.0) / alone
-        theirs_left = pairs.get((theirs, mine), 0.0) / other
-        return left if left and theirs_left and left + theirs_left >= 1 else TAKING_TURNS
+        return pairs.get((mine, theirs), 0.0) / alone if pairs.get((theirs, mine)) else 0.0
 
     def _by_type(self, job: TraceJob, slots: Sequence[Slot]) -> float:
         """The slowest type of a gang sets its pace. 1 where no rate is known."""

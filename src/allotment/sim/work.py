@@ -31,6 +31,9 @@ class Work(msgspec.Struct, gc=False):
     """Whether this attempt came to run."""
     stopped_at: Instant | None = None
     """When this attempt was told to stop."""
+    spare: int = 0
+    """Work beyond whole milliseconds, in millionths of one: what is done in many short turns
+    counts too."""
     kept_ms: int = 0
     """The work that no fault can take any more: what was done when it last stopped."""
     nodes: tuple[NodeId, ...] = ()
@@ -40,16 +43,22 @@ class Work(msgspec.Struct, gc=False):
         """Give the work done since it last began."""
         if self.since < 0:
             return 0
-        return (now - self.since) * self.speed // FULL_SPEED
+        return self._done(now) // FULL_SPEED
+
+    def _done(self, now: Instant) -> int:
+        """The same in millionths of a millisecond."""
+        return (now - self.since) * self.speed + self.spare
 
     def ends_at(self, now: Instant) -> int:
         """Say when what is left will be done, going on as now."""
-        left = self.left_ms - self.done_by(now)
-        return now + -(-left * FULL_SPEED // self.speed)
+        done = self._done(now) if self.since >= 0 else self.spare
+        return now + -((done - self.left_ms * FULL_SPEED) // self.speed)
 
     def pause(self, now: Instant) -> None:
         """Settle what was done until now, before the speed changes."""
-        self.left_ms = max(0, self.left_ms - self.done_by(now))
+        if self.since >= 0:
+            done, self.spare = divmod(self._done(now), FULL_SPEED)
+            self.left_ms = max(0, self.left_ms - done)
         self.since = now
 
     def in_vain(self, now: Instant) -> int:
@@ -65,9 +74,12 @@ class Work(msgspec.Struct, gc=False):
         what was done since the last of them is lost, but nothing that an earlier stop kept.
         Without, nothing is lost.
         """
+        if self.since >= 0:
+            self.pause(now)
         total = self.job.run_ms
-        done = total - max(0, self.left_ms - self.done_by(now))
+        done = total - self.left_ms
         saved = max(self.kept_ms, done // keep_ms * keep_ms) if keep_ms else done
+        self.spare = self.spare if saved == done else 0
         self.kept_ms, self.left_ms = saved, total - saved
         self.since = Instant(-1)
         return done - saved
