@@ -117,13 +117,13 @@ def regions(
         number = node // chain.per[level]
         rooms[number] = rooms.get(number, 0) + room
     unbound = sum(n * chain.size[kind] for kind, n in holding.unbound.items() if n > 0)
-    free = cells.spaces[at].free_nodes(level)
-    fits: list[tuple[int, int]] = []
-    for number, nodes in enumerate(free):
+    space = cells.spaces[at]
+    fits: list[tuple[int, int, int]] = []
+    for number, nodes in enumerate(space.free_nodes(level)):
         room = rooms.get(number, 0) + min(unbound, nodes * chain.width)
         if room >= want:
-            fits.append((room, number))
-    for _, number in sorted(fits):
+            fits.append((room, space.lent_in((level, number)), number))
+    for _, _, number in sorted(fits):
         yield (level, number)
 
 
