@@ -4,13 +4,22 @@ from collections import Counter
 
 import msgspec
 
+from allotment.model.cells import Topology
 from allotment.model.cluster import Node
 from allotment.model.quantity import DEVICE
+from allotment.model.tenancy import Tenant
 from allotment.sim.catalogue import Recipe, recipe
 from allotment.sim.replayed_wishes import Wishes
 from allotment.sim.settings import Settings
 from allotment.sim.speeds import Factors, Pairs, Rates, Speeds
 from allotment.sim.trace import Trace, TraceJob
+
+
+class Owners(msgspec.Struct, frozen=True):
+    """Whose a simulated cluster is: tenants with what each is owed, counted or in cells."""
+
+    tenants: tuple[Tenant, ...]
+    topology: Topology = Topology()
 
 
 class Scenario(msgspec.Struct, frozen=True):
@@ -31,6 +40,9 @@ class Scenario(msgspec.Struct, frozen=True):
 
     wishes: Wishes | None = None
     """What a service's history knows beyond its trace; None where there is no more."""
+
+    owners: Owners | None = None
+    """Who shares the nodes; None where all jobs stand in one line. The trace names them."""
 
     drawn: bool = False
     """Whether what pictures of nodes, devices and single jobs need is kept as well."""

@@ -191,7 +191,7 @@ class Simulation:
             )
         return JobSpec(
             name=job.id,
-            tenant=EVERYBODY,
+            tenant=EVERYBODY if self._scenario.owners is None else job.tenant,
             roles=self._roles_of(job, place),
             priority=job.priority,
             max_run_ms=job.limit_ms or NEVER,
@@ -231,8 +231,15 @@ def _configs(scenario: Scenario) -> Iterator[tuple[int, Config]]:
     order = passing(recipe, settings)
     limits = Limits(ports=(0, 0), phase_ms=NEVER)
     if wishes is None:
-        owner = Tenant(EVERYBODY, BEYOND_ALL, (Queue("default", order),))
-        yield 0, Config(scenario.nodes, (owner,), limits, EVERYBODY)
+        queues, owners = (Queue("default", order),), scenario.owners
+        if owners is None:
+            owner = Tenant(EVERYBODY, BEYOND_ALL, queues)
+            yield 0, Config(scenario.nodes, (owner,), limits, EVERYBODY)
+            return
+        tenants = tuple(
+            replace(tenant, queues=queues, users=(), groups=()) for tenant in owners.tenants
+        )
+        yield 0, Config(scenario.nodes, tenants, limits, topology=owners.topology)
         return
     as_configured = wishes.keeps_orders and not settings.order
     yield from wishes.configs(scenario.nodes, limits, None if as_configured else order)

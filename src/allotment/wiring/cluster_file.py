@@ -1,8 +1,9 @@
-"""The machines of a configuration file, for simulations: they need not exist."""
+"""Machines and tenants of a configuration file, for simulations: they need not exist."""
 
 from allotment.model.cluster import Node
 from allotment.model.errors import BadInput, Problem
 from allotment.sim.cluster import BadCluster
+from allotment.sim.scenario import Owners
 from allotment.wire.config import read_config
 from allotment.wire.parse import tree_of
 from allotment.wire.text import text_of
@@ -10,13 +11,13 @@ from allotment.wire.tree import line_of
 from allotment.wiring.service import this_machine
 
 
-def nodes_in(data: bytes, source: str) -> tuple[Node, ...]:
-    """Read the nodes of a configuration file. Raises BadInput, or BadCluster without nodes."""
+def cluster_in(data: bytes, source: str) -> tuple[tuple[Node, ...], Owners]:
+    """Read nodes, and who owns them. Raises BadInput, or BadCluster without nodes."""
     config, _ = read_config(data, source=source, machine=this_machine(0))
     if not config.nodes:
         raise BadCluster(f"{source}: it has no nodes. List them under `nodes:`.")
     _check_switches(config.nodes, data, source)
-    return config.nodes
+    return config.nodes, Owners(config.tenants, config.topology)
 
 
 def _check_switches(nodes: tuple[Node, ...], data: bytes, source: str) -> None:

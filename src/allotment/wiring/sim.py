@@ -2,6 +2,7 @@
 
 import csv
 import time
+from collections import Counter
 from collections.abc import Sequence
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -11,13 +12,13 @@ import msgspec
 
 from allotment import __version__
 from allotment.model.cluster import Node
-from allotment.model.quantity import DEVICE, SECOND
+from allotment.model.quantity import DEVICE, NOTHING, SECOND
 from allotment.sim.catalogue import Recipe, UnknownPolicy, recipe
 from allotment.sim.cluster import BadCluster, cluster_of
 from allotment.sim.outcome import JobOutcome, Run
 from allotment.sim.readers import read_trace
 from allotment.sim.run import Progress, nobody, simulate
-from allotment.sim.scenario import Scenario
+from allotment.sim.scenario import Owners, Scenario
 from allotment.sim.settings import BadSetting, Settings, read_settings
 from allotment.sim.speeds import REFERENCE, Pairs, Rates
 from allotment.sim.trace import BadTrace, Trace
@@ -52,7 +53,15 @@ def open_pairs(path: Path) -> Pairs:
 
 
 def open_cluster(text: str) -> tuple[Node, ...]:
-    """Read a cluster: `16x8`, or a configuration file. Raises BadCluster or BadInput."""
+    """Read a cluster's nodes: `16x8`, or a file. Raises BadCluster or BadInput."""
+    return open_owned(text)[0]
+
+
+def open_owned(text: str) -> tuple[tuple[Node, ...], Owners | None]:
+    """Read a cluster, `16x8` or a configuration file, and who is owed what of it.
+
+    Where nobody is guaranteed anything, nobody owns it. Raises BadCluster or BadInput.
+    """
     path = Path(text)
     if not path.suffix and not path.exists():
         nodes = cluster_of(text)
@@ -61,7 +70,7 @@ def open_cluster(text: str) -> tuple[Node, ...]:
                 f"{text!r} has no devices, so no job could run: write NODESxDEVICES, such as "
                 "16x8 for 16 nodes of 8 devices."
             )
-        return nodes
+        return nodes, None
     try:
         with path.open("rb") as file:
             data = file.read(LONGEST_CLUSTER)
@@ -70,9 +79,11 @@ def open_cluster(text: str) -> tuple[Node, ...]:
         raise BadCluster(
             f"{text}: {why}. Name a cluster file, or write NODESxDEVICES, such as 16x8."
         ) from error
-    from allotment.wiring.cluster_file import nodes_in  # noqa: PLC0415 - only for a file
+    from allotment.wiring.cluster_file import cluster_in  # noqa: PLC0415 - only for a file
 
-    return nodes_in(data, text)
+    nodes, owners = cluster_in(data, text)
+    owed = any(tenant.guaranteed != NOTHING for tenant in owners.tenants)
+    return nodes, owners if owed else None
 
 
 class Wanted(msgspec.Struct, frozen=True):
@@ -92,12 +103,30 @@ def scenario(wanted: Wanted) -> Scenario:
     """Put a scenario together. Raises BadScenario; what is cheap to check is checked first."""
     settings = read_settings(wanted.settings)
     name, custom = open_policy(wanted.policy)
-    nodes = open_cluster(wanted.cluster)
+    nodes, owners = open_owned(wanted.cluster)
     _check_levels(settings, nodes)
     rates = open_rates(Path(wanted.rates)) if wanted.rates else None
     trace = open_trace(Path(wanted.trace), wanted.format, settings.tasks, rates)
     pairs = open_pairs(Path(wanted.rates)) if wanted.rates else None
-    return Scenario(trace, nodes, name, settings, wanted.seed, rates, pairs, custom)
+    if owners is not None:
+        check_tenants(trace, owners, wanted.cluster)
+    return Scenario(
+        trace, nodes, name, settings, wanted.seed, rates, pairs, custom, owners=owners
+    )
+
+
+def check_tenants(trace: Trace, owners: Owners, source: str) -> None:
+    """Refuse a trace with jobs of somebody the cluster does not know. Raises BadCluster."""
+    known = {tenant.name for tenant in owners.tenants}
+    jobs = Counter(job.tenant for job in trace.jobs if job.tenant not in known)
+    if jobs:
+        named = ", ".join(f"{name} ({count:,} jobs)" for name, count in jobs.most_common(5))
+        more = f" and {len(jobs) - 5} more" if len(jobs) > 5 else ""
+        raise BadCluster(
+            f"{source}: the trace {trace.source} has tenants that are not in it: "
+            f"{named}{more}. Add them under `tenants:`; or guarantee nobody anything, and "
+            "all stand in one line."
+        )
 
 
 def _check_levels(settings: Settings, nodes: tuple[Node, ...]) -> None:

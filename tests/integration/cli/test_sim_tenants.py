@@ -1,0 +1,72 @@
+"""`allot sim run --cluster FILE`: the file's tenants, and what each is owed."""
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from tests.integration.cli.sim_shell import Folder
+
+TRACE = """\
+job_id,submit_time,num_gpus,duration,tenant
+a1,0,8,100,a
+a2,1,8,100,a
+a3,2,8,100,a
+b1,3,8,100,b
+b2,4,8,100,b
+"""
+CELLS = """\
+hardware: [4 x 8xV100]
+tenants:
+  a: {cells: {8xV100-node: 2}, borrow: BORROW}
+  b: {cells: {8xV100-node: 2}, users: [root]}
+"""
+COUNTED = """\
+hardware: [4 x 8xV100]
+tenants:
+  a: {guaranteed: {gpu: 16}, borrow: false}
+  b: {guaranteed: {gpu: 16}}
+"""
+
+
+def starts(folder: Folder, config: str, trace: str = TRACE) -> dict[str, list[int]]:
+    folder.write("c.yaml", config)
+    folder.write("jobs.csv", trace)
+    done = folder.sim(
+        "run", "--trace", "jobs.csv", "--cluster", "c.yaml", "--set", "tasks=node",
+        "--jobs-out", "out.csv",
+    )  # fmt: skip
+    assert done.code == 0, done.err
+    rows = csv.DictReader((folder.path / "out.csv").read_text().splitlines())
+    return {r["job_id"]: [int(r["start_time"]), int(r["preemptions"])] for r in rows}
+
+
+@pytest.mark.parametrize("config", [CELLS.replace("BORROW", "false"), COUNTED])
+def test_a_tenant_that_does_not_borrow_stays_within_its_share(
+    tmp_path: Path, config: str
+) -> None:
+    assert starts(Folder(tmp_path), config) == {
+        "a1": [0, 0], "a2": [1, 0], "a3": [100, 0], "b1": [3, 0], "b2": [4, 0],
+    }  # fmt: skip
+
+
+def test_a_borrower_gives_way_to_the_owner_of_the_cells(tmp_path: Path) -> None:
+    # It starts at 2 on b's nodes, goes when b's second job comes, and then waits for a1.
+    happened = starts(Folder(tmp_path), CELLS.replace("BORROW", "true"))
+    assert happened["a3"] == [2, 1]
+    assert happened["b2"] == [4, 0]
+
+
+def test_tenants_of_whom_the_file_knows_nothing_are_named(tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    folder.write("c.yaml", COUNTED)
+    folder.write("jobs.csv", TRACE + "c1,5,1,1,c\nc2,6,1,1,c\n")
+    done = folder.sim("run", "--trace", "jobs.csv", "--cluster", "c.yaml")
+    assert done.code == 2
+    assert "c.yaml: the trace jobs.csv has tenants that are not in it: c (2 jobs)." in done.err
+
+
+def test_where_nobody_is_guaranteed_anything_all_stand_in_one_line(tmp_path: Path) -> None:
+    config = "hardware: [4 x 8xV100]\ntenants: {everybody: }\n"
+    happened = starts(Folder(tmp_path), config)
+    assert [start for start, _ in happened.values()] == [0, 1, 2, 3, 100]
