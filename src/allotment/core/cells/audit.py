@@ -1,12 +1,17 @@
 """The book of cells checked against itself and the world, the slow and obvious way.
 
+What is promised, exactly: were everything mended that is broken or closed, every tenant
+could have at once all that it is owed, by sending borrowers away only. That is checked here
+whatever the state of the hardware. What a decision may do while some of it is broken cannot
+be seen in one state: `worse` compares two.
+
 Used by tests after every step, and by `engine.audit`; never by a decision.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from allotment.core.cells.book import Cells
-from allotment.core.cells.chain import Cell
+from allotment.core.cells.chain import Cell, Chain
 from allotment.core.cells.holding import Holding
 from allotment.core.cells.space import Space
 
@@ -119,21 +124,67 @@ def _of_promises(space: Space, holdings: list[Holding]) -> Iterator[str]:
             bound = sum(1 for cell in holding.bound if cell[0] == level)
             if holding.pinned is None and holding.promised.get(level, 0) != cells + bound:
                 yield f"{cells} unbound and {bound} bound cells of level {level} do not add up"
+    if _unheld(space) != space.whole:
+        yield f"{space.whole} cells are nobody's, by level, not {_unheld(space)}"
     if owed != space.owed:
         yield f"owed {space.owed} should be {owed}"
-    if any(space.shut) or any(cells < 0 for cells in owed):
-        return
-    if not can_be_dealt(space, owed):
+    if any(cells < 0 for cells in owed):
+        return  # A share was cut: it is made up for as gangs end.
+    if not can_be_dealt(space.chain, _unheld(space), owed):
         yield f"shares are not safe: {owed} cells are owed"
 
 
-def can_be_dealt(space: Space, owed: list[int]) -> bool:
-    """Deal cells out, the largest first, from what is free: the obvious way."""
+def _unheld(space: Space) -> list[int]:
+    """Count the largest cells that nobody has any part of, by level, broken or not."""
     chain = space.chain
-    free = [space.count[level] for level in range(chain.top + 1)]
+
+    def unheld(cell: Cell) -> bool:
+        mask = chain.mask_of(cell)
+        return not any(space.held[node] & mask for node in chain.nodes_of(cell))
+
+    return [
+        sum(
+            unheld((level, number))
+            and (level == chain.top or not unheld(chain.above((level, number), level + 1)))
+            for number in range(chain.cells[level])
+        )
+        for level in range(chain.top + 1)
+    ]
+
+
+def can_be_dealt(chain: Chain, free: Sequence[int], owed: Sequence[int]) -> bool:
+    """Deal cells out, the largest first, from what is free: the obvious way."""
+    left = list(free)
     for level in range(chain.top, -1, -1):
-        if free[level] < owed[level]:
+        if left[level] < owed[level]:
             return False
         if level:
-            free[level - 1] += (free[level] - owed[level]) * chain.fanout[level]
+            left[level - 1] += (left[level] - owed[level]) * chain.fanout[level]
     return True
+
+
+def lacking(space: Space) -> tuple[int, ...]:
+    """Say, by level, how many cells that are owed could not be had now: hardware is broken.
+
+    What is lacking of larger cells is not made up for with smaller ones.
+    """
+    chain = space.chain
+    lack: list[int] = []
+    over = 0
+    for level in range(chain.top, -1, -1):
+        left = space.count[level] + over - space.owed[level]
+        lack.append(max(0, -left))
+        over = max(0, left) * chain.fanout[level]
+    return tuple(reversed(lack))
+
+
+def worse(before: Sequence[tuple[int, ...]], after: Sequence[tuple[int, ...]]) -> bool:
+    """Tell whether of any level more is lacking than was, chain by chain.
+
+    No decision that gives cells to a tenant may do that.
+    """
+    return any(
+        now > then
+        for here, there in zip(before, after, strict=True)
+        for then, now in zip(here, there, strict=True)
+    )

@@ -119,6 +119,11 @@ class Chain:
         """Give the cell of a higher level that holds this one."""
         return (level, cell[1] * self.size[cell[0]] // self.size[level])
 
+    def overlap(self, one: Cell, other: Cell) -> bool:
+        """Tell whether two cells have a leaf in common: one of them holds the other."""
+        low, high = (one, other) if one[0] <= other[0] else (other, one)
+        return self.above(low, high[0]) == high
+
     def children(self, cell: Cell) -> range:
         """Number the cells of the level below that a cell is made of."""
         fanout = self.fanout[cell[0]]

@@ -4,31 +4,47 @@ from collections.abc import Iterator, Sequence
 
 from allotment.core.cells.chain import Cell, Chain
 from allotment.core.cells.holding import Holding
+from allotment.core.cells.safety import allows, spare
 from allotment.core.cells.space import Space
 
 
-def fresh_cells(space: Space, level: int, region: Cell | None) -> Iterator[Cell]:
+def fresh_cells(
+    space: Space, level: int, region: Cell | None, bound: Sequence[Cell] = ()
+) -> Iterator[Cell]:
     """Give free cells of a level, in the order in which they had best be bound.
 
     Those without borrowers first; of these the ones that need no splitting of larger
     cells. A larger one is split only if nobody is owed it. Each is legal given that those
-    before it are bound too; nothing is bound here.
+    before it are bound too; while hardware is broken, given that those in `bound` are,
+    which may grow meanwhile. Nothing is bound here.
     """
+    if not space.broken:
+        yield from _healthy(space, level, region)
+        return
+    for cell in _healthy_or_not(space, level, region):
+        apart = not any(space.chain.overlap(cell, other) for other in bound)
+        if apart and allows(space, [*bound, cell]):
+            yield cell
+
+
+def _healthy_or_not(space: Space, level: int, region: Cell | None) -> Iterator[Cell]:
+    """Give healthy cells first: one that is broken in part is better than nothing."""
+    yield from _healthy(space, level, region)
+    for number in sorted(space.broken_at(level, *_range(space.chain, level, region))):
+        yield (level, number)
+
+
+def _healthy(space: Space, level: int, region: Cell | None) -> Iterator[Cell]:
     chain = space.chain
-    spare = space.spare(space.count, space.owed)
+    left = spare(chain, space.count, space.owed)
     for quiet in (True, False):
         for up in range(level, chain.top + 1):
             for number in space.free_at(up, *_range(chain, up, region), quiet=quiet):
-                if any(spare[at] < 1 for at in range(level + 1, up + 1)):
+                if any(left[at] < 1 for at in range(level + 1, up + 1)):
                     break
                 for at in range(level + 1, up + 1):
-                    spare[at] -= 1
+                    left[at] -= 1
                 yield from _parts(space, (up, number), level, region)
-    if space.broken:
-        # What is broken in part is better than nothing, if nobody else is owed the rest.
-        for number in sorted(space.broken_at(level, *_range(chain, level, region))):
-            if space.allows([(level, number)]):
-                yield (level, number)
 
 
 def _range(chain: Chain, level: int, region: Cell | None) -> tuple[int, int]:
@@ -125,7 +141,7 @@ def _group(
         return
     free.sort(key=lambda cell: (space.lent_in(cell), cell))
     best = _together(chain, free, count)
-    if space.allows([*bound, *best]):
+    if allows(space, [*bound, *best]):
         yield best
 
 

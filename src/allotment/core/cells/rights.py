@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from allotment.core.cells.book import Cells, Spot
 from allotment.core.cells.chain import Cell
 from allotment.core.cells.holding import Holding
+from allotment.core.cells.safety import allows
 from allotment.model.ledger import Quota, Slot
 from allotment.model.quantity import DEVICE, Resources
 
@@ -111,7 +112,7 @@ def _too_much(
             left = mine & ~(holding.used.get(node, 0) | mask) & ~space.shut[node]
             if left.bit_count() < claimed:
                 return f"the host share of node {chain.nodes[node]} is used up"
-    if not space.allows(bound):
+    if not allows(space, bound):
         return "another tenant is owed those cells"
     return ""
 

@@ -16,6 +16,7 @@ from allotment.core.cells.book import Cells
 from allotment.core.cells.chain import Cell, Chain
 from allotment.core.cells.fresh import fresh_cells, side_by_side
 from allotment.core.cells.holding import Holding
+from allotment.core.cells.safety import allows
 from allotment.core.request import Request
 from allotment.model.ids import JobId
 from allotment.model.ledger import Quota, Slot
@@ -168,7 +169,7 @@ def _attempt(
         if len(found) < request.count:
             return None
         places[role] = found
-    if len(attempt.bound) > 1 and not holding.space.allows(attempt.bound):
+    if len(attempt.bound) > 1 and not allows(holding.space, attempt.bound):
         return None
     return attempt.found([place for role in places for place in role], requests)
 
@@ -257,7 +258,7 @@ class _Attempt:
             if left <= 0 or chain.size[level] < leaves + claim:
                 continue
             known = set(self.bound)
-            for cell in fresh_cells(self.space, level, self.region):
+            for cell in fresh_cells(self.space, level, self.region, self.bound):
                 if left == 0 or len(found) == count:
                     break
                 if cell in known or self._overlaps(cell):
@@ -358,12 +359,7 @@ class _Attempt:
 
     def _overlaps(self, cell: Cell) -> bool:
         """Tell whether a cell has leaves in common with one that is bound already."""
-        chain = self.chain
-        for other in self.bound:
-            low, high = (cell, other) if cell[0] <= other[0] else (other, cell)
-            if chain.above(low, high[0]) == high:
-                return True
-        return False
+        return any(self.chain.overlap(cell, other) for other in self.bound)
 
     def _has(self, node: int) -> bool:
         return self.region is None or node in self.chain.nodes_of(self.region)

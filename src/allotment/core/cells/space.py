@@ -11,7 +11,7 @@ is owed a cell gets the one from which fewest must be sent away.
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from allotment.core.cells.chain import Cell, Chain, bits
 
@@ -34,11 +34,15 @@ class Space:
         """Cells that tenants may still ask for, by level."""
         self.count = [0] * levels
         """Free cells, by level."""
+        self.whole = [0] * levels
+        """Cells that nobody has, by level, as they would be if nothing were shut."""
         self._busy: list[list[int]] = [
             [0] * chain.cells[level] if level > chain.node_level else []
             for level in range(levels)
         ]
         """Nodes of larger cells that are not wholly free."""
+        self._had = [list(cells) for cells in self._busy]
+        """Nodes of larger cells of which somebody has a part."""
         self._lent_in: list[list[int]] = [
             [0] * chain.cells[level] if level > chain.node_level else []
             for level in range(levels)
@@ -46,13 +50,14 @@ class Space:
         """Lent leaves of larger cells."""
         self._free: list[dict[int, list[int]]] = [{} for _ in range(levels)]
         self._free[chain.top] = {0: list(range(chain.cells[chain.top]))}
-        self.count[chain.top] = chain.cells[chain.top]
+        self.count[chain.top] = self.whole[chain.top] = chain.cells[chain.top]
 
     # ── writing ─────────────────────────────────────────────────────────────────────────
 
     def hold(self, cell: Cell) -> None:
         """Take a cell out of the free ones. What of it is shut comes with it."""
         self._lift(cell)
+        self._count_whole(cell, -1)
         mask = self.chain.mask_of(cell)
         for node in self.chain.nodes_of(cell):
             self._set(node, self.held[node] | mask, self.shut[node])
@@ -62,6 +67,7 @@ class Space:
         mask = self.chain.mask_of(cell)
         for node in self.chain.nodes_of(cell):
             self._set(node, self.held[node] & ~mask, self.shut[node])
+        self._count_whole(cell, +1)
         self._lay(cell)
 
     def set_shut(self, node: int, shut: int) -> None:
@@ -82,7 +88,7 @@ class Space:
         before = self.lent[node]
         cells: list[Cell] = []
         for leaf in bits((before ^ lent) & ~self.held[node] & ~self.shut[node]):
-            cell = self._whole_around(self.chain.cell_at(0, node, leaf))
+            cell = self.free_around(self.chain.cell_at(0, node, leaf))
             if cell not in cells:
                 cells.append(cell)
         for cell in cells:
@@ -95,23 +101,31 @@ class Space:
             self._add(cell)
 
     def _set(self, node: int, held: int, shut: int) -> None:
-        before = bool(self.held[node] | self.shut[node])
+        had, busy = bool(self.held[node]), bool(self.held[node] | self.shut[node])
         self.held[node], self.shut[node] = held, shut
-        after = bool(held | shut)
-        if before is not after:
-            step = 1 if after else -1
+        had, busy = bool(held) - had, bool(held | shut) - busy
+        if had or busy:
             for level in range(self.chain.node_level + 1, self.chain.top + 1):
-                self._busy[level][node // self.chain.per[level]] += step
+                number = node // self.chain.per[level]
+                self._had[level][number] += had
+                self._busy[level][number] += busy
+
+    def _count_whole(self, cell: Cell, sign: int) -> None:
+        """Count what a cell that nobody has is part of, and the siblings that go with it."""
+        level = self.unheld_around(cell)[0]
+        self.whole[level] += sign
+        for below in range(cell[0], level):
+            self.whole[below] -= sign * (self.chain.fanout[below + 1] - 1)
 
     # ── coverage ────────────────────────────────────────────────────────────────────────
 
     def _lift(self, cell: Cell) -> None:
         """Take all free cells in or around a cell out of the lists; leave the rest covered."""
         if not self.is_free(cell):
-            for part in list(self._whole_parts(cell)):
+            for part in list(self.parts_free(cell)):
                 self._remove(part)
             return
-        around = self._whole_around(cell)
+        around = self.free_around(cell)
         self._remove(around)
         chain = self.chain
         while around[0] > cell[0]:
@@ -125,10 +139,10 @@ class Space:
     def _lay(self, cell: Cell) -> None:
         """Enter all that is free now in a cell, and merge it upwards."""
         if not self.is_free(cell):
-            for part in self._whole_parts(cell):
+            for part in self.parts_free(cell):
                 self._add(part)
             return
-        around = self._whole_around(cell)
+        around = self.free_around(cell)
         chain = self.chain
         while cell[0] < around[0]:
             level = cell[0] + 1
@@ -148,7 +162,7 @@ class Space:
         node = number * chain.size[level] // chain.width
         return not (self.held[node] | self.shut[node]) & chain.mask_of(cell)
 
-    def _whole_around(self, cell: Cell) -> Cell:
+    def free_around(self, cell: Cell) -> Cell:
         """Give the largest free cell that a free one is part of."""
         chain = self.chain
         while cell[0] < chain.top:
@@ -158,7 +172,26 @@ class Space:
             cell = parent
         return cell
 
-    def _whole_parts(self, cell: Cell) -> Iterator[Cell]:
+    def is_unheld(self, cell: Cell) -> bool:
+        """Tell whether nobody has any leaf of a cell, healthy or not."""
+        level, number = cell
+        chain = self.chain
+        if level > chain.node_level:
+            return not self._had[level][number]
+        node = number * chain.size[level] // chain.width
+        return not self.held[node] & chain.mask_of(cell)
+
+    def unheld_around(self, cell: Cell) -> Cell:
+        """Give the largest cell that nobody has any of and that one is part of."""
+        chain = self.chain
+        while cell[0] < chain.top:
+            parent = chain.above(cell, cell[0] + 1)
+            if not self.is_unheld(parent):
+                break
+            cell = parent
+        return cell
+
+    def parts_free(self, cell: Cell) -> Iterator[Cell]:
         """Give the largest free cells in one that is not wholly free."""
         if cell[0] == 0:
             return
@@ -167,7 +200,7 @@ class Space:
             if self.is_free(part):
                 yield part
             else:
-                yield from self._whole_parts(part)
+                yield from self.parts_free(part)
 
     def lent_in(self, cell: Cell) -> int:
         """Count the leaves of a cell whose user may be sent away."""
@@ -234,60 +267,3 @@ class Space:
         per = self.chain.per[level]
         for busy in self._busy[level]:
             yield per - busy
-
-    def spare(self, count: Sequence[int], owed: Sequence[int]) -> list[int]:
-        """Say, by level, how many cells nobody is owed; what is negative cannot be had.
-
-        A cell of a level is one of its free cells or a part of a larger one that is spare.
-        Without broken hardware nothing is negative: that is what makes shares safe.
-        """
-        spare = list(count)
-        fanout = self.chain.fanout
-        over = 0
-        for level in range(self.chain.top, -1, -1):
-            spare[level] += over - owed[level]
-            over = max(0, spare[level]) * fanout[level]
-        return spare
-
-    def count_without(self, cells: Sequence[Cell]) -> list[int]:
-        """Say how many free cells there would be, by level, without some that nobody has.
-
-        Of a cell with broken leaves, what is free of it goes. No two of them may overlap.
-        O(cells · levels).
-        """
-        count = self.count.copy()
-        around: dict[Cell, list[Cell]] = {}
-        for cell in cells:
-            if self.is_free(cell):
-                around.setdefault(self._whole_around(cell), []).append(cell)
-            else:
-                for part in self._whole_parts(cell):
-                    count[part[0]] -= 1
-        for whole, parts in around.items():
-            count[whole[0]] -= 1
-            self._split(count, whole, parts)
-        return count
-
-    def _split(self, count: list[int], whole: Cell, parts: Sequence[Cell]) -> None:
-        """Count what is left of a cell when parts of it are taken out."""
-        if parts[0] == whole:
-            return
-        level = whole[0] - 1
-        inside: dict[Cell, list[Cell]] = {}
-        for part in parts:
-            inside.setdefault(self.chain.above(part, level), []).append(part)
-        count[level] += self.chain.fanout[whole[0]] - len(inside)
-        for child, some in inside.items():
-            self._split(count, child, some)
-
-    def allows(self, cells: Sequence[Cell]) -> bool:
-        """Tell whether a tenant that is owed these free cells may have just these.
-
-        It may if nobody else's share suffers by it, nor suffers more than it does already.
-        """
-        before = self.spare(self.count, self.owed)
-        owed = self.owed.copy()
-        for level, _ in cells:
-            owed[level] -= 1
-        after = self.spare(self.count_without(cells), owed)
-        return all(now >= min(then, 0) for now, then in zip(after, before, strict=True))
