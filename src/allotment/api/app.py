@@ -12,7 +12,16 @@ from allotment.api.front import Front
 from allotment.api.guard import Guard, Rules
 from allotment.api.http_stats import HttpStats
 from allotment.api.problems import handlers
-from allotment.api.routers import cluster, events, jobs, logs, outputs, statistics, terminal
+from allotment.api.routers import (
+    cluster,
+    config,
+    events,
+    jobs,
+    logs,
+    outputs,
+    statistics,
+    terminal,
+)
 from allotment.api.routers import service as service_router
 from allotment.api.routers.submit import Submit
 from allotment.service.service import Service
@@ -24,6 +33,7 @@ ROUTERS = (
     outputs.router,
     terminal.router,
     cluster.router,
+    config.router,
     statistics.router,
     service_router.router,
 )

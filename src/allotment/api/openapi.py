@@ -18,6 +18,7 @@ from allotment.api.task_output import Line
 from allotment.model.errors import Code
 from allotment.model.reasons import Blocked
 from allotment.service import views
+from allotment.service.reconfigure import ConfigInForce, ConfigPlan
 from allotment.service.statistics_view import Statistics
 from allotment.wire.job import Form, job_schema
 
@@ -40,6 +41,9 @@ MODELS = (
     shapes.Page,
     shapes.Changes,
     shapes.Drain,
+    shapes.NewConfig,
+    ConfigPlan,
+    ConfigInForce,
     shapes.Backup,
     shapes.Done,
     shapes.End,

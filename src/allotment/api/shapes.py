@@ -32,6 +32,17 @@ class Backup(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     target: str
 
 
+class NewConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A configuration as its file has it."""
+
+    text: str
+    """YAML or JSON."""
+    source: str = "body"
+    """The name of the file, for messages."""
+    expect: str = ""
+    """Apply only if this is in force now: the `current` of a plan."""
+
+
 class Done(msgspec.Struct, frozen=True):
     """It is done; there is nothing more to say."""
 

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from allotment.cli.config_apply import apply, plan, show
 from allotment.cli.config_import import (
     DISCOVER_EXAMPLES,
     IMPORT_EXAMPLES,
@@ -19,7 +20,7 @@ from allotment.cli.output import at_line, say_json, warn
 HELP = {"help_option_names": ["--help", "-h"]}
 
 config = typer.Typer(
-    help="Check the cluster's configuration file, or make one.",
+    help="The cluster's configuration: check a file, make one, plan a change, apply it.",
     rich_markup_mode=None,
     no_args_is_help=True,
 )
@@ -51,5 +52,8 @@ def check(
     say_what_is_in(found, str(file))
 
 
+config.command(context_settings=HELP)(plan)
+config.command(context_settings=HELP)(apply)
+config.command(context_settings=HELP)(show)
 config.command("import", context_settings=HELP, epilog=IMPORT_EXAMPLES)(import_)
 config.command(context_settings=HELP, epilog=DISCOVER_EXAMPLES)(discover)

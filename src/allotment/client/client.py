@@ -30,6 +30,7 @@ from allotment.client.streams import follow_events, follow_logs, read_events, re
 from allotment.client.transport import TIMEOUT_S, Transport
 from allotment.model.ids import JobId
 from allotment.model.reasons import Blocked
+from allotment.service.reconfigure import ConfigInForce, ConfigPlan
 from allotment.service.statistics_view import Statistics
 from allotment.service.views import (
     EventView,
@@ -302,6 +303,20 @@ class Client:
     def undrain(self, node: str) -> None:
         """Let a drained node take work again."""
         self._send("POST", node_path(node, ":undrain"), {})
+
+    def config(self) -> ConfigInForce:
+        """Give the configuration in force, written in full, and its digest."""
+        return decode(self._get("/v1/config"), ConfigInForce)
+
+    def plan_config(self, text: str, source: str = "config") -> ConfigPlan:
+        """Say what a configuration would change, and for which jobs. Changes nothing."""
+        body = {"text": text, "source": source}
+        return decode(self._send("POST", "/v1/config:plan", body), ConfigPlan)
+
+    def apply_config(self, text: str, source: str = "config", expect: str = "") -> ConfigPlan:
+        """Put a configuration in force while jobs run on; only over `expect`, if given."""
+        body = {"text": text, "source": source, "expect": expect}
+        return decode(self._send("POST", "/v1/config:apply", body), ConfigPlan)
 
     def stop(self) -> None:
         """Stop the service. Tasks run on, and are adopted at the next start."""

@@ -16,7 +16,7 @@ from allotment.engine.report import grace_of
 from allotment.engine.state import State
 from allotment.model import commands as c
 from allotment.model import events as e
-from allotment.model.cluster import Node, NodeState
+from allotment.model.cluster import NodeState
 from allotment.model.errors import Code, Rejected
 from allotment.model.ids import Actor, JobId, NodeId
 from allotment.model.lifecycle import JobState
@@ -281,14 +281,23 @@ def with_stable_ids(old: Config, new: Config) -> Config:
     """Give nodes of the same name the same id, and new ones an id never used before."""
     known = {node.name: node.id for node in old.nodes}
     free = max((node.id for node in old.nodes), default=-1) + 1
-    nodes: list[Node] = []
+    stable: dict[NodeId, NodeId] = {}
     for node in new.nodes:
         if node.name in known:
-            nodes.append(msgspec.structs.replace(node, id=known[node.name]))
+            stable[node.id] = known[node.name]
         else:
-            nodes.append(msgspec.structs.replace(node, id=NodeId(free)))
+            stable[node.id] = NodeId(free)
             free += 1
-    return msgspec.structs.replace(new, nodes=tuple(nodes))
+    nodes = tuple(msgspec.structs.replace(node, id=stable[node.id]) for node in new.nodes)
+    roots = tuple(
+        msgspec.structs.replace(root, nodes=tuple(stable[node] for node in root.nodes))
+        for root in new.topology.roots
+    )
+    pins = tuple(
+        msgspec.structs.replace(pin, node=stable[pin.node]) for pin in new.topology.pins
+    )
+    topology = msgspec.structs.replace(new.topology, roots=roots, pins=pins)
+    return msgspec.structs.replace(new, nodes=nodes, topology=topology)
 
 
 # ── nodes ───────────────────────────────────────────────────────────────────────────────

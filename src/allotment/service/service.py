@@ -47,6 +47,7 @@ from allotment.service.queries import (
     tenant_views,
 )
 from allotment.service.reconciler import reconcile
+from allotment.service.reconfigure import ConfigFiles, Reconfiguring
 from allotment.service.statistics_view import Statistics
 from allotment.service.why import why
 from allotment.service.words import in_words
@@ -67,6 +68,7 @@ class Service:
         state_dir: str,
         write_spec: SpecWriter,
         version: str,
+        config_files: ConfigFiles,
     ) -> None:
         engine = Engine(State(policies), port_is_free)
         load(engine, store)
@@ -79,6 +81,7 @@ class Service:
         self._started_at = clock.now()
         self.folders = Folders(state_dir)
         self.pipeline = Pipeline(engine, store, backend, clock, self.folders)
+        self.reconfiguring = Reconfiguring(self.pipeline, config_files)
         self.ready = False
 
     @property

@@ -69,6 +69,8 @@ def in_words(event: e.AnyEvent, state: State) -> str:  # noqa: C901, PLR0911, PL
             return "runs"
         case e.AttemptPromoted():
             return "no longer borrows: its tenant has room again"
+        case e.AttemptDemoted(wanted_by=job):
+            return f"borrows from now on: job {job} of its tenant is more urgent"
         case e.AttemptSuspended():
             return "suspended; its devices are free"
         case e.ResumeRequested():

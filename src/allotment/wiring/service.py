@@ -9,6 +9,7 @@ import io
 import os
 import sys
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -22,6 +23,7 @@ from allotment.model.errors import AllotmentError, BadInput, Problem, Rejected
 from allotment.model.ids import Seq
 from allotment.model.tenancy import Config
 from allotment.service.ports import Backend, Store
+from allotment.service.reconfigure import ConfigFiles
 from allotment.service.service import Service
 from allotment.store.lock import FolderLock
 
@@ -134,6 +136,7 @@ def build(options: Options, lock: FolderLock) -> Opened:
             state_dir=str(options.folder),
             write_spec=lambda spec: dict(job_to_wire(spec)),
             version=__version__,
+            config_files=config_files(options.folder, machine),
         )
     except BaseException:
         store.close()
@@ -213,6 +216,36 @@ def configuration(options: Options, machine: Node) -> Found:
     return Found(config, b"" if path == kept and not is_first else data)
 
 
+def config_files(folder: Path, machine: Node | None) -> ConfigFiles:
+    """Say how a service reads, writes and keeps configurations."""
+    return ConfigFiles(
+        read=partial(_read_config, machine),
+        write=_write_config,
+        keep=partial(_keep_config, folder),
+    )
+
+
+def _read_config(
+    machine: Node | None, text: bytes, source: str
+) -> tuple[Config, tuple[Problem, ...]]:
+    from allotment.wire.config import read_config  # noqa: PLC0415
+
+    return read_config(text, source=source, machine=machine)
+
+
+def _write_config(config: Config) -> str:
+    from allotment.wire.config import config_to_wire  # noqa: PLC0415
+
+    return msgspec.json.format(msgspec.json.encode(config_to_wire(config)), indent=2).decode()
+
+
+def _keep_config(folder: Path, text: bytes) -> None:
+    """Let the next start find what is in force now."""
+    from allotment.api.state_folder import write_whole  # noqa: PLC0415
+
+    write_whole(folder / CONFIG, text, 0o600)
+
+
 def _text_of(path: Path) -> bytes:
     try:
         with path.open("rb") as file:
@@ -239,7 +272,7 @@ def _default_text(machine: Node) -> bytes:
 
 DEFAULT_HEAD = b"""\
 # Made at the first start, for this machine and its groups. Change it, check it with
-# `allot config check FILE`, and start the service again: allot down && allot up
+# `allot config plan FILE`, and put it in force with `allot config apply FILE`.
 """
 
 

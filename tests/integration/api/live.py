@@ -24,6 +24,7 @@ from allotment.service.ports import LogChunk
 from allotment.service.service import Service
 from allotment.store.sqlite import SqliteStore
 from allotment.wire.job import job_to_wire
+from allotment.wiring.service import config_files
 from tests.support.builders import POLICIES, a_config, a_tenant
 from tests.support.cluster import UnixConnection
 
@@ -115,6 +116,7 @@ class Live:
             state_dir=str(self.folder),
             write_spec=lambda spec: dict(job_to_wire(spec)),
             version="test",
+            config_files=config_files(self.folder, None),
         )
         await self.service.start(self._config)
         with Listening(self.folder, self._port) as listening:

@@ -40,6 +40,11 @@ def test_operations_have_names_of_their_own_and_words() -> None:
 
 JOB = {"name": "job", "tenant": "vision", "command": "fake forever"}
 
+PLAIN = (
+    "nodes: [{name: n0, cpu: 64, memory: 256GiB, gpu: {type: A, count: 8}}]\n"
+    "tenants: {vision: {}}"
+)
+
 STORY: list[tuple[str, str, object]] = [
     ("POST", "/v1/jobs", {**JOB, "command": "fake 0.05 exit 3", "resources": {"gpu": 1}}),
     ("POST", "/v1/jobs?held=true", JOB),
@@ -71,6 +76,11 @@ STORY: list[tuple[str, str, object]] = [
     ("GET", "/v1/tenants", None),
     ("GET", "/v1/statistics?since=1", None),
     ("GET", "/v1/statistics?since=9&until=1", None),
+    ("GET", "/v1/config", None),
+    ("POST", "/v1/config:plan", {"text": "tenants: {vision: {}}\nnodes: []"}),
+    ("POST", "/v1/config:plan", {"text": PLAIN}),
+    ("POST", "/v1/config:apply", {"text": PLAIN, "expect": "another"}),
+    ("POST", "/v1/config:apply", {"text": PLAIN}),
     ("GET", "/v1/service", None),
     ("POST", "/v1/service:backup", {"target": "relative"}),
     ("POST", "/v1/jobs", {"name": "bad", "colour": 1}),

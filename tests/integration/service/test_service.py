@@ -20,6 +20,7 @@ from allotment.model.spec import JobSpec
 from allotment.service.clock import WallClock
 from allotment.service.service import Service
 from allotment.store.sqlite import SqliteStore
+from allotment.wiring.service import config_files
 from tests.support.builders import POLICIES, a_config, a_job, a_tenant
 
 ME = Actor("me", None, ())
@@ -44,6 +45,7 @@ async def running(folder: Path, backend: FakeBackend | None = None) -> AsyncIter
         state_dir=str(folder),
         write_spec=lambda spec: {"name": spec.name},
         version="test",
+        config_files=config_files(folder, None),
     )
     await service.start(CONFIG)
     try:

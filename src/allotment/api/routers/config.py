@@ -1,0 +1,64 @@
+"""The configuration: which is in force, what another would change, putting it in force."""
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from allotment.api.body import decode, read_body
+from allotment.api.openapi import Returns, body_of, returns
+from allotment.api.render import Caller, TheService, reply
+from allotment.api.shapes import NewConfig
+from allotment.model.quantity import MIB
+from allotment.service.reconfigure import ConfigInForce, ConfigPlan
+
+router = APIRouter(tags=["cluster"])
+
+MOST_TEXT = 2 * MIB
+"""A configuration within a JSON string; its reader has a lower limit of its own."""
+
+
+@router.get(
+    "/v1/config", responses=returns(ConfigInForce), response_class=Returns, name="config"
+)
+async def config_in_force(service: TheService, caller: Caller) -> Response:
+    """Give the configuration in force. For the administrator."""
+    return reply(service.reconfiguring.in_force(caller))
+
+
+@router.post(
+    "/v1/config:plan",
+    responses=returns(ConfigPlan),
+    response_class=Returns,
+    openapi_extra=body_of(NewConfig),
+    name="plan_config",
+)
+async def plan_config(request: Request, service: TheService, caller: Caller) -> Response:
+    """Say what a configuration would change, and for which jobs. Changes nothing.
+
+    For the administrator.
+    """
+    new = await _read(request)
+    return reply(await service.reconfiguring.plan(new.text.encode(), new.source, caller))
+
+
+@router.post(
+    "/v1/config:apply",
+    responses=returns(ConfigPlan),
+    response_class=Returns,
+    openapi_extra=body_of(NewConfig),
+    name="apply_config",
+)
+async def apply_config(request: Request, service: TheService, caller: Caller) -> Response:
+    """Put a configuration in force, as a whole, while jobs run on. For the administrator.
+
+    With `expect`, only if that one is in force: two who change it at once cannot overwrite
+    each other unseen.
+    """
+    new = await _read(request)
+    done = await service.reconfiguring.apply(new.text.encode(), new.source, new.expect, caller)
+    return reply(done)
+
+
+async def _read(request: Request) -> NewConfig:
+    body = await read_body(request.scope["headers"], request.receive, MOST_TEXT)
+    return decode(body, NewConfig)

@@ -1,0 +1,119 @@
+"""`allot config plan`, `apply` and `show`: changing the cluster while jobs run."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from allotment.cli.config_import import read_file
+from allotment.cli.options import AsJson, State
+from allotment.cli.output import say, say_json, talk, warn
+from allotment.cli.words import count
+from allotment.client import Client
+from allotment.model.ids import JobId
+from allotment.service.reconfigure import ConfigPlan
+
+File = Annotated[Path, typer.Argument(metavar="FILE", help="The new configuration.")]
+MOST_JOBS = 10
+"""Jobs that are named; of the others only the number is told."""
+
+
+def plan(file: File, state: State = "", as_json: AsJson = False) -> None:
+    """Say what a new configuration would change, and for which jobs. Changes nothing.
+
+    The service tries it on a copy of its own state: what is said is what would happen now.
+    Exits with 1 when it could not be applied now.
+
+    Examples:
+      allot config plan cluster.yaml
+    """
+    text = read_file(file).decode(errors="replace")
+    with Client(state=state) as client:
+        found = client.plan_config(text, str(file))
+    if as_json:
+        say_json(found)
+    else:
+        _say(found)
+        if not found.refusal and found.changes:
+            talk(f"To do it: allot config apply {file} --expect {found.current}")
+    if found.refusal:
+        raise typer.Exit(1)
+
+
+def apply(
+    file: File,
+    expect: Annotated[
+        str,
+        typer.Option(
+            "--expect", metavar="DIGEST", help="Only if this is in force: see `plan`."
+        ),
+    ] = "",
+    state: State = "",
+    as_json: AsJson = False,
+) -> None:
+    """Put a new configuration in force while jobs run. They all run on.
+
+    It happens as a whole or not at all. Jobs that their tenant is no longer owed become
+    borrowers: they may be evicted when an owner wants its share. Nodes that still run jobs
+    cannot be taken out. The file is kept, so that the next start has it too.
+
+    Examples:
+      allot config plan cluster.yaml && allot config apply cluster.yaml
+    """
+    text = read_file(file).decode(errors="replace")
+    with Client(state=state) as client:
+        done = client.apply_config(text, str(file), expect)
+    if as_json:
+        say_json(done)
+        return
+    _say(done)
+    talk(f"in force: {done.proposed}" if done.changes else "nothing had to change")
+
+
+def show(state: State = "", as_json: AsJson = False) -> None:
+    """Print the configuration in force, in full.
+
+    Examples:
+      allot config show > cluster.yaml
+    """
+    with Client(state=state) as client:
+        found = client.config()
+    if as_json:
+        say_json(found)
+        return
+    say(found.text)
+    talk(f"in force: {found.digest}")
+
+
+def _say(plan: ConfigPlan) -> None:
+    for warning in plan.warnings:
+        warn(warning)
+    for change in plan.changes:
+        say(f"{change.sign} {change.what}" + (f": {change.detail}" if change.detail else ""))
+    if not plan.changes:
+        say("It is the configuration in force already.")
+    if plan.refusal:
+        talk(f"It cannot be applied now. {plan.refusal}")
+        return
+    by_tenant: dict[str, list[JobId]] = {}
+    for job in plan.demoted:
+        by_tenant.setdefault(job.tenant, []).append(job.job)
+    for tenant, jobs in by_tenant.items():
+        say(f"! {_jobs(jobs)} of {tenant} would lose the guarantee and run on as borrowers")
+    for jobs, words in (
+        (plan.unpromised, "would lose a reserved place; another is looked for"),
+        (plan.borrowing, "would no longer fit in their tenant's cells, only borrow"),
+        (plan.stranded, "would fit nowhere any more, and wait"),
+    ):
+        if jobs:
+            say(f"! {_jobs(list(jobs))} {words}")
+    if plan.changes and not (
+        plan.demoted or plan.unpromised or plan.borrowing or plan.stranded
+    ):
+        say("No job is worse off.")
+
+
+def _jobs(jobs: list[JobId]) -> str:
+    named = ", ".join(str(job) for job in jobs[:MOST_JOBS])
+    more = f" and {len(jobs) - MOST_JOBS} more" if len(jobs) > MOST_JOBS else ""
+    return f"{count(len(jobs), 'job')} ({named}{more})"

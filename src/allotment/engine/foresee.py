@@ -1,0 +1,105 @@
+"""What a new configuration would do to the jobs there are, found out on a copy of the state.
+
+The copy is configured for real, by the code that will configure the state; then the two
+are compared. Nothing here is an estimate.
+"""
+
+import hashlib
+from collections.abc import Iterator
+
+import msgspec
+
+from allotment.core.owed import owed_ever
+from allotment.engine.decide import decide, with_stable_ids
+from allotment.engine.state import Image, State
+from allotment.model.commands import ApplyConfig
+from allotment.model.errors import Rejected
+from allotment.model.ids import SYSTEM, JobId
+from allotment.model.ledger import Entitlement
+from allotment.model.lifecycle import JobState
+from allotment.model.tenancy import Config
+
+
+class Loss(msgspec.Struct, frozen=True):
+    """A running job that would borrow what its tenant is owed now."""
+
+    job: JobId
+    tenant: str
+
+
+class Foresight(msgspec.Struct, frozen=True):
+    """What would become of jobs under another configuration."""
+
+    refusal: str = ""
+    """Why it cannot be applied now; then nothing else is said."""
+    demoted: tuple[Loss, ...] = ()
+    """Would lose their guarantee, and run on as borrowers."""
+    unpromised: tuple[JobId, ...] = ()
+    """Have a place reserved that could no longer be kept."""
+    stranded: tuple[JobId, ...] = ()
+    """Wait, and would fit nowhere any more."""
+    borrowing: tuple[JobId, ...] = ()
+    """Wait, and would fit only on what others leave idle, not in their tenant's share."""
+
+
+def digest(config: Config) -> str:
+    """Name a configuration by what is in it: 12 hexadecimal digits.
+
+    Node ids do not count: they tell in which order nodes came, not which there are.
+    """
+    afresh = with_stable_ids(_NONE, config)
+    return hashlib.sha256(repr(afresh).encode()).hexdigest()[:12]
+
+
+_NONE = Config(nodes=(), tenants=())
+
+
+def foresee(image: bytes, config: Config, state: State) -> Foresight:
+    """Apply a configuration to a copy of the state, given as a snapshot's bytes.
+
+    Of `state` only the policies are used. O(jobs); takes as long as a restart does.
+    """
+    before = State.from_image(msgspec.msgpack.decode(image, type=Image), state.policies)
+    after = State.from_image(msgspec.msgpack.decode(image, type=Image), state.policies)
+    config = with_stable_ids(before.config, config)
+    try:
+        list(decide(after, ApplyConfig(config), SYSTEM, after.at))
+    except Rejected as refusal:
+        return Foresight(refusal=str(refusal))
+    after.configure(config)
+    stranded, borrowing = _waiting(before, after)
+    return Foresight(
+        demoted=tuple(_demoted(before, after)),
+        unpromised=tuple(
+            job for job in before.cluster.reservations if job not in after.cluster.reservations
+        ),
+        stranded=stranded,
+        borrowing=borrowing,
+    )
+
+
+def _demoted(before: State, after: State) -> Iterator[Loss]:
+    for job, gang in sorted(before.cluster.gangs.items()):
+        now = after.cluster.gangs[job].entitlement
+        if gang.entitlement is Entitlement.GUARANTEED and now is Entitlement.OPPORTUNISTIC:
+            yield Loss(job, gang.tenant)
+
+
+def _waiting(before: State, after: State) -> tuple[tuple[JobId, ...], tuple[JobId, ...]]:
+    stranded: list[JobId] = []
+    borrowing: list[JobId] = []
+    for job in before.jobs.values():
+        if job.state not in (JobState.QUEUED, JobState.HELD):
+            continue
+        shape = before.standing(job).shape
+        fitted, fits = before.cluster.ever_fits(shape), after.cluster.ever_fits(shape)
+        if fitted and not fits:
+            stranded.append(job.id)
+        elif (
+            after.cluster.cells is not None
+            and not shape.opportunistic
+            and (before.cluster.cells is None or owed_ever(before.cluster, shape))
+            and not owed_ever(after.cluster, shape)
+        ):
+            borrowing.append(job.id)
+    return tuple(stranded), tuple(borrowing)

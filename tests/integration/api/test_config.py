@@ -1,0 +1,111 @@
+"""The configuration over the API: planned, applied while jobs run, and kept."""
+
+import pytest
+
+from tests.integration.api.live import Answer, Live
+
+ONE_RACK = """\
+hardware: ["2 x 8xV100 in racks of 2"]
+tenants:
+  vision: {cells: {8xV100-node: 1}}
+  nlp: {cells: {8xV100-node: 1}}
+"""
+TWO_RACKS = ONE_RACK.replace("2 x 8xV100", "4 x 8xV100").replace(
+    "nlp: {cells: {8xV100-node: 1}}", "nlp: {cells: {8xV100-rack: 1}}"
+)
+OTHERS = """\
+hardware: ["2 x 8xV100 in racks of 2 named other-"]
+tenants: {vision: {}, nlp: {}}
+"""
+NOTHING_OWED = ONE_RACK.replace("vision: {cells: {8xV100-node: 1}}", "vision: {}")
+
+
+def post(live: Live, what: str, text: str, **more: str) -> Answer:
+    return live.ask("POST", f"/v1/config:{what}", {"text": text, "source": "c.yaml", **more})
+
+
+def a_job(live: Live, gpus: int, count: int = 1, tenant: str = "vision") -> int:
+    role = {"command": "fake forever", "count": count, "resources": {"gpu": gpus}}
+    job = live.submit(tenant=tenant, roles={"main": role})
+    live.wait_for(job, "running")
+    return job
+
+
+def grounds(live: Live, job: int) -> str:
+    """Say on what grounds a job has its place now."""
+    return live.call(lambda: live.service.state.jobs[job].attempts[-1].entitlement.value)
+
+
+def test_a_plan_tells_what_would_change_and_changes_nothing(live: Live) -> None:
+    before = live.ask("GET", "/v1/config").json
+    plan = post(live, "plan", ONE_RACK).json
+    assert plan["current"] == before["digest"] != plan["proposed"]
+    signs = {(change["sign"], change["what"]) for change in plan["changes"]}
+    assert ("+", "cell type 8xV100-rack") in signs
+    assert live.ask("GET", "/v1/config").json == before
+
+
+def test_what_is_applied_is_in_force_is_kept_and_reads_back(live: Live) -> None:
+    done = post(live, "apply", ONE_RACK).json
+    assert done["applied"]
+    now = live.ask("GET", "/v1/config").json
+    assert (live.folder / "config.yaml").read_text() == ONE_RACK
+    again = post(live, "plan", now["text"]).json
+    assert again["changes"] == []
+    assert again["proposed"] == again["current"] == now["digest"]
+
+
+def test_a_smaller_share_demotes_and_a_larger_promotes(live: Live) -> None:
+    post(live, "apply", ONE_RACK)
+    job = a_job(live, 8)
+    assert grounds(live, job) == "guaranteed"
+    plan = post(live, "plan", NOTHING_OWED).json
+    assert [each["job"] for each in plan["demoted"]] == [job]
+    assert grounds(live, job) == "guaranteed"
+    post(live, "apply", NOTHING_OWED)
+    assert grounds(live, job) == "opportunistic"
+    post(live, "apply", ONE_RACK)
+    assert post(live, "plan", NOTHING_OWED).json["demoted"], "it was promoted again"
+
+
+def test_hardware_comes_while_jobs_run_and_goes_only_when_idle(live: Live) -> None:
+    post(live, "apply", ONE_RACK)
+    job = a_job(live, 8)
+    assert post(live, "apply", TWO_RACKS).status == 200
+    assert grounds(live, job) == "guaranteed"
+    large = a_job(live, 8, count=2, tenant="nlp")
+    assert grounds(live, large) == "guaranteed"
+    refused = post(live, "apply", OTHERS)
+    assert refused.status == 409
+    assert "n1" in refused.json["detail"]
+    assert "drain" in str(refused.json)
+    assert live.call(lambda: len(live.service.state.config.nodes)) == 4
+
+
+def test_two_who_apply_at_once_do_not_overwrite_each_other_unseen(live: Live) -> None:
+    seen = post(live, "plan", ONE_RACK).json["current"]
+    assert post(live, "apply", TWO_RACKS, expect=seen).status == 200
+    late = post(live, "apply", ONE_RACK, expect=seen)
+    assert late.status == 409
+    assert "somebody" in late.json["detail"]
+    assert len(live.service.state.config.nodes) == 4
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (ONE_RACK.replace("8xV100-node: 1}}\n  nlp", "8xV100-node: 5}}\n  nlp"), "8xV100-node"),
+        (ONE_RACK.replace("8xV100-node", "8xV100-box"), "8xV100-box"),
+        ("nodes: [", "line 1"),
+        ("", "is empty"),
+    ],
+)
+def test_what_is_wrong_is_told_with_its_place_and_nothing_changes(
+    live: Live, wrong: str, said: str
+) -> None:
+    before = live.ask("GET", "/v1/config").json
+    for what in ("plan", "apply"):
+        answer = post(live, what, wrong)
+        assert answer.status in (400, 422)
+        assert said in answer.body.decode()
+    assert live.ask("GET", "/v1/config").json == before
