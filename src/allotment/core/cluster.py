@@ -23,7 +23,7 @@ from allotment.model.cluster import Node
 from allotment.model.ids import JobId, NodeId
 from allotment.model.ledger import Entitlement, Quota, Slot
 from allotment.model.quantity import NOTHING, Instant, Resources
-from allotment.model.tenancy import QueueOrder, Tenant
+from allotment.model.tenancy import Preempt, QueueOrder, Tenant
 
 __all__ = ["Cluster", "Gang", "Reservation", "Standing"]
 
@@ -58,6 +58,8 @@ class Cluster:
         """Whether no job holds up another in any queue."""
         self.any_skip = QueueOrder.SKIP in self._orders.values()
         """Whether there is a queue in which no job holds up another."""
+        self.outranking = any(tenant.preempt is not Preempt.NONE for tenant in tenants)
+        """Whether a more urgent job may make less urgent ones of its tenant give way."""
         self.seen_version = -1
         """The version of the ledger at which the whole line was last looked through."""
         self.ledger = Ledger(nodes)
@@ -332,6 +334,10 @@ class Cluster:
         return guaranteed + self.borrowed_use.get(tenant, NOTHING)
 
     # ── questions ───────────────────────────────────────────────────────────────────────
+
+    def is_settled(self) -> bool:
+        """Tell whether whoever holds something keeps it as long as it likes."""
+        return not (self.leaving or self.outranking or any(self.borrowers.values()))
 
     def tenant_of(self, job: JobId) -> str:
         """Give the tenant of a job that waits or is placed."""

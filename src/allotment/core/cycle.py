@@ -64,7 +64,7 @@ def _in_vain(cluster: Cluster, now: Instant) -> bool:
     """
     if not cluster.all_skip or cluster.seen_version != cluster.ledger.version:
         return False
-    if is_turn(cluster, now) or cluster.leaving or any(cluster.borrowers.values()):
+    if is_turn(cluster, now) or not cluster.is_settled():
         return False
     free = cluster.ledger.whole_free
     return all(shape.devices > free for shape in cluster.pending.came)
@@ -302,8 +302,7 @@ class _Line:
         return (
             shape.devices > cluster.ledger.whole_free
             and not self.turn
-            and not cluster.leaving
-            and not any(cluster.borrowers.values())
+            and cluster.is_settled()
         )
 
     def _frees_more(self, waiting: Standing, decision: Decision) -> bool:
@@ -354,7 +353,7 @@ class _Line:
         if not cluster.any_skip:
             return set()
         free = cluster.ledger.whole_free
-        settled = not cluster.leaving and not any(cluster.borrowers.values())
+        settled = cluster.is_settled()
         worst = self._worst() if self.turn else None
         known = self._known_blocked
         return {
