@@ -84,6 +84,18 @@ class JobBuilder:
     def not_preemptible(self) -> Self:
         return self._with(preemptible=False)
 
+    def pinned(self, pin: str) -> Self:
+        return self._with(pin=pin)
+
+    def opportunistic(self) -> Self:
+        return self._with(opportunistic=True)
+
+    def within_one(self, level: str) -> Self:
+        return self._with(within=level)
+
+    def preferring(self, level: str) -> Self:
+        return self._with(prefer=level)
+
     def after(self, *dependencies: Dependency) -> Self:
         return self._with(depends_on=dependencies)
 

@@ -23,16 +23,24 @@ def entitle(
 
 def due_of(cluster: Cluster, shape: Shape) -> Entitlement | None:
     """Say on what grounds a gang of this shape may have a place now, if any."""
-    need = total_of(shape.requests)
-    if cluster.cells is None:
-        if shape.opportunistic:
-            may = borrows(cluster, shape.tenant, need, preemptible=shape.preemptible)
-            return Entitlement.OPPORTUNISTIC if may else None
+    if cluster.cells is not None:
+        if owed_place(cluster, shape) is not None:
+            return Entitlement.GUARANTEED
+    elif not shape.opportunistic:
+        need = total_of(shape.requests)
         return entitle(cluster, shape.tenant, need, preemptible=shape.preemptible)
-    if owed_place(cluster, shape) is not None:
-        return Entitlement.GUARANTEED
-    may = borrows(cluster, shape.tenant, need, preemptible=shape.preemptible)
-    return Entitlement.OPPORTUNISTIC if may else None
+    return Entitlement.OPPORTUNISTIC if may_borrow(cluster, shape) else None
+
+
+def may_borrow(cluster: Cluster, shape: Shape) -> bool:
+    """Tell whether a gang may use what is idle beyond its tenant's share.
+
+    One that names a pinned cell runs nowhere else.
+    """
+    if shape.pin:
+        return False
+    need = total_of(shape.requests)
+    return borrows(cluster, shape.tenant, need, preemptible=shape.preemptible)
 
 
 def borrows(cluster: Cluster, tenant_name: str, need: Resources, *, preemptible: bool) -> bool:

@@ -8,8 +8,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from allotment.core.regions import NODE
-from allotment.core.request import shape_of, total_of
+from allotment.engine.admit import check_fit
 from allotment.engine.completion import finish
 from allotment.engine.records import JobRecord
 from allotment.engine.report import grace_of
@@ -20,7 +19,7 @@ from allotment.model.cluster import NodeState
 from allotment.model.errors import Code, Rejected
 from allotment.model.ids import Actor, JobId, NodeId
 from allotment.model.lifecycle import JobState
-from allotment.model.quantity import Instant, Millis, show_resources
+from allotment.model.quantity import Instant, Millis
 from allotment.model.reasons import StopCause
 from allotment.model.spec import ArraySlice, JobSpec
 from allotment.model.tenancy import Config, Tenant
@@ -65,7 +64,7 @@ def _find(state: State, job: JobId) -> JobRecord:
 
 
 def _submit(state: State, command: c.SubmitJob, actor: Actor) -> Emit:
-    check(state, command.spec, actor)
+    warnings = (*command.warnings, *check(state, command.spec, actor))
     if command.copies < 1:
         raise Rejected(Code.BAD_SPEC, "An array needs at least one copy.")
     parent = state.next_job
@@ -76,15 +75,15 @@ def _submit(state: State, command: c.SubmitJob, actor: Actor) -> Emit:
             spec = _member(spec, ArraySlice(index, command.copies, parent, command.max_running))
         # Only the first carries the key: it names the whole submission.
         key = command.key if index == 0 else ""
-        yield e.JobSubmitted(job, spec, key, command.warnings, command.held)
+        yield e.JobSubmitted(job, spec, key, warnings, command.held)
 
 
 def _member(spec: JobSpec, array: ArraySlice) -> JobSpec:
     return msgspec.structs.replace(spec, array=array, name=f"{spec.name}.{array.index}")
 
 
-def check(state: State, spec: JobSpec, actor: Actor) -> None:
-    """Check what only the state can tell. Raises Rejected."""
+def check(state: State, spec: JobSpec, actor: Actor) -> tuple[str, ...]:
+    """Check what only the state can tell; give warnings. Raises Rejected."""
     tenant = state.cluster.tenants.get(spec.tenant)
     if tenant is None:
         names = ", ".join(sorted(t.name for t in state.config.tenants))
@@ -112,59 +111,11 @@ def check(state: State, spec: JobSpec, actor: Actor) -> None:
                 Code.BAD_DEPENDENCY,
                 f"It depends on job {dependency.job}, which does not exist.",
             )
-    _check_levels(state, spec)
-    _check_size(state, spec)
+    return check_fit(state, spec, tenant)
 
 
 def _is_member(actor: Actor, tenant: Tenant) -> bool:
     return actor.user in tenant.users or not set(actor.groups).isdisjoint(tenant.groups)
-
-
-def _check_levels(state: State, spec: JobSpec) -> None:
-    """Refuse a level that no node has a label for: its region would be the whole cluster."""
-    if not spec.within and not spec.prefer:
-        return
-    for level in (spec.within, spec.prefer):
-        if level in ("", NODE):
-            continue
-        labels = {name for node in state.config.nodes for name, _ in node.labels}
-        if level not in labels:
-            raise Rejected(
-                Code.BAD_SPEC,
-                f"No node here has a label {level!r}, so nothing lies within one.",
-                f"Levels here: {', '.join(sorted({NODE, *labels}))}.",
-            )
-
-
-def _check_size(state: State, spec: JobSpec) -> None:
-    shape = shape_of(spec)
-    if not state.cluster.ever_fits(shape):
-        total = show_resources(total_of(shape.requests))
-        largest = max(
-            (node.total() for node in state.config.nodes),
-            key=lambda r: (r.gpu_milli, r.cpu_milli, r.memory),
-            default=None,
-        )
-        has = show_resources(largest) if largest else "nothing"
-        raise Rejected(
-            Code.NEVER_FITS,
-            f"It can never start here: its {spec.task_count} task(s) need {total}, and no "
-            f"arrangement on these {len(state.config.nodes)} node(s) has room for them.",
-            f"The largest node has {has}. Ask for less, or see `allot nodes`.",
-        )
-    if not spec.preemptible:
-        tenant = next(t for t in state.config.tenants if t.name == spec.tenant)
-        alone = state.policies.sharing.entitle(
-            total_of(shape.requests), _NOTHING, tenant, preemptible=False
-        )
-        if alone is None:
-            raise Rejected(
-                Code.NEVER_FITS,
-                f"It may not be preempted, so it must fit in what tenant {tenant.name} is "
-                f"guaranteed: {show_resources(tenant.guaranteed)}. "
-                f"It needs {show_resources(total_of(shape.requests))}.",
-                "Make it preemptible, or ask for less.",
-            )
 
 
 # ── waiting jobs ────────────────────────────────────────────────────────────────────────
@@ -316,7 +267,6 @@ def _undrain(state: State, node: NodeId) -> Emit:
 
 
 _READY = (NodeState.READY, "")
-_NOTHING = total_of(())
 
 
 def _find_node(state: State, node: NodeId) -> None:

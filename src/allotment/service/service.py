@@ -147,12 +147,13 @@ class Service:
         check_paths(spec, account_of(actor))
         command = msgspec.structs.replace(command, spec=spec, warnings=warnings)
         records = await self.pipeline.command(command, actor)
-        ids = tuple(
-            record.event.job for record in records if isinstance(record.event, e.JobSubmitted)
-        )
+        accepted = [
+            record.event for record in records if isinstance(record.event, e.JobSubmitted)
+        ]
+        ids = tuple(event.job for event in accepted)
         job = self.state.jobs.get(ids[0])
         state = job.state if job else JobState.QUEUED
-        return v.Submitted(ids[0], ids, spec.name, state, warnings)
+        return v.Submitted(ids[0], ids, spec.name, state, accepted[0].warnings)
 
     def _known(self, actor: Actor, key: str) -> v.Submitted | None:
         """Find what an idempotency key of this user made before."""

@@ -1,0 +1,142 @@
+"""What each tenant has of each type of cell: owed, used, to be had, lent and lost.
+
+For people: no decision reads it.
+"""
+
+import msgspec
+
+from allotment.core.cells.book import Cells
+from allotment.core.cells.chain import Cell
+from allotment.core.cells.holding import Holding
+from allotment.core.cells.safety import spare
+from allotment.core.cells.space import Space
+
+
+class Account(msgspec.Struct, frozen=True):
+    """One tenant's cells of one level of a chain. owed = used + free + lost."""
+
+    tenant: str
+    pin: str
+    """The pinned cell this is about; '' for all others of the type."""
+    chain: int
+    level: int
+    owed: int
+    used: int
+    """Cells its jobs sit in, or have a place promised in."""
+    broken: int
+    """Those of them of which a part takes no new work."""
+    free: int
+    """Cells it is sure to get at once, whatever others do; by eviction of borrowers."""
+    lent: int
+    """Those of them that borrowers sit in, at the least; named by the order of tenants."""
+    lost: int
+    """Cells it may not get whole while hardware is down."""
+    lost_with: tuple[str, ...] = ()
+    """Other tenants that are owed the same cells: who comes last goes without."""
+
+
+def accounts(cells: Cells) -> list[Account]:
+    """Give every tenant's cells, in the order of tenants, chains and levels, largest first."""
+    short = [shortage(space) for space in cells.spaces]
+    lent = [_lacking(space, short[at], _quiet(space)) for at, space in enumerate(cells.spaces)]
+    found: list[Account] = []
+    for (tenant, pin), holdings in cells.holdings.items():
+        for at, holding in sorted(holdings.items()):
+            levels = holding.promised if holding.pinned is None else (holding.pinned[0],)
+            for level in sorted(levels, reverse=True):
+                account = _account(tenant, pin, at, level, holding, short[at][level])
+                if pin == "":
+                    others = _rivals(cells, tenant, at, level) if account.lost else ()
+                    part = min(account.free, lent[at][level])
+                    lent[at][level] -= part
+                    account = msgspec.structs.replace(account, lent=part, lost_with=others)
+                found.append(account)
+    return found
+
+
+def account_of(cells: Cells, tenant: str, pin: str, chain: int, level: int) -> Account:
+    """Give one account without its borrowers: `lent` is 0. O(levels + cells it holds)."""
+    holding = cells.holdings[tenant, pin][chain]
+    short = shortage(cells.spaces[chain])[level]
+    account = _account(tenant, pin, chain, level, holding, short)
+    if account.lost and not pin:
+        others = _rivals(cells, tenant, chain, level)
+        return msgspec.structs.replace(account, lost_with=others)
+    return account
+
+
+def shortage(space: Space) -> list[int]:
+    """Say, by level, how many cells that are owed cannot be had while hardware is down."""
+    return [max(0, -left) for left in spare(space.chain, space.count, space.owed)]
+
+
+def _account(
+    tenant: str, pin: str, chain: int, level: int, holding: Holding, short: int
+) -> Account:
+    mine = [cell for cell in holding.bound if cell[0] == level]
+    broken = sum(1 for cell in mine if is_hurt(holding.space, cell))
+    if holding.pinned is not None:
+        used = 1 if holding.bound[holding.pinned] else 0
+        lost = 1 if broken and not used else 0
+        return Account(
+            tenant, pin, chain, level, 1, used, min(used, broken), 1 - used - lost, 0, lost
+        )
+    unbound = max(0, holding.unbound[level])
+    lost = min(unbound, short)
+    owed = max(holding.promised[level], len(mine))
+    return Account(tenant, pin, chain, level, owed, len(mine), broken, unbound - lost, 0, lost)
+
+
+def is_hurt(space: Space, cell: Cell) -> bool:
+    """Tell whether a part of a cell takes no new work."""
+    if not space.broken:
+        return False
+    mask = space.chain.mask_of(cell)
+    return any(space.shut[node] & mask for node in space.chain.nodes_of(cell))
+
+
+def _rivals(cells: Cells, tenant: str, chain: int, level: int) -> tuple[str, ...]:
+    return tuple(
+        name
+        for (name, pin), holdings in cells.holdings.items()
+        if name != tenant
+        and not pin
+        and chain in holdings
+        and holdings[chain].unbound.get(level, 0) > 0
+    )
+
+
+# ── borrowers ───────────────────────────────────────────────────────────────────────────
+
+
+def _lacking(space: Space, short: list[int], quiet: list[int]) -> list[int]:
+    """Say, by level, how many owed cells cannot be had without sending borrowers away."""
+    left = spare(space.chain, quiet, space.owed)
+    return [max(0, -here) - gone for here, gone in zip(left, short, strict=True)]
+
+
+def _quiet(space: Space) -> list[int]:
+    """Count, by level, the largest free cells that no borrower sits in."""
+    count = space.count.copy()
+    lowest = next((level for level, owed in enumerate(space.owed) if owed), len(count))
+    for level, buckets in enumerate(space.buckets()):
+        for lent, numbers in buckets.items():
+            if lent:
+                count[level] -= len(numbers)
+                for number in numbers:
+                    _count_parts(space, (level, number), lent, lowest, count)
+    return count
+
+
+def _count_parts(space: Space, cell: Cell, lent: int, lowest: int, count: list[int]) -> None:
+    """Count the largest parts of a cell that nobody sits in, down to some level."""
+    level = cell[0]
+    if level <= lowest or lent == space.chain.size[level]:
+        return
+    for child in space.chain.children(cell):
+        part = (level - 1, child)
+        here = space.lent_in(part)
+        if here:
+            _count_parts(space, part, here, lowest, count)
+        else:
+            count[level - 1] += 1

@@ -1,0 +1,202 @@
+"""Whether a job could ever start here: levels, pinned cells, sizes; and if not, what would."""
+
+from allotment.core.cells.book import Cells
+from allotment.core.cells.search import serves
+from allotment.core.cells.words import levels_of, listed, owned
+from allotment.core.entitle import may_borrow
+from allotment.core.ever import ever_starts
+from allotment.core.owed import owed_ever
+from allotment.core.regions import NODE
+from allotment.core.request import Shape, shape_of, total_of
+from allotment.engine.state import State
+from allotment.engine.would_fit import asks_for, would_fit, would_fit_anywhere
+from allotment.model.errors import Code, Rejected
+from allotment.model.quantity import NOTHING, show_bytes
+from allotment.model.quantity import show_resources as show
+from allotment.model.spec import JobSpec
+from allotment.model.tenancy import Tenant
+
+MOST_LEVELS = 12
+
+
+def check_fit(state: State, spec: JobSpec, tenant: Tenant) -> tuple[str, ...]:
+    """Refuse what can never start; give warnings about the rest. Raises Rejected."""
+    shape = shape_of(spec)
+    cells = state.cluster.cells
+    _check_grounds(spec, tenant)
+    if spec.pin:
+        _check_pin(state, spec, tenant)
+    _check_levels(state, spec)
+    if cells is None:
+        _check_size(state, spec, tenant)
+        return ()
+    if not ever_starts(state.cluster, shape):
+        raise _too_large(state, spec, shape, cells)
+    return _only_borrows(state, shape, cells)
+
+
+# ── grounds ─────────────────────────────────────────────────────────────────────────────
+
+
+def _check_grounds(spec: JobSpec, tenant: Tenant) -> None:
+    """Refuse an opportunistic job that contradicts itself, or its tenant."""
+    if not spec.opportunistic:
+        return
+    if spec.pin:
+        raise Rejected(
+            Code.BAD_SPEC,
+            f"It is opportunistic, and wants the pinned cell {spec.pin!r}: what it may use "
+            "is never its tenant's own.",
+            "Keep one of the two.",
+        )
+    if not spec.preemptible:
+        raise Rejected(
+            Code.BAD_SPEC,
+            "It is opportunistic, so it must be preemptible: it runs on what is idle.",
+            "Take `preemptible: false` out, or `opportunistic`.",
+        )
+    if not tenant.borrow:
+        raise Rejected(
+            Code.NEVER_FITS,
+            f"It is opportunistic, and tenant {tenant.name} may not borrow.",
+            "Take `opportunistic` out, or submit it for another tenant.",
+        )
+
+
+def _check_pin(state: State, spec: JobSpec, tenant: Tenant) -> None:
+    if spec.pin in tenant.pins:
+        return
+    has = (
+        f"Pinned cells of tenant {tenant.name}: {listed(tenant.pins)}."
+        if tenant.pins
+        else f"Tenant {tenant.name} has no pinned cells: take `pin` out."
+    )
+    owner = next((t.name for t in state.config.tenants if spec.pin in t.pins), "")
+    if owner:
+        message = f"Pinned cell {spec.pin!r} is tenant {owner}'s, not {tenant.name}'s."
+    elif any(pin.id == spec.pin for pin in state.config.topology.pins):
+        message = f"Pinned cell {spec.pin!r} is no tenant's."
+    else:
+        message = f"There is no pinned cell {spec.pin!r}."
+    raise Rejected(Code.BAD_SPEC, message, has)
+
+
+def _check_levels(state: State, spec: JobSpec) -> None:
+    """Refuse a level that there is not: its region would be the whole cluster."""
+    cells = state.cluster.cells
+    for level in (spec.within, spec.prefer):
+        if not level:
+            continue
+        if cells is not None:
+            if all(chain.level_of(level) is None for chain in cells.chains):
+                raise Rejected(
+                    Code.BAD_SPEC,
+                    f"No cell here is a {level!r}, so nothing lies within one.",
+                    f"Levels here: {listed(levels_of(cells), MOST_LEVELS)}; or the last "
+                    "part of such a name.",
+                )
+            continue
+        labels = {name for node in state.config.nodes for name, _ in node.labels}
+        if level != NODE and level not in labels:
+            raise Rejected(
+                Code.BAD_SPEC,
+                f"No node here has a label {level!r}, so nothing lies within one.",
+                f"Levels here: {', '.join(sorted({NODE, *labels}))}.",
+            )
+
+
+# ── counted shares ──────────────────────────────────────────────────────────────────────
+
+
+def _check_size(state: State, spec: JobSpec, tenant: Tenant) -> None:
+    shape = shape_of(spec)
+    total = total_of(shape.requests)
+    if not state.cluster.ever_fits(shape):
+        largest = max(
+            (node.total() for node in state.config.nodes),
+            key=lambda r: (r.gpu_milli, r.cpu_milli, r.memory),
+            default=None,
+        )
+        has = show(largest) if largest else "nothing"
+        raise Rejected(
+            Code.NEVER_FITS,
+            f"It can never start here: its {spec.task_count} task(s) need {show(total)}, and "
+            f"no arrangement on these {len(state.config.nodes)} node(s) has room for them.",
+            f"The largest node has {has}. Ask for less, or see `allot nodes`.",
+        )
+    if not spec.preemptible:
+        sharing = state.policies.sharing
+        if sharing.entitle(total, NOTHING, tenant, preemptible=False) is None:
+            raise Rejected(
+                Code.NEVER_FITS,
+                f"It may not be preempted, so it must fit in what tenant {tenant.name} is "
+                f"guaranteed: {show(tenant.guaranteed)}. It needs {show(total)}.",
+                "Make it preemptible, or ask for less.",
+            )
+
+
+# ── cells ───────────────────────────────────────────────────────────────────────────────
+
+
+def _too_large(state: State, spec: JobSpec, shape: Shape, cells: Cells) -> Rejected:
+    """Say why a gang can start neither in its tenant's cells nor as a borrower."""
+    asks = asks_for(shape)
+    anywhere = f"no arrangement on these {len(state.config.nodes)} node(s) has room for it"
+    if shape.opportunistic:
+        message = f"It needs {asks}, and {anywhere}."
+        return Rejected(Code.NEVER_FITS, message, would_fit_anywhere(state, shape))
+    tenant = state.cluster.tenants[spec.tenant]
+    have = owned(cells, tenant.name, spec.pin)
+    kind = _right_kind(cells, shape)
+    if spec.pin:
+        own = f"It needs {asks}; the pinned cell {spec.pin} is {have}"
+    elif not have:
+        own = f"It needs {asks}, and tenant {tenant.name} owns no cells"
+    elif not kind:
+        own = f"Tenant {tenant.name} owns no cell of {_kind(shape)}: its cells are {have}"
+    else:
+        own = (
+            f"It needs {asks}: that is larger than what tenant {tenant.name} owns: its cells "
+            f"are {have}"
+        )
+    if may_borrow(state.cluster, shape):
+        message = f"{own}. To borrow does not help: {anywhere}."
+        return Rejected(Code.NEVER_FITS, message, would_fit_anywhere(state, shape))
+    message = f"{own}. {_why_not_borrow(spec, tenant)}."
+    hint = would_fit(state, shape) if kind else "Ask for a type that it owns."
+    return Rejected(Code.NEVER_FITS, message, hint or "See `allot cells` for what there is.")
+
+
+def _why_not_borrow(spec: JobSpec, tenant: Tenant) -> str:
+    if spec.pin:
+        return "With `pin` it runs nowhere else"
+    if not spec.preemptible:
+        return "With `preemptible: false` it may not borrow"
+    if not tenant.borrow:
+        return "The tenant may not borrow"
+    return "Nobody may borrow under the policy in force"
+
+
+def _only_borrows(state: State, shape: Shape, cells: Cells) -> tuple[str, ...]:
+    """Warn about a job that its tenant's cells could never hold, where it has any."""
+    have = owned(cells, shape.tenant, shape.pin)
+    if shape.opportunistic or not have or owed_ever(state.cluster, shape):
+        return ()
+    if not _right_kind(cells, shape):
+        what = f"tenant {shape.tenant} has no cell of {_kind(shape)}"
+    else:
+        what = f"it is larger than what the cells of tenant {shape.tenant} can hold"
+    return (f"it can only borrow, and be sent away at any time: {what} (its cells are {have})",)
+
+
+def _right_kind(cells: Cells, shape: Shape) -> bool:
+    holdings = cells.holdings.get((shape.tenant, shape.pin), {})
+    return any(serves(cells.chains[at], shape.requests) for at in holdings)
+
+
+def _kind(shape: Shape) -> str:
+    """Say what hardware a gang asks for."""
+    types = dict.fromkeys(kind for request in shape.requests for kind in request.types)
+    memory = max(request.need.gpu_memory for request in shape.requests)
+    words = " or ".join(types) or "that kind"
+    return words + (f" with {show_bytes(memory)}" if memory else "")
