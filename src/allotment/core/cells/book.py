@@ -282,7 +282,8 @@ class Cells:
 
     def room_of(self, tenant: str, pin: str) -> int:
         """Count the leaves a tenant could have now, wherever they are."""
-        return sum(holding.room_in_all() for holding in self.holdings[tenant, pin].values())
+        held = self.holdings.get((tenant, pin), {})
+        return sum(holding.room_in_all() for holding in held.values())
 
     def parts_lent(self, chain: int) -> Iterator[tuple[tuple[int, int], int]]:
         """Give (node, leaf) and what is used of it, for lent leaves that are shared."""

@@ -46,6 +46,7 @@ class Chain:
         self.number = {node: at for at, node in enumerate(self.nodes)}
         self.devices = self._devices_of(roots, nodes)
         """The device index of each leaf, node by node; none where leaves are host shares."""
+        self.has_devices = all(self.devices)
         self.leaf = tuple(
             {device: leaf for leaf, device in enumerate(devices)} for devices in self.devices
         )

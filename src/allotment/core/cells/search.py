@@ -15,9 +15,10 @@ import msgspec
 from allotment.core.cells.book import Cells
 from allotment.core.cells.chain import Cell, Chain
 from allotment.core.cells.fresh import fresh_cells, side_by_side
+from allotment.core.cells.groups import group_cells
 from allotment.core.cells.holding import Holding
 from allotment.core.cells.safety import allows
-from allotment.core.request import Request
+from allotment.core.request import Request, one_group
 from allotment.model.ids import JobId
 from allotment.model.ledger import Quota, Slot
 from allotment.model.quantity import DEVICE
@@ -62,6 +63,8 @@ def serves(chain: Chain, requests: tuple[Request, ...]) -> bool:
         (not r.types or chain.names[0] in r.types)
         and r.arch in (Arch.ANY, chain.arch)
         and r.need.gpu_memory <= chain.memory
+        and (not r.group or chain.level_of(r.group_within) is not None)
+        and (not r.devices or chain.has_devices)
         for r in requests
     )
 
@@ -71,7 +74,8 @@ def _in_chain(
 ) -> Found | None:
     chain = cells.chains[at]
     first = requests[0]
-    if len(requests) == 1 and first.count == 1 and not first.within and not first.prefer:
+    free = not (first.within or first.prefer or first.group)
+    if free and len(requests) == 1 and first.count == 1:
         return _attempt(cells, at, holding, requests, None)
     if first.within and chain.level_of(first.within) is None:
         return None
@@ -161,11 +165,13 @@ def _attempt(
     cells: Cells, at: int, holding: Holding, requests: tuple[Request, ...], region: Cell | None
 ) -> Found | None:
     attempt = _Attempt(cells, at, holding, region)
-    order = sorted(range(len(requests)), key=lambda i: (-requests[i].devices, i))
+    order = sorted(
+        range(len(requests)), key=lambda i: (-requests[i].devices * max(1, requests[i].group), i)
+    )
     places: list[list[_Place]] = [[] for _ in requests]
     for role in order:
         request = requests[role]
-        found = attempt.place(request)
+        found = attempt.place_groups(request) if request.group else attempt.place(request)
         if len(found) < request.count:
             return None
         places[role] = found
@@ -205,6 +211,37 @@ class _Attempt:
             if len(found) < request.count:
                 search(leaves, claim, request.count, found)
         return found
+
+    def place_groups(self, request: Request) -> list[_Place]:
+        """Find places for groups of tasks, each within one cell of their level.
+
+        As many as fit in each cell: cells of a level do not overlap and groups are alike.
+        """
+        outer, one = self.region, one_group(request)
+        level = self.chain.level_of(request.group_within)
+        assert level is not None, "chains without that level are not asked"
+        want = one.count * one.devices if one.need.gpu_milli >= DEVICE else 0
+        found: list[_Place] = []
+        for cell in group_cells(self.holding, outer, level, want):
+            self.region = cell
+            while len(found) < request.count and (places := self._whole_group(one)):
+                found += places
+            if len(found) == request.count:
+                break
+        self.region = outer
+        return found
+
+    def _whole_group(self, request: Request) -> list[_Place]:
+        """Find places for all of these tasks, or for none."""
+        before = (list(self.bound), dict(self.used), dict(self.claimed), dict(self.parts),
+                  dict(self.opened))  # fmt: skip
+        found = self.place(request)
+        if len(found) == request.count and (
+            len(self.bound) == len(before[0]) or allows(self.space, self.bound)
+        ):
+            return found
+        self.bound, self.used, self.claimed, self.parts, self.opened = before
+        return []
 
     def _place_parts(self, milli: int, count: int) -> list[_Place]:
         """Find places for tasks that need a part of a device each: several share one."""
