@@ -402,5 +402,15 @@ class Cluster:
         if self.cells is not None:
             self.cells.set_open(node, is_open)
 
+    def set_bad(self, node: NodeId, devices: frozenset[int]) -> None:
+        """Say which devices of a node are not to be used; who sits there stays."""
+        self.ledger.set_bad(node, devices)
+        if self.cells is not None:
+            self.cells.set_bad(node, devices)
+
     def slots_open(self, slots: Sequence[Slot]) -> bool:
-        return all(self.ledger.books[slot.node].open for slot in slots)
+        """Tell whether a place is on open nodes and sound devices."""
+        books = self.ledger.books
+        return all(
+            books[slot.node].open and books[slot.node].sound(slot.devices) for slot in slots
+        )

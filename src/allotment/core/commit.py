@@ -181,7 +181,7 @@ def _must_yield(cluster: Cluster, gang: Gang, promise: Reservation, now: Instant
 
 def _promise_is_due(cluster: Cluster, reservation: Reservation) -> str:
     if not cluster.slots_open(reservation.slots):
-        return "a node of the place is closed"
+        return "a part of the place is closed or broken"
     gang = cluster.gangs.get(reservation.job)
     if gang is not None:
         due = resume_entitlement(cluster, gang) is Entitlement.GUARANTEED
@@ -253,6 +253,8 @@ def _misfit_of_one(cluster: Cluster, request: Request, slot: Slot) -> str:
         return f"node {slot.node} takes no work"
     if request.arch is not Arch.ANY and request.arch is not book.arch:
         return f"node {slot.node} has another architecture"
+    if not book.sound(slot.devices):
+        return f"devices of node {slot.node} are broken"
     if len(set(slot.devices)) != -(-request.need.gpu_milli // DEVICE):
         return "not the number of devices asked for"
     if request.types and any(book.types[i] not in request.types for i in slot.devices):

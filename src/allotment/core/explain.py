@@ -62,8 +62,8 @@ def _judge(
     if not fits and _fits_with_all_nodes(cluster, waiting):
         return Blocked(
             Reason.NODES_UNAVAILABLE,
-            "It would fit if all nodes were up: some are drained or lost.",
-            hint="See `allot nodes`.",
+            "It would fit if all hardware were up: some is drained, lost or broken.",
+            hint="See `allot nodes` and `allot health`.",
         )
     if due is None:
         return _over_quota(cluster, shape.tenant, need)
@@ -153,8 +153,14 @@ def explain_resume(cluster: Cluster, gang: Gang) -> Blocked:
         need += lease_part(part)
     if resume_entitlement(cluster, gang) is None:
         blocked = _over_quota(cluster, gang.tenant, need)
-    else:
+    elif cluster.slots_open(gang.slots):
         blocked = Blocked(Reason.RESUMING, "Its devices are in use by others.")
+    else:
+        blocked = Blocked(
+            Reason.NODES_UNAVAILABLE,
+            "Its memory is on hardware that is drained, lost or broken now.",
+            hint="See `allot nodes` and `allot health`, or end it: `allot cancel`.",
+        )
     return Blocked(
         blocked.reason,
         blocked.message,

@@ -28,6 +28,7 @@ class NodeBook:
     __slots__ = (
         "_by_type",
         "arch",
+        "bad",
         "cpu",
         "device_memory",
         "device_milli",
@@ -44,6 +45,8 @@ class NodeBook:
         self.id = node.id
         self.arch = node.arch
         self.open = True
+        self.bad: frozenset[int] = frozenset()
+        """Devices that are not to be used: they are not free, whoever sits there stays."""
         self.owed = 0
         """Devices that are promised to somebody before their holder is gone."""
         self.cpu = node.cpu_milli
@@ -68,11 +71,19 @@ class NodeBook:
     def free(self) -> Resources:
         """Sum up what is free, counting no negative account."""
         return Resources(
-            gpu_milli=sum(milli for milli in self.device_milli if milli > 0),
+            gpu_milli=sum(
+                milli
+                for index, milli in enumerate(self.device_milli)
+                if milli > 0 and index not in self.bad
+            ),
             cpu_milli=max(0, self.cpu),
             memory=max(0, self.memory),
             disk=max(0, self.disk),
-            gpu_memory=sum(size for size in self.device_memory if size > 0),
+            gpu_memory=sum(
+                size
+                for index, size in enumerate(self.device_memory)
+                if size > 0 and index not in self.bad
+            ),
         )
 
     def fit(
@@ -98,7 +109,7 @@ class NodeBook:
         for index, milli in enumerate(self.device_milli):
             if len(found) == most:
                 break
-            if milli == DEVICE and self._serves(index, need, kind):
+            if milli == DEVICE and index not in self.bad and self._serves(index, need, kind):
                 picked.append(index)
                 if len(picked) == wanted:
                     found.append(tuple(picked))
@@ -109,7 +120,11 @@ class NodeBook:
         self, need: Resources, kind: str, most: int, placing: Placing
     ) -> list[tuple[int, ...]]:
         milli, memory = self.device_milli.copy(), self.device_memory.copy()
-        serve = [i for i, type_ in enumerate(self.types) if kind in (ANY_TYPE, type_)]
+        serve = [
+            index
+            for index, type_ in enumerate(self.types)
+            if kind in (ANY_TYPE, type_) and index not in self.bad
+        ]
         found: list[tuple[int, ...]] = []
         while len(found) < most:
             rooms = [
@@ -146,7 +161,7 @@ class NodeBook:
             after = milli[index] = before + each
             if before < 0 or after < 0:
                 self.owed += (after < 0) - (before < 0)
-            if before == DEVICE or after == DEVICE:
+            if (before == DEVICE or after == DEVICE) and index not in self.bad:
                 step = (after == DEVICE) - (before == DEVICE)
                 whole[ANY_TYPE] += step
                 if self._by_type:
@@ -155,12 +170,27 @@ class NodeBook:
             for index in devices:
                 self.device_memory[index] += sign * need.gpu_memory
 
+    def set_bad(self, devices: frozenset[int]) -> None:
+        """Say which devices are not to be used, and count the whole free ones anew."""
+        for index in sorted(self.bad ^ devices):
+            if self.device_milli[index] == DEVICE:
+                step = 1 if index in self.bad else -1
+                self.whole[ANY_TYPE] += step
+                if self._by_type:
+                    self.whole[self.types[index]] += step
+        self.bad = devices
+
+    def sound(self, devices: Sequence[int]) -> bool:
+        """Tell whether none of these devices is broken."""
+        return not self.bad or self.bad.isdisjoint(devices)
+
     def has(self, slot: Slot, need: Resources) -> bool:
         """Tell whether a slot is free here for one task."""
         each = need.gpu_milli // len(slot.devices) if slot.devices else 0
         return (
             self.open
             and self.host_fits(need)
+            and self.sound(slot.devices)
             and all(
                 self.device_milli[index] >= each
                 and self.device_memory[index] >= need.gpu_memory
@@ -174,6 +204,7 @@ class NodeBook:
             and self.cpu >= 0
             and self.memory >= 0
             and self.disk >= 0
+            and self.sound(slot.devices)
             and all(
                 self.device_milli[index] >= 0 and self.device_memory[index] >= 0
                 for index in slot.devices
@@ -198,7 +229,7 @@ class Ledger:
         self.owed = 0
         """Devices of all nodes that are promised before their holders are gone."""
         self.whole_free = 0
-        """Whole free devices of all nodes."""
+        """Whole free devices of all nodes, but those that are broken."""
         for book in self.books.values():
             self._enter(book)
 
@@ -216,6 +247,16 @@ class Ledger:
     def set_open(self, node: NodeId, is_open: bool) -> None:
         """Let a node take new work, or keep new work off it."""
         self.books[node].open = is_open
+        self.version += 1
+
+    def set_bad(self, node: NodeId, devices: frozenset[int]) -> None:
+        """Keep new work off some devices of a node, and let it on all others. O(devices)."""
+        book = self.books[node]
+        counts = book.whole.copy()
+        book.set_bad(devices)
+        for kind, count in counts.items():
+            if book.whole[kind] != count:
+                self._move(node, kind, count, book.whole[kind])
         self.version += 1
 
     def _change(self, slots: Sequence[Slot], needs: Sequence[Resources], sign: int) -> None:
@@ -289,8 +330,13 @@ class Ledger:
         return self.books[node].types[index]
 
     def free_milli(self, node: NodeId, index: int) -> int:
-        """Give what is free of one device, in thousandths; negative when it is promised."""
-        return self.books[node].device_milli[index]
+        """Give what is free of one device, in thousandths; negative when it is promised.
+
+        Nothing is free of a broken one.
+        """
+        book = self.books[node]
+        milli = book.device_milli[index]
+        return min(0, milli) if index in book.bad else milli
 
     def host_fits(self, node: NodeId, need: Resources) -> bool:
         """Tell whether CPU, memory and disk of an open node suffice for so much more."""

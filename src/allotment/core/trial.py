@@ -126,12 +126,15 @@ class Trial:
             self._undo.append(lambda: self.cluster.reserve(reservation))
 
     def open_all(self) -> None:
-        """Open closed nodes, to ask what would fit if they were back."""
+        """Open closed nodes and mend broken devices, to ask what would fit if all were back."""
         ledger = self.cluster.ledger
         closed = [node for node, book in ledger.books.items() if not book.open]
+        broken = {node: book.bad for node, book in ledger.books.items() if book.bad}
         for node in closed:
             self.cluster.set_open(node, True)
-        self._undo.append(lambda: _close(self.cluster, closed))
+        for node in broken:
+            self.cluster.set_bad(node, frozenset())
+        self._undo.append(lambda: _close(self.cluster, closed, broken))
 
     def mark_leaving(self, job: JobId) -> None:
         """Note that a gang is told to go."""
@@ -142,6 +145,10 @@ class Trial:
         self.cluster.add(gang)
 
 
-def _close(cluster: Cluster, nodes: list[NodeId]) -> None:
+def _close(
+    cluster: Cluster, nodes: list[NodeId], broken: dict[NodeId, frozenset[int]]
+) -> None:
     for node in nodes:
         cluster.set_open(node, False)
+    for node, devices in broken.items():
+        cluster.set_bad(node, devices)

@@ -19,6 +19,7 @@ from allotment.engine.state import Promise, State
 from allotment.model import events as e
 from allotment.model.cluster import NodeState
 from allotment.model.errors import InvariantViolated
+from allotment.model.health import WHOLE, Condition, Health
 from allotment.model.ids import JobId
 from allotment.model.ledger import Entitlement
 from allotment.model.lifecycle import ATTEMPT, JOB, TASK, AttemptState, JobState
@@ -49,10 +50,34 @@ def _set_node(
 ) -> Callable[[State, e.Record, Any], None]:
     def change(state: State, record: e.Record, event: Any) -> None:
         state.nodes[event.node] = (node_state, getattr(event, "reason", ""))
-        if event.node in state.cluster.nodes:
-            state.cluster.set_open(event.node, node_state is NodeState.READY)
+        if node_state is NodeState.READY:
+            state.shut_since.pop(event.node, None)
+        else:
+            state.shut_since.setdefault(event.node, record.at)
+        state.mark(event.node)
 
     return change
+
+
+def _health_changed(state: State, record: e.Record, event: e.HealthChanged) -> None:
+    part = (event.node, WHOLE if event.device is None else event.device)
+    if event.now is Health.HEALTHY:
+        state.health.pop(part, None)
+    else:
+        condition = state.health[part] = Condition(
+            node=event.node,
+            health=event.now,
+            by=event.by,
+            changed_at=record.at,
+            since=event.since,
+            device=event.device,
+            code=event.code,
+            words=event.words,
+            who=event.who,
+            final=event.final,
+        )
+        state.timers.arm_condition(condition)
+    state.mark(event.node)
 
 
 def _ids_skipped(state: State, record: e.Record, event: e.JobIdsSkipped) -> None:
@@ -361,6 +386,7 @@ _APPLY: dict[type[e.Event], Callable[[State, e.Record, Any], None]] = {
     e.NodeUndrained: _set_node(NodeState.READY),
     e.NodeLost: _set_node(NodeState.LOST),
     e.NodeRecovered: _set_node(NodeState.READY),
+    e.HealthChanged: _health_changed,
     e.JobIdsSkipped: _ids_skipped,
     e.JobSubmitted: _submitted,
     e.JobEdited: _edited,

@@ -9,7 +9,9 @@ from allotment.core.explain import explain
 from allotment.core.request import held_by, lease_part, needs_of, shape_of
 from allotment.engine.records import JobRecord
 from allotment.engine.state import State
+from allotment.model.cluster import NodeState
 from allotment.model.errors import InvariantViolated
+from allotment.model.health import WHOLE
 from allotment.model.ids import NodeId
 from allotment.model.ledger import Entitlement
 from allotment.model.lifecycle import JobState
@@ -25,6 +27,7 @@ def audit(state: State) -> None:
         *_gangs(state),
         *_shares(state),
         *_cells(state),
+        *_health(state),
         *_line(state),
         *_reasons(state),
     ]
@@ -154,6 +157,37 @@ def _cells(state: State) -> list[str]:
     lent = {job for chain in cells.borrowers for node in chain for job in node}
     borrowers = {job for gangs in state.cluster.borrowers.values() for job in gangs}
     wrong += [f"job {job} is lent cells but does not borrow" for job in lent - borrowers]
+    return wrong
+
+
+def _health(state: State) -> list[str]:
+    """New work stays off what is closed, suspect or bad: the books know just that."""
+    wrong: list[str] = []
+    unwell: dict[NodeId, set[int]] = {}
+    for node_id, place in state.health:
+        unwell.setdefault(node_id, set()).add(place)
+    cells = state.cluster.cells
+    for node in state.config.nodes:
+        book, places = state.cluster.ledger.books[node.id], unwell.get(node.id, set[int]())
+        ready = state.nodes.get(node.id, (NodeState.READY, ""))[0] is NodeState.READY
+        is_open, bad = ready and WHOLE not in places, places - {WHOLE}
+        if (book.open, book.bad) != (is_open, bad):
+            wrong.append(f"the books have node {node.name} open or broken where it is not")
+        free = [i for i, milli in enumerate(book.device_milli) if milli == DEVICE]
+        if book.whole[""] != len(set(free) - bad):
+            wrong.append(f"{book.whole['']} devices of node {node.name} are not free and sound")
+        for at, number in cells.at(node.id) if cells is not None else ():
+            assert cells is not None
+            leaf, shut = cells.chains[at].leaf[number], cells.spaces[at].shut[number]
+            true = sum(1 << leaf[device] for device in bad if device in leaf)
+            if shut != (true if is_open else cells.chains[at].full):
+                wrong.append(f"the cells of node {node.name} are shut where they are not")
+    gone = set(unwell) - {node.id for node in state.config.nodes}
+    wrong += [f"node {node} is not well, and is not there" for node in sorted(gone)]
+    if state.cluster.ledger.whole_free != sum(
+        book.whole[""] for book in state.cluster.ledger.books.values()
+    ):
+        wrong.append("whole free devices do not add up")
     return wrong
 
 

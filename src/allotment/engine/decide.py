@@ -10,6 +10,7 @@ import msgspec
 
 from allotment.engine.admit import check_fit
 from allotment.engine.completion import finish
+from allotment.engine.health import declare
 from allotment.engine.records import JobRecord
 from allotment.engine.report import grace_of
 from allotment.engine.state import State
@@ -50,6 +51,8 @@ def decide(  # noqa: C901, PLR0911 - one line a command
             return _drain(state, node, reason)
         case c.UndrainNode(node):
             return _undrain(state, node)
+        case c.DeclareHealth():
+            return declare(state, command, actor, now)
         case c.ApplyConfig(config):
             return _configure(state, config)
 

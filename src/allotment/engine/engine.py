@@ -17,6 +17,7 @@ from allotment.core.plan import Decision, Demote, Evict, Place, Promote, Resume,
 from allotment.engine.apply import apply
 from allotment.engine.clockwork import due
 from allotment.engine.decide import decide
+from allotment.engine.health import Watch, heartbeat, suspicions
 from allotment.engine.ports_pool import nobody_else
 from allotment.engine.react import react
 from allotment.engine.report import gang_heard, heard, node_heard, saved
@@ -24,6 +25,7 @@ from allotment.engine.state import State
 from allotment.model import events as e
 from allotment.model.commands import AnyCommand
 from allotment.model.effects import AnyEffect
+from allotment.model.health import HealthReport
 from allotment.model.ids import SYSTEM, Actor, AttemptNo, JobId, Seq
 from allotment.model.port_layout import port_count
 from allotment.model.quantity import Instant
@@ -47,6 +49,7 @@ class Engine:
         self.effects: list[AnyEffect] = []
         self.refusals = 0
         """Decisions the committer sent back: 0 unless a policy or the planner is wrong."""
+        self.watch = Watch()
         self._port_is_free = port_is_free
         self._seen: tuple[object, int, int] | None = None
         """The books that were last looked through in vain, and their state then."""
@@ -68,9 +71,17 @@ class Engine:
             case GangReport():
                 self._emit(gang_heard(self.state, report, now), SYSTEM, now)
             case TaskReport():
+                suspects = suspicions(self.state, report)
                 self._emit(heard(self.state, report, now), SYSTEM, now)
+                for told in suspects:
+                    self._emit(self.watch.heard(self.state, told, now), SYSTEM, now)
             case NodeReport():
+                beats = heartbeat(self.state, report)
                 self._emit(node_heard(self.state, report), SYSTEM, now)
+                for told in beats:
+                    self._emit(self.watch.heard(self.state, told, now), SYSTEM, now)
+            case HealthReport():
+                self._emit(self.watch.heard(self.state, report, now), SYSTEM, now)
             case CheckpointReport():
                 self._emit(saved(self.state, report), SYSTEM, now)
 
@@ -82,6 +93,8 @@ class Engine:
         if timer is not None and timer <= now:
             for job in state.timers.due(now):
                 self._emit(due(state, job, now), SYSTEM, now)
+            for part in state.timers.due_parts(now):
+                self._emit(self.watch.due(state, part, now), SYSTEM, now)
         state.cluster.rerank(now)
 
     def next_due(self, now: Instant) -> Instant | None:

@@ -17,6 +17,7 @@ from allotment.engine.ports_pool import PortPool
 from allotment.engine.records import JobRecord
 from allotment.engine.timers import Timers
 from allotment.model.cluster import NodeState
+from allotment.model.health import WHOLE, Condition, Part
 from allotment.model.ids import JobId, NodeId, Seq
 from allotment.model.ledger import Entitlement, Quota, Slot
 from allotment.model.lifecycle import JobState
@@ -26,7 +27,7 @@ from allotment.model.spec import EndKind
 from allotment.model.tenancy import Config
 
 
-class Promise(msgspec.Struct, frozen=True):
+class Promise(msgspec.Struct, frozen=True, omit_defaults=True):
     """A reservation as it is kept in a snapshot."""
 
     job: JobId
@@ -36,7 +37,7 @@ class Promise(msgspec.Struct, frozen=True):
     quota: Quota = ()
 
 
-class Image(msgspec.Struct):
+class Image(msgspec.Struct, omit_defaults=True):
     """The state as one value, for a snapshot: what cannot be derived from anything else."""
 
     seq: Seq
@@ -46,6 +47,8 @@ class Image(msgspec.Struct):
     jobs: list[JobRecord]
     nodes: dict[NodeId, tuple[NodeState, str]]
     promises: list[Promise]
+    health: list[Condition] = []
+    shut_since: dict[NodeId, Instant] = {}
 
 
 class ArrayLine:
@@ -66,6 +69,10 @@ class State:
         """The time of the newest event: time never goes back."""
         self.config = Config(nodes=(), tenants=())
         self.nodes: dict[NodeId, tuple[NodeState, str]] = {}
+        self.shut_since: dict[NodeId, Instant] = {}
+        """Since when nodes are drained or lost."""
+        self.health: dict[Part, Condition] = {}
+        """Parts of the hardware that are not healthy."""
         self.next_job = JobId(1)
         self.jobs: dict[JobId, JobRecord] = {}
         # Indexes.
@@ -180,6 +187,8 @@ class State:
                 Promise(r.job, r.slots, r.entitlement, r.victims, r.quota)
                 for _, r in sorted(self.cluster.reservations.items())
             ],
+            health=[condition for _, condition in sorted(self.health.items())],
+            shut_since=self.shut_since,
         )
 
     @classmethod
@@ -187,7 +196,10 @@ class State:
         """Rebuild the state, indexes included. O(jobs)."""
         state = cls(policies)
         state.seq, state.at, state.next_job = image.seq, image.at, image.next_job
-        state.nodes = image.nodes
+        state.nodes, state.shut_since = image.nodes, image.shut_since
+        state.health = {condition.part: condition for condition in image.health}
+        for condition in image.health:
+            state.timers.arm_condition(condition)
         state.jobs = {job.id: job for job in image.jobs}
         state.configure(image.config)
         for job in image.jobs:
@@ -227,11 +239,12 @@ class State:
             config.nodes, config.tenants, self.policies, config.topology
         )
         self.ports.configure(config.limits.ports)
-        for node, (state, _) in self.nodes.items():
-            if node in self.cluster.nodes:
-                self.cluster.set_open(node, state is NodeState.READY)
         for gang in sorted(old.gangs.values(), key=lambda gang: (gang.placed_at, gang.id)):
             self._keep(gang)
+        # Only now: who sits on hardware that is shut stays as it is.
+        self._forget_gone_parts()
+        for node in {*self.nodes, *(part[0] for part in self.health)}:
+            self.mark(node)
         self._demote_what_exceeds()
         for job in sorted(old.pending.all(), key=lambda waiting: waiting.id):
             self.cluster.pending.add(job, self.at)
@@ -239,6 +252,29 @@ class State:
             kept = self.cluster.promise_kept(reservation)
             if kept is not None:
                 self.cluster.reserve(kept)
+
+    def mark(self, node: NodeId) -> None:
+        """Let the books know what of a node is to be used now. O(its devices)."""
+        machine = self.cluster.nodes.get(node)
+        if machine is None:
+            return
+        state, _ = self.nodes.get(node, (NodeState.READY, ""))
+        is_open = state is NodeState.READY and (node, WHOLE) not in self.health
+        bad = frozenset(d.index for d in machine.devices if (node, d.index) in self.health)
+        book = self.cluster.ledger.books[node]
+        if book.open is not is_open:
+            self.cluster.set_open(node, is_open)
+        if book.bad != bad:
+            self.cluster.set_bad(node, bad)
+
+    def _forget_gone_parts(self) -> None:
+        """Forget what was wrong with hardware that is no longer in the configuration."""
+        there = {
+            (node.id, place)
+            for node in self.config.nodes
+            for place in (WHOLE, *(device.index for device in node.devices))
+        } if self.health else set[Part]()  # fmt: skip
+        self.health = {part: how for part, how in self.health.items() if part in there}
 
     def _keep(self, gang: Gang) -> None:
         """Let a gang be where it is; as a borrower if its tenant's cells no longer cover it."""

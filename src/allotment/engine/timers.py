@@ -7,6 +7,7 @@ job's record, so a timer that outlived its reason does nothing.
 from heapq import heappop, heappush
 
 from allotment.engine.records import JobRecord
+from allotment.model.health import RULES, Condition, Part
 from allotment.model.ids import JobId
 from allotment.model.lifecycle import AttemptState, JobState
 from allotment.model.quantity import Instant
@@ -19,6 +20,8 @@ class Timers:
 
     def __init__(self) -> None:
         self._heap: list[tuple[Instant, JobId]] = []
+        self._parts: list[tuple[Instant, Part]] = []
+        """When hardware that is not healthy wants to be looked at."""
 
     def arm(self, at: int, job: JobId) -> None:
         """Look at the job at that instant."""
@@ -26,7 +29,26 @@ class Timers:
 
     def next(self) -> Instant | None:
         """Say when the next look is due."""
-        return self._heap[0][0] if self._heap else None
+        if not self._parts:
+            return self._heap[0][0] if self._heap else None
+        part = self._parts[0][0]
+        return min(part, self._heap[0][0]) if self._heap else part
+
+    def arm_part(self, at: int, part: Part) -> None:
+        """Look at a part of the hardware at that instant."""
+        heappush(self._parts, (Instant(at), part))
+
+    def arm_condition(self, condition: Condition) -> None:
+        """Arm what becomes of a part if nothing more is heard of it."""
+        if not condition.final:
+            self.arm_part(condition.changed_at + RULES.heal_ms, condition.part)
+
+    def due_parts(self, now: Instant) -> list[Part]:
+        """Take the parts whose time has come, each once."""
+        parts: set[Part] = set()
+        while self._parts and self._parts[0][0] <= now:
+            parts.add(heappop(self._parts)[1])
+        return sorted(parts)
 
     def due(self, now: Instant) -> list[JobId]:
         """Take the jobs whose time has come, each once, lowest id first."""

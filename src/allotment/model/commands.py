@@ -2,7 +2,7 @@
 
 import msgspec
 
-from allotment.model.ids import JobId, NodeId
+from allotment.model.ids import DeviceIndex, JobId, NodeId
 from allotment.model.spec import JobSpec
 from allotment.model.tenancy import Config
 
@@ -76,6 +76,15 @@ class UndrainNode(Command, frozen=True):
     node: NodeId
 
 
+class DeclareHealth(Command, frozen=True):
+    """An administrator's word on hardware: bad until withdrawn by `ok`."""
+
+    parts: tuple[tuple[NodeId, DeviceIndex | None], ...]
+    """Devices, or whole nodes where the device is None."""
+    ok: bool
+    because: str = ""
+
+
 class ApplyConfig(Command, frozen=True):
     """Replace the configuration."""
 
@@ -92,5 +101,6 @@ AnyCommand = (
     | ResumeJob
     | DrainNode
     | UndrainNode
+    | DeclareHealth
     | ApplyConfig
 )

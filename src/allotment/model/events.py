@@ -10,7 +10,8 @@ from enum import StrEnum
 import msgspec
 
 from allotment.model.diagnosis import Diagnosis, Exit
-from allotment.model.ids import Actor, AttemptNo, JobId, NodeId, Seq, TaskIndex
+from allotment.model.health import Health, Source
+from allotment.model.ids import Actor, AttemptNo, DeviceIndex, JobId, NodeId, Seq, TaskIndex
 from allotment.model.ledger import Entitlement, Quota, Slot
 from allotment.model.quantity import Instant, Millis
 from allotment.model.reasons import StopCause
@@ -82,6 +83,25 @@ class JobIdsSkipped(Event, frozen=True):
     """
 
     next_job: JobId
+
+
+class HealthChanged(Event, frozen=True):
+    """A node or one of its devices got worse, or well again. Reports between are no events."""
+
+    node: NodeId
+    was: Health
+    now: Health
+    by: Source
+    device: DeviceIndex | None = None
+    """None for the node as a whole."""
+    code: str = ""
+    words: str = ""
+    who: str = ""
+    """The user who reported it, or whose job did."""
+    final: bool = False
+    """An administrator's word: it holds until withdrawn."""
+    since: Instant = Instant(0)
+    """Since when there is trouble, which may be earlier than the first report; 0 when well."""
 
 
 # ── jobs ────────────────────────────────────────────────────────────────────────────────
@@ -313,6 +333,7 @@ AnyEvent = (
     | TaskStarted
     | TaskHeld
     | TaskEnded
+    | HealthChanged
 )
 
 

@@ -19,7 +19,7 @@ class Reason(StrEnum):
     NEVER_FITS_NOW = "never_fits_now"
     """The configuration changed under it: no machine could hold it any more."""
     NODES_UNAVAILABLE = "nodes_unavailable"
-    """It would fit if drained or lost nodes were back."""
+    """It would fit if drained, lost or broken hardware were back."""
     QUOTA = "quota"
     """Its tenant's share is used up, and it may not borrow."""
     BEHIND = "behind"

@@ -6,6 +6,7 @@ import msgspec
 
 from allotment.model.diagnosis import Diagnosis, Exit
 from allotment.model.events import Phase
+from allotment.model.health import HealthReport
 from allotment.model.ids import AttemptNo, JobId, NodeId, TaskKey
 from allotment.model.quantity import Millis
 
@@ -68,4 +69,4 @@ class CheckpointReport(msgspec.Struct, frozen=True, omit_defaults=True):
     progress_milli: int = 0
 
 
-AnyReport = TaskReport | GangReport | NodeReport | CheckpointReport
+AnyReport = TaskReport | GangReport | NodeReport | CheckpointReport | HealthReport

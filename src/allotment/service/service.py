@@ -200,7 +200,7 @@ class Service:
     async def act(self, command: c.AnyCommand, actor: Actor) -> None:
         """Carry out a wish about a job or a node; durable on return. Raises Rejected."""
         match command:
-            case c.DrainNode() | c.UndrainNode() | c.ApplyConfig():
+            case c.DrainNode() | c.UndrainNode() | c.DeclareHealth() | c.ApplyConfig():
                 may_administer(actor)
             case c.SubmitJob():
                 await self.submit(command, actor)

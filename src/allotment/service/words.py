@@ -3,6 +3,7 @@
 from allotment.engine.state import State
 from allotment.model import events as e
 from allotment.model.cluster import Node
+from allotment.model.health import Health
 from allotment.model.ids import NodeId
 from allotment.model.quantity import show_millis
 from allotment.model.reasons import StopCause
@@ -32,6 +33,8 @@ def in_words(event: e.AnyEvent, state: State) -> str:  # noqa: C901, PLR0911, PL
             return f"node {_name(nodes, node)} lost" + (f": {reason}" if reason else "")
         case e.NodeRecovered(node):
             return f"node {_name(nodes, node)} is back"
+        case e.HealthChanged():
+            return _health(event, nodes)
         case e.JobIdsSkipped(next_job):
             return f"job ids go on at {next_job}: lower ones were in use before these books"
         case e.JobSubmitted(_, spec):
@@ -95,6 +98,17 @@ def in_words(event: e.AnyEvent, state: State) -> str:  # noqa: C901, PLR0911, PL
         case e.TaskEnded(_, _, index, exit_, diagnosis):
             how = "ok" if exit_.ok else (diagnosis.cause if diagnosis else "failed")
             return f"task {index} ended: {how}"
+
+
+def _health(event: e.HealthChanged, nodes: dict[NodeId, Node]) -> str:
+    """Tell what became of a node or device: `device 3 of node n1 is bad: …`."""
+    name = f"node {_name(nodes, event.node)}"
+    part = name if event.device is None else f"device {event.device} of {name}"
+    again = " again" if event.now is Health.HEALTHY else ""
+    who = f" by {event.who}" if event.final and event.who else ""
+    why = f": {event.words or event.code}" if event.words or event.code else ""
+    declared = f" (declared{who})" if event.final else ""
+    return f"{part} is {event.now.value}{again}{declared}{why}"
 
 
 def _name(nodes: dict[NodeId, Node], node: NodeId) -> str:
