@@ -9,6 +9,7 @@ from functools import lru_cache
 import msgspec
 
 from allotment.core.cells.rights import objection
+from allotment.core.cells.together import in_one_cell
 from allotment.core.cluster import Cluster
 from allotment.core.entitle import borrows, entitle, is_due, own_victims, resume_entitlement
 from allotment.core.gang import Gang, Reservation, Standing
@@ -233,18 +234,41 @@ def _promise_is_owed(cluster: Cluster, promise: Reservation, shape: Shape) -> st
 
 def _misfit(cluster: Cluster, requests: tuple[Request, ...], slots: tuple[Slot, ...]) -> str:
     """Check the form of a place: one slot a task, right devices, right host, open nodes."""
-    if len(slots) == 1 and len(requests) == 1 and requests[0].count == 1:
+    if len(slots) == 1 and not requests[0].within and not requests[0].group:
         return _misfit_of_one(cluster, requests[0], slots[0])
     tasks = [request for request in requests for _ in range(request.count)]
     if len(tasks) != len(slots):
         return "not one slot for each task"
     within = requests[0].within
-    if within and not cluster.ledger.regions.together(within, {s.node for s in slots}):
+    if within and not _lie_within(cluster, within, slots):
         return f"not within one {within}"
+    if wrong := _parted(cluster, requests, slots):
+        return wrong
     for request, slot in zip(tasks, slots, strict=True):
         if wrong := _misfit_of_one(cluster, request, slot):
             return wrong
     return ""
+
+
+def _parted(cluster: Cluster, requests: tuple[Request, ...], slots: tuple[Slot, ...]) -> str:
+    """Check that each group of tasks lies together, where a role has groups."""
+    first = 0
+    for request in requests:
+        end = first + request.count
+        size, level = request.group, request.group_within
+        for at in range(first, end, size) if size else ():
+            if not _lie_within(cluster, level, slots[at : min(end, at + size)]):
+                return f"a group of {size} tasks is not within one {level}"
+        first = end
+    return ""
+
+
+def _lie_within(cluster: Cluster, level: str, slots: tuple[Slot, ...]) -> bool:
+    """Tell whether slots lie in one region of a level: a cell, or nodes with one label."""
+    if cluster.cells is not None:
+        return in_one_cell(cluster.cells.chains, level, slots)
+    nodes = {slot.node for slot in slots}
+    return len(nodes) == 1 or cluster.ledger.regions.together(level, nodes)
 
 
 def _misfit_of_one(cluster: Cluster, request: Request, slot: Slot) -> str:

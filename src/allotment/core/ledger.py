@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from allotment.core.ports import Placing
 from allotment.core.regions import Regions
-from allotment.core.request import Request, devices_of
+from allotment.core.request import Request, devices_of, one_group
 from allotment.model.cluster import Node
 from allotment.model.ids import NodeId
 from allotment.model.ledger import Slot
@@ -392,7 +392,7 @@ class Ledger:
         if len(requests) == 1:
             slots = self._find_role(requests[0], placing, among)
             return None if slots is None else tuple(slots)
-        order = sorted(range(len(requests)), key=lambda i: (-requests[i].need.gpu_milli, i))
+        order = sorted(range(len(requests)), key=lambda i: (-_together(requests[i]), i))
         chosen: dict[int, list[Slot]] = {}
         for i in order:
             slots = self._find_role(requests[i], placing, among)
@@ -412,6 +412,11 @@ class Ledger:
     ) -> list[Slot] | None:
         for kind in request.types or (ANY_TYPE,):
             asked = ANY_TYPE if kind == self._sole else kind
+            if request.group:
+                slots = self._find_groups(request, asked, placing, among)
+                if slots is not None:
+                    return slots
+                continue
             books = (
                 self._candidates(request, asked, placing)
                 if among is None
@@ -421,6 +426,50 @@ class Ledger:
             if slots is not None:
                 return slots
         return None
+
+    def _find_groups(
+        self,
+        request: Request,
+        kind: str,
+        placing: Placing,
+        among: tuple[NodeId, ...] | None,
+    ) -> list[Slot] | None:
+        """Find room for groups of a role, each within one region: as many as fit in each.
+
+        Regions do not overlap and groups are alike, so none that fits is missed.
+        """
+        one, slots = one_group(request), list[Slot]()
+        for nodes in self._rooms_for(one, request.group_within, kind, placing, among):
+            while len(slots) < request.count:
+                books = self._ranked(one, kind, placing, nodes)
+                group = _fill(one, kind, books, placing)
+                if group is None:
+                    break
+                # Held while the other groups look for theirs.
+                self._change(group, [one.need] * one.count, -1)
+                slots += group
+        if slots:
+            self._change(slots, [one.need] * len(slots), +1)
+        return slots if len(slots) == request.count else None
+
+    def _rooms_for(
+        self,
+        one: Request,
+        level: str,
+        kind: str,
+        placing: Placing,
+        among: tuple[NodeId, ...] | None,
+    ) -> Iterator[tuple[NodeId, ...]]:
+        """Give regions with enough whole devices for a group, ranked as nodes are."""
+        wanted = devices_of((one,))
+        kept = None if among is None else frozenset(among)
+        rooms: list[tuple[int, int, tuple[NodeId, ...]]] = []
+        for place, region in enumerate(self.regions.of(level)):
+            nodes = region if kept is None else tuple(n for n in region if n in kept)
+            free = sum(self.books[node].whole.get(kind, 0) for node in nodes)
+            if nodes and free >= wanted:
+                rooms.append((placing.rank(free, wanted), place, nodes))
+        yield from (nodes for _, _, nodes in sorted(rooms))
 
     def _candidates(self, request: Request, kind: str, placing: Placing) -> Iterator[NodeBook]:
         """Give open nodes that may serve, best bucket first, lower id first within one.
@@ -451,6 +500,11 @@ class Ledger:
         rooms.sort()
         books = [self.books[node] for _, _, node in rooms]
         return [book for book in books if book.open and request.arch in (Arch.ANY, book.arch)]
+
+
+def _together(request: Request) -> int:
+    """Say how much of a role must lie together: who needs most chooses first."""
+    return request.need.gpu_milli * max(1, request.group)
 
 
 def _fill(

@@ -20,6 +20,9 @@ class Request(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
     """The level of which one region must hold the whole gang: the same for all its requests."""
     prefer: str = ""
     """The level of which one region should."""
+    group: int = 0
+    """Tasks, in rank order, that one region of `group_within` must hold; 0 for no groups."""
+    group_within: str = ""
 
     @property
     def devices(self) -> int:
@@ -101,6 +104,11 @@ def whole(requests: tuple[Request, ...]) -> tuple[Request, ...]:
     )
 
 
+def one_group(request: Request) -> Request:
+    """Give what a single group of a role needs, wherever it is."""
+    return msgspec.structs.replace(request, count=request.group, group=0, group_within="")
+
+
 def lease_part(need: Resources) -> Resources:
     """Give what a suspended task lets go: its devices and CPU."""
     return Resources(gpu_milli=need.gpu_milli, cpu_milli=need.cpu_milli)
@@ -132,7 +140,16 @@ def _shape(  # noqa: PLR0913, PLR0917 - the parts of the key of a cache
     opportunistic: bool,  # noqa: FBT001 - the parts of the key
 ) -> Shape:
     requests = tuple(
-        Request(role.count, role.resources, role.gpu_types, role.arch, within, prefer)
+        Request(
+            role.count,
+            role.resources,
+            role.gpu_types,
+            role.arch,
+            within,
+            prefer,
+            role.group,
+            role.group_within,
+        )
         for role in roles
     )
     devices = devices_of(requests)

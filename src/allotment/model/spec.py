@@ -63,6 +63,10 @@ class TaskRole(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, cache_
     retry: int | None = None
     """Overrides the job's retry count when this role is the one that failed."""
     completion: Completion = Completion()
+    group: int = 0
+    """Tasks that must lie together, in rank order; 0 when it does not matter."""
+    group_within: str = ""
+    """The level of which one region must hold each group."""
 
 
 class Checkpoint(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):

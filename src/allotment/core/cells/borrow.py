@@ -4,9 +4,10 @@ from collections.abc import Iterator
 
 from allotment.core.cells.book import Cells
 from allotment.core.cells.chain import Cell, Chain
+from allotment.core.cells.groups import idle_cells
 from allotment.core.cells.search import serves
 from allotment.core.ports import Hosts
-from allotment.core.request import Request
+from allotment.core.request import Request, one_group
 from allotment.model.ids import NodeId
 from allotment.model.ledger import Slot
 from allotment.model.quantity import DEVICE, NOTHING, Resources
@@ -65,15 +66,48 @@ class _Attempt:
     def place_all(self, requests: tuple[Request, ...]) -> tuple[Slot, ...] | None:
         """Place every task, the ones with most devices first; slots in rank order."""
         found: list[list[Slot]] = [[] for _ in requests]
-        for role in sorted(range(len(requests)), key=lambda i: (-requests[i].devices, i)):
+        for role in sorted(
+            range(len(requests)),
+            key=lambda i: (-requests[i].devices * max(1, requests[i].group), i),
+        ):
             request = requests[role]
-            if 0 < request.need.gpu_milli < DEVICE:
-                self._share(request, found[role])
-            if len(found[role]) < request.count:
-                self._place(request, found[role])
+            if request.group:
+                self._place_groups(request, found[role])
+            else:
+                self._place_role(request, found[role])
             if len(found[role]) < request.count:
                 return None
         return tuple(slot for role in found for slot in role)
+
+    def _place_groups(self, request: Request, found: list[Slot]) -> None:
+        """Place groups of tasks, each within one cell of their level."""
+        outer, one = self.region, one_group(request)
+        level = self.chain.level_of(request.group_within)
+        assert level is not None, "chains without that level are not asked"
+        want = one.count * one.devices if one.need.gpu_milli >= DEVICE else 0
+        for cell in idle_cells(self.chain, self.cells.idle[self.at], outer, level, want):
+            self.region = cell
+            while len(found) < request.count and (slots := self._whole_group(one)):
+                found += slots
+            if len(found) == request.count:
+                break
+        self.region = outer
+
+    def _whole_group(self, request: Request) -> list[Slot]:
+        """Place all of these tasks, or none."""
+        before = dict(self.used), dict(self.held), dict(self.parts)
+        found: list[Slot] = []
+        self._place_role(request, found)
+        if len(found) == request.count:
+            return found
+        self.used, self.held, self.parts = before
+        return []
+
+    def _place_role(self, request: Request, found: list[Slot]) -> None:
+        if 0 < request.need.gpu_milli < DEVICE:
+            self._share(request, found)
+        if len(found) < request.count:
+            self._place(request, found)
 
     def _place(self, request: Request, found: list[Slot]) -> None:
         need, leaves = request.need, request.devices

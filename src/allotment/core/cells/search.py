@@ -166,7 +166,8 @@ def _attempt(
 ) -> Found | None:
     attempt = _Attempt(cells, at, holding, region)
     order = sorted(
-        range(len(requests)), key=lambda i: (-requests[i].devices * max(1, requests[i].group), i)
+        range(len(requests)),
+        key=lambda i: (-requests[i].devices * max(1, requests[i].group), i),
     )
     places: list[list[_Place]] = [[] for _ in requests]
     for role in order:
