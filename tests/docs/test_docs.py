@@ -11,7 +11,7 @@ import typer.main
 
 from allotment.cli.app import VERBS, build
 from allotment.engine.records import AttemptRecord, CheckpointRecord, JobRecord
-from allotment.model.cluster import Node
+from allotment.model.cluster import Nic, Node
 from allotment.model.ids import Actor, AttemptNo, JobId, NodeId, TaskIndex
 from allotment.model.ledger import Entitlement, Slot
 from allotment.model.lifecycle import JobState
@@ -167,13 +167,13 @@ def environment(dialect: Dialect, index: int) -> dict[str, str]:
         array=ArraySlice(0, 2, JobId(1)),
         dialect=dialect,
     )
-    slot = Slot(NodeId(0))
+    slot = Slot(NodeId(0), (0,), 1000)
     attempt = AttemptRecord(AttemptNo(1), (slot,) * 3, Entitlement.GUARANTEED, Instant(1), 9000)
     job = JobRecord(
         JobId(1), spec, Actor("me"), Instant(1), JobState.RUNNING, Instant(1),
         attempts=[attempt], checkpoint=CheckpointRecord("/c", Instant(1), AttemptNo(1)),
     )  # fmt: skip
-    nodes = {NodeId(0): Node(NodeId(0), "n", 1000, GIB, 0)}
+    nodes = {NodeId(0): Node(NodeId(0), "n", 1000, GIB, 0, nics=(Nic("mlx5_0", (0,)),))}
     return task_env(job, TaskIndex(index), nodes, Folders("/state"), Account("me", "/home/me"))
 
 

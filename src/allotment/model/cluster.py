@@ -1,5 +1,6 @@
 """The machines: nodes, their devices, and what state they are in."""
 
+from collections.abc import Sequence
 from enum import StrEnum
 
 import msgspec
@@ -19,6 +20,16 @@ class Device(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     virtual: bool = True
 
 
+class Nic(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """A network card for traffic between devices: its name, and the devices nearest to it.
+
+    It goes with these devices: who has one of them may use it.
+    """
+
+    name: str
+    near: tuple[int, ...]
+
+
 class Node(msgspec.Struct, frozen=True, omit_defaults=True):
     """A machine, as configured or discovered. `labels` are free words for people."""
 
@@ -31,6 +42,11 @@ class Node(msgspec.Struct, frozen=True, omit_defaults=True):
     arch: Arch = Arch.X86_64
     address: str = "127.0.0.1"
     labels: tuple[tuple[str, str], ...] = ()
+    nics: tuple[Nic, ...] = ()
+
+    def nics_of(self, devices: Sequence[int]) -> tuple[str, ...]:
+        """Name the network cards nearest to any of these devices, in the node's order."""
+        return tuple(nic.name for nic in self.nics if not set(nic.near).isdisjoint(devices))
 
     def total(self) -> Resources:
         """Sum up what the node has."""

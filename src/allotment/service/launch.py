@@ -121,6 +121,7 @@ def task_env(
         "PYTHONUNBUFFERED": "1",
         **_rendezvous(spec, attempt, index, nodes),
         **_devices(spec, attempt, index),
+        **_nics(attempt, index, nodes),
         **(_tf_config(spec, attempt, index, nodes) if has_tf_roles(spec) else {}),
         **(_classic(job, index, nodes, account) if spec.dialect is Dialect.CLASSIC else {}),
         **dict(spec.env),
@@ -166,6 +167,18 @@ def _devices(spec: JobSpec, attempt: AttemptRecord, index: int) -> Env:
         "NVIDIA_VISIBLE_DEVICES": visible or "none",
         "ROCR_VISIBLE_DEVICES": visible,
         "HIP_VISIBLE_DEVICES": visible,
+    }
+
+
+def _nics(attempt: AttemptRecord, index: int, nodes: Nodes) -> Env:
+    """Which network cards NCCL and UCX are to use: those nearest to the task's devices."""
+    slot = attempt.slots[index]
+    names = nodes[slot.node].nics_of(slot.devices)
+    if not names:
+        return {}
+    return {
+        "NCCL_IB_HCA": "=" + ",".join(names),  # `=`: these and not whose names begin so.
+        "UCX_NET_DEVICES": ",".join(f"{name}:1" for name in names),
     }
 
 

@@ -6,7 +6,7 @@ import msgspec
 from pydantic import ValidationError
 
 from allotment.model.cells import Topology
-from allotment.model.cluster import Device, Node
+from allotment.model.cluster import Device, Nic, Node
 from allotment.model.errors import Problem
 from allotment.model.ids import DeviceIndex, NodeId
 from allotment.model.quantity import NOTHING, Resources, show_bytes, show_milli
@@ -66,7 +66,7 @@ def assembled(
     """Put the configuration together, with errors and warnings; with errors it is no use."""
     nodes, made, found = _nodes(shape, machine)
     there = not found
-    found += [*_same_names(shape, made), *_unknown_default(shape)]
+    found += [*_same_names(shape, made), *_unknown_default(shape), *_nics(shape)]
     topology, errors, doubtful, owed = Topology(), list[Finding](), list[Finding](), Owed()
     if there:
         topology, errors, doubtful = topology_of(shape.cells, made, nodes)
@@ -128,7 +128,7 @@ def _pretending(machine: Node, gpus: VirtualGpusShape | None) -> Node:
         )
     return Node(
         NodeId(0), machine.name, machine.cpu_milli, machine.memory, machine.disk, devices,
-        machine.arch, machine.address, machine.labels,
+        machine.arch, machine.address, machine.labels, machine.nics,
     )  # fmt: skip
 
 
@@ -141,6 +141,7 @@ def _node(at: int, shape: NodeShape, name: str, machine: Node | None) -> Node:
     return Node(
         NodeId(at), name, shape.cpu, shape.memory, shape.disk, tuple(devices),
         shape.arch, shape.address, tuple(shape.labels.items()),
+        tuple(Nic(nic.name, tuple(nic.near)) for nic in shape.nics),
     )  # fmt: skip
 
 
@@ -214,6 +215,22 @@ def _limits(shape: LimitsShape) -> Limits:
 
 
 # ── what does not add up ────────────────────────────────────────────────────────────────
+
+
+def _nics(shape: ConfigShape) -> Iterator[Finding]:
+    """Find network cards near to devices that are not there, or named twice."""
+    for index, node in enumerate(shape.nodes or ()):
+        devices = sum(group.count for group in _groups(node))
+        seen: set[str] = set()
+        for at, nic in enumerate(node.nics):
+            place: Place = ("nodes", index, "nics", at)
+            far = [device for device in nic.near if device >= devices]
+            if far:
+                message = f"there is no device {far[0]}: the node has {devices}"
+                yield (*place, "near"), message, "devices are counted from 0"
+            if nic.name in seen:
+                yield (*place, "name"), f"{nic.name} is there already", "name each card once"
+            seen.add(nic.name)
 
 
 def _same_names(shape: ConfigShape, made: Hardware) -> Iterator[Finding]:

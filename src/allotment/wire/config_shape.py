@@ -1,6 +1,6 @@
 """The cluster configuration, as pydantic models in model units."""
 
-from typing import Annotated
+from typing import Annotated, cast
 
 from pydantic import BeforeValidator, Discriminator, Field, PlainValidator, Tag, model_validator
 
@@ -98,6 +98,15 @@ def read_port_range(value: object) -> tuple[int, int]:
     return (first, last + 1)
 
 
+def read_near(value: object) -> list[int]:
+    """Read the indexes of devices."""
+    indexes = cast("list[object]", value) if isinstance(value, list) else []
+    if not indexes:
+        shown_as = "an empty list" if isinstance(value, list) else value
+        raise not_a("a list of device indexes", shown_as, "write it like [0, 1]")
+    return [amounts.read_whole(each, 0, MOST_GPUS - 1) for each in indexes]
+
+
 def _empty_map(value: object) -> object:
     """Let `vision:` with nothing behind it stand for all defaults."""
     return {} if value is None else value
@@ -132,6 +141,13 @@ Gpus = Annotated[
 ]
 
 
+class NicShape(Shape):
+    """A network card for traffic between devices."""
+
+    name: Word = Field(examples=["mlx5_0"])
+    near: Annotated[list[int], PlainValidator(read_near)] = Field(examples=["[0, 1]"])
+
+
 class NodeShape(Shape):
     """A machine, or several that are alike but for their names."""
 
@@ -144,6 +160,7 @@ class NodeShape(Shape):
     arch: Annotated[Arch, PlainValidator(read_host_arch)] = Arch.X86_64
     address: Word = "127.0.0.1"
     labels: dict[Name, Line] = Field(default={}, examples=["{rack: r1}"])
+    nics: list[NicShape] = Field(default=[], examples=["[{name: mlx5_0, near: [0, 1]}]"])
 
     @model_validator(mode="after")
     def _called_once(self) -> "NodeShape":

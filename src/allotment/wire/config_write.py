@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from allotment.model.cluster import Device, Node
+from allotment.model.cluster import Device, Nic, Node
 from allotment.model.quantity import Resources
 from allotment.model.tenancy import Config, Limits, Tenant
 from allotment.wire.amounts import write_duration, write_milli, write_size
@@ -38,7 +38,12 @@ def node_to_wire(node: Node) -> Written:
         "arch": node.arch.value,
         "address": node.address,
         "labels": dict(node.labels),
+        **({"nics": [_nic(nic) for nic in node.nics]} if node.nics else {}),
     }
+
+
+def _nic(nic: Nic) -> Written:
+    return {"name": nic.name, "near": list(nic.near)}
 
 
 def _runs(devices: Sequence[Device]) -> Iterator[list[Device]]:

@@ -5,6 +5,7 @@ import json
 import msgspec
 
 from allotment.engine.records import JobRecord
+from allotment.model.cluster import Nic
 from allotment.model.ids import JobId, TaskIndex
 from allotment.model.quantity import GIB, MIB, Resources
 from allotment.model.spec import Dialect, JobSpec, Port, TaskRole
@@ -160,3 +161,20 @@ def test_the_host_file_counts_tasks_on_each_node() -> None:
 
 def test_job_ids() -> None:
     assert FOLDERS.outputs(JobId(3), a_job().spec()) == "/state/outputs/3"
+
+
+def test_a_task_is_told_the_network_cards_nearest_to_its_devices() -> None:
+    world, job = placed(a_job().tasks(2).gpus(2).spec(), nodes=1)
+    cards = (Nic("mlx5_0", (0, 1)), Nic("mlx5_1", (2, 3)))
+    nodes = {
+        name: msgspec.structs.replace(node, nics=cards)
+        for name, node in world.state.cluster.nodes.items()
+    }
+    tasks = [task_env(job, TaskIndex(index), nodes, FOLDERS, ACCOUNT) for index in (0, 1)]
+    assert [task["NCCL_IB_HCA"] for task in tasks] == ["=mlx5_0", "=mlx5_1"]
+    assert [task["UCX_NET_DEVICES"] for task in tasks] == ["mlx5_0:1", "mlx5_1:1"]
+
+
+def test_without_cards_in_the_configuration_the_libraries_choose_themselves() -> None:
+    (task,) = envs(a_job().gpus(1).spec())
+    assert "NCCL_IB_HCA" not in task
