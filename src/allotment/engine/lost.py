@@ -1,0 +1,20 @@
+"""Which cells tenants have lost to broken, drained and lost hardware, and since when."""
+
+from allotment.core.cells.lost import Loss, losses
+from allotment.engine.state import State
+from allotment.model.ids import NodeId
+from allotment.model.quantity import Instant
+
+
+def lost_cells(state: State) -> tuple[Loss, ...]:
+    """Say what every tenant cannot have of its cells; nothing where shares are counted."""
+    cells = state.cluster.cells
+    return losses(cells, broken_since(state)) if cells is not None else ()
+
+
+def broken_since(state: State) -> dict[tuple[NodeId, int], Instant]:
+    """Say since when devices, and whole nodes at -1, are not to be used."""
+    since = {part: condition.since for part, condition in state.health.items()}
+    for node, moment in state.shut_since.items():
+        since[node, -1] = min(moment, since.get((node, -1), moment))
+    return since
