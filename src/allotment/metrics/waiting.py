@@ -1,11 +1,13 @@
 """What `WaitCauses` keeps of jobs, of their tenants, and of queues that nobody may jump."""
 
 from heapq import heappop, heappush
+from itertools import islice
 
 import msgspec
 
 from allotment.metrics.jobs import JobOutcome
 from allotment.metrics.shortage import Shortage
+from allotment.model.ledger import Entitlement
 from allotment.model.quantity import DEVICE, Instant, Resources
 from allotment.model.spec import JobSpec
 from allotment.model.tenancy import QueueOrder, Tenant
@@ -73,6 +75,30 @@ class Waits(msgspec.Struct, gc=False):
         self.order += other.order
 
 
+class Array:
+    """A capped array: members in line or placed, and those its cap keeps out, in order."""
+
+    def __init__(self, cap: int) -> None:
+        self._cap = cap
+        self._inside: set[int] = set()
+        self._outside: dict[int, Ask] = {}
+
+    def lets_in(self, ask: "Ask") -> bool:
+        """Let a member stand in line, or note that it waits for another to leave."""
+        if ask.job not in self._inside and len(self._inside) >= self._cap:
+            self._outside[ask.job] = ask
+            return False
+        self._inside.add(ask.job)
+        return True
+
+    def leave(self, job: int) -> "list[Ask]":
+        """Take a member out; give those who may come in for it."""
+        self._inside.discard(job)
+        self._outside.pop(job, None)
+        room = max(0, self._cap - len(self._inside))
+        return [self._outside.pop(member) for member in list(islice(self._outside, room))]
+
+
 class Ask(msgspec.Struct):
     """An unfinished job: what it asks for, in thousandths of a device, and since when."""
 
@@ -87,8 +113,10 @@ class Ask(msgspec.Struct):
     """Tells when there was not enough for it, on whatever ground."""
     right: Shortage | None
     """Tells when its tenant had no right to as much; None when it may borrow."""
+    array: Array | None = None
+    """None unless it is a member of a capped one."""
     hindrances: int = 0
-    """What keeps it out of line: a hold, dependencies, a back-off."""
+    """What keeps it out of line, beside its array: a hold, dependencies, a back-off."""
     queued: bool = True
     in_line: bool = False
     """Queued, and nothing keeps it out of line."""
@@ -109,6 +137,19 @@ class Ask(msgspec.Struct):
     lacked_first: int = 0
     kept_as_first: int = 0
     """Time it was the first of its queue, had enough, and was not placed."""
+
+    def waits(self) -> Waits:
+        """Give what it waited so far, to add to."""
+        if self.waited is None:
+            self.waited = Waits()
+        return self.waited
+
+    def take(self, grounds: Entitlement) -> None:
+        """Let it hold its devices, on its tenant's right or on borrowed ground."""
+        self.holds = True
+        self.owns = grounds is Entitlement.GUARANTEED
+        if self.owns:
+            self.share.used += self.need
 
 
 class Queue:

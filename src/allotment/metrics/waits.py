@@ -6,6 +6,7 @@ leaving the line and its joining it.
 """
 
 from heapq import heappop, heappush
+from weakref import WeakValueDictionary
 
 from msgspec.structs import astuple
 
@@ -14,9 +15,8 @@ from allotment.metrics.jobs import JobOutcome, Jobs
 from allotment.metrics.shortage import Shortage
 from allotment.metrics.summary import WaitParts
 from allotment.metrics.usage import Usage
-from allotment.metrics.waiting import Ask, Bounds, Queue, Share, Waits, is_loose
+from allotment.metrics.waiting import Array, Ask, Bounds, Queue, Share, Waits, is_loose
 from allotment.model import events as e
-from allotment.model.ledger import Entitlement
 from allotment.model.quantity import SECOND, Instant
 from allotment.model.spec import JobSpec
 
@@ -38,6 +38,8 @@ class WaitCauses:
         self._backoffs: list[tuple[Instant, int]] = []
         self._after: dict[int, list[Ask]] = {}
         """Jobs that wait for a job to end."""
+        self._arrays: WeakValueDictionary[int, Array] = WeakValueDictionary()
+        """Capped ones, by their first job, while any member is unfinished."""
         self._waits: dict[str, Waits] = {}
 
     def by_tenant(self) -> dict[str, WaitParts]:
@@ -60,7 +62,7 @@ class WaitCauses:
             e.AttemptPromoted: self._promoted,
             e.AttemptSuspended: self._gave_up,
             e.AttemptResumed: self._took_again,
-            e.AttemptEnded: self._gave_up,
+            e.AttemptEnded: self._ended,
             **dict.fromkeys(FINISHED, self._finished),
         }
 
@@ -86,39 +88,33 @@ class WaitCauses:
     def _submitted(self, at: Instant, event: e.JobSubmitted) -> None:
         ask = self._asks[event.job] = self._ask(event.job, event.spec)
         ask.out_since = at
+        array = event.spec.array
+        if array is not None and array.max_running:
+            ask.array = self._arrays.setdefault(array.parent, Array(array.max_running))
         if event.held:
             ask.hindrances += 1
         for dependency in event.spec.depends_on:
             if dependency.job in self._asks:
                 ask.hindrances += 1
                 self._after.setdefault(dependency.job, []).append(ask)
-        if not ask.hindrances:
-            self._join(ask, at)
+        self._line_up(ask, at)
 
     def _edited(self, at: Instant, event: e.JobEdited) -> None:
         """A job that asks for something else begins a new wait; the old one is counted."""
         ask = self._asks.get(event.job)
         if ask is None:
             return
-        was_in_line = ask.in_line
-        if was_in_line:
-            self._leave(ask, at)
+        self._step_out(ask, at)
         new = self._ask(event.job, event.spec)
         ask.need, ask.loose, ask.priority = new.need, new.loose, new.priority
-        ask.share, ask.queue, ask.enough, ask.right = (
-            new.share,
-            new.queue,
-            new.enough,
-            new.right,
-        )
-        if was_in_line:
-            self._join(ask, at)
+        ask.share, ask.queue = new.share, new.queue
+        ask.enough, ask.right = new.enough, new.right
+        self._line_up(ask, at)
 
     def _held(self, at: Instant, event: e.JobHeld) -> None:
         ask = self._asks.get(event.job)
         if ask is not None:
-            if ask.in_line:
-                self._leave(ask, at)
+            self._step_out(ask, at)
             ask.hindrances += 1
 
     def _released(self, at: Instant, event: e.JobReleased) -> None:
@@ -135,8 +131,7 @@ class WaitCauses:
         if event.not_before > at:
             ask.hindrances += 1
             heappush(self._backoffs, (event.not_before, ask.job))
-        if not ask.hindrances:
-            self._join(ask, at)
+        self._line_up(ask, at)
 
     def _placed(self, at: Instant, event: e.AttemptPlaced) -> None:
         ask = self._asks.get(event.job)
@@ -145,14 +140,11 @@ class WaitCauses:
         if ask.in_line:
             self._leave(ask, at)
         elif at > ask.out_since:
-            _waited(ask).own += at - ask.out_since
+            ask.waits().own += at - ask.out_since
         ask.queued = False
         if ask.row is None:
             ask.row = self._jobs.row(event.job)
-        ask.holds = True
-        ask.owns = event.entitlement is Entitlement.GUARANTEED
-        if ask.owns:
-            ask.share.used += ask.need
+        ask.take(event.entitlement)
 
     def _promoted(self, at: Instant, event: e.AttemptPromoted) -> None:
         ask = self._asks.get(event.job)
@@ -164,10 +156,7 @@ class WaitCauses:
         ask = self._asks.get(event.job)
         if ask is None or ask.holds:
             return
-        ask.holds = True
-        ask.owns = event.entitlement is Entitlement.GUARANTEED
-        if ask.owns:
-            ask.share.used += ask.need
+        ask.take(event.entitlement)
 
     def _gave_up(self, at: Instant, event: e.AttemptEvent) -> None:
         ask = self._asks.get(event.job)
@@ -176,14 +165,19 @@ class WaitCauses:
             if ask.owns:
                 ask.share.used -= ask.need
 
+    def _ended(self, at: Instant, event: e.AttemptEnded) -> None:
+        self._gave_up(at, event)
+        ask = self._asks.get(event.job)
+        if ask is not None and ask.array is not None:
+            self._step_out(ask, at)
+
     def _finished(self, at: Instant, event: e.JobEvent) -> None:
         ask = self._asks.pop(event.job, None)
         if ask is None:
             return
-        if ask.in_line:
-            self._leave(ask, at)
-        elif ask.queued and at > ask.out_since:
-            _waited(ask).own += at - ask.out_since
+        if not ask.in_line and ask.queued and at > ask.out_since:
+            ask.waits().own += at - ask.out_since
+        self._step_out(ask, at)
         if type(event) is e.JobSucceeded and ask.waited is not None:
             self._count(ask.row, ask.waited)
         if event.job in self._after:
@@ -204,12 +198,24 @@ class WaitCauses:
 
     def _unhinder(self, ask: Ask, at: Instant) -> None:
         ask.hindrances -= 1
-        if ask.queued and not ask.hindrances:
+        self._line_up(ask, at)
+
+    def _line_up(self, ask: Ask, at: Instant) -> None:
+        """Put a job in line if nothing keeps it out."""
+        if ask.queued and not ask.hindrances and (not ask.array or ask.array.lets_in(ask)):
             self._join(ask, at)
+
+    def _step_out(self, ask: Ask, at: Instant) -> None:
+        """Take a job out of line, if it is there, and let the next of its array in."""
+        if ask.in_line:
+            self._leave(ask, at)
+        if ask.array is not None:
+            for other in ask.array.leave(ask.job):
+                self._line_up(other, at)
 
     def _join(self, ask: Ask, at: Instant) -> None:
         if at > ask.out_since:
-            _waited(ask).own += at - ask.out_since
+            ask.waits().own += at - ask.out_since
         ask.in_line = True
         ask.since = at
         ask.lacked = ask.enough.below(ask.need, at)
@@ -228,7 +234,7 @@ class WaitCauses:
         wait = at - ask.since
         if not wait:
             return
-        waited = _waited(ask)
+        waited = ask.waits()
         lacked = ask.enough.below(ask.need, at) - ask.lacked
         rest = wait - lacked
         if ask.right is not None:
@@ -279,13 +285,6 @@ class WaitCauses:
         if share is None:
             share = self._shares[tenant] = Share()
         return share
-
-
-def _waited(ask: Ask) -> Waits:
-    waited = ask.waited
-    if waited is None:
-        waited = ask.waited = Waits()
-    return waited
 
 
 def _next_first(queue: Queue, at: Instant) -> None:

@@ -10,7 +10,7 @@ from allotment.metrics.waits import WaitCauses
 from allotment.model import events as e
 from allotment.model.ids import JobId
 from allotment.model.quantity import Instant
-from allotment.model.spec import Dependency
+from allotment.model.spec import ArraySlice, Dependency
 from allotment.model.tenancy import QueueOrder
 from tests.support.builders import a_config, a_tenant
 from tests.unit.metrics.history import History, a_spec
@@ -175,3 +175,46 @@ def test_a_log_may_begin_in_the_middle() -> None:
     log.at(5).hold(2).release(2).suspend(1).resume(1).promote(1).evict(1).cancel(3)
     log.rewrite(2, a_spec(1)).submit(4, 6, "skips").at(6).start(4).start(2).at(7).succeed(4)
     assert waits(log, "skips") == {"fragmentation_or_locality": 1}
+
+
+# ── arrays with a cap ───────────────────────────────────────────────────────────────────
+
+
+def an_array(*jobs: int, cap: int = 1, held: int = 0) -> History:
+    """Submit members that all fit at once; one of them may be held."""
+    log = begun()
+    for place, job in enumerate(jobs):
+        array = ArraySlice(place, len(jobs), JobId(jobs[0]), cap)
+        log.submit(job, 1, "skips", tasks=2, array=array, held=job == held)
+    return log
+
+
+def test_what_the_cap_of_its_array_keeps_out_is_its_own_wait() -> None:
+    log = an_array(1, 2).at(2).start(1).at(9).succeed(1).at(12).start(2).at(20).succeed(2)
+    assert waits(log, "skips") == {"order": 2 + 3, "own": 9}
+
+
+def test_as_many_of_an_array_as_may_run_stand_in_line() -> None:
+    log = an_array(1, 2, 3, cap=2).at(5).start(1).start(2).at(9).succeed(2).start(3)
+    assert waits(log.at(10).succeed(1).succeed(3), "skips") == {"order": 5 + 5, "own": 9}
+
+
+def test_a_member_that_is_held_lets_the_next_of_its_array_in() -> None:
+    log = an_array(1, 2).at(3).hold(1).at(5).start(2).at(7).release(1).at(10).succeed(2)
+    assert waits(log.at(11).start(1).succeed(1), "skips") == {
+        "order": 3 + 2 + 1,
+        "own": 3 + 7,
+    }
+
+
+def test_a_member_that_is_sent_back_stands_behind_the_next_of_its_array() -> None:
+    log = an_array(1, 2).start(1).at(4).evict(1).at(6).start(2).at(8).succeed(2)
+    assert waits(log.at(9).start(1).succeed(1), "skips") == {
+        "order": 2 + 1,
+        "own": 4 + 4,
+    }
+
+
+def test_a_held_member_takes_no_place_of_its_array() -> None:
+    log = an_array(1, 2, held=1).at(4).start(2).at(6).succeed(2).at(7).release(1)
+    assert waits(log.at(9).start(1).succeed(1), "skips") == {"order": 4 + 2, "own": 7}
