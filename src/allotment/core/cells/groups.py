@@ -23,11 +23,12 @@ def group_cells(holding: Holding, outer: Cell | None, level: int, want: int) -> 
         yield outer
         return
     nodes = _nodes(chain, outer)
-    bound = _rooms(chain, level, ((node, _bound_on(holding, node)) for node in nodes))
+    bound = _rooms(chain, level, outer, ((node, _bound_on(holding, node)) for node in nodes))
     kinds = [kind for kind, count in holding.unbound.items() if count > 0]
     fresh = dict[int, int]()
     if kinds:
-        fresh = _rooms(chain, level, ((node, _free_on(holding, node)) for node in nodes))
+        free = ((node, _free_on(holding, node)) for node in nodes)
+        fresh = _rooms(chain, level, outer, free)
     yield from (
         (level, number)
         for room, number in sorted((room, number) for number, room in bound.items())
@@ -45,6 +46,17 @@ def group_cells(holding: Holding, outer: Cell | None, level: int, want: int) -> 
     yield from ((level, number) for _, _, _, number in sorted(ranked))
 
 
+def roomy(holding: Holding, level: int, want: int) -> Iterator[Cell]:
+    """Give cells of a level in which so many leaves are the tenant's, or nobody's. O(nodes)."""
+    chain = holding.chain
+    nodes = range(len(chain.nodes))
+    leaves = ((node, _bound_on(holding, node) | _free_on(holding, node)) for node in nodes)
+    rooms = _rooms(chain, level, None, leaves)
+    for room, number in sorted((room, number) for number, room in rooms.items()):
+        if room >= want:
+            yield (level, number)
+
+
 def idle_cells(
     chain: Chain, idle: Idle, outer: Cell | None, level: int, want: int
 ) -> Iterator[Cell]:
@@ -53,7 +65,7 @@ def idle_cells(
         yield outer
         return
     leaves = ((node, idle.leaves[node]) for node in _nodes(chain, outer))
-    rooms = _rooms(chain, level, leaves)
+    rooms = _rooms(chain, level, outer, leaves)
     yield from (
         (level, number)
         for room, number in sorted((room, number) for number, room in rooms.items())
@@ -65,8 +77,10 @@ def _nodes(chain: Chain, outer: Cell | None) -> range:
     return range(len(chain.nodes)) if outer is None else chain.nodes_of(outer)
 
 
-def _rooms(chain: Chain, level: int, leaves: Iterator[tuple[int, int]]) -> dict[int, int]:
-    """Count leaves by the cell of a level they lie in; cells without any too."""
+def _rooms(
+    chain: Chain, level: int, outer: Cell | None, leaves: Iterator[tuple[int, int]]
+) -> dict[int, int]:
+    """Count leaves by the cell of a level, in `outer`, they lie in; cells without any too."""
     rooms: dict[int, int] = {}
     if level >= chain.node_level:
         for node, mask in leaves:
@@ -74,9 +88,11 @@ def _rooms(chain: Chain, level: int, leaves: Iterator[tuple[int, int]]) -> dict[
             rooms[number] = rooms.get(number, 0) + mask.bit_count()
         return rooms
     inside = chain.width // chain.size[level]
-    masks = [chain.mask_of((level, place)) for place in range(inside)]
+    masks = [(place, chain.mask_of((level, place))) for place in range(inside)]
+    if outer is not None:
+        masks = [(place, part) for place, part in masks if part & chain.mask_of(outer)]
     for node, mask in leaves:
-        for place, part in enumerate(masks):
+        for place, part in masks:
             rooms[node * inside + place] = (mask & part).bit_count()
     return rooms
 

@@ -15,7 +15,7 @@ import msgspec
 from allotment.core.cells.book import Cells
 from allotment.core.cells.chain import Cell, Chain
 from allotment.core.cells.fresh import fresh_cells, side_by_side
-from allotment.core.cells.groups import group_cells
+from allotment.core.cells.groups import group_cells, roomy
 from allotment.core.cells.holding import Holding
 from allotment.core.cells.safety import allows
 from allotment.core.request import Request, one_group
@@ -130,6 +130,10 @@ def regions(
             fits.append((room, space.lent_in((level, number)), number))
     for _, _, number in sorted(fits):
         yield (level, number)
+    if any(n > 0 and kind < chain.node_level for kind, n in holding.unbound.items()):
+        # Small cells may be had on nodes that are not wholly free too.
+        known = {number for _, _, number in fits}
+        yield from (cell for cell in roomy(holding, level, want) if cell[1] not in known)
 
 
 def _small_regions(chain: Chain, holding: Holding, level: int, want: int) -> Iterator[Cell]:
