@@ -58,5 +58,16 @@ class Agenda:
         """Say when the next thing happens."""
         return self._heap[0].at if self._heap else None
 
+    def within(self, until: int) -> list[Instant]:
+        """Give when things happen up to an instant, in no order. O(their number)."""
+        found: list[Instant] = []
+        places = [0]
+        while places:
+            place = places.pop()
+            if place < len(self._heap) and self._heap[place].at <= until:
+                found.append(self._heap[place].at)
+                places += (2 * place + 1, 2 * place + 2)
+        return found
+
     def pop(self) -> Entry:
         return heappop(self._heap)

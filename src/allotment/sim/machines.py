@@ -8,11 +8,13 @@ from collections.abc import Sequence
 from random import Random
 
 from allotment.engine.engine import Engine
+from allotment.engine.records import JobRecord
 from allotment.model import effects as f
 from allotment.model.cluster import Node
 from allotment.model.diagnosis import Diagnosis, Exit, Owner, RetryClass
 from allotment.model.ids import AttemptNo, JobId, NodeId
 from allotment.model.ledger import Slot
+from allotment.model.lifecycle import AttemptState
 from allotment.model.quantity import Instant, Millis, show_milli, show_millis
 from allotment.model.reports import GangReport, NodeReport, Seen
 from allotment.sim.agenda import Agenda, Entry, Phase
@@ -55,6 +57,8 @@ class Machines:
         """Whether the speed of a job changes as others come and go."""
         self._shared = shared
         self._tracked = self._paced or settings.mtbf_ms > 0
+        self.early_ms = 0
+        """How long before they are told to, gangs have begun: for whoever tells them late."""
         self._vain = 0
         """Failures of nodes in a row while no job ran."""
 
@@ -63,6 +67,28 @@ class Machines:
         if self._settings.mtbf_ms:
             for node in self._busy:
                 self._plan_fault(node, 0, now)
+
+    def adopt(self, job: JobRecord, work: Work, now: Instant) -> None:
+        """Take over a job as it stands in the engine: waiting, or holding a place."""
+        self.works[job.id] = work
+        attempt = job.attempt
+        if attempt is None:
+            return
+        work.attempt = attempt.no
+        if attempt.state is AttemptState.STARTING:
+            self.agenda.add(now, Phase.START, job.id, attempt.no)
+            return
+        work.begun = True
+        if attempt.stop is not None:
+            work.stopped_at = attempt.stop.at
+            gone_at = max(now, attempt.stop.at + self._settings.stop_ms)
+            self.agenda.add(gone_at, Phase.GONE, job.id, attempt.no)
+        elif attempt.state is AttemptState.RUNNING:
+            self._go_on(job.id, work, now)
+
+    def _go_on(self, job: JobId, work: Work, now: Instant) -> None:
+        work.since = now
+        self.agenda.add(work.ends_at(now), Phase.END, job, work.attempt)
 
     # ── orders ──────────────────────────────────────────────────────────────────────────
 
@@ -74,6 +100,10 @@ class Machines:
                 self._launch(key.job, key.attempt, now)
         elif isinstance(effect, f.StopTask):
             self._stop(effect.key.job, effect.key.attempt, now)
+        elif isinstance(effect, f.ThawTask):
+            work = self.works[effect.key.job]
+            if work.since < 0 and work.stopped_at is None:
+                self._go_on(effect.key.job, work, now)
 
     def _launch(self, job: JobId, attempt: AttemptNo, now: Instant) -> None:
         work = self.works[job]
@@ -86,7 +116,7 @@ class Machines:
 
     def _begin(self, job: JobId, work: Work, now: Instant) -> None:
         self._engine.report(GangReport(job, work.attempt, Seen.RUNNING), now)
-        work.begun, work.since = True, now
+        work.begun, work.since = True, Instant(now - self.early_ms)
         if self._tracked:
             work.nodes = tuple(sorted({slot.node for slot in self._slots(job)}))
             for node in work.nodes:
@@ -104,14 +134,20 @@ class Machines:
         work = self.works.get(job)
         if work is None or work.attempt != attempt:
             return
-        work.stop(now)
+        lost = work.stop(now)
         work.stopped_at = now
         if self._settings.stop_ms:
             self.agenda.add(now + self._settings.stop_ms, Phase.GONE, job, attempt)
         else:
-            self._leave(job, work, STOPPED, now)
+            self._leave(job, work, STOPPED, now, lost)
 
     # ── what happens ────────────────────────────────────────────────────────────────────
+
+    def play_until(self, now: Instant) -> None:
+        """Let everything happen that is entered for up to this instant, each in its own."""
+        agenda = self.agenda
+        while (at := agenda.next()) is not None and at <= now:
+            self.play(agenda.pop(), at)
 
     def play(self, entry: Entry, now: Instant) -> None:
         """Let one entry of the agenda happen, unless it outlived its reason."""

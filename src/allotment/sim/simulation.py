@@ -27,6 +27,7 @@ from allotment.sim.catalogue import passing, policies
 from allotment.sim.machines import Machines
 from allotment.sim.replayed_wishes import Again
 from allotment.sim.scenario import Scenario
+from allotment.sim.settle import settle
 from allotment.sim.told import Told
 from allotment.sim.trace import TraceJob
 from allotment.sim.work import Work
@@ -121,8 +122,7 @@ class Simulation:
                 now = configs[0][0]
             self.now = now
             self._configure(configs, now)
-            while agenda.next() == now:
-                self.machines.play(agenda.pop(), now)
+            self.machines.play_until(now)
             while come < count and jobs[come].submit_ms == now:
                 self._submit(jobs[come], come, now)
                 come += 1
@@ -140,13 +140,9 @@ class Simulation:
             self.engine.command(c.ApplyConfig(config), SYSTEM, now)
 
     def _decide(self, now: Instant) -> None:
-        """Let the engine decide until it comes to rest, and carry out what it wants."""
+        """Let the engine decide, and carry away what came of it."""
         engine = self.engine
-        engine.tick(now)
-        while engine.cycle(now) or engine.effects:
-            effects, engine.effects = engine.effects, []
-            for effect in effects:
-                self.machines.carry_out(effect, now)
+        settle(engine, self.machines, now)
         for job in engine.archive(now, 0):
             engine.emit(e.JobArchived(job), SYSTEM, now)
             work = self.machines.works.pop(job)

@@ -38,6 +38,8 @@ class Work(msgspec.Struct, gc=False):
     """The work that no fault can take any more: what was done when it last stopped."""
     nodes: tuple[NodeId, ...] = ()
     """Where it runs; known only where that matters."""
+    saves: bool = True
+    """Whether it keeps what it has done when it is told to stop."""
 
     def done_by(self, now: Instant) -> int:
         """Give the work done since it last began."""
@@ -72,13 +74,16 @@ class Work(msgspec.Struct, gc=False):
 
         With `keep_ms`, it stops by a fault: checkpoints are at the multiples of that, and
         what was done since the last of them is lost, but nothing that an earlier stop kept.
-        Without, nothing is lost.
+        Without, nothing is lost, or all of this attempt if the job saves nothing.
         """
         if self.since >= 0:
             self.pause(now)
         total = self.job.run_ms
         done = total - self.left_ms
-        saved = max(self.kept_ms, done // keep_ms * keep_ms) if keep_ms else done
+        if keep_ms:
+            saved = max(self.kept_ms, done // keep_ms * keep_ms)
+        else:
+            saved = done if self.saves else self.kept_ms
         self.spare = self.spare if saved == done else 0
         self.kept_ms, self.left_ms = saved, total - saved
         self.since = Instant(-1)

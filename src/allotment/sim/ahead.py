@@ -1,0 +1,131 @@
+"""A live state, run forward: from what is known now to the start of one job.
+
+The engine is the service's own, on a copy of its state; the machines are simulated, and so
+is nothing else: nobody submits, cancels or breaks.
+"""
+
+from collections.abc import Callable, Mapping
+
+from allotment.engine.engine import Engine
+from allotment.engine.records import JobRecord
+from allotment.engine.state import State
+from allotment.model import events as e
+from allotment.model.forecast import Course
+from allotment.model.ids import JobId
+from allotment.model.lifecycle import JobState
+from allotment.model.quantity import Instant
+from allotment.sim.machines import Machines
+from allotment.sim.run_times import progress_of
+from allotment.sim.settings import Settings
+from allotment.sim.settle import settle
+from allotment.sim.speeds import Speeds
+from allotment.sim.trace import TraceJob
+from allotment.sim.work import Work
+
+ENDLESS = 1 << 60
+"""What is left of a job of which no end is known, in milliseconds."""
+
+EXACT = 64
+"""So many instants at which something happens are played one by one."""
+
+COARSE = 16
+"""After that the engine decides for a stretch at a time: up to this part of the time that
+has passed, and of what a job runs at the median. Who starts in it counts as started at the
+mean of what happened in it."""
+
+
+class Ahead:
+    """One future of a state, which is used up by it.
+
+    `left_ms` says how long each job that has not finished will run yet.
+    """
+
+    def __init__(
+        self,
+        state: State,
+        left_ms: Mapping[JobId, int | None],
+        now: Instant,
+        settings: Settings | None = None,
+    ) -> None:
+        nodes = state.config.nodes
+        self.now = max(now, state.at)
+        self.engine = Engine(state)
+        self.placed: set[JobId] = set(state.cluster.gangs)
+        """Who holds a place, or came to hold one."""
+        self._begin = self.now
+        self._typical_ms = _median([left for left in left_ms.values() if left is not None])
+        self._machines = Machines(
+            self.engine, nodes, settings or Settings(), Speeds(nodes), seed=0
+        )
+        for job in state.jobs.values():
+            if not job.state.finished:
+                self._machines.adopt(job, work_of(job, left_ms[job.id], self.now), self.now)
+
+    def until_start(
+        self, asked: JobId, horizon: int, give_up: Callable[[], bool] = lambda: False
+    ) -> Course:
+        """Go on until the job is placed, or `horizon` passes, or nothing more will happen.
+
+        Who has a place already is waited for to lose it and to get another, or to resume.
+        """
+        job = self.engine.state.jobs[asked]
+        attempts, was_suspended = len(job.attempts), job.state is JobState.SUSPENDED
+
+        def starts() -> bool:
+            resumed = was_suspended and job.state is JobState.RUNNING
+            return resumed or len(job.attempts) > attempts
+
+        steps = 0
+        self._settle()
+        while not starts() and not job.state.finished:
+            if give_up():
+                return Course(None, self.now, gave_up=True)
+            happens = self._next()
+            if happens is None or happens > horizon:
+                return Course(None, Instant(horizon))
+            steps += 1
+            self._stretch(max(happens, self.now), steps)
+        if job.state.finished:
+            why = job.diagnosis.cause if job.diagnosis else f"It {job.state.value}."
+            return Course(None, self.now, ended=why)
+        attempt = job.attempts[-1]
+        at = Instant(self.now - self._machines.early_ms)
+        return Course(at, self.now, attempt.slots, attempt.entitlement)
+
+    def _stretch(self, now: Instant, steps: int) -> None:
+        """Let happen what happens now; later on, also what happens soon after."""
+        length = 0
+        if steps > EXACT:
+            length = min((now - self._begin) // COARSE, self._typical_ms // COARSE)
+        self.now = Instant(now + length)
+        happened = self._machines.agenda.within(self.now) if length else []
+        self._machines.early_ms = self.now - sum(happened) // len(happened) if happened else 0
+        self._machines.play_until(self.now)
+        self._settle()
+
+    def _next(self) -> Instant | None:
+        """Say when something happens next."""
+        happens, due = self._machines.agenda.next(), self.engine.next_due(self.now)
+        if happens is None or due is None:
+            return due if happens is None else happens
+        return min(happens, due)
+
+    def _settle(self) -> None:
+        settle(self.engine, self._machines, self.now)
+        records, _ = self.engine.take()
+        for record in records:
+            if isinstance(record.event, e.AttemptPlaced):
+                self.placed.add(record.event.job)
+
+
+def _median(lengths: list[int]) -> int:
+    return sorted(lengths)[len(lengths) // 2] if lengths else 0
+
+
+def work_of(job: JobRecord, left_ms: int | None, now: Instant) -> Work:
+    """Make the simulated work of a live job, of which so much is left."""
+    left = ENDLESS if left_ms is None else left_ms
+    done = progress_of(job, now)
+    saves = job.spec.checkpoint is not None
+    whole = TraceJob(job.spec.name, job.submitted_at, done + left)
+    return Work(whole, job.id, left, kept_ms=done if saves else 0, saves=saves)
