@@ -16,6 +16,7 @@ pytestmark = [
     pytest.mark.needs_shared("golden/philly480.csv"),
     pytest.mark.needs_shared("golden/philly5k.csv"),
     pytest.mark.needs_shared("golden/tiresias"),
+    pytest.mark.needs_shared("golden/pai"),
 ]
 
 GOLDEN = SHARED / "golden"
@@ -53,14 +54,15 @@ def assert_same(done: Run, twins: list[sim.Twin]) -> None:
 
 def test_strict_fifo_ends_every_job_when_tiresias_does() -> None:
     path = GOLDEN / "tiresias" / "philly480-n16g8-count-fifo.job.csv"
-    assert {job.id: job.end_ms for job in run("philly480", "fifo").jobs} == ends_ms(path)
+    assert {job.id: job.end_ms for job in run("philly480", "fifo").jobs} == by_job(
+        path, "end_time"
+    )
 
 
-def ends_ms(path: Path) -> dict[str, int]:
+def by_job(path: Path, column: str) -> dict[str, int]:
+    """Read a column of times, in seconds, as milliseconds."""
     with path.open() as file:
-        return {
-            row["job_id"]: round(float(row["end_time"]) * 1000) for row in csv.DictReader(file)
-        }
+        return {row["job_id"]: round(float(row[column]) * 1000) for row in csv.DictReader(file)}
 
 
 @pytest.mark.parametrize("name", CLUSTERS)
@@ -108,6 +110,29 @@ def test_every_preempted_job_starts_and_ends_when_the_twin_says(key: sim.Key) ->
 def test_shortest_job_first_is_the_twins_for_every_job() -> None:
     twins = sim.dealt_out(rows("philly480"), 128, sim.by_run)
     assert_same(run("philly480", "sjf"), twins)
+
+
+def test_shortest_job_first_completes_every_job_as_alibabas_does() -> None:
+    jcts_ms = by_job(GOLDEN / "pai" / "philly480-SJF.csv", "jct")
+    jobs = run("philly480", "sjf").jobs
+    assert {job.id: job.end_ms - job.submit_ms for job in jobs} == jcts_ms
+
+
+def test_least_remaining_service_first_treats_every_job_as_tiresias_does() -> None:
+    with (GOLDEN / "tiresias" / "philly480-n16g8-count-shortest-gpu.job.csv").open() as file:
+        theirs = {
+            row["job_id"]: (int(row["start_time"]), int(row["end_time"]), int(row["preempt"]))
+            for row in csv.DictReader(file)
+        }
+    assert {
+        job.id: (job.start_ms / 1000, job.end_ms / 1000, job.preemptions)
+        for job in run("philly480", "srsf").jobs
+    } == theirs
+
+
+@pytest.mark.parametrize(("policy", "times"), [("srtf", 193), ("srsf", 137)])
+def test_as_many_are_preempted_as_in_tiresias(policy: str, times: int) -> None:
+    assert sum(job.preemptions for job in run("philly480", policy).jobs) == times
 
 
 @pytest.mark.parametrize(
