@@ -1,0 +1,1 @@
+"""What each claimant of a cluster deserves, as arithmetic: values in, values out."""
