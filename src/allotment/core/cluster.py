@@ -293,6 +293,11 @@ class Cluster:
             moments.append(None if turn == now + 1 else turn)
         return min((moment for moment in moments if moment is not None), default=None)
 
+    def let_up(self) -> None:
+        """Note that a job left its line without a place: it holds up nobody any more."""
+        if not self.all_skip:
+            self.pending.arrivals += 1
+
     # ── reservations ────────────────────────────────────────────────────────────────────
 
     def reserve(self, reservation: Reservation) -> None:

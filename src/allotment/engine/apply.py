@@ -122,6 +122,7 @@ def _edited(state: State, record: e.Record, event: e.JobEdited) -> None:
 def _held(state: State, record: e.Record, event: e.JobHeld) -> None:
     job = _step(state, event)
     state.step_out(job, record.at)
+    state.cluster.let_up()
 
 
 def _released(state: State, record: e.Record, event: e.JobReleased) -> None:
@@ -164,6 +165,7 @@ def _finished(state: State, record: e.Record, event: e.JobEvent) -> None:
     job.diagnosis = getattr(event, "diagnosis", None)
     state.cluster.unreserve(job.id)
     state.step_out(job, record.at)
+    state.cluster.let_up()
     state.unwatch(job)
     state.finished.append(job.id)
     if job.id in state.dependents:

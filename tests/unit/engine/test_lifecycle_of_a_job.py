@@ -11,6 +11,7 @@ from allotment.model.ids import JobId, NodeId
 from allotment.model.ledger import Entitlement
 from allotment.model.lifecycle import JobState as S
 from allotment.model.lifecycle import TaskState
+from allotment.model.quantity import GIB
 from allotment.model.reasons import Reason, StopCause
 from allotment.model.reports import NodeReport, Seen, TaskReport
 from allotment.model.spec import Dependency, EndKind
@@ -495,3 +496,19 @@ def test_a_failed_task_can_be_held_for_a_look(world: World) -> None:
     assert world.job(job).attempts[0].task(key.index).state is TaskState.HOLDING
     world.task_ends(key, 3)
     assert world.is_(job) is S.FAILED
+
+
+@pytest.mark.parametrize("wish", [c.CancelJob, c.HoldJob])
+def test_who_leaves_the_head_of_a_strict_queue_lets_those_behind_go_on(
+    wish: type[c.CancelJob | c.HoldJob],
+) -> None:
+    world = World(a_config(a_tenant("vision", 8)))
+    world.submit(a_job().gpus(2))
+    world.cycle()
+    head = world.submit(a_job().gpus(4).memory(512 * GIB))
+    behind = world.submit(a_job().gpus(1))
+    world.cycle()
+    assert world.why(behind).reason is Reason.BEHIND
+    world.do(wish(head))
+    world.cycle()
+    assert world.is_(behind) is S.STARTING
