@@ -86,6 +86,7 @@ def task_roles(draw: st.DrawFn, name: str) -> TaskRole:
     gpu = draw(whole_or_part)
     count = draw(st.integers(1, 50))
     ports = draw(st.lists(names, max_size=3, unique_by=as_variable))
+    group = draw(st.sampled_from([0, 1, count]))
     return TaskRole(
         name=name,
         count=count,
@@ -107,6 +108,8 @@ def task_roles(draw: st.DrawFn, name: str) -> TaskRole:
         completion=Completion(
             draw(st.integers(0, count)), draw(st.none() | st.integers(1, count))
         ),
+        group=group,
+        group_within=draw(words) if group else "",
     )
 
 
@@ -193,6 +196,7 @@ def test_a_change_changes_what_it_names(
     assume(not any(ord(letter) < 32 or 127 <= ord(letter) < 160 for letter in value))
     assume("X" not in dict(spec.secrets))
     assume((spec.roles[0].completion.min_succeeded or 0) <= count)
+    assume(count % (spec.roles[0].group or 1) == 0)
     assume(not any(ord(letter) >= 0xFFFE and ord(letter) <= 0xFFFF for letter in value))
     role = spec.roles[0].name
     changed = apply_set(spec, [f"name={name}", f"roles.{role}.count={count}", f"env.X={value}"])
@@ -223,7 +227,7 @@ KEYS = [
     "count", "resources", "arch", "ports", "completion", "data", "code", "output", "workdir",
     "retry", "max_run_time", "max_queue_time", "checkpoint", "depends_on", "array",
     "hold_on_failure", "preemptible", "dialect", "cpu", "memory", "gpu", "gpu_type", "within",
-    "pin", "opportunistic",
+    "pin", "opportunistic", "groups", "size",
     "gpu_memory", "disk", "label", "begin", "min_failed", "min_succeeded", "job", "end",
     "dir", "every", "keep", "signal", "grace", "max_running", "from_env", "jobName",
     "taskRoles", "taskNumber", "memoryMB", "portList", "protocolVersion", "[key]", "@map",

@@ -69,6 +69,9 @@ class JobBuilder:
     def also(self, role: TaskRole) -> Self:
         return self._with(roles=(*self._spec.roles, role))
 
+    def grouped(self, size: int, within: str) -> Self:
+        return self._role(group=size, group_within=within)
+
     def of(self, tenant: str, queue: str = "default") -> Self:
         return self._with(tenant=tenant, queue=queue)
 

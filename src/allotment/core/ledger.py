@@ -450,7 +450,7 @@ class Ledger:
                 slots += group
         if slots:
             self._change(slots, [one.need] * len(slots), +1)
-        return slots if len(slots) == request.count else None
+        return slots[: request.count] if len(slots) >= request.count else None
 
     def _rooms_for(
         self,

@@ -84,7 +84,8 @@ def _check_pin(state: State, spec: JobSpec, tenant: Tenant) -> None:
 def _check_levels(state: State, spec: JobSpec) -> None:
     """Refuse a level that there is not: its region would be the whole cluster."""
     cells = state.cluster.cells
-    for level in (spec.within, spec.prefer):
+    groups = (role.group_within for role in spec.roles)
+    for level in dict.fromkeys((spec.within, spec.prefer, *groups)):
         if not level:
             continue
         if cells is not None:

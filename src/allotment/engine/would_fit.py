@@ -15,7 +15,8 @@ Fits = Callable[[tuple[Request, ...]], bool]
 def asks_for(shape: Shape) -> str:
     """Say what a gang needs, task by task: `2 × (8 GPU, 4 CPU, 1 GiB memory)`."""
     words = " and ".join(
-        f"{r.count:,} × ({show_resources(r.need)})" if r.count > 1 else show_resources(r.need)
+        (f"{r.count:,} × ({show_resources(r.need)})" if r.count > 1 else show_resources(r.need))
+        + (f", each {r.group:,} within one {r.group_within}" if r.group else "")
         for r in shape.requests
     )
     within = shape.requests[0].within
@@ -41,11 +42,18 @@ def would_fit_anywhere(state: State, shape: Shape) -> str:
 
 def _tried(state: State, shape: Shape, fits: Fits) -> str:
     """Try fewer tasks like these, then a smaller task."""
-    alone = tuple(msgspec.structs.replace(r, count=1) for r in shape.requests)
-    if len(alone) == 1 and fits(alone):
-        count = shape.requests[0].count
-        most = _most(count, lambda n: fits((msgspec.structs.replace(alone[0], count=n),)))
-        return f"Of its {count:,} tasks, {most:,} would fit together."
+    first = shape.requests[0]
+    unit = first.group or 1
+
+    def several(units: int) -> tuple[Request, ...]:
+        return (msgspec.structs.replace(first, count=units * unit),)
+
+    if len(shape.requests) == 1 and fits(several(1)):
+        most = unit * _most(first.count // unit, lambda units: fits(several(units)))
+        return f"Of its {first.count:,} tasks, {most:,} would fit together."
+    alone = [
+        msgspec.structs.replace(r, count=1, group=0, group_within="") for r in shape.requests
+    ]
     hardest = max(alone, key=lambda r: (r.need.gpu_milli, r.need.cpu_milli, r.need.memory))
     for leaves in range(hardest.devices, 0, -1):
         smaller = _smaller(hardest, leaves)

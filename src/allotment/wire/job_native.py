@@ -30,7 +30,7 @@ from allotment.wire.problems import Finding, in_order, problem_at, problems_of, 
 from allotment.wire.text import shown
 from allotment.wire.tree import Place, Plain, Tree
 
-ONE_ROLE = frozenset({"command", "count", "resources", "arch", "ports", "completion"})
+ONE_ROLE = frozenset({"command", "count", "resources", "arch", "ports", "completion", "groups"})
 """Keys of a role that may stand at the top of a job that has only one."""
 
 MAIN = "main"
@@ -232,6 +232,8 @@ def _role(name: str, role: RoleShape | JobShape) -> TaskRole:
         # A job's own `retry` stands for all its roles; only a role in `roles` overrides it.
         retry=role.retry if isinstance(role, RoleShape) else None,
         completion=Completion(role.completion.min_failed, role.completion.min_succeeded),
+        group=role.groups.size if role.groups else 0,
+        group_within=role.groups.within if role.groups else "",
     )
 
 

@@ -93,6 +93,13 @@ class CompletionShape(Shape):
     min_succeeded: TaskCount | None = None
 
 
+class GroupsShape(Shape):
+    """How many tasks must lie together, and within what."""
+
+    size: TaskCount
+    within: Word = Field(examples=["socket"])
+
+
 class PortShape(Shape):
     """Ports under one label."""
 
@@ -135,6 +142,18 @@ class RoleParts(Shape):
     arch: ArchWord = Arch.ANY
     ports: Ports = Field(default={}, examples=["{http: 1}"])
     completion: CompletionShape = CompletionShape()
+    groups: GroupsShape | None = Field(default=None, examples=["{size: 4, within: socket}"])
+
+    @model_validator(mode="after")
+    def _groups_without_a_rest(self) -> "RoleParts":
+        size = self.groups.size if self.groups else 1
+        if self.count % size:
+            raise Amiss(
+                f"{self.count} tasks do not make groups of {size}",
+                "take a number that divides them",
+                at=("groups", "size"),
+            )
+        return self
 
     @model_validator(mode="after")
     def _enough_tasks_to_succeed(self) -> "RoleParts":

@@ -76,6 +76,7 @@ def _role(role: TaskRole) -> Written:
         **_unless(ports=[_port(port) for port in role.ports]),
         **({} if role.retry is None else {"retry": role.retry}),
         **_unless(completion=_completion(role.completion)),
+        **({"groups": {"size": role.group, "within": role.group_within}} if role.group else {}),
     }
 
 

@@ -375,3 +375,15 @@ def test_what_an_opportunistic_job_cannot_have_beside(beside: str, wrong: str) -
             f"{{name: a, command: x, opportunistic: true, {beside}}}".encode(), source="job"
         )
     assert wrong in str(caught.value)
+
+
+def test_groups_of_a_role_say_how_many_and_within_what() -> None:
+    text = "name: a\ncommand: x\ncount: 8\ngroups: {size: 4, within: socket}\n"
+    role = read(text).spec.roles[0]
+    assert (role.count, role.group, role.group_within) == (8, 4, "socket")
+    assert problems(text.replace("8", "6")) == [
+        "line 4: groups.size: 6 tasks do not make groups of 4 (take a number that divides them)"
+    ]
+    assert problems(text.replace("socket", '""')) == [
+        "line 4: groups.within: must not be empty"
+    ]

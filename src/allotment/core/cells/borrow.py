@@ -89,8 +89,9 @@ class _Attempt:
             self.region = cell
             while len(found) < request.count and (slots := self._whole_group(one)):
                 found += slots
-            if len(found) == request.count:
+            if len(found) >= request.count:
                 break
+        del found[request.count :]
         self.region = outer
 
     def _whole_group(self, request: Request) -> list[Slot]:

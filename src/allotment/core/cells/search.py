@@ -231,10 +231,10 @@ class _Attempt:
             self.region = cell
             while len(found) < request.count and (places := self._whole_group(one)):
                 found += places
-            if len(found) == request.count:
+            if len(found) >= request.count:
                 break
         self.region = outer
-        return found
+        return found[: request.count]
 
     def _whole_group(self, request: Request) -> list[_Place]:
         """Find places for all of these tasks, or for none."""

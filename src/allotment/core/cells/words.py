@@ -59,7 +59,10 @@ def gang_words(chain: Chain, requests: Sequence[Request]) -> str:
     """Say what a gang needs of a chain, task by task: `2 × 8 V100, each in one v100-node`."""
     node = chain.names[chain.node_level]
     tasks = [
-        (f"{r.count:,} × " if r.count > 1 else "") + task_words(chain, r) for r in requests
+        (f"{r.count:,} × " if r.count > 1 else "")
+        + task_words(chain, r)
+        + (f" (each {r.group:,} within one {r.group_within})" if r.group else "")
+        for r in requests
     ]
     alone = len(requests) == 1 and requests[0].count == 1
     words = " and ".join(tasks) + (f" in one {node}" if alone else f", each in one {node}")
