@@ -14,6 +14,7 @@ from allotment.model.errors import Rejected
 from allotment.model.ids import JobId, NodeId, TaskIndex, TaskKey
 from allotment.model.lifecycle import TaskState
 from allotment.model.quantity import GIB
+from allotment.model.reasons import Reason
 from allotment.model.reports import NodeReport, Seen, TaskReport
 from allotment.model.spec import Dependency, EndKind
 from allotment.model.tenancy import QueueOrder
@@ -26,6 +27,9 @@ PICK = st.integers(0, 10**6)
 
 class Histories(RuleBasedStateMachine):
     """Three tenants on three nodes of four devices."""
+
+    cut: tuple[Reason, ...] = (Reason.QUOTA,)
+    """What a job is told whose tenant's share became too small for it."""
 
     @initialize(
         shares=st.tuples(*[st.integers(0, 4)] * 3), order=st.sampled_from(list(QueueOrder))
@@ -203,7 +207,7 @@ class Histories(RuleBasedStateMachine):
             waiting = world.state.cluster.pending.all()
             if not placed:
                 # A share that became smaller than the job is the one reason left to wait.
-                left = [why for w in waiting if (why := world.why(w.id)).reason != "quota"]
+                left = [why for w in waiting if (why := world.why(w.id)).reason not in self.cut]
                 assert not left
                 break
             for job in placed:
