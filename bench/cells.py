@@ -27,7 +27,7 @@ from allotment.model.ids import Actor, AttemptNo, DeviceIndex, JobId, NodeId
 from allotment.model.quantity import GIB, Instant, Resources
 from allotment.model.reports import GangReport, Seen
 from allotment.model.spec import JobSpec, TaskRole
-from allotment.model.tenancy import Config, Queue, QueueOrder, Tenant
+from allotment.model.tenancy import Config, Limits, Queue, QueueOrder, Tenant
 from allotment.policies.ordering.fifo import Fifo
 from allotment.policies.placing.pack import Pack
 from allotment.policies.sharing.borrow_and_return import BorrowAndReturn
@@ -207,7 +207,8 @@ def _config(case: Case) -> Config:
         )
         for tenant, share in enumerate(_shares(case))
     )
-    return Config(nodes, tenants, topology=Topology(types, roots))
+    limits = Limits(ports=(20_000, 60_000))  # One for each of 32,000 jobs.
+    return Config(nodes, tenants, limits, topology=Topology(types, roots))
 
 
 def _node(number: NodeId) -> Node:

@@ -38,6 +38,14 @@ class Spot(msgspec.Struct, frozen=True, gc=False):
     """Leaves whose share of the host it needs beside those it sits on."""
 
 
+class Found(msgspec.Struct, frozen=True, gc=False):
+    """A place for a guaranteed gang, and who sits on it who may be sent away."""
+
+    slots: tuple[Slot, ...]
+    quota: Quota
+    borrowers: tuple[JobId, ...] = ()
+
+
 class Cells:
     """All chains of a cluster, and every tenant's account in them."""
 
@@ -59,6 +67,8 @@ class Cells:
         for at, chain in enumerate(self.chains):
             for number, node in enumerate(chain.nodes):
                 self._at[node] = (*self._at.get(node, ()), (at, number))
+        self.last: tuple[object, Found | None] | None = None
+        """What was looked for last, and what was found, while the book stays as it was."""
         self._claims: list[dict[Resources, int]] = [{} for _ in self.chains]
         self._closed: set[NodeId] = set()
         self._bad: dict[NodeId, frozenset[int]] = {}
@@ -112,6 +122,7 @@ class Cells:
         quota: Quota,
     ) -> None:
         """Let a guaranteed gang sit in its tenant's cells. O(tasks)."""
+        self.last = None
         holdings = self.holdings[tenant, pin]
         for spot, level in self.spots(slots, needs, quota):
             holdings[spot.chain].take(level, spot.node, spot.mask, spot.milli, spot.claim)
@@ -127,6 +138,7 @@ class Cells:
         quota: Quota,
     ) -> None:
         """Undo `take`."""
+        self.last = None
         holdings = self.holdings[tenant, pin]
         for spot, level in self.spots(slots, needs, quota):
             holding = holdings[spot.chain]
@@ -138,6 +150,7 @@ class Cells:
 
     def lend(self, job: JobId, slots: Sequence[Slot], needs: Sequence[Resources]) -> None:
         """Let an opportunistic gang sit on leaves that nobody takes."""
+        self.last = None
         for spot, _ in self.spots(slots, needs, ()):
             if spot.milli < DEVICE:
                 for leaf in bits(spot.mask):
@@ -151,6 +164,7 @@ class Cells:
 
     def call_in(self, job: JobId, slots: Sequence[Slot], needs: Sequence[Resources]) -> None:
         """Undo `lend`."""
+        self.last = None
         for spot, _ in self.spots(slots, needs, ()):
             gone = spot.mask
             if spot.milli < DEVICE:
@@ -182,6 +196,7 @@ class Cells:
         self._shut(node)
 
     def _shut(self, node: NodeId) -> None:
+        self.last = None
         for at, number in self._at.get(node, ()):
             chain = self.chains[at]
             if node in self._closed:

@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 
 from allotment.core.cells.book import Cells
-from allotment.core.cells.chain import Cell, Chain
+from allotment.core.cells.chain import Cell
 from allotment.core.cells.groups import idle_cells
 from allotment.core.cells.search import serves
 from allotment.core.ports import Hosts
-from allotment.core.request import Request, one_group
+from allotment.core.request import Request, devices_of, one_group
 from allotment.model.ids import NodeId
 from allotment.model.ledger import Slot
 from allotment.model.quantity import DEVICE, NOTHING, Resources
@@ -37,20 +37,36 @@ def _in_chain(
     chain = cells.chains[at]
     if not serves(chain, requests):
         return None
-    for region in _regions(chain, requests[0]):
+    for region in _regions(cells, at, requests):
         slots = _Attempt(cells, at, hosts, region).place_all(requests)
         if slots is not None:
             return slots
     return None
 
 
-def _regions(chain: Chain, request: Request) -> Iterator[Cell | None]:
-    for word in (request.prefer, request.within):
-        if word and (level := chain.level_of(word)) is not None:
-            for number in range(chain.cells[level]):
-                yield (level, number)
-    if not request.within:
+def _regions(cells: Cells, at: int, requests: tuple[Request, ...]) -> Iterator[Cell | None]:
+    """Give the cells to look for room in, the liked ones first; None for anywhere."""
+    chain, first = cells.chains[at], requests[0]
+    required, liked = chain.level_of(first.within), chain.level_of(first.prefer)
+    if first.within and required is None:
+        return
+    if liked is not None and (required is None or liked < required):
+        yield from _roomy(cells, at, requests, liked)
+    if required is None:
         yield None
+    else:
+        yield from _roomy(cells, at, requests, required)
+
+
+def _roomy(cells: Cells, at: int, requests: tuple[Request, ...], level: int) -> Iterator[Cell]:
+    """Give the cells of a level that have as many idle leaves as the gang needs."""
+    chain, leaves = cells.chains[at], cells.idle[at].leaves
+    want = devices_of(requests)
+    for number in range(chain.cells[level]):
+        mask = chain.mask_of((level, number))
+        idle = sum((leaves[n] & mask).bit_count() for n in chain.nodes_of((level, number)))
+        if idle >= want:
+            yield (level, number)
 
 
 class _Attempt:
@@ -132,11 +148,10 @@ class _Attempt:
                 return
 
     def _nodes(self, leaves: int) -> Iterator[int]:
-        nodes = self.cells.idle[self.at].nodes_with(leaves)
+        idle = self.cells.idle[self.at]
         if self.region is None:
-            return nodes
-        inside = self.chain.nodes_of(self.region)
-        return (node for node in nodes if node in inside)
+            return idle.nodes_with(leaves)
+        return idle.nodes_in(self.chain.nodes_of(self.region), leaves)
 
     def _share(self, request: Request, found: list[Slot]) -> None:
         """Put parts of devices on leaves that borrowers share already."""

@@ -1,7 +1,7 @@
 """Where opportunistic gangs go: idle leaves, far from guaranteed work, packed together."""
 
 from bisect import bisect_left, insort
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from allotment.core.cells.chain import Chain
 
@@ -54,3 +54,10 @@ class Idle:
         for buckets in self._buckets:
             for count in sorted(count for count in buckets if count >= least):
                 yield from reversed(buckets[count])
+
+    def nodes_in(self, nodes: Sequence[int], least: int) -> Iterator[int]:
+        """Number those of some nodes with so many idle leaves, in the same order."""
+        some = [(self._near[n], self.leaves[n].bit_count(), -n) for n in nodes]
+        for _, count, node in sorted(some):
+            if count >= least:
+                yield -node

@@ -10,17 +10,14 @@ scheduler packs in the same order.)
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
-import msgspec
-
-from allotment.core.cells.book import Cells
+from allotment.core.cells.book import Cells, Found
 from allotment.core.cells.chain import Cell, Chain
 from allotment.core.cells.fresh import fresh_cells, side_by_side
 from allotment.core.cells.groups import group_cells, roomy
 from allotment.core.cells.holding import Holding
 from allotment.core.cells.safety import allows
 from allotment.core.request import Request, one_group
-from allotment.model.ids import JobId
-from allotment.model.ledger import Quota, Slot
+from allotment.model.ledger import Slot
 from allotment.model.quantity import DEVICE
 from allotment.model.spec import Arch
 
@@ -28,16 +25,18 @@ MOST_REGIONS = 8
 """Cells that are tried as a common one, where a common one is only liked."""
 
 
-class Found(msgspec.Struct, frozen=True, gc=False):
-    """A place for a guaranteed gang, and who sits on it who may be sent away."""
-
-    slots: tuple[Slot, ...]
-    quota: Quota
-    borrowers: tuple[JobId, ...] = ()
-
-
 def find(cells: Cells, tenant: str, pin: str, requests: tuple[Request, ...]) -> Found | None:
-    """Find room for a gang in the cells its tenant is owed; None if there is none."""
+    """Find room for a gang in the cells its tenant is owed; None if there is none.
+
+    Asked the same again before anything is written in the book, it gives the same at once.
+    """
+    key = (tenant, pin, requests)
+    if cells.last is None or cells.last[0] != key:
+        cells.last = (key, _find(cells, *key))
+    return cells.last[1]
+
+
+def _find(cells: Cells, tenant: str, pin: str, requests: tuple[Request, ...]) -> Found | None:
     holdings = cells.holdings.get((tenant, pin), {})
     for chains in cells.chains_for(requests[0].types):
         best: tuple[int, int, Found] | None = None
@@ -299,11 +298,10 @@ class _Attempt:
             left = holding.unbound[level] - sum(1 for cell in self.bound if cell[0] == level)
             if left <= 0 or chain.size[level] < leaves + claim:
                 continue
-            known = set(self.bound)
             for cell in fresh_cells(self.space, level, self.region, self.bound):
                 if left == 0 or len(found) == count:
                     break
-                if cell in known or self._overlaps(cell):
+                if self._overlaps(cell):
                     continue
                 before = len(found)
                 self._open(cell)
@@ -401,7 +399,14 @@ class _Attempt:
 
     def _overlaps(self, cell: Cell) -> bool:
         """Tell whether a cell has leaves in common with one that is bound already."""
-        return any(self.chain.overlap(cell, other) for other in self.bound)
+        if not self.opened:
+            return False
+        mask, levels = self.chain.mask_of(cell), self.holding.unbound
+        return any(
+            self.opened.get((level, node), 0) & mask
+            for node in self.chain.nodes_of(cell)
+            for level in levels
+        )
 
     def _has(self, node: int) -> bool:
         return self.region is None or node in self.chain.nodes_of(self.region)

@@ -1,0 +1,200 @@
+"""A cluster of cells with everything in it, and a book of it that can be compared."""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from allotment.core.cells.audit import lacking, worse
+from allotment.core.cells.book import Cells
+from allotment.core.cells.chain import chains_of
+from allotment.core.cells.quota import shortages
+from allotment.engine.apply import apply
+from allotment.engine.audit import audit
+from allotment.engine.state import State
+from allotment.model import events as e
+from allotment.model.cells import CellShare, CellType, PinnedCell, RootCell, Topology
+from allotment.model.cluster import Device, Node
+from allotment.model.ids import DeviceIndex, NodeId
+from allotment.model.quantity import DEVICE, GIB, NOTHING, Resources
+from allotment.model.tenancy import Config, Limits, Preempt, Queue, QueueOrder, Tenant
+from tests.support.builders import POLICIES
+from tests.support.world import World
+
+TENANTS = ("vision", "speech", "nlp")
+RACKS, NODES_IN_RACK, OTHERS = 3, 3, 4
+NODES = RACKS * NODES_IN_RACK + OTHERS
+"""Nine of 8 devices in racks, two of 4, and two without any."""
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """What an administrator may change while jobs run."""
+
+    cut: int = 0
+    """Whole nodes fewer for the first tenant."""
+    racks: int = RACKS
+    preempt: Preempt = Preempt.NONE
+    borrow: bool = True
+    order: QueueOrder = QueueOrder.STRICT
+    flat: bool = False
+    """Sockets of 4 devices, without pairs between."""
+    without: str = ""
+    """A tenant that owns no cells any more."""
+    pinned: bool = True
+
+
+def config(plan: Plan) -> Config | None:
+    """Give a configuration; None if more is promised in it than there is."""
+    nodes, topology = _nodes(plan), _topology(plan)
+    tenants = tuple(_tenant(name, plan, topology, nodes) for name in TENANTS)
+    if shortages(topology, tenants):
+        return None
+    return Config(nodes, tenants, Limits(backoff_first_ms=500), topology=topology)
+
+
+def _nodes(plan: Plan) -> tuple[Node, ...]:
+    racked = [_node(i, 8, "V100", f"r{i // NODES_IN_RACK}") for i in range(9)]
+    small = [_node(9 + i, 4, "A100", "a") for i in range(2)]
+    plain = [_node(11 + i, 0, "", "c") for i in range(2)]
+    return (*racked[: plan.racks * NODES_IN_RACK], *small, *plain)
+
+
+def _node(number: int, devices: int, kind: str, rack: str) -> Node:
+    return Node(
+        NodeId(number),
+        f"n{number}",
+        cpu_milli=64_000,
+        memory=512 * GIB,
+        disk=1000 * GIB,
+        devices=tuple(Device(DeviceIndex(d), kind, 16 * GIB) for d in range(devices)),
+        labels=(("rack", rack),),
+    )
+
+
+def _topology(plan: Plan) -> Topology:
+    within = (
+        (CellType("socket", "V100", 4),)
+        if plan.flat
+        else (CellType("pair", "V100", 2), CellType("socket", "pair", 2))
+    )
+    types = (
+        *within,
+        CellType("node", "socket", 2, is_node=True),
+        CellType("rack", "node", NODES_IN_RACK),
+        CellType("a100-node", "A100", 4, is_node=True),
+        CellType("cpu-node", "cpu", 4, is_node=True),
+    )
+    roots = (
+        *(
+            RootCell("rack", f"r{r}", tuple(NodeId(r * NODES_IN_RACK + k) for k in range(3)))
+            for r in range(plan.racks)
+        ),
+        *(RootCell("a100-node", f"a{i}", (NodeId(9 + i),)) for i in range(2)),
+        *(RootCell("cpu-node", f"c{i}", (NodeId(11 + i),)) for i in range(2)),
+    )
+    pins = (PinnedCell("p", "socket", NodeId(0), 0),) if plan.pinned else ()
+    return Topology(types, roots, pins)
+
+
+def _tenant(name: str, plan: Plan, topology: Topology, nodes: tuple[Node, ...]) -> Tenant:
+    pair = CellShare("V100", 4) if plan.flat else CellShare("pair", 2)
+    cells = {
+        "vision": (CellShare("node", max(0, 3 - plan.cut)), CellShare("socket", 1)),
+        "speech": (CellShare("rack", 1), pair, CellShare("a100-node", 1)),
+        "nlp": (CellShare("V100", 4), CellShare("cpu-node", 1), CellShare("A100", 2)),
+    }[name]
+    cells = () if name == plan.without else cells
+    pins = ("p",) if name == "vision" and plan.pinned else ()
+    return Tenant(
+        name,
+        guaranteed(cells, pins, topology, nodes),
+        (Queue("default", plan.order),),
+        borrow=plan.borrow,
+        cells=cells,
+        pins=pins,
+        preempt=plan.preempt,
+    )
+
+
+def guaranteed(
+    cells: tuple[CellShare, ...],
+    pins: tuple[str, ...],
+    topology: Topology,
+    nodes: tuple[Node, ...],
+) -> Resources:
+    """Sum up what cells hold, of their hosts too."""
+    wanted = [share.type for share in cells for _ in range(share.count)]
+    wanted += [pin.type for pin in topology.pins if pin.id in pins]
+    total = NOTHING
+    for kind in wanted:
+        chain = next(c for c in chains_of(topology, nodes) if kind in c.names)
+        leaves = chain.size[chain.names.index(kind)]
+        devices = DEVICE * leaves if chain.devices[0] else 0
+        total += chain.share * leaves + Resources(devices, gpu_memory=chain.memory * leaves)
+    return total
+
+
+class CellsWorld(World):
+    """An engine over cells, audited where a test says so."""
+
+    def collect(self) -> None:
+        records, effects = self.engine.take()
+        self.log += records
+        self.effects += effects
+
+    def check(self) -> None:
+        audit(self.state)
+
+    def reload(self) -> None:
+        """Through bytes and back: nothing may be lost on the way."""
+        state = self.state
+        data = msgspec.msgpack.encode(state.image())
+        image = msgspec.msgpack.decode(data, type=type(state.image()))
+        again = State.from_image(image, POLICIES)
+        assert msgspec.msgpack.encode(again.image()) == data
+        assert pages(again.cluster.cells) == pages(state.cluster.cells)
+        self.engine = type(self.engine)(again)
+
+    def replay(self) -> None:
+        """Fold the whole log anew: the same state comes of it, and no decision did harm."""
+        state = State(POLICIES)
+        for record in self.log:
+            before = _lacking(state)
+            apply(state, record)
+            if isinstance(record.event, GIVES):
+                assert not worse(before, _lacking(state)), record
+        known = msgspec.msgpack.encode(self.state.image())
+        assert msgspec.msgpack.encode(state.image()) == known
+        assert pages(state.cluster.cells) == pages(self.state.cluster.cells)
+
+
+GIVES = (e.AttemptPlaced, e.Reserved, e.AttemptPromoted, e.AttemptResumed)
+"""Events by which a gang gets cells."""
+
+
+def _lacking(state: State) -> list[tuple[int, ...]]:
+    cells = state.cluster.cells
+    return [lacking(space) for space in cells.spaces] if cells else []
+
+
+def pages(cells: Cells | None) -> list[object]:
+    """Give all that a book of cells says, in a form that can be compared."""
+    assert cells is not None
+    spaces = [
+        (s.held, s.shut, s.broken, s.lent, s.owed, s.count, s.whole, s.buckets())
+        for s in cells.spaces
+    ]
+    holdings = {
+        (tenant, pin, at): (
+            h.promised, h.unbound, h.pinned, h.bound, _some(h.mine), h.used, h.claims, h.parts,
+            _some(h.rooms),
+        )
+        for (tenant, pin), held in cells.holdings.items()
+        for at, h in held.items()
+    }  # fmt: skip
+    idle = [each.leaves for each in cells.idle]
+    return [spaces, holdings, idle, cells.taken, cells.borrowers]
+
+
+def _some(by_level: Mapping[int, object]) -> dict[int, object]:
+    """Leave out levels of which nothing is left."""
+    return {level: what for level, what in by_level.items() if what}
