@@ -394,6 +394,9 @@ class Cluster:
         needs = needs_of(requests)
         if len(slots) == 1:
             return books[slots[0].node].has(slots[0], needs[0])
+        if len({slot.node for slot in slots}) == len(slots):
+            pairs = zip(slots, needs, strict=True)
+            return all(books[slot.node].has(slot, need) for slot, need in pairs)
         version = self.ledger.version
         self.ledger.take(slots, needs)
         free = self.ledger.settled(slots)
