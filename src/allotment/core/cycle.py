@@ -39,7 +39,7 @@ def proposals(cluster: Cluster, now: Instant) -> Proposals:
     if cluster.reservations:
         yield from _keep_promises(cluster)
     # 2. Promote borrowers whose tenant has room in its guarantee again.
-    if cluster.borrowers:
+    if cluster.borrowers and _room_may_be_back(cluster):
         yield from _promote(cluster)
     # 3. Suspended gangs that want to go on get their own devices first.
     if cluster.resuming:
@@ -104,6 +104,16 @@ def _keep_promises(cluster: Cluster) -> Proposals:
 
 
 # ── 2 ───────────────────────────────────────────────────────────────────────────────────
+
+
+def _room_may_be_back(cluster: Cluster) -> bool:
+    """Tell whether anything was given back since borrowers were last looked at.
+
+    Where urgent jobs may take what a borrower were given, their going counts too.
+    """
+    return cluster.seen_version != cluster.ledger.version or any(
+        tenant.preempt is not Preempt.NONE for tenant in cluster.tenants.values()
+    )
 
 
 def _promote(cluster: Cluster) -> Proposals:
