@@ -1,0 +1,139 @@
+"""Play the sharing-anomaly experiment, and say whether its promise holds.
+
+    python -m bench.anomaly TRACE [--part main|borrow|binding|levels|large …] [--jobs N]
+        [--nodes 64] [--schedulers FIFO,2D-LAS,packing] [--loads 1,1.5] [--workers 2]
+        [--seed 0] [--json FILE]
+
+Prints the tables of docs/experiments/sharing-anomaly.md. Exits 1 when a tenant in cells,
+without borrowing, waits longer than on its private cluster by more than 1 % on average, when
+a quota of devices shows no anomaly, or when a job does not end.
+"""
+
+import argparse
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from multiprocessing import get_context
+from pathlib import Path
+
+import msgspec
+
+from allotment.wiring.sim import open_trace
+from bench.anomaly import tables
+from bench.anomaly.arms import SCHEDULERS, Arm
+from bench.anomaly.measure import Result, play
+from bench.anomaly.verdict import broken
+from bench.anomaly.workload import Workload, compressed, devices_of, read, redrawn
+
+PARTS = ("main", "borrow", "binding", "levels", "large")
+LARGE_NODES, LARGE_LOAD = 279, 0.85
+"""The paper's cluster; and how much of it the jobs redrawn ask for."""
+_workloads: dict[str, Workload] = {}
+"""Filled before processes are forked, so that they need not be sent."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    wish = _parser().parse_args(arguments)
+    parts = wish.part or list(PARTS)
+    trace = open_trace(wish.trace, tasks="node")
+    first = read(trace, wish.nodes, wish.jobs)
+    _workloads.clear()
+    for load in wish.loads.split(","):
+        _workloads[f"×{load}"] = compressed(first, float(load))
+    if "large" in parts:
+        _workloads["large"] = redrawn(trace, wish.large_nodes, LARGE_LOAD, wish.seed, wish.jobs)
+    arms = list(dict.fromkeys(_arms(parts, wish.schedulers.split(","), wish.loads.split(","))))
+    results = _played(arms, wish.seed, wish.workers)
+    if wish.json:
+        wish.json.write_bytes(msgspec.json.format(msgspec.json.encode(results)))
+    _print(results)
+    wrong = broken(results)
+    for line in wrong:
+        print(f"NOT SO: {line}", file=sys.stderr)
+    return 1 if wrong else 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m bench.anomaly", description=__doc__)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("trace", type=Path)
+    parser.add_argument("--part", action="append", choices=PARTS)
+    parser.add_argument("--jobs", type=int, default=0, help="only the first so many")
+    parser.add_argument("--nodes", type=int, default=64)
+    parser.add_argument("--large-nodes", type=int, default=LARGE_NODES)
+    parser.add_argument("--schedulers", default=",".join(SCHEDULERS))
+    parser.add_argument("--loads", default="1,1.5")
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--json", type=Path)
+    return parser
+
+
+def _arms(
+    parts: Sequence[str], schedulers: Sequence[str], loads: Sequence[str]
+) -> Iterator[Arm]:
+    """Say what to play; parts may share some of it."""
+    for load in (f"×{load}" for load in loads):
+        for name in schedulers:
+            if "main" in parts:
+                for kind in ("private", "alone", "quota", "cells"):
+                    yield Arm(kind, name, load=load)
+            if "borrow" in parts:
+                yield Arm("cells", name, load=load)
+                yield Arm("cells", name, borrow=True, load=load)
+            if "binding" in parts:
+                yield Arm("cells", name, borrow=True, load=load)
+                yield Arm("static", name, borrow=True, load=load)
+            if "levels" in parts:
+                yield Arm("cells", name, load=load)
+                yield Arm("flat", name, load=load)
+    for name in schedulers if "large" in parts else ():
+        for kind in ("private", "quota", "cells"):
+            yield Arm(kind, name, load="large")
+        yield Arm("cells", name, borrow=True, load="large")
+
+
+def _played(arms: list[Arm], seed: int, workers: int) -> list[Result]:
+    """Play all arms, so many at a time; results stand as the arms do."""
+    done: dict[Arm, Result] = {}
+    with ProcessPoolExecutor(workers, get_context("fork")) as pool:
+        waiting = {pool.submit(_timed, arm, seed): arm for arm in arms}
+        for future in as_completed(waiting):
+            arm = waiting[future]
+            done[arm], seconds = future.result()
+            print(f"{arm}: {seconds:.0f} s", file=sys.stderr, flush=True)
+    return [done[arm] for arm in arms]
+
+
+def _timed(arm: Arm, seed: int) -> tuple[Result, float]:
+    begun = time.perf_counter()
+    return play(arm, _workloads[arm.load], seed), time.perf_counter() - begun
+
+
+def _print(results: list[Result]) -> None:
+    for name, workload in _workloads.items():
+        print(f"\n### Workload {name}: {workload.nodes} nodes, load {workload.offered():.2f}\n")
+        print(tables.shares(workload))
+        if left := workload.left_out:
+            listed = ", ".join(f"{job.id} ({job.tenant}, {devices_of(job)})" for job in left)
+            print(f"Left out, being larger than 32 devices: {listed}.\n")
+    print("\n### Beside a private cluster\n")
+    print(tables.beside_private(results))
+    seen = dict.fromkeys(
+        (r.arm.load, r.arm.scheduler) for r in results if r.arm.kind == "private"
+    )
+    for load, scheduler in seen:
+        print(f"\n### {load} {scheduler}: delay in minutes\n")
+        print(tables.delays(results, load, scheduler))
+    print("\n### Borrowing\n")
+    print(tables.borrowing(results))
+    for load in _workloads:
+        print(f"\n### {load}: mean delay in minutes, without and with borrowing\n")
+        print(tables.by_borrowing_tenant(results, load))
+    print("\n### Distance\n")
+    print(tables.distance(results))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,80 @@
+"""What must hold: cells are worth a private cluster, and a quota of devices is not."""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from allotment.model.quantity import MINUTE, SECOND
+from bench.anomaly.measure import Result
+
+WITHIN = 0.01
+"""By how much a mean delay in cells may exceed that of the private cluster."""
+NEGLIGIBLE_MS = SECOND
+"""Means closer than this are the same."""
+
+
+class Excess(msgspec.Struct, frozen=True):
+    """The tenant that fares worst beside its private cluster."""
+
+    where: str
+    tenant: str
+    private_ms: float
+    shared_ms: float
+
+    @property
+    def times(self) -> float:
+        return self.shared_ms / max(1.0, self.private_ms)
+
+    @property
+    def is_more(self) -> bool:
+        """Tell whether it is worse by more than the tolerance."""
+        allowed = self.private_ms * (1 + WITHIN) + NEGLIGIBLE_MS
+        return self.shared_ms > allowed
+
+    def __str__(self) -> str:
+        return (
+            f"{self.where}: {self.tenant} waits {self.shared_ms / MINUTE:,.1f} min on "
+            f"average, {self.private_ms / MINUTE:,.1f} min alone ({self.times:.2f} times)"
+        )
+
+
+def excesses(shared: Result, private: Result) -> list[Excess]:
+    """List tenants by how much longer they wait than alone, the worst first."""
+    found = [
+        Excess(str(shared.arm), tenant, private.delays[tenant].mean, delay.mean)
+        for tenant, delay in shared.delays.items()
+        if tenant and tenant in private.delays
+    ]
+    return sorted(found, key=lambda each: (each.private_ms - each.shared_ms, each.tenant))
+
+
+def find(results: Iterable[Result], load: str, kind: str, scheduler: str) -> Result | None:
+    """Find what does not borrow."""
+    for result in results:
+        arm = result.arm
+        if (arm.load, arm.kind, arm.scheduler, arm.borrow) == (load, kind, scheduler, False):
+            return result
+    return None
+
+
+def broken(results: list[Result]) -> list[str]:
+    """Say where a tenant in cells waits longer than alone; and if quotas show no anomaly."""
+    wrong: list[str] = []
+    quotas: list[Excess] = []
+    for result in results:
+        arm = result.arm
+        wrong += [f"{arm}: {result.unfinished} jobs did not end"] if result.unfinished else []
+        if arm.borrow or arm.kind not in ("quota", "cells"):
+            continue
+        for kind in ("private", "alone"):
+            private = find(results, arm.load, kind, arm.scheduler)
+            if private is None:
+                continue
+            more = [each for each in excesses(result, private) if each.is_more]
+            if arm.kind == "quota":
+                quotas += more
+            elif more:
+                wrong += [f"beside {kind}: {each}" for each in more]
+    if any(result.arm.kind == "quota" for result in results) and not quotas:
+        wrong.append("no tenant with a quota of devices waits longer than alone")
+    return wrong
