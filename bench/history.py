@@ -18,7 +18,7 @@ from allotment.model.tenancy import Config, Tenant
 from allotment.service.pipeline import SNAPSHOT_EVERY, archive_of
 from allotment.service.ports import Snapshot
 from allotment.store.sqlite import SqliteStore
-from allotment.wiring.service import policies
+from allotment.wiring.policies import policies
 
 BATCH = 1000
 

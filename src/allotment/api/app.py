@@ -15,6 +15,7 @@ from allotment.api.problems import handlers
 from allotment.api.routers import (
     cluster,
     config,
+    estimates,
     events,
     jobs,
     logs,
@@ -28,6 +29,7 @@ from allotment.service.service import Service
 
 ROUTERS = (
     jobs.router,
+    estimates.router,
     logs.router,
     events.router,
     outputs.router,

@@ -18,6 +18,7 @@ from allotment.api.task_output import Line
 from allotment.model.errors import Code
 from allotment.model.reasons import Blocked
 from allotment.service import views
+from allotment.service.estimate_view import Accuracy, StartEstimate
 from allotment.service.reconfigure import ConfigInForce, ConfigPlan
 from allotment.service.statistics_view import Statistics
 from allotment.wire.job import Form, job_schema
@@ -34,6 +35,8 @@ MODELS = (
     views.Submitted,
     views.Health,
     Statistics,
+    StartEstimate,
+    Accuracy,
     Blocked,
     Code,
     ProblemDetails,
@@ -177,9 +180,28 @@ def _parameter(name: str, where: str, what: str, schema: Schema) -> Schema:
     return {"name": name, "in": where, "required": False, "description": what, "schema": schema}
 
 
+def job_body() -> Schema:
+    """Describe the body of a submission, or of a trial of one."""
+    text = {"type": "string", "description": "The same, or the classic form, as text."}
+    return {
+        "requestBody": {
+            "required": True,
+            "content": {
+                "application/json": {
+                    "schema": {"$ref": REF.format(name="Job")},
+                    "examples": {"a gang of four": {"value": EXAMPLE}},
+                },
+                "application/yaml": {
+                    "schema": text,
+                    "examples": {"one task": {"value": EXAMPLE_YAML}},
+                },
+            },
+        }
+    }
+
+
 def _submission() -> Schema:
     """Describe POST /v1/jobs, which routes itself."""
-    text = {"type": "string", "description": "The same, or the classic form, as text."}
     made = {
         "description": "Accepted, and durable.",
         "headers": {"Location": {"description": "The job.", "schema": {"type": "string"}}},
@@ -212,19 +234,7 @@ def _submission() -> Schema:
                 {"type": "string", "minLength": 1, "maxLength": 200},
             ),
         ],
-        "requestBody": {
-            "required": True,
-            "content": {
-                "application/json": {
-                    "schema": {"$ref": REF.format(name="Job")},
-                    "examples": {"a gang of four": {"value": EXAMPLE}},
-                },
-                "application/yaml": {
-                    "schema": text,
-                    "examples": {"one task": {"value": EXAMPLE_YAML}},
-                },
-            },
-        },
+        **job_body(),
         "responses": {
             "201": made,
             "200": {**made, "description": "The key was known: the job it made then."},

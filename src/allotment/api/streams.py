@@ -1,15 +1,17 @@
 """Answers that go on: server-sent events and files, which end when their reader goes away."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Coroutine
 from contextlib import aclosing
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from allotment.api.body import Gone
 from allotment.api.http_stats import HttpStats
 
+T = TypeVar("T")
 HEARTBEAT_S = 15.0
 HEARTBEAT = b":\n\n"
 SSE = "text/event-stream"
@@ -104,6 +106,24 @@ class Stream(Response):
             if step is not None:
                 step.cancel()
                 await asyncio.wait({step})
+
+
+async def while_there(
+    work: Coroutine[Any, Any, T], receive: Receive, stopping: asyncio.Event
+) -> T:
+    """Give what comes of some work; cancel it when the client goes or we stop, raising Gone."""
+    doing = asyncio.ensure_future(work)
+    gone = asyncio.ensure_future(_until_gone(receive))
+    halt = asyncio.ensure_future(_until_set(stopping))
+    try:
+        await asyncio.wait({doing, gone, halt}, return_when=asyncio.FIRST_COMPLETED)
+        if not doing.done():
+            raise Gone
+        return doing.result()
+    finally:
+        for each in (doing, gone, halt):
+            each.cancel()
+        await asyncio.gather(doing, gone, halt, return_exceptions=True)
 
 
 async def _next(source: Pieces) -> bytes | None:

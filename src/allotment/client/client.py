@@ -30,6 +30,7 @@ from allotment.client.streams import follow_events, follow_logs, read_events, re
 from allotment.client.transport import TIMEOUT_S, Transport
 from allotment.model.ids import JobId
 from allotment.model.reasons import Blocked
+from allotment.service.estimate_view import Accuracy, StartEstimate
 from allotment.service.reconfigure import ConfigInForce, ConfigPlan
 from allotment.service.statistics_view import Statistics
 from allotment.service.views import (
@@ -176,6 +177,28 @@ class Client:
         """Say why a job waits; None when it does not."""
         data = self._get(job_path(ref, "/why"))
         return None if data.strip() == b"null" else decode(data, Blocked)
+
+    def eta(self, ref: Ref) -> StartEstimate:
+        """Say when a job starts, as a range, and what that rests on."""
+        reply = self._transport.open(job_path(ref, "/eta"), timeout=LONG_S)
+        with closing(reply):
+            return decode(reply.read(), StartEstimate)
+
+    def dry_run(self, job: JobText, *, form: str = "auto", held: bool = False) -> StartEstimate:
+        """Say whether, where and when a job would start. Takes what `submit` does."""
+        body, content_type = body_of(job)
+        query = given(form=form if form != "auto" else "", held="true" if held else "")
+        path = path_to("/v1/jobs:dry-run", query)
+        reply = self._transport.fetch("POST", path, body, {"Content-Type": content_type})
+        return decode(reply, StartEstimate)
+
+    def accuracy(self, since: int = 0) -> Accuracy:
+        """Say how good the start estimates were that were given since an instant, in ms."""
+        reply = self._transport.open(
+            path_to("/v1/estimates", given(since=str(since))), timeout=LONG_S
+        )
+        with closing(reply):
+            return decode(reply.read(), Accuracy)
 
     def nodes(self) -> list[NodeView]:
         return decode(self._get("/v1/nodes"), list[NodeView])

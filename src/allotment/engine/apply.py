@@ -401,6 +401,7 @@ _APPLY: dict[type[e.Event], Callable[[State, e.Record, Any], None]] = {
     e.JobFailed: _finished,
     e.JobCancelled: _finished,
     e.JobTimedOut: _finished,
+    e.StartEstimated: lambda _state, _record, _event: None,
     e.JobArchived: _archived,
     e.AttemptPlaced: _placed,
     e.BarrierOpened: _barrier,

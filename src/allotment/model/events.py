@@ -172,6 +172,14 @@ class JobTimedOut(JobEvent, frozen=True):
     diagnosis: Diagnosis
 
 
+class StartEstimated(JobEvent, frozen=True):
+    """Somebody was told when the job starts. Changes nothing; it is kept to be judged."""
+
+    earliest: Instant | None
+    expected: Instant | None
+    latest: Instant | None
+
+
 class JobArchived(JobEvent, frozen=True):
     """A finished job left the memory of the engine; the store keeps it."""
 
@@ -334,6 +342,7 @@ AnyEvent = (
     | TaskHeld
     | TaskEnded
     | HealthChanged
+    | StartEstimated
 )
 
 

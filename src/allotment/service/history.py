@@ -13,6 +13,8 @@ from allotment.model import events as e
 from allotment.model.errors import Code, Rejected
 from allotment.model.ids import Seq
 from allotment.model.quantity import Instant
+from allotment.service.estimate_accuracy import accuracy_of
+from allotment.service.estimate_view import Accuracy
 from allotment.service.ports import Store
 from allotment.service.statistics import statistics_of
 from allotment.service.statistics_view import Statistics
@@ -48,6 +50,17 @@ class Historian:
             try:
                 return await asyncio.to_thread(
                     self._statistics, Instant(since), Instant(until), next_job, given_up
+                )
+            finally:
+                given_up.set()
+
+    async def accuracy(self, since: int) -> Accuracy:
+        """Judge the start estimates that were given from `since` on."""
+        given_up = threading.Event()
+        async with self._turn:
+            try:
+                return await asyncio.to_thread(
+                    accuracy_of, self._records(given_up), Instant(since)
                 )
             finally:
                 given_up.set()

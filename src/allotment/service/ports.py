@@ -6,6 +6,7 @@ from typing import Protocol, runtime_checkable
 import msgspec
 
 from allotment.model.events import Record
+from allotment.model.forecast import Answer, Question
 from allotment.model.ids import JobId, Seq, TaskKey
 from allotment.model.lifecycle import JobState
 from allotment.model.quantity import Instant, Millis, Resources
@@ -18,6 +19,17 @@ class Clock(Protocol):
     """Where `now` comes from."""
 
     def now(self) -> Instant: ...
+
+
+# ── the future ──────────────────────────────────────────────────────────────────────────
+
+
+class Forecast(Protocol):
+    """Who can run a live state ahead: a simulator, beside the work of the service."""
+
+    async def starts(self, question: Question) -> Answer:
+        """Say when a job starts. Ends its work when cancelled. Raises Rejected."""
+        ...
 
 
 # ── the event log ───────────────────────────────────────────────────────────────────────

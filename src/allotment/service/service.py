@@ -24,6 +24,8 @@ from allotment.model.spec import Dependency, EndKind, JobSpec
 from allotment.model.tenancy import Config
 from allotment.service import views as v
 from allotment.service.access import may_administer, may_change
+from allotment.service.estimate_view import Accuracy, StartEstimate
+from allotment.service.estimating import Estimating
 from allotment.service.folders import account_of, belongs_to, check_paths
 from allotment.service.history import Historian
 from allotment.service.host_ports import port_is_free
@@ -34,6 +36,7 @@ from allotment.service.ports import (
     Backend,
     Clock,
     Enterable,
+    Forecast,
     JobFilter,
     LogChunk,
     Store,
@@ -69,6 +72,7 @@ class Service:
         write_spec: SpecWriter,
         version: str,
         config_files: ConfigFiles,
+        forecast: Forecast | None = None,
     ) -> None:
         engine = Engine(State(policies), port_is_free)
         load(engine, store)
@@ -82,6 +86,7 @@ class Service:
         self.folders = Folders(state_dir)
         self.pipeline = Pipeline(engine, store, backend, clock, self.folders)
         self.reconfiguring = Reconfiguring(self.pipeline, config_files)
+        self.estimating = Estimating(self.pipeline, store, forecast)
         self.ready = False
 
     @property
@@ -137,6 +142,18 @@ class Service:
             # It may be on its way to the disk still, with another request that has the key.
             await self.pipeline.committer.wait(self.state.seq)
             return known
+        command = self._prepared(command, actor)
+        records = await self.pipeline.command(command, actor)
+        accepted = [
+            record.event for record in records if isinstance(record.event, e.JobSubmitted)
+        ]
+        ids = tuple(event.job for event in accepted)
+        job = self.state.jobs.get(ids[0])
+        state = job.state if job else JobState.QUEUED
+        return v.Submitted(ids[0], ids, command.spec.name, state, accepted[0].warnings)
+
+    def _prepared(self, command: c.SubmitJob, actor: Actor) -> c.SubmitJob:
+        """Complete a job and check what can be checked before the engine sees it."""
         spec = self._complete(command.spec, actor)
         warnings = command.warnings
         if spec.image:
@@ -145,15 +162,20 @@ class Service:
                 "the job runs on the machine's own software.",
             )
         check_paths(spec, account_of(actor))
-        command = msgspec.structs.replace(command, spec=spec, warnings=warnings)
-        records = await self.pipeline.command(command, actor)
-        accepted = [
-            record.event for record in records if isinstance(record.event, e.JobSubmitted)
-        ]
-        ids = tuple(event.job for event in accepted)
-        job = self.state.jobs.get(ids[0])
-        state = job.state if job else JobState.QUEUED
-        return v.Submitted(ids[0], ids, spec.name, state, accepted[0].warnings)
+        return msgspec.structs.replace(command, spec=spec, warnings=warnings)
+
+    async def dry_run(self, command: c.SubmitJob, actor: Actor) -> StartEstimate:
+        """Say whether, where and when a job would start. Submits nothing. Raises Rejected."""
+        return await self.estimating.dry_run(self._prepared(command, actor), actor)
+
+    async def start_of(self, job: JobId) -> StartEstimate:
+        """Say when a job starts, as a range and with its grounds. Raises Rejected."""
+        return await self.estimating.start_of(self._record(job))
+
+    async def accuracy(self, since: int) -> Accuracy:
+        """Say how good the start estimates were that were given since then."""
+        await self.pipeline.committer.wait(self.state.seq)
+        return await self._historian.accuracy(since)
 
     def _known(self, actor: Actor, key: str) -> v.Submitted | None:
         """Find what an idempotency key of this user made before."""

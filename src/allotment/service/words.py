@@ -61,6 +61,9 @@ def in_words(event: e.AnyEvent, state: State) -> str:  # noqa: C901, PLR0911, PL
             return f"cancelled by {by}"
         case e.JobTimedOut(_, diagnosis):
             return f"timed out: {diagnosis.cause}"
+        case e.StartEstimated(_, _, expected, _):
+            ahead = show_millis(max(0, (expected or state.at) - state.at))
+            return f"estimated to start in {ahead}" if expected else "start was asked for"
         case e.JobArchived():
             return "archived"
         case e.AttemptPlaced(_, attempt, slots, entitlement):

@@ -15,7 +15,6 @@ from collections.abc import Callable
 
 import msgspec
 
-from allotment.core.ports import Policies
 from allotment.model.errors import Code, Rejected
 from allotment.model.forecast import Answer, Question
 
@@ -71,19 +70,14 @@ def main() -> None:
     """Answer the question on stdin; the answer goes to stdout."""
     from allotment.backends.local.runner.libc import die_with_parent  # noqa: PLC0415
     from allotment.sim.forecast import answer  # noqa: PLC0415
+    from allotment.wiring.policies import policies  # noqa: PLC0415
 
     die_with_parent(signal.SIGKILL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.nice(NICENESS)
     question = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=Question)
-    found = answer(question, _policies, patience)
+    found = answer(question, policies, patience)
     sys.stdout.buffer.write(msgspec.msgpack.encode(found))
-
-
-def _policies() -> Policies:
-    from allotment.wiring.service import policies  # noqa: PLC0415
-
-    return policies()
 
 
 def patience(ms: int) -> Callable[[], bool]:

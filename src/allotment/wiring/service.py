@@ -17,7 +17,6 @@ import structlog
 import uvloop
 
 from allotment import __version__
-from allotment.core.ports import Policies
 from allotment.model.cluster import Node
 from allotment.model.errors import AllotmentError, BadInput, Problem, Rejected
 from allotment.model.ids import Seq
@@ -123,6 +122,8 @@ def build(options: Options, lock: FolderLock) -> Opened:
     from allotment.backends.local.machine import this_machine as look  # noqa: PLC0415
     from allotment.service.clock import WallClock  # noqa: PLC0415
     from allotment.wire.job import job_to_wire  # noqa: PLC0415
+    from allotment.wiring.forecast import ChildForecast  # noqa: PLC0415
+    from allotment.wiring.policies import policies  # noqa: PLC0415
 
     machine, device_files = look(options.gpus)
     found = configuration(options, machine)
@@ -137,22 +138,12 @@ def build(options: Options, lock: FolderLock) -> Opened:
             write_spec=lambda spec: dict(job_to_wire(spec)),
             version=__version__,
             config_files=config_files(options.folder, machine),
+            forecast=ChildForecast(),
         )
     except BaseException:
         store.close()
         raise
     return Opened(service, found, lock)
-
-
-def policies() -> Policies:
-    """Choose one policy of each kind."""
-    from allotment.policies.estimates.promised import Promised  # noqa: PLC0415
-    from allotment.policies.ordering.fifo import Fifo  # noqa: PLC0415
-    from allotment.policies.placing.pack import Pack  # noqa: PLC0415
-    from allotment.policies.sharing.borrow_and_return import BorrowAndReturn  # noqa: PLC0415
-    from allotment.policies.victims.least_lost import LeastLost  # noqa: PLC0415
-
-    return Policies(Fifo(), BorrowAndReturn(), Pack(), LeastLost(), estimates=Promised())
 
 
 def _store(options: Options) -> Store:

@@ -24,6 +24,7 @@ from allotment.service.ports import LogChunk
 from allotment.service.service import Service
 from allotment.store.sqlite import SqliteStore
 from allotment.wire.job import job_to_wire
+from allotment.wiring.forecast import ChildForecast
 from allotment.wiring.service import config_files
 from tests.support.builders import POLICIES, a_config, a_tenant
 from tests.support.cluster import UnixConnection
@@ -69,6 +70,7 @@ class Live:
     def __init__(self, folder: Path, config: Config = CONFIG, port: int | None = 0) -> None:
         self.folder = folder
         self.backend = HostBackend()
+        self.forecast = ChildForecast()
         self._config = config
         self._port = port
         self._ready: Future[None] = Future()
@@ -117,6 +119,7 @@ class Live:
             write_spec=lambda spec: dict(job_to_wire(spec)),
             version="test",
             config_files=config_files(self.folder, None),
+            forecast=self.forecast,
         )
         await self.service.start(self._config)
         with Listening(self.folder, self._port) as listening:

@@ -1,0 +1,83 @@
+"""What is told of a job's start: when, where, on what grounds, and how sure that is.
+
+Instants are milliseconds since the epoch.
+"""
+
+from enum import StrEnum
+
+import msgspec
+
+from allotment.model.forecast import Counted
+from allotment.model.ids import JobId
+from allotment.model.ledger import Entitlement
+
+
+class Outlook(StrEnum):
+    """What is said, in a word."""
+
+    STARTED = "started"
+    """It has a place already."""
+    NOW = "now"
+    """Nothing keeps it: it starts in the next cycle."""
+    LATER = "later"
+    """It waits, and when it starts was worked out."""
+    UNKNOWN = "unknown"
+    """It cannot be told when: too much is not known, or it is too far away."""
+    NEVER = "never"
+    """As things stand it does not start at all; `note` says why."""
+
+
+class Place(msgspec.Struct, frozen=True):
+    """Where tasks would run: the node, and which of its devices."""
+
+    node: str
+    devices: tuple[int, ...] = ()
+
+
+class StartEstimate(msgspec.Struct, frozen=True):
+    """When a job starts, as a range, and what that rests on."""
+
+    job: JobId | None
+    """null for one that was not submitted."""
+    name: str
+    outlook: Outlook
+    asked_at: int
+    earliest: int | None = None
+    """In the best of three runs; null where it did not start in any."""
+    expected: int | None = None
+    """In the middle one."""
+    latest: int | None = None
+    """In the worst; null where that was not seen."""
+    not_before: int | None = None
+    """Where a run gave up, or its horizon was: the middle run had not started it by then."""
+    places: tuple[Place, ...] = ()
+    """Where it starts in the expected run."""
+    entitlement: Entitlement | None = None
+    """Whether it would be there by right, or until an owner wants it back."""
+    basis: tuple[Counted, ...] = ()
+    """The jobs that hold places before it, by what their run times were taken from."""
+    confidence: str = ""
+    note: str = ""
+    assumptions: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    """Of a job that was not submitted: what its submission would warn of."""
+
+
+class Accuracy(msgspec.Struct, frozen=True):
+    """How good the estimates of a stretch were. Each that was given counts once."""
+
+    since: int
+    given: int
+    """All that were given."""
+    judged: int
+    """Of those, of jobs that have started since."""
+    median_error_ms: int | None = None
+    """Between the expected start and the real one, either way."""
+    within: int = 0
+    """Starts within the range that was given."""
+    ranges: int = 0
+    """Judged estimates that had a range with two ends."""
+    waiting: int = 0
+    """Of jobs that have not started yet."""
+    never: int = 0
+    """Of jobs that ended without having started."""

@@ -1,0 +1,13 @@
+"""The policies of a service, and so of whoever works out what it will do."""
+
+from allotment.core.ports import Policies
+from allotment.policies.estimates.promised import Promised
+from allotment.policies.ordering.fifo import Fifo
+from allotment.policies.placing.pack import Pack
+from allotment.policies.sharing.borrow_and_return import BorrowAndReturn
+from allotment.policies.victims.least_lost import LeastLost
+
+
+def policies() -> Policies:
+    """Choose one policy of each kind."""
+    return Policies(Fifo(), BorrowAndReturn(), Pack(), LeastLost(), estimates=Promised())

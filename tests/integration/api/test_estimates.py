@@ -1,0 +1,180 @@
+"""Start estimates over HTTP, worked out by real child processes that leave nothing behind."""
+
+import asyncio
+import os
+import socket
+import time
+from pathlib import Path
+
+import pytest
+
+from allotment.service.estimating import ASSUMPTIONS
+from allotment.wiring import forecast
+from tests.integration.api.live import Live
+
+HOUR = 3_600_000
+
+
+def children() -> set[int]:
+    """List the processes that this one has started and that have not gone."""
+    tasks = Path("/proc/self/task")
+    return {
+        int(child)
+        for task in tasks.iterdir()
+        for child in (task / "children").read_text().split()
+    }
+
+
+def fill(live: Live, **limits: str) -> int:
+    """Submit a job for the devices of both teams: the first runs, the others wait for it."""
+    return live.submit(resources={"gpu": 8}, **limits)
+
+
+def test_a_range_with_its_basis(live: Live) -> None:
+    first = fill(live, max_run_time="2h")
+    live.wait_for(first, "running")
+    second = fill(live)
+    before = children()
+    found = live.get(f"/v1/jobs/{second}/eta")
+    assert children() == before
+    assert found["job"] == second
+    assert found["outlook"] == "later"
+    started = live.service.state.jobs[first].attempts[-1].started_at  # type: ignore[index]
+    assert found["expected"] == found["latest"] == started + 2 * HOUR
+    assert found["earliest"] < started + HOUR
+    assert found["basis"] == [{"ground": "limit", "jobs": 1}]
+    assert found["places"] == [{"node": "n0", "devices": list(range(8))}]
+    assert found["entitlement"] == "opportunistic"
+    assert found["assumptions"] == list(ASSUMPTIONS)
+    assert "upper bound" in found["confidence"]
+
+
+def test_finished_jobs_of_the_same_name_are_the_basis(live: Live) -> None:
+    old = live.submit("fake 0.3", name="train", resources={"gpu": 8})
+    live.wait_for(old, "succeeded")
+    fill(live, name="train")
+    second = fill(live)
+    found = live.get(f"/v1/jobs/{second}/eta")
+    assert found["basis"] == [{"ground": "same_name", "jobs": 1}]
+    assert found["expected"] - found["asked_at"] < HOUR
+
+
+def test_what_nobody_knows_is_said(live: Live) -> None:
+    fill(live)
+    second = fill(live)
+    found = live.get(f"/v1/jobs/{second}/eta")
+    assert (found["outlook"], found["expected"], found["latest"]) == ("unknown", None, None)
+    assert found["basis"] == [{"ground": "unknown", "jobs": 1}]
+    assert "nobody knows how long" in found["note"]
+    assert found["confidence"].startswith("weak")
+
+
+def test_of_who_runs_is_held_or_is_over_no_process_is_asked(
+    live: Live, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forecast, "OURSELVES", ("/bin/false",))
+    first = fill(live)
+    live.wait_for(first, "running")
+    assert live.get(f"/v1/jobs/{first}/eta")["outlook"] == "started"
+    live.ask("POST", f"/v1/jobs/{first}:suspend")
+    assert "allot resume" in live.get(f"/v1/jobs/{first}/eta")["note"]
+    held = live.ask("POST", "/v1/jobs?held=true", {"name": "h", "command": "x"}).json["id"]
+    assert "allot release" in live.get(f"/v1/jobs/{held}/eta")["note"]
+    live.ask("POST", f"/v1/jobs/{held}:cancel")
+    assert live.get(f"/v1/jobs/{held}/eta")["outlook"] == "never"
+    # A process that fails is told, not hung upon.
+    live.ask("POST", f"/v1/jobs/{first}:resume")
+    live.wait_for(first, "running")
+    waiting = fill(live)
+    answer = live.ask("GET", f"/v1/jobs/{waiting}/eta")
+    assert answer.status == 501
+    assert "failed" in answer.json["detail"]
+
+
+def test_a_dry_run_tells_what_a_submission_would_do_and_does_nothing(live: Live) -> None:
+    spec = {"name": "job", "tenant": "vision", "command": "x", "resources": {"gpu": 8}}
+    events = live.service.state.seq
+    found = live.ask("POST", "/v1/jobs:dry-run", spec).json
+    assert (found["job"], found["outlook"]) == (None, "now")
+    assert found["expected"] == found["asked_at"]
+    assert found["places"] == [{"node": "n0", "devices": list(range(8))}]
+    refused = live.ask("POST", "/v1/jobs:dry-run", {**spec, "resources": {"gpu": 99}})
+    assert (refused.status, refused.json["code"]) == (422, "never_fits")
+    assert live.ask("POST", "/v1/jobs:dry-run", {**spec, "colour": 1}).status == 422
+    held = live.ask("POST", "/v1/jobs:dry-run?held=true", spec).json
+    assert "released" in held["note"]
+    assert live.service.state.seq == events
+    fill(live, max_run_time="1h")
+    assert live.ask("POST", "/v1/jobs:dry-run", spec).json["outlook"] == "later"
+
+
+def test_estimates_are_judged_by_what_came(live: Live) -> None:
+    first = fill(live, max_run_time="1h")
+    live.wait_for(first, "running")
+    second = fill(live)
+    told = live.get(f"/v1/jobs/{second}/eta")
+    live.get(f"/v1/jobs/{second}/eta")  # the same again within a minute is not noted
+    assert live.get("/v1/estimates")["waiting"] == 1
+    live.ask("POST", f"/v1/jobs/{first}:cancel")
+    live.wait_for(second, "running")
+    found = live.get("/v1/estimates")
+    placed = live.service.state.jobs[second].attempts[-1].placed_at  # type: ignore[index]
+    assert (found["given"], found["judged"], found["waiting"]) == (1, 1, 0)
+    assert found["median_error_ms"] == told["expected"] - placed
+    assert (found["within"], found["ranges"]) == (0, 1)
+    assert live.get("/v1/estimates?since=99999999999999")["given"] == 0
+    assert "estimated to start" in str(live.get(f"/v1/jobs/{second}/events"))
+
+
+# ── the process ─────────────────────────────────────────────────────────────────────────
+
+SLOW = ("/bin/sleep", "600")
+
+
+def await_children(wanted: int, before: set[int]) -> None:
+    deadline = time.monotonic() + 10
+    while len(children() - before) != wanted:
+        assert time.monotonic() < deadline, children()
+        os.sched_yield()
+
+
+def test_who_hangs_up_ends_the_process(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forecast, "OURSELVES", SLOW)
+    fill(live)
+    second = fill(live)
+    before = children()
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.connect(live.socket)
+        sock.sendall(f"GET /v1/jobs/{second}/eta HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        await_children(1, before)
+    await_children(0, before)
+
+
+def test_a_service_that_stops_ends_the_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forecast, "OURSELVES", SLOW)
+    before = children()
+    with Live(tmp_path / "state") as live, socket.socket(socket.AF_UNIX) as sock:
+        fill(live)
+        second = fill(live)
+        sock.connect(live.socket)
+        sock.sendall(f"GET /v1/jobs/{second}/eta HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        await_children(1, before)
+    assert children() == before
+
+
+def test_others_are_answered_meanwhile(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forecast, "OURSELVES", SLOW)
+    fill(live)
+    second = fill(live)
+
+    async def asked() -> None:
+        task = asyncio.ensure_future(live.service.start_of(second))  # type: ignore[arg-type]
+        await asyncio.sleep(0)
+        assert not task.done()
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    live.run(asked())
+    assert live.get("/v1/service")["ready"]
