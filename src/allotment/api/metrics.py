@@ -13,8 +13,11 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from allotment.api.http_stats import HttpStats
+from allotment.engine.lost import lost_cells
+from allotment.model.health import WHOLE, HardwareHealth
 from allotment.model.lifecycle import JobState
 from allotment.model.quantity import DEVICE
+from allotment.service.hardware import cells_owed
 from allotment.service.service import Service
 from allotment.service.telemetry import Timings
 
@@ -102,14 +105,46 @@ class Numbers(Collector):
             memory.add_metric([node.name, "used"], node.total.memory - node.free.memory)
             shares: dict[tuple[str, bool], list[int]] = {}
             for device in node.devices:
-                share = shares.setdefault((device.type, device.virtual), [0, 0])
-                share[0] += device.free_milli
+                share = shares.setdefault((device.type, device.virtual), [0, 0, 0])
+                share[0 if device.health is HardwareHealth.HEALTHY else 2] += device.free_milli
                 share[1] += DEVICE - device.free_milli
-            for (type_, virtual), (free, used) in shares.items():
+            for (type_, virtual), amounts in shares.items():
                 labels = [node.name, type_, str(virtual).lower()]
-                devices.add_metric([*labels, "free"], free / DEVICE)
-                devices.add_metric([*labels, "used"], used / DEVICE)
+                for word, amount in zip(("free", "used", "broken"), amounts, strict=True):
+                    devices.add_metric([*labels, word], amount / DEVICE)
         yield from (nodes, devices, cpus, memory)
+        yield from self._health()
+
+    def _health(self) -> Iterator[Metric]:
+        """Give what is not well, and what tenants lose by it."""
+        state = self._service.state
+        unwell = GaugeMetricFamily(
+            "allot_unhealthy",
+            "Nodes as a whole, and devices, that get no new work.",
+            labels=["kind", "health"],
+        )
+        counts = Counter(
+            ("node" if place == WHOLE else "device", how.health)
+            for (_, place), how in state.health.items()
+        )
+        for kind in ("node", "device"):
+            for health in (HardwareHealth.SUSPECT, HardwareHealth.BAD):
+                unwell.add_metric([kind, health.value], counts[kind, health])
+        yield unwell
+        if state.cluster.cells is None:
+            return
+        lost = GaugeMetricFamily(
+            "allot_cells_lost",
+            "Cells a tenant is owed and does not have whole: broken, or not to be had.",
+            labels=["tenant", "type"],
+        )
+        missing = dict.fromkeys(cells_owed(state.cluster.cells), 0)
+        for loss in lost_cells(state):
+            key = (loss.tenant, loss.type)
+            missing[key] = missing.get(key, 0) + loss.count
+        for (tenant, type_), count in missing.items():
+            lost.add_metric([tenant, type_], count)
+        yield lost
 
     def _work(self) -> Iterator[Metric]:
         telemetry = self._service.pipeline.telemetry

@@ -19,6 +19,7 @@ from allotment.model.errors import Code
 from allotment.model.reasons import Blocked
 from allotment.service import views
 from allotment.service.estimate_view import Accuracy, StartEstimate
+from allotment.service.hardware_view import HardwareView, HealthNote
 from allotment.service.reconfigure import ConfigInForce, ConfigPlan
 from allotment.service.statistics_view import Statistics
 from allotment.wire.job import Form, job_schema
@@ -34,6 +35,8 @@ MODELS = (
     views.OutputFile,
     views.Submitted,
     views.Health,
+    HardwareView,
+    HealthNote,
     Statistics,
     StartEstimate,
     Accuracy,

@@ -46,6 +46,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "events": ("events", JOBS),
     "nodes": ("cluster", CLUSTER),
     "tenants": ("cluster", CLUSTER),
+    "health": ("health", CLUSTER),
     "stats": ("stats", CLUSTER),
     "drain": ("cluster", CLUSTER),
     "undrain": ("cluster", CLUSTER),

@@ -9,6 +9,7 @@ from allotment.cli.output import say_json, talk
 from allotment.cli.table import Column, print_table
 from allotment.cli.words import NOTHING_THERE, count
 from allotment.client import Client
+from allotment.model.health import HardwareHealth
 from allotment.model.quantity import Resources, show_bytes, show_milli
 from allotment.service.views import DeviceView, NodeView, TenantView
 
@@ -43,7 +44,8 @@ Node = Annotated[
 def nodes(state: State = "", as_json: AsJson = False) -> None:
     """List the machines: what each has, and what of it is free.
 
-    GPU, CPU and MEMORY are written as free/all.
+    GPU, CPU and MEMORY are written as free/all. Devices that are suspect or bad are not
+    free; NOTE says which (`allot health` says more).
 
     Examples:
       allot nodes
@@ -62,7 +64,7 @@ def node_row(node: NodeView) -> tuple[str, ...]:
     free, total = node.free, node.total
     return (
         node.name,
-        node.state,
+        node.state if node.health is HardwareHealth.HEALTHY else node.health,
         _of(show_milli(max(0, free.gpu_milli)), show_milli(total.gpu_milli)),
         kinds(node.devices),
         _of(show_milli(max(0, free.cpu_milli)), show_milli(total.cpu_milli)),
@@ -70,7 +72,7 @@ def node_row(node: NodeView) -> tuple[str, ...]:
         _of(_short(free.disk), _short(total.disk)),
         node.arch,
         str(node.tasks),
-        node.reason,
+        "; ".join(part for part in (node.reason, node.trouble) if part),
     )
 
 

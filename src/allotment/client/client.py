@@ -31,6 +31,7 @@ from allotment.client.transport import TIMEOUT_S, Transport
 from allotment.model.ids import JobId
 from allotment.model.reasons import Blocked
 from allotment.service.estimate_view import Accuracy, StartEstimate
+from allotment.service.hardware_view import HardwareView, HealthNote
 from allotment.service.reconfigure import ConfigInForce, ConfigPlan
 from allotment.service.statistics_view import Statistics
 from allotment.service.views import (
@@ -326,6 +327,16 @@ class Client:
     def undrain(self, node: str) -> None:
         """Let a drained node take work again."""
         self._send("POST", node_path(node, ":undrain"), {})
+
+    def hardware(self) -> list[HardwareView]:
+        """List the nodes and devices that are suspect or bad."""
+        return decode(self._get("/v1/health"), list[HardwareView])
+
+    def note_health(self, note: HealthNote) -> list[HardwareView]:
+        """Say of hardware that it is in trouble, or ok; give how it is now."""
+        return decode(
+            self._send("POST", "/v1/health", msgspec.to_builtins(note)), list[HardwareView]
+        )
 
     def config(self) -> ConfigInForce:
         """Give the configuration in force, written in full, and its digest."""

@@ -19,7 +19,7 @@ from allotment.engine.state import Promise, State
 from allotment.model import events as e
 from allotment.model.cluster import NodeState
 from allotment.model.errors import InvariantViolated
-from allotment.model.health import WHOLE, Condition, Health
+from allotment.model.health import WHOLE, Condition, HardwareHealth
 from allotment.model.ids import JobId
 from allotment.model.ledger import Entitlement
 from allotment.model.lifecycle import ATTEMPT, JOB, TASK, AttemptState, JobState
@@ -61,7 +61,7 @@ def _set_node(
 
 def _health_changed(state: State, record: e.Record, event: e.HealthChanged) -> None:
     part = (event.node, WHOLE if event.device is None else event.device)
-    if event.now is Health.HEALTHY:
+    if event.now is HardwareHealth.HEALTHY:
         state.health.pop(part, None)
     else:
         condition = state.health[part] = Condition(

@@ -18,7 +18,7 @@ from allotment.model.health import (
     WHOLE,
     Condition,
     Course,
-    Health,
+    HardwareHealth,
     HealthReport,
     Part,
     Rules,
@@ -63,7 +63,7 @@ class Watch:
         true = course_of(state.health.get(part))
         kept = self._courses.get(part, true)
         same = kept.health is true.health and kept.final is true.final
-        if true.health is not Health.HEALTHY:
+        if true.health is not HardwareHealth.HEALTHY:
             same = same and kept.since == true.since
         return kept if same else true
 
@@ -75,7 +75,7 @@ class Watch:
         after: Course,
         report: HealthReport | None,
     ) -> Emit:
-        if after.health is Health.HEALTHY and not after.troubles:
+        if after.health is HardwareHealth.HEALTHY and not after.troubles:
             self._courses.pop(part, None)
         else:
             self._courses[part] = after
@@ -102,11 +102,11 @@ def _change(
     old: Condition | None, part: Part, after: Course, report: HealthReport | None, rules: Rules
 ) -> e.HealthChanged:
     node, place = part
-    was = old.health if old else Health.HEALTHY
+    was = old.health if old else HardwareHealth.HEALTHY
     device = None if place == WHOLE else DeviceIndex(place)
     by = report.source if report else old.by if old else Source.PROBE
-    if after.health is Health.HEALTHY:
-        ago = rules.heal_ms if was is Health.SUSPECT else rules.mend_ms
+    if after.health is HardwareHealth.HEALTHY:
+        ago = rules.heal_ms if was is HardwareHealth.SUSPECT else rules.mend_ms
         words = f"no trouble for {show_millis(ago)}"
         if report is not None and report.source is Source.ADMIN:
             words = report.words

@@ -10,7 +10,7 @@ from enum import StrEnum
 import msgspec
 
 from allotment.model.diagnosis import Diagnosis, Exit
-from allotment.model.health import Health, Source
+from allotment.model.health import HardwareHealth, Source
 from allotment.model.ids import Actor, AttemptNo, DeviceIndex, JobId, NodeId, Seq, TaskIndex
 from allotment.model.ledger import Entitlement, Quota, Slot
 from allotment.model.quantity import Instant, Millis
@@ -89,8 +89,8 @@ class HealthChanged(Event, frozen=True):
     """A node or one of its devices got worse, or well again. Reports between are no events."""
 
     node: NodeId
-    was: Health
-    now: Health
+    was: HardwareHealth
+    now: HardwareHealth
     by: Source
     device: DeviceIndex | None = None
     """None for the node as a whole."""

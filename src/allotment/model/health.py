@@ -33,7 +33,7 @@ Part = tuple[NodeId, int]
 """A node, and the index of one of its devices or `WHOLE`."""
 
 
-class Health(StrEnum):
+class HardwareHealth(StrEnum):
     """What is known of a part. Only healthy ones get new work; nothing is ever killed."""
 
     HEALTHY = "healthy"
@@ -85,7 +85,7 @@ class Condition(msgspec.Struct, frozen=True, omit_defaults=True):
     """How a part is that is not healthy, and who says so."""
 
     node: NodeId
-    health: Health
+    health: HardwareHealth
     by: Source
     changed_at: Instant
     """Since when it is in this state."""
@@ -134,7 +134,7 @@ class Trouble(msgspec.Struct, frozen=True, gc=False):
 class Course(msgspec.Struct, frozen=True):
     """How a part has been, as far as the rules need to remember."""
 
-    health: Health = Health.HEALTHY
+    health: HardwareHealth = HardwareHealth.HEALTHY
     since: Instant = Instant(0)
     """Since when it is in this state."""
     final: bool = False
@@ -165,24 +165,24 @@ def aged(course: Course, now: Instant, rules: Rules = RULES) -> Course:
     if due is None or now < due:
         return course
     if course.standing:
-        return _became(course, Health.BAD, now)
+        return _became(course, HardwareHealth.BAD, now)
     return Course(since=now)
 
 
 def next_turn(course: Course, rules: Rules = RULES) -> Instant | None:
     """Say when a part gets worse or well by itself if nobody says anything."""
-    if course.final or course.health is Health.HEALTHY:
+    if course.final or course.health is HardwareHealth.HEALTHY:
         return None
     if course.standing:
-        worse = course.health is Health.SUSPECT
+        worse = course.health is HardwareHealth.SUSPECT
         return Instant(course.since + rules.worsen_ms) if worse else None
     well = course.well_since
-    if course.health is Health.SUSPECT:
+    if course.health is HardwareHealth.SUSPECT:
         return Instant(max(course.last, well or 0) + rules.heal_ms)
     return None if well is None else Instant(well + rules.mend_ms)
 
 
-def _became(course: Course, health: Health, now: Instant) -> Course:
+def _became(course: Course, health: HardwareHealth, now: Instant) -> Course:
     return msgspec.structs.replace(course, health=health, since=now)
 
 
@@ -190,10 +190,10 @@ def _final(course: Course, report: HealthReport, now: Instant) -> Course:
     """An administrator's word: bad until withdrawn; or a clean slate."""
     if report.ok:
         return course if course == Course(since=course.since) else Course(since=now)
-    same = course.health is Health.BAD
+    same = course.health is HardwareHealth.BAD
     told = (_trouble(report, now),)
     return Course(
-        Health.BAD, course.since if same else now, final=True, troubles=told, last=now
+        HardwareHealth.BAD, course.since if same else now, final=True, troubles=told, last=now
     )
 
 
@@ -215,10 +215,10 @@ def _troubled(course: Course, report: HealthReport, now: Instant, rules: Rules) 
     after = msgspec.structs.replace(
         course, standing=standing, troubles=recent, last=now, well_since=None
     )
-    if len(recent) >= rules.troubles and after.health is not Health.BAD:
-        return _became(after, Health.BAD, now)
-    if after.health is Health.HEALTHY and report.source is not Source.HEARTBEAT:
-        return _became(after, Health.SUSPECT, now)
+    if len(recent) >= rules.troubles and after.health is not HardwareHealth.BAD:
+        return _became(after, HardwareHealth.BAD, now)
+    if after.health is HardwareHealth.HEALTHY and report.source is not Source.HEARTBEAT:
+        return _became(after, HardwareHealth.SUSPECT, now)
     return after
 
 

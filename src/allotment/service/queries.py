@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterable
 from allotment.core.request import shape_of, total_of
 from allotment.engine.records import AttemptRecord, JobRecord
 from allotment.engine.state import State
-from allotment.model.cluster import NodeState
+from allotment.model.cluster import Node, NodeState
+from allotment.model.health import WHOLE, HardwareHealth
 from allotment.model.ids import JobId, NodeId, TaskIndex
 from allotment.model.lifecycle import JobState, TaskState
 from allotment.model.quantity import NOTHING, Instant, Resources
@@ -171,6 +172,7 @@ def node_views(state: State) -> list[v.NodeView]:
                 device.virtual,
                 max(0, book.device_milli[place]),
                 tuple(sorted(holders.get((node.id, device.index), ()))),
+                health_of(state, node.id, device.index),
             )
             for place, device in enumerate(node.devices)
         )
@@ -185,9 +187,31 @@ def node_views(state: State) -> list[v.NodeView]:
                 free=book.free(),
                 devices=devices,
                 tasks=tasks.get(node.id, 0),
+                health=health_of(state, node.id),
+                trouble=_trouble(state, node),
             )
         )
     return made
+
+
+def health_of(state: State, node: NodeId, place: int = WHOLE) -> HardwareHealth:
+    """Say how a node, or one device of it, is."""
+    found = state.health.get((node, place))
+    return found.health if found else HardwareHealth.HEALTHY
+
+
+def _trouble(state: State, node: Node) -> str:
+    """Say what is wrong with a node and its devices: `device 3 bad: fan`."""
+    if not state.health:
+        return ""
+    told: list[str] = []
+    for place in (WHOLE, *(device.index for device in node.devices)):
+        how = state.health.get((node.id, place))
+        if how is not None:
+            part = "" if place == WHOLE else f"device {place} "
+            why = how.words or how.code
+            told.append(f"{part}{how.health.value}" + (f": {why}" if why else ""))
+    return "; ".join(told)
 
 
 def tenant_views(state: State) -> list[v.TenantView]:

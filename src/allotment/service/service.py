@@ -27,6 +27,8 @@ from allotment.service.access import may_administer, may_change
 from allotment.service.estimate_view import Accuracy, StartEstimate
 from allotment.service.estimating import Estimating
 from allotment.service.folders import account_of, belongs_to, check_paths
+from allotment.service.hardware import hardware_views, part_of, places_of, reports_of
+from allotment.service.hardware_view import HardwareView, HealthNote
 from allotment.service.history import Historian
 from allotment.service.host_ports import port_is_free
 from allotment.service.launch import Folders, redacted
@@ -374,6 +376,27 @@ class Service:
 
     def nodes(self) -> list[v.NodeView]:
         return node_views(self.state)
+
+    def hardware(self) -> list[HardwareView]:
+        """List the nodes and devices that are suspect or bad."""
+        return hardware_views(self.state)
+
+    async def note_health(self, note: HealthNote, actor: Actor) -> list[HardwareView]:
+        """Take an administrator's word on hardware, or a probe's; say how it is now.
+
+        Durable on return. Raises Rejected.
+        """
+        may_administer(actor)
+        places = places_of(self.state, note.where)
+        if note.source == "admin":
+            await self.pipeline.command(
+                c.DeclareHealth(places, note.ok, note.because), actor
+            )
+        else:
+            for report in reports_of(note, places, actor.user):
+                self.pipeline.hear(report)
+            await self.pipeline.committer.wait(self.state.seq)
+        return hardware_views(self.state, map(part_of, places))
 
     def node_id(self, name: str) -> NodeId:
         """Find a node by its name. Raises Rejected."""

@@ -9,6 +9,7 @@ import msgspec
 from allotment.model.cluster import NodeState
 from allotment.model.diagnosis import Diagnosis, Exit
 from allotment.model.events import Outcome, Phase
+from allotment.model.health import HardwareHealth
 from allotment.model.ids import JobId
 from allotment.model.ledger import Entitlement
 from allotment.model.lifecycle import AttemptState, JobState, TaskState
@@ -125,6 +126,10 @@ class NodeView(msgspec.Struct, frozen=True):
     free: Resources
     devices: tuple["DeviceView", ...]
     tasks: int
+    health: HardwareHealth = HardwareHealth.HEALTHY
+    """Of the node as a whole; its devices have their own."""
+    trouble: str = ""
+    """What is wrong with it, or with its devices, in words."""
 
 
 class DeviceView(msgspec.Struct, frozen=True):
@@ -135,7 +140,9 @@ class DeviceView(msgspec.Struct, frozen=True):
     memory: int
     virtual: bool
     free_milli: int
+    """What nobody has of it; not to be had while it is not healthy."""
     jobs: tuple[JobId, ...]
+    health: HardwareHealth = HardwareHealth.HEALTHY
 
 
 class TenantView(msgspec.Struct, frozen=True):

@@ -3,7 +3,7 @@
 from allotment.engine.state import State
 from allotment.model import events as e
 from allotment.model.cluster import Node
-from allotment.model.health import Health
+from allotment.model.health import HardwareHealth
 from allotment.model.ids import NodeId
 from allotment.model.quantity import show_millis
 from allotment.model.reasons import StopCause
@@ -107,7 +107,7 @@ def _health(event: e.HealthChanged, nodes: dict[NodeId, Node]) -> str:
     """Tell what became of a node or device: `device 3 of node n1 is bad: …`."""
     name = f"node {_name(nodes, event.node)}"
     part = name if event.device is None else f"device {event.device} of {name}"
-    again = " again" if event.now is Health.HEALTHY else ""
+    again = " again" if event.now is HardwareHealth.HEALTHY else ""
     who = f" by {event.who}" if event.final and event.who else ""
     why = f": {event.words or event.code}" if event.words or event.code else ""
     declared = f" (declared{who})" if event.final else ""

@@ -11,7 +11,7 @@ from allotment.model import events as e
 from allotment.model.cells import CellShare, CellType, RootCell, Topology
 from allotment.model.diagnosis import Diagnosis, Owner, RetryClass
 from allotment.model.errors import Code, Rejected
-from allotment.model.health import RULES, WHOLE, Health, HealthReport, Source
+from allotment.model.health import RULES, WHOLE, HardwareHealth, HealthReport, Source
 from allotment.model.ids import DeviceIndex, JobId, NodeId
 from allotment.model.lifecycle import JobState as S
 from allotment.model.reasons import Reason
@@ -64,9 +64,9 @@ class Watched(World):
         place = None if device is None else DeviceIndex(device)
         self.do(c.DeclareHealth(((NodeId(node), place),), ok, because))
 
-    def is_now(self, node: int, device: int = WHOLE) -> Health:
+    def is_now(self, node: int, device: int = WHOLE) -> HardwareHealth:
         found = self.state.health.get((NodeId(node), device))
-        return found.health if found else Health.HEALTHY
+        return found.health if found else HardwareHealth.HEALTHY
 
     def changes(self) -> list[e.HealthChanged]:
         return [r.event for r in self.log if isinstance(r.event, e.HealthChanged)]
@@ -94,7 +94,7 @@ def test_a_gang_on_a_device_that_breaks_runs_on_and_others_keep_away(config: Con
     world.runs(first)
     broken = min(world.devices(first))
     world.trouble(*broken)
-    assert world.is_now(*broken) is Health.SUSPECT
+    assert world.is_now(*broken) is HardwareHealth.SUSPECT
     world.cycle()
     assert world.is_(first) is S.RUNNING
     world.ends(first)
@@ -123,7 +123,7 @@ def test_what_heals_is_used_again_and_at_once(config: Config) -> None:
     world.wait(RULES.heal_ms)
     world.cycle()
     assert [world.is_(job) for job in whole] == [S.STARTING, S.STARTING]
-    assert [change.now for change in world.changes()[2:]] == [Health.HEALTHY] * 2
+    assert [change.now for change in world.changes()[2:]] == [HardwareHealth.HEALTHY] * 2
 
 
 @BOTH
@@ -162,12 +162,15 @@ def test_a_flood_of_reports_makes_no_flood_of_events(config: Config) -> None:
         world.wait(10)
     assert len(world.changes()) == 1
     world.wait(RULES.worsen_ms)
-    assert [change.now for change in world.changes()] == [Health.SUSPECT, Health.BAD]
+    assert [change.now for change in world.changes()] == [
+        HardwareHealth.SUSPECT,
+        HardwareHealth.BAD,
+    ]
     for _ in range(200):
         world.ok(0, 3)
         world.wait(10)
     world.wait(RULES.mend_ms)
-    assert [change.now for change in world.changes()][2:] == [Health.HEALTHY]
+    assert [change.now for change in world.changes()][2:] == [HardwareHealth.HEALTHY]
 
 
 @BOTH
@@ -183,8 +186,8 @@ def test_a_reloaded_world_goes_on_where_it_was(config: Config) -> None:
     assert again.timers.next() == world.now + RULES.heal_ms
     world.engine = Engine(again)
     world.wait(RULES.heal_ms)
-    assert world.is_now(0, 3) is Health.HEALTHY, "nobody told it again"
-    assert world.is_now(1) is Health.BAD
+    assert world.is_now(0, 3) is HardwareHealth.HEALTHY, "nobody told it again"
+    assert world.is_now(1) is HardwareHealth.BAD
 
 
 # ── words ───────────────────────────────────────────────────────────────────────────────
@@ -197,11 +200,14 @@ def test_an_administrators_word_holds_until_withdrawn() -> None:
     assert len(world.changes()) == 1
     world.ok(0, 3)
     world.wait(10 * RULES.mend_ms)
-    assert world.is_now(0, 3) is Health.BAD
+    assert world.is_now(0, 3) is HardwareHealth.BAD
     world.declare(0, None, ok=True)
     assert world.state.health == {}, "a node that is ok is so with its devices"
     world.declare(0, None, ok=True)
-    assert [change.now for change in world.changes()] == [Health.BAD, Health.HEALTHY]
+    assert [change.now for change in world.changes()] == [
+        HardwareHealth.BAD,
+        HardwareHealth.HEALTHY,
+    ]
 
 
 def test_an_administrators_word_confirms_what_was_bad() -> None:
@@ -253,9 +259,9 @@ def test_a_node_that_is_lost_once_is_used_as_soon_as_it_is_back() -> None:
     for _ in range(RULES.troubles - 1):
         world.tell(NodeReport(NodeId(0), alive=False))
         world.tell(NodeReport(NodeId(0), alive=True))
-    assert world.is_now(0) is Health.BAD, "it comes and goes"
+    assert world.is_now(0) is HardwareHealth.BAD, "it comes and goes"
     world.wait(RULES.mend_ms)
-    assert world.is_now(0) is Health.HEALTHY
+    assert world.is_now(0) is HardwareHealth.HEALTHY
 
 
 def test_drained_and_lost_nodes_stay_so_beside_their_health() -> None:

@@ -7,7 +7,7 @@ import pytest
 from allotment.model.health import (
     RULES,
     Course,
-    Health,
+    HardwareHealth,
     HealthReport,
     Source,
     aged,
@@ -17,7 +17,7 @@ from allotment.model.health import (
 from allotment.model.ids import DeviceIndex, NodeId
 from allotment.model.quantity import MINUTE, Instant
 
-H, S, B = Health.HEALTHY, Health.SUSPECT, Health.BAD
+H, S, B = HardwareHealth.HEALTHY, HardwareHealth.SUSPECT, HardwareHealth.BAD
 
 
 class Part:
@@ -27,18 +27,18 @@ class Part:
         self.course = Course()
         self.now = Instant(1_000_000)
 
-    def trouble(self, source: Source = Source.DRIVER, **more: Any) -> Health:
+    def trouble(self, source: Source = Source.DRIVER, **more: Any) -> HardwareHealth:
         return self._hear(source, ok=False, **more)
 
-    def ok(self, source: Source = Source.DRIVER) -> Health:
+    def ok(self, source: Source = Source.DRIVER) -> HardwareHealth:
         return self._hear(source, ok=True)
 
-    def _hear(self, source: Source, *, ok: bool, **more: Any) -> Health:
+    def _hear(self, source: Source, *, ok: bool, **more: Any) -> HardwareHealth:
         report = HealthReport(NodeId(0), source, ok, DeviceIndex(3), **more)
         self.course = heard(self.course, report, self.now)
         return self.course.health
 
-    def after(self, ms: int) -> Health:
+    def after(self, ms: int) -> HardwareHealth:
         self.now = Instant(self.now + ms)
         self.course = aged(self.course, self.now)
         return self.course.health

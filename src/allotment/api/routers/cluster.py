@@ -9,6 +9,7 @@ from allotment.api.openapi import Returns, body_of, returns
 from allotment.api.render import Caller, TheService, reply
 from allotment.api.shapes import Done, Drain
 from allotment.model.commands import DrainNode, UndrainNode
+from allotment.service.hardware_view import HardwareView, HealthNote
 from allotment.service.views import NodeView, TenantView
 
 router = APIRouter(tags=["cluster"])
@@ -48,6 +49,33 @@ async def undrain_node(name: str, service: TheService, caller: Caller) -> Respon
     """Let a drained node take work again. For the administrator."""
     await service.act(UndrainNode(service.node_id(name)), caller)
     return reply(Done())
+
+
+@router.get(
+    "/v1/health",
+    responses=returns(list[HardwareView]),
+    response_class=Returns,
+    name="hardware_health",
+)
+async def list_hardware(service: TheService) -> Response:
+    """List the nodes and devices that are suspect or bad: since when, and who says so."""
+    return reply(service.hardware())
+
+
+@router.post(
+    "/v1/health",
+    responses=returns(list[HardwareView]),
+    response_class=Returns,
+    openapi_extra=body_of(HealthNote),
+    name="note_health",
+)
+async def note_health(request: Request, service: TheService, caller: Caller) -> Response:
+    """Say of a node, a device or a cell that it is in trouble, or ok. For the administrator.
+
+    It gets no new work while it is not healthy; what runs there goes on.
+    """
+    note = decode(await read_body(request.scope["headers"], request.receive), HealthNote)
+    return reply(await service.note_health(note, caller))
 
 
 @router.get(

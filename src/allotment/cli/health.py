@@ -1,0 +1,107 @@
+"""`allot health`: hardware that is suspect or bad, and an administrator's word on it."""
+
+import time
+from typing import Annotated
+
+import typer
+
+from allotment.cli.options import AsJson, State, complete_node
+from allotment.cli.output import say_json, talk
+from allotment.cli.table import Column, print_table
+from allotment.client import Client
+from allotment.model.quantity import show_millis
+from allotment.service.hardware_view import HardwareView, HealthNote
+
+HELP = {"help_option_names": ["--help", "-h"]}
+COLUMNS = (
+    Column("HARDWARE"),
+    Column("HEALTH"),
+    Column("FOR", right=True),
+    Column("BY", rank=2),
+    Column("JOBS", rank=1, flexible=True),
+    Column("BECAUSE", rank=3, flexible=True),
+)
+
+health = typer.Typer(
+    help="List hardware that is suspect or bad, or say that it is, or is not.\n\n"
+    "Suspect and bad hardware gets no new work; what runs there goes on.\n\n"
+    "\b\nExamples:\n  allot health\n"
+    '  allot health bad n3:5 --because "fan"\n  allot health ok n3:5',
+    rich_markup_mode=None,
+    invoke_without_command=True,
+)
+Where = Annotated[
+    str,
+    typer.Argument(
+        metavar="WHERE",
+        help="NODE, NODE:DEVICE, or a cell by its way from the root: r1/2/0.",
+        autocompletion=complete_node,
+    ),
+]
+
+
+@health.callback()
+def _list(context: typer.Context, state: State = "", as_json: AsJson = False) -> None:
+    if context.invoked_subcommand is not None:
+        return
+    with Client(state=state) as client:
+        found = client.hardware()
+    if as_json:
+        say_json(found)
+    elif found:
+        now = time.time_ns() // 1_000_000
+        print_table(COLUMNS, [row_of(one, now) for one in found])
+    else:
+        talk("all hardware is healthy")
+
+
+def row_of(one: HardwareView, now: int) -> tuple[str, ...]:
+    """Give the cells of one line. `now` in milliseconds."""
+    return (
+        name_of(one),
+        one.health.value,
+        show_millis(max(0, now - one.since)) if one.since else "",
+        one.who or (one.by.value if one.by else ""),
+        ", ".join(str(job) for job in one.jobs),
+        one.words or one.code,
+    )
+
+
+def name_of(one: HardwareView) -> str:
+    """Name hardware as `bad` and `ok` take it."""
+    return one.node if one.device is None else f"{one.node}:{one.device}"
+
+
+@health.command(
+    context_settings=HELP,
+    epilog='\b\nExamples:\n  allot health bad n3 --because "new power supply"\n'
+    '  allot health bad n3:5 --because "ECC errors"',
+)
+def bad(
+    where: Where,
+    because: Annotated[str, typer.Option("--because", "-b", help="Why; others see it.")] = "",
+    state: State = "",
+    as_json: AsJson = False,
+) -> None:
+    """Keep new work off hardware until `allot health ok`; what runs there goes on."""
+    _note(HealthNote(where, ok=False, because=because), state, as_json=as_json)
+
+
+@health.command(context_settings=HELP, epilog="\b\nExamples:\n  allot health ok n3:5")
+def ok(where: Where, state: State = "", as_json: AsJson = False) -> None:
+    """Let hardware take work again, and forget what was reported of it.
+
+    A node that is ok is so with all its devices.
+    """
+    _note(HealthNote(where, ok=True), state, as_json=as_json)
+
+
+def _note(note: HealthNote, state: str, *, as_json: bool) -> None:
+    with Client(state=state) as client:
+        found = client.note_health(note)
+    if as_json:
+        say_json(found)
+        return
+    for one in found:
+        jobs = f"; still there: job {', '.join(map(str, one.jobs))}" if one.jobs else ""
+        talk(f"{name_of(one)} is {one.health.value}{'' if note.ok else jobs}")
