@@ -26,7 +26,7 @@ def due_of(cluster: Cluster, shape: Shape) -> Entitlement | None:
     if cluster.cells is not None:
         if owed_place(cluster, shape) is not None:
             return Entitlement.GUARANTEED
-    elif not shape.opportunistic:
+    elif not shape.opportunistic and not shape.pin:
         need = total_of(shape.requests)
         return entitle(cluster, shape.tenant, need, preemptible=shape.preemptible)
     return Entitlement.OPPORTUNISTIC if may_borrow(cluster, shape) else None

@@ -12,7 +12,7 @@ def ever_starts(cluster: Cluster, shape: Shape) -> bool:
     Where shares are cells: the cells of its tenant, or, if it may borrow, any.
     """
     if cluster.cells is None:
-        return cluster.ever_fits(shape)
+        return not shape.pin and cluster.ever_fits(shape)
     return owed_ever(cluster, shape) or (
         may_borrow(cluster, shape) and cluster.ever_fits(shape)
     )

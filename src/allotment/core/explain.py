@@ -5,9 +5,11 @@ while the world does not. Jobs that are not in line (held, waiting for a depende
 back-off, an array cap) are explained by the engine, which knows those things.
 """
 
+from allotment.core.cells.words import listed
 from allotment.core.cluster import Cluster
 from allotment.core.entitle import due_of, resume_entitlement
-from allotment.core.gang import Gang, Standing
+from allotment.core.explain_cells import judge_in_cells
+from allotment.core.gang import Gang, Reservation, Standing
 from allotment.core.preemption import make_room
 from allotment.core.request import lease_part, total_of
 from allotment.core.trial import Trial
@@ -23,7 +25,12 @@ def explain(cluster: Cluster, waiting: Standing, now: Instant) -> Blocked:
     need = total_of(waiting.shape.requests)
     free = cluster.ledger.free()
     ahead, first = cluster.pending.ahead_of(waiting)
-    blocked = _judge(cluster, waiting, need, free, first, now)
+    if (promise := cluster.reservations.get(waiting.id)) is not None:
+        blocked = _promised(cluster, promise)
+    elif cluster.cells is not None:
+        blocked = judge_in_cells(cluster, waiting, now)
+    else:
+        blocked = _judge(cluster, waiting, need, free, first, now)
     return Blocked(
         reason=blocked.reason,
         message=blocked.message,
@@ -44,19 +51,8 @@ def _judge(
     now: Instant,
 ) -> Blocked:
     shape = waiting.shape
-    reservation = cluster.reservations.get(waiting.id)
-    if reservation is not None:
-        return Blocked(
-            Reason.WAITING_FOR_VICTIMS,
-            f"A place is reserved; {_count(len(reservation.victims), 'borrower')} "
-            "must leave it first.",
-        )
-    if not cluster.ever_fits(shape):
-        return Blocked(
-            Reason.NEVER_FITS_NOW,
-            f"No machine in the configuration can hold it: it needs {show_resources(need)}.",
-            hint="Change the job (allot edit) or ask the administrator for larger nodes.",
-        )
+    if (never := _never(cluster, waiting, need)) is not None:
+        return never
     due = due_of(cluster, shape)
     fits = _fits(cluster, waiting, due, now)
     if not fits and _fits_with_all_nodes(cluster, waiting):
@@ -64,6 +60,11 @@ def _judge(
             Reason.NODES_UNAVAILABLE,
             "It would fit if all hardware were up: some is drained, lost or broken.",
             hint="See `allot nodes` and `allot health`.",
+        )
+    if due is None and shape.opportunistic and shape.tenant in cluster.tenants:
+        return Blocked(
+            Reason.QUOTA,
+            f"It runs only on what is idle, and tenant {shape.tenant} may not borrow.",
         )
     if due is None:
         return _over_quota(cluster, shape.tenant, need)
@@ -87,6 +88,42 @@ def _judge(
     missing = ", ".join(_WORDS[name] for name in need.short_of(free))
     return Blocked(
         Reason.CAPACITY, f"Others hold what it needs; too little is free of: {missing}."
+    )
+
+
+def _never(cluster: Cluster, waiting: Standing, need: Resources) -> Blocked | None:
+    """Say what of the configuration keeps a job from ever starting, if anything does."""
+    shape = waiting.shape
+    if shape.pin:
+        return Blocked(
+            Reason.NEVER_FITS_NOW,
+            f"Its pinned cell {shape.pin} is gone: shares are no longer cells.",
+            hint=f"Change the job: `allot edit {waiting.id} --set pin=`.",
+        )
+    if not cluster.ever_fits(shape):
+        return Blocked(
+            Reason.NEVER_FITS_NOW,
+            f"No machine in the configuration can hold it: it needs {show_resources(need)}.",
+            hint="Change the job (allot edit) or ask the administrator for larger nodes.",
+        )
+    return None
+
+
+def _promised(cluster: Cluster, reservation: Reservation) -> Blocked:
+    """Say whom it waits for who has its place."""
+    victims = [cluster.gangs[job] for job in reservation.victims if job in cluster.gangs]
+    tenant = cluster.tenant_of(reservation.job)
+    own = sum(1 for gang in victims if gang.tenant == tenant)
+    who = " and ".join(
+        _count(number, word)
+        for number, word in ((len(victims) - own, "borrower"), (own, "job"))
+        if number
+    )
+    who += " of its own tenant" if own else ""
+    nodes = listed(list(dict.fromkeys(cluster.nodes[s.node].name for s in reservation.slots)))
+    return Blocked(
+        Reason.WAITING_FOR_VICTIMS,
+        f"A place on {nodes} is reserved; {who or 'nobody'} must leave it first.",
     )
 
 

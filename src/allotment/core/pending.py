@@ -8,6 +8,7 @@ not here; the engine brings them when their time comes.
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
+from itertools import islice
 
 from allotment.core.gang import Standing
 from allotment.core.lengths import Key, Lengths
@@ -144,6 +145,18 @@ class Pending:
                 place = bisect_right(group, key) if group[0] <= key else 0
             if place < len(group):
                 heappush(heads, (group[place], number, shape))
+
+    def ahead(self, job: Standing) -> Iterator[Iterator[Standing]]:
+        """Give the jobs of the same queue that come before, in order, shape by shape."""
+        key = self.key(job.id)
+        for shape, group in self._groups.items():
+            if (shape.tenant, shape.queue) == (job.shape.tenant, job.shape.queue):
+                before = bisect_left(group, key)
+                if before:
+                    yield self._first(group, before)
+
+    def _first(self, group: list[Key], count: int) -> Iterator[Standing]:
+        return (self._jobs[key[1]][0] for key in islice(group, count))
 
     def ahead_of(self, job: Standing) -> tuple[int, JobId | None]:
         """Count the jobs of the same queue that come before, and name the first of all."""

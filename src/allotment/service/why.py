@@ -1,7 +1,11 @@
 """Why a job waits, complete: what the engine knows about it, then what the books say."""
 
+from collections.abc import Collection
+
+from allotment.core.entitle import may_borrow
 from allotment.core.explain import explain, explain_resume
 from allotment.core.request import shape_of, total_of
+from allotment.core.share_words import in_use_by, on_its_kind
 from allotment.engine.records import JobRecord
 from allotment.engine.state import State
 from allotment.model.ids import JobId
@@ -65,7 +69,7 @@ def _with_holders(state: State, job: JobRecord, blocked: Blocked) -> Blocked:
     elif blocked.reason is Reason.PENDING:
         holders = []
     else:
-        holders = _largest(state, job)
+        holders = _largest(state, job, _who_counts(state, job))
     return Blocked(
         reason=blocked.reason,
         message=blocked.message,
@@ -79,12 +83,22 @@ def _with_holders(state: State, job: JobRecord, blocked: Blocked) -> Blocked:
     )
 
 
-def _largest(state: State, job: JobRecord) -> list[JobId]:
+def _who_counts(state: State, job: JobRecord) -> Collection[JobId]:
+    """Say whose leaving could help: where shares are cells, not everybody's."""
+    cluster, shape = state.cluster, shape_of(job.spec)
+    if cluster.cells is None:
+        return cluster.gangs.keys()
+    if not may_borrow(cluster, shape):
+        return in_use_by(cluster, shape)
+    return on_its_kind(cluster, shape)
+
+
+def _largest(state: State, job: JobRecord, jobs: Collection[JobId]) -> list[JobId]:
     wants_devices = any(role.resources.gpu_milli for role in job.spec.roles)
     sizes = [
         (-(held.gpu_milli if wants_devices else held.cpu_milli), gang.id)
-        for gang in state.cluster.gangs.values()
-        if gang.id != job.id
+        for other in jobs
+        if (gang := state.cluster.gangs.get(other)) is not None and gang.id != job.id
         for held in (gang.held(),)
     ]
     return [holder for size, holder in sorted(sizes) if size]

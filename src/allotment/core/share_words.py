@@ -1,0 +1,153 @@
+"""How a tenant's cells stand, in words: what it owns of a kind, who has it, what is down."""
+
+from collections.abc import Iterator
+
+from allotment.core.cells.account import account_of
+from allotment.core.cells.book import Cells
+from allotment.core.cells.chain import Chain
+from allotment.core.cells.search import serves
+from allotment.core.cells.words import gang_words, listed
+from allotment.core.cluster import Cluster
+from allotment.core.request import Shape
+from allotment.model.ids import JobId
+from allotment.model.ledger import Entitlement, Slot
+from allotment.model.quantity import DEVICE
+
+
+def book_of(cluster: Cluster) -> Cells:
+    """Give the book of cells, where there is one."""
+    assert cluster.cells is not None, "asked only where shares are cells"
+    return cluster.cells
+
+
+def share_words(cluster: Cluster, shape: Shape) -> str:
+    """Say what it needs, and how its tenant's cells of that kind stand."""
+    cells = book_of(cluster)
+    chains = [at for at in chains_for(cells, shape) if at in _holdings(cells, shape)]
+    if not chains:
+        return f"Tenant {shape.tenant} owns no cells of that kind."
+    needs = gang_words(cells.chains[chains[0]], shape.requests)
+    parts = [part for at in chains for part in _account_words(cluster, shape, at)]
+    own = f"The pinned cell {shape.pin}" if shape.pin else f"Tenant {shape.tenant} owns"
+    return f"It needs {needs}. {own}: {'; '.join(parts)}."
+
+
+def _account_words(cluster: Cluster, shape: Shape, at: int) -> Iterator[str]:
+    cells = book_of(cluster)
+    holding = cells.holdings[shape.tenant, shape.pin][at]
+    levels = holding.promised if holding.pinned is None else (holding.pinned[0],)
+    for level in sorted(levels, reverse=True):
+        account = account_of(cells, shape.tenant, shape.pin, at, level)
+        if not account.owed:
+            continue
+        words: list[str] = []
+        if account.used:
+            users = _users(cluster, shape, holding.chain, holding.chain.names[level])
+            jobs = listed([f"job {job}" for job in users])
+            words.append(f"{account.used:,} in use by {jobs}")
+            left = sum(
+                room * len(nodes) for room, nodes in holding.rooms.get(level, {}).items()
+            )
+            if left:
+                words[-1] += f" (with {left:,} {holding.chain.names[0]} left)"
+        if account.free:
+            words.append(f"{account.free:,} free")
+        if account.lost:
+            words.append(f"{account.lost:,} lost to hardware that is down")
+            if account.lost_with:
+                words[-1] += f" (shared with {listed(account.lost_with)})"
+        yield f"{account.owed:,} {holding.chain.names[level]}, {', '.join(words)}"
+
+
+def in_use_by(cluster: Cluster, shape: Shape) -> list[JobId]:
+    """Name those of its own tenant that sit in cells it could have, or have a promise there."""
+    cells = book_of(cluster)
+    chains = [cells.chains[at] for at in chains_for(cells, shape)]
+    found = {job for chain in chains for job in _users(cluster, shape, chain, "")}
+    return sorted(found)
+
+
+def on_its_kind(cluster: Cluster, shape: Shape) -> list[JobId]:
+    """Name everybody on hardware of its kind."""
+    cells = book_of(cluster)
+    chains = [cells.chains[at] for at in chains_for(cells, shape)]
+    return [
+        gang.id
+        for gang in cluster.gangs.values()
+        if any(_lies_in(chain, slot) for slot in gang.slots for chain in chains)
+    ]
+
+
+def _lies_in(chain: Chain, slot: Slot) -> bool:
+    number = chain.number.get(slot.node)
+    return number is not None and (not slot.devices or slot.devices[0] in chain.leaf[number])
+
+
+def _users(cluster: Cluster, shape: Shape, chain: Chain, kind: str) -> list[JobId]:
+    """Name those of its own tenant that sit in cells of a type, or of any, of a chain."""
+    found = [
+        gang.id
+        for gang in cluster.gangs.values()
+        if gang.tenant == shape.tenant
+        and gang.pin == shape.pin
+        and gang.entitlement is Entitlement.GUARANTEED
+        and not gang.suspended
+        and (not kind or kind in gang.quota)
+        and _lies_in(chain, gang.slots[0])
+    ]
+    found += [
+        promise.job
+        for promise in cluster.reservations.values()
+        if promise.pin == shape.pin
+        and promise.entitlement is Entitlement.GUARANTEED
+        and (not kind or kind in promise.quota)
+        and _lies_in(chain, promise.slots[0])
+        and cluster.tenant_of(promise.job) == shape.tenant
+    ]
+    return sorted(set(found))
+
+
+def chains_for(cells: Cells, shape: Shape) -> list[int]:
+    """Number the chains with hardware of its kind, best liked first."""
+    groups = cells.chains_for(shape.requests[0].types)
+    return [at for group in groups for at in group if serves(cells.chains[at], shape.requests)]
+
+
+def _holdings(cells: Cells, shape: Shape) -> set[int]:
+    return set(cells.holdings.get((shape.tenant, shape.pin), {}))
+
+
+def room_for(cluster: Cluster, shape: Shape) -> int:
+    """Count the leaves its tenant could have now in the chain with most of them."""
+    cells = book_of(cluster)
+    holdings = cells.holdings.get((shape.tenant, shape.pin), {})
+    rooms = [0]
+    for at in chains_for(cells, shape):
+        if (holding := holdings.get(at)) is None:
+            continue
+        lost = sum(
+            account_of(cells, shape.tenant, shape.pin, at, level).lost
+            * holding.chain.size[level]
+            for level in holding.promised
+        )
+        rooms.append(holding.room_in_all() - lost)
+    return max(rooms)
+
+
+def leaves_of(shape: Shape) -> int:
+    """Count the devices a gang needs in sum; parts of devices add up."""
+    return -(-sum(r.count * r.need.gpu_milli for r in shape.requests) // DEVICE)
+
+
+def down_words(cluster: Cluster, shape: Shape) -> str:
+    """Name the hardware of its kind that takes no new work."""
+    cells = book_of(cluster)
+    names: list[str] = []
+    for at in chains_for(cells, shape):
+        chain, space = cells.chains[at], cells.spaces[at]
+        for node, shut in sorted(space.broken.items()):
+            name = cluster.nodes[chain.nodes[node]].name
+            if shut != chain.full:
+                name += f" ({shut.bit_count()} of {chain.width} {chain.names[0]})"
+            names.append(name)
+    return listed(names)
