@@ -64,10 +64,13 @@ def _in_vain(cluster: Cluster, now: Instant) -> bool:
     """
     if not cluster.all_skip or cluster.seen_version != cluster.ledger.version:
         return False
-    if is_turn(cluster, now) or not cluster.is_settled():
+    came = cluster.pending.came
+    if is_turn(cluster, now) or cluster.leaving:
         return False
+    if not cluster.is_settled() and not all(shape.opportunistic for shape in came):
+        return False  # Somebody's own job may send borrowers away.
     free = cluster.ledger.whole_free
-    return all(shape.devices > free for shape in cluster.pending.came)
+    return all(shape.devices > free for shape in came)
 
 
 def _deal_anew(cluster: Cluster, now: Instant) -> None:
