@@ -32,6 +32,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "ps": ("ps", JOBS),
     "show": ("show", JOBS),
     "why": ("why", JOBS),
+    "eta": ("eta", JOBS),
     "logs": ("logs", JOBS),
     "wait": ("wait", JOBS),
     "outputs": ("outputs", JOBS),

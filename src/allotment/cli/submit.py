@@ -8,6 +8,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from allotment.cli.attach import Attached, detachable
+from allotment.cli.eta import eta_lines
 from allotment.cli.job_json import as_object
 from allotment.cli.options import AsJson, Changes, State
 from allotment.cli.outcome import ending, exit_code
@@ -37,6 +38,9 @@ def submit(  # noqa: PLR0913 - one argument an option
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Stay: show its output, give its exit code.")
     ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say where and when it would start; no more.")
+    ] = False,
     state: State = "",
     as_json: AsJson = False,
 ) -> None:
@@ -46,15 +50,24 @@ def submit(  # noqa: PLR0913 - one argument an option
     while any file is wrong. Relative data, code, output and workdir paths are taken from
     the file's own folder. A secret {from_env: NAME} is looked up in your environment.
 
+    With --dry-run nothing is submitted: each job is checked as it would be, and estimated on
+    its own as by `allot eta`.
+
     Examples:
       allot submit train.yaml
+      allot submit train.yaml --dry-run
       allot submit train.yaml --set env.LR=0.05 --set priority=high
       allot submit --form classic legacy.json --follow
       generate-job | allot submit - --key nightly-2026-11-21
     """
     if len(files) > 1 and (follow or key):
         raise Failed("--follow and --key are for one job.", "Submit the files one by one.")
+    if dry_run and (follow or key):
+        raise Failed("--follow and --key are for jobs that are submitted.")
     ready = [_read(file, form, changes or []) for file in files]
+    if dry_run:
+        _try(ready, held, state, as_json)
+        return
     with Client(state=state) as client:
         made = [_submit(client, job, key, held) for job in ready]
         if follow:
@@ -66,6 +79,20 @@ def submit(  # noqa: PLR0913 - one argument an option
         announce(found)
         for job in found.ids:
             say(str(job))
+
+
+def _try(ready: list[Prepared], held: bool, state: str, as_json: bool) -> None:
+    """Tell of each job whether, where and when it would start."""
+    with Client(state=state) as client:
+        found = [client.dry_run(job.body, form=job.form, held=held) for job in ready]
+    for job, each in zip(ready, found, strict=True):
+        _warn_of(job, each.warnings)
+    if as_json:
+        say_json(found[0] if len(found) == 1 else found)
+        return
+    for each in found:
+        for line in eta_lines(each):
+            say(line)
 
 
 def _read(file: str, form: str, changes: list[str]) -> Prepared:
@@ -89,11 +116,16 @@ def _read(file: str, form: str, changes: list[str]) -> Prepared:
 
 def _submit(client: Client, job: Prepared, key: str, held: bool) -> Submitted:
     made = client.submit(job.body, key=key, form=job.form, held=held)
+    _warn_of(job, made.warnings)
+    return made
+
+
+def _warn_of(job: Prepared, warnings: tuple[str, ...]) -> None:
+    """Print what the service warns of, and its reader did not."""
     known = {str(warning) for warning in job.warnings} | {w.message for w in job.warnings}
-    for warning in made.warnings:
+    for warning in warnings:
         if warning not in known:
             warn(warning)
-    return made
 
 
 def _follow(client: Client, made: Submitted, as_json: bool) -> NoReturn:
