@@ -19,7 +19,7 @@ import uvloop
 from allotment import __version__
 from allotment.model.cluster import Node
 from allotment.model.errors import AllotmentError, BadInput, Problem, Rejected
-from allotment.model.ids import Seq
+from allotment.model.ids import DeviceIndex, NodeId, Seq
 from allotment.model.tenancy import Config
 from allotment.service.ports import Backend, Store
 from allotment.service.reconfigure import ConfigFiles
@@ -119,6 +119,7 @@ def lock_folder(folder: Path) -> FolderLock:
 
 def build(options: Options, lock: FolderLock) -> Opened:
     """Put a service together. Raises AllotmentError."""
+    from allotment.backends.local.backend import LocalBackend  # noqa: PLC0415
     from allotment.backends.local.machine import this_machine as look  # noqa: PLC0415
     from allotment.service.clock import WallClock  # noqa: PLC0415
     from allotment.wire.job import job_to_wire  # noqa: PLC0415
@@ -129,9 +130,10 @@ def build(options: Options, lock: FolderLock) -> Opened:
     found = configuration(options, machine)
     store = _store(options)
     try:
+        backend = _backend(options, device_files)
         service = Service(
             store=store,
-            backend=_backend(options, device_files),
+            backend=backend,
             clock=WallClock(),
             policies=policies(),
             state_dir=str(options.folder),
@@ -140,10 +142,22 @@ def build(options: Options, lock: FolderLock) -> Opened:
             config_files=config_files(options.folder, machine),
             forecast=ChildForecast(),
         )
+        if isinstance(backend, LocalBackend):
+            backend.watch_devices(lambda: _real_devices(service.state.config))
     except BaseException:
         store.close()
         raise
     return Opened(service, found, lock)
+
+
+def _real_devices(config: Config) -> dict[str, tuple[NodeId, DeviceIndex]]:
+    """Say which devices of a configuration have a driver that can be asked, by UUID."""
+    return {
+        device.uuid: (node.id, device.index)
+        for node in config.nodes
+        for device in node.devices
+        if device.uuid and not device.virtual
+    }
 
 
 def _store(options: Options) -> Store:

@@ -16,6 +16,8 @@ from pathlib import Path
 
 import msgspec
 
+from allotment.backends.local.device_watch import LOOK_EVERY_S as DEVICES_EVERY_S
+from allotment.backends.local.device_watch import DeviceWatch, Locate
 from allotment.backends.local.launcher_client import LauncherClient
 from allotment.backends.local.output import read_output
 from allotment.backends.local.runner import layout
@@ -50,6 +52,8 @@ class LocalBackend:
         self._told: dict[TaskKey, tuple[object, ...]] = {}
         self._socket: socket.socket | None = None
         self._looking: asyncio.Task[None] | None = None
+        self._watching: asyncio.Task[None] | None = None
+        self._devices: DeviceWatch | None = None
 
     # ── life ────────────────────────────────────────────────────────────────────────────
 
@@ -61,10 +65,20 @@ class LocalBackend:
         loop = asyncio.get_running_loop()
         loop.add_reader(self._socket, self._nudged)
         self._looking = loop.create_task(self._look_over())
+        if self._devices is not None:
+            self._watching = loop.create_task(self._watch(self._devices))
+
+    def watch_devices(self, locate: Locate) -> None:
+        """Tell of the health of these devices of this machine from the start on."""
+        self._devices = DeviceWatch(locate)
 
     async def close(self) -> None:
         if self._looking is not None:
             self._looking.cancel()
+        if self._watching is not None and self._devices is not None:
+            self._watching.cancel()
+            await asyncio.gather(self._watching, return_exceptions=True)
+            self._devices.close()
         if self._socket is not None:
             asyncio.get_running_loop().remove_reader(self._socket)
             self._socket.close()
@@ -141,6 +155,12 @@ class LocalBackend:
             await asyncio.sleep(LOOK_EVERY_S)
             for key in list(self._live):
                 self._look_at(key)
+
+    async def _watch(self, devices: DeviceWatch) -> None:
+        while True:
+            for report in await asyncio.to_thread(devices.look):
+                self._sink(report)
+            await asyncio.sleep(DEVICES_EVERY_S)
 
     def _look_at(self, key: TaskKey) -> None:
         report = self._read(key)
