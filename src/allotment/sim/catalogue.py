@@ -11,6 +11,7 @@ from allotment.policies.moving.preferred import ToPreferred
 from allotment.policies.ordering.fifo import Fifo
 from allotment.policies.ordering.finish_time_fair import FinishTimeFair
 from allotment.policies.ordering.las import LeastAttained, LeastAttainedInSteps, doubling
+from allotment.policies.ordering.priority import ByPriority
 from allotment.policies.ordering.remaining import LeastRemaining
 from allotment.policies.ordering.since import LeastSinceChange
 from allotment.policies.ordering.sjf import ShortestFirst
@@ -52,6 +53,10 @@ def _fifo(settings: Settings, estimates: Estimates) -> Ordering:  # noqa: ARG001
     return Fifo()
 
 
+def _by_priority(settings: Settings, estimates: Estimates) -> Ordering:  # noqa: ARG001
+    return ByPriority()
+
+
 def _attained(settings: Settings, estimates: Estimates) -> Ordering:  # noqa: ARG001
     return LeastAttained(settings.lead_ms)
 
@@ -78,7 +83,9 @@ RECIPES: dict[str, Recipe] = {
         told=True,
     ),
     "priority": Recipe(
-        "higher priority first, and takes the place of lower", _fifo, turns=_at_once
+        "higher priority first, and takes the place of lower",
+        _by_priority,
+        turns=_at_once,
     ),
     "sjf": Recipe("shortest job first", lambda _, told: ShortestFirst(told), told=True),
     "srtf": Recipe(

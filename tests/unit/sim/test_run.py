@@ -235,6 +235,22 @@ def test_higher_priority_takes_the_place_of_lower() -> None:
     assert times(run) == [(DAY, DAY + 120), (DAY + 10, DAY + 30), (DAY + 120, DAY + 140)]
 
 
+def test_an_equal_in_priority_does_not_give_way() -> None:
+    trace = a_trace(
+        a_job("first", DAY, 100, priority=5),
+        a_job("large", DAY + 1, 50, 2, priority=5),
+        a_job("passes", DAY + 2, 200, priority=5),
+        a_job("higher", DAY + 3, 10, priority=6),
+    )
+    run = sim.played(trace, "1x2", "priority")
+    assert times(run) == [
+        (DAY, DAY + 100),
+        (DAY + 212, DAY + 262),
+        (DAY + 2, DAY + 212),
+        (DAY + 3, DAY + 13),
+    ]
+
+
 def test_who_needs_what_is_left_beside_the_promise_gets_it() -> None:
     """A job that does not fit now must not use up what may be used beside the promise."""
     rows = [
