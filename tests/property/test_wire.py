@@ -468,6 +468,9 @@ def configs(draw: st.DrawFn) -> Config:
                 tuple(draw(st.lists(users, max_size=2))),
                 tuple(draw(st.lists(users, max_size=2))),
                 draw(st.booleans()),
+                per_user=Resources(
+                    draw(whole_or_part), draw(st.integers(0, 10**6)), draw(sizes), draw(sizes)
+                ),
             )
             for name in tenant_names
         ),

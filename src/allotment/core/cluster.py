@@ -18,6 +18,7 @@ from allotment.core.pending import Key, Pending
 from allotment.core.ports import Policies
 from allotment.core.request import Request, Shape, lease_part, needs_of, parts_of, sum_of, whole
 from allotment.core.running import Running
+from allotment.core.users import Users
 from allotment.model.cells import Topology
 from allotment.model.cluster import Node
 from allotment.model.ids import JobId, NodeId
@@ -88,6 +89,8 @@ class Cluster:
         self.guaranteed_use: dict[str, Resources] = {}
         """What each tenant holds out of its own guarantee."""
         self.borrowed_use: dict[str, Resources] = {}
+        self.users = Users(tenants)
+        """What users hold, where their tenant caps that."""
         self.blocked: dict[tuple[Shape, Entitlement], tuple[int, Key]] = {}
         """Shapes known not to fit, with the version of the ledger that says so and the place
         in line of whom it was found out for. A memo: dropping it costs time, never truth."""
@@ -251,6 +254,7 @@ class Cluster:
         use = self.guaranteed_use if guaranteed else self.borrowed_use
         before = use.get(tenant, NOTHING)
         use[tenant] = before + held if sign > 0 else before - held
+        self.users.count((tenant, gang.user), held, sign)
 
     # ── order ───────────────────────────────────────────────────────────────────────────
 
@@ -304,6 +308,9 @@ class Cluster:
         """Promise a place: its slots are taken though others still sit there."""
         self.ledger.take(reservation.slots, reservation.needs)
         self.reservations[reservation.job] = reservation
+        who = self.user_of(reservation.job)
+        if self.users.capped(*who):
+            self.users.promise(reservation.job, who, sum_of(reservation.needs))
         if reservation.entitlement is Entitlement.GUARANTEED:
             tenant = self.tenant_of(reservation.job)
             if self.cells is not None and reservation.quota:
@@ -318,6 +325,7 @@ class Cluster:
         reservation = self.reservations.pop(job, None)
         if reservation is not None:
             self.ledger.give(reservation.slots, reservation.needs)
+            self.users.take_back(job)
             tenant = self._counted.pop(job, None)
             if tenant is not None:
                 self._reserved[tenant] -= sum_of(reservation.needs)
@@ -348,6 +356,14 @@ class Cluster:
         """Give the tenant of a job that waits or is placed."""
         gang = self.gangs.get(job)
         return gang.tenant if gang else self.pending[job].shape.tenant
+
+    def user_of(self, job: JobId) -> tuple[str, str]:
+        """Give the tenant and the user of a job that waits, if capped, or is placed."""
+        gang = self.gangs.get(job)
+        if gang is not None:
+            return gang.tenant, gang.user
+        shape = self.pending[job].shape
+        return shape.tenant, shape.user
 
     def order_of(self, shape: Shape) -> QueueOrder:
         """Give the order of a shape's queue; of one that is gone, the strict one."""

@@ -8,6 +8,7 @@ from functools import lru_cache
 
 import msgspec
 
+from allotment.core.caps import capped_out
 from allotment.core.cells.rights import objection
 from allotment.core.cells.together import in_one_cell
 from allotment.core.cluster import Cluster
@@ -46,6 +47,8 @@ def _place(cluster: Cluster, placement: Placement) -> str:
         return "the job is not in line"
     waiting = cluster.pending[placement.job]
     shape = waiting.shape
+    if capped_out(cluster, shape):
+        return f"user {shape.user} has all that one may have"
     if wrong := _misfit(cluster, shape.requests, placement.slots):
         return wrong
     if wrong := _no_room(cluster, shape.requests, placement.slots):
@@ -190,6 +193,8 @@ def _promise_is_due(cluster: Cluster, reservation: Reservation) -> str:
     if reservation.job not in cluster.pending:
         return "the job is not in line"
     shape = cluster.pending[reservation.job].shape
+    if capped_out(cluster, shape):
+        return f"user {shape.user} has all that one may have"
     if wrong := _misfit(cluster, shape.requests, reservation.slots):
         return wrong
     if cluster.cells is not None:

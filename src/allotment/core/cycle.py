@@ -8,6 +8,7 @@ trial.
 from collections.abc import Iterable, Iterator
 
 from allotment.core.backfill import Shadow, shadow_of
+from allotment.core.caps import capped_out
 from allotment.core.cluster import MOST_MEMOS, Cluster
 from allotment.core.displacement import Turn, displace, displace_in_cells
 from allotment.core.entitle import due_of, entitle, is_due, resume_entitlement
@@ -285,9 +286,14 @@ class _Line:
                     return
 
     def _passed_over(self, waiting: Standing, skip: set[Shape]) -> bool:
-        """Tell whether a job needs no look: it has a promise, or its shape is too large now."""
+        """Tell whether a job needs no look now, and holds up nobody.
+
+        It has a promise, its shape is too large, or its user has all one user may have.
+        """
         cluster = self.cluster
-        if cluster.all_skip and self._too_large(waiting.shape):
+        if capped_out(cluster, waiting.shape) or (
+            cluster.all_skip and self._too_large(waiting.shape)
+        ):
             skip.add(waiting.shape)
             return True
         return waiting.id in cluster.reservations

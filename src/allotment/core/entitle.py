@@ -1,5 +1,6 @@
 """On what grounds a job may have what it needs: the sharing policy, asked with true figures."""
 
+from allotment.core.caps import is_over, may_not_grow
 from allotment.core.cluster import Cluster
 from allotment.core.gang import Gang, Reservation
 from allotment.core.owed import owed_place
@@ -62,6 +63,8 @@ def is_due(cluster: Cluster, reservation: Reservation) -> bool:
     tenant = cluster.tenants.get(name)
     if tenant is None:
         return False
+    if reservation.job not in reservation.victims and is_over(cluster, reservation.job):
+        return False
     if cluster.cells is not None and reservation.entitlement is Entitlement.GUARANTEED:
         # It holds its cells already; unless they were cut, or broke.
         return cluster.cells.stands(name, reservation.pin, reservation.slots, reservation.quota)
@@ -92,6 +95,8 @@ def own_victims(cluster: Cluster, reservation: Reservation) -> Resources:
 def resume_entitlement(cluster: Cluster, gang: Gang) -> Entitlement | None:
     """Say on what grounds a suspended gang may go on; what it kept counts already."""
     leases = sum_of(tuple(lease_part(need) for need in gang.needs))
+    if may_not_grow(cluster, gang.tenant, gang.user, leases):
+        return None
     if cluster.cells is not None:
         if not gang.opportunistic and cluster.quota_kept(gang):
             return Entitlement.GUARANTEED

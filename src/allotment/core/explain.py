@@ -5,13 +5,14 @@ while the world does not. Jobs that are not in line (held, waiting for a depende
 back-off, an array cap) are explained by the engine, which knows those things.
 """
 
+from allotment.core.caps import capped_out, why_capped
 from allotment.core.cells.words import listed
 from allotment.core.cluster import Cluster
 from allotment.core.entitle import due_of, resume_entitlement
 from allotment.core.explain_cells import judge_in_cells
 from allotment.core.gang import Gang, Reservation, Standing
 from allotment.core.preemption import make_room
-from allotment.core.request import lease_part, total_of
+from allotment.core.request import Shape, lease_part, total_of
 from allotment.core.trial import Trial
 from allotment.model.ids import JobId
 from allotment.model.ledger import Entitlement
@@ -27,6 +28,8 @@ def explain(cluster: Cluster, waiting: Standing, now: Instant) -> Blocked:
     ahead, first = cluster.pending.ahead_of(waiting)
     if (promise := cluster.reservations.get(waiting.id)) is not None:
         blocked = _promised(cluster, promise)
+    elif (capped := _capped(cluster, waiting.shape)) is not None:
+        blocked = capped
     elif cluster.cells is not None:
         blocked = judge_in_cells(cluster, waiting, now)
     else:
@@ -156,7 +159,7 @@ def _fits_with_all_nodes(cluster: Cluster, waiting: Standing) -> bool:
 
 def _holds_up(cluster: Cluster, head: Standing, due: Entitlement, now: Instant) -> bool:
     """Tell whether the head of a strict queue really stands in the way."""
-    if head.id in cluster.reservations:
+    if head.id in cluster.reservations or capped_out(cluster, head.shape):
         return False
     theirs = due_of(cluster, head.shape)
     return theirs is due and not _fits(cluster, head, theirs, now)
@@ -183,12 +186,21 @@ def _over_quota(cluster: Cluster, tenant_name: str, need: Resources) -> Blocked:
     )
 
 
+def _capped(cluster: Cluster, shape: Shape) -> Blocked | None:
+    """Say that its user may have no more now, if so."""
+    if not shape.user:
+        return None
+    return why_capped(cluster, shape.tenant, shape.user, total_of(shape.requests))
+
+
 def explain_resume(cluster: Cluster, gang: Gang) -> Blocked:
     """Say why a suspended gang that wants to go on does not."""
     need = NOTHING
     for part in gang.needs:
         need += lease_part(part)
-    if resume_entitlement(cluster, gang) is None:
+    if (capped := why_capped(cluster, gang.tenant, gang.user, need)) is not None:
+        blocked = capped
+    elif resume_entitlement(cluster, gang) is None:
         blocked = _over_quota(cluster, gang.tenant, need)
     elif cluster.slots_open(gang.slots):
         blocked = Blocked(Reason.RESUMING, "Its devices are in use by others.")

@@ -5,6 +5,7 @@ book of cells, or to a trial on it.
 """
 
 from allotment.core.backfill import shadow_of
+from allotment.core.caps import capped_out
 from allotment.core.cells.search import find
 from allotment.core.cells.words import gang_words, listed, owned
 from allotment.core.cluster import Cluster
@@ -130,6 +131,8 @@ def _ahead(cluster: Cluster, waiting: Standing) -> list[Standing]:
 def _closes(cluster: Cluster, other: Standing, grounds: Entitlement, now: Instant) -> bool:
     """Tell whether a job that cannot start holds up those behind it that are due alike."""
     shape = other.shape
+    if capped_out(cluster, shape):
+        return False
     due = due_of(cluster, shape)
     if grounds is Entitlement.OPPORTUNISTIC:
         return due is grounds and idle_place(cluster, shape) is None

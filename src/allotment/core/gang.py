@@ -69,6 +69,8 @@ class Gang(msgspec.Struct):
     pin: str = ""
     opportunistic: bool = False
     """Never counts as its tenant's own use."""
+    user: str = ""
+    """Whose job it is."""
     rank: Rank | None = None
     """Its place in the order of its line, kept while it holds."""
 

@@ -8,6 +8,7 @@ them: the better of the two speaks for both.
 
 from collections.abc import Iterator
 
+from allotment.core.caps import capped_out
 from allotment.core.cluster import Cluster
 from allotment.core.displacement import Turn
 from allotment.core.entitle import entitle
@@ -46,7 +47,7 @@ def join(cluster: Cluster, job: JobId) -> Iterator[Place | Evict]:
     shape = waiting.shape
     total = total_of(shape.requests)
     due = entitle(cluster, shape.tenant, total, preemptible=shape.preemptible)
-    if due is None:
+    if due is None or capped_out(cluster, shape):
         return
     needs = needs_of(shape.requests)
     gang, promise = cluster.gangs.get(job), cluster.reservations.get(job)

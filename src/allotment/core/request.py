@@ -41,6 +41,8 @@ class Shape(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
     """Whole devices of the gang, counted once; fractions count for nothing."""
     pin: str = ""
     opportunistic: bool = False
+    user: str = ""
+    """Whose it is, where the tenant caps what one user may hold; '' elsewhere."""
 
 
 def held_by(need: Resources) -> Resources:
@@ -114,8 +116,11 @@ def lease_part(need: Resources) -> Resources:
     return Resources(gpu_milli=need.gpu_milli, cpu_milli=need.cpu_milli)
 
 
-def shape_of(spec: JobSpec) -> Shape:
-    """Reduce a spec to its shape. Equal specs mostly give the same object."""
+def shape_of(spec: JobSpec, user: str = "") -> Shape:
+    """Reduce a spec to its shape. Equal specs mostly give the same object.
+
+    `user` is given only where the tenant caps its users: they do not wait alike.
+    """
     return _shape(
         spec.tenant,
         spec.queue,
@@ -125,6 +130,7 @@ def shape_of(spec: JobSpec) -> Shape:
         spec.prefer,
         spec.pin,
         spec.opportunistic,
+        user,
     )
 
 
@@ -138,6 +144,7 @@ def _shape(  # noqa: PLR0913, PLR0917 - the parts of the key of a cache
     prefer: str,
     pin: str,
     opportunistic: bool,  # noqa: FBT001 - the parts of the key
+    user: str,
 ) -> Shape:
     requests = tuple(
         Request(
@@ -153,4 +160,4 @@ def _shape(  # noqa: PLR0913, PLR0917 - the parts of the key of a cache
         for role in roles
     )
     devices = devices_of(requests)
-    return Shape(tenant, queue, requests, preemptible, devices, pin, opportunistic)
+    return Shape(tenant, queue, requests, preemptible, devices, pin, opportunistic, user)

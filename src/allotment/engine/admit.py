@@ -1,5 +1,6 @@
 """Whether a job could ever start here: levels, pinned cells, sizes; and if not, what would."""
 
+from allotment.core.caps import alone_too_large
 from allotment.core.cells.book import Cells
 from allotment.core.cells.search import serves
 from allotment.core.cells.words import levels_of, listed, owned
@@ -27,6 +28,7 @@ def check_fit(state: State, spec: JobSpec, tenant: Tenant) -> tuple[str, ...]:
     if spec.pin:
         _check_pin(state, spec, tenant)
     _check_levels(state, spec)
+    _check_cap(shape, tenant)
     if cells is None:
         _check_size(state, spec, tenant)
         return ()
@@ -104,6 +106,18 @@ def _check_levels(state: State, spec: JobSpec) -> None:
                 f"No node here has a label {level!r}, so nothing lies within one.",
                 f"Levels here: {', '.join(sorted({NODE, *labels}))}.",
             )
+
+
+def _check_cap(shape: Shape, tenant: Tenant) -> None:
+    """Refuse what is more than one user of the tenant may ever hold."""
+    found = alone_too_large(tenant.per_user, total_of(shape.requests))
+    if found is not None:
+        needs, most = found
+        raise Rejected(
+            Code.NEVER_FITS,
+            f"It needs {needs}, and one user of tenant {tenant.name} may hold {most} at once.",
+            "Ask for less, or see `allot tenants`.",
+        )
 
 
 # ── counted shares ──────────────────────────────────────────────────────────────────────

@@ -145,7 +145,27 @@ def _shares(state: State) -> list[str]:
             wrong.append(f"the guaranteed use of tenant {tenant.name} does not add up")
         if cluster.used_by(tenant.name) != total.get(tenant.name, NOTHING):
             wrong.append(f"the use of tenant {tenant.name} does not add up")
-    return wrong
+    return wrong + _users(state)
+
+
+def _users(state: State) -> list[str]:
+    """What users hold and are promised, where a tenant caps them, adds up."""
+    cluster = state.cluster
+    held: dict[tuple[str, str], Resources] = {}
+    for job in state.jobs.values():
+        who = (job.spec.tenant, job.owner.user)
+        if job.attempt is not None:
+            for need in held_now(job):
+                held[who] = held.get(who, NOTHING) + held_by(need)
+        promise = cluster.reservations.get(job.id)
+        if promise is not None:
+            for need in promise.needs:
+                held[who] = held.get(who, NOTHING) + held_by(need)
+    return [
+        f"the use of user {user} of tenant {tenant} does not add up"
+        for (tenant, user), amount in held.items()
+        if cluster.users.capped(tenant, user) and cluster.users.held(tenant, user) != amount
+    ]
 
 
 def _cells(state: State) -> list[str]:

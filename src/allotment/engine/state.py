@@ -247,11 +247,19 @@ class State:
             self.mark(node)
         self._demote_what_exceeds()
         for job in sorted(old.pending.all(), key=lambda waiting: waiting.id):
-            self.cluster.pending.add(job, self.at)
+            self.cluster.pending.add(self._by_its_cap(job), self.at)
         for reservation in old.reservations.values():
             kept = self.cluster.promise_kept(reservation)
             if kept is not None:
                 self.cluster.reserve(kept)
+
+    def _by_its_cap(self, job: Standing) -> Standing:
+        """Let a job stand under its user's name just where its tenant caps users now."""
+        user = self.cluster.users.capped(job.shape.tenant, self.jobs[job.id].owner.user)
+        if job.shape.user == user:
+            return job
+        shape = msgspec.structs.replace(job.shape, user=user)
+        return msgspec.structs.replace(job, shape=shape)
 
     def mark(self, node: NodeId) -> None:
         """Let the books know what of a node is to be used now. O(its devices)."""
@@ -325,7 +333,7 @@ class State:
             since = attempt.placed_at if starting else attempt.running_since or None
         return Standing(
             job.id,
-            shape_of(spec),
+            shape_of(spec, self.cluster.users.capped(spec.tenant, job.owner.user)),
             spec.priority,
             job.submitted_at,
             job.queued_at,
@@ -357,6 +365,7 @@ class State:
             quota=attempt.quota,
             pin=shape.pin,
             opportunistic=shape.opportunistic,
+            user=job.owner.user,
             suspended=attempt.suspended_at > 0,
             wants_resume=attempt.wants_resume,
         )

@@ -16,6 +16,8 @@ class Reason(StrEnum):
     DEPENDENCY = "dependency"
     BACKOFF = "backoff"
     ARRAY_CAP = "array_cap"
+    USER_CAP = "user_cap"
+    """Its user holds all that one user of the tenant may."""
     NEVER_FITS_NOW = "never_fits_now"
     """The configuration changed under it: no machine could hold it any more."""
     NODES_UNAVAILABLE = "nodes_unavailable"

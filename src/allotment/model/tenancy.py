@@ -55,6 +55,8 @@ class Tenant(msgspec.Struct, frozen=True, omit_defaults=True):
     """Pinned cells that are its own, by id."""
     preempt: Preempt = Preempt.NONE
     """What its more urgent jobs may do to less urgent ones of its own."""
+    per_user: Resources = NOTHING
+    """What one user may hold at once, guaranteed and borrowed together; 0 is no cap."""
 
     def queue(self, name: str) -> Queue | None:
         return next((queue for queue in self.queues if queue.name == name), None)

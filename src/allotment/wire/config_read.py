@@ -21,6 +21,7 @@ from allotment.wire.config_shape import (
     LimitsShape,
     NodeShape,
     TenantShape,
+    UserCapShape,
     VirtualGpusShape,
 )
 from allotment.wire.config_share import over_capacity, share_of
@@ -196,6 +197,17 @@ def _tenant(name: str, shape: TenantShape, capacity: Resources, owed: Tenant | N
         owed.cells if owed else (),
         owed.pins if owed else (),
         shape.preempt,
+        _cap(shape.per_user),
+    )
+
+
+def _cap(shape: UserCapShape) -> Resources:
+    return Resources(
+        gpu_milli=shape.gpu or 0,
+        cpu_milli=shape.cpu or 0,
+        memory=shape.memory or 0,
+        disk=shape.disk or 0,
+        gpu_memory=shape.gpu_memory or 0,
     )
 
 

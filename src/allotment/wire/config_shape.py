@@ -189,6 +189,22 @@ class GuaranteedShape(Shape):
     gpu_memory: SizeOrNone | None = None
 
 
+class UserCapShape(Shape):
+    """What one user of a tenant may hold at once; what is left out is not capped."""
+
+    gpu: Gpu | None = None
+    cpu: Cpu | None = None
+    memory: Size | None = None
+    disk: Size | None = None
+    gpu_memory: Size | None = None
+
+    @model_validator(mode="after")
+    def _more_than_nothing(self) -> "UserCapShape":
+        if self.gpu == 0:
+            raise Amiss("0 is no cap", "leave it out, or give at least 1", at=("gpu",))
+        return self
+
+
 class QueueShape(Shape):
     """Where jobs line up."""
 
@@ -205,6 +221,7 @@ class TenantShape(Shape):
     cells: dict[Word, ShareCount] = Field(default={}, examples=["{v100-node: 8}"])
     pins: list[Name] = Field(default=[], examples=["[vision-own]"])
     preempt: Annotated[Preempt, PlainValidator(read_preempt)] = Preempt.NONE
+    per_user: UserCapShape = Field(default=UserCapShape(), examples=["{gpu: 8}"])
     queues: Annotated[
         dict[Name, Annotated[QueueShape, BeforeValidator(_empty_map)]],
         BeforeValidator(_not_empty),

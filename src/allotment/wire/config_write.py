@@ -2,8 +2,10 @@
 
 from collections.abc import Iterator, Sequence
 
+import msgspec
+
 from allotment.model.cluster import Device, Nic, Node
-from allotment.model.quantity import Resources
+from allotment.model.quantity import NOTHING, Resources
 from allotment.model.tenancy import Config, Limits, Tenant
 from allotment.wire.amounts import write_duration, write_milli, write_size
 from allotment.wire.cells_write import shares_to_wire, topology_to_wire
@@ -82,8 +84,16 @@ def _tenant(tenant: Tenant) -> Written:
         **({"cells": shares_to_wire(tenant.cells)} if tenant.cells else {}),
         **({"pins": list(tenant.pins)} if tenant.pins else {}),
         "preempt": tenant.preempt.value,
+        **({"per_user": _cap(tenant.per_user)} if tenant.per_user != NOTHING else {}),
         "queues": {queue.name: {"order": queue.order.value} for queue in tenant.queues},
     }
+
+
+def _cap(cap: Resources) -> Written:
+    """Write what is capped alone: 0 is no cap."""
+    parts = msgspec.structs.astuple(cap)
+    written = _resources(cap).items()
+    return {key: amount for (key, amount), part in zip(written, parts, strict=True) if part}
 
 
 def _resources(amount: Resources) -> Written:

@@ -43,6 +43,7 @@ tenants:
     groups: [vision, "domain users"]
     borrow: false
     preempt: demote
+    per_user: {gpu: 2, memory: 8GiB}
     queues: {default: {order: skip}, nightly: }
   nlp: {guaranteed: {cpu: 18, memory: 1GiB}}
   guests:
@@ -102,6 +103,7 @@ def test_every_key_gets_to_its_place() -> None:
             ("vision", "domain users"),
             borrow=False,
             preempt=Preempt.DEMOTE,
+            per_user=Resources(gpu_milli=2000, memory=8 * GIB),
         ),
         # A quarter of the CPUs brings a quarter of the disk, and no GPUs.
         Tenant("nlp", Resources(0, 18_000, GIB, 25 * GIB, 0)),
@@ -246,6 +248,8 @@ tenants:
         ("tenants: {a: {preempt: kill}}", "line 1: tenants.a.preempt: must be none, evict or "
          "demote, not 'kill' (none lets them wait, evict takes the place, demote only the "
          "guarantee if it can)"),
+        ("tenants: {a: {per_user: {gpu: 0}}}", "line 1: tenants.a.per_user.gpu: 0 is no cap "
+         "(leave it out, or give at least 1)"),
         ("tenants: {a: {users: ['a:b']}}", "line 1: tenants.a.users[0]: 'a:b' cannot be a user "
          "or group (name one, as `id` shows it)"),
         ("nodes: [{name: n, cpu: 1, memory: 1GiB}, {name: n, cpu: 1, memory: 1GiB}]\ntenants: "
