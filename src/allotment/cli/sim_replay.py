@@ -74,14 +74,14 @@ def replay(  # noqa: PLR0913, PLR0917 - a flag each
     state: State = "",
     as_json: AsJson = False,
 ) -> None:
-    """Play the service's own history under another policy, and compare.
+    """Play the service's own history under another policy.
 
     Its event log is the trace. A job comes when it was submitted or released. It runs as
     long as it really did, without suspension and what was lost and done again, on the same
     machines, and starts and leaves as fast. Priorities, dependencies, caps of arrays, places
     and the tenants' guarantees are as they were. What ran before --since comes at that
     instant with what it ran after it; what had not ended is played as far as it got. Left
-    out are jobs that never ran. Compared are those that ended.
+    out are jobs that never ran. Those that ended are compared with what really happened.
     """  # fmt: skip
     # A whole world, and a client beside it: `allot sim run` does not pay for them.
     from allotment.cli import sim_replay_words as words  # noqa: PLC0415
