@@ -31,9 +31,11 @@ from allotment.client.transport import TIMEOUT_S, Transport
 from allotment.model.ids import JobId
 from allotment.model.reasons import Blocked
 from allotment.service.estimate_view import Accuracy, StartEstimate
+from allotment.service.fairness_view import FairnessReport
 from allotment.service.hardware_view import HardwareView, HealthNote
 from allotment.service.reconfigure import ConfigInForce, ConfigPlan
 from allotment.service.statistics_view import Statistics
+from allotment.service.usage_view import UsageReport
 from allotment.service.views import (
     EventView,
     Health,
@@ -207,6 +209,11 @@ class Client:
     def tenants(self) -> list[TenantView]:
         return decode(self._get("/v1/tenants"), list[TenantView])
 
+    def fairness(self) -> FairnessReport:
+        """Say what each tenant deserves of the cluster now, what it has, and who is starved."""
+        with closing(self._transport.open("/v1/fairness", timeout=LONG_S)) as reply:
+            return decode(reply.read(), FairnessReport)
+
     def health(self) -> Health:
         return decode(self._get("/v1/service"), Health)
 
@@ -280,6 +287,19 @@ class Client:
         reply = self._transport.open(path_to("/v1/statistics", query), timeout=LONG_S)
         with closing(reply):
             return decode(reply.read(), Statistics)
+
+    def usage(
+        self, since: int = 0, until: int | None = None, by: str = "tenant"
+    ) -> UsageReport:
+        """Sum up who held how many GPU-hours and CPU-hours between two instants.
+
+        `by` says what a row is about: `tenant`, `queue`, `user`, `job` or `type`, or several,
+        parted by commas. Instants are as in `statistics`.
+        """
+        query = given(since=str(since), until="" if until is None else str(until), by=by)
+        reply = self._transport.open(path_to("/v1/usage", query), timeout=LONG_S)
+        with closing(reply):
+            return decode(reply.read(), UsageReport)
 
     # ── files, terminals ────────────────────────────────────────────────────────────────
 

@@ -7,7 +7,9 @@ event loop gets the interpreter when it wants it. One such reading at a time.
 import asyncio
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import Protocol, TypeVar
 
 from allotment.model import events as e
 from allotment.model.errors import Code, Rejected
@@ -18,6 +20,8 @@ from allotment.service.estimate_view import Accuracy
 from allotment.service.ports import Store
 from allotment.service.statistics import statistics_of
 from allotment.service.statistics_view import Statistics
+from allotment.service.usage import usage_of
+from allotment.service.usage_view import By, UsageReport
 
 PIECE = 200
 """Events read and folded before the next breath: some 2 ms."""
@@ -27,6 +31,20 @@ BREATH_S = 0.001
 
 class Abandoned(Exception):
     """Nobody waits for the answer any longer."""
+
+
+class Told(Protocol):
+    """An answer, and from when on the log it was made of is whole."""
+
+    @property
+    def known_since(self) -> int: ...
+
+    @property
+    def forgotten(self) -> int: ...
+
+
+T = TypeVar("T", bound=Told)
+Tell = Callable[[Iterable[e.Record], Instant, Instant], T]
 
 
 class Historian:
@@ -41,18 +59,13 @@ class Historian:
 
         Raises Rejected when it holds nothing that is known, or too much.
         """
-        if since >= until:
-            raise Rejected(
-                Code.BAD_REQUEST, "The stretch has no length: let `since` be before `until`."
-            )
-        given_up = threading.Event()
-        async with self._turn:
-            try:
-                return await asyncio.to_thread(
-                    self._statistics, Instant(since), Instant(until), next_job, given_up
-                )
-            finally:
-                given_up.set()
+        return await self._ask(partial(statistics_of, next_job=next_job), since, until)
+
+    async def usage(
+        self, since: int, until: int, next_job: int, by: tuple[By, ...]
+    ) -> UsageReport:
+        """Sum up who held what in a stretch. Raises Rejected as `statistics` does."""
+        return await self._ask(partial(usage_of, next_job=next_job, by=by), since, until)
 
     async def accuracy(self, since: int) -> Accuracy:
         """Judge the start estimates that were given from `since` on."""
@@ -65,10 +78,24 @@ class Historian:
             finally:
                 given_up.set()
 
-    def _statistics(
-        self, since: Instant, until: Instant, next_job: int, given_up: threading.Event
-    ) -> Statistics:
-        found = statistics_of(self._records(given_up), since, until, next_job)
+    async def _ask(self, tell: Tell[T], since: int, until: int) -> T:
+        if since >= until:
+            raise Rejected(
+                Code.BAD_REQUEST, "The stretch has no length: let `since` be before `until`."
+            )
+        given_up = threading.Event()
+        async with self._turn:
+            try:
+                return await asyncio.to_thread(
+                    self._tell, tell, Instant(since), Instant(until), given_up
+                )
+            finally:
+                given_up.set()
+
+    def _tell(
+        self, tell: Tell[T], since: Instant, until: Instant, given_up: threading.Event
+    ) -> T:
+        found = tell(self._records(given_up), since, until)
         known = Instant(found.known_since)
         if not found.forgotten or known <= since:
             return found
@@ -78,7 +105,7 @@ class Historian:
                 "Nothing is known of that time: its jobs were forgotten.",
                 "How long history is kept is limits.keep_history of the configuration.",
             )
-        return statistics_of(self._records(given_up), known, until, next_job)
+        return tell(self._records(given_up), known, until)
 
     def _records(self, given_up: threading.Event) -> Iterator[e.Record]:
         after = Seq(0)

@@ -26,6 +26,8 @@ from allotment.service import views as v
 from allotment.service.access import may_administer, may_change
 from allotment.service.estimate_view import Accuracy, StartEstimate
 from allotment.service.estimating import Estimating
+from allotment.service.fairness import ask, weigh
+from allotment.service.fairness_view import FairnessReport
 from allotment.service.folders import account_of, belongs_to, check_paths
 from allotment.service.hardware import hardware_views, part_of, places_of, reports_of
 from allotment.service.hardware_view import HardwareView, HealthNote
@@ -54,6 +56,8 @@ from allotment.service.queries import (
 from allotment.service.reconciler import reconcile
 from allotment.service.reconfigure import ConfigFiles, Reconfiguring
 from allotment.service.statistics_view import Statistics
+from allotment.service.usage import by_of
+from allotment.service.usage_view import UsageReport
 from allotment.service.why import why
 from allotment.service.words import in_words
 
@@ -80,6 +84,7 @@ class Service:
         load(engine, store)
         self._store = store
         self._historian = Historian(store)
+        self._weighing = asyncio.Lock()
         self._backend = backend
         self._clock = clock
         self._write_spec = write_spec
@@ -389,9 +394,7 @@ class Service:
         may_administer(actor)
         places = places_of(self.state, note.where)
         if note.source == "admin":
-            await self.pipeline.command(
-                c.DeclareHealth(places, note.ok, note.because), actor
-            )
+            await self.pipeline.command(c.DeclareHealth(places, note.ok, note.because), actor)
         else:
             for report in reports_of(note, places, actor.user):
                 self.pipeline.hear(report)
@@ -481,13 +484,33 @@ class Service:
 
     async def statistics(self, since: int, until: int | None = None) -> Statistics:
         """Sum up a stretch of the history, up to now when `until` is None. Raises Rejected."""
+        next_job, last = await self._on_disk(until)
+        return await self._historian.statistics(since, last, next_job)
+
+    async def usage(
+        self, since: int, until: int | None = None, by: str = "tenant"
+    ) -> UsageReport:
+        """Sum up who held what in a stretch, up to now when `until` is None.
+
+        `by` names what a row is about, parted by commas. Raises Rejected.
+        """
+        rows = by_of(by)
+        next_job, last = await self._on_disk(until)
+        return await self._historian.usage(since, last, next_job, rows)
+
+    async def _on_disk(self, until: int | None) -> tuple[JobId, int]:
+        """Wait until all that happened so far can be read; give the next id and the end."""
         next_job, newest = self.state.next_job, self.state.seq
         now = self.now()
         # Its own writes are in it: what happened before the question is on disk.
         await self.pipeline.committer.wait(newest)
-        return await self._historian.statistics(
-            since, now if until is None else min(until, now), next_job
-        )
+        return next_job, now if until is None else min(until, now)
+
+    async def fairness(self) -> FairnessReport:
+        """Say what each tenant deserves now, and has."""
+        asked = ask(self.state, self.now())
+        async with self._weighing:
+            return await asyncio.to_thread(weigh, asked)
 
     # ── output ──────────────────────────────────────────────────────────────────────────
 

@@ -54,6 +54,7 @@ class Standing:
             e.AttemptPlaced: self._placed,
             e.AttemptStarted: self._started,
             e.AttemptPromoted: self._promoted,
+            e.AttemptDemoted: self._demoted,
             e.AttemptSuspended: self._suspended,
             e.AttemptResumed: self._resumed,
             e.AttemptEnded: self._ended,
@@ -130,8 +131,7 @@ class Standing:
     def _placed(self, event: e.AttemptPlaced) -> None:
         job = self._jobs.get(event.job)
         if job is not None:
-            place = msgspec.structs.replace(event, slots=())  # no fold asks for them
-            self._jobs[event.job] = _Job(job.submitted, place)
+            self._jobs[event.job] = _Job(job.submitted, event)
 
     def _started(self, event: e.AttemptStarted) -> None:
         job = self._jobs.get(event.job)
@@ -140,6 +140,9 @@ class Standing:
 
     def _promoted(self, event: e.AttemptPromoted) -> None:
         self._entitle(event.job, Entitlement.GUARANTEED)
+
+    def _demoted(self, event: e.AttemptDemoted) -> None:
+        self._entitle(event.job, Entitlement.OPPORTUNISTIC)
 
     def _suspended(self, event: e.AttemptSuspended) -> None:
         job = self._jobs.get(event.job)

@@ -1,4 +1,5 @@
-"""How it went: waits, use and shares over a stretch of the service's own history."""
+"""How it went: waits, use and shares over a stretch of the service's own history; and who
+deserves what now."""
 
 from typing import Annotated
 
@@ -7,7 +8,9 @@ from starlette.responses import Response
 
 from allotment.api.openapi import Returns, returns
 from allotment.api.render import TheService, reply
+from allotment.service.fairness_view import FairnessReport
 from allotment.service.statistics_view import Statistics
+from allotment.service.usage_view import UsageReport
 
 router = APIRouter(tags=["cluster"])
 
@@ -27,3 +30,32 @@ async def statistics(service: TheService, since: Since = 0, until: Until = None)
     Where the beginning of the stretch was forgotten, the answer begins at `known_since`.
     """
     return reply(await service.statistics(since, until))
+
+
+By = Annotated[
+    str,
+    Query(
+        max_length=100,
+        description="What a row is about: `tenant`, `queue`, `user`, `job`, `type`; several "
+        "parted by commas.",
+    ),
+]
+
+
+@router.get("/v1/usage", responses=returns(UsageReport), response_class=Returns, name="usage")
+async def usage(
+    service: TheService, since: Since = 0, until: Until = None, by: By = "tenant"
+) -> Response:
+    """Sum up who held how many GPU-hours and CPU-hours, guaranteed and borrowed apart.
+
+    The whole log is read for it, in the background, as for `/v1/statistics`.
+    """
+    return reply(await service.usage(since, until, by))
+
+
+@router.get(
+    "/v1/fairness", responses=returns(FairnessReport), response_class=Returns, name="fairness"
+)
+async def fairness(service: TheService) -> Response:
+    """Say what each tenant deserves of the cluster now, what it has, and who is starved."""
+    return reply(await service.fairness())

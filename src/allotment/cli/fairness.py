@@ -1,0 +1,100 @@
+"""`allot fairness`: is every team getting its share, now?"""
+
+from allotment.cli.options import AsJson, State
+from allotment.cli.output import paint, say, say_json, talk
+from allotment.cli.table import Column, print_table
+from allotment.cli.words import NOTHING_THERE, count, show_span
+from allotment.client import Client
+from allotment.model.quantity import Resources, show_milli
+from allotment.service.fairness_view import FairnessReport, Served, TenantFairness
+
+COLUMNS = (
+    Column("TENANT", flexible=True),
+    Column("OWED", right=True),
+    Column("WANTS", rank=3, right=True),
+    Column("DESERVES", right=True),
+    Column("USES", right=True),
+    Column("BORROWED", rank=2, right=True),
+    Column("LENT", rank=2, right=True),
+    Column("SHARE", rank=1, right=True),
+    Column("SERVED"),
+    Column("STARVED", right=True),
+)
+PPM = 1_000_000
+WORST = (Served.STARVED, Served.UNDER, Served.OVER, Served.EVEN)
+"""The order of the rows."""
+
+
+def fairness(state: State = "", as_json: AsJson = False) -> None:
+    """Say what each tenant deserves of the cluster now, what it has, and who is starved.
+
+    OWED is its guarantee. DESERVES divides the cluster among all that is running and in
+    line: guarantees first, what is idle by dominant resource fairness; nobody deserves more
+    than it WANTS. SHARE is the largest part of any resource it has, of that it deserves.
+    STARVED is how long a job has been in line that would be within what its tenant
+    deserves. Amounts are GPUs; CPUs where the cluster has no GPU.
+
+    Examples:
+      allot fairness
+      allot fairness --json
+    """
+    with Client(state=state) as client:
+        found = client.fairness()
+    if as_json:
+        say_json(found)
+        return
+    in_gpus = found.capacity.gpu_milli > 0
+    rows = sorted(found.tenants, key=lambda tenant: WORST.index(tenant.served))
+    print_table(COLUMNS, [_row(tenant, in_gpus=in_gpus) for tenant in rows])
+    say()
+    for line in verdict(found):
+        say(line)
+    if not in_gpus:
+        talk("Amounts are CPUs: the cluster has no GPU.")
+
+
+def _row(tenant: TenantFairness, *, in_gpus: bool) -> tuple[str, ...]:
+    def amount(held: Resources) -> str:
+        return _short(held.gpu_milli if in_gpus else held.cpu_milli)
+
+    starved = tenant.served is Served.STARVED
+    return (
+        tenant.tenant,
+        amount(tenant.guaranteed),
+        amount(tenant.wanted),
+        amount(tenant.deserved),
+        amount(tenant.used),
+        amount(tenant.borrowed),
+        amount(tenant.lent),
+        f"{_percent(tenant.used_ppm)}/{_percent(tenant.deserved_ppm)}",
+        tenant.served.value,
+        show_span(tenant.starved_ms) if starved else NOTHING_THERE,
+    )
+
+
+def _short(milli: int) -> str:
+    """Write thousandths with one digit at most: what is deserved is seldom whole."""
+    return show_milli(milli if milli % 1000 == 0 else round(milli, -2))
+
+
+def _percent(ppm: int) -> str:
+    return f"{ppm / PPM:.0%}"
+
+
+def verdict(found: FairnessReport) -> list[str]:
+    """Answer whether every team gets its share, and who does not."""
+    starved = [each for each in found.tenants if each.served is Served.STARVED]
+    if not starved:
+        return ["Every team gets its share: no job waits for what its team deserves."]
+    lines = [
+        paint(each.tenant, "bold")
+        + f" is starved: {count(each.starved_jobs, 'job')} within what it deserves, "
+        f"one for {show_span(each.starved_ms)}."
+        for each in sorted(starved, key=lambda each: -each.starved_ms)
+    ]
+    over = [each for each in found.tenants if each.served is Served.OVER]
+    if over:
+        most = max(over, key=lambda each: each.used_ppm - each.deserved_ppm)
+        more = _percent(most.used_ppm - most.deserved_ppm)
+        lines.append(f"{most.tenant} has most beyond its share: {more} of the cluster.")
+    return [*lines, "What a job waits for: `allot why JOB`."]

@@ -1,0 +1,159 @@
+"""`allot usage`: who had how many GPU-hours."""
+
+import csv
+import sys
+import time
+from datetime import datetime
+from typing import Annotated
+
+import msgspec
+import typer
+
+from allotment.cli.instants import instant
+from allotment.cli.options import AsJson, State
+from allotment.cli.output import paint, say, say_json, warn
+from allotment.cli.sim_options import Misused
+from allotment.cli.table import Column, print_table
+from allotment.cli.words import NOTHING_THERE, count
+from allotment.client import Client
+from allotment.model.quantity import SECOND
+from allotment.service.usage_view import By, UsageReport, UsageRow
+
+FIELDS = UsageRow.__struct_fields__
+"""The columns of the CSV, in order."""
+
+NAMES = {
+    By.TENANT: ("tenant",),
+    By.QUEUE: ("tenant", "queue"),
+    By.USER: ("user",),
+    By.JOB: ("job", "name", "tenant", "queue", "user"),
+    By.TYPE: ("type",),
+}
+"""The columns of the table that say what a row is about."""
+
+NUMBERS = (
+    Column("JOBS", rank=2, right=True),
+    Column("GPU-H", right=True),
+    Column("OWN", right=True),
+    Column("BORROWED", right=True),
+    Column("LOST", right=True),
+    Column("EVICTED", rank=3, right=True),
+    Column("OF ALL", rank=1, right=True),
+    Column("CPU-H", right=True),
+)
+Since = Annotated[
+    str, typer.Option("--since", metavar="30d|DATE", help="How far back, or a date.")
+]
+Until = Annotated[
+    str,
+    typer.Option(
+        "--until", metavar="1d|DATE", help="Up to when; now when left out.", show_default=False
+    ),
+]
+Rows = Annotated[
+    str,
+    typer.Option(
+        "--by",
+        metavar="WHAT",
+        help="What a row is about: tenant, queue, user, job, type; several parted by commas.",
+    ),
+]
+AsCsv = Annotated[bool, typer.Option("--csv", help="Print all columns as CSV.")]
+
+
+def usage(
+    since: Since = "30d",
+    until: Until = "",
+    by: Rows = By.TENANT.value,
+    as_csv: AsCsv = False,
+    state: State = "",
+    as_json: AsJson = False,
+) -> None:
+    """Say who held how many GPU-hours and CPU-hours, from the service's own event log.
+
+    OWN is out of guarantees, BORROWED beyond them, LOST the part of both that evictions
+    threw away. OF ALL is the part of all GPU-hours there were. Start-up counts, suspension
+    does not. A job that was there already counts from --since on.
+
+    Examples:
+      allot usage
+      allot usage --since 2026-10-01 --until 2026-11-01 --by tenant,user
+      allot usage --by job --csv > october.csv
+    """
+    now = round(time.time() * SECOND)
+    first, last = instant("--since", since, now), instant("--until", until or "0", now)
+    if first >= last:
+        raise Misused("--since is not before --until, so nothing lies between them.")
+    if as_csv and as_json:
+        raise Misused("--csv and --json are two different forms.")
+    with Client(state=state) as client:
+        found = client.usage(max(0, first), last if until else None, by)
+    if as_json:
+        say_json(found)
+    elif as_csv:
+        _csv(found)
+    else:
+        _table(found)
+    if found.forgotten and found.since == found.known_since:
+        warn(
+            f"History begins at {_date(found.known_since)}: "
+            f"{count(found.forgotten, 'earlier job')} forgotten (limits.keep_history)."
+        )
+
+
+def _csv(found: UsageReport) -> None:
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow(FIELDS)
+    for row in found.rows:
+        values = msgspec.structs.asdict(row)
+        values["job"] = row.job or ""
+        writer.writerow([_cell(value) for value in values.values()])
+
+
+def _cell(value: object) -> object:
+    """Write hours to the millionth, without an exponent."""
+    return f"{value:.6f}" if isinstance(value, float) else value
+
+
+def _table(found: UsageReport) -> None:
+    say(paint(f"{_date(found.since)} to {_date(found.until)}", "bold"))
+    if not found.rows:
+        say("No job held anything.")
+        return
+    names = list(dict.fromkeys(name for what in found.by for name in NAMES[what]))
+    columns = [Column(name.upper(), flexible=name != "job") for name in names] + [*NUMBERS]
+    rows = [
+        [*(_name(row, name) for name in names), *_numbers(found, row)] for row in found.rows
+    ]
+    if len(rows) > 1:
+        rows.append(["all", *[""] * (len(names) - 1), *_numbers(found, found.total)])
+    print_table(columns, rows)
+
+
+def _name(row: UsageRow, name: str) -> str:
+    return str(getattr(row, name) or NOTHING_THERE)
+
+
+def _numbers(found: UsageReport, row: UsageRow) -> list[str]:
+    part = row.gpu_h / found.capacity_gpu_h if found.capacity_gpu_h else 0.0
+    return [
+        f"{row.jobs:,}",
+        _hours(row.gpu_h),
+        _hours(row.gpu_h_guaranteed),
+        _hours(row.gpu_h_borrowed),
+        _hours(row.gpu_h_lost),
+        f"{row.evictions:,}",
+        f"{part:.1%}",
+        _hours(row.cpu_h),
+    ]
+
+
+def _hours(hours: float) -> str:
+    """Write hours with as many digits as matter."""
+    if not hours:
+        return "0"
+    return f"{hours:,.1f}" if hours >= 1 else f"{hours:.3f}"
+
+
+def _date(ms: int) -> str:
+    return datetime.fromtimestamp(ms / SECOND).astimezone().strftime("%Y-%m-%d %H:%M")

@@ -1,0 +1,230 @@
+"""What each tenant deserves of what there is now, and how that compares with what it has.
+
+`ask` takes what is needed out of the state, at once; `weigh` may then be done elsewhere.
+"""
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from allotment.core.cluster import Cluster
+from allotment.core.entitle import borrows
+from allotment.core.fair.claims import Claim, Grant, Vector
+from allotment.core.fair.drf import fluid
+from allotment.core.request import Shape, total_of
+from allotment.engine.state import State
+from allotment.model.quantity import NOTHING, Instant, Resources
+from allotment.service.fairness_view import FairnessReport, Served, TenantFairness
+from allotment.service.queries import tenant_views
+from allotment.service.views import TenantView
+
+PPM = 1_000_000
+ONE_CPU = Resources(cpu_milli=1)
+
+
+class Line(msgspec.Struct, gc=False):
+    """The jobs of one shape in line."""
+
+    shape: Shape
+    jobs: int = 0
+    since: int = 0
+    """When the first of them came."""
+
+    @property
+    def need(self) -> Resources:
+        """What one of them asks for."""
+        return total_of(self.shape.requests)
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """All that is needed to say who deserves what."""
+
+    at: Instant
+    capacity: Resources
+    tenants: tuple[TenantView, ...]
+    lines: Mapping[str, list[Line]]
+    claims: Mapping[str, Claim]
+
+
+def ask(state: State, now: Instant) -> Asked:
+    """Take it out of the state. O(jobs in line and placed, nodes)."""
+    cluster = state.cluster
+    lines = _lines(cluster)
+    return Asked(
+        at=now,
+        capacity=_capacity(cluster),
+        tenants=tuple(tenant_views(state)),
+        lines=lines,
+        claims=_claims(cluster, lines),
+    )
+
+
+def weigh(asked: Asked) -> FairnessReport:
+    """Say what each tenant deserves. Some milliseconds for ten tenants, a second for fifty."""
+    capacity = _vector(asked.capacity)
+    granted: Mapping[str, Grant] = {}
+    if asked.claims:
+        granted = fluid(capacity, Claim("", parts=tuple(asked.claims.values())))
+    return FairnessReport(
+        at=asked.at,
+        capacity=_amounts(capacity),
+        tenants=tuple(
+            _tenant(asked, tenant, granted.get(_name(tenant.name)))
+            for tenant in sorted(asked.tenants, key=lambda tenant: tenant.name)
+        ),
+    )
+
+
+# ── what there is, and who asks ─────────────────────────────────────────────────────────
+
+
+def _vector(amount: Resources) -> Vector:
+    """Give what is divided: disk and device memory come with the devices."""
+    return (amount.gpu_milli, amount.cpu_milli, amount.memory)
+
+
+def _amounts(vector: Iterable[int]) -> Resources:
+    gpu_milli, cpu_milli, memory = vector
+    return Resources(gpu_milli=gpu_milli, cpu_milli=cpu_milli, memory=memory)
+
+
+def _capacity(cluster: Cluster) -> Resources:
+    total = NOTHING
+    for node in cluster.nodes.values():
+        book = cluster.ledger.books[node.id]
+        total += node.total() if book.open else node.total() - book.free()
+    return total
+
+
+def _lines(cluster: Cluster) -> dict[str, list[Line]]:
+    """Group the jobs in line by tenant and shape."""
+    found: dict[Shape, Line] = {}
+    for job in cluster.pending.all():
+        line = found.setdefault(job.shape, Line(job.shape, since=job.queued_at))
+        line.jobs += 1
+        line.since = min(line.since, job.queued_at)
+    by_tenant: dict[str, list[Line]] = {}
+    for line in found.values():
+        by_tenant.setdefault(line.shape.tenant, []).append(line)
+    return by_tenant
+
+
+class _Wish(msgspec.Struct, frozen=True, gc=False):
+    """What some jobs of a tenant ask for, and on what grounds they may have it."""
+
+    need: Resources
+    preemptible: bool
+    opportunistic: bool
+
+
+def _claims(cluster: Cluster, lines: Mapping[str, list[Line]]) -> dict[str, Claim]:
+    """Make the claim of each tenant that asks for anything."""
+    wishes: dict[str, list[_Wish]] = {name: [] for name in cluster.tenants}
+    for gang in cluster.gangs.values():
+        need = total_of(gang.requests) if gang.wants_resume else gang.held()
+        wish = _Wish(need, gang.preemptible, gang.opportunistic)
+        wishes.setdefault(gang.tenant, []).append(wish)
+    for name, waiting in lines.items():
+        wishes.setdefault(name, []).extend(
+            _Wish(line.need * line.jobs, line.shape.preemptible, line.shape.opportunistic)
+            for line in waiting
+        )
+    claims = {name: _claim(cluster, name, wishes[name]) for name in sorted(wishes)}
+    return {name: claim for name, claim in claims.items() if claim is not None}
+
+
+def _name(tenant: str) -> str:
+    return f"tenant {tenant}"
+
+
+def _claim(cluster: Cluster, tenant: str, wishes: list[_Wish]) -> Claim | None:
+    """Make a tenant's claim: its guarantee covers all but opportunistic jobs.
+
+    What may not be evicted gets nothing beyond the guarantee.
+    """
+    found = cluster.tenants.get(tenant)
+    guaranteed = _vector(found.guaranteed if found else NOTHING)
+    borrower = found is not None and borrows(cluster, tenant, ONE_CPU, preemptible=True)
+    name = _name(tenant)
+    firm = [wish for wish in wishes if not wish.opportunistic and not wish.preemptible]
+    loose = [wish for wish in wishes if not wish.opportunistic and wish.preemptible]
+    idle = [wish for wish in wishes if wish.opportunistic]
+    own = [*_bundles(f"{name} own", loose)]
+    if parts := _bundles(f"{name} firm", firm):
+        own.append(Claim(f"{name} firm", parts=parts, limit=guaranteed))
+    parts = _bundles(f"{name} idle", idle) if borrower else ()
+    if own:
+        parts += (Claim(f"{name} own", parts=tuple(own), guaranteed=guaranteed),)
+    return Claim(name, parts=parts, limit=() if borrower else guaranteed) if parts else None
+
+
+def _bundles(name: str, wishes: list[_Wish]) -> tuple[Claim, ...]:
+    """Make one claim of jobs with devices, one of those without: a unit each, to be cut."""
+    sums = {"devices": NOTHING, "hosts": NOTHING}
+    for wish in wishes:
+        sums["devices" if wish.need.gpu_milli else "hosts"] += wish.need
+    return tuple(
+        Claim(f"{name} {kind}", _vector(need), 1)
+        for kind, need in sums.items()
+        if any(_vector(need))
+    )
+
+
+# ── what that makes of each ─────────────────────────────────────────────────────────────
+
+
+def _tenant(asked: Asked, view: TenantView, grant: Grant | None) -> TenantFairness:
+    held = grant.held if grant is not None else ()
+    deserved = _amounts(int(amount) for amount in held) if held else NOTHING
+    lines = asked.lines.get(view.name, [])
+    wanted = view.used
+    for line in lines:
+        wanted += line.need * line.jobs
+    starved = [line for line in lines if _is_starved(line, view, deserved)]
+    used = _ppm(view.used, asked.capacity)
+    due = int(grant.share * PPM) if grant is not None else 0
+    return TenantFairness(
+        tenant=view.name,
+        guaranteed=_amounts(_vector(view.guaranteed)),
+        deserved=deserved,
+        wanted=_amounts(_vector(wanted)),
+        used=_amounts(_vector(view.used)),
+        borrowed=_amounts(_vector(view.borrowed)),
+        lent=_amounts(_vector(view.lent)),
+        deserved_ppm=due,
+        used_ppm=used,
+        served=_served(used, due, starved=bool(starved)),
+        in_line=sum(line.jobs for line in lines),
+        starved_jobs=sum(line.jobs for line in starved),
+        starved_ms=max((max(0, asked.at - line.since) for line in starved), default=0),
+    )
+
+
+def _is_starved(line: Line, view: TenantView, deserved: Resources) -> bool:
+    """Tell whether one more job of a shape would be within what its tenant deserves."""
+    firm = not line.shape.preemptible and not line.shape.opportunistic
+    if firm and not _within(view.own, line.need, view.guaranteed):
+        return False
+    return _within(view.used, line.need, deserved)
+
+
+def _within(used: Resources, need: Resources, room: Resources) -> bool:
+    """Tell whether there is room for `need`, looking at nothing that it does not ask for."""
+    return all(
+        not more or has + more <= most
+        for has, more, most in zip(_vector(used), _vector(need), _vector(room), strict=True)
+    )
+
+
+def _ppm(amount: Resources, capacity: Resources) -> int:
+    """Give a dominant share in millionths, rounded down."""
+    parts = zip(_vector(amount), _vector(capacity), strict=True)
+    return max((part * PPM // whole for part, whole in parts if whole), default=0)
+
+
+def _served(used: int, due: int, *, starved: bool) -> Served:
+    if starved:
+        return Served.STARVED
+    if used == due:
+        return Served.EVEN
+    return Served.OVER if used > due else Served.UNDER

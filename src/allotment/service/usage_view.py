@@ -1,0 +1,60 @@
+"""What `allot usage` shows: who had how much of a stretch of the service's own history."""
+
+from enum import StrEnum
+
+import msgspec
+
+
+class By(StrEnum):
+    """What a row is about."""
+
+    TENANT = "tenant"
+    QUEUE = "queue"
+    USER = "user"
+    JOB = "job"
+    TYPE = "type"
+
+
+class UsageRow(msgspec.Struct, frozen=True, gc=False):
+    """What one of them held, in hours of a whole device or CPU: docs/metrics.md.
+
+    A name is empty, and `job` 0, where the row sums over it.
+    """
+
+    tenant: str = ""
+    queue: str = ""
+    user: str = ""
+    job: int = 0
+    name: str = ""
+    """Of the job."""
+    type: str = ""
+    """Of the devices; empty also for what is held without any."""
+    jobs: int = 0
+    """Jobs that held anything."""
+    evictions: int = 0
+    gpu_h: float = 0.0
+    gpu_h_guaranteed: float = 0.0
+    gpu_h_borrowed: float = 0.0
+    gpu_h_lost: float = 0.0
+    """The part of `gpu_h` that evictions threw away."""
+    cpu_h: float = 0.0
+    cpu_h_guaranteed: float = 0.0
+    cpu_h_borrowed: float = 0.0
+    cpu_h_lost: float = 0.0
+
+
+class UsageReport(msgspec.Struct, frozen=True):
+    """Who had how much, the most first."""
+
+    since: int
+    """When the stretch begins: not before `known_since`."""
+    until: int
+    known_since: int
+    """From when on nothing was forgotten."""
+    forgotten: int
+    """Jobs that ended before then and are no longer known."""
+    by: tuple[By, ...]
+    capacity_gpu_h: float
+    """Devices of the cluster, by its newest configuration, for the whole stretch."""
+    rows: tuple[UsageRow, ...]
+    total: UsageRow
