@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from allotment.core.caps import capped_out
 from allotment.core.cluster import Cluster
 from allotment.core.entitle import borrows
 from allotment.core.fair.claims import Claim, Grant, Vector
@@ -97,7 +98,7 @@ def _capacity(cluster: Cluster) -> Resources:
 
 
 def _lines(cluster: Cluster) -> dict[str, list[Line]]:
-    """Group the jobs in line by tenant and shape."""
+    """Group the jobs in line by tenant and shape; without those whose user has its most."""
     found: dict[Shape, Line] = {}
     for job in cluster.pending.all():
         line = found.setdefault(job.shape, Line(job.shape, since=job.queued_at))
@@ -105,7 +106,8 @@ def _lines(cluster: Cluster) -> dict[str, list[Line]]:
         line.since = min(line.since, job.queued_at)
     by_tenant: dict[str, list[Line]] = {}
     for line in found.values():
-        by_tenant.setdefault(line.shape.tenant, []).append(line)
+        if not capped_out(cluster, line.shape):
+            by_tenant.setdefault(line.shape.tenant, []).append(line)
     return by_tenant
 
 

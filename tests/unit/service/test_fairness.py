@@ -1,6 +1,7 @@
 """What each tenant deserves of what there is now, and who is starved."""
 
 import pytest
+from msgspec.structs import replace
 
 from allotment.model import commands as c
 from allotment.model.ids import NodeId
@@ -123,6 +124,18 @@ def test_held_and_dependent_jobs_ask_for_nothing(config: Config) -> None:
     world.do(c.HoldJob(job))
     found = of(world)["a"]
     assert (gpus(found.wanted), gpus(found.deserved), found.in_line) == (0, 0, 0)
+
+
+def test_who_has_the_most_that_one_user_may_have_asks_for_no_more() -> None:
+    capped = replace(a_tenant("a", 8), per_user=Resources(gpu_milli=2000))
+    world = World(a_config(capped))
+    for _ in range(3):
+        world.submit(a_job().gpus(1).of("a"))
+    assert (of(world)["a"].served, of(world)["a"].in_line) == (Served.STARVED, 3)
+    world.cycle()
+    found = of(world)["a"]
+    assert (gpus(found.used), gpus(found.deserved), found.in_line) == (2, 2, 0)
+    assert found.served is Served.EVEN
 
 
 def test_who_may_not_borrow_deserves_its_guarantee_at_most() -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from allotment.model import events as e
 from allotment.model.errors import Rejected
-from allotment.model.ids import NodeId
+from allotment.model.ids import AttemptNo, JobId, NodeId
 from allotment.model.ledger import Slot
 from allotment.model.quantity import HOUR, Instant
 from allotment.service import usage
@@ -62,6 +62,27 @@ def test_a_job_that_was_there_before_counts_from_then_on() -> None:
     )
     (row,) = of(log, HOUR, 5 * HOUR).rows
     assert (row.gpu_h, row.gpu_h_guaranteed, row.evictions) == (6, 6, 1)
+
+
+def test_parts_of_a_device_that_were_there_before() -> None:
+    """Two halves of one device: half an hour each of usage, an hour of the device in use."""
+    log = History().configure(a_config(a_tenant("t", 8)))
+    for job in (1, 2):
+        log.submit(job, 0.5).place(job, slots=(Slot(NodeId(0), (3,), 500),)).begin(job)
+    log.at(4 * HOUR).succeed(1).succeed(2)
+    assert [row.gpu_h for row in of(log, HOUR, 2 * HOUR, By.JOB).rows] == [0.5, 0.5]
+    numbers = statistics_of(log.records, Instant(HOUR), Instant(2 * HOUR))
+    assert numbers.in_use == 1 / 8
+
+
+def test_a_demotion_before_the_stretch_holds_in_it() -> None:
+    log = History().configure(a_config(a_tenant("t", 8)))
+    log.submit(1, 2).place(1, slots=ON_TWO).begin(1).at(HOUR)
+    log.add(e.AttemptDemoted(JobId(1), AttemptNo(1), JobId(2))).at(4 * HOUR).succeed(1)
+    (row,) = of(log, 2 * HOUR, 3 * HOUR).rows
+    assert (row.gpu_h_guaranteed, row.gpu_h_borrowed) == (0, 2)
+    (row,) = of(log, 0, 5 * HOUR).rows
+    assert (row.gpu_h_guaranteed, row.gpu_h_borrowed) == (2, 6)
 
 
 def test_who_has_most_comes_first() -> None:
