@@ -23,11 +23,15 @@ _PARTS: tuple[tuple[str, Callable[[int], str]], ...] = (
 """The parts of a cap, and how an amount of each is written. 0 is no cap."""
 
 
-def exceeded(cap: Resources, amount: Resources) -> str:
-    """Name the first part of a cap that an amount goes beyond; '' if it goes beyond none."""
+def exceeded(cap: Resources, held: Resources, more: Resources) -> str:
+    """Name the first part of a cap that so much more would go beyond; '' if none.
+
+    What is beyond it already matters only to who wants more of it.
+    """
     for field, _ in _PARTS:
         most: int = getattr(cap, field)
-        if most and getattr(amount, field) > most:
+        wanted: int = getattr(more, field)
+        if most and wanted and getattr(held, field) + wanted > most:
             return field
     return ""
 
@@ -42,17 +46,19 @@ def capped_out(cluster: Cluster, shape: Shape) -> bool:
 def may_not_grow(cluster: Cluster, tenant: str, user: str, more: Resources) -> bool:
     """Tell whether a user of a tenant may not hold so much more now."""
     cap = cluster.users.cap_of(tenant)
-    return cap is not None and bool(exceeded(cap, cluster.users.held(tenant, user) + more))
+    return cap is not None and bool(exceeded(cap, cluster.users.held(tenant, user), more))
 
 
 def is_over(cluster: Cluster, job: JobId) -> bool:
     """Tell whether the user of a promise holds more than its tenant's cap allows now."""
-    return may_not_grow(cluster, *cluster.user_of(job), NOTHING)
+    who = cluster.user_of(job)
+    cap = cluster.users.cap_of(who[0])
+    return cap is not None and bool(exceeded(cap, NOTHING, cluster.users.held(*who)))
 
 
 def alone_too_large(cap: Resources, need: Resources) -> tuple[str, str] | None:
     """Say what a job needs, and what its user may hold of it, where it can never start."""
-    field = exceeded(cap, need)
+    field = exceeded(cap, NOTHING, need)
     if not field:
         return None
     show = dict(_PARTS)[field]
@@ -64,12 +70,12 @@ def why_capped(cluster: Cluster, tenant: str, user: str, more: Resources) -> Blo
     cap, held = cluster.users.cap_of(tenant), cluster.users.held(tenant, user)
     if cap is None:
         return None
-    field = exceeded(cap, held + more)
+    field = exceeded(cap, held, more)
     if not field:
         return None
     show = dict(_PARTS)[field]
     hint = f"It starts when jobs of {user}'s end."
-    if exceeded(cap, more):
+    if exceeded(cap, NOTHING, more):
         hint = "It needs more than that by itself: ask for less (allot edit)."
     has, most = show(getattr(held, field)).split(" ")[0], show(getattr(cap, field))
     if "memory" in field or field == "disk":

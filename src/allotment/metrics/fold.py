@@ -42,6 +42,15 @@ class Clocked(Protocol):
         ...
 
 
+@runtime_checkable
+class Owned(Protocol):
+    """A fold that has to know whose jobs are."""
+
+    def owned_by(self, user: str) -> None:
+        """Take note whose the job is whose submission comes next."""
+        ...
+
+
 class Folds:
     """Feeds the events of a log to several folds.
 
@@ -53,6 +62,7 @@ class Folds:
         self.at = Instant(0)
         """When the newest event happened that any fold cares about."""
         self._clocked = [fold.pass_to for fold in folds if isinstance(fold, Clocked)]
+        self._owned = [fold.owned_by for fold in folds if isinstance(fold, Owned)]
         table: dict[type[e.Event], list[Handler]] = {}
         for fold in folds:
             for kind, handler in fold.handlers().items():
@@ -70,6 +80,9 @@ class Folds:
             at = record.at
             if at != self.at:
                 self.pass_to(at)
+            if type(event) is e.JobSubmitted:
+                for owned_by in self._owned:
+                    owned_by(record.actor.user)
             for handle in handlers:
                 handle(at, event)
 

@@ -31,6 +31,9 @@ class Share:
         self.owed = 0
         self.used = 0
         self.borrows = True
+        self.cap = 0
+        """What one user may hold, on any grounds; 0 is no cap."""
+        self.users: dict[str, User] = {}
         self.queues: dict[str, Queue] = {}
         self.bounds: Bounds | None = None
         """None until a job of it may not borrow."""
@@ -39,6 +42,7 @@ class Share:
         """Take what the configuration says of it."""
         self.owed = tenant.guaranteed.gpu_milli
         self.borrows = tenant.borrow
+        self.cap = tenant.per_user.gpu_milli
         for queue in tenant.queues:
             self.queue(queue.name).skips = queue.order is QueueOrder.SKIP
 
@@ -49,12 +53,49 @@ class Share:
             self.bounds.right.change(room, at)
             self.bounds.both.change(min(room, free), at)
 
+    def user(self, name: str) -> "User":
+        """Give one of its users."""
+        user = self.users.get(name)
+        if user is None:
+            user = self.users[name] = User(self, name)
+        return user
+
     def queue(self, name: str) -> "Queue":
         """Give one of its queues."""
         queue = self.queues.get(name)
         if queue is None:
             queue = self.queues[name] = Queue()
         return queue
+
+
+class User:
+    """What one user of a tenant holds, on any grounds, in thousandths."""
+
+    def __init__(self, share: Share, name: str) -> None:
+        self.share, self.name, self.held = share, name, 0
+        self.bounds: dict[bool, Bounds] = {}
+        """What limits those of his jobs that may borrow, and those that may not."""
+
+    def bound(self, free: int, *, borrows: bool) -> Bounds:
+        """Begin to watch what limits such jobs of his."""
+        room = self._room(borrows=borrows)
+        bounds = self.bounds[borrows] = Bounds(Shortage(room), Shortage(min(room, free)))
+        return bounds
+
+    def settle(self, free: int, at: Instant) -> None:
+        """Take note of what he holds, and of what is free, from `at` on."""
+        for borrows, bounds in self.bounds.items():
+            room = self._room(borrows=borrows)
+            bounds.right.change(room, at)
+            bounds.both.change(min(room, free), at)
+
+    def _room(self, *, borrows: bool) -> int:
+        room = self.share.cap - self.held if self.share.cap else _ENOUGH
+        return room if borrows else min(room, self.share.owed - self.share.used)
+
+
+_ENOUGH = 1 << 60
+"""More devices than anybody has, in thousandths."""
 
 
 class Waits(msgspec.Struct, gc=False):
@@ -112,7 +153,9 @@ class Ask(msgspec.Struct):
     enough: Shortage
     """Tells when there was not enough for it, on whatever ground."""
     right: Shortage | None
-    """Tells when its tenant had no right to as much; None when it may borrow."""
+    """Tells when it had no right to as much, by its tenant's share or its user's cap; None
+    when it may borrow and there is no cap."""
+    user: User
     array: Array | None = None
     """None unless it is a member of a capped one."""
     hindrances: int = 0
@@ -147,6 +190,7 @@ class Ask(msgspec.Struct):
     def take(self, grounds: Entitlement) -> None:
         """Let it hold its devices, on its tenant's right or on borrowed ground."""
         self.holds = True
+        self.user.held += self.need
         self.owns = grounds is Entitlement.GUARANTEED
         if self.owns:
             self.share.used += self.need
@@ -181,6 +225,16 @@ class Queue:
             heappop(heap)
         self.first = None
         return None
+
+    def hand_on(self, at: Instant) -> None:
+        """Give the first place to who is first now; what the old one waited is kept."""
+        old, new = self.first, self.find_first()
+        if old is not None and not old.loose:
+            lacked = old.enough.below(old.need, at) - old.lacked_first
+            old.kept_as_first += at - old.first_since - lacked
+        if new is not None and not new.loose:
+            new.first_since = at
+            new.lacked_first = new.enough.below(new.need, at)
 
 
 def is_loose(spec: JobSpec) -> bool:

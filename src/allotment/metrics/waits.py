@@ -5,6 +5,7 @@ added up during which fewer were free; a job's part of it is the difference betw
 leaving the line and its joining it.
 """
 
+from collections import defaultdict
 from heapq import heappop, heappush
 from weakref import WeakValueDictionary
 
@@ -15,7 +16,7 @@ from allotment.metrics.jobs import JobOutcome, Jobs
 from allotment.metrics.shortage import Shortage
 from allotment.metrics.summary import WaitParts
 from allotment.metrics.usage import Usage
-from allotment.metrics.waiting import Array, Ask, Bounds, Queue, Share, Waits, is_loose
+from allotment.metrics.waiting import Array, Ask, Bounds, Queue, Share, User, Waits, is_loose
 from allotment.model import events as e
 from allotment.model.quantity import SECOND, Instant
 from allotment.model.spec import JobSpec
@@ -24,7 +25,8 @@ from allotment.model.spec import JobSpec
 class WaitCauses:
     """Splits the time that jobs wait in line. `usage` and `jobs` belong to the same `Folds`.
 
-    O(log n) an event at most; a tenant whose jobs may not borrow costs O(1) an instant.
+    O(log n) an event at most; a tenant whose jobs may not borrow costs O(1) an instant, and
+    so does each user whose tenant caps users.
     """
 
     def __init__(self, usage: Usage, jobs: Jobs) -> None:
@@ -32,8 +34,9 @@ class WaitCauses:
         self._jobs = jobs
         self._at = Instant(0)
         self._asks: dict[int, Ask] = {}
-        self._shares: dict[str, Share] = {}
-        self._bounded: list[Share] = []
+        self._shares: defaultdict[str, Share] = defaultdict(Share)
+        self._bounded: list[Share | User] = []
+        self._owner = ""
         self._free = Shortage(usage.free_milli)
         self._backoffs: list[tuple[Instant, int]] = []
         self._after: dict[int, list[Ask]] = {}
@@ -48,6 +51,10 @@ class WaitCauses:
             tenant: WaitParts(*(ms / SECOND for ms in astuple(waits)))
             for tenant, waits in self._waits.items()
         }
+
+    def owned_by(self, user: str) -> None:
+        """Take note whose the job is whose submission comes next."""
+        self._owner = user
 
     def handlers(self) -> Handlers:
         """Give the methods by the kind of event they take."""
@@ -83,10 +90,10 @@ class WaitCauses:
 
     def _configured(self, at: Instant, event: e.ConfigApplied) -> None:
         for tenant in event.config.tenants:
-            self._share(tenant.name).configure(tenant)
+            self._shares[tenant.name].configure(tenant)
 
     def _submitted(self, at: Instant, event: e.JobSubmitted) -> None:
-        ask = self._asks[event.job] = self._ask(event.job, event.spec)
+        ask = self._asks[event.job] = self._ask(event.job, event.spec, self._owner)
         ask.out_since = at
         array = event.spec.array
         if array is not None and array.max_running:
@@ -105,9 +112,9 @@ class WaitCauses:
         if ask is None:
             return
         self._step_out(ask, at)
-        new = self._ask(event.job, event.spec)
+        new = self._ask(event.job, event.spec, ask.user.name)
         ask.need, ask.loose, ask.priority = new.need, new.loose, new.priority
-        ask.share, ask.queue = new.share, new.queue
+        ask.share, ask.queue, ask.user = new.share, new.queue, new.user
         ask.enough, ask.right = new.enough, new.right
         self._line_up(ask, at)
 
@@ -162,6 +169,7 @@ class WaitCauses:
         ask = self._asks.get(event.job)
         if ask is not None and ask.holds:
             ask.holds = False
+            ask.user.held -= ask.need
             if ask.owns:
                 ask.share.used -= ask.need
 
@@ -223,14 +231,14 @@ class WaitCauses:
             ask.lacked_right = ask.right.below(ask.need, at)
         queue = ask.queue
         if queue.watched and queue.join(ask):
-            _next_first(queue, at)
+            queue.hand_on(at)
 
     def _leave(self, ask: Ask, at: Instant) -> None:
         """Take a job out of line and say what it waited for."""
         ask.in_line = False
         ask.out_since = at
         if ask.queue.first is ask:
-            _next_first(ask.queue, at)
+            ask.queue.hand_on(at)
         wait = at - ask.since
         if not wait:
             return
@@ -252,17 +260,22 @@ class WaitCauses:
             waited.order += rest - shape
         ask.kept_as_first = 0
 
-    def _ask(self, job: int, spec: JobSpec) -> Ask:
-        share = self._shares.get(spec.tenant) or self._share(spec.tenant)
+    def _ask(self, job: int, spec: JobSpec, owner: str) -> Ask:
+        share = self._shares[spec.tenant]
         queue = share.queues.get(spec.queue) or share.queue(spec.queue)
+        user = share.users.get(owner) or share.user(owner)
+        need, loose = devices_of(spec), is_loose(spec)
         enough, right = self._free, None
-        if not (share.borrows and spec.preemptible):
+        borrows = share.borrows and spec.preemptible
+        if share.cap and need:
+            bounds = user.bounds.get(borrows) or self._bound_user(user, borrows=borrows)
+            enough, right = bounds.both, bounds.right
+        elif not borrows:
             bounds = share.bounds or self._bound(share)
             enough, right = bounds.both, bounds.right
-        need, loose = devices_of(spec), is_loose(spec)
         if not (loose or queue.skips or queue.watched):
             self._watch(queue)
-        return Ask(job, need, loose, spec.priority, share, queue, enough, right)
+        return Ask(job, need, loose, spec.priority, share, queue, enough, right, user)
 
     def _watch(self, queue: Queue) -> None:
         """Begin to follow who is the first of a queue. O(unfinished jobs), once a queue."""
@@ -270,7 +283,7 @@ class WaitCauses:
         for ask in self._asks.values():
             if ask.in_line and ask.queue is queue:
                 queue.join(ask)
-        _next_first(queue, self._at)
+        queue.hand_on(self._at)
 
     def _bound(self, share: Share) -> Bounds:
         """Begin to watch the right of a tenant, for jobs that may not borrow."""
@@ -280,19 +293,8 @@ class WaitCauses:
         self._bounded.append(share)
         return share.bounds
 
-    def _share(self, tenant: str) -> Share:
-        share = self._shares.get(tenant)
-        if share is None:
-            share = self._shares[tenant] = Share()
-        return share
-
-
-def _next_first(queue: Queue, at: Instant) -> None:
-    """Hand on the first place of a queue where nobody may pass."""
-    old, new = queue.first, queue.find_first()
-    if old is not None and not old.loose:
-        lacked = old.enough.below(old.need, at) - old.lacked_first
-        old.kept_as_first += at - old.first_since - lacked
-    if new is not None and not new.loose:
-        new.first_since = at
-        new.lacked_first = new.enough.below(new.need, at)
+    def _bound_user(self, user: User, *, borrows: bool) -> Bounds:
+        """Begin to watch what a user may still hold."""
+        if not user.bounds:
+            self._bounded.append(user)
+        return user.bound(self._usage.free_milli, borrows=borrows)

@@ -221,3 +221,13 @@ def test_nobody_holds_too_much_and_nobody_waits_in_vain(
         world.cycle()
         for actor in BOTH:
             check(world, actor, cap)
+
+
+def test_who_has_too_many_devices_still_gets_what_needs_none() -> None:
+    world = World(counted())
+    submit(world, ALICE, gpus(6))
+    world.cycle()
+    world.do(c.ApplyConfig(capped(counted(), 4)))
+    plain = submit(world, ALICE, a_job())
+    world.cycle()
+    assert world.is_(plain) is JobState.STARTING

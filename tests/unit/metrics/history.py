@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from allotment.metrics.fold import Fold, Folds
 from allotment.model import events as e
 from allotment.model.diagnosis import Diagnosis, Owner, RetryClass
-from allotment.model.ids import SYSTEM, AttemptNo, JobId, NodeId, Seq
+from allotment.model.ids import SYSTEM, Actor, AttemptNo, JobId, NodeId, Seq
 from allotment.model.ledger import Entitlement, Slot
 from allotment.model.quantity import Instant, Resources
 from allotment.model.reasons import StopCause
@@ -35,17 +35,23 @@ class History:
         self.now = ms
         return self
 
-    def add(self, *events: e.AnyEvent) -> Self:
+    def add(self, *events: e.AnyEvent, actor: Actor = SYSTEM) -> Self:
         for event in events:
             seq = Seq(len(self.records) + 1)
-            self.records.append(e.Record(seq, Instant(self.now), SYSTEM, event))
+            self.records.append(e.Record(seq, Instant(self.now), actor, event))
         return self
 
     def submit(
-        self, job: int, gpus: float = 1, tenant: str = "t", held: bool = False, **others: Any
+        self,
+        job: int,
+        gpus: float = 1,
+        tenant: str = "t",
+        held: bool = False,
+        user: str = "",
+        **others: Any,
     ) -> Self:
         spec = a_spec(gpus, tenant, **others)
-        return self.add(e.JobSubmitted(JobId(job), spec, held=held))
+        return self.add(e.JobSubmitted(JobId(job), spec, held=held), actor=Actor(user, 0))
 
     def place(
         self,

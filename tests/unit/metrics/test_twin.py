@@ -23,6 +23,7 @@ CONFIG = a_config(
     a_tenant("strict", 2),
     a_tenant("skips", order=QueueOrder.SKIP),
     a_tenant("bound", 3, borrow=False),
+    replace(a_tenant("capped", 2, order=QueueOrder.SKIP), per_user=Resources(gpu_milli=3000)),
     devices=6,
 )
 NAMES = {
@@ -47,7 +48,7 @@ step = st.tuples(
     st.integers(0, 3),
     st.integers(0, 40),
     st.integers(0, 40),
-    st.sampled_from(["strict", "skips", "bound"]),
+    st.sampled_from(["strict", "skips", "bound", "capped"]),
     st.integers(0, 1),
 )
 
@@ -83,6 +84,7 @@ class Chance:
             preemptible=what % 5 != 0,
             depends_on=depends,
             held=held,
+            user=("ann", "ben")[what // 4 % 2],
         )
         self.states[job] = "held" if held else "queued"
 

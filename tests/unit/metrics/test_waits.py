@@ -1,6 +1,6 @@
 """What jobs waited for, worked out by hand. Milliseconds, 6 devices."""
 
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from allotment.metrics.fold import Folds
 from allotment.metrics.jobs import JobOutcome, Jobs, row_of
@@ -9,7 +9,7 @@ from allotment.metrics.usage import Usage
 from allotment.metrics.waits import WaitCauses
 from allotment.model import events as e
 from allotment.model.ids import JobId
-from allotment.model.quantity import Instant
+from allotment.model.quantity import Instant, Resources
 from allotment.model.spec import ArraySlice, Dependency
 from allotment.model.tenancy import QueueOrder
 from tests.support.builders import a_config, a_tenant
@@ -178,6 +178,18 @@ def test_a_log_may_begin_in_the_middle() -> None:
 
 
 # ── arrays with a cap ───────────────────────────────────────────────────────────────────
+
+
+def test_what_the_cap_of_its_user_keeps_out_is_quota() -> None:
+    capped = replace(a_tenant("capped", 4), per_user=Resources(gpu_milli=3000))
+    log = History().configure(a_config(capped, devices=6))
+    log.submit(1, 2, "capped", user="ann").start(1).submit(2, 2, "capped", user="ann")
+    log.submit(3, 3, "capped", user="ben").at(2).start(3).at(7).succeed(1).at(8).start(2)
+    assert waits(log.at(9).succeed(2).succeed(3), "capped") == {
+        "quota": 7,
+        "order": 2,
+        "fragmentation_or_locality": 1,
+    }
 
 
 def an_array(*jobs: int, cap: int = 1, held: int = 0) -> History:

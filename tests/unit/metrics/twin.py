@@ -17,8 +17,10 @@ FINISHED = (e.JobSucceeded, e.JobFailed, e.JobCancelled, e.JobTimedOut)
 class Job:
     """Where a job stands after some events."""
 
-    def __init__(self, id: int, spec: JobSpec, held: bool, unfinished: set[int]) -> None:
-        self.id, self.spec, self.held = id, spec, held
+    def __init__(
+        self, id: int, spec: JobSpec, held: bool, unfinished: set[int], user: str
+    ) -> None:
+        self.id, self.spec, self.held, self.user = id, spec, held, user
         self.status = "queued"
         self.grounds = Entitlement.GUARANTEED
         self.not_before = 0
@@ -45,11 +47,12 @@ class World:
         self.config = config
         self.jobs: dict[int, Job] = {}
         for record in records:
-            self._take(record.event)
+            self._take(record.event, record.actor.user)
 
-    def _take(self, event: e.AnyEvent) -> None:
+    def _take(self, event: e.AnyEvent, user: str) -> None:
         if isinstance(event, e.JobSubmitted):
-            self.jobs[event.job] = Job(event.job, event.spec, event.held, set(self.jobs))
+            unfinished = set(self.jobs)
+            self.jobs[event.job] = Job(event.job, event.spec, event.held, unfinished, user)
         elif isinstance(event, FINISHED):
             del self.jobs[event.job]
             for job in self.jobs.values():
@@ -98,13 +101,23 @@ class World:
             if job.spec.tenant == tenant and job.grounds is Entitlement.GUARANTEED
         )
 
+    def capped(self, job: Job) -> bool:
+        """Its user would hold more than one may."""
+        cap = next(t for t in self.config.tenants if t.name == job.spec.tenant).per_user
+        held = sum(
+            other.need()
+            for other in self.active()
+            if (other.spec.tenant, other.user) == (job.spec.tenant, job.user)
+        )
+        return bool(cap.gpu_milli and job.need()) and held + job.need() > cap.gpu_milli
+
     def cause(self, job: Job, at: int) -> str:
         """Why a queued job is not placed."""
         tenant = next(t for t in self.config.tenants if t.name == job.spec.tenant)
         if job.own(at):
             return "own"
         bound = not tenant.borrow or not job.spec.preemptible
-        if bound and self.room(tenant.name) < job.need():
+        if (bound and self.room(tenant.name) < job.need()) or self.capped(job):
             return "quota"
         if self.free() < job.need() or not job.need():
             return "capacity"
