@@ -13,7 +13,7 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from allotment.api.http_stats import HttpStats
-from allotment.engine.lost import lost_cells
+from allotment.engine.lost import lost_counts
 from allotment.model.health import WHOLE, HardwareHealth
 from allotment.model.lifecycle import JobState
 from allotment.model.quantity import DEVICE
@@ -138,11 +138,8 @@ class Numbers(Collector):
             "Cells a tenant is owed and does not have whole: broken, or not to be had.",
             labels=["tenant", "type"],
         )
-        missing = dict.fromkeys(cells_owed(state.cluster.cells), 0)
-        for loss in lost_cells(state):
-            key = (loss.tenant, loss.type)
-            missing[key] = missing.get(key, 0) + loss.count
-        for (tenant, type_), count in missing.items():
+        counts_lost = dict.fromkeys(cells_owed(state.cluster.cells), 0) | lost_counts(state)
+        for (tenant, type_), count in counts_lost.items():
             lost.add_metric([tenant, type_], count)
         yield lost
 

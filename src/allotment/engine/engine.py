@@ -17,7 +17,7 @@ from allotment.core.plan import Decision, Demote, Evict, Place, Promote, Resume,
 from allotment.engine.apply import apply
 from allotment.engine.clockwork import due
 from allotment.engine.decide import decide
-from allotment.engine.health import Watch, heartbeat, suspicions
+from allotment.engine.health import Watch, suspicions
 from allotment.engine.ports_pool import nobody_else
 from allotment.engine.react import react
 from allotment.engine.report import gang_heard, heard, node_heard, saved
@@ -76,10 +76,7 @@ class Engine:
                 for told in suspects:
                     self._emit(self.watch.heard(self.state, told, now), SYSTEM, now)
             case NodeReport():
-                beats = heartbeat(self.state, report)
                 self._emit(node_heard(self.state, report), SYSTEM, now)
-                for told in beats:
-                    self._emit(self.watch.heard(self.state, told, now), SYSTEM, now)
             case HealthReport():
                 self._emit(self.watch.heard(self.state, report, now), SYSTEM, now)
             case CheckpointReport():

@@ -204,7 +204,10 @@ def suspicions(state: State, report: TaskReport) -> list[HealthReport]:
 
 
 def heartbeat(state: State, report: NodeReport) -> list[HealthReport]:
-    """Say what a node's silence, or its return, tells of it. Ask before it is applied."""
+    """Say what a node's silence, or its return, tells of it. Ask before it is applied.
+
+    Shells whose nodes are real ask this; a world that draws faults has its nodes mended.
+    """
     lost = state.nodes.get(report.node, (NodeState.READY, ""))[0] is NodeState.LOST
     if lost is not report.alive:
         return []

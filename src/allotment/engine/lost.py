@@ -12,6 +12,16 @@ def lost_cells(state: State) -> tuple[Loss, ...]:
     return losses(cells, broken_since(state)) if cells is not None else ()
 
 
+def lost_counts(state: State) -> dict[tuple[str, str], int]:
+    """Count, by tenant and cell type, the cells lost for sure; fast, for figures."""
+    found: dict[tuple[str, str], int] = {}
+    cells = state.cluster.cells
+    for loss in losses(cells, None) if cells is not None else ():
+        key = (loss.tenant, loss.type)
+        found[key] = found.get(key, 0) + loss.count
+    return found
+
+
 def broken_since(state: State) -> dict[tuple[NodeId, int], Instant]:
     """Say since when devices, and whole nodes at -1, are not to be used."""
     since = {part: condition.since for part, condition in state.health.items()}

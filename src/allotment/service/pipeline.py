@@ -14,6 +14,7 @@ import structlog
 from allotment.engine.apply import apply
 from allotment.engine.diagnose import diagnose
 from allotment.engine.engine import Engine
+from allotment.engine.health import heartbeat
 from allotment.engine.state import Image
 from allotment.model import events as e
 from allotment.model.commands import AnyCommand
@@ -21,7 +22,7 @@ from allotment.model.effects import AnyEffect
 from allotment.model.errors import AllotmentError, BackendError
 from allotment.model.ids import SYSTEM, Actor, JobId
 from allotment.model.quantity import HOUR, Instant
-from allotment.model.reports import Seen, TaskReport
+from allotment.model.reports import NodeReport, Seen, TaskReport
 from allotment.service.checkpoints import CheckpointWatch
 from allotment.service.committer import Committer
 from allotment.service.dispatcher import Dispatcher
@@ -78,7 +79,9 @@ class Pipeline:
         if isinstance(report, TaskReport) and report.seen is Seen.ENDED:
             self._heard_end(report)
             return
-        self.engine.report(report, self.clock.now())
+        beats = heartbeat(self.state, report) if isinstance(report, NodeReport) else []
+        for told in (report, *beats):
+            self.engine.report(told, self.clock.now())
         self.flush()
 
     def _heard_end(self, report: TaskReport) -> None:

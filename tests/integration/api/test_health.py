@@ -9,7 +9,9 @@ import msgspec
 import pytest
 
 from allotment.model.cells import CellShare, CellType, RootCell, Topology
+from allotment.model.health import RULES
 from allotment.model.ids import Actor, NodeId
+from allotment.model.reports import NodeReport
 from tests.integration.api.live import Live
 from tests.support.builders import a_config, a_tenant
 
@@ -127,3 +129,13 @@ def test_only_an_administrator_has_a_word(live: Live) -> None:
     with pytest.raises(Rejected, match="Only the administrator"):
         live.run(live.service.note_health(HealthNote("n0"), stranger))
     assert live.get("/v1/health") == []
+
+
+def test_a_node_whose_heartbeat_comes_and_goes_is_bad(live: Live) -> None:
+    hear = live.service.pipeline.hear
+    for _ in range(RULES.troubles):
+        live.call(lambda: hear(NodeReport(NodeId(0), alive=False, reason="cable")))
+        live.call(lambda: hear(NodeReport(NodeId(0), alive=True)))
+    (told,) = live.get("/v1/health")
+    assert (told["health"], told["by"], told["words"]) == ("bad", "heartbeat", "cable")
+    assert live.get("/v1/nodes")[0]["state"] == "ready", "it is back, and not trusted"

@@ -5,6 +5,7 @@ import pytest
 
 from allotment.engine.apply import apply
 from allotment.engine.engine import Engine
+from allotment.engine.health import heartbeat
 from allotment.engine.state import Image, State
 from allotment.model import commands as c
 from allotment.model import events as e
@@ -59,6 +60,12 @@ class Watched(World):
         place = None if device is None else DeviceIndex(device)
         given = {"source": Source.DRIVER, "code": "gpu_ecc"} | more
         return HealthReport(NodeId(node), device=place, **given)  # pyright: ignore[reportArgumentType]
+
+    def beats(self, node: int, *, alive: bool) -> None:
+        """A heartbeat stops or comes back, as the service hears it."""
+        report = NodeReport(NodeId(node), alive=alive)
+        for told in (report, *heartbeat(self.state, report)):
+            self.tell(told)
 
     def declare(self, node: int, device: int | None, *, ok: bool, because: str = "") -> None:
         place = None if device is None else DeviceIndex(device)
@@ -253,12 +260,13 @@ def test_a_job_that_fails_of_hardware_makes_its_devices_suspect() -> None:
 
 def test_a_node_that_is_lost_once_is_used_as_soon_as_it_is_back() -> None:
     world = Watched(counted())
-    world.tell(NodeReport(NodeId(0), alive=False))
-    world.tell(NodeReport(NodeId(0), alive=True))
+    world.beats(0, alive=False)
+    world.beats(0, alive=True)
     assert world.changes() == []
     for _ in range(RULES.troubles - 1):
-        world.tell(NodeReport(NodeId(0), alive=False))
-        world.tell(NodeReport(NodeId(0), alive=True))
+        world.beats(0, alive=False)
+        world.beats(0, alive=False)
+        world.beats(0, alive=True)
     assert world.is_now(0) is HardwareHealth.BAD, "it comes and goes"
     world.wait(RULES.mend_ms)
     assert world.is_now(0) is HardwareHealth.HEALTHY

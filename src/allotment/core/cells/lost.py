@@ -60,23 +60,30 @@ class Loss(msgspec.Struct, frozen=True):
         return len(self.broken) + self.missing
 
 
-def losses(cells: Cells, since: Since) -> tuple[Loss, ...]:
+def losses(cells: Cells, since: Since | None) -> tuple[Loss, ...]:
     """Say what every tenant has lost, in the order of tenants, chains and levels.
 
-    O(cells that are held) where anything is shut; nothing to do where nothing is.
+    O(cells that are held) where anything is shut; nothing to do where nothing is. To say
+    since when takes O(nodes) for each of some moments; without `since` it is not said.
     """
     found: list[Loss] = []
+    times = {
+        at: _Times(space, since)
+        for at, space in enumerate(cells.spaces)
+        if since is not None and space.broken
+    }
     for (tenant, pin), holdings in cells.holdings.items():
         for at, holding in holdings.items():
             if cells.spaces[at].broken:
-                found += _of_holding(cells, tenant, pin, at, holding, since)
+                found += [
+                    msgspec.structs.replace(loss, tenant=tenant, pin=pin)
+                    for loss in _of_holding(holding, since or {}, times.get(at))
+                ]
     return tuple(found)
 
 
-def _of_holding(
-    cells: Cells, tenant: str, pin: str, at: int, holding: Holding, since: Since
-) -> Iterator[Loss]:
-    chain, space = cells.chains[at], cells.spaces[at]
+def _of_holding(holding: Holding, since: Since, times: "_Times | None") -> Iterator[Loss]:
+    chain, space = holding.chain, holding.space
     broken = _broken_in(space, holding, since)
     alone = lacking(chain, space.count, _owed(chain, holding.unbound))
     together = lacking(chain, space.count, [max(0, cells) for cells in space.owed])
@@ -87,11 +94,11 @@ def _of_holding(
         if not (mine or missing or shared):
             continue
         moments = [each.since for each in mine]
-        if missing or shared:
+        if times is not None and (missing or shared):
             owed = holding.unbound if missing else dict(enumerate(space.owed))
-            moments.append(_short_since(space, _owed(chain, owed), level, since))
+            moments.append(times.short(_owed(chain, owed), level))
         yield Loss(
-            tenant, pin, chain.names[-1], chain.names[level], mine, missing, shared,
+            "", "", chain.names[-1], chain.names[level], mine, missing, shared,
             min((moment for moment in moments if moment), default=Instant(0)),
         )  # fmt: skip
 
@@ -152,29 +159,41 @@ def _since(chain: Chain, node: int, leaf: int, since: Since) -> Instant:
 # ── what is owed ────────────────────────────────────────────────────────────────────────
 
 
-def _short_since(space: Space, owed: Sequence[int], level: int, since: Since) -> Instant:
-    """Say since when hardware is broken without which a level would not be short.
+class _Times:
+    """Free cells of a chain as they would be had less broken: what broke first, first."""
 
-    What broke first is taken to be broken first: of all moments the first is meant at which
-    what was broken by then, with what is held now, makes the level short.
-    """
-    chain = space.chain
-    leaves = [
-        (_since(chain, node, leaf, since), node, leaf)
-        for node, shut in space.broken.items()
-        for leaf in bits(shut & ~space.held[node])
-    ]
-    moments = sorted({moment for moment, _, _ in leaves})
+    def __init__(self, space: Space, since: Since) -> None:
+        self._space = space
+        chain = space.chain
+        self._leaves = [
+            (_since(chain, node, leaf, since), node, leaf)
+            for node, shut in space.broken.items()
+            for leaf in bits(shut & ~space.held[node])
+        ]
+        self._moments = sorted({moment for moment, _, _ in self._leaves})
+        self._free: dict[Instant, list[int]] = {}
 
-    def short(moment: Instant) -> bool:
-        shut: dict[int, int] = {}
-        for then, node, leaf in leaves:
-            if then <= moment:
-                shut[node] = shut.get(node, 0) | 1 << leaf
-        return lacking(chain, free_if(space, shut), owed)[level] > 0
+    def short(self, owed: Sequence[int], level: int) -> Instant:
+        """Say since when hardware is broken without which a level would not be short.
 
-    at = bisect_left(moments, True, key=short)
-    return moments[at] if at < len(moments) else Instant(0)
+        Of all moments the first is meant at which what was broken by then, with what is
+        held now, makes it short.
+        """
+
+        def is_short(moment: Instant) -> bool:
+            return lacking(self._space.chain, self._free_at(moment), owed)[level] > 0
+
+        at = bisect_left(self._moments, True, key=is_short)
+        return self._moments[at] if at < len(self._moments) else Instant(0)
+
+    def _free_at(self, moment: Instant) -> list[int]:
+        if moment not in self._free:
+            shut: dict[int, int] = {}
+            for then, node, leaf in self._leaves:
+                if then <= moment:
+                    shut[node] = shut.get(node, 0) | 1 << leaf
+            self._free[moment] = free_if(self._space, shut)
+        return self._free[moment]
 
 
 def free_if(space: Space, shut: Mapping[int, int]) -> list[int]:
