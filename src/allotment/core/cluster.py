@@ -208,7 +208,7 @@ class Cluster:
         if self.cells is None or gang.suspended:
             return
         if gang.entitlement is Entitlement.GUARANTEED:
-            self.cells.take(gang.tenant, gang.pin, gang.slots, gang.needs, gang.quota)
+            self.cells.take(gang.tenant, gang.pin, gang.slots, gang.needs, gang.quota, gang.id)
         else:
             self.cells.lend(gang.id, gang.slots, gang.needs)
 
@@ -217,7 +217,7 @@ class Cluster:
         if self.cells is None or gang.suspended:
             return
         if gang.entitlement is Entitlement.GUARANTEED:
-            self.cells.give(gang.tenant, gang.pin, gang.slots, gang.needs, gang.quota)
+            self.cells.give(gang.tenant, gang.pin, gang.slots, gang.needs, gang.quota, gang.id)
         else:
             self.cells.call_in(gang.id, gang.slots, gang.needs)
 
@@ -315,7 +315,7 @@ class Cluster:
             tenant = self.tenant_of(reservation.job)
             if self.cells is not None and reservation.quota:
                 r = reservation
-                self.cells.take(tenant, r.pin, r.slots, r.needs, r.quota)
+                self.cells.take(tenant, r.pin, r.slots, r.needs, r.quota, r.job)
             total = self._reserved.get(tenant, NOTHING) + sum_of(reservation.needs)
             self._reserved[tenant] = total
             self._counted[reservation.job] = tenant
@@ -331,7 +331,7 @@ class Cluster:
                 self._reserved[tenant] -= sum_of(reservation.needs)
                 if self.cells is not None and reservation.quota:
                     r = reservation
-                    self.cells.give(tenant, r.pin, r.slots, r.needs, r.quota)
+                    self.cells.give(tenant, r.pin, r.slots, r.needs, r.quota, r.job)
         return reservation
 
     def reserved_use(self, tenant: str, besides: JobId | None = None) -> Resources:

@@ -319,9 +319,7 @@ class _Line:
         """Tell whether too few devices are free in all, and nobody can be made to leave."""
         cluster = self.cluster
         return (
-            shape.devices > cluster.ledger.whole_free
-            and not self.turn
-            and cluster.is_settled()
+            shape.devices > cluster.ledger.whole_free and not self.turn and cluster.is_settled()
         )
 
     def _frees_more(self, waiting: Standing, decision: Decision) -> bool:
@@ -347,9 +345,13 @@ class _Line:
         cluster, running = self.cluster, self.cluster.running
         if not self.sent or running is None:
             return False
-        ledger = cluster.ledger
-        spare = ledger.whole_free - ledger.owed
-        spare += sum(devices_of(gang.requests) for gang in cluster.leaving.values())
+        if cluster.cells is not None:
+            # Who leaves is in nobody's way there, and what is promised is taken.
+            spare = cluster.cells.room_of(waiting.shape.tenant, waiting.shape.pin)
+        else:
+            ledger = cluster.ledger
+            spare = ledger.whole_free - ledger.owed
+            spare += sum(devices_of(gang.requests) for gang in cluster.leaving.values())
         place = cluster.pending.key(waiting.id)
         return any(
             gang.tenant == waiting.shape.tenant

@@ -5,6 +5,7 @@ Where shares are counted (`cluster.cells` is None) none of this is asked.
 
 import msgspec
 
+from allotment.core.cells.book import Cells
 from allotment.core.cells.borrow import find_idle
 from allotment.core.cells.rights import objection
 from allotment.core.cells.search import Found, find
@@ -15,7 +16,7 @@ from allotment.core.request import Shape, needs_of
 from allotment.core.trial import Trial
 from allotment.model.ids import JobId
 from allotment.model.ledger import Entitlement, Slot
-from allotment.model.quantity import Instant
+from allotment.model.quantity import DEVICE, Instant
 from allotment.model.tenancy import Preempt
 
 
@@ -27,12 +28,20 @@ def owed_place(cluster: Cluster, shape: Shape) -> Found | None:
     assert cluster.cells is not None, "asked only where shares are cells"
     if shape.opportunistic or cluster.unowed.get(shape) == cluster.ledger.version:
         return None
-    found = find(cluster.cells, shape.tenant, shape.pin, shape.requests)
+    found: Found | None = None
+    if not _too_large(cluster.cells, shape):
+        found = find(cluster.cells, shape.tenant, shape.pin, shape.requests)
     if found is None:
         if len(cluster.unowed) >= MOST_MEMOS:
             cluster.unowed.clear()
         cluster.unowed[shape] = cluster.ledger.version
     return found
+
+
+def _too_large(cells: Cells, shape: Shape) -> bool:
+    """Tell, at a glance, that too few leaves are left of all that the tenant is owed."""
+    whole = sum(r.count * r.devices for r in shape.requests if r.need.gpu_milli >= DEVICE)
+    return whole > cells.room_of(shape.tenant, shape.pin)
 
 
 def owed_ever(cluster: Cluster, shape: Shape) -> bool:

@@ -98,7 +98,7 @@ def _of_rooms(holding: Holding) -> Iterator[str]:
         for node in mine:
             room = holding.available(level, node).bit_count()
             room = max(0, room - holding.claims.get((level, node), 0))
-            if node not in holding.rooms[level].get(room, ()):
+            if node not in {each for _, each in holding.rooms[level].get(room, ())}:
                 yield f"node {holding.chain.nodes[node]} is in the wrong bucket of rooms"
 
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from allotment.core.cells.chain import Cell, bits, chains_of
-from allotment.core.cells.holding import Holding
+from allotment.core.cells.holding import NOBODY, Holding
 from allotment.core.cells.idle import Idle
 from allotment.core.cells.space import Space
 from allotment.model.cells import Topology
@@ -120,12 +120,13 @@ class Cells:
         slots: Sequence[Slot],
         needs: Sequence[Resources],
         quota: Quota,
+        job: JobId = NOBODY,
     ) -> None:
         """Let a guaranteed gang sit in its tenant's cells. O(tasks)."""
         self.last = None
         holdings = self.holdings[tenant, pin]
         for spot, level in self.spots(slots, needs, quota):
-            holdings[spot.chain].take(level, spot.node, spot.mask, spot.milli, spot.claim)
+            holdings[spot.chain].take(level, spot.node, spot.mask, spot.milli, spot.claim, job)
             self.taken[spot.chain][spot.node] |= spot.mask
             self._rate(spot.chain, spot.node)
 
@@ -136,13 +137,14 @@ class Cells:
         slots: Sequence[Slot],
         needs: Sequence[Resources],
         quota: Quota,
+        job: JobId = NOBODY,
     ) -> None:
         """Undo `take`."""
         self.last = None
         holdings = self.holdings[tenant, pin]
         for spot, level in self.spots(slots, needs, quota):
             holding = holdings[spot.chain]
-            holding.give(level, spot.node, spot.mask, spot.milli, spot.claim)
+            holding.give(level, spot.node, spot.mask, spot.milli, spot.claim, job)
             taken = self.taken[spot.chain]
             left = holding.used.get(spot.node, 0) & spot.mask
             taken[spot.node] = (taken[spot.node] & ~spot.mask) | left

@@ -11,7 +11,14 @@ from collections.abc import Iterator
 from allotment.core.cells.chain import Cell, Chain, bits
 from allotment.core.cells.space import Space
 from allotment.model.errors import InvariantViolated
+from allotment.model.ids import JobId
 from allotment.model.quantity import DEVICE
+
+NOBODY = JobId(0)
+"""For work that is no job."""
+
+_Place = tuple[JobId, int]
+"""Where a node stands among those with as much room: by its oldest job, then by number."""
 
 
 class Holding:
@@ -37,9 +44,11 @@ class Holding:
         """Leaves whose share of the host is used up without their device, by level and node."""
         self.parts: dict[tuple[int, int], int] = {}
         """Leaves that tasks share: what of it is used, in thousandths, by node and leaf."""
-        self.rooms: dict[int, dict[int, list[int]]] = {}
+        self.rooms: dict[int, dict[int, list[_Place]]] = {}
         """Nodes with bound leaves by level of the cell and number of leaves to be had."""
-        self._room: dict[tuple[int, int], int] = {}
+        self._room: dict[tuple[int, int], tuple[int, _Place]] = {}
+        self._jobs: dict[tuple[int, int], list[JobId]] = {}
+        """Who sits there, once for each task, by level and cell, or node of smaller cells."""
 
     def pin(self, cell: Cell) -> None:
         """Bind a cell for good: nobody's share is charged for it."""
@@ -50,8 +59,10 @@ class Holding:
 
     # ── writing ─────────────────────────────────────────────────────────────────────────
 
-    def take(self, level: int, node: int, mask: int, milli: int, claim: int) -> None:
-        """Let a task sit in cells of a level: on these leaves of a node.
+    def take(
+        self, level: int, node: int, mask: int, milli: int, claim: int, job: JobId = NOBODY
+    ) -> None:
+        """Let a task of a job sit in cells of a level: on these leaves of a node.
 
         `milli` is what it uses of each leaf, in thousandths; `claim` the leaves whose
         share of the host it needs beside.
@@ -71,10 +82,18 @@ class Holding:
             self.claims[key] = self.claims.get(key, 0) + claim
         if mask:
             self.used[node] = self.used.get(node, 0) | mask
-        self.rate(level, node)
+        jobs = self._jobs.setdefault((level, node // self.chain.per[level]), [])
+        insort(jobs, job)
+        if jobs[0] == job:
+            self._rate_around(level, node)
+        else:
+            self.rate(level, node)
 
-    def give(self, level: int, node: int, mask: int, milli: int, claim: int) -> None:
+    def give(
+        self, level: int, node: int, mask: int, milli: int, claim: int, job: JobId = NOBODY
+    ) -> None:
         """Undo `take`."""
+        was_first = self._leaves(level, node, job)
         gone = mask
         if milli < DEVICE:
             for leaf in bits(mask):
@@ -95,7 +114,20 @@ class Holding:
             self.bound[cell] = uses
             if not uses and cell != self.pinned:
                 self._unbind(cell)
-        self.rate(level, node)
+        if was_first:
+            self._rate_around(level, node)
+        else:
+            self.rate(level, node)
+
+    def _leaves(self, level: int, node: int, job: JobId) -> bool:
+        """Forget one task of a job; tell whether the job was the oldest there."""
+        unit = (level, node // self.chain.per[level])
+        jobs = self._jobs[unit]
+        was_first = jobs[0] == job
+        del jobs[bisect_left(jobs, job)]
+        if not jobs:
+            del self._jobs[unit]
+        return was_first
 
     def cells_of(self, level: int, node: int, mask: int) -> tuple[Cell, ...]:
         """Give the cells of a level that leaves of one node lie in."""
@@ -139,29 +171,45 @@ class Holding:
     def rate(self, level: int, node: int) -> None:
         """Put a node in the bucket of the room that is left on it in cells of a level."""
         key = (level, node)
-        mine = self.mine.get(level, {}).get(node)
-        room = None if mine is None else self.available(level, node).bit_count()
-        if room is not None and self.claims:
-            room = max(0, room - self.claims.get(key, 0))
+        now = self._rated(level, node)
         before = self._room.get(key)
-        if room == before:
+        if now == before:
             return
         rooms = self.rooms.setdefault(level, {})
         if before is not None:
-            bucket = rooms[before]
+            room, place = before
+            bucket = rooms[room]
             if len(bucket) == 1:
-                del rooms[before]
+                del rooms[room]
             else:
-                del bucket[bisect_left(bucket, node)]
-        if room is None:
+                del bucket[bisect_left(bucket, place)]
+        if now is None:
             del self._room[key]
             return
-        self._room[key] = room
+        self._room[key] = now
+        room, place = now
         bucket = rooms.get(room)
         if bucket is None:
-            rooms[room] = [node]
+            rooms[room] = [place]
         else:
-            insort(bucket, node)
+            insort(bucket, place)
+
+    def _rated(self, level: int, node: int) -> tuple[int, _Place] | None:
+        """Say which bucket a node belongs to, and its place there; None if it has no cell."""
+        if self.mine.get(level, {}).get(node) is None:
+            return None
+        room = self.available(level, node).bit_count()
+        if self.claims:
+            room = max(0, room - self.claims.get((level, node), 0))
+        jobs = self._jobs.get((level, node // self.chain.per[level]))
+        return room, (jobs[0] if jobs else NOBODY, node)
+
+    def _rate_around(self, level: int, node: int) -> None:
+        """Rate all nodes of the cell that a node lies in: its first job is another."""
+        per = self.chain.per[level]
+        first = node // per * per
+        for each in range(first, first + per):
+            self.rate(level, each)
 
     def rate_all(self, node: int) -> None:
         """Rate a node anew at every level: its health changed."""
@@ -177,7 +225,8 @@ class Holding:
 
     def room(self, level: int, node: int) -> int:
         """Count the leaves a task could have there, less those whose host share is used."""
-        return self._room.get((level, node), 0)
+        rated = self._room.get((level, node))
+        return 0 if rated is None else rated[0]
 
     def room_in_all(self) -> int:
         """Count the leaves in bound cells that are left, and those of cells still owed."""
@@ -187,8 +236,13 @@ class Holding:
         return bound + sum(n * size[level] for level, n in self.unbound.items() if n > 0)
 
     def nodes_with(self, least: int) -> Iterator[tuple[int, int, int]]:
-        """Give (room, level, node) for nodes with room for so many leaves, least room first."""
+        """Give (room, level, node) for nodes with room for so many leaves, least room first.
+
+        Of alike ones those first where the oldest job sits: what happens in a share does
+        not hang on which nodes serve it.
+        """
+        levels = sorted(self.rooms)
         for room in sorted({r for rooms in self.rooms.values() for r in rooms if r >= least}):
-            for level, rooms in self.rooms.items():
-                for node in rooms.get(room, ()):
+            for level in levels:
+                for _, node in self.rooms[level].get(room, ()):
                     yield room, level, node
