@@ -61,7 +61,10 @@ def ask(state: State, now: Instant) -> Asked:
 
 
 def weigh(asked: Asked) -> FairnessReport:
-    """Say what each tenant deserves. Some milliseconds for ten tenants, a second for fifty."""
+    """Say what each tenant deserves. Mostly milliseconds.
+
+    At worst, when all want different parts of everything, 30 ms for 20 tenants, 1 s for 100.
+    """
     capacity = _vector(asked.capacity)
     granted: Mapping[str, Grant] = {}
     if asked.claims:
