@@ -33,6 +33,9 @@ COARSE = 16
 has passed, and of what a job runs at the median. Who starts in it counts as started at the
 mean of what happened in it."""
 
+BUDGET = 1 << 20
+"""Decisions in one cycle: nobody waits in between, and every cycle looks at the whole line."""
+
 
 class Ahead:
     """One future of a state, which is used up by it.
@@ -111,7 +114,7 @@ class Ahead:
         return min(happens, due)
 
     def _settle(self) -> None:
-        settle(self.engine, self._machines, self.now)
+        settle(self.engine, self._machines, self.now, BUDGET)
         records, _ = self.engine.take()
         for record in records:
             if isinstance(record.event, e.AttemptPlaced):

@@ -1,7 +1,7 @@
 """When will this job start? Three runs of a copy of the state: all short, likely, all long."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -19,48 +19,67 @@ from allotment.sim.run_times import Left, RunTimes
 
 UNSEEN = Course(None, Instant(0))
 
+RUNS = 3
+
 Patience = Callable[[int], Callable[[], bool]]
 """Begins to wait for so many milliseconds of real time; the result tells when they are over."""
 
 
-def answer(question: Question, policies: Callable[[], Policies], patience: Patience) -> Answer:
+class Ran(msgspec.Struct, frozen=True):
+    """One run, and the grounds of the jobs that held places in it."""
+
+    course: Course
+    basis: tuple[Counted, ...]
+
+
+RunAll = Callable[[Callable[[int], Ran]], Sequence[Ran]]
+"""Carries out the runs 0, 1 and 2, in any way; gives what they came to in that order."""
+
+
+def one_by_one(run: Callable[[int], Ran]) -> Sequence[Ran]:
+    """Carry the runs out here."""
+    return [run(which) for which in range(RUNS)]
+
+
+def answer(
+    question: Question,
+    policies: Callable[[], Policies],
+    patience: Patience,
+    run_all: RunAll = one_by_one,
+) -> Answer:
     """Run the state ahead, each time only until the job starts.
 
     `policies` makes the service's own, afresh for each run.
     """
-    image = question.image
-    job = question.job
+    image, job = question.image, question.job
     if question.submit is not None:
         try:
             job, image = _with_job(question, policies())
         except Rejected as refusal:
             return Answer(UNSEEN, UNSEEN, UNSEEN, refusal=str(refusal))
-    left: dict[JobId, Left] | None = None
-    courses: list[Course] = []
-    basis: Counter[Ground] = Counter()
-    for which in range(3):
+    past = [msgspec.msgpack.decode(each, type=JobRecord) for each in question.past]
+
+    def run(which: int) -> Ran:
         state = State.from_image(msgspec.msgpack.decode(image, type=Image), policies())
-        if left is None:
-            left = run_times(state, question)
+        left = run_times(state, past, question.now)
         lengths = {each: left[each].all[which] for each in left}
         ahead = Ahead(state, lengths, question.now)
         horizon = ahead.now + question.horizon_ms
-        courses.append(ahead.until_start(job, horizon, patience(question.patience_ms)))
-        if which == 1:
-            basis.update(left[each].ground for each in ahead.placed if each != job)
-    low, expected, high = courses
-    return Answer(low, expected, high, tuple(Counted(g, basis[g]) for g in Ground if basis[g]))
+        course = ahead.until_start(job, horizon, patience(question.patience_ms))
+        grounds = Counter(left[each].ground for each in ahead.placed if each != job)
+        basis = tuple(Counted(each, grounds[each]) for each in Ground if grounds[each])
+        return Ran(course, basis)
+
+    low, expected, high = run_all(run)
+    return Answer(low.course, expected.course, high.course, expected.basis)
 
 
-def run_times(state: State, question: Question) -> dict[JobId, Left]:
+def run_times(state: State, past: Sequence[JobRecord], now: Instant) -> dict[JobId, Left]:
     """Predict what every job has left, from what the state and the archive remember."""
-    past = [msgspec.msgpack.decode(each, type=JobRecord) for each in question.past]
     recent = [state.jobs[each] for each in reversed(state.finished)]
     times = RunTimes([*recent, *past])
     return {
-        job.id: times.left(job, question.now)
-        for job in state.jobs.values()
-        if not job.state.finished
+        job.id: times.left(job, now) for job in state.jobs.values() if not job.state.finished
     }
 
 
