@@ -31,16 +31,6 @@ pytestmark = pytest.mark.needs_shared("hived-vectors/scenarios.tar.zst")
 ARCHIVE = SHARED / "hived-vectors" / "scenarios.tar.zst"
 
 KNOWN = {
-    ("ed_01_startup_order", 13): "a whole rack is owed and free, yet the gang spreads",
-    ("ed_02_single_vc_startup_order", 13): "a whole rack is owed and free, yet it spreads",
-    ("ed_13_subnode_virtual_cells", 21): "a whole rack is owed and free, yet it spreads",
-    ("ut_01_normal_operations", 21): "the first chain that serves is not the closest",
-    ("ut_01_normal_operations", 25): "the first chain that serves is not the closest",
-    ("ut_01_normal_operations", 29): "the first chain that serves is not the closest",
-    ("ut_07_reconfiguration", 21): "the first chain that serves is not the closest",
-    ("ut_07_reconfiguration", 25): "the first chain that serves is not the closest",
-    ("ut_07_reconfiguration", 29): "the first chain that serves is not the closest",
-    ("ut_03_backtracking_binding", 4): "a cell with a part that is shut is not bound",
     ("ut_06_safe_relaxed_buddy_alloc", 5): "nodes that one gang may not use are shut for all",
 }
 """Where ours is not as good yet, and why."""

@@ -113,6 +113,11 @@ def _of_idle(cells: Cells, at: int) -> Iterator[str]:
         busy = cells.taken[at][node] | space.lent[node] | space.shut[node]
         if cells.idle[at].leaves[node] != chain.full & ~busy:
             yield f"node {chain.nodes[node]}: idle leaves are wrong"
+    for least in range(chain.width + 1):
+        true = {n for n, idle in enumerate(cells.idle[at].leaves) if idle.bit_count() >= least}
+        told = list(cells.idle[at].nodes_with(least))
+        if len(told) != len(true) or set(told) != true:
+            yield f"nodes with {least} idle leaves are {sorted(told)}, should be {sorted(true)}"
 
 
 def _of_promises(space: Space, holdings: list[Holding]) -> Iterator[str]:
