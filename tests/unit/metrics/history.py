@@ -47,11 +47,11 @@ class History:
         gpus: float = 1,
         tenant: str = "t",
         held: bool = False,
-        user: str = "",
+        user: str = SYSTEM.user,
         **others: Any,
     ) -> Self:
         spec = a_spec(gpus, tenant, **others)
-        return self.add(e.JobSubmitted(JobId(job), spec, held=held), actor=Actor(user, 0))
+        return self.add(e.JobSubmitted(JobId(job), spec, held=held), actor=Actor(user))
 
     def place(
         self,
