@@ -116,7 +116,7 @@ def _check_cap(shape: Shape, tenant: Tenant) -> None:
         raise Rejected(
             Code.NEVER_FITS,
             f"It needs {needs}, and one user of tenant {tenant.name} may hold {most} at once.",
-            "Ask for less, or see `allot tenants`.",
+            "Ask for less.",
         )
 
 
