@@ -67,14 +67,13 @@ class _Job(msgspec.Struct, gc=False):
 class Accounts:
     """Folds the log into `rows`. O(tasks of a gang) a placing, O(1) any other event.
 
-    `by` names the fields of a row; all else is summed over. `owners` gives the users of
-    jobs, which their events do not tell. Call `close` at the end.
+    `by` names the fields of a row; all else is summed over. Call `close` at the end.
     """
 
-    def __init__(self, by: frozenset[str], owners: Mapping[JobId, str]) -> None:
+    def __init__(self, by: frozenset[str]) -> None:
         self.rows: dict[Holding, Sums] = {}
         self._by = by
-        self._owners = owners
+        self._user = ""
         self._types: dict[tuple[NodeId, int], str] = {}
         self._jobs: dict[JobId, _Job] = {}
 
@@ -94,6 +93,10 @@ class Accounts:
             **dict.fromkeys(FINISHED, self._finished),
         }
 
+    def owned_by(self, user: str) -> None:
+        """Take note whose the job is whose submission comes next."""
+        self._user = user
+
     def close(self, at: Instant) -> None:
         """Sum up what is still held."""
         for job in self._jobs.values():
@@ -109,7 +112,7 @@ class Accounts:
     # ── jobs ────────────────────────────────────────────────────────────────────────────
 
     def _submitted(self, at: Instant, event: e.JobSubmitted) -> None:
-        self._jobs[event.job] = _Job(event.spec, self._owners.get(event.job, ""))
+        self._jobs[event.job] = _Job(event.spec, self._user)
 
     def _edited(self, at: Instant, event: e.JobEdited) -> None:
         job = self._jobs.get(event.job)

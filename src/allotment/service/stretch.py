@@ -12,7 +12,7 @@ import msgspec
 
 from allotment.metrics.fold import FINISHED
 from allotment.model import events as e
-from allotment.model.ids import SYSTEM, JobId, NodeId, Seq
+from allotment.model.ids import SYSTEM, Actor, JobId, NodeId, Seq
 from allotment.model.ledger import Entitlement
 from allotment.model.quantity import Instant
 from allotment.model.tenancy import Tenant
@@ -22,12 +22,21 @@ class _Job(msgspec.Struct, gc=False):
     """The newest events of an unfinished job that say how it stands, in their order."""
 
     submitted: e.JobSubmitted
+    owner: Actor
     placed: e.AttemptPlaced | None = None
     started: e.AttemptStarted | None = None
     suspended: e.AttemptSuspended | None = None
     ended: e.AttemptEnded | None = None
     requeued: e.JobRequeued | None = None
     held: e.JobHeld | None = None
+
+    def events(self) -> Iterator[e.AnyEvent]:
+        """Give them in their order."""
+        every = (
+            self.submitted, self.placed, self.started, self.suspended, self.ended,
+            self.requeued, self.held,
+        )  # fmt: skip
+        return (event for event in every if event is not None)
 
 
 class Standing:
@@ -46,7 +55,6 @@ class Standing:
             e.NodeLost: self._shut,
             e.NodeUndrained: self._opened,
             e.NodeRecovered: self._opened,
-            e.JobSubmitted: self._submitted,
             e.JobEdited: self._edited,
             e.JobHeld: self._held,
             e.JobReleased: self._released,
@@ -69,25 +77,31 @@ class Standing:
         """The tenants as they were configured last."""
         return self._config.config.tenants if self._config is not None else ()
 
-    def follow(self, event: e.AnyEvent) -> None:
+    def follow(self, record: e.Record) -> None:
         """Take note of the next event."""
+        event = record.event
+        if isinstance(event, e.JobSubmitted):
+            self._jobs[event.job] = _Job(event, record.actor)
+            return
         handle = self._handlers.get(type(event))
         if handle is not None:
             handle(event)
 
-    def opening(self) -> Iterator[e.AnyEvent]:
-        """Give events that lead from nothing to how all stands."""
+    def opening(self) -> Iterator[tuple[Actor, e.AnyEvent]]:
+        """Give events that lead from nothing to how all stands, a job's as its owner's."""
         if self._config is not None:
-            yield self._config
-        yield from self._closed.values()
+            yield SYSTEM, self._config
+        for closed in self._closed.values():
+            yield SYSTEM, closed
         for job in self._jobs.values():
-            yield from (event for event in msgspec.structs.astuple(job) if event is not None)
+            for event in job.events():
+                yield job.owner, event
 
-    def closing(self) -> Iterator[e.AnyEvent]:
+    def closing(self) -> Iterator[tuple[Actor, e.AnyEvent]]:
         """Give events that stop all that runs, so that what it got until now is counted."""
         for id, job in self._jobs.items():
             if job.started is not None and job.suspended is None and job.ended is None:
-                yield e.AttemptSuspended(id, job.started.attempt)
+                yield SYSTEM, e.AttemptSuspended(id, job.started.attempt)
 
     # ── the cluster ─────────────────────────────────────────────────────────────────────
 
@@ -101,9 +115,6 @@ class Standing:
         self._closed.pop(event.node, None)
 
     # ── jobs ────────────────────────────────────────────────────────────────────────────
-
-    def _submitted(self, event: e.JobSubmitted) -> None:
-        self._jobs[event.job] = _Job(event)
 
     def _edited(self, event: e.JobEdited) -> None:
         job = self._jobs.get(event.job)
@@ -131,7 +142,7 @@ class Standing:
     def _placed(self, event: e.AttemptPlaced) -> None:
         job = self._jobs.get(event.job)
         if job is not None:
-            self._jobs[event.job] = _Job(job.submitted, event)
+            self._jobs[event.job] = _Job(job.submitted, job.owner, event)
 
     def _started(self, event: e.AttemptStarted) -> None:
         job = self._jobs.get(event.job)
@@ -240,7 +251,7 @@ class Stretch:
             if not opened and at >= since:
                 opened = True
                 yield from self._opening()
-            follow(record.event)
+            follow(record)
             if opened:
                 self.events += 1
                 yield record
@@ -256,6 +267,6 @@ class Stretch:
         return _at(self._since, self.standing.opening())
 
 
-def _at(at: Instant, events: Iterable[e.AnyEvent]) -> Iterator[e.Record]:
+def _at(at: Instant, events: Iterable[tuple[Actor, e.AnyEvent]]) -> Iterator[e.Record]:
     # Listed first: who takes them goes on with what they are made of.
-    return (e.Record(Seq(0), at, SYSTEM, event) for event in list(events))
+    return (e.Record(Seq(0), at, actor, event) for actor, event in list(events))

@@ -4,10 +4,9 @@ from collections.abc import Iterable, Iterator
 
 from allotment.metrics.accounts import Accounts, Holding, Sums
 from allotment.metrics.capacity import Capacity
-from allotment.metrics.fold import FINISHED, Folds
+from allotment.metrics.fold import Folds
 from allotment.model import events as e
 from allotment.model.errors import Code, Rejected
-from allotment.model.ids import JobId
 from allotment.model.quantity import CPU, DEVICE, HOUR, Instant
 from allotment.service.stretch import Stretch
 from allotment.service.usage_view import By, UsageReport, UsageRow
@@ -28,11 +27,10 @@ def usage_of(
     `records` are the whole log; `next_job` is the id that the next job will get, 0 where
     that is not known. Raises Rejected when the answer would be too large.
     """
-    owners: dict[JobId, str] = {}
-    stretch = Stretch(_owned(records, owners, since), since, until)
+    stretch = Stretch(records, since, until)
     accounts, all_, capacity = (
-        Accounts(frozenset(by), owners),
-        Accounts(NO_NAMES, {}),
+        Accounts(frozenset(by)),
+        Accounts(NO_NAMES),
         Capacity(),
     )
     folds = Folds(accounts, all_, capacity)
@@ -73,19 +71,6 @@ def by_of(text: str) -> tuple[By, ...]:
 
 NO_NAMES: frozenset[str] = frozenset()
 NAMES = tuple(name.value for name in By)
-
-
-def _owned(
-    records: Iterable[e.Record], owners: dict[JobId, str], since: Instant
-) -> Iterator[e.Record]:
-    """Take note of whose each job is, which only its record tells."""
-    for record in records:
-        event = record.event
-        if isinstance(event, e.JobSubmitted):
-            owners[event.job] = record.actor.user
-        elif record.at < since and isinstance(event, FINISHED):
-            owners.pop(event.job, None)
-        yield record
 
 
 def _bounded(records: Iterable[e.Record], accounts: Accounts) -> Iterator[e.Record]:

@@ -125,7 +125,9 @@ def a_report(*by: By) -> UsageReport:
     log = History().at(FIRST).configure(a_config(a_tenant("a", 4), a_tenant("b", 4)))
     log.submit(1, 2, "a", name="train, the large one")
     log.place(1, slots=(Slot(NodeId(0), (0, 1), 2000),)).begin(1)
-    log.submit(2, 1, "b").place(2, Entitlement.OPPORTUNISTIC, (Slot(NodeId(0), (2,), 1000),))
+    log.submit(2, 1, "b", user="bob").place(
+        2, Entitlement.OPPORTUNISTIC, (Slot(NodeId(0), (2,), 1000),)
+    )
     log.begin(2).at(FIRST + HOUR).evict(2).at(FIRST + 3 * HOUR).succeed(1)
     end = Instant(FIRST + 4 * HOUR)
     return usage_of(log.records, Instant(FIRST), end, 0, by or (By.TENANT,))
@@ -160,7 +162,7 @@ def test_usage_as_csv(service: Service, state: Path) -> None:
         "1", "train, the large one", "6.000000",
     )  # fmt: skip
     assert (second["user"], second["gpu_h_borrowed"], second["type"]) == (
-        "allot", "1.000000", "",
+        "bob", "1.000000", "",
     )  # fmt: skip
     assert service.requests[-1].path.endswith("&by=job")
 

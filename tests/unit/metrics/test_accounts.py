@@ -29,7 +29,7 @@ def a_log() -> History:
 
 
 def of(log: History, *by: str, end: int | None = None) -> dict[Holding, Sums]:
-    accounts = Accounts(frozenset(by), {JobId(1): "ann", JobId(2): "bob"})
+    accounts = Accounts(frozenset(by))
     log.into(accounts)
     accounts.close(Instant(log.now if end is None else end))
     return accounts.rows
@@ -116,7 +116,7 @@ def test_cpu_only_and_mixed_gangs_by_type() -> None:
     ],
 )
 def test_what_a_row_is_about(by: tuple[str, ...], row: Holding) -> None:
-    log = a_log().submit(1, queue="night").place(1, slots=on(0)).at(10).succeed(1)
+    log = a_log().submit(1, user="ann", queue="night").place(1, slots=on(0)).at(10).succeed(1)
     assert list(of(log, *by)) == [row]
 
 

@@ -51,11 +51,11 @@ def test_it_agrees_with_the_statistics_of_every_stretch(policy: str) -> None:
 
 def test_a_job_that_was_there_before_counts_from_then_on() -> None:
     log = History().configure(a_config(a_tenant("t", 8)))
-    log.submit(1, 2).place(1, slots=ON_TWO).begin(1).at(4 * HOUR).evict(1)
+    log.submit(1, 2, user="ann").place(1, slots=ON_TWO).begin(1).at(4 * HOUR).evict(1)
     (row,) = of(log, HOUR, 3 * HOUR, By.TYPE, By.USER).rows
     assert (row.type, row.user, row.jobs, row.gpu_h, row.evictions) == (
         "A100",
-        "allot",
+        "ann",
         1,
         4,
         0,
