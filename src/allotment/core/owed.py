@@ -151,6 +151,8 @@ def give_way(cluster: Cluster, shape: Shape, gangs: list[Gang]) -> Way | None:
         if found is None:
             return None
         place = found
+        for job in place.borrowers:
+            trial.drop(job)
         trial.hold(place.slots, needs)
 
         def stands() -> bool:
