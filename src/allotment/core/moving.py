@@ -40,5 +40,7 @@ def _better_place(cluster: Cluster, gang: Gang, moving: Moving) -> tuple[Slot, .
     partner = cluster.gangs.get(packing.partner(gang.id) or gang.id, gang) if packing else gang
     if partner is not gang:
         return place_by_partner(cluster, gang, partner, moving)
+    if moving.content(gang, cluster.ledger):
+        return None
     slots = cluster.find(gang.requests)
     return slots if slots is not None and moving.better(gang, slots, cluster.ledger) else None

@@ -99,6 +99,8 @@ def place_by_partner(
         return None
     devices = _Unshared(cluster.ledger)
     if partner.slots == gang.slots:
+        if moving.content(gang, devices):
+            return None
         slots = cluster.find(gang.requests)
         return slots if slots is not None and moving.better(gang, slots, devices) else None
     stays = moving.better(partner, gang.slots, devices)

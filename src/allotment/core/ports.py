@@ -94,6 +94,10 @@ class Hosts(Protocol):
 class Moving(Protocol):
     """Whether a running gang is better off on other devices, asked at turns."""
 
+    def content(self, gang: "Gang", devices: Devices) -> bool:
+        """Tell whether no place at all could be better, so that none need be looked for."""
+        ...
+
     def better(self, gang: "Gang", slots: Sequence[Slot], devices: Devices) -> bool:
         """`slots` are free, and where it would be put if it came now."""
         ...

@@ -118,11 +118,14 @@ class Machines:
         self._engine.report(GangReport(job, work.attempt, Seen.RUNNING), now)
         work.begun, work.since = True, Instant(now - self.early_ms)
         if self._tracked:
-            work.nodes = tuple(sorted({slot.node for slot in self._slots(job)}))
+            slots = self._slots(job)
+            work.nodes = tuple(sorted({slot.node for slot in slots}))
+            if self._shared:
+                work.devices = _devices(slots)
             for node in work.nodes:
                 self._busy[node].add(job)
         if self._paced:
-            self._repace(work.nodes, now)
+            self._repace(work.nodes, now, job)
         else:
             if not self._speeds.constant:
                 work.speed = self._speeds.of(work.job, self._slots(job))
@@ -201,7 +204,9 @@ class Machines:
     def _slots(self, job: JobId) -> tuple[Slot, ...]:
         return self._engine.state.jobs[job].attempts[-1].slots
 
-    def _repace(self, nodes: tuple[NodeId, ...], now: Instant) -> None:
+    def _repace(
+        self, nodes: tuple[NodeId, ...], now: Instant, begins: JobId | None = None
+    ) -> None:
         """Work out anew how fast everybody on these nodes is, and when they end."""
         touched = sorted({job for node in nodes for job in self._busy[node]})
         for job in touched:
@@ -209,20 +214,19 @@ class Machines:
             if work.since < 0:
                 continue
             beside = {other for node in work.nodes for other in self._busy[node]} - {job}
-            partners = self._partners(job, beside) if self._shared else ()
+            partners = self._partners(work, beside) if self._shared else ()
             neighbours = len(beside) if self._speeds.disturbed else 0
+            speed = self._speeds.of(work.job, self._slots(job), neighbours, partners)
+            if speed == work.speed and job != begins:
+                continue
             work.pause(now)
-            work.speed = self._speeds.of(work.job, self._slots(job), neighbours, partners)
+            work.speed = speed
             self.agenda.add(work.ends_at(now), Phase.END, job, work.attempt)
 
-    def _partners(self, job: JobId, beside: set[JobId]) -> list[TraceJob]:
+    def _partners(self, work: Work, beside: set[JobId]) -> list[TraceJob]:
         """Give the jobs that share a device with a job, by their ids."""
-        mine = _devices(self._slots(job))
-        return [
-            self.works[other].job
-            for other in sorted(beside)
-            if mine & _devices(self._slots(other))
-        ]
+        others = (self.works[other] for other in sorted(beside))
+        return [other.job for other in others if not work.devices.isdisjoint(other.devices)]
 
     # ── chance ──────────────────────────────────────────────────────────────────────────
 
@@ -291,5 +295,5 @@ NODE_FAULT = Diagnosis(
 )
 
 
-def _devices(slots: Sequence[Slot]) -> set[tuple[NodeId, int]]:
-    return {(slot.node, index) for slot in slots for index in slot.devices}
+def _devices(slots: Sequence[Slot]) -> frozenset[tuple[NodeId, int]]:
+    return frozenset((slot.node, index) for slot in slots for index in slot.devices)

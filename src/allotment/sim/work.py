@@ -38,6 +38,8 @@ class Work(msgspec.Struct, gc=False):
     """The work that no fault can take any more: what was done when it last stopped."""
     nodes: tuple[NodeId, ...] = ()
     """Where it runs; known only where that matters."""
+    devices: frozenset[tuple[NodeId, int]] = frozenset()
+    """The same of devices, where jobs share them."""
     saves: bool = True
     """Whether it keeps what it has done when it is told to stop."""
 

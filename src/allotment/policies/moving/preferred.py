@@ -17,6 +17,12 @@ from allotment.model.quantity import DEVICE
 class ToPreferred:
     """Move for devices of one's own or a better type, if neither is lost for the other."""
 
+    def content(self, gang: Gang, devices: Devices) -> bool:
+        return not (
+            _worst_type(gang, gang.slots, devices)
+            or _shared(gang, gang.slots, devices, own=True)
+        )
+
     def better(self, gang: Gang, slots: Sequence[Slot], devices: Devices) -> bool:
         shared = _shared(gang, gang.slots, devices, own=True)
         shared_then = _shared(gang, slots, devices, own=False)
