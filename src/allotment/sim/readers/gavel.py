@@ -101,7 +101,7 @@ def _read(text: Text, options: Options) -> Iterable[Row]:
     if options.rates is None:
         raise BadTrace(
             f"{text.name}: counts steps, not time: give the table of throughputs too "
-            "(steps a second by model)"
+            "(steps a second by model; on the command line, --throughputs FILE)"
         )
     shapes = Shapes("devices", whole_nodes=options.whole_nodes)
     row = 0
