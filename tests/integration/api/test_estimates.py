@@ -1,9 +1,10 @@
 """Start estimates over HTTP, worked out by real child processes that leave nothing behind."""
 
-import asyncio
 import os
 import socket
+import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -150,6 +151,41 @@ def test_who_hangs_up_ends_the_process(live: Live, monkeypatch: pytest.MonkeyPat
     await_children(0, before)
 
 
+def marked(marker: str) -> list[str]:
+    """List the processes that have a word in their command line."""
+    found: list[str] = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if marker.encode() in (process / "cmdline").read_bytes():
+                found.append(process.name)
+    return found
+
+
+def await_marked(wanted: int, marker: str) -> None:
+    deadline = time.monotonic() + 20
+    while len(found := marked(marker)) != wanted:
+        assert time.monotonic() < deadline, found
+        os.sched_yield()
+
+
+def test_its_forks_end_with_it(
+    live: Live, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forking = (
+        "import time; from allotment.wiring.forecast import side_by_side; "
+        "side_by_side(lambda which: time.sleep(600))"
+    )
+    marker = f"marked-{tmp_path.name}-{os.getpid()}"
+    monkeypatch.setattr(forecast, "OURSELVES", (sys.executable, "-P", "-c", forking, marker))
+    fill(live)
+    second = fill(live)
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.connect(live.socket)
+        sock.sendall(f"GET /v1/jobs/{second}/eta HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        await_marked(forecast.RUNS if (os.cpu_count() or 1) > 1 else 1, marker)
+    await_marked(0, marker)
+
+
 def test_a_service_that_stops_ends_the_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -168,13 +204,11 @@ def test_others_are_answered_meanwhile(live: Live, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(forecast, "OURSELVES", SLOW)
     fill(live)
     second = fill(live)
-
-    async def asked() -> None:
-        task = asyncio.ensure_future(live.service.start_of(second))  # type: ignore[arg-type]
-        await asyncio.sleep(0)
-        assert not task.done()
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-
-    live.run(asked())
-    assert live.get("/v1/service")["ready"]
+    before = children()
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.connect(live.socket)
+        sock.sendall(f"GET /v1/jobs/{second}/eta HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        await_children(1, before)
+        assert live.get("/v1/service")["ready"]
+        assert live.ask("POST", f"/v1/jobs/{second}:cancel").status == 200
+    await_children(0, before)
