@@ -60,10 +60,17 @@ class Wishes(msgspec.Struct, frozen=True):
 class Again:
     """Asks for the jobs of a history again, under the ids that they get now."""
 
-    def __init__(self, wishes: Wishes, nodes: Iterable[Node]) -> None:
+    def __init__(self, wishes: Wishes, nodes: tuple[Node, ...]) -> None:
         self._specs = wishes.specs
         self._ids: dict[JobId, JobId] = {}
         self._levels = {ANY_NODE} | {name for node in nodes for name, _ in node.labels}
+        self._levels |= {
+            word
+            for share in wishes.shares
+            if share.config.nodes == nodes
+            for kind in share.config.topology.types
+            for word in _words(kind.name)
+        }
 
     def spec(self, job: TraceJob, place: int, there: Container[JobId]) -> JobSpec:
         """Give the job at a place of the trace; it depends on what is still `there`."""
@@ -77,11 +84,24 @@ class Again:
             ),
             within=spec.within if spec.within in self._levels else "",
             prefer=spec.prefer if spec.prefer in self._levels else "",
+            roles=tuple(map(self._role, spec.roles)),
         )
+
+    def _role(self, role: TaskRole) -> TaskRole:
+        """Let the groups of a role lie anywhere where there is no such level."""
+        if not role.group or role.group_within in self._levels:
+            return role
+        return replace(role, group=0, group_within="")
 
     def came(self, job: TraceJob, id: JobId) -> None:
         """Note under which id a job came."""
         self._ids[JobId(int(job.id))] = id
+
+
+def _words(kind: str) -> Iterator[str]:
+    """Give the words for the level of a cell type: its name, and the last parts of it."""
+    parts = kind.split("-")
+    return ("-".join(parts[at:]) for at in range(len(parts)))
 
 
 def bare(spec: JobSpec) -> JobSpec:
@@ -90,7 +110,16 @@ def bare(spec: JobSpec) -> JobSpec:
         spec,
         name="",
         roles=tuple(
-            TaskRole(role.name, role.count, "", role.resources, role.gpu_types, role.arch)
+            TaskRole(
+                role.name,
+                role.count,
+                "",
+                role.resources,
+                role.gpu_types,
+                role.arch,
+                group=role.group,
+                group_within=role.group_within,
+            )
             for role in spec.roles
         ),
         image="",

@@ -174,11 +174,14 @@ def test_the_cluster_is_the_last_one() -> None:
 def test_wishes_are_what_decides_and_nothing_private() -> None:
     slice_ = ArraySlice(0, 4, JobId(1), max_running=2)
     others = {"within": "rack", "queue": "night", "array": slice_}
+    role = TaskRole("main", 4, "x", Resources(gpu_milli=1000), group=2, group_within="node")
+    others["roles"] = (role,)
     log = History().submit(1, 2, env=(("A", "b"),), secrets=(("C", "d"),), **others)
     history = history_of(log.start(1).at(5).succeed(1).records, 0, FOREVER)
     (spec,) = history.wishes.specs
     assert (spec.within, spec.queue, spec.array) == ("rack", "night", slice_)
     assert (spec.env, spec.secrets, spec.roles[0].command) == ((), (), "")
+    assert (spec.roles[0].group, spec.roles[0].group_within) == (2, "node")
     assert history.trace.warnings == ()
 
 

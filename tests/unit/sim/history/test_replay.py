@@ -123,7 +123,9 @@ def test_other_machines_may_lack_a_level() -> None:
     lived = Lived(a_cluster(QueueOrder.SKIP)).play([Wish(0, job, 1000)])
     found = history(lived)
     (spec,) = found.wishes.specs
-    spec = msgspec.structs.replace(spec, within="rack", prefer="switch")
+    (role,) = spec.roles
+    role = msgspec.structs.replace(role, group=1, group_within="socket")
+    spec = msgspec.structs.replace(spec, within="rack", prefer="switch", roles=(role,))
     wishes = msgspec.structs.replace(found.wishes, specs=(spec,))
     found = msgspec.structs.replace(found, wishes=wishes)
     assert len(again(found, cluster="1x8")) == 1
