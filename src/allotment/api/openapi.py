@@ -18,10 +18,10 @@ from allotment.api.task_output import Line
 from allotment.model.errors import Code
 from allotment.model.reasons import Blocked
 from allotment.service import views
+from allotment.service.config_view import ConfigInForce, ConfigPlan
 from allotment.service.estimate_view import Accuracy, StartEstimate
 from allotment.service.fairness_view import FairnessReport
 from allotment.service.hardware_view import HardwareView, HealthNote
-from allotment.service.reconfigure import ConfigInForce, ConfigPlan
 from allotment.service.statistics_view import Statistics
 from allotment.service.usage_view import UsageReport
 from allotment.wire.job import Form, job_schema

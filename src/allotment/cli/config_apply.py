@@ -11,7 +11,7 @@ from allotment.cli.output import say, say_json, talk, warn
 from allotment.cli.words import count
 from allotment.client import Client
 from allotment.model.ids import JobId
-from allotment.service.reconfigure import ConfigPlan
+from allotment.service.config_view import ConfigPlan
 
 File = Annotated[Path, typer.Argument(metavar="FILE", help="The new configuration.")]
 MOST_JOBS = 10

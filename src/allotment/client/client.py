@@ -30,10 +30,10 @@ from allotment.client.streams import follow_events, follow_logs, read_events, re
 from allotment.client.transport import TIMEOUT_S, Transport
 from allotment.model.ids import JobId
 from allotment.model.reasons import Blocked
+from allotment.service.config_view import ConfigInForce, ConfigPlan
 from allotment.service.estimate_view import Accuracy, StartEstimate
 from allotment.service.fairness_view import FairnessReport
 from allotment.service.hardware_view import HardwareView, HealthNote
-from allotment.service.reconfigure import ConfigInForce, ConfigPlan
 from allotment.service.statistics_view import Statistics
 from allotment.service.usage_view import UsageReport
 from allotment.service.views import (

@@ -8,10 +8,16 @@ import msgspec
 from allotment.engine.foresee import Foresight, digest, foresee
 from allotment.model.commands import ApplyConfig
 from allotment.model.errors import Code, Problem, Rejected
-from allotment.model.ids import Actor, JobId
+from allotment.model.ids import Actor
 from allotment.model.quantity import Resources, show_resources
 from allotment.model.tenancy import Config, Tenant
 from allotment.service.access import may_administer
+from allotment.service.config_view import (
+    ConfigChange,
+    ConfigInForce,
+    ConfigPlan,
+    DemotedJob,
+)
 from allotment.service.pipeline import Pipeline
 
 
@@ -24,50 +30,6 @@ class ConfigFiles(msgspec.Struct, frozen=True):
     """Writes a configuration in full, as `read` takes it."""
     keep: Callable[[bytes], None]
     """Keeps the text where the next start finds it."""
-
-
-class ConfigInForce(msgspec.Struct, frozen=True):
-    """The configuration in force, written in full, and its digest."""
-
-    digest: str
-    text: str
-
-
-class ConfigChange(msgspec.Struct, frozen=True):
-    """One difference between two configurations, in words."""
-
-    sign: str
-    """`+` comes, `-` goes, `~` changes."""
-    what: str
-    detail: str = ""
-
-
-class DemotedJob(msgspec.Struct, frozen=True):
-    """A running job that would lose its guarantee: it runs on, and may be evicted."""
-
-    job: JobId
-    name: str
-    tenant: str
-
-
-class ConfigPlan(msgspec.Struct, frozen=True):
-    """What applying a configuration would change. Nothing has happened yet."""
-
-    current: str
-    """The configuration in force, by its digest: `apply` may insist on it."""
-    proposed: str
-    changes: tuple[ConfigChange, ...] = ()
-    refusal: str = ""
-    """Why it cannot be applied now; empty when it can."""
-    demoted: tuple[DemotedJob, ...] = ()
-    unpromised: tuple[JobId, ...] = ()
-    """Jobs whose reserved place could not be kept; another is looked for."""
-    stranded: tuple[JobId, ...] = ()
-    """Waiting jobs that would fit nowhere any more."""
-    borrowing: tuple[JobId, ...] = ()
-    """Waiting jobs that would no longer fit in their tenant's cells, only borrow."""
-    warnings: tuple[str, ...] = ()
-    applied: bool = False
 
 
 class Reconfiguring:

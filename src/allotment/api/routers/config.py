@@ -9,7 +9,7 @@ from allotment.api.openapi import Returns, body_of, returns
 from allotment.api.render import Caller, TheService, reply
 from allotment.api.shapes import NewConfig
 from allotment.model.quantity import MIB
-from allotment.service.reconfigure import ConfigInForce, ConfigPlan
+from allotment.service.config_view import ConfigInForce, ConfigPlan
 
 router = APIRouter(tags=["cluster"])
 

@@ -1,0 +1,49 @@
+"""What `allot config` shows: the configuration in force, and what another would change."""
+
+import msgspec
+
+from allotment.model.ids import JobId
+
+
+class ConfigInForce(msgspec.Struct, frozen=True):
+    """The configuration in force, written in full, and its digest."""
+
+    digest: str
+    text: str
+
+
+class ConfigChange(msgspec.Struct, frozen=True):
+    """One difference between two configurations, in words."""
+
+    sign: str
+    """`+` comes, `-` goes, `~` changes."""
+    what: str
+    detail: str = ""
+
+
+class DemotedJob(msgspec.Struct, frozen=True):
+    """A running job that would lose its guarantee: it runs on, and may be evicted."""
+
+    job: JobId
+    name: str
+    tenant: str
+
+
+class ConfigPlan(msgspec.Struct, frozen=True):
+    """What applying a configuration would change. Nothing has happened yet."""
+
+    current: str
+    """The configuration in force, by its digest: `apply` may insist on it."""
+    proposed: str
+    changes: tuple[ConfigChange, ...] = ()
+    refusal: str = ""
+    """Why it cannot be applied now; empty when it can."""
+    demoted: tuple[DemotedJob, ...] = ()
+    unpromised: tuple[JobId, ...] = ()
+    """Jobs whose reserved place could not be kept; another is looked for."""
+    stranded: tuple[JobId, ...] = ()
+    """Waiting jobs that would fit nowhere any more."""
+    borrowing: tuple[JobId, ...] = ()
+    """Waiting jobs that would no longer fit in their tenant's cells, only borrow."""
+    warnings: tuple[str, ...] = ()
+    applied: bool = False
