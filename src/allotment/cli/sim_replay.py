@@ -85,6 +85,7 @@ def replay(  # noqa: PLR0913, PLR0917 - a flag each
     """  # fmt: skip
     # A whole world, and a client beside it: `allot sim run` does not pay for them.
     from allotment.cli import sim_replay_words as words  # noqa: PLC0415
+    from allotment.cli.sim_words import nothing_ran  # noqa: PLC0415
     from allotment.client import Client  # noqa: PLC0415
     from allotment.sim.history import history_of  # noqa: PLC0415
     from allotment.sim.replayed import side_by_side  # noqa: PLC0415
@@ -118,6 +119,8 @@ def replay(  # noqa: PLR0913, PLR0917 - a flag each
             scenario = scenario.to_draw()
         with progress(len(history.trace.jobs)) as told:
             run = world.run(scenario, told)
+        if nothing := nothing_ran([run]):
+            raise Misused(nothing)
         outputs.write(
             {
                 "--jobs-out": lambda file: world.write_jobs(file, run.jobs),
