@@ -126,9 +126,12 @@ class CellReasons(RuleBasedStateMachine):
             case Reason.NODES_UNAVAILABLE:
                 assert not self.starts(job, _alone)
                 assert self.starts(job, _alone, _mended)
+            case Reason.CAPACITY if "is in between" in why.message:
+                assert not self.starts(job, _alone, _without_own)
+                assert self.starts(job, _mended, _without_others, _without_own, _nobody)
             case Reason.QUOTA | Reason.FRAGMENTED if "may not borrow" in why.message or own.pin:
                 assert not self.starts(job, _alone, _mended, _without_others)
-                assert self.starts(job, _alone, _mended, _without_own)
+                assert self.starts(job, _alone, _without_own)
                 if why.reason is Reason.QUOTA:
                     assert {h.tenant for h in why.holders} <= {own.tenant}
             case Reason.BEHIND:
@@ -139,7 +142,7 @@ class CellReasons(RuleBasedStateMachine):
                     assert self.starts(job, _without_those_before)
             case Reason.CAPACITY | Reason.FRAGMENTED:
                 assert not self.starts(job, _alone, _mended)
-                assert self.starts(job, _alone, _mended, _without_others, _without_own)
+                assert self.starts(job, _mended, _without_others, _without_own, _nobody)
             case reason:
                 raise AssertionError(f"job {job} waits: {reason}: {why.message}")
 
@@ -174,6 +177,13 @@ def _alone(world: World, job: JobId) -> None:
     promised = world.state.cluster.reservations
     for other in list(world.state.jobs):
         if other not in {job, *promised} and world.is_(other) is JobState.QUEUED:
+            world.do(c.HoldJob(other))
+
+
+def _nobody(world: World, job: JobId) -> None:
+    """Nobody else is in line, whatever was promised."""
+    for other in list(world.state.jobs):
+        if other != job and world.is_(other) is JobState.QUEUED:
             world.do(c.HoldJob(other))
 
 

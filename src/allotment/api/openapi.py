@@ -18,6 +18,7 @@ from allotment.api.task_output import Line
 from allotment.model.errors import Code
 from allotment.model.reasons import Blocked
 from allotment.service import views
+from allotment.service.cells_view import CellTree
 from allotment.service.config_view import ConfigInForce, ConfigPlan
 from allotment.service.estimate_view import Accuracy, StartEstimate
 from allotment.service.fairness_view import FairnessReport
@@ -33,6 +34,7 @@ MODELS = (
     views.JobView,
     views.NodeView,
     views.TenantView,
+    CellTree,
     views.EventView,
     views.OutputFile,
     views.Submitted,

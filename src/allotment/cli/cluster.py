@@ -1,5 +1,6 @@
 """Verbs about the cluster: nodes and tenants, drain and undrain."""
 
+import time
 from typing import Annotated
 
 import typer
@@ -7,6 +8,8 @@ import typer
 from allotment.cli.options import AsJson, State, complete_node
 from allotment.cli.output import say_json, talk
 from allotment.cli.table import Column, print_table
+from allotment.cli.tenant_table import COLUMNS as CELL_COLUMNS
+from allotment.cli.tenant_table import notes, rows
 from allotment.cli.words import NOTHING_THERE, count
 from allotment.client import Client
 from allotment.model.health import HardwareHealth
@@ -103,6 +106,10 @@ def tenants(state: State = "", as_json: AsJson = False) -> None:
     OWED is its guarantee, OWN what it uses of it, BORROWED what it uses beyond, LENT what
     others use of its idle share. All in GPUs; in CPUs where the cluster has no GPU.
 
+    Where shares are cells, a line for each type: how many it is OWED, has USED, can have at
+    once (FREE), of these how many others sit in (LENT), and how many it cannot have because
+    hardware is down (LOST). BORROWED are devices.
+
     Examples:
       allot tenants
     """
@@ -110,6 +117,11 @@ def tenants(state: State = "", as_json: AsJson = False) -> None:
         found = client.tenants()
     if as_json:
         say_json(found)
+        return
+    if any(tenant.cells for tenant in found):
+        print_table(CELL_COLUMNS, rows(found))
+        for note in notes(found, int(time.time() * 1000)):
+            talk(note)
         return
     in_gpus = any(tenant.guaranteed.gpu_milli for tenant in found)
     print_table(TENANT_COLUMNS, [tenant_row(tenant, in_gpus) for tenant in found])

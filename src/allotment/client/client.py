@@ -30,6 +30,7 @@ from allotment.client.streams import follow_events, follow_logs, read_events, re
 from allotment.client.transport import TIMEOUT_S, Transport
 from allotment.model.ids import JobId
 from allotment.model.reasons import Blocked
+from allotment.service.cells_view import CellTree
 from allotment.service.config_view import ConfigInForce, ConfigPlan
 from allotment.service.estimate_view import Accuracy, StartEstimate
 from allotment.service.fairness_view import FairnessReport
@@ -208,6 +209,15 @@ class Client:
 
     def tenants(self) -> list[TenantView]:
         return decode(self._get("/v1/tenants"), list[TenantView])
+
+    def cells(self, level: str = "", under: str = "") -> CellTree:
+        """Give the cells, with who has them: all, or those under one root or node.
+
+        `level` is a type, the last part of one, `node` or `leaf`: how far down. Left out, it is
+        `node`, and `leaf` for those of one node.
+        """
+        path = path_to("/v1/cells", given(level=level, under=under))
+        return decode(self._get(path), CellTree)
 
     def fairness(self) -> FairnessReport:
         """Say what each tenant deserves of the cluster now, what it has, and who is starved."""

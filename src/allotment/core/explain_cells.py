@@ -7,7 +7,7 @@ book of cells, or to a trial on it.
 from allotment.core.backfill import shadow_of
 from allotment.core.caps import capped_out
 from allotment.core.cells.search import find
-from allotment.core.cells.words import gang_words, listed, owned
+from allotment.core.cells.words import listed, owned
 from allotment.core.cluster import Cluster
 from allotment.core.entitle import due_of, may_borrow
 from allotment.core.ever import ever_starts
@@ -18,7 +18,9 @@ from allotment.core.share_words import (
     book_of,
     chains_for,
     down_words,
+    in_use_by,
     leaves_of,
+    need_words,
     room_for,
     share_words,
 )
@@ -50,7 +52,8 @@ def judge_in_cells(cluster: Cluster, waiting: Standing, now: Instant) -> Blocked
     if _fits_when_mended(cluster, shape, borrows=borrows):
         return Blocked(
             Reason.NODES_UNAVAILABLE,
-            f"It would fit if all hardware were up. {share_words(cluster, shape)}",
+            f"It would fit if all hardware were up. {need_words(cluster, shape)} "
+            f"{share_words(cluster, shape)}",
             hint=f"Down or drained: {down_words(cluster, shape)}. See `allot nodes`.",
         )
     if not borrows:
@@ -195,7 +198,15 @@ def _own_share(cluster: Cluster, shape: Shape) -> Blocked:
             f"Tenant {shape.tenant} is no longer in the configuration.",
             hint="Move the job: allot edit JOB --set tenant=NAME.",
         )
-    message = f"{share_words(cluster, shape)} {_may_not(cluster, shape)}"
+    message = " ".join(
+        (need_words(cluster, shape), share_words(cluster, shape), _may_not(cluster, shape))
+    )
+    if not _fits_without_own(cluster, shape):
+        return Blocked(
+            Reason.CAPACITY,
+            f"{message} Even without them nothing lies together as it needs: what other "
+            "tenants have of their own is in between.",
+        )
     if room_for(cluster, shape) >= leaves_of(shape) > 0:
         return Blocked(
             Reason.FRAGMENTED,
@@ -203,6 +214,17 @@ def _own_share(cluster: Cluster, shape: Shape) -> Blocked:
             hint="Smaller tasks (fewer devices each) would fit sooner.",
         )
     return Blocked(Reason.QUOTA, message, hint="It starts when jobs of the same tenant end.")
+
+
+def _fits_without_own(cluster: Cluster, shape: Shape) -> bool:
+    """Tell whether it would fit now if all jobs of its tenant in such cells were gone."""
+    with Trial(cluster) as trial:
+        for job in in_use_by(cluster, shape):
+            trial.unreserve(job)
+            if job in cluster.gangs:
+                trial.drop(job)
+        found = find(book_of(cluster), shape.tenant, shape.pin, shape.requests)
+        return found is not None
 
 
 def _may_not(cluster: Cluster, shape: Shape) -> str:
@@ -220,8 +242,7 @@ def _nothing_idle(cluster: Cluster, shape: Shape) -> Blocked:
     """It waits for whoever comes first: its own tenant's jobs, or others on idle cells."""
     cells = book_of(cluster)
     chains = chains_for(cells, shape)
-    own = _why_borrow(cluster, shape)
-    needs = gang_words(cells.chains[chains[0]], shape.requests)
+    own = f"{need_words(cluster, shape)} {_why_borrow(cluster, shape)}"
     idle = {at: sum(m.bit_count() for m in cells.idle[at].leaves) for at in chains}
     there = listed([f"{n:,} {cells.chains[at].names[0]}" for at, n in idle.items() if n])
     wanted = leaves_of(shape)
@@ -233,12 +254,12 @@ def _nothing_idle(cluster: Cluster, shape: Shape) -> Blocked:
         return Blocked(
             Reason.FRAGMENTED,
             f"{own} Enough is idle in sum ({there or 'CPU and memory'}), but not together and "
-            f"with CPU and memory, as it needs: {needs}.",
+            "with the CPU and memory that it needs.",
             hint="Smaller tasks (fewer devices or less memory each) would fit sooner.",
         )
     return Blocked(
         Reason.CAPACITY,
-        f"{own} Too little is idle to borrow: it needs {needs}; idle: {there or 'none'}.",
+        f"{own} Too little is idle to borrow: {there or 'nothing'}.",
     )
 
 

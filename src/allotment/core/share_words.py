@@ -20,16 +20,23 @@ def book_of(cluster: Cluster) -> Cells:
     return cluster.cells
 
 
+def need_words(cluster: Cluster, shape: Shape) -> str:
+    """Say what it needs, in the words of the hardware it likes best."""
+    cells = book_of(cluster)
+    chains = chains_for(cells, shape)
+    own = [at for at in chains if at in _holdings(cells, shape)]
+    return f"It needs {gang_words(cells.chains[(own or chains)[0]], shape.requests)}."
+
+
 def share_words(cluster: Cluster, shape: Shape) -> str:
-    """Say what it needs, and how its tenant's cells of that kind stand."""
+    """Say how its tenant's cells of its kind stand."""
     cells = book_of(cluster)
     chains = [at for at in chains_for(cells, shape) if at in _holdings(cells, shape)]
     if not chains:
         return f"Tenant {shape.tenant} owns no cells of that kind."
-    needs = gang_words(cells.chains[chains[0]], shape.requests)
     parts = [part for at in chains for part in _account_words(cluster, shape, at)]
     own = f"The pinned cell {shape.pin}" if shape.pin else f"Tenant {shape.tenant} owns"
-    return f"It needs {needs}. {own}: {'; '.join(parts)}."
+    return f"{own}: {'; '.join(parts)}."
 
 
 def _account_words(cluster: Cluster, shape: Shape, at: int) -> Iterator[str]:

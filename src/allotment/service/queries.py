@@ -13,6 +13,7 @@ from allotment.model.quantity import NOTHING, Instant, Resources
 from allotment.model.spec import JobSpec
 from allotment.service import views as v
 from allotment.service.launch import Folders
+from allotment.service.tenant_cells import tenant_cells
 from allotment.service.why import why
 
 SpecWriter = Callable[[JobSpec], dict[str, object]]
@@ -238,6 +239,7 @@ def tenant_views(state: State) -> list[v.TenantView]:
         for tenant in state.config.tenants
     }
     lent = _share(_positive(all_borrowed - _positive(unowned)), idle)
+    cells = tenant_cells(state)
     return [
         v.TenantView(
             name=tenant.name,
@@ -251,6 +253,7 @@ def tenant_views(state: State) -> list[v.TenantView]:
             queues=tuple(queue.name for queue in tenant.queues),
             members=", ".join((*tenant.users, *(f"@{group}" for group in tenant.groups)))
             or "everybody",
+            cells=cells.get(tenant.name, ()),
         )
         for tenant in state.config.tenants
     ]

@@ -24,6 +24,8 @@ from allotment.model.spec import Dependency, EndKind, JobSpec
 from allotment.model.tenancy import Config
 from allotment.service import views as v
 from allotment.service.access import may_administer, may_change
+from allotment.service.cells_read import cell_tree
+from allotment.service.cells_view import CellTree
 from allotment.service.estimate_view import Accuracy, StartEstimate
 from allotment.service.estimating import Estimating
 from allotment.service.fairness import ask, weigh
@@ -411,6 +413,10 @@ class Service:
 
     def tenants(self) -> list[v.TenantView]:
         return tenant_views(self.state)
+
+    def cells(self, level: str, under: str) -> CellTree:
+        """Give the tree of cells. Raises Rejected."""
+        return cell_tree(self.state, level, under)
 
     def health(self) -> v.Health:
         return v.Health(

@@ -15,6 +15,7 @@ from allotment.model.ledger import Entitlement
 from allotment.model.lifecycle import AttemptState, JobState, TaskState
 from allotment.model.quantity import Resources
 from allotment.model.reasons import Blocked
+from allotment.service.cells_view import TenantCells
 
 
 class JobRow(msgspec.Struct, frozen=True):
@@ -161,6 +162,8 @@ class TenantView(msgspec.Struct, frozen=True):
     waiting: int
     queues: tuple[str, ...]
     members: str
+    cells: tuple[TenantCells, ...] = ()
+    """Where shares are cells: what it has of each type."""
 
 
 class EventView(msgspec.Struct, frozen=True):

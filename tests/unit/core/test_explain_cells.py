@@ -84,8 +84,7 @@ def test_who_may_borrow_waits_for_whoever_is_first() -> None:
     assert told(world, last) == (
         Reason.CAPACITY,
         "It needs 8 V100 in one dgx-v100-node. Tenant vision owns: 2 dgx-v100-node, 2 in use "
-        "by job 1. Too little is idle to borrow: it needs 8 V100 in one dgx-v100-node; idle: "
-        "2 V100.",
+        "by job 1. Too little is idle to borrow: 2 V100.",
     )
 
 
@@ -95,14 +94,17 @@ def test_what_lies_idle_apart_is_fragmented() -> None:
     *_, last = placed(world, guest, guest, guest, guest, a_job().of("guest").gpus(8))
     reason, message = told(world, last)
     assert reason is Reason.FRAGMENTED
-    assert message.startswith("Its tenant owns no cells, so it can only borrow. Enough is idle")
+    assert message.startswith(
+        "It needs 8 V100 in one dgx-v100-node. Its tenant owns no cells, so it can only "
+        "borrow. Enough is idle in sum (12 V100), but not together"
+    )
 
 
 def test_an_opportunistic_job_waits_for_what_is_idle() -> None:
     world = a_world()
     jobs = placed(world, *[node().opportunistic() for _ in range(5)])
     reason, message = told(world, jobs[-1])
-    assert (reason, message.split(".")[0]) == (Reason.CAPACITY, "It runs only on what is idle")
+    assert (reason, message.split(".")[1]) == (Reason.CAPACITY, " It runs only on what is idle")
 
 
 def test_lost_hardware_is_named() -> None:
@@ -156,3 +158,15 @@ def test_cells_that_were_taken_away_are_told() -> None:
         "It is larger than what tenant vision owns now (1 dgx-v100-node (8 × V100)), and it "
         "may not borrow.",
     )
+
+
+def test_what_others_own_may_be_in_between() -> None:
+    world = a_world()
+    spread = node().tasks(2).within_one("rack").not_preemptible()
+    world.do(c.DrainNode(NodeId(2)))  # Or else it goes where the pinned cell is.
+    placed(world, a_job().of("nlp").gpus(1))
+    world.do(c.UndrainNode(NodeId(2)))
+    (last,) = placed(world, spread)
+    reason, message = told(world, last)
+    assert reason is Reason.CAPACITY
+    assert message.endswith("what other tenants have of their own is in between.")

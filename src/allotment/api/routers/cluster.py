@@ -1,6 +1,8 @@
 """Nodes and tenants."""
 
-from fastapi import APIRouter
+from typing import Annotated
+
+from fastapi import APIRouter, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -9,6 +11,7 @@ from allotment.api.openapi import Returns, body_of, returns
 from allotment.api.render import Caller, TheService, reply
 from allotment.api.shapes import Done, Drain
 from allotment.model.commands import DrainNode, UndrainNode
+from allotment.service.cells_view import CellTree
 from allotment.service.hardware_view import HardwareView, HealthNote
 from allotment.service.views import NodeView, TenantView
 
@@ -84,3 +87,25 @@ async def note_health(request: Request, service: TheService, caller: Caller) -> 
 async def list_tenants(service: TheService) -> Response:
     """List who shares the cluster: what each is owed, has, borrows and lends."""
     return reply(service.tenants())
+
+
+Level = Annotated[
+    str,
+    Query(
+        max_length=200,
+        description="How far down: a type of cell, the last part of one (`socket`), `node`, or "
+        "`leaf`; left out, `node`, and `leaf` for those of one node.",
+    ),
+]
+Under = Annotated[
+    str, Query(max_length=200, description="The name of a root or a node: only what is in it.")
+]
+
+
+@router.get("/v1/cells", responses=returns(CellTree), response_class=Returns, name="cells")
+async def list_cells(service: TheService, level: Level = "", under: Under = "") -> Response:
+    """Give the tree of cells: who has which, what runs in them, and what is down.
+
+    At most 10,000 cells at a time. No cells where shares are counted.
+    """
+    return reply(service.cells(level, under))

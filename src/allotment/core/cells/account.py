@@ -46,7 +46,7 @@ def accounts(cells: Cells) -> list[Account]:
             for level in sorted(levels, reverse=True):
                 account = _account(tenant, pin, at, level, holding, short[at][level])
                 if pin == "":
-                    others = _rivals(cells, tenant, at, level) if account.lost else ()
+                    others = _rivals(cells, account, short[at][level])
                     part = min(account.free, lent[at][level])
                     lent[at][level] -= part
                     account = msgspec.structs.replace(account, lent=part, lost_with=others)
@@ -59,10 +59,9 @@ def account_of(cells: Cells, tenant: str, pin: str, chain: int, level: int) -> A
     holding = cells.holdings[tenant, pin][chain]
     short = shortage(cells.spaces[chain])[level]
     account = _account(tenant, pin, chain, level, holding, short)
-    if account.lost and not pin:
-        others = _rivals(cells, tenant, chain, level)
-        return msgspec.structs.replace(account, lost_with=others)
-    return account
+    if pin:
+        return account
+    return msgspec.structs.replace(account, lost_with=_rivals(cells, account, short))
 
 
 def shortage(space: Space) -> list[int]:
@@ -95,14 +94,18 @@ def is_hurt(space: Space, cell: Cell) -> bool:
     return any(space.shut[node] & mask for node in space.chain.nodes_of(cell))
 
 
-def _rivals(cells: Cells, tenant: str, chain: int, level: int) -> tuple[str, ...]:
+def _rivals(cells: Cells, account: Account, short: int) -> tuple[str, ...]:
+    """Name those who may lose in a tenant's place; nobody when all of them lose all."""
+    at, level = account.chain, account.level
+    if not account.lost or short >= cells.spaces[at].owed[level]:
+        return ()
     return tuple(
         name
         for (name, pin), holdings in cells.holdings.items()
-        if name != tenant
+        if name != account.tenant
         and not pin
-        and chain in holdings
-        and holdings[chain].unbound.get(level, 0) > 0
+        and at in holdings
+        and holdings[at].unbound.get(level, 0) > 0
     )
 
 

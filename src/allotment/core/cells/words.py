@@ -52,7 +52,13 @@ def task_words(chain: Chain, request: Request) -> str:
         return f"{show_milli(need.cpu_milli)} CPUs and {show_bytes(need.memory)}"
     if need.gpu_milli < DEVICE:
         return f"{show_milli(need.gpu_milli)} of a {chain.names[0]}"
-    return f"{request.devices} {chain.names[0]}"
+    words = f"{request.devices} {chain.names[0]}"
+    beyond: list[str] = []
+    if need.cpu_milli > chain.share.cpu_milli * request.devices:
+        beyond.append(f"{show_milli(need.cpu_milli)} CPUs")
+    if need.memory > chain.share.memory * request.devices:
+        beyond.append(show_bytes(need.memory))
+    return words + (f" with {' and '.join(beyond)}" if beyond else "")
 
 
 def gang_words(chain: Chain, requests: Sequence[Request]) -> str:

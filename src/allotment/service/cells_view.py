@@ -1,0 +1,112 @@
+"""Read models of cells: what `allot cells`, `allot tenants`, the API and the page show."""
+
+from enum import StrEnum
+
+import msgspec
+
+from allotment.model.ids import JobId
+
+
+class CellState(StrEnum):
+    """What a cell is used for. Of several that hold, the first in this order counts."""
+
+    USED = "used"
+    """A guaranteed job of its owner sits in it."""
+    LENT = "lent"
+    """A borrower sits in it, who goes when an owner comes."""
+    BAD = "bad"
+    """Nothing runs there, and all of it is drained, lost or broken."""
+    BOUND = "bound"
+    """It is a tenant's own now, with nothing in it: pinned, or promised, or beside its jobs."""
+    FREE = "free"
+    """Nobody's at the moment."""
+
+
+class CellOwner(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """A tenant's own cell that this one is, is part of, or holds. Which is decided anew always.
+
+    `leaves` are its places in this cell, where it is no larger than a node.
+    """
+
+    tenant: str
+    type: str
+    pin: str = ""
+    leaves: tuple[int, ...] = ()
+
+
+class CellUser(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """A job that sits in a cell, or to whom it is promised."""
+
+    job: JobId
+    tenant: str
+    borrows: bool = False
+    promised: bool = False
+    leaves: tuple[int, ...] = ()
+
+
+class CellView(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """One cell. Its leaves are counted by what they are used for, each once."""
+
+    name: str
+    """Its way from the root: `r1/0/2`."""
+    type: str
+    state: CellState
+    health: str
+    """`healthy`, or the worst of its parts: `suspect`, `bad`, `lost`, `drained`."""
+    leaves: int
+    free: int = 0
+    bound: int = 0
+    used: int = 0
+    lent: int = 0
+    bad: int = 0
+    """Leaves out of use; those that are in use still count as used or lent."""
+    since: int = 0
+    """Since when it is not healthy, in ms since the epoch."""
+    node: str = ""
+    """The machine it is, or is part of; '' for larger ones."""
+    device: str = ""
+    """For a leaf that is a device: its index on the machine."""
+    marks: str = ""
+    """For a node or a part of one, a letter for each leaf: `.` free, `o` bound, `u` used,
+    `l` lent, `x` bad."""
+    owners: tuple[CellOwner, ...] = ()
+    users: tuple[CellUser, ...] = ()
+    cells: tuple["CellView", ...] = ()
+    """The cells it is made of, down to the level asked for."""
+
+
+class CellTree(msgspec.Struct, frozen=True):
+    """All cells of a cluster, by chain; none where shares are counted."""
+
+    levels: tuple[tuple[str, ...], ...]
+    """The types of each chain, from the leaf up."""
+    tenants: tuple[str, ...]
+    roots: tuple[CellView, ...]
+
+
+class TenantCells(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One tenant's cells of one type. owed = used + free + lost."""
+
+    type: str
+    chain: str
+    """The top type under which they lie."""
+    pin: str = ""
+    owed: int = 0
+    used: int = 0
+    """Cells its jobs sit in, or have a place promised in."""
+    broken: int = 0
+    """Those of them of which a part is out of use."""
+    free: int = 0
+    """Cells it is sure to get at once, by eviction of borrowers where need be."""
+    lent: int = 0
+    """Those of them that borrowers sit in."""
+    borrowed: int = 0
+    """Leaves of the chain that its jobs borrow; told with the leaf's own type."""
+    lost: int = 0
+    """Cells it may not get whole while hardware is down."""
+    lost_with: tuple[str, ...] = ()
+    """Other tenants that are owed the same: who comes last goes without."""
+    down: tuple[str, ...] = ()
+    """Where anything is lost or broken: the hardware of the chain that is down."""
+    since: int = 0
+    """Since when the first of it is, in ms since the epoch."""
