@@ -24,7 +24,7 @@ from allotment.model.lifecycle import JobState
 from allotment.model.port_layout import port_count
 from allotment.model.quantity import NOTHING, Instant, Millis
 from allotment.model.spec import EndKind
-from allotment.model.tenancy import Config
+from allotment.model.tenancy import Config, Preempt
 
 
 class Promise(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -235,11 +235,9 @@ class State:
         """Build the books anew for a configuration, with every gang where it is."""
         old = self.cluster
         self.config = config
-        self.cluster = Cluster(
-            config.nodes, config.tenants, self.policies, config.topology
-        )
+        self.cluster = Cluster(config.nodes, config.tenants, self.policies, config.topology)
         self.ports.configure(config.limits.ports)
-        for gang in sorted(old.gangs.values(), key=lambda gang: (gang.placed_at, gang.id)):
+        for gang in sorted(old.gangs.values(), key=self._claim):
             self._keep(gang)
         # Only now: who sits on hardware that is shut stays as it is.
         self._forget_gone_parts()
@@ -283,6 +281,12 @@ class State:
             for place in (WHOLE, *(device.index for device in node.devices))
         } if self.health else set[Part]()  # fmt: skip
         self.health = {part: how for part, how in self.health.items() if part in there}
+
+    def _claim(self, gang: Gang) -> tuple[int, Instant, JobId]:
+        """Rank who keeps its cells where not all can: the urgent if that counts, the older."""
+        tenant = self.cluster.tenants.get(gang.tenant)
+        counts = tenant is not None and tenant.preempt is not Preempt.NONE
+        return (-gang.priority if counts else 0, gang.placed_at, gang.id)
 
     def _keep(self, gang: Gang) -> None:
         """Let a gang be where it is; as a borrower if its tenant's cells no longer cover it."""

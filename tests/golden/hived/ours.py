@@ -1,42 +1,51 @@
-"""The door to `allotment.core.cells`: the book is filled, asked, and audited.
+"""The door to the product: its books are filled, asked, and audited.
 
-What the cells do not decide by themselves is done here in the plainest way, and says nothing
-about the product: preemption within a tenant (try without those of lower priority, least
-first, then take back whoever need not go), lazy preemption (the same, but the victim stays as
-a borrower), and taking up after a restart (one after the other, as long as shares allow).
+What is asked is what the scheduler asks: `engine.decide.check` at submission; then
+`core.owed`: a place in the tenant's own cells, who of its own makes way for more urgent work,
+what is idle. Gangs that run on after a restart keep what `rights.quota_for` grants them.
+
+What the product does not have is done here, in the plainest way: HiveD's *suggested nodes*
+(all others are closed while it decides), and a reservation that a gang of higher priority
+takes over (it counts as a gang that can be outranked).
 """
 
 from collections.abc import Sequence
 from itertools import groupby
 
+import msgspec
+
 from allotment.core.cells.audit import flaws
-from allotment.core.cells.book import Cells
-from allotment.core.cells.borrow import find_idle
+from allotment.core.cells.book import Cells, Found
 from allotment.core.cells.quota import shortages
-from allotment.core.cells.search import Found, find
-from allotment.core.request import Request
+from allotment.core.cells.rights import quota_for
+from allotment.core.cluster import Cluster as Books
+from allotment.core.gang import Gang, Standing
+from allotment.core.owed import Way, idle_place, outranked, owed_place
+from allotment.core.request import Shape, shape_of
+from allotment.engine.decide import check
+from allotment.engine.state import State
+from allotment.model.cells import Topology
+from allotment.model.errors import Rejected
 from allotment.model.ids import JobId, NodeId
-from allotment.model.ledger import Slot
-from allotment.model.quantity import Resources
+from allotment.model.ledger import Entitlement, Quota, Slot
+from allotment.model.quantity import Instant, Resources
+from allotment.model.spec import JobSpec, TaskRole
+from allotment.model.tenancy import Config, Preempt
 from tests.golden.hived import geometry
 from tests.golden.hived.cluster import CPU_MILLI, MEMORY, Cluster
 from tests.golden.hived.words import Answer, Ask, Book, Held, Placed, Refused, Task, Waits
+from tests.support.builders import ALICE, POLICIES
+
+NOW = Instant(1)
+GUARANTEED, OPPORTUNISTIC = Entitlement.GUARANTEED, Entitlement.OPPORTUNISTIC
 
 
-class Roomy:
-    """Hosts that always have CPU and memory: HiveD takes no heed of them."""
+class Known(msgspec.Struct, frozen=True):
+    """Who an entry of the books is: a gang, a part of one, or what is reserved for one."""
 
-    def host_fits(self, node: NodeId, need: Resources) -> bool:
-        return True
-
-
-class Gang:
-    """One gang or reservation as it lies in the book."""
-
-    def __init__(self, held: Held, guaranteed: Sequence[Task], lent: Sequence[Task]) -> None:
-        self.held = held
-        self.taken, self.lent = list(guaranteed), list(lent)
-        self.reserved = False
+    name: str
+    lazy: bool = False
+    reserved: bool = False
 
 
 class Ours:
@@ -44,10 +53,18 @@ class Ours:
 
     def __init__(self) -> None:
         self.cluster: Cluster
-        self.cells: Cells
+        self.state = State(POLICIES)
         self.book = Book()
-        self.gangs: dict[str, Gang] = {}
-        self.ids: list[str] = []
+        self.known: dict[JobId, Known] = {}
+
+    @property
+    def books(self) -> Books:
+        return self.state.cluster
+
+    @property
+    def cells(self) -> Cells:
+        assert self.books.cells is not None
+        return self.books.cells
 
     def open(self, cluster: Cluster) -> str:
         self.cluster = cluster
@@ -57,13 +74,14 @@ class Ours:
         return "; ".join(f"{each.type}: {each.wanted} of {each.available}" for each in missing)
 
     def _empty(self) -> None:
-        topology, nodes, tenants = (
-            self.cluster.topology,
-            self.cluster.nodes,
-            self.cluster.tenants,
+        tenants = tuple(
+            msgspec.structs.replace(tenant, preempt=Preempt.EVICT)
+            for tenant in self.cluster.tenants
         )
-        self.cells = Cells(topology, nodes, tenants)
-        self.gangs, self.ids = {}, []
+        topology: Topology = self.cluster.topology
+        self.state = State(POLICIES)
+        self.state.configure(Config(self.cluster.nodes, tenants, topology=topology))
+        self.known = {}
 
     # ── loading ─────────────────────────────────────────────────────────────────────────
 
@@ -71,23 +89,13 @@ class Ours:
         self.book = book
         self._empty()
         for node in book.bad:
-            self.cells.set_bad(node, frozenset(d.index for d in self._devices(node)))
+            self.books.set_bad(node, frozenset(d.index for d in self._devices(node)))
         kept = {leaf for r in book.reserved for leaf in geometry.leaves_of(r.tasks)}
         for held in book.held:
             self._hold(held, kept)
-        for reserved in book.reserved:
-            held = Held(
-                reserved.gang,
-                reserved.tenant,
-                reserved.priority,
-                guaranteed=True,
-                tasks=reserved.tasks,
-                pin=reserved.pin,
-            )
-            name = f"for {reserved.gang}"
-            self.gangs[name] = Gang(held, held.tasks, ())
-            self.gangs[name].reserved = True
-            self._enter(name)
+        for each in book.reserved:
+            known = Known(each.gang, reserved=True)
+            self._enter(known, each.tenant, each.pin, each.priority, each.tasks)
         return list(flaws(self.cells))
 
     def _devices(self, node: NodeId):
@@ -106,36 +114,46 @@ class Ours:
                 lent.append(Task(task.node, leaving))
             if staying:
                 taken.append(Task(task.node, staying, task.cell))
-        self.gangs[held.gang] = Gang(held, taken, lent)
-        self._enter(held.gang)
+        known = Known(held.gang, held.lazy)
+        if taken:
+            self._enter(known, held.tenant, held.pin, held.priority, taken)
+        if lent:
+            self._enter(known, held.tenant, held.pin, held.priority, lent)
 
-    def _enter(self, name: str) -> None:
-        gang = self.gangs[name]
-        self._take(gang.held, gang.taken)
-        if gang.lent:
-            if name not in self.ids:
-                self.ids.append(name)
-            job = JobId(self.ids.index(name))
-            self.cells.lend(job, [_slot(t) for t in gang.lent], [_need(t) for t in gang.lent])
-
-    def _take(self, held: Held, tasks: Sequence[Task]) -> None:
-        if tasks:
-            slots, needs = [_slot(t) for t in tasks], [_need(t) for t in tasks]
-            quota = tuple(task.cell for task in tasks)
-            self.cells.take(held.tenant, held.pin, slots, needs, quota)
-
-    def _give(self, gang: Gang) -> None:
-        if gang.taken:
-            slots, needs = [_slot(t) for t in gang.taken], [_need(t) for t in gang.taken]
-            quota = tuple(task.cell for task in gang.taken)
-            self.cells.give(gang.held.tenant, gang.held.pin, slots, needs, quota)
+    def _enter(
+        self, known: Known, tenant: str, pin: str, priority: int, tasks: Sequence[Task]
+    ) -> None:
+        """Put a gang on the books: as its tenant's own where its tasks name cells."""
+        spec = _spec(tenant, [len(t.devices) for t in tasks], (), pin, priority)
+        shape, job = shape_of(spec), JobId(len(self.known) + 1)
+        quota = tuple(task.cell for task in tasks if task.cell)
+        self.known[job] = known
+        self.books.add(
+            Gang(
+                id=job,
+                tenant=tenant,
+                priority=priority,
+                requests=shape.requests,
+                slots=tuple(_slot(task) for task in tasks),
+                needs=tuple(_amount(len(task.devices)) for task in tasks),
+                entitlement=GUARANTEED if quota else OPPORTUNISTIC,
+                placed_at=Instant(0),
+                standing=Standing(job, shape, priority, Instant(0)),
+                quota=quota,
+                pin=pin,
+                opportunistic=priority < 0,
+            )
+        )
 
     # ── placing ─────────────────────────────────────────────────────────────────────────
 
     def place(self, ask: Ask) -> Answer:
-        why = self._refusal(ask)
-        if why:
-            return Refused(why)
+        types = () if ask.pin else ask.types
+        spec = _spec(ask.tenant, ask.sizes, types, ask.pin, ask.priority)
+        try:
+            check(self.state, spec, ALICE)
+        except Rejected as why:
+            return Refused(str(why))
         own = next((each for each in self.book.reserved if each.gang == ask.gang), None)
         if own is not None:
             nodes = geometry.nodes_of(own.tasks)
@@ -147,113 +165,61 @@ class Ours:
             n.id for n in self.cluster.nodes if ask.nodes is not None and n.id not in ask.nodes
         ]
         for node in barred:
-            self.cells.set_open(node, is_open=False)
-        answer = self._decide(ask)
+            self.books.set_open(node, is_open=False)
+        answer = self._decide(ask.priority, shape_of(spec))
         for node in barred:
-            self.cells.set_open(node, is_open=True)
+            self.books.set_open(node, is_open=True)
         return answer
 
-    def _refusal(self, ask: Ask) -> str:
-        tenant = next((t for t in self.cluster.tenants if t.name == ask.tenant), None)
-        if tenant is None:
-            return f"no tenant {ask.tenant}"
-        if ask.pin and (ask.pin not in tenant.pins or ask.priority < 0):
-            return f"{ask.pin} is not for this job"
-        leaves = {chain.names[0] for chain in self.cluster.chains.values()}
-        if ask.types and not leaves & set(ask.types):
-            return f"no {ask.types} in the cluster"
-        if ask.types and ask.priority >= 0 and not ask.pin:
-            owed = {
-                self.cluster.chains[cell.chain].names[0]
-                for cell in self.cluster.owed[ask.tenant]
-                if not cell.pin
-            }
-            if not owed & set(ask.types):
-                return f"{ask.tenant} is owed no cells of {ask.types}"
-        return ""
-
-    def _decide(self, ask: Ask) -> Answer:
-        types = () if ask.pin else ask.types
-        requests = tuple(
-            Request(len(list(alike)), _amount(size), types)
-            for size, alike in groupby(ask.sizes)
-        )
-        if ask.priority < 0:
-            slots = find_idle(self.cells, requests, Roomy())
+    def _decide(self, priority: int, shape: Shape) -> Answer:
+        if shape.opportunistic:
+            slots = idle_place(self.books, shape)
             if slots is None:
                 return Waits("nothing idle")
             return Placed(tuple(Task(slot.node, slot.devices) for slot in slots))
-        return self._guaranteed(ask, requests)
-
-    def _guaranteed(self, ask: Ask, requests: tuple[Request, ...]) -> Answer:
-        gone: list[str] = []
-        found = self._look(ask, requests)
-        for name in self._lower(ask):
-            if found is not None:
-                break
-            self._send_away(name)
-            gone.append(name)
-            found = self._look(ask, requests)
-        for name in gone[::-1] if found is not None else ():
-            self._bring_back(name)
-            spared = self._look(ask, requests)
-            if spared is None:
-                self._send_away(name)
-            else:
-                found = spared
-                gone.remove(name)
-        answer = self._found(found, gone) if found is not None else Waits("no room")
-        for name in gone:
-            self._bring_back(name)
-        return answer
-
-    def _look(self, ask: Ask, requests: tuple[Request, ...]) -> Found | None:
-        return find(self.cells, ask.tenant, ask.pin, requests)
-
-    def _lower(self, ask: Ask) -> list[str]:
-        """Name those of the tenant who yield: reservations first, then by priority."""
-        names = [
-            name
-            for name, gang in self.gangs.items()
-            if gang.taken
-            and gang.held.gang != ask.gang
-            and (gang.held.tenant, gang.held.pin) == (ask.tenant, ask.pin)
-            and gang.held.priority < ask.priority
-        ]
-        return sorted(
-            names, key=lambda n: (not self.gangs[n].reserved, self.gangs[n].held.priority, n)
-        )
-
-    def _send_away(self, name: str) -> None:
-        """Who agrees to stay without a guarantee stays as a borrower."""
-        gang = self.gangs[name]
-        self._give(gang)
-        if not gang.reserved:
-            if name not in self.ids:
-                self.ids.append(name)
-            job = JobId(self.ids.index(name))
-            slots = [_slot(task) for task in gang.taken]
-            self.cells.lend(job, slots, [_need(task) for task in gang.taken])
-
-    def _bring_back(self, name: str) -> None:
-        gang = self.gangs[name]
-        if not gang.reserved:
-            job = JobId(self.ids.index(name))
-            slots = [_slot(task) for task in gang.taken]
-            self.cells.call_in(job, slots, [_need(task) for task in gang.taken])
-        self._take(gang.held, gang.taken)
-
-    def _found(self, found: Found, gone: Sequence[str]) -> Placed:
+        found, losers = owed_place(self.books, shape), tuple[JobId, ...]()
+        if found is None:
+            waiting = Standing(JobId(10**6), shape, priority, NOW)
+            way = outranked(self.books, waiting, NOW)
+            if way is None:
+                return Waits("no room")
+            found, losers = self._after(shape, way), way.losers
         many = len(found.quota) > 1
         tasks = tuple(
             Task(slot.node, slot.devices, found.quota[at if many else 0])
             for at, slot in enumerate(found.slots)
         )
-        sent = {self.ids[job] for job in found.borrowers}
-        running = {name for name in gone if not self.gangs[name].reserved}
-        lazy = {name for name in running if self.gangs[name].held.lazy}
-        return Placed(
-            tasks, tuple(sorted(sent | (running - lazy))), demoted=tuple(sorted(lazy))
+        return self._placed(tasks, found.borrowers, losers)
+
+    def _after(self, shape: Shape, way: Way) -> Found:
+        """Look again once those who agreed to stay as borrowers are such, as a cycle does."""
+        lazy = [self.books.gangs[job] for job in way.losers if self.known[job].lazy]
+        others = [self.books.drop(job) for job in way.losers if not self.known[job].lazy]
+        grounds = {gang.id: gang.quota for gang in lazy}
+        for gang in lazy:
+            self.books.entitle(gang, OPPORTUNISTIC)
+        found = owed_place(self.books, shape)
+        for gang in lazy:
+            self.books.entitle(gang, GUARANTEED, grounds[gang.id])
+        for gang in others:
+            self.books.add(gang)
+        return found or way.found
+
+    def _placed(
+        self, tasks: tuple[Task, ...], borrowers: Sequence[JobId], losers: Sequence[JobId]
+    ) -> Placed:
+        """Who loses its guarantee stays where it agreed to, and is sent away where not."""
+        gone = {self.known[job] for job in losers if not self.known[job].reserved}
+        lazy = {known.name for known in gone if known.lazy and not self._sits_on(known, tasks)}
+        sent = {self.known[job].name for job in borrowers} | {known.name for known in gone}
+        return Placed(tasks, tuple(sorted(sent - lazy)), demoted=tuple(sorted(lazy)))
+
+    def _sits_on(self, known: Known, tasks: Sequence[Task]) -> bool:
+        wanted = geometry.leaves_of(tasks)
+        return any(
+            wanted & {(slot.node, device) for slot in gang.slots for device in slot.devices}
+            for job, gang in self.books.gangs.items()
+            if self.known[job] == known
         )
 
     # ── afterwards ──────────────────────────────────────────────────────────────────────
@@ -262,56 +228,63 @@ class Ours:
         if not isinstance(answer, Placed):
             return list(flaws(self.cells))
         wanted = geometry.leaves_of(answer.tasks)
-        for name, gang in list(self.gangs.items()):
-            overlaps = wanted & geometry.leaves_of(gang.taken)
-            if gang.reserved and (gang.held.gang == ask.gang or overlaps):
-                self._give(gang)
-            elif name in answer.victims:
-                self._give(gang)
-                self._call_in(name)
-            elif name in answer.demoted:
-                self._send_away(name)
-        held = Held(
-            ask.gang, ask.tenant, ask.priority, ask.priority >= 0, answer.tasks, ask.pin
-        )
-        self._hold(held, set())
+        for job, gang in list(self.books.gangs.items()):
+            known = self.known[job]
+            there = {(slot.node, device) for slot in gang.slots for device in slot.devices}
+            if known.reserved:
+                gone = known.name == ask.gang or bool(wanted & there)
+            else:
+                gone = known.name in answer.victims
+            if gone:
+                self.books.drop(job)
+            elif not known.reserved and known.name in answer.demoted:
+                self.books.entitle(gang, OPPORTUNISTIC)
+        self._enter(Known(ask.gang), ask.tenant, ask.pin, ask.priority, answer.tasks)
         return list(flaws(self.cells))
 
-    def _call_in(self, name: str) -> None:
-        gang = self.gangs[name]
-        if gang.lent:
-            slots = [_slot(task) for task in gang.lent]
-            job = JobId(self.ids.index(name))
-            self.cells.call_in(job, slots, [_need(task) for task in gang.lent])
-
     def recover(self, reported: tuple[Held, ...], bad: frozenset[NodeId]) -> frozenset[str]:
-        self.load(Book(bad=bad))
+        """Take up what runs as `State.configure` does: urgent gangs first, then health."""
+        self.load(Book())
         kept: set[str] = set()
         for held in sorted(reported, key=lambda each: (-each.priority, each.gang)):
-            if held.guaranteed and held.tasks and self._fits(held):
-                self._hold(held, set())
+            quota = self._quota(held)
+            if quota:
+                many = len(quota) > 1
+                tasks = tuple(
+                    msgspec.structs.replace(task, cell=quota[at if many else 0])
+                    for at, task in enumerate(held.tasks)
+                )
+                self._enter(Known(held.gang), held.tenant, held.pin, held.priority, tasks)
                 kept.add(held.gang)
+        for node in bad:
+            self.books.set_bad(node, frozenset(d.index for d in self._devices(node)))
         return frozenset(kept)
 
-    def _fits(self, held: Held) -> bool:
-        """Tell whether a gang may keep its guarantee where it runs."""
-        chains = self.cluster.chains
-        for task in held.tasks:
-            spot = geometry.spots_of(self.cluster, task)[0]
-            if task.cell not in chains[spot.chain].names:
-                return False
-        bound = geometry.bound_by(self.cluster, held.tenant, held.pin, held.tasks)
-        known = {
-            each
-            for gang in self.gangs.values()
-            for each in geometry.bound_by(
-                self.cluster, gang.held.tenant, gang.held.pin, gang.taken
-            )
-        }
-        every = bound | known | geometry.bound_in(self.cluster, Book())
-        return held.tenant in self.cluster.owed and not geometry.broken_shares(
-            self.cluster, every
-        )
+    def _quota(self, held: Held) -> Quota:
+        if not held.guaranteed or not held.tasks:
+            return ()
+        slots = [_slot(task) for task in held.tasks]
+        needs = [_amount(len(task.devices)) for task in held.tasks]
+        return quota_for(self.cells, held.tenant, held.pin, slots, needs)
+
+
+def _spec(
+    tenant: str, sizes: Sequence[int], types: tuple[str, ...], pin: str, priority: int
+) -> JobSpec:
+    """Make a job: tasks of one size in a row are a role. HiveD's own never borrow."""
+    roles = tuple(
+        TaskRole(f"r{at}", len(list(alike)), "true", _amount(size), types)
+        for at, (size, alike) in enumerate(groupby(sizes))
+    )
+    return JobSpec(
+        "job",
+        tenant,
+        roles,
+        priority=max(priority, 0),
+        pin=pin,
+        preemptible=priority < 0,
+        opportunistic=priority < 0,
+    )
 
 
 def _amount(devices: int) -> Resources:
@@ -319,10 +292,6 @@ def _amount(devices: int) -> Resources:
     return Resources(
         gpu_milli=1000 * devices, cpu_milli=CPU_MILLI * devices, memory=MEMORY * devices
     )
-
-
-def _need(task: Task) -> Resources:
-    return _amount(len(task.devices))
 
 
 def _slot(task: Task) -> Slot:

@@ -1,6 +1,7 @@
 """Cells that could be bound anew: alone, or small ones of one node side by side."""
 
 from collections.abc import Iterator, Sequence
+from itertools import islice
 
 from allotment.core.cells.chain import Cell, Chain
 from allotment.core.cells.holding import Holding
@@ -102,21 +103,24 @@ def _roomy(
     """Number nodes with so many free leaves: in one small free cell, at worst in several."""
     chain = space.chain
     nodes: dict[int, int] = {}
+    inside = range(len(chain.nodes)) if region is None else chain.nodes_of(region)
     for up in range(level, chain.top + 1):
         cells = space.free_at(up, *_range(chain, up, region), quiet=None)
-        for tried, number in enumerate(cells):
-            node = chain.nodes_of((up, number))[0]
-            if up < chain.node_level:
+        if up < chain.node_level:
+            cells = list(cells)
+            for number in cells:
+                node = chain.nodes_of((up, number))[0]
                 nodes[node] = nodes.get(node, 0) + chain.size[up]
-            if chain.size[up] >= want and tried <= most:
-                yield node
+        if chain.size[up] >= want:
+            every = (node for cell in cells for node in chain.nodes_of((up, cell)))
+            yield from islice((node for node in every if node in inside), most + 1)
     for node, leaves in sorted(nodes.items(), key=lambda item: (item[1], item[0])):
         if leaves >= want:
             yield node
 
 
 MOST_ALIKE = 4
-"""Free cells of one level that are tried: all do the same to the shares of others."""
+"""Nodes of free cells of one level that are tried: all do the same to shares of others."""
 
 
 def _group(
@@ -134,8 +138,8 @@ def _group(
     free = [
         (level, number)
         for number in range(node * inside, (node + 1) * inside)
-        if first <= number < end and (level, number) not in bound
-        and space.is_free((level, number))
+        if first <= number < end and space.is_free((level, number))
+        and not any(chain.overlap((level, number), other) for other in bound)
     ]  # fmt: skip
     if count <= 0 or len(free) < count:
         return
