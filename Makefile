@@ -1,6 +1,6 @@
 # Every command a person runs. The first one sets up .venv by itself; later ones start at once.
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format bench bench-record docs lock setup clean
+.PHONY: help demo test check format bench bench-record nightly docs lock setup clean
 BIN := .venv/bin
 SOURCES := src tests bench scripts
 ARGS ?=
@@ -22,6 +22,9 @@ check: setup ## Format, lint, types, architecture, dependencies
 format: setup ## Rewrite the sources in the house format
 	$(BIN)/ruff format $(SOURCES)
 	$(BIN)/ruff check --fix $(SOURCES)
+
+nightly: setup ## Histories over cells, at length (ARGS="--operations 500000")
+	@$(BIN)/python -m tests.property.cells_nightly $(ARGS)
 
 bench: setup ## Measure, and compare with the recorded figures (ARGS="submit" for one)
 	@$(BIN)/python -m bench.run $(ARGS)
