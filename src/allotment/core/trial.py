@@ -145,9 +145,7 @@ class Trial:
         self.cluster.add(gang)
 
 
-def _close(
-    cluster: Cluster, nodes: list[NodeId], broken: dict[NodeId, frozenset[int]]
-) -> None:
+def _close(cluster: Cluster, nodes: list[NodeId], broken: dict[NodeId, frozenset[int]]) -> None:
     for node in nodes:
         cluster.set_open(node, False)
     for node, devices in broken.items():

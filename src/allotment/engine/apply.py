@@ -133,9 +133,7 @@ def _released(state: State, record: e.Record, event: e.JobReleased) -> None:
 def _reserved(state: State, record: e.Record, event: e.Reserved) -> None:
     # It stood in line: that its back-off ended is no event.
     state.line_up(state.jobs[event.job], record.at)
-    promise = Promise(
-        event.job, event.slots, event.entitlement, event.victims, event.quota
-    )
+    promise = Promise(event.job, event.slots, event.entitlement, event.victims, event.quota)
     state.cluster.reserve(state.reservation(promise))
 
 

@@ -34,7 +34,7 @@ class RootCell(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class PinnedCell(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """One particular cell: that of a type which holds this leaf. Given to one tenant for good."""
+    """One particular cell: that of a type which holds a leaf. One tenant has it for good."""
 
     id: str
     type: str

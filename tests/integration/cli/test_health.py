@@ -79,9 +79,7 @@ def test_ok_withdraws_it(service: Service) -> None:
 
 
 def test_what_is_refused_is_told(service: Service) -> None:
-    service.routes["POST /v1/health"] = problem(
-        404, "no_such_node", "No hardware x."
-    )
+    service.routes["POST /v1/health"] = problem(404, "no_such_node", "No hardware x.")
     ran = allot("health", "bad", "x")
     assert ran.code == 1
     assert "No hardware x." in ran.err
