@@ -2,6 +2,7 @@
 
 import pytest
 
+from allotment.model.ids import JobId
 from tests.integration.api.live import Answer, Live
 
 ONE_RACK = """\
@@ -33,7 +34,7 @@ def a_job(live: Live, gpus: int, count: int = 1, tenant: str = "vision") -> int:
 
 def grounds(live: Live, job: int) -> str:
     """Say on what grounds a job has its place now."""
-    return live.call(lambda: live.service.state.jobs[job].attempts[-1].entitlement.value)
+    return live.call(lambda: live.service.state.jobs[JobId(job)].attempts[-1].entitlement.value)
 
 
 def test_a_plan_tells_what_would_change_and_changes_nothing(live: Live) -> None:

@@ -27,7 +27,7 @@ def test_fairness_now(live: Live) -> None:
     assert found.tenants[1].guaranteed.gpu_milli == 4000
     assert found.tenants[1].deserved.gpu_milli == 6000
     assert found.tenants[0].served is Served.EVEN
-    with Client(state=live.folder) as client:
+    with Client(state=str(live.folder)) as client:
         assert [each.deserved for each in client.fairness().tenants] == [
             each.deserved for each in found.tenants
         ]
@@ -40,7 +40,7 @@ def test_usage_agrees_with_the_statistics_and_with_what_is_in_the_log(live: Live
     live.wait_for(running, "running")
     until = live.service.now()
     user = live.service.state.jobs[running].owner.user  # type: ignore[index]
-    with Client(state=live.folder) as client:
+    with Client(state=str(live.folder)) as client:
         numbers = client.statistics(0, until)
         found = client.usage(0, until, "tenant,user")
     again = msgspec.json.decode(

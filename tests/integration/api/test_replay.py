@@ -51,7 +51,7 @@ def test_the_order_of_starts_is_that_of_the_history(live: Live, told: bool) -> N
     """From the log as it was written, and as the API tells it."""
     a_history(live)
     store = live.service._store  # noqa: SLF001 - the log as it was written
-    with Client(state=live.folder) as client:
+    with Client(state=str(live.folder)) as client:
         events = client.events(after=0, limit=10_000)
         found = history_of(records_of(events) if told else store.records(), 0, 1 << 60)
     assert sum(spec.array is not None for spec in found.wishes.specs) == 4

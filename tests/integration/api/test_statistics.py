@@ -50,7 +50,7 @@ def test_what_is_told_of_events_gives_the_same(live: Live) -> None:
     from allotment.client import Client  # noqa: PLC0415
 
     a_history(live)
-    with Client(state=live.folder) as client:
+    with Client(state=str(live.folder)) as client:
         found = client.statistics()
         records = records_of(client.events(after=0, limit=10_000))
         again = statistics_of(records, found.since, found.until)  # type: ignore[arg-type]
