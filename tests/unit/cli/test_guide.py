@@ -24,9 +24,11 @@ def test_the_guide_names_only_verbs_and_options_that_exist(name: str) -> None:
     for verb, rest in re.findall(r"\ballot ([a-z]+)([^`\n&|;]*)", page):
         if verb not in VERBS:
             continue
-        known = {
-            option for param in getattr(commands[verb], "params", []) for option in param.opts
-        }
+        command = commands[verb]
+        words = rest.split()
+        if words and words[0] in getattr(command, "commands", {}):
+            command = command.commands[words[0]]
+        known = {option for param in getattr(command, "params", []) for option in param.opts}
         options = re.findall(r"(?<!\S)(--?[a-z][a-z-]*)", rest.partition(" -- ")[0])
         assert [option for option in options if option not in known] == [], (verb, rest)
 
