@@ -14,7 +14,6 @@ from allotment.core.gang import Gang, Reservation, Standing
 from allotment.core.preemption import make_room
 from allotment.core.request import Shape, lease_part, total_of
 from allotment.core.trial import Trial
-from allotment.model.ids import JobId
 from allotment.model.ledger import Entitlement
 from allotment.model.quantity import NOTHING, Instant, Resources, show_resources
 from allotment.model.reasons import Blocked, Reason
@@ -23,17 +22,9 @@ from allotment.model.tenancy import QueueOrder
 
 def explain(cluster: Cluster, waiting: Standing, now: Instant) -> Blocked:
     """Give the dominant reason why this job in line has not started. O(nodes + jobs)."""
-    need = total_of(waiting.shape.requests)
-    free = cluster.ledger.free()
+    blocked = judge(cluster, waiting, now)
+    need, free = total_of(waiting.shape.requests), cluster.ledger.free()
     ahead, first = cluster.pending.ahead_of(waiting)
-    if (promise := cluster.reservations.get(waiting.id)) is not None:
-        blocked = _promised(cluster, promise)
-    elif (capped := _capped(cluster, waiting.shape)) is not None:
-        blocked = capped
-    elif cluster.cells is not None:
-        blocked = judge_in_cells(cluster, waiting, now)
-    else:
-        blocked = _judge(cluster, waiting, need, free, first, now)
     return Blocked(
         reason=blocked.reason,
         message=blocked.message,
@@ -45,15 +36,20 @@ def explain(cluster: Cluster, waiting: Standing, now: Instant) -> Blocked:
     )
 
 
-def _judge(
-    cluster: Cluster,
-    waiting: Standing,
-    need: Resources,
-    free: Resources,
-    first: JobId | None,
-    now: Instant,
-) -> Blocked:
+def judge(cluster: Cluster, waiting: Standing, now: Instant) -> Blocked:
+    """Give the dominant reason without what is free and who is ahead."""
+    if (promise := cluster.reservations.get(waiting.id)) is not None:
+        return _promised(cluster, promise)
+    if (capped := _capped(cluster, waiting.shape)) is not None:
+        return capped
+    if cluster.cells is not None:
+        return judge_in_cells(cluster, waiting, now)
+    return _judge(cluster, waiting, now)
+
+
+def _judge(cluster: Cluster, waiting: Standing, now: Instant) -> Blocked:
     shape = waiting.shape
+    need = total_of(shape.requests)
     if (never := _never(cluster, waiting, need)) is not None:
         return never
     due = due_of(cluster, shape)
@@ -71,6 +67,7 @@ def _judge(
         )
     if due is None:
         return _over_quota(cluster, shape.tenant, need)
+    _, first = cluster.pending.ahead_of(waiting)
     if first is not None and cluster.order_of(shape) is QueueOrder.STRICT:
         head = cluster.pending[first]
         if _holds_up(cluster, head, due, now):
@@ -82,6 +79,7 @@ def _judge(
             )
     if fits:
         return Blocked(Reason.PENDING, "Nothing is in its way; it starts in the next cycle.")
+    free = cluster.ledger.free()
     if need.fits_in(free):
         return Blocked(
             Reason.FRAGMENTED,
@@ -193,6 +191,18 @@ def _capped(cluster: Cluster, shape: Shape) -> Blocked | None:
     return why_capped(cluster, shape.tenant, shape.user, total_of(shape.requests))
 
 
+def _no_right_back(cluster: Cluster, gang: Gang, need: Resources) -> Blocked:
+    """Say why a suspended gang may not have what it let go."""
+    if cluster.cells is None or gang.tenant not in cluster.tenants:
+        return _over_quota(cluster, gang.tenant, need)
+    return Blocked(
+        Reason.QUOTA,
+        f"Its memory is where tenant {gang.tenant} has no cells left for it, and it may not "
+        "borrow.",
+        hint="It goes on when jobs of the same tenant end.",
+    )
+
+
 def explain_resume(cluster: Cluster, gang: Gang) -> Blocked:
     """Say why a suspended gang that wants to go on does not."""
     need = NOTHING
@@ -201,7 +211,7 @@ def explain_resume(cluster: Cluster, gang: Gang) -> Blocked:
     if (capped := why_capped(cluster, gang.tenant, gang.user, need)) is not None:
         blocked = capped
     elif resume_entitlement(cluster, gang) is None:
-        blocked = _over_quota(cluster, gang.tenant, need)
+        blocked = _no_right_back(cluster, gang, need)
     elif cluster.slots_open(gang.slots):
         blocked = Blocked(Reason.RESUMING, "Its devices are in use by others.")
     else:

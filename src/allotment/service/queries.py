@@ -14,7 +14,7 @@ from allotment.model.spec import JobSpec
 from allotment.service import views as v
 from allotment.service.launch import Folders
 from allotment.service.tenant_cells import tenant_cells
-from allotment.service.why import why
+from allotment.service.why import reason_of, why
 
 SpecWriter = Callable[[JobSpec], dict[str, object]]
 """Gives a job's native form, secrets redacted. Filled in by `wiring`."""
@@ -55,8 +55,8 @@ def _word(state: State, job: JobRecord, now: Instant) -> str:
         task.state is TaskState.HOLDING for task in attempt.tasks.values()
     ):
         return "holding"
-    blocked = why(state, job, now)
-    return blocked.reason.value if blocked else ""
+    reason = reason_of(state, job, now)
+    return reason.value if reason else ""
 
 
 def _nodes(state: State, attempt: AttemptRecord) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 from collections.abc import Collection
 
 from allotment.core.entitle import may_borrow
-from allotment.core.explain import explain, explain_resume
+from allotment.core.explain import explain, explain_resume, judge
 from allotment.core.request import shape_of, total_of
 from allotment.core.share_words import in_use_by, on_its_kind
 from allotment.engine.records import JobRecord
@@ -30,6 +30,16 @@ def why(state: State, job: JobRecord, now: Instant) -> Blocked | None:
         return Blocked(Reason.PENDING, "Its turn comes in the next cycle.")
     blocked = explain(state.cluster, state.cluster.pending[job.id], now)
     return _with_holders(state, job, blocked)
+
+
+def reason_of(state: State, job: JobRecord, now: Instant) -> Reason | None:
+    """Give the reason alone, as for a line of a table: `why` without its sums and holders."""
+    if job.state.waiting and _own_reason(state, job, now) is None:
+        waiting = state.cluster.pending
+        if job.id in waiting:
+            return judge(state.cluster, waiting[job.id], now).reason
+    blocked = why(state, job, now)
+    return blocked.reason if blocked else None
 
 
 def _own_reason(state: State, job: JobRecord, now: Instant) -> Blocked | None:
