@@ -131,9 +131,25 @@ def outranked(cluster: Cluster, waiting: Standing, now: Instant) -> Way | None:
 
 
 def give_way(cluster: Cluster, shape: Shape, gangs: list[Gang]) -> Way | None:
-    """Find a place that is there once some of these gangs, first ones first, lose theirs."""
+    """Find a place that is there once some of these gangs, first ones first, lose theirs.
+
+    It is sought in the cells that these have, and only then in others in their place: so
+    fewer must go, and it is the same whichever nodes are free beside.
+    """
     cells = cluster.cells
     assert cells is not None, "asked only where shares are cells"
+    holdings = cells.holdings.get((shape.tenant, shape.pin), {}).values()
+    for holding in holdings:
+        holding.keeps = True
+    try:
+        way = _way(cluster, cells, shape, gangs)
+    finally:
+        for holding in holdings:
+            holding.keeps = False
+    return way or _way(cluster, cells, shape, gangs)
+
+
+def _way(cluster: Cluster, cells: Cells, shape: Shape, gangs: list[Gang]) -> Way | None:
     missing = sum(r.count * r.devices for r in shape.requests)
     missing -= cells.room_of(shape.tenant, shape.pin)
     needs = needs_of(shape.requests)

@@ -34,6 +34,9 @@ class Holding:
         for level, cells in owed.items():
             space.owed[level] += cells
         self.pinned: Cell | None = None
+        self.keeps = False
+        """Whether cells stay bound, and who sits there counts, though they leave: while it is
+        only thought of, and they will all be put back."""
         self.bound: dict[Cell, int] = {}
         """Cells that are bound, and by how many uses."""
         self.mine: dict[int, dict[int, int]] = {}
@@ -82,9 +85,7 @@ class Holding:
             self.claims[key] = self.claims.get(key, 0) + claim
         if mask:
             self.used[node] = self.used.get(node, 0) | mask
-        jobs = self._jobs.setdefault((level, node // self.chain.per[level]), [])
-        insort(jobs, job)
-        if jobs[0] == job:
+        if self._joins(level, node, job):
             self._rate_around(level, node)
         else:
             self.rate(level, node)
@@ -112,15 +113,25 @@ class Holding:
         for cell in self.cells_of(level, node, mask):
             uses = self.bound[cell] - 1
             self.bound[cell] = uses
-            if not uses and cell != self.pinned:
+            if not uses and cell != self.pinned and not self.keeps:
                 self._unbind(cell)
         if was_first:
             self._rate_around(level, node)
         else:
             self.rate(level, node)
 
+    def _joins(self, level: int, node: int, job: JobId) -> bool:
+        """Note one task of a job; tell whether the job is the oldest there."""
+        if self.keeps:
+            return False  # Somebody is put back.
+        jobs = self._jobs.setdefault((level, node // self.chain.per[level]), [])
+        insort(jobs, job)
+        return jobs[0] == job
+
     def _leaves(self, level: int, node: int, job: JobId) -> bool:
         """Forget one task of a job; tell whether the job was the oldest there."""
+        if self.keeps:
+            return False
         unit = (level, node // self.chain.per[level])
         jobs = self._jobs[unit]
         was_first = jobs[0] == job
