@@ -77,7 +77,7 @@ def _arms(
     for load in (f"×{load}" for load in loads):
         for name in schedulers:
             if "main" in parts:
-                for kind in ("private", "alone", "quota", "cells"):
+                for kind in ("private", "plain", "quota", "cells"):
                     yield Arm(kind, name, load=load)
             if "borrow" in parts:
                 yield Arm("cells", name, load=load)

@@ -14,11 +14,11 @@ from allotment.sim.scenario import Owners, Scenario
 from allotment.sim.settings import Settings
 from bench.anomaly.workload import WIDTH, Workload
 
-Kind = Literal["quota", "private", "alone", "cells", "flat", "static"]
-"""`quota`: every tenant is owed so many devices, anywhere. `private`: it is alone on its own
-nodes, as `allot sim run --cluster 9x8` has it. `alone`: the same, and its nodes are its cells.
-`cells`: it is owed so many whole nodes out of one cluster, of four levels. `flat`: the same of
-two levels, device and node. `static`: the same as `cells`, and its nodes never change."""
+Kind = Literal["private", "plain", "quota", "cells", "flat", "static"]
+"""`private`: every tenant is alone, and owns all nodes of its cluster. `plain`: the same, and
+nobody knows of cells, as `allot sim run --cluster 9x8` has it. `quota`: it is owed so many
+devices of one cluster, wherever they are. `cells`: so many whole nodes, of four levels. `flat`:
+the same of two levels, device and node. `static`: as `cells`, and its nodes never change."""
 
 GPU, SWITCH, SOCKET, NODE = "gpu", "switch", "socket", "node"
 LEVELS = (
@@ -52,10 +52,12 @@ def worlds(arm: Arm, workload: Workload, seed: int) -> Iterator[Scenario]:
     """Give the simulations of an arm: one cluster, or one for each tenant."""
     settings = Settings(tasks="node", resume_ms=arm.resume_ms)
     policy = SCHEDULERS[arm.scheduler]
-    if arm.kind in ("private", "alone"):
+    if arm.kind in ("private", "plain"):
         for tenant, share in workload.shares.items():
             trace, nodes = workload.of(tenant), cluster_of(f"{share}x{WIDTH}")
-            own = _in_cells(nodes, {tenant: share}, arm.borrow) if arm.kind == "alone" else None
+            own = (
+                _in_cells(nodes, {tenant: share}, arm.borrow) if arm.kind == "private" else None
+            )
             if trace.jobs:
                 yield Scenario(trace, nodes, policy, settings, seed, owners=own)
         return

@@ -8,7 +8,7 @@ from bench.anomaly.verdict import excesses, find
 from bench.anomaly.workload import WIDTH, Workload, devices_of, time_of_large, work_of
 
 NAMES = {
-    "quota": "quota", "private": "private", "alone": "alone in cells", "cells": "cells",
+    "private": "private", "plain": "private, no cells", "quota": "quota", "cells": "cells",
     "flat": "cells, two levels", "static": "cells, static",
 }  # fmt: skip
 

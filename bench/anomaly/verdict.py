@@ -66,15 +66,14 @@ def broken(results: list[Result]) -> list[str]:
         wrong += [f"{arm}: {result.unfinished} jobs did not end"] if result.unfinished else []
         if arm.borrow or arm.kind not in ("quota", "cells"):
             continue
-        for kind in ("private", "alone"):
-            private = find(results, arm.load, kind, arm.scheduler)
-            if private is None:
-                continue
-            more = [each for each in excesses(result, private) if each.is_more]
-            if arm.kind == "quota":
-                quotas += more
-            elif more:
-                wrong += [f"beside {kind}: {each}" for each in more]
-    if any(result.arm.kind == "quota" for result in results) and not quotas:
+        private = find(results, arm.load, "private", arm.scheduler)
+        if private is None:
+            continue
+        more = [each for each in excesses(result, private) if each.is_more]
+        if arm.kind == "quota":
+            quotas += more
+        else:
+            wrong += [str(each) for each in more]
+    if not quotas and any(result.arm.kind == "quota" for result in results):
         wrong.append("no tenant with a quota of devices waits longer than alone")
     return wrong
