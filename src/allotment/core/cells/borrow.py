@@ -18,17 +18,22 @@ def find_idle(
 ) -> tuple[Slot, ...] | None:
     """Find idle leaves for a whole gang; None if there are too few. Changes nothing."""
     for chains in cells.chains_for(requests[0].types):
-        best: tuple[int, int, tuple[Slot, ...]] | None = None
-        for at in chains:
-            slots = _in_chain(cells, at, requests, hosts)
-            if slots is None or len(chains) == 1:
-                best = best if slots is None else (0, at, slots)
-                continue
-            ranked = (cells.extent(at, slots), at, slots)
-            best = ranked if best is None or ranked[:2] < best[:2] else best
-        if best is not None:
-            return best[2]
+        found = {
+            at: slots
+            for at in chains
+            if (slots := _in_chain(cells, at, requests, hosts)) is not None
+        }
+        if found:
+            return found[min(found, key=lambda at: (*_rank(cells, at, found[at]), at))]
     return None
+
+
+def _rank(cells: Cells, at: int, slots: tuple[Slot, ...]) -> tuple[int, int, int]:
+    """Rank a place among those in other chains, as within one: close, far from owners, full."""
+    chain, idle = cells.chains[at], cells.idle[at]
+    nodes = {chain.number[slot.node] for slot in slots}
+    leaves = sum(idle.leaves[node].bit_count() for node in nodes)
+    return cells.extent(at, slots), sum(map(idle.near, nodes)), leaves
 
 
 def _in_chain(

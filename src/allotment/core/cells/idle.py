@@ -45,6 +45,10 @@ class Idle:
         else:
             buckets[new] = [node]
 
+    def near(self, node: int) -> int:
+        """Say 1 where guaranteed tasks sit on a node, else 0."""
+        return self._near[node]
+
     def nodes_with(self, least: int) -> Iterator[int]:
         """Number the nodes with so many idle leaves: far from guaranteed work first.
 
