@@ -2,9 +2,11 @@
 
     python -m bench.anomaly TRACE [--part main|borrow|binding|levels|large …] [--jobs N]
         [--nodes 64] [--schedulers FIFO,2D-LAS,packing] [--loads 1,1.5] [--workers 2]
-        [--seed 0] [--json FILE]
+        [--seed 0] [--json FILE] [--known FILE …]
 
-Prints the tables of docs/experiments/sharing-anomaly.md. Exits 1 when a tenant in cells,
+Prints the tables of docs/experiments/sharing-anomaly.md. `--json` keeps the figures, each arm's
+as soon as it ends; arms whose figures are in a `--known` file are not played again: it must be
+of the same trace, cut, sizes and seed. Exits 1 when a tenant in cells,
 without borrowing, waits longer than on its private cluster by more than 1 % on average, when
 a quota of devices shows no anomaly, or when a job does not end.
 """
@@ -44,9 +46,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if "large" in parts:
         _workloads["large"] = redrawn(trace, wish.large_nodes, LARGE_LOAD, wish.seed, wish.jobs)
     arms = list(dict.fromkeys(_arms(parts, wish.schedulers.split(","), wish.loads.split(","))))
-    results = _played(arms, wish.seed, wish.workers)
-    if wish.json:
-        wish.json.write_bytes(msgspec.json.format(msgspec.json.encode(results)))
+    known = _known(wish.known)
+    results = _played(arms, known, wish.seed, wish.workers, wish.json)
     _print(results)
     wrong = broken(results)
     for line in wrong:
@@ -67,6 +68,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--known", type=Path, action="append", default=[])
     return parser
 
 
@@ -77,7 +79,7 @@ def _arms(
     for load in (f"×{load}" for load in loads):
         for name in schedulers:
             if "main" in parts:
-                for kind in ("private", "plain", "quota", "cells"):
+                for kind in ("private", "plain", "loose", "quota", "cells"):
                     yield Arm(kind, name, load=load)
             if "borrow" in parts:
                 yield Arm("cells", name, load=load)
@@ -94,15 +96,25 @@ def _arms(
         yield Arm("cells", name, borrow=True, load="large")
 
 
-def _played(arms: list[Arm], seed: int, workers: int) -> list[Result]:
+def _known(files: Sequence[Path]) -> dict[Arm, Result]:
+    """Read figures of arms that were played before."""
+    found = (msgspec.json.decode(file.read_bytes(), type=list[Result]) for file in files)
+    return {result.arm: result for results in found for result in results}
+
+
+def _played(
+    arms: list[Arm], known: dict[Arm, Result], seed: int, workers: int, file: Path | None
+) -> list[Result]:
     """Play all arms, so many at a time; results stand as the arms do."""
-    done: dict[Arm, Result] = {}
+    done = {arm: known[arm] for arm in arms if arm in known}
     with ProcessPoolExecutor(workers, get_context("fork")) as pool:
-        waiting = {pool.submit(_timed, arm, seed): arm for arm in arms}
+        waiting = {pool.submit(_timed, arm, seed): arm for arm in arms if arm not in done}
         for future in as_completed(waiting):
             arm = waiting[future]
             done[arm], seconds = future.result()
             print(f"{arm}: {seconds:.0f} s", file=sys.stderr, flush=True)
+            if file:
+                file.write_bytes(msgspec.json.format(msgspec.json.encode([*done.values()])))
     return [done[arm] for arm in arms]
 
 
@@ -126,6 +138,10 @@ def _print(results: list[Result]) -> None:
     for load, scheduler in seen:
         print(f"\n### {load} {scheduler}: delay in minutes\n")
         print(tables.delays(results, load, scheduler))
+    for load in _workloads:
+        if why := tables.why(results, load):
+            print(f"\n### {load} FIFO: idle while somebody of the tenant waits\n")
+            print(why)
     print("\n### Borrowing\n")
     print(tables.borrowing(results))
     for load in _workloads:

@@ -12,13 +12,14 @@ from allotment.model.tenancy import Tenant
 from allotment.sim.cluster import cluster_of
 from allotment.sim.scenario import Owners, Scenario
 from allotment.sim.settings import Settings
-from bench.anomaly.workload import WIDTH, Workload
+from bench.anomaly.workload import WIDTH, Workload, one_task_each
 
-Kind = Literal["private", "plain", "quota", "cells", "flat", "static"]
+Kind = Literal["private", "plain", "loose", "quota", "cells", "flat", "static"]
 """`private`: every tenant is alone, and owns all nodes of its cluster. `plain`: the same, and
-nobody knows of cells, as `allot sim run --cluster 9x8` has it. `quota`: it is owed so many
-devices of one cluster, wherever they are. `cells`: so many whole nodes, of four levels. `flat`:
-the same of two levels, device and node. `static`: as `cells`, and its nodes never change."""
+nobody knows of cells, as `allot sim run --cluster 9x8` has it. `loose`: it is alone, and
+its devices are one machine: only their number matters. `quota`: it is owed so many devices of
+one cluster, wherever they are. `cells`: so many whole nodes, of four levels. `flat`: the same
+of two levels, device and node. `static`: as `cells`, and its nodes never change."""
 
 GPU, SWITCH, SOCKET, NODE = "gpu", "switch", "socket", "node"
 LEVELS = (
@@ -61,6 +62,12 @@ def worlds(arm: Arm, workload: Workload, seed: int) -> Iterator[Scenario]:
             if trace.jobs:
                 yield Scenario(trace, nodes, policy, settings, seed, owners=own)
         return
+    if arm.kind == "loose":
+        for tenant, share in workload.shares.items():
+            trace, nodes = one_task_each(workload.of(tenant)), cluster_of(f"1x{share * WIDTH}")
+            if trace.jobs:
+                yield Scenario(trace, nodes, policy, settings, seed, owners=_one(nodes, tenant))
+        return
     nodes = cluster_of(f"{workload.nodes}x{WIDTH}")
     share_out = {"quota": _counted, "flat": _flat, "static": _static}.get(arm.kind, _in_cells)
     owners = share_out(nodes, workload.shares, arm.borrow)
@@ -92,6 +99,13 @@ def _owners(
 def _counted(nodes: Sequence[Node], shares: Shares, borrow: bool) -> Owners:
     """Owe devices: cells of one device each, wherever they are."""
     return _owners(nodes, shares, borrow, FLAT, (GPU, WIDTH))
+
+
+def _one(nodes: Sequence[Node], tenant: str) -> Owners:
+    """Owe a tenant all devices of one large node."""
+    devices = len(nodes[0].devices)
+    levels = (CellType(NODE, GPU, devices, is_node=True),)
+    return _owners(nodes, {tenant: 1}, False, levels, (GPU, devices))
 
 
 def _flat(nodes: Sequence[Node], shares: Shares, borrow: bool) -> Owners:

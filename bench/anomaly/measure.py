@@ -1,6 +1,6 @@
 """What is measured of an arm: delays by tenant, evictions of borrowers, distance of devices."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -12,6 +12,7 @@ from allotment.model.quantity import HOUR
 from allotment.sim.run import simulate
 from allotment.sim.scenario import Scenario
 from bench.anomaly.arms import Arm, worlds
+from bench.anomaly.waiting import Idle, Lines
 from bench.anomaly.workload import WIDTH, Workload
 
 
@@ -50,6 +51,8 @@ class Result(msgspec.Struct, frozen=True):
     """Device-time of tasks of 2 devices not at one switch, and of 4 not at one socket."""
     small_ms: int
     """Device-time of all tasks of 2 or 4 devices."""
+    idle: dict[str, Idle] = {}
+    """By tenant: what stood idle of its share while its jobs waited."""
 
     @property
     def utilisation(self) -> float:
@@ -62,7 +65,8 @@ class Result(msgspec.Struct, frozen=True):
 
 def play(arm: Arm, workload: Workload, seed: int) -> Result:
     """Play all simulations of an arm."""
-    watch = Watch(workload.trace.jobs[-1].submit_ms)
+    lines = Lines({tenant: nodes * WIDTH for tenant, nodes in workload.shares.items()})
+    watch = Watch(workload.trace.jobs[-1].submit_ms, lines)
     outcomes: list[JobOutcome] = []
     for world in worlds(arm, workload, seed):
         outcomes += _played(world, watch)
@@ -86,11 +90,13 @@ def play(arm: Arm, workload: Workload, seed: int) -> Result:
         watch.lost_hourly_ms,
         watch.apart_ms,
         watch.small_ms,
+        lines.idle,
     )
 
 
 def _played(world: Scenario, watch: "Watch") -> Sequence[JobOutcome]:
     watch.runs.clear()
+    watch.lines.begin()
     return simulate(world, tap=watch.see).jobs
 
 
@@ -119,8 +125,9 @@ class _Going(msgspec.Struct):
 class Watch:
     """Follows the events of a run."""
 
-    def __init__(self, until: int) -> None:
+    def __init__(self, until: int, lines: Lines) -> None:
         self.until = until
+        self.lines = lines
         self.runs: dict[JobId, _Going] = {}
         self.evictions = self.preemptions = 0
         self.busy_ms = self.borrowed_ms = self.lost_ms = self.lost_hourly_ms = 0
@@ -132,6 +139,7 @@ class Watch:
             if isinstance(event, e.AttemptPlaced):
                 borrows = event.entitlement is Entitlement.OPPORTUNISTIC
                 self.runs[event.job] = _Going(event.slots, borrows)
+                self.lines.placed(event.job, at)
             elif isinstance(event, e.AttemptStarted):
                 run = self.runs[event.job]
                 run.since = run.begun = at
@@ -141,7 +149,11 @@ class Watch:
                 run.borrows = False
             elif isinstance(event, e.StopRequested):
                 self.runs[event.job].owner_came = self.runs[event.job].borrows
+            elif isinstance(event, e.JobSubmitted):
+                self.lines.came(event, at)
             elif isinstance(event, e.AttemptEnded):
+                again = event.outcome is e.Outcome.EVICTED
+                self.lines.ended(event.job, at, again=again)
                 self._ended(self.runs.pop(event.job), event, at)
 
     def _settle(self, run: _Going, at: int) -> None:
@@ -172,9 +184,3 @@ class Watch:
         devices = sum(len(slot.devices) for slot in run.slots)
         self.lost_ms += ran * devices
         self.lost_hourly_ms += ran % HOUR * devices
-
-
-def tenants_of(results: Iterable[Result]) -> Iterator[str]:
-    """Name all tenants that had a job, in order."""
-    names = {name for result in results for name in result.delays if name}
-    yield from sorted(names)

@@ -8,7 +8,8 @@ from bench.anomaly.verdict import excesses, find
 from bench.anomaly.workload import WIDTH, Workload, devices_of, time_of_large, work_of
 
 NAMES = {
-    "private": "private", "plain": "private, no cells", "quota": "quota", "cells": "cells",
+    "private": "private", "plain": "private, no cells", "loose": "private, one machine",
+    "quota": "quota", "cells": "cells",
     "flat": "cells, two levels", "static": "cells, static",
 }  # fmt: skip
 
@@ -54,9 +55,13 @@ def delays(results: list[Result], load: str, scheduler: str) -> str:
     """Compare a scheduler's delays by tenant."""
     kinds = ("private", "quota", "cells")
     found = [result for kind in kinds if (result := find(results, load, kind, scheduler))]
+    names = [NAMES[result.arm.kind] for result in found]
+    if len(found) > 1 and found[-1].delays == found[0].delays:
+        names[0] = f"{names[0]} and {names[-1]}"
+        del found[-1]
     head = ["tenant"]
-    for result in found:
-        head += [f"{NAMES[result.arm.kind]}: mean", "p50", "p90", "p99"]
+    for name in names[: len(found)]:
+        head += [f"{name}: mean", "p50", "p90", "p99"]
     tenants = sorted({name for result in found for name in result.delays if name})
     rows = [
         [name or "all", *(cell for result in found for cell in _delay(result, name))]
@@ -93,6 +98,35 @@ def beside_private(results: list[Result]) -> str:
     return table(
         ["workload, scheduler", "shared by", "tenants worse off by > 1 %",
          "worst: minutes more", "worst: times", "all jobs, private", "all jobs, shared"], rows,
+    )  # fmt: skip
+
+
+def why(results: list[Result], load: str) -> str:
+    """Say what a tenant's own nodes cost it, and what others' jobs on shared nodes do.
+
+    First come, first served; empty where an arm is missing.
+    """
+    kinds = ("private", "loose", "quota", "cells")
+    found = [result for kind in kinds if (result := find(results, load, kind, "FIFO"))]
+    if len(found) < len(kinds):
+        return ""
+    private, loose, quota, _ = found
+    rows: list[list[str]] = []
+    for name in sorted(private.idle):
+        if name not in private.delays:
+            continue
+        means = [result.delays[name].mean for result in (private, loose, quota)]
+        rows.append([
+            name, *map(minutes, means),
+            *(f"{(mean - means[1]) / MINUTE:+,.0f}" for mean in (means[0], means[2])),
+            *(hours(result.idle[name].shape_ms) for result in (private, quota)),
+            *(hours(result.idle[name].few_ms) for result in (private, quota)),
+            "/".join(str(result.idle[name].overtakers) for result in found),
+        ])  # fmt: skip
+    return table(
+        ["tenant", "mean delay: private", "one machine", "quota", "own nodes cost",
+         "others' jobs cost", "idle for shape: private", "quota", "idle for number: private",
+         "quota", "overtakers: private/one machine/quota/cells"], rows,
     )  # fmt: skip
 
 

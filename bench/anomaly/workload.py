@@ -60,6 +60,14 @@ def as_tasks(job: TraceJob, devices: int) -> TraceJob:
     return replace(job, tasks=tasks, need=Resources(gpu_milli=devices // tasks * DEVICE))
 
 
+def one_task_each(trace: Trace) -> Trace:
+    """Give the same jobs, each as one task of all its devices."""
+    jobs = tuple(
+        replace(job, tasks=1, need=Resources(gpu_milli=job.gpu_milli)) for job in trace.jobs
+    )
+    return replace(trace, jobs=jobs)
+
+
 def read(trace: Trace, nodes: int, cut: int = 0) -> Workload:
     """Cut a trace to its first `cut` jobs (0: all), and share out so many nodes."""
     jobs = trace.jobs[: cut or None]
