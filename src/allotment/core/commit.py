@@ -225,7 +225,18 @@ def _not_owed(
 
 
 def _promise_is_owed(cluster: Cluster, promise: Reservation, shape: Shape) -> str:
-    """Check a promise against the tenant's cells as they will be without its own victims."""
+    """Check a promise against the tenant's cells as they will be without its own victims.
+
+    It goes where they are, or where it could go once their cells are nobody's. Where
+    hardware is lost only the first may be left: cells given up would be others' then.
+    """
+    assert cluster.cells is not None, "asked only where shares are cells"
+    with cluster.cells.keeping(shape.tenant, promise.pin):
+        wrong = _owed_without(cluster, promise, shape)
+    return wrong and _owed_without(cluster, promise, shape)
+
+
+def _owed_without(cluster: Cluster, promise: Reservation, shape: Shape) -> str:
     claim = Claim(shape.tenant, promise.pin, promise.slots, promise.needs, promise.quota)
     with Trial(cluster) as trial:
         for victim in promise.victims:

@@ -14,7 +14,14 @@ from allotment.core.displacement import Turn, displace, displace_in_cells
 from allotment.core.entitle import due_of, entitle, is_due, resume_entitlement
 from allotment.core.gang import Gang, Reservation, Standing
 from allotment.core.moving import moves
-from allotment.core.owed import idle_place, in_the_way, outranked, owed_ever, owed_place
+from allotment.core.owed import (
+    idle_place,
+    in_the_way,
+    outranked,
+    owed_ever,
+    owed_place,
+    room_by_demotion,
+)
 from allotment.core.packing import displace_pairs, everybody, join, joins
 from allotment.core.pending import Key
 from allotment.core.plan import Decision, Demote, Evict, Place, Promote, Resume, Unreserve
@@ -510,7 +517,9 @@ class _Line:
         if way is None:
             return
         tenant = cluster.tenants[waiting.shape.tenant]
-        if tenant.preempt is Preempt.DEMOTE:
+        if tenant.preempt is Preempt.DEMOTE and room_by_demotion(
+            cluster, waiting.shape, way.losers
+        ):
             for loser in way.losers:
                 yield Demote(loser, waiting.id)
             return

@@ -3,6 +3,8 @@
 Where shares are counted (`cluster.cells` is None) none of this is asked.
 """
 
+from collections.abc import Sequence
+
 import msgspec
 
 from allotment.core.cells.book import Cells
@@ -130,6 +132,19 @@ def outranked(cluster: Cluster, waiting: Standing, now: Instant) -> Way | None:
     return give_way(cluster, waiting.shape, lower)
 
 
+def room_by_demotion(cluster: Cluster, shape: Shape, losers: Sequence[JobId]) -> bool:
+    """Tell whether there is a place once gangs only lose their guarantee, and stay.
+
+    Cells that they give up are nobody's then: where hardware is lost, others may be owed
+    them first.
+    """
+    assert cluster.cells is not None, "asked only where shares are cells"
+    with Trial(cluster) as trial:
+        for loser in losers:
+            trial.demote(cluster.gangs[loser])
+        return find(cluster.cells, shape.tenant, shape.pin, shape.requests) is not None
+
+
 def give_way(cluster: Cluster, shape: Shape, gangs: list[Gang]) -> Way | None:
     """Find a place that is there once some of these gangs, first ones first, lose theirs.
 
@@ -138,14 +153,8 @@ def give_way(cluster: Cluster, shape: Shape, gangs: list[Gang]) -> Way | None:
     """
     cells = cluster.cells
     assert cells is not None, "asked only where shares are cells"
-    holdings = cells.holdings.get((shape.tenant, shape.pin), {}).values()
-    for holding in holdings:
-        holding.keeps = True
-    try:
+    with cells.keeping(shape.tenant, shape.pin):
         way = _way(cluster, cells, shape, gangs)
-    finally:
-        for holding in holdings:
-            holding.keeps = False
     return way or _way(cluster, cells, shape, gangs)
 
 

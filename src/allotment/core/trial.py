@@ -96,6 +96,11 @@ class Trial:
         self.cluster.promote(gang.id)
         self._undo.append(lambda: self.cluster.entitle(gang, before))
 
+    def demote(self, gang: Gang) -> None:
+        before, quota = gang.entitlement, gang.quota
+        self.cluster.entitle(gang, Entitlement.OPPORTUNISTIC)
+        self._undo.append(lambda: self.cluster.entitle(gang, before, quota))
+
     def resume(self, gang: Gang, entitlement: Entitlement) -> None:
         """Give a suspended gang its leases back; it was in line for them."""
         before = gang.entitlement

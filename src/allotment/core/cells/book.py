@@ -10,6 +10,7 @@ The book follows from what is taken, lent and shut, whatever the order in which 
 """
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import msgspec
 
@@ -215,6 +216,21 @@ class Cells:
     def _rate(self, chain: int, node: int) -> None:
         space, taken = self.spaces[chain], self.taken[chain][node]
         self.idle[chain].rate(node, taken, space.lent[node] | space.shut[node])
+
+    @contextmanager
+    def keeping(self, tenant: str, pin: str) -> Iterator[None]:
+        """Let a tenant's cells stay bound while it is tried who of its own gives way in them.
+
+        Whoever takes such a place takes it at once: at no moment are the cells nobody's.
+        """
+        holdings = self.holdings.get((tenant, pin), {}).values()
+        for holding in holdings:
+            holding.keeps = True
+        try:
+            yield
+        finally:
+            for holding in holdings:
+                holding.keeps = False
 
     # ── reading ─────────────────────────────────────────────────────────────────────────
 
