@@ -1,5 +1,7 @@
 """What a cycle proposes: each has not happened yet when it is proposed."""
 
+from collections.abc import Iterator
+
 import msgspec
 
 from allotment.core.gang import Reservation
@@ -57,3 +59,5 @@ class Unreserve(msgspec.Struct, frozen=True):
 
 
 Decision = Place | Resume | Promote | Demote | Evict | Unreserve
+
+Proposals = Iterator[Decision]

@@ -11,7 +11,9 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from allotment.core.gang import Gang
+from allotment.core.cluster import Cluster
+from allotment.core.gang import Gang, Reservation
+from allotment.core.plan import Evict
 from allotment.core.request import Request, lease_part
 from allotment.core.trial import Trial
 from allotment.model.ids import JobId
@@ -121,3 +123,13 @@ def _candidates(trial: Trial, now: Instant) -> Iterator[Gang]:
     for gang in borrowers:
         if gang.entitlement is Entitlement.OPPORTUNISTIC:
             yield gang
+
+
+def eviction(cluster: Cluster, reservation: Reservation) -> Evict:
+    """Promise a place, and tell those on it to go who were not told yet."""
+    gangs = [cluster.gangs[job] for job in reservation.victims]
+    tell = tuple(gang.id for gang in gangs if not gang.leaving)
+    if cluster.cells is None:
+        return Evict(reservation, tell)
+    own = tuple(gang.id for gang in gangs if gang.entitlement is Entitlement.GUARANTEED)
+    return Evict(reservation, tell, own)

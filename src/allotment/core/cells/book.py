@@ -9,7 +9,7 @@ theorem 1; `audit.py` checks it by trying).
 The book follows from what is taken, lent and shut, whatever the order in which it came.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 
 import msgspec
@@ -218,7 +218,7 @@ class Cells:
         self.idle[chain].rate(node, taken, space.lent[node] | space.shut[node])
 
     @contextmanager
-    def keeping(self, tenant: str, pin: str) -> Iterator[None]:
+    def keeping(self, tenant: str, pin: str) -> Generator[None, None, None]:
         """Let a tenant's cells stay bound while it is tried who of its own gives way in them.
 
         Whoever takes such a place takes it at once: at no moment are the cells nobody's.

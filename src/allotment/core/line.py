@@ -1,0 +1,240 @@
+"""The walk of the line: first for what tenants are owed, then for what may be borrowed.
+
+Whoever cannot start holds up those behind it as its queue has it; who has the right makes
+others go.
+"""
+
+from allotment.core.backfill import Shadow, shadow_of
+from allotment.core.caps import capped_out
+from allotment.core.cluster import MOST_MEMOS, Cluster
+from allotment.core.entitle import due_of
+from allotment.core.gang import Standing
+from allotment.core.owed import (
+    owed_ever,
+)
+from allotment.core.packing import join
+from allotment.core.pending import Key
+from allotment.core.places import Places
+from allotment.core.plan import Decision, Evict, Place, Proposals
+from allotment.core.request import Shape
+from allotment.model.ledger import Entitlement
+from allotment.model.quantity import Instant
+from allotment.model.tenancy import QueueOrder
+
+GUARANTEED, OPPORTUNISTIC = Entitlement.GUARANTEED, Entitlement.OPPORTUNISTIC
+
+
+class Line:
+    """Walks the line once for what tenants are owed, and again for what may be borrowed.
+
+    All jobs of a shape have the same entitlement, and only its loss can come while we
+    walk, so a shape is left out from its first job on that is not due or does not fit.
+    """
+
+    def __init__(self, cluster: Cluster, now: Instant) -> None:
+        self.cluster = cluster
+        self.now = now
+        self.places = Places(cluster, now)
+        self.turn = self.places.turn
+        running = cluster.running
+        self.stable = running is None or not running.rising
+        self.others = False
+        self.held_up: set[tuple[str, str]] = set()
+        """Lines that wait for their first job to find room in its tenant's cells."""
+        self.again = False
+        if len(cluster.blocked) > MOST_MEMOS:
+            cluster.blocked.clear()
+
+    def serve(self) -> Proposals:
+        reopened = True
+        while reopened:
+            self.held_up.clear()
+            reopened = False
+            yield from self._walks(GUARANTEED)
+            if self.others:
+                for decision in self._walks(OPPORTUNISTIC):
+                    yield decision
+                    # Whom a borrower held up in its tenant's own cells may go on now.
+                    reopened = reopened or self._line_of(decision) in self.held_up
+
+    def _line_of(self, decision: Decision) -> tuple[str, str]:
+        gang = self.cluster.gangs.get(decision.placement.job) if (
+            isinstance(decision, Place)
+        ) else None  # fmt: skip
+        return (gang.tenant, gang.standing.shape.queue) if gang else ("", "")
+
+    def _walks(self, entitlement: Entitlement) -> Proposals:
+        """Walk anew when one job's turn freed more than it needs.
+
+        Who was left out before may fit there, and come before those who are next.
+        """
+        self.again = True
+        while self.again:
+            self.again = False
+            yield from self._walk(entitlement)
+
+    def _walk(self, entitlement: Entitlement) -> Proposals:
+        cluster = self.cluster
+        skip = self._skippable(entitlement)
+        closed: dict[tuple[str, str], Shadow | None] = {}
+        leap: dict[Shape, Key] = {}
+        for waiting in cluster.pending.in_order(skip, leap):
+            shape = waiting.shape
+            if self._passed_over(waiting, skip):
+                continue
+            due = due_of(cluster, shape)
+            line = (shape.tenant, shape.queue)
+            if due is not entitlement and not (due is None and self._may_displace(entitlement)):
+                skip.add(shape)
+                yield from self._leave_out(waiting, due, entitlement, closed)
+            elif line in closed and not self._passes(closed[line], waiting, skip, leap):
+                continue
+            elif (
+                self._known_blocked(shape, entitlement, cluster.pending.key(waiting.id))
+                or (decision := self.places.find(waiting, due)) is None
+            ):
+                skip.add(shape)
+                if due is not None:
+                    self._note_blocked(waiting, entitlement, closed)
+            else:
+                yield decision
+                yield from join(cluster, waiting.id)
+                if waiting.id in cluster.pending and waiting.id not in cluster.reservations:
+                    skip.add(shape)  # It was refused.
+                    continue
+                if (shadow := closed.get(line)) is not None:
+                    shadow.took(waiting, self.now)
+                if self._frees_more(waiting, decision):
+                    # Who was known to be blocked may fit beside it.
+                    cluster.blocked.clear()
+                    self.again = True
+                    return
+
+    def _passed_over(self, waiting: Standing, skip: set[Shape]) -> bool:
+        """Tell whether a job needs no look now, and holds up nobody.
+
+        It has a promise, its shape is too large, or its user has all one user may have.
+        """
+        cluster = self.cluster
+        if capped_out(cluster, waiting.shape) or (
+            cluster.all_skip and self._too_large(waiting.shape)
+        ):
+            skip.add(waiting.shape)
+            return True
+        return waiting.id in cluster.reservations
+
+    def _passes(
+        self, shadow: Shadow | None, waiting: Standing, skip: set[Shape], leap: dict[Shape, Key]
+    ) -> bool:
+        """Tell whether a job may go before a blocked one; if not, who of its shape is next."""
+        cluster, shape = self.cluster, waiting.shape
+        if shadow is None or shadow.at is None or self._too_large(shape):
+            skip.add(shape)
+            return False
+        if shadow.admits(waiting, self.now):
+            return True
+        following = cluster.pending.next_to_end(waiting, shadow.at - self.now)
+        if following is None:
+            skip.add(shape)
+        else:
+            leap[shape] = following
+        return False
+
+    def _too_large(self, shape: Shape) -> bool:
+        """Tell whether too few devices are free in all, and nobody can be made to leave."""
+        cluster = self.cluster
+        return (
+            shape.devices > cluster.ledger.whole_free and not self.turn and cluster.is_settled()
+        )
+
+    def _frees_more(self, waiting: Standing, decision: Decision) -> bool:
+        """Tell whether those who are told to go hold more than the job that takes a turn."""
+        if not self.turn or not isinstance(decision, Evict):
+            return False
+        freed = sum(gang.held().gpu_milli for gang in self.places.send(decision.evict))
+        return freed > waiting.gpu_milli
+
+    def _may_displace(self, entitlement: Entitlement) -> bool:
+        """Tell whether who has no right to more may take a place of its own tenant's now."""
+        return self.turn and entitlement is OPPORTUNISTIC
+
+    def _skippable(self, entitlement: Entitlement) -> set[Shape]:
+        """Give the shapes that cannot start, and that nobody else has to queue behind.
+
+        They are known to be blocked, or the devices free in all are too few and nobody
+        could be made to leave.
+        """
+        cluster = self.cluster
+        if not cluster.any_skip:
+            return set()
+        free = cluster.ledger.whole_free
+        settled = cluster.is_settled()
+        worst = self.places.worst() if self.turn else None
+        known = self._known_blocked
+        return {
+            shape
+            for shape, head in cluster.pending.heads()
+            if (
+                (settled and shape.devices > free and (worst is None or head >= worst))
+                or known(shape, entitlement, head)
+            )
+            and (cluster.all_skip or cluster.order_of(shape) is QueueOrder.SKIP)
+        }
+
+    def _known_blocked(self, shape: Shape, entitlement: Entitlement, head: Key) -> bool:
+        """Tell whether nothing has changed for this shape since it did not fit.
+
+        At a turn a job that ranks better may displace more; and where ranks get worse by
+        the clock, everybody may.
+        """
+        seen = self.cluster.blocked.get((shape, entitlement))
+        if seen is None or seen[0] != self.cluster.ledger.version:
+            return False
+        return not self.turn or (self.stable and head >= seen[1])
+
+    def _note_blocked(
+        self,
+        waiting: Standing,
+        entitlement: Entitlement,
+        closed: dict[tuple[str, str], Shadow | None],
+    ) -> None:
+        shape = waiting.shape
+        key = self.cluster.pending.key(waiting.id)
+        self.cluster.blocked[shape, entitlement] = (self.cluster.ledger.version, key)
+        self._close(waiting, closed)
+
+    def _close(self, waiting: Standing, closed: dict[tuple[str, str], Shadow | None]) -> None:
+        """Let a job that cannot start hold up those behind it, as its queue has it."""
+        shape = waiting.shape
+        line = (shape.tenant, shape.queue)
+        if line in closed:
+            return
+        match self.cluster.order_of(shape):
+            case QueueOrder.STRICT:
+                closed[line] = None
+            case QueueOrder.EASY:
+                closed[line] = shadow_of(self.cluster, waiting, self.now)
+            case QueueOrder.SKIP:
+                pass
+
+    def _leave_out(
+        self,
+        waiting: Standing,
+        due: Entitlement | None,
+        entitlement: Entitlement,
+        closed: dict[tuple[str, str], Shadow | None],
+    ) -> Proposals:
+        """See to a job that is not due in this walk.
+
+        If its tenant's cells have no room for it now, then, as on a cluster of the tenant's
+        own, it makes less urgent gangs go, or holds up those behind it; unless even all of
+        the tenant's cells were too few.
+        """
+        self.others = self.others or due is OPPORTUNISTIC or self.turn
+        if entitlement is not GUARANTEED or self.cluster.cells is None:
+            return
+        yield from self.places.outrank(waiting)
+        shape = waiting.shape
+        if owed_ever(self.cluster, shape):
+            self._close(waiting, closed)
+            self.held_up |= closed.keys()

@@ -1,0 +1,178 @@
+"""A place for a waiting job: an empty one, or one that others must leave first."""
+
+from collections.abc import Iterable
+
+from allotment.core.cluster import Cluster
+from allotment.core.displacement import Turn, displace, displace_in_cells
+from allotment.core.gang import Gang, Reservation, Standing
+from allotment.core.owed import idle_place, in_the_way, outranked, owed_place, room_by_demotion
+from allotment.core.packing import displace_pairs
+from allotment.core.pending import Key
+from allotment.core.plan import Decision, Demote, Evict, Place, Proposals
+from allotment.core.preemption import eviction, make_room
+from allotment.core.request import devices_of, needs_of
+from allotment.core.trial import Trial
+from allotment.model.ids import JobId
+from allotment.model.ledger import Entitlement, Placement
+from allotment.model.quantity import Instant
+from allotment.model.tenancy import Preempt
+
+GUARANTEED, OPPORTUNISTIC = Entitlement.GUARANTEED, Entitlement.OPPORTUNISTIC
+
+_FIRST: Key = ((), JobId(0))
+"""A place in line before everybody's."""
+
+
+def is_turn(cluster: Cluster, now: Instant) -> bool:
+    """Tell whether running gangs may be asked to make way, or to move, now."""
+    turns = cluster.policies.turns
+    return turns is not None and turns.next(now) == now
+
+
+class Places:
+    """Finds places during one cycle, and remembers who was sent away for them."""
+
+    def __init__(self, cluster: Cluster, now: Instant) -> None:
+        self.cluster = cluster
+        self.now = now
+        self.turn = is_turn(cluster, now)
+        self.sent: list[Gang] = []
+        """Those who were sent away, and are not gone yet."""
+        for promise in cluster.reservations.values() if self.turn else ():
+            self.send(promise.victims)
+
+    def find(self, waiting: Standing, due: Entitlement | None) -> Decision | None:
+        """Find a place for a job: an empty one, or one that others must leave first."""
+        cluster, requests = self.cluster, waiting.shape.requests
+        if cluster.cells is not None:
+            return self._find_cells(waiting, due)
+        if due is not None:
+            slots = cluster.find(requests)
+            if slots is not None:
+                return Place(Placement(waiting.id, slots, due))
+        if self._stands_back(waiting):
+            return None
+        if due is GUARANTEED and self._somebody_may_go():
+            with Trial(cluster) as trial:
+                room = make_room(trial, requests, self.now)
+            if room is not None:
+                place = Placement(waiting.id, room.slots, due)
+                return self._reserve(waiting, place, room.victims)
+        if (
+            self.turn
+            and cluster.pending.key(waiting.id) < self.worst()
+            and (found := self._displace(waiting)) is not None
+        ):
+            place = Placement(waiting.id, found.slots, found.entitlement)
+            return self._reserve(waiting, place, found.victims)
+        return None
+
+    def _find_cells(self, waiting: Standing, due: Entitlement | None) -> Decision | None:
+        """Find a place in the tenant's cells, or on idle ones."""
+        cluster, shape = self.cluster, waiting.shape
+        if due is GUARANTEED:
+            found = owed_place(cluster, shape)
+            if found is None:
+                return None
+            place = Placement(waiting.id, found.slots, due, found.quota)
+            if not found.borrowers and cluster.slots_free(found.slots, shape.requests):
+                return Place(place)
+            victims = in_the_way(cluster, shape, found, self.now)
+            return None if victims is None else self._reserve(waiting, place, victims)
+        if due is OPPORTUNISTIC and (slots := idle_place(cluster, shape)) is not None:
+            return Place(Placement(waiting.id, slots, due))
+        if (
+            self.turn
+            and not self._stands_back(waiting)
+            and cluster.pending.key(waiting.id) < self.worst()
+            and (turn := displace_in_cells(cluster, waiting, self.now)) is not None
+        ):
+            return self._reserve(waiting, turn.place, turn.victims)
+        return None
+
+    def outrank(self, waiting: Standing) -> Proposals:
+        """Let less urgent gangs of its tenant's make way for a job, where it has that right."""
+        cluster = self.cluster
+        if cluster.cells is None or waiting.shape.opportunistic:
+            return
+        way = outranked(cluster, waiting, self.now)
+        if way is None:
+            return
+        tenant = cluster.tenants[waiting.shape.tenant]
+        if tenant.preempt is Preempt.DEMOTE and room_by_demotion(
+            cluster, waiting.shape, way.losers
+        ):
+            for loser in way.losers:
+                yield Demote(loser, waiting.id)
+            return
+        found = way.found
+        place = Placement(waiting.id, found.slots, GUARANTEED, found.quota)
+        yield self._reserve(waiting, place, (*way.losers, *found.borrowers))
+
+    def _displace(self, waiting: Standing) -> Turn | None:
+        by_pairs = self.cluster.policies.packing is not None
+        return (displace_pairs if by_pairs else displace)(self.cluster, waiting, self.now)
+
+    def _somebody_may_go(self) -> bool:
+        """Tell whether there are borrowers, or such as leave and whom no turn looks at."""
+        cluster = self.cluster
+        return any(cluster.borrowers.values()) or bool(cluster.leaving and not self.turn)
+
+    def _reserve(
+        self,
+        waiting: Standing,
+        place: Placement,
+        victims: tuple[JobId, ...],
+    ) -> Evict:
+        shape = waiting.shape
+        needs = needs_of(shape.requests)
+        return eviction(
+            self.cluster,
+            Reservation(
+                waiting.id,
+                place.slots,
+                needs,
+                place.entitlement,
+                victims,
+                place.quota,
+                shape.pin,
+            ),
+        )
+
+    def send(self, victims: Iterable[JobId]) -> list[Gang]:
+        """Note who was sent away; give those who are still there."""
+        gangs = self.cluster.gangs
+        there = [gangs[job] for job in victims if job in gangs]
+        self.sent += there
+        return there
+
+    def _stands_back(self, waiting: Standing) -> bool:
+        """Tell whether somebody who was sent away comes before this job, and may return.
+
+        By now enough may come free for them too; whoever takes it would be sent away at
+        once. So the job waits until they are gone, and stand in line themselves.
+        """
+        cluster, running = self.cluster, self.cluster.running
+        if not self.sent or running is None:
+            return False
+        if cluster.cells is not None:
+            # Who leaves is in nobody's way there, and what is promised is taken.
+            spare = cluster.cells.room_of(waiting.shape.tenant, waiting.shape.pin)
+        else:
+            ledger = cluster.ledger
+            spare = ledger.whole_free - ledger.owed
+            spare += sum(devices_of(gang.requests) for gang in cluster.leaving.values())
+        place = cluster.pending.key(waiting.id)
+        return any(
+            gang.tenant == waiting.shape.tenant
+            and devices_of(gang.requests) <= spare
+            and running.key(gang.id, self.now) < place
+            for gang in self.sent
+        )
+
+    def worst(self) -> Key:
+        """Give the place in line from which on nobody can be displaced."""
+        running = self.cluster.running
+        if not self.turn or running is None:
+            return _FIRST
+        return running.worst(self.now) or _FIRST
