@@ -132,6 +132,9 @@ def _print(results: list[Result]) -> None:
             print(f"Left out, being larger than 32 devices: {listed}.\n")
     print("\n### Beside a private cluster\n")
     print(tables.beside_private(results))
+    for load in dict.fromkeys(result.arm.load for result in results):
+        print(f"\n### {load}: mean delay in minutes\n")
+        print(tables.means(results, load))
     seen = dict.fromkeys(
         (r.arm.load, r.arm.scheduler) for r in results if r.arm.kind == "private"
     )

@@ -51,6 +51,23 @@ def shares(workload: Workload) -> str:
     )  # fmt: skip
 
 
+def means(results: list[Result], load: str) -> str:
+    """Compare mean delays by tenant under all schedulers."""
+    found = [
+        result
+        for result in results
+        if (result.arm.load, result.arm.borrow) == (load, False)
+        and result.arm.kind in ("private", "quota", "cells")
+    ]
+    head = ["tenant", *(f"{r.arm.scheduler}: {NAMES[r.arm.kind]}" for r in found)]
+    names = sorted({name for result in found for name in result.delays if name})
+    rows = [
+        [name or "all", *(minutes(result.delays[name].mean) for result in found)]
+        for name in [*names, ""]
+    ]
+    return table(head, rows)
+
+
 def delays(results: list[Result], load: str, scheduler: str) -> str:
     """Compare a scheduler's delays by tenant."""
     kinds = ("private", "quota", "cells")
