@@ -1,6 +1,6 @@
 """Play the sharing-anomaly experiment, and say whether its promise holds.
 
-    python -m bench.anomaly TRACE [--part main|borrow|binding|levels|large …] [--jobs N]
+    python -m bench.anomaly TRACE [--part main|counted|borrow|binding|levels|large …] [--jobs N]
         [--nodes 64] [--schedulers FIFO,2D-LAS,packing] [--loads 1,1.5] [--workers 2]
         [--seed 0] [--json FILE] [--known FILE …]
 
@@ -23,12 +23,20 @@ import msgspec
 
 from allotment.wiring.sim import open_trace
 from bench.anomaly import tables
-from bench.anomaly.arms import SCHEDULERS, Arm
+from bench.anomaly.arms import SCHEDULERS, Arm, Kind
 from bench.anomaly.measure import Result, play
 from bench.anomaly.verdict import broken
 from bench.anomaly.workload import Workload, compressed, devices_of, read, redrawn
 
-PARTS = ("main", "borrow", "binding", "levels", "large")
+PARTS: dict[str, tuple[tuple[Kind, bool], ...]] = {
+    "main": tuple((kind, False) for kind in ("private", "plain", "loose", "quota", "cells")),
+    "counted": (("quota", False), ("counted", False)),
+    "borrow": (("cells", False), ("cells", True)),
+    "binding": (("cells", True), ("static", True)),
+    "levels": (("cells", False), ("flat", False)),
+    "large": (("private", False), ("quota", False), ("cells", False), ("cells", True)),
+}
+"""Which ways to share a part compares, and whether tenants borrow."""
 LARGE_NODES, LARGE_LOAD = 279, 0.85
 """The paper's cluster; and how much of it the jobs redrawn ask for."""
 _workloads: dict[str, Workload] = {}
@@ -78,22 +86,13 @@ def _arms(
     """Say what to play; parts may share some of it."""
     for load in (f"×{load}" for load in loads):
         for name in schedulers:
-            if "main" in parts:
-                for kind in ("private", "plain", "loose", "quota", "cells"):
-                    yield Arm(kind, name, load=load)
-            if "borrow" in parts:
-                yield Arm("cells", name, load=load)
-                yield Arm("cells", name, borrow=True, load=load)
-            if "binding" in parts:
-                yield Arm("cells", name, borrow=True, load=load)
-                yield Arm("static", name, borrow=True, load=load)
-            if "levels" in parts:
-                yield Arm("cells", name, load=load)
-                yield Arm("flat", name, load=load)
+            for part in parts:
+                if part != "large" and (part != "counted" or name == "FIFO"):
+                    for kind, borrow in PARTS[part]:
+                        yield Arm(kind, name, borrow=borrow, load=load)
     for name in schedulers if "large" in parts else ():
-        for kind in ("private", "quota", "cells"):
-            yield Arm(kind, name, load="large")
-        yield Arm("cells", name, borrow=True, load="large")
+        for kind, borrow in PARTS["large"]:
+            yield Arm(kind, name, borrow=borrow, load="large")
 
 
 def _known(files: Sequence[Path]) -> dict[Arm, Result]:

@@ -14,12 +14,15 @@ from allotment.sim.scenario import Owners, Scenario
 from allotment.sim.settings import Settings
 from bench.anomaly.workload import WIDTH, Workload, one_task_each
 
-Kind = Literal["private", "plain", "loose", "quota", "cells", "flat", "static"]
+Kind = Literal["private", "plain", "loose", "quota", "counted", "cells", "flat", "static"]
 """`private`: every tenant is alone, and owns all nodes of its cluster. `plain`: the same, and
 nobody knows of cells, as `allot sim run --cluster 9x8` has it. `loose`: it is alone, and
 its devices are one machine: only their number matters. `quota`: it is owed so many devices of
 one cluster, wherever they are. `cells`: so many whole nodes, of four levels. `flat`: the same
-of two levels, device and node. `static`: as `cells`, and its nodes never change."""
+of two levels, device and node. `static`: as `cells`, and its nodes never change.
+
+`counted`: as `quota`, but without cells. There a job beyond its tenant's share holds up nobody
+(docs/adr/0006), which on a private cluster it would: it is compared with `quota` only."""
 
 GPU, SWITCH, SOCKET, NODE = "gpu", "switch", "socket", "node"
 LEVELS = (
@@ -69,7 +72,9 @@ def worlds(arm: Arm, workload: Workload, seed: int) -> Iterator[Scenario]:
                 yield Scenario(trace, nodes, policy, settings, seed, owners=_one(nodes, tenant))
         return
     nodes = cluster_of(f"{workload.nodes}x{WIDTH}")
-    share_out = {"quota": _counted, "flat": _flat, "static": _static}.get(arm.kind, _in_cells)
+    share_out = {
+        "quota": _anywhere, "counted": _counted, "flat": _flat, "static": _static,
+    }.get(arm.kind, _in_cells)  # fmt: skip
     owners = share_out(nodes, workload.shares, arm.borrow)
     yield Scenario(workload.trace, nodes, policy, settings, seed, owners=owners)
 
@@ -97,6 +102,15 @@ def _owners(
 
 
 def _counted(nodes: Sequence[Node], shares: Shares, borrow: bool) -> Owners:
+    """Owe a number of devices, and no cells."""
+    return Owners(
+        tuple(
+            Tenant(name, _total(nodes, count), borrow=borrow) for name, count in shares.items()
+        )
+    )
+
+
+def _anywhere(nodes: Sequence[Node], shares: Shares, borrow: bool) -> Owners:
     """Owe devices: cells of one device each, wherever they are."""
     return _owners(nodes, shares, borrow, FLAT, (GPU, WIDTH))
 

@@ -9,7 +9,7 @@ from bench.anomaly.workload import WIDTH, Workload, devices_of, time_of_large, w
 
 NAMES = {
     "private": "private", "plain": "private, no cells", "loose": "private, one machine",
-    "quota": "quota", "cells": "cells",
+    "counted": "quota, later jobs may pass", "quota": "quota", "cells": "cells",
     "flat": "cells, two levels", "static": "cells, static",
 }  # fmt: skip
 
