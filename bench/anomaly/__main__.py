@@ -6,9 +6,9 @@
 
 Prints the tables of docs/experiments/sharing-anomaly.md. `--json` keeps the figures, each arm's
 as soon as it ends; arms whose figures are in a `--known` file are not played again: it must be
-of the same trace, cut, sizes and seed. Exits 1 when a tenant in cells,
-without borrowing, waits longer than on its private cluster by more than 1 % on average, when
-a quota of devices shows no anomaly, or when a job does not end.
+of the same trace, cut, sizes and seed. Exits 1 when a tenant in cells, without borrowing, waits
+longer than on its private cluster by more than 1 % on average, when a quota of devices shows no
+anomaly, when a job does not end, or when one passes another of its tenant under FIFO.
 """
 
 import argparse

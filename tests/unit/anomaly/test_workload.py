@@ -1,12 +1,14 @@
 """Who is owed what in the sharing-anomaly experiment, and what must hold of its results."""
 
 import pytest
+from msgspec.structs import replace
 
 from allotment.model.quantity import DEVICE, MINUTE, Resources
 from allotment.sim.trace import Trace, TraceJob
 from bench.anomaly.arms import Arm, Kind
 from bench.anomaly.measure import Delay, Result, play
 from bench.anomaly.verdict import broken
+from bench.anomaly.waiting import Idle
 from bench.anomaly.workload import (
     as_tasks,
     compressed,
@@ -77,6 +79,12 @@ def test_what_must_hold_is_checked(quota: float, cells: float, wrong: str) -> No
     results = [a_result("private", 10), a_result("quota", quota), a_result("cells", cells)]
     told = broken(results)
     assert (wrong in told[0]) if wrong else (told == [])
+
+
+def test_arms_in_which_first_come_is_not_first_served_do_not_compare() -> None:
+    passes = replace(a_result("private", 10), idle={"a": Idle(overtakers=2)})
+    told = broken([passes, a_result("quota", 20), a_result("cells", 10)])
+    assert told == [" private, FIFO: 2 jobs passed earlier ones of their tenant"]
 
 
 def test_a_share_in_cells_is_a_private_cluster() -> None:
