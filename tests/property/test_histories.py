@@ -1,6 +1,7 @@
 """Generated histories against the audit: any order of wishes, reports, faults and restarts."""
 
 import os
+from collections.abc import Iterable
 
 import msgspec
 from hypothesis import settings
@@ -13,13 +14,21 @@ from allotment.model import commands as c
 from allotment.model.errors import Rejected
 from allotment.model.ids import JobId, NodeId, TaskIndex, TaskKey
 from allotment.model.lifecycle import TaskState
-from allotment.model.quantity import GIB
+from allotment.model.quantity import GIB, NOTHING, Resources
 from allotment.model.reasons import Reason
 from allotment.model.reports import NodeReport, Seen, TaskReport
 from allotment.model.spec import Dependency, EndKind
 from allotment.model.tenancy import QueueOrder
 from tests.support.builders import POLICIES, a_config, a_job, a_tenant
 from tests.support.world import FAILED, PERMANENT, PLATFORM, World
+
+
+def sum_up(parts: Iterable[Resources]) -> Resources:
+    total = NOTHING
+    for part in parts:
+        total += part
+    return total
+
 
 TENANTS = ("vision", "nlp", "speech")
 PICK = st.integers(0, 10**6)
@@ -229,6 +238,26 @@ class Histories(RuleBasedStateMachine):
     def no_refusals(self) -> None:
         if hasattr(self, "world"):
             assert self.world.engine.refusals == 0
+
+    @invariant()
+    def sums_and_places_in_line_are_those_of_a_count(self) -> None:
+        if not hasattr(self, "world"):
+            return
+        cluster = self.world.state.cluster
+        books = cluster.ledger.books.values()
+        assert cluster.ledger.free() == sum_up(book.free() for book in books if book.open)
+        line = sorted(cluster.pending.all(), key=lambda job: cluster.pending.key(job.id))
+        for place, job in enumerate(line):
+            queue = (job.shape.tenant, job.shape.queue)
+            ahead = [
+                other.id
+                for other in line[:place]
+                if (other.shape.tenant, other.shape.queue) == queue
+            ]
+            first = ahead[0] if ahead else None
+            assert cluster.pending.ahead_of(job) == (len(ahead), first)
+            groups = [standing.id for group in cluster.pending.ahead(job) for standing in group]
+            assert sorted(groups) == sorted(ahead)
 
     def pick(self, which: int) -> JobId | None:
         jobs = sorted(self.world.state.jobs)

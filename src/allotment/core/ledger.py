@@ -230,6 +230,12 @@ class Ledger:
         """Devices of all nodes that are promised before their holders are gone."""
         self.whole_free = 0
         """Whole free devices of all nodes, but those that are broken."""
+        self._free_at: dict[NodeId, Resources] = {}
+        """What was free on each open node when it was last asked for."""
+        self._free = Resources()
+        """The sum of that."""
+        self._changed: set[NodeId] = set(self.books)
+        """Nodes whose accounts changed since."""
         for book in self.books.values():
             self._enter(book)
 
@@ -247,6 +253,7 @@ class Ledger:
     def set_open(self, node: NodeId, is_open: bool) -> None:
         """Let a node take new work, or keep new work off it."""
         self.books[node].open = is_open
+        self._changed.add(node)
         self.version += 1
 
     def set_bad(self, node: NodeId, devices: frozenset[int]) -> None:
@@ -257,6 +264,7 @@ class Ledger:
         for kind, count in counts.items():
             if book.whole[kind] != count:
                 self._move(node, kind, count, book.whole[kind])
+        self._changed.add(node)
         self.version += 1
 
     def _change(self, slots: Sequence[Slot], needs: Sequence[Resources], sign: int) -> None:
@@ -279,6 +287,7 @@ class Ledger:
         self, node: NodeId, devices: Sequence[int], need: Resources, tasks: int, sign: int
     ) -> None:
         book = self.books[node]
+        self._changed.add(node)
         whole, owed = book.whole, book.owed
         if self._sole is not None:
             before = whole[ANY_TYPE]
@@ -319,12 +328,17 @@ class Ledger:
         return all(self.books[slot.node].settled(slot) for slot in slots)
 
     def free(self) -> Resources:
-        """Sum up what is free on open nodes. O(nodes)."""
-        total = Resources()
-        for book in self.books.values():
+        """Sum up what is free on open nodes. O(nodes that changed since it was last asked)."""
+        for node in self._changed:
+            book = self.books[node]
+            before = self._free_at.pop(node, None)
+            if before is not None:
+                self._free -= before
             if book.open:
-                total += book.free()
-        return total
+                self._free_at[node] = now = book.free()
+                self._free += now
+        self._changed.clear()
+        return self._free
 
     def type_of(self, node: NodeId, index: int) -> str:
         return self.books[node].types[index]

@@ -27,6 +27,8 @@ class Pending:
         self._ordering = ordering
         self._lengths = Lengths(estimates) if estimates is not None else None
         self._groups: dict[Shape, list[Key]] = {}
+        self._queues: dict[tuple[str, str], dict[Shape, list[Key]]] = {}
+        """The same groups by tenant and queue."""
         self._jobs: dict[JobId, tuple[Standing, Key]] = {}
         self._until: list[tuple[Instant, JobId]] = []
         self.came: set[Shape] = set()
@@ -50,7 +52,9 @@ class Pending:
         self._jobs[job.id] = (job, key)
         group = self._groups.get(job.shape)
         if group is None:
-            self._groups[job.shape] = [key]
+            shape = job.shape
+            group = self._groups[shape] = [key]
+            self._queues.setdefault((shape.tenant, shape.queue), {})[shape] = group
         elif key > group[-1]:
             group.append(key)
         else:
@@ -73,9 +77,18 @@ class Pending:
         if self._lengths is not None:
             self._lengths.remove(standing, key)
         if not group:
-            del self._groups[standing.shape]
-            if self._lengths is not None:
-                self._lengths.forget(standing.shape)
+            self._close(standing.shape)
+
+    def _close(self, shape: Shape) -> None:
+        """Forget a shape of which nobody waits."""
+        del self._groups[shape]
+        line = (shape.tenant, shape.queue)
+        groups = self._queues[line]
+        del groups[shape]
+        if not groups:
+            del self._queues[line]
+        if self._lengths is not None:
+            self._lengths.forget(shape)
 
     def heads(self) -> Iterator[tuple[Shape, Key]]:
         """Give the first of each shape, in no particular order."""
@@ -149,11 +162,14 @@ class Pending:
     def ahead(self, job: Standing) -> Iterator[Iterator[Standing]]:
         """Give the jobs of the same queue that come before, in order, shape by shape."""
         key = self.key(job.id)
-        for shape, group in self._groups.items():
-            if (shape.tenant, shape.queue) == (job.shape.tenant, job.shape.queue):
-                before = bisect_left(group, key)
-                if before:
-                    yield self._first(group, before)
+        for group in self._beside(job).values():
+            before = bisect_left(group, key)
+            if before:
+                yield self._first(group, before)
+
+    def _beside(self, job: Standing) -> dict[Shape, list[Key]]:
+        """Give the groups of a job's queue."""
+        return self._queues[job.shape.tenant, job.shape.queue]
 
     def _first(self, group: list[Key], count: int) -> Iterator[Standing]:
         return (self._jobs[key[1]][0] for key in islice(group, count))
@@ -163,9 +179,7 @@ class Pending:
         key = self.key(job.id)
         count = 0
         first: Key | None = None
-        for shape, group in self._groups.items():
-            if (shape.tenant, shape.queue) != (job.shape.tenant, job.shape.queue):
-                continue
+        for group in self._beside(job).values():
             count += bisect_left(group, key)
             if group[0] < key and (first is None or group[0] < first):
                 first = group[0]

@@ -1,6 +1,7 @@
 """Why a job waits, complete: what the engine knows about it, then what the books say."""
 
 from collections.abc import Collection
+from heapq import nsmallest
 
 from allotment.core.entitle import may_borrow
 from allotment.core.explain import explain, explain_resume, judge
@@ -104,14 +105,16 @@ def _who_counts(state: State, job: JobRecord) -> Collection[JobId]:
 
 
 def _largest(state: State, job: JobRecord, jobs: Collection[JobId]) -> list[JobId]:
+    """Name the largest holders, largest first."""
     wants_devices = any(role.resources.gpu_milli for role in job.spec.roles)
-    sizes = [
+    gangs = state.cluster.gangs
+    sizes = (
         (-(held.gpu_milli if wants_devices else held.cpu_milli), gang.id)
         for other in jobs
-        if (gang := state.cluster.gangs.get(other)) is not None and gang.id != job.id
+        if (gang := gangs.get(other)) is not None and gang.id != job.id
         for held in (gang.held(),)
-    ]
-    return [holder for size, holder in sorted(sizes) if size]
+    )
+    return [holder for size, holder in nsmallest(MOST_HOLDERS, sizes) if size]
 
 
 def _holder(state: State, job_id: JobId) -> Holder:
