@@ -1,6 +1,6 @@
 """Play the sharing-anomaly experiment, and say whether its promise holds.
 
-    python -m bench.anomaly TRACE [--part main|counted|borrow|binding|levels|large …] [--jobs N]
+    python -m bench.anomaly TRACE [--part main|why|borrow|binding|levels|large …] [--jobs N]
         [--nodes 64] [--schedulers FIFO,2D-LAS,packing] [--loads 1,1.5] [--workers 2]
         [--seed 0] [--json FILE] [--known FILE …]
 
@@ -29,12 +29,15 @@ from bench.anomaly.verdict import broken
 from bench.anomaly.workload import Workload, compressed, devices_of, read, redrawn
 
 PARTS: dict[str, tuple[tuple[Kind, bool], ...]] = {
-    "main": tuple((kind, False) for kind in ("private", "plain", "loose", "quota", "cells")),
-    "counted": (("quota", False), ("counted", False)),
+    "main": tuple((kind, False) for kind in ("private", "cells", "owned", "counted", "spread")),
+    "why": tuple((kind, False) for kind in ("private", "plain", "loose", "quota", "cells")),
     "borrow": (("cells", False), ("cells", True)),
     "binding": (("cells", True), ("static", True)),
     "levels": (("cells", False), ("flat", False)),
-    "large": (("private", False), ("quota", False), ("cells", False), ("cells", True)),
+    "large": (
+        *((kind, False) for kind in ("private", "cells", "owned", "counted", "spread")),
+        ("cells", True),
+    ),
 }
 """Which ways to share a part compares, and whether tenants borrow."""
 LARGE_NODES, LARGE_LOAD = 279, 0.85
@@ -87,7 +90,7 @@ def _arms(
     for load in (f"×{load}" for load in loads):
         for name in schedulers:
             for part in parts:
-                if part != "large" and (part != "counted" or name == "FIFO"):
+                if part != "large" and (part != "why" or name == "FIFO"):
                     for kind, borrow in PARTS[part]:
                         yield Arm(kind, name, borrow=borrow, load=load)
     for name in schedulers if "large" in parts else ():
@@ -134,9 +137,7 @@ def _print(results: list[Result]) -> None:
     for load in dict.fromkeys(result.arm.load for result in results):
         print(f"\n### {load}: mean delay in minutes\n")
         print(tables.means(results, load))
-    seen = dict.fromkeys(
-        (r.arm.load, r.arm.scheduler) for r in results if r.arm.kind == "private"
-    )
+    seen = dict.fromkeys((r.arm.load, r.arm.scheduler) for r in results if not r.arm.borrow)
     for load, scheduler in seen:
         print(f"\n### {load} {scheduler}: delay in minutes\n")
         print(tables.delays(results, load, scheduler))

@@ -12,17 +12,40 @@ from allotment.model.tenancy import Tenant
 from allotment.sim.cluster import cluster_of
 from allotment.sim.scenario import Owners, Scenario
 from allotment.sim.settings import Settings
+from allotment.sim.trace import Trace
 from bench.anomaly.workload import WIDTH, Workload, one_task_each
 
-Kind = Literal["private", "plain", "loose", "quota", "counted", "cells", "flat", "static"]
-"""`private`: every tenant is alone, and owns all nodes of its cluster. `plain`: the same, and
-nobody knows of cells, as `allot sim run --cluster 9x8` has it. `loose`: it is alone, and
-its devices are one machine: only their number matters. `quota`: it is owed so many devices of
-one cluster, wherever they are. `cells`: so many whole nodes, of four levels. `flat`: the same
-of two levels, device and node. `static`: as `cells`, and its nodes never change.
+Kind = Literal[
+    "private",
+    "plain",
+    "loose",
+    "owned",
+    "quota",
+    "counted",
+    "spread",
+    "cells",
+    "flat",
+    "static",
+]
+"""Alone, every tenant on a cluster of its own: `private`, nodes that it owns as cells; `plain`,
+nodes, and nobody knows of owners, as `allot sim run --cluster 9x8` has it; `loose`, all its
+devices in one machine, so that only their number matters; `owned`, plain nodes of which it is
+owed the devices by number.
 
-`counted`: as `quota`, but without cells. There a job beyond its tenant's share holds up nobody
-(docs/adr/0006), which on a private cluster it would: it is compared with `quota` only."""
+Together on one cluster: `quota`, it is owed so many devices, each a cell, wherever they are;
+`counted`, the same by number; `spread`, so too, but jobs go to the emptiest nodes and not to
+the fullest; `cells`, so many whole nodes, of four levels; `flat`, the same of two levels,
+device and node; `static`, as `cells`, and its nodes never change.
+
+Where shares are numbers a job beyond its tenant's holds up nobody (docs/adr/0006), where they
+are cells it does. So those are compared with each other only: see `ALONE`.
+"""
+
+ALONE: dict[Kind, Kind] = {
+    "quota": "private", "cells": "private", "flat": "private", "static": "private",
+    "plain": "private", "loose": "private", "counted": "owned", "spread": "owned",
+}  # fmt: skip
+"""With which way to be alone another is compared: the one of the same order within a tenant."""
 
 GPU, SWITCH, SOCKET, NODE = "gpu", "switch", "socket", "node"
 LEVELS = (
@@ -54,29 +77,41 @@ class Arm(msgspec.Struct, frozen=True):
 
 def worlds(arm: Arm, workload: Workload, seed: int) -> Iterator[Scenario]:
     """Give the simulations of an arm: one cluster, or one for each tenant."""
-    settings = Settings(tasks="node", resume_ms=arm.resume_ms)
+    placing = "spread" if arm.kind == "spread" else "pack"
+    settings = Settings(tasks="node", placing=placing, resume_ms=arm.resume_ms)
     policy = SCHEDULERS[arm.scheduler]
-    if arm.kind in ("private", "plain"):
+    if arm.kind in ("private", "plain", "loose", "owned"):
         for tenant, share in workload.shares.items():
-            trace, nodes = workload.of(tenant), cluster_of(f"{share}x{WIDTH}")
-            own = (
-                _in_cells(nodes, {tenant: share}, arm.borrow) if arm.kind == "private" else None
-            )
+            trace = workload.of(tenant)
             if trace.jobs:
-                yield Scenario(trace, nodes, policy, settings, seed, owners=own)
-        return
-    if arm.kind == "loose":
-        for tenant, share in workload.shares.items():
-            trace, nodes = one_task_each(workload.of(tenant)), cluster_of(f"1x{share * WIDTH}")
-            if trace.jobs:
-                yield Scenario(trace, nodes, policy, settings, seed, owners=_one(nodes, tenant))
+                yield _alone(arm, trace, share, tenant, settings, seed)
         return
     nodes = cluster_of(f"{workload.nodes}x{WIDTH}")
     share_out = {
-        "quota": _anywhere, "counted": _counted, "flat": _flat, "static": _static,
+        "quota": _anywhere, "counted": _counted, "spread": _counted,
+        "flat": _flat, "static": _static,
     }.get(arm.kind, _in_cells)  # fmt: skip
     owners = share_out(nodes, workload.shares, arm.borrow)
     yield Scenario(workload.trace, nodes, policy, settings, seed, owners=owners)
+
+
+def _alone(
+    arm: Arm, trace: Trace, share: int, tenant: str, settings: Settings, seed: int
+) -> Scenario:
+    """Give the simulation of one tenant on its own cluster."""
+    nodes = cluster_of(f"1x{share * WIDTH}" if arm.kind == "loose" else f"{share}x{WIDTH}")
+    owners: Owners | None = None
+    match arm.kind:
+        case "private":
+            owners = _in_cells(nodes, {tenant: share}, arm.borrow)
+        case "loose":
+            trace, owners = one_task_each(trace), _one(nodes, tenant)
+        case "owned":
+            owners = _counted(nodes, {tenant: share}, arm.borrow)
+        case _:
+            pass
+    policy = SCHEDULERS[arm.scheduler]
+    return Scenario(trace, nodes, policy, settings, seed, owners=owners)
 
 
 Shares = Mapping[str, int]
@@ -111,8 +146,11 @@ def _counted(nodes: Sequence[Node], shares: Shares, borrow: bool) -> Owners:
 
 
 def _anywhere(nodes: Sequence[Node], shares: Shares, borrow: bool) -> Owners:
-    """Owe devices: cells of one device each, wherever they are."""
-    return _owners(nodes, shares, borrow, FLAT, (GPU, WIDTH))
+    """Owe devices: cells of one device each, wherever they are.
+
+    Their nodes have all levels: so what is free is split as little as can be.
+    """
+    return _owners(nodes, shares, borrow, LEVELS, (GPU, WIDTH))
 
 
 def _one(nodes: Sequence[Node], tenant: str) -> Owners:

@@ -3,13 +3,15 @@
 from collections.abc import Iterable, Sequence
 
 from allotment.model.quantity import HOUR, MINUTE
+from bench.anomaly.arms import Kind
 from bench.anomaly.measure import Result
-from bench.anomaly.verdict import excesses, find
+from bench.anomaly.verdict import alone, excesses, find
 from bench.anomaly.workload import WIDTH, Workload, devices_of, time_of_large, work_of
 
 NAMES = {
     "private": "private", "plain": "private, no cells", "loose": "private, one machine",
-    "counted": "quota, later jobs may pass", "quota": "quota", "cells": "cells",
+    "owned": "private, counted", "quota": "quota", "counted": "quota, counted",
+    "spread": "quota, counted, spread", "cells": "cells",
     "flat": "cells, two levels", "static": "cells, static",
 }  # fmt: skip
 
@@ -53,45 +55,51 @@ def shares(workload: Workload) -> str:
 
 def means(results: list[Result], load: str) -> str:
     """Compare mean delays by tenant under all schedulers."""
-    found = [
-        result
-        for result in results
-        if (result.arm.load, result.arm.borrow) == (load, False)
-        and result.arm.kind in ("private", "quota", "cells")
+    merged = [
+        (f"{scheduler}: {name}", result)
+        for scheduler in dict.fromkeys(result.arm.scheduler for result in results)
+        for name, result in _merged(results, load, scheduler)
     ]
-    head = ["tenant", *(f"{r.arm.scheduler}: {NAMES[r.arm.kind]}" for r in found)]
-    names = sorted({name for result in found for name in result.delays if name})
-    rows = [
-        [name or "all", *(minutes(result.delays[name].mean) for result in found)]
-        for name in [*names, ""]
-    ]
-    return table(head, rows)
+    return _by_tenant(merged, ("mean",), [name for name, _ in merged])
 
 
 def delays(results: list[Result], load: str, scheduler: str) -> str:
     """Compare a scheduler's delays by tenant."""
-    kinds = ("private", "quota", "cells")
-    found = [result for kind in kinds if (result := find(results, load, kind, scheduler))]
-    names = [NAMES[result.arm.kind] for result in found]
-    if len(found) > 1 and found[-1].delays == found[0].delays:
-        names[0] = f"{names[0]} and {names[-1]}"
-        del found[-1]
-    head = ["tenant"]
-    for name in names[: len(found)]:
-        head += [f"{name}: mean", "p50", "p90", "p99"]
-    tenants = sorted({name for result in found for name in result.delays if name})
+    merged = _merged(results, load, scheduler)
+    head = [word for name, _ in merged for word in (f"{name}: mean", "p50", "p90", "p99")]
+    return _by_tenant(merged, ("mean", "p50", "p90", "p99"), head)
+
+
+SHOWN: tuple[Kind, ...] = ("private", "cells", "quota", "owned", "counted", "spread")
+
+
+def _merged(results: list[Result], load: str, scheduler: str) -> list[tuple[str, Result]]:
+    """Give the arms without borrowing; those that came to the very same stand as one."""
+    merged: list[tuple[str, Result]] = []
+    for kind in SHOWN:
+        if (result := find(results, load, kind, scheduler)) is None:
+            continue
+        if merged and merged[-1][1].delays == result.delays:
+            merged[-1] = (f"{merged[-1][0]} and {NAMES[kind]}", merged[-1][1])
+        else:
+            merged.append((NAMES[kind], result))
+    return merged
+
+
+def _by_tenant(
+    merged: Sequence[tuple[str, Result]], fields: Sequence[str], head: Sequence[str]
+) -> str:
+    names = sorted({name for _, result in merged for name in result.delays if name})
     rows = [
-        [name or "all", *(cell for result in found for cell in _delay(result, name))]
-        for name in [*tenants, ""]
+        [name or "all", *(_delay(r, name, field) for _, r in merged for field in fields)]
+        for name in [*names, ""]
     ]
-    return table(head, rows)
+    return table(["tenant", *head], rows)
 
 
-def _delay(result: Result, tenant: str) -> list[str]:
+def _delay(result: Result, tenant: str, field: str) -> str:
     delay = result.delays.get(tenant)
-    if delay is None:
-        return ["", "", "", ""]
-    return [minutes(delay.mean), minutes(delay.p50), minutes(delay.p90), minutes(delay.p99)]
+    return minutes(getattr(delay, field)) if delay else ""
 
 
 def beside_private(results: list[Result]) -> str:
@@ -99,22 +107,22 @@ def beside_private(results: list[Result]) -> str:
     rows: list[list[str]] = []
     for result in results:
         arm = result.arm
-        private = find(results, arm.load, "private", arm.scheduler)
-        if arm.kind == "private" or arm.borrow or private is None:
+        private = alone(results, arm)
+        if arm.borrow or private is None:
             continue
         ranked = excesses(result, private)
         worst = ranked[0]
         times = max(ranked, key=lambda each: each.times if each.is_more else 0)
         rows.append([
-            f"{arm.load} {arm.scheduler}", NAMES[arm.kind],
+            f"{arm.load} {arm.scheduler}", NAMES[arm.kind], NAMES[private.arm.kind],
             str(sum(1 for each in ranked if each.is_more)),
             f"{(worst.shared_ms - worst.private_ms) / MINUTE:+,.1f} ({worst.tenant})",
             f"{times.times:.2f} ({times.tenant})",
             minutes(private.delays[""].mean), minutes(result.delays[""].mean),
         ])  # fmt: skip
     return table(
-        ["workload, scheduler", "shared by", "tenants worse off by > 1 %",
-         "worst: minutes more", "worst: times", "all jobs, private", "all jobs, shared"], rows,
+        ["workload, scheduler", "shared by", "compared with", "tenants worse off by > 1 %",
+         "worst: minutes more", "worst: times", "all jobs, alone", "all jobs, shared"], rows,
     )  # fmt: skip
 
 

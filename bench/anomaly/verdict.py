@@ -5,6 +5,7 @@ from collections.abc import Iterable
 import msgspec
 
 from allotment.model.quantity import MINUTE, SECOND
+from bench.anomaly.arms import ALONE, Arm
 from bench.anomaly.measure import Result
 
 WITHIN = 0.01
@@ -57,25 +58,31 @@ def find(results: Iterable[Result], load: str, kind: str, scheduler: str) -> Res
     return None
 
 
+def alone(results: Iterable[Result], arm: Arm) -> Result | None:
+    """Find the tenants alone, with the order of jobs that they have in an arm."""
+    kind = ALONE.get(arm.kind)
+    return find(results, arm.load, kind, arm.scheduler) if kind else None
+
+
 def broken(results: list[Result]) -> list[str]:
     """Say where a tenant in cells waits longer than alone; and if quotas show no anomaly."""
     wrong: list[str] = []
     quotas: list[Excess] = []
+    compared = False
     for result in results:
         arm = result.arm
         wrong += [f"{arm}: {result.unfinished} jobs did not end"] if result.unfinished else []
         wrong += _unfair(result)
-        if arm.borrow or arm.kind not in ("quota", "cells"):
-            continue
-        private = find(results, arm.load, "private", arm.scheduler)
-        if private is None:
+        private = alone(results, arm)
+        if arm.borrow or private is None:
             continue
         more = [each for each in excesses(result, private) if each.is_more]
-        if arm.kind == "quota":
+        if arm.kind in ("quota", "counted", "spread"):
+            compared = True
             quotas += more
-        else:
+        elif arm.kind == "cells":
             wrong += [str(each) for each in more]
-    if not quotas and any(result.arm.kind == "quota" for result in results):
+    if compared and not quotas:
         wrong.append("no tenant with a quota of devices waits longer than alone")
     return wrong
 
@@ -83,7 +90,7 @@ def broken(results: list[Result]) -> list[str]:
 def _unfair(result: Result) -> list[str]:
     """Say where jobs pass their own tenant's that came first, so that arms do not compare."""
     arm = result.arm
-    if arm.scheduler != "FIFO" or arm.borrow or arm.kind == "counted":
+    if arm.scheduler != "FIFO" or arm.borrow or arm.kind in ("owned", "counted", "spread"):
         return []
     passed = sum(idle.overtakers for idle in result.idle.values())
     return [f"{arm}: {passed} jobs passed earlier ones of their tenant"] if passed else []
