@@ -18,7 +18,7 @@ from allotment.model.quantity import GIB, NOTHING, Resources
 from allotment.model.reasons import Reason
 from allotment.model.reports import NodeReport, Seen, TaskReport
 from allotment.model.spec import Dependency, EndKind
-from allotment.model.tenancy import QueueOrder
+from allotment.model.tenancy import Config, Queue, QueueOrder, RankBy, ShareBy
 from tests.support.builders import POLICIES, a_config, a_job, a_tenant
 from tests.support.world import FAILED, PERMANENT, PLATFORM, World
 
@@ -34,6 +34,23 @@ TENANTS = ("vision", "nlp", "speech")
 PICK = st.integers(0, 10**6)
 
 
+SHARE = st.sampled_from(list(ShareBy))
+RANK = st.sampled_from(list(RankBy))
+
+
+def shared(shares: tuple[int, ...], order: QueueOrder, share: ShareBy, rank: RankBy) -> Config:
+    """Let three tenants, their queues and the users of these share by a rule."""
+    queue = Queue("default", order, rank, share, weight_milli=1500)
+    tenants = [
+        msgspec.structs.replace(
+            a_tenant(name, guaranteed), queues=(queue,), share=share, weight_milli=1000 * weight
+        )
+        for weight, (name, guaranteed) in enumerate(zip(TENANTS, shares, strict=True), 1)
+    ]
+    config = a_config(*tenants, nodes=3, devices=4)
+    return msgspec.structs.replace(config, share=share)
+
+
 class Histories(RuleBasedStateMachine):
     """Three tenants on three nodes of four devices."""
 
@@ -41,14 +58,15 @@ class Histories(RuleBasedStateMachine):
     """What a job is told whose tenant's share became too small for it."""
 
     @initialize(
-        shares=st.tuples(*[st.integers(0, 4)] * 3), order=st.sampled_from(list(QueueOrder))
+        shares=st.tuples(*[st.integers(0, 4)] * 3),
+        order=st.sampled_from(list(QueueOrder)),
+        share=SHARE,
+        rank=RANK,
     )
-    def begin(self, shares: tuple[int, ...], order: QueueOrder) -> None:
-        tenants = [
-            a_tenant(name, share, order=order)
-            for name, share in zip(TENANTS, shares, strict=True)
-        ]
-        self.world = World(a_config(*tenants, nodes=3, devices=4))
+    def begin(
+        self, shares: tuple[int, ...], order: QueueOrder, share: ShareBy, rank: RankBy
+    ) -> None:
+        self.world = World(shared(shares, order, share, rank))
 
     # ── wishes ──────────────────────────────────────────────────────────────────────────
 
@@ -113,10 +131,9 @@ class Histories(RuleBasedStateMachine):
     def node(self, node: int, alive: bool) -> None:
         self.world.tell(NodeReport(NodeId(node), alive=alive, reason="test"))
 
-    @rule(shares=st.tuples(*[st.integers(0, 4)] * 3))
-    def reconfigure(self, shares: tuple[int, ...]) -> None:
-        tenants = [a_tenant(name, share) for name, share in zip(TENANTS, shares, strict=True)]
-        self.attempt(c.ApplyConfig(a_config(*tenants, nodes=3, devices=4)))
+    @rule(shares=st.tuples(*[st.integers(0, 4)] * 3), share=SHARE, rank=RANK)
+    def reconfigure(self, shares: tuple[int, ...], share: ShareBy, rank: RankBy) -> None:
+        self.attempt(c.ApplyConfig(shared(shares, QueueOrder.STRICT, share, rank)))
 
     @rule(node=st.integers(0, 2), drain=st.booleans())
     def drain(self, node: int, drain: bool) -> None:

@@ -4,20 +4,15 @@ from typing import Self
 
 import msgspec
 
-from allotment.core.ports import Policies
 from allotment.model.cluster import Device, Node
 from allotment.model.ids import Actor, DeviceIndex, NodeId
 from allotment.model.quantity import GIB, Instant, Millis, Resources
 from allotment.model.spec import Checkpoint, Completion, Dependency, JobSpec, TaskRole
 from allotment.model.tenancy import Config, Limits, Queue, QueueOrder, Tenant
-from allotment.policies.estimates.promised import Promised
-from allotment.policies.ordering.fifo import Fifo
-from allotment.policies.placing.pack import Pack
-from allotment.policies.sharing.borrow_and_return import BorrowAndReturn
-from allotment.policies.victims.least_lost import LeastLost
+from allotment.wiring.policies import policies
 
 ALICE = Actor("alice", 1001, ("vision",))
-POLICIES = Policies(Fifo(), BorrowAndReturn(), Pack(), LeastLost(), estimates=Promised())
+POLICIES = policies()
 
 
 def gpus(count: float) -> Resources:

@@ -11,11 +11,13 @@ import msgspec
 from allotment.core.cells.book import Cells
 from allotment.core.cells.borrow import find_idle
 from allotment.core.cells.rights import quota_for
+from allotment.core.claimants import Claimants
 from allotment.core.ends import Ends
 from allotment.core.gang import Gang, Reservation, Standing
 from allotment.core.ledger import Ledger
 from allotment.core.pending import Key, Pending
-from allotment.core.ports import Policies
+from allotment.core.ports import Ordering, Policies
+from allotment.core.ranking import ByQueue
 from allotment.core.request import Request, Shape, lease_part, needs_of, parts_of, sum_of, whole
 from allotment.core.running import Running
 from allotment.core.users import Users
@@ -23,8 +25,8 @@ from allotment.model.cells import Topology
 from allotment.model.cluster import Node
 from allotment.model.ids import JobId, NodeId
 from allotment.model.ledger import Entitlement, Quota, Slot
-from allotment.model.quantity import NOTHING, Instant, Resources
-from allotment.model.tenancy import Preempt, QueueOrder, Tenant
+from allotment.model.quantity import DAY, NOTHING, Instant, Millis, Resources
+from allotment.model.tenancy import Preempt, QueueOrder, RankBy, ShareBy, Tenant
 
 __all__ = ["Cluster", "Gang", "Reservation", "Standing"]
 
@@ -46,6 +48,8 @@ class Cluster:
         tenants: Sequence[Tenant],
         policies: Policies,
         topology: Topology = _COUNTED,
+        share: ShareBy = ShareBy.FIRST_COME,
+        half_life_ms: Millis = Millis(7 * DAY),
     ) -> None:
         self.policies = policies
         self.nodes = {node.id: node for node in nodes}
@@ -64,16 +68,15 @@ class Cluster:
         self.seen_version = -1
         """The version of the ledger at which the whole line was last looked through."""
         self.ledger = Ledger(nodes)
-        owed = any(tenant.cells or tenant.pins for tenant in tenants)
-        self.cells = Cells(topology, nodes, tenants) if owed else None
+        self.cells = _cells(topology, nodes, tenants)
         """Who is owed which cells; None where shares are counted."""
         self._topology = topology
-        easy = QueueOrder.EASY in self._orders.values()
-        estimates = policies.estimates if easy else None
-        self.pending = Pending(policies.ordering, estimates)
+        estimates = policies.estimates if QueueOrder.EASY in self._orders.values() else None
+        ordering = _ordering(tenants, policies)
+        self.pending = Pending(ordering, estimates)
         self.ends = Ends(estimates) if estimates is not None else None
         """When placed gangs are expected to end; kept only for queues in EASY order."""
-        self.running = Running(policies.ordering) if policies.turns is not None else None
+        self.running = Running(ordering) if policies.turns is not None else None
         """Placed gangs in order; kept only for policies that take turns."""
         self.gangs: dict[JobId, Gang] = {}
         self.borrowers: dict[str, dict[JobId, Gang]] = {}
@@ -89,6 +92,11 @@ class Cluster:
         self.guaranteed_use: dict[str, Resources] = {}
         """What each tenant holds out of its own guarantee."""
         self.borrowed_use: dict[str, Resources] = {}
+        claimants = Claimants(share, half_life_ms, tenants, nodes, policies.fairness)
+        self.claimants = (
+            claimants if claimants.any or ordering is not policies.ordering else None
+        )
+        """What those have who share by a rule; None where all is first come, first served."""
         self.users = Users(tenants)
         """What users hold, where their tenant caps that."""
         self.blocked: dict[tuple[Shape, Entitlement], tuple[int, Key]] = {}
@@ -255,6 +263,8 @@ class Cluster:
         before = use.get(tenant, NOTHING)
         use[tenant] = before + held if sign > 0 else before - held
         self.users.count((tenant, gang.user), held, sign)
+        if self.claimants is not None:
+            self.claimants.count(gang, sign)
 
     # ── order ───────────────────────────────────────────────────────────────────────────
 
@@ -311,6 +321,9 @@ class Cluster:
         who = self.user_of(reservation.job)
         if self.users.capped(*who):
             self.users.promise(reservation.job, who, sum_of(reservation.needs))
+        if self.claimants is not None:
+            path = (who[0], self._shape_of(reservation.job).queue, who[1])
+            self.claimants.promise(reservation.job, path, sum_of(reservation.needs))
         if reservation.entitlement is Entitlement.GUARANTEED:
             tenant = self.tenant_of(reservation.job)
             if self.cells is not None and reservation.quota:
@@ -326,6 +339,8 @@ class Cluster:
         if reservation is not None:
             self.ledger.give(reservation.slots, reservation.needs)
             self.users.take_back(job)
+            if self.claimants is not None:
+                self.claimants.take_back(job)
             tenant = self._counted.pop(job, None)
             if tenant is not None:
                 self._reserved[tenant] -= sum_of(reservation.needs)
@@ -356,6 +371,16 @@ class Cluster:
         """Give the tenant of a job that waits or is placed."""
         gang = self.gangs.get(job)
         return gang.tenant if gang else self.pending[job].shape.tenant
+
+    def name_for(self, tenant: str, queue: str, user: str) -> str:
+        """Give a user where jobs of different users do not wait alike; '' elsewhere."""
+        if self.claimants is not None and self.claimants.by_user(tenant, queue):
+            return user
+        return self.users.capped(tenant, user)
+
+    def _shape_of(self, job: JobId) -> Shape:
+        gang = self.gangs.get(job)
+        return gang.standing.shape if gang else self.pending[job].shape
 
     def user_of(self, job: JobId) -> tuple[str, str]:
         """Give the tenant and the user of a job that waits, if capped, or is placed."""
@@ -438,3 +463,21 @@ class Cluster:
         return all(
             books[slot.node].open and books[slot.node].sound(slot.devices) for slot in slots
         )
+
+
+def _cells(
+    topology: Topology, nodes: Sequence[Node], tenants: Sequence[Tenant]
+) -> Cells | None:
+    owed = any(tenant.cells or tenant.pins for tenant in tenants)
+    return Cells(topology, nodes, tenants) if owed else None
+
+
+def _ordering(tenants: Sequence[Tenant], policies: Policies) -> Ordering:
+    """Give the order of all queues."""
+    named = {
+        (tenant.name, queue.name): policies.ranking[queue.rank]
+        for tenant in tenants
+        for queue in tenant.queues
+        if queue.rank is not RankBy.SUBMITTED
+    }
+    return ByQueue(policies.ordering, named) if named else policies.ordering

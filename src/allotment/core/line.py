@@ -4,10 +4,13 @@ Whoever cannot start holds up those behind it as its queue has it; who has the r
 others go.
 """
 
+from collections.abc import Iterator
+
 from allotment.core.backfill import Shadow, shadow_of
 from allotment.core.caps import capped_out
 from allotment.core.cluster import MOST_MEMOS, Cluster
 from allotment.core.entitle import due_of
+from allotment.core.fair_order import in_fair_order
 from allotment.core.gang import Standing
 from allotment.core.owed import (
     owed_ever,
@@ -78,7 +81,7 @@ class Line:
         skip = self._skippable(entitlement)
         closed: dict[tuple[str, str], Shadow | None] = {}
         leap: dict[Shape, Key] = {}
-        for waiting in cluster.pending.in_order(skip, leap):
+        for waiting in self._in_order(skip, leap):
             shape = waiting.shape
             if self._passed_over(waiting, skip):
                 continue
@@ -109,6 +112,12 @@ class Line:
                     cluster.blocked.clear()
                     self.again = True
                     return
+
+    def _in_order(self, skip: set[Shape], leap: dict[Shape, Key]) -> Iterator[Standing]:
+        cluster = self.cluster
+        if cluster.claimants is None:
+            return cluster.pending.in_order(skip, leap)
+        return in_fair_order(cluster.pending, cluster.claimants, skip, leap, self.now)
 
     def _passed_over(self, waiting: Standing, skip: set[Shape]) -> bool:
         """Tell whether a job needs no look now, and holds up nobody.

@@ -6,7 +6,7 @@ not here; the engine brings them when their time comes.
 """
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from heapq import heapify, heappop, heappush
 from itertools import islice
 
@@ -129,16 +129,23 @@ class Pending:
         return lengths.next(shape, group, self._jobs[job.id][1], most_ms)
 
     def in_order(
-        self, skip: set[Shape], leap: dict[Shape, Key] | None = None
+        self,
+        skip: set[Shape],
+        leap: dict[Shape, Key] | None = None,
+        among: Iterable[Shape] | None = None,
     ) -> Iterator[Standing]:
         """Go through all jobs in order, leaving out shapes as soon as they are in `skip`.
 
         O(groups) to begin, then O(log n) a job: a blocked group costs one step. Jobs may
         leave the line while it is walked. Of a shape put in `leap` the next is that one.
+        `among` are the shapes to go through; None for all.
         """
+        groups = self._groups.items()
+        if among is not None:
+            groups = [(shape, self._groups[shape]) for shape in among]
         heads = [
             (group[0], number, shape)
-            for number, (shape, group) in enumerate(self._groups.items())
+            for number, (shape, group) in enumerate(groups)
             if shape not in skip
         ]
         heapify(heads)

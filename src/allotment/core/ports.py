@@ -4,7 +4,7 @@ A policy chooses among legal options and can never make an illegal one legal: ca
 gang atomicity and guarantees are checked by the core after every policy has spoken.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
@@ -13,9 +13,10 @@ from allotment.core.rank import Rank
 from allotment.model.ids import JobId, NodeId
 from allotment.model.ledger import Entitlement, Slot
 from allotment.model.quantity import Instant, Resources
-from allotment.model.tenancy import Tenant
+from allotment.model.tenancy import RankBy, ShareBy, Tenant
 
 if TYPE_CHECKING:
+    from allotment.core.claimant import Claimant
     from allotment.core.gang import Gang, Standing
 
 
@@ -34,6 +35,14 @@ class Turns(Protocol):
 
     def next(self, now: Instant) -> Instant:
         """Give the first such moment from now on; `now` itself when it is one."""
+        ...
+
+
+class Fairness(Protocol):
+    """Which of those who share something has least, and so comes next."""
+
+    def share(self, claimant: "Claimant", now: Instant) -> int:
+        """Give how much a claimant has, or has had, for its weight."""
         ...
 
 
@@ -143,3 +152,7 @@ class Policies(msgspec.Struct, frozen=True):
     """None: a device is shared by all who find room on it."""
     estimates: Estimates | None = None
     """What backfilling with a reservation (`QueueOrder.EASY`) goes by."""
+    fairness: Mapping[ShareBy, Fairness] = {}
+    """How those who share are compared, for each rule that a configuration may name."""
+    ranking: Mapping[RankBy, Ordering] = {}
+    """The order of queues that name one; of all others it is `ordering`."""

@@ -35,6 +35,8 @@ def apply(state: State, record: e.Record) -> None:
     if at < state.at:
         raise InvariantViolated(f"event {seq} goes back in time")
     state.seq, state.at = seq, at
+    if state.cluster.claimants is not None:
+        state.cluster.claimants.now = at
     _APPLY[type(event)](state, record, event)
 
 

@@ -5,8 +5,9 @@ checks. It costs O(everything); tests run it after every step.
 """
 
 from allotment.core.cells.audit import flaws
+from allotment.core.claimants import Path
 from allotment.core.explain import explain
-from allotment.core.request import held_by, lease_part, needs_of, shape_of
+from allotment.core.request import held_by, lease_part, needs_of, shape_of, sum_of
 from allotment.engine.records import JobRecord
 from allotment.engine.state import State
 from allotment.model.cluster import NodeState
@@ -145,7 +146,7 @@ def _shares(state: State) -> list[str]:
             wrong.append(f"the guaranteed use of tenant {tenant.name} does not add up")
         if cluster.used_by(tenant.name) != total.get(tenant.name, NOTHING):
             wrong.append(f"the use of tenant {tenant.name} does not add up")
-    return wrong + _users(state)
+    return wrong + _users(state) + _claimants(state)
 
 
 def _users(state: State) -> list[str]:
@@ -165,6 +166,26 @@ def _users(state: State) -> list[str]:
         f"the use of user {user} of tenant {tenant} does not add up"
         for (tenant, user), amount in held.items()
         if cluster.users.capped(tenant, user) and cluster.users.held(tenant, user) != amount
+    ]
+
+
+def _claimants(state: State) -> list[str]:
+    """What those hold and are promised who share by a rule adds up."""
+    cluster = state.cluster
+    if cluster.claimants is None:
+        return []
+    held: dict[Path, Resources] = {}
+    for job in state.jobs.values():
+        needs = held_now(job) if job.attempt is not None else []
+        promise = cluster.reservations.get(job.id)
+        amount = sum_of(tuple(needs)) + (sum_of(promise.needs) if promise else NOTHING)
+        path = (job.spec.tenant, job.spec.queue, job.owner.user)
+        for depth in (1, 2, 3):
+            held[path[:depth]] = held.get(path[:depth], NOTHING) + amount
+    return [
+        f"the use of {' / '.join(path)} does not add up"
+        for path, known in cluster.claimants.held()
+        if held.get(path, NOTHING) != known
     ]
 
 

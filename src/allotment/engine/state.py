@@ -9,6 +9,7 @@ from itertools import islice
 
 import msgspec
 
+from allotment.core.claimants import Spent
 from allotment.core.cluster import Cluster
 from allotment.core.gang import Gang, Reservation, Standing
 from allotment.core.ports import Policies
@@ -49,6 +50,7 @@ class Image(msgspec.Struct, omit_defaults=True):
     promises: list[Promise]
     health: list[Condition] = []
     shut_since: dict[NodeId, Instant] = {}
+    spent: tuple[Spent, ...] = ()
 
 
 class ArrayLine:
@@ -189,6 +191,7 @@ class State:
             ],
             health=[condition for _, condition in sorted(self.health.items())],
             shut_since=self.shut_since,
+            spent=self._spent(),
         )
 
     @classmethod
@@ -204,6 +207,8 @@ class State:
         state.configure(image.config)
         for job in image.jobs:
             state.index(job)
+        if state.cluster.claimants is not None:
+            state.cluster.claimants.recall(image.spent, state.at)
         for job in image.jobs:
             state.line_up(job, state.at)
         for promise in image.promises:
@@ -235,7 +240,17 @@ class State:
         """Build the books anew for a configuration, with every gang where it is."""
         old = self.cluster
         self.config = config
-        self.cluster = Cluster(config.nodes, config.tenants, self.policies, config.topology)
+        spent = self._spent()
+        self.cluster = Cluster(
+            config.nodes,
+            config.tenants,
+            self.policies,
+            config.topology,
+            config.share,
+            Millis(config.limits.half_life_ms),
+        )
+        if self.cluster.claimants is not None:
+            self.cluster.claimants.recall(spent, self.at)
         self.ports.configure(config.limits.ports)
         for gang in sorted(old.gangs.values(), key=self._claim):
             self._keep(gang)
@@ -245,15 +260,20 @@ class State:
             self.mark(node)
         self._demote_what_exceeds()
         for job in sorted(old.pending.all(), key=lambda waiting: waiting.id):
-            self.cluster.pending.add(self._by_its_cap(job), self.at)
+            self.cluster.pending.add(self._named(job), self.at)
         for reservation in old.reservations.values():
             kept = self.cluster.promise_kept(reservation)
             if kept is not None:
                 self.cluster.reserve(kept)
 
-    def _by_its_cap(self, job: Standing) -> Standing:
-        """Let a job stand under its user's name just where its tenant caps users now."""
-        user = self.cluster.users.capped(job.shape.tenant, self.jobs[job.id].owner.user)
+    def _spent(self) -> tuple[Spent, ...]:
+        claimants = self.cluster.claimants
+        return () if claimants is None else claimants.spent()
+
+    def _named(self, job: Standing) -> Standing:
+        """Let a job stand under its user's name just where users do not wait alike now."""
+        shape, owner = job.shape, self.jobs[job.id].owner.user
+        user = self.cluster.name_for(shape.tenant, shape.queue, owner)
         if job.shape.user == user:
             return job
         shape = msgspec.structs.replace(job.shape, user=user)
@@ -290,6 +310,7 @@ class State:
 
     def _keep(self, gang: Gang) -> None:
         """Let a gang be where it is; as a borrower if its tenant's cells no longer cover it."""
+        gang.standing = self._named(gang.standing)
         if gang.entitlement is Entitlement.GUARANTEED and not gang.suspended:
             gang.quota = self.cluster.quota_kept(gang)
             attempt = self.jobs[gang.id].attempts[-1]
@@ -337,7 +358,7 @@ class State:
             since = attempt.placed_at if starting else attempt.running_since or None
         return Standing(
             job.id,
-            shape_of(spec, self.cluster.users.capped(spec.tenant, job.owner.user)),
+            shape_of(spec, self.cluster.name_for(spec.tenant, spec.queue, job.owner.user)),
             spec.priority,
             job.submitted_at,
             job.queued_at,

@@ -18,11 +18,40 @@ class QueueOrder(StrEnum):
     """Others may pass it as long as, by what is known of run times, it starts no later."""
 
 
+class ShareBy(StrEnum):
+    """Which of those who share something comes next."""
+
+    FIRST_COME = "first_come"
+    """Whoever asked first."""
+    MAX_MIN = "max_min"
+    """Whoever has the fewest devices."""
+    DRF = "drf"
+    """Whoever has the smallest dominant share."""
+    FAIR_SHARE = "fair_share"
+    """Whoever has used least of late."""
+
+
+class RankBy(StrEnum):
+    """In what order the jobs of a queue come, before anybody passes anybody."""
+
+    SUBMITTED = "submitted"
+    """The more urgent first; of these who came first."""
+    SHORTEST = "shortest"
+    """The shortest first, by what is known of run times."""
+    LEAST_ATTAINED = "least_attained"
+    """Whoever has had the least device-time."""
+
+
 class Queue(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """Where a tenant's jobs line up."""
 
     name: str
     order: QueueOrder = QueueOrder.STRICT
+    rank: RankBy = RankBy.SUBMITTED
+    share: ShareBy = ShareBy.FIRST_COME
+    """Which of its users comes next."""
+    weight_milli: int = 1000
+    """How much it counts for among the queues of its tenant, in thousandths."""
 
 
 class Preempt(StrEnum):
@@ -57,6 +86,10 @@ class Tenant(msgspec.Struct, frozen=True, omit_defaults=True):
     """What its more urgent jobs may do to less urgent ones of its own."""
     per_user: Resources = NOTHING
     """What one user may hold at once, guaranteed and borrowed together; 0 is no cap."""
+    share: ShareBy = ShareBy.FIRST_COME
+    """Which of its queues comes next."""
+    weight_milli: int = 1000
+    """How much it counts for among the tenants, in thousandths."""
 
     def queue(self, name: str) -> Queue | None:
         return next((queue for queue in self.queues if queue.name == name), None)
@@ -79,6 +112,8 @@ class Limits(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     task_pids: int = 1_024
     ports: tuple[int, int] = (20_000, 32_000)
     """Half-open range from which attempts get theirs; (0, 0) gives none."""
+    half_life_ms: int = 7 * DAY
+    """In which half of what was used is forgotten, where it counts who used least."""
 
 
 class Config(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -89,3 +124,5 @@ class Config(msgspec.Struct, frozen=True, omit_defaults=True):
     limits: Limits = Limits()
     default_tenant: str = ""
     topology: Topology = Topology()
+    share: ShareBy = ShareBy.FIRST_COME
+    """Which tenant comes next, first of all in what it is owed, then in what is idle."""

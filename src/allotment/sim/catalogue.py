@@ -8,6 +8,7 @@ import msgspec
 from allotment.core.ports import Estimates, Ordering, Packing, Placing, Policies, Turns
 from allotment.model.tenancy import QueueOrder
 from allotment.policies.moving.preferred import ToPreferred
+from allotment.policies.named import FAIRNESS, ranking
 from allotment.policies.ordering.fifo import Fifo
 from allotment.policies.ordering.finish_time_fair import FinishTimeFair
 from allotment.policies.ordering.las import LeastAttained, LeastAttainedInSteps, doubling
@@ -191,6 +192,8 @@ def policies(
         recounting=recounting,
         packing=packing if chosen.packs else None,
         estimates=estimates,
+        fairness=FAIRNESS,
+        ranking=ranking(estimates),
     )
 
 

@@ -18,6 +18,7 @@ MOST_EACH = 1_000_000
 """CPUs or devices of one task."""
 MOST_BYTES = 1 << 60
 MOST_RETRIES = 1_000_000
+MOST_WEIGHT_MILLI = 1_000_000_000
 LONGEST = 36_500 * DAY
 LONGEST_TIME = 100
 """Characters of a length of time."""
@@ -166,6 +167,15 @@ def write_duration(length: int) -> str:
 
 
 # ── thousandths and counts ──────────────────────────────────────────────────────────────
+
+
+def read_weight(value: object) -> int:
+    """Read how much somebody counts for among those who share, into thousandths."""
+    hint = "write it like 1, 2.5 or 0.1"
+    milli = _milli(value, "a weight", hint)
+    if not 0 < milli <= MOST_WEIGHT_MILLI:
+        raise Amiss(f"{shown(value)} is no weight", "stay within 0.001 and 1000000")
+    return milli
 
 
 def read_cpu(value: object) -> int:

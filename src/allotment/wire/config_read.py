@@ -83,7 +83,11 @@ def assembled(
         found += over_capacity(tenants, shape.tenants, capacity)
     doubtful = [*_doubtful(shape, machine), *doubtful, *owed.warnings]
     limits = _limits(shape.limits)
-    return Config(nodes, tenants, limits, shape.default_tenant, topology), found, doubtful
+    return (
+        Config(nodes, tenants, limits, shape.default_tenant, topology, shape.share),
+        found,
+        doubtful,
+    )
 
 
 def _by_cells(shape: ConfigShape) -> bool:
@@ -190,7 +194,10 @@ def _tenant(name: str, shape: TenantShape, capacity: Resources, owed: Tenant | N
     return Tenant(
         name,
         owed.guaranteed if owed else share_of(shape.guaranteed, capacity),
-        tuple(Queue(queue, item.order) for queue, item in shape.queues.items()),
+        tuple(
+            Queue(queue, item.order, item.rank, item.share, item.weight)
+            for queue, item in shape.queues.items()
+        ),
         tuple(shape.users),
         tuple(shape.groups),
         shape.borrow,
@@ -198,6 +205,8 @@ def _tenant(name: str, shape: TenantShape, capacity: Resources, owed: Tenant | N
         owed.pins if owed else (),
         shape.preempt,
         _cap(shape.per_user),
+        shape.share,
+        shape.weight,
     )
 
 
@@ -223,6 +232,7 @@ def _limits(shape: LimitsShape) -> Limits:
         task_log_bytes=shape.task_log,
         task_pids=shape.task_pids,
         ports=shape.ports,
+        half_life_ms=shape.half_life,
     )
 
 

@@ -4,9 +4,9 @@ from typing import Annotated, cast
 
 from pydantic import BeforeValidator, Discriminator, Field, PlainValidator, Tag, model_validator
 
-from allotment.model.quantity import Millis
+from allotment.model.quantity import HOUR, Millis
 from allotment.model.spec import Arch
-from allotment.model.tenancy import Limits, Preempt, QueueOrder
+from allotment.model.tenancy import Limits, Preempt, QueueOrder, RankBy, ShareBy
 from allotment.wire import amounts, words
 from allotment.wire.amiss import Amiss, not_a
 from allotment.wire.cells_shape import CellsShape, ShareCount
@@ -68,6 +68,30 @@ def read_preempt(value: object) -> Preempt:
     return Preempt(str(value))
 
 
+def read_share(value: object) -> ShareBy:
+    """Read which of those who share something comes next."""
+    if value not in tuple(ShareBy):
+        hint = "drf compares dominant shares, fair_share what was used of late"
+        raise not_a("first_come, max_min, drf or fair_share", value, hint)
+    return ShareBy(str(value))
+
+
+def read_rank(value: object) -> RankBy:
+    """Read in what order the jobs of a queue come."""
+    if value not in tuple(RankBy):
+        hint = "submitted puts the more urgent first, then whoever came first"
+        raise not_a("submitted, shortest or least_attained", value, hint)
+    return RankBy(str(value))
+
+
+def read_half_life(value: object) -> Millis:
+    """Read in what time half of what was used is forgotten."""
+    length = amounts.read_duration(value)
+    if length < HOUR:
+        raise Amiss(f"{shown(value)} is too short", "give at least 1h")
+    return length
+
+
 def read_cpu_or_none(value: object) -> int:
     """Read CPUs into thousandths; 0 guarantees none."""
     return 0 if type(value) in (int, float) and value == 0 else amounts.read_cpu(value)
@@ -116,6 +140,10 @@ def _not_empty(value: object) -> object:
     if value == {} or value == []:
         raise Amiss("must have at least one entry", "add one, or take the key out")
     return value
+
+
+Share = Annotated[ShareBy, PlainValidator(read_share)]
+Weight = Annotated[int, PlainValidator(amounts.read_weight, json_schema_input_type=float)]
 
 
 class GpuShape(Shape):
@@ -209,6 +237,9 @@ class QueueShape(Shape):
     """Where jobs line up."""
 
     order: Annotated[QueueOrder, PlainValidator(read_order)] = QueueOrder.STRICT
+    rank: Annotated[RankBy, PlainValidator(read_rank)] = RankBy.SUBMITTED
+    share: Share = ShareBy.FIRST_COME
+    weight: Weight = 1000
 
 
 class TenantShape(Shape):
@@ -222,6 +253,8 @@ class TenantShape(Shape):
     pins: list[Name] = Field(default=[], examples=["[vision-own]"])
     preempt: Annotated[Preempt, PlainValidator(read_preempt)] = Preempt.NONE
     per_user: UserCapShape = Field(default=UserCapShape(), examples=["{gpu: 8}"])
+    share: Share = ShareBy.FIRST_COME
+    weight: Weight = 1000
     queues: Annotated[
         dict[Name, Annotated[QueueShape, BeforeValidator(_empty_map)]],
         BeforeValidator(_not_empty),
@@ -253,6 +286,7 @@ class LimitsShape(Shape):
     task_log: Size = LIMITS.task_log_bytes
     task_pids: Annotated[int, PlainValidator(read_pids)] = LIMITS.task_pids
     ports: Annotated[tuple[int, int], PlainValidator(read_port_range)] = LIMITS.ports
+    half_life: Annotated[Millis, PlainValidator(read_half_life)] = Millis(LIMITS.half_life_ms)
 
 
 class ConfigShape(Shape):
@@ -269,4 +303,5 @@ class ConfigShape(Shape):
         BeforeValidator(_not_empty),
     ] = Field(examples=["{vision: {guaranteed: {gpu: 4}}}"])
     default_tenant: NameOrNone = ""
+    share: Share = ShareBy.FIRST_COME
     limits: LimitsShape = Field(default=LimitsShape(), examples=["{task_log: 64MiB}"])

@@ -6,7 +6,7 @@ import msgspec
 
 from allotment.model.cluster import Device, Nic, Node
 from allotment.model.quantity import NOTHING, Resources
-from allotment.model.tenancy import Config, Limits, Tenant
+from allotment.model.tenancy import Config, Limits, Queue, RankBy, ShareBy, Tenant
 from allotment.wire.amounts import write_duration, write_milli, write_size
 from allotment.wire.cells_write import shares_to_wire, topology_to_wire
 from allotment.wire.tree import Plain
@@ -25,6 +25,7 @@ def config_to_wire(config: Config) -> Written:
         **({"cells": cells} if cells else {}),
         "tenants": {tenant.name: _tenant(tenant) for tenant in config.tenants},
         **({"default_tenant": config.default_tenant} if config.default_tenant else {}),
+        **_shared(config.share, 1000),
         "limits": _limits(config.limits),
     }
 
@@ -85,7 +86,22 @@ def _tenant(tenant: Tenant) -> Written:
         **({"pins": list(tenant.pins)} if tenant.pins else {}),
         "preempt": tenant.preempt.value,
         **({"per_user": _cap(tenant.per_user)} if tenant.per_user != NOTHING else {}),
-        "queues": {queue.name: {"order": queue.order.value} for queue in tenant.queues},
+        **_shared(tenant.share, tenant.weight_milli),
+        "queues": {queue.name: _queue(queue) for queue in tenant.queues},
+    }
+
+
+def _queue(queue: Queue) -> Written:
+    rank: Written = {"rank": queue.rank.value} if queue.rank is not RankBy.SUBMITTED else {}
+    shared = _shared(queue.share, queue.weight_milli)
+    return {"order": queue.order.value, **rank, **shared}
+
+
+def _shared(share: ShareBy, weight_milli: int) -> Written:
+    """Write how something is shared, and what who has it counts for, where it is said."""
+    return {
+        **({"share": share.value} if share is not ShareBy.FIRST_COME else {}),
+        **({"weight": write_milli(weight_milli)} if weight_milli != 1000 else {}),
     }
 
 
@@ -120,6 +136,7 @@ def _limits(limits: Limits) -> Written:
         "task_log": write_size(limits.task_log_bytes),
         "task_pids": limits.task_pids,
         "ports": _ports(*limits.ports),
+        "half_life": write_duration(limits.half_life_ms),
     }
 
 

@@ -2,6 +2,7 @@
 
 from allotment.core.ports import Policies
 from allotment.policies.estimates.promised import Promised
+from allotment.policies.named import FAIRNESS, ranking
 from allotment.policies.ordering.fifo import Fifo
 from allotment.policies.placing.pack import Pack
 from allotment.policies.sharing.borrow_and_return import BorrowAndReturn
@@ -10,4 +11,13 @@ from allotment.policies.victims.least_lost import LeastLost
 
 def policies() -> Policies:
     """Choose one policy of each kind."""
-    return Policies(Fifo(), BorrowAndReturn(), Pack(), LeastLost(), estimates=Promised())
+    promised = Promised()
+    return Policies(
+        Fifo(),
+        BorrowAndReturn(),
+        Pack(),
+        LeastLost(),
+        estimates=promised,
+        fairness=FAIRNESS,
+        ranking=ranking(promised),
+    )

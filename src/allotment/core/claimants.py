@@ -1,0 +1,144 @@
+"""Who shares with whom, and what each has: tenants, the queues of each, the users of a queue.
+
+At every level whoever has least, as that level's policy measures it and for its weight,
+comes first; its parts are compared with each other only then. The order of the jobs of one
+claimant is another matter: that of its queue.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+import msgspec
+
+from allotment.core.claimant import Claimant
+from allotment.core.decay import STEPS, Past
+from allotment.core.gang import Gang
+from allotment.core.ports import Fairness
+from allotment.core.request import Shape
+from allotment.model.cluster import Node
+from allotment.model.ids import JobId
+from allotment.model.quantity import NOTHING, Instant, Millis, Resources
+from allotment.model.tenancy import ShareBy, Tenant
+
+Path = tuple[str, ...]
+"""A tenant; its queue; a user of that."""
+
+
+class Spent(msgspec.Struct, frozen=True):
+    """What a claimant has used, as it is kept in a snapshot."""
+
+    path: Path
+    value: int
+
+
+class Claimants:
+    """The accounts of all who share by some rule. Where nobody does, there is none of this."""
+
+    def __init__(
+        self,
+        share: ShareBy,
+        half_life_ms: Millis,
+        tenants: Iterable[Tenant],
+        nodes: Iterable[Node],
+        policies: Mapping[ShareBy, Fairness],
+    ) -> None:
+        self.now = Instant(0)
+        """The time of the newest event."""
+        self._step_ms = max(1, half_life_ms // STEPS)
+        self._rules: dict[Path, Fairness] = {}
+        """How the parts of a claimant are compared, where not by who came first."""
+        self._weights: dict[Path, int] = {}
+        self._add_rule((), share, policies)
+        for tenant in tenants:
+            self._weights[tenant.name,] = tenant.weight_milli
+            self._add_rule((tenant.name,), tenant.share, policies)
+            for queue in tenant.queues:
+                path = (tenant.name, queue.name)
+                self._weights[path] = queue.weight_milli
+                self._add_rule(path, queue.share, policies)
+        self._whole = NOTHING
+        for node in nodes:
+            self._whole += node.total()
+        self._known: dict[Path, Claimant] = {}
+        self._promised: dict[JobId, tuple[Path, Resources]] = {}
+
+    def _add_rule(
+        self, path: Path, share: ShareBy, policies: Mapping[ShareBy, Fairness]
+    ) -> None:
+        if share is not ShareBy.FIRST_COME:
+            self._rules[path] = policies[share]
+
+    @property
+    def any(self) -> bool:
+        """Whether anybody shares by a rule."""
+        return bool(self._rules)
+
+    def by_user(self, tenant: str, queue: str) -> bool:
+        """Tell whether the users of a queue share it by a rule."""
+        return (tenant, queue) in self._rules
+
+    # ── writing ─────────────────────────────────────────────────────────────────────────
+
+    def count(self, gang: Gang, sign: int) -> None:
+        """Add (+1) or subtract (-1) what a gang holds."""
+        path = (gang.tenant, gang.standing.shape.queue, gang.user)
+        self._change(path, gang.held(), sign)
+
+    def promise(self, job: JobId, path: Path, amount: Resources) -> None:
+        """Count what a job is promised."""
+        self._promised[job] = (path, amount)
+        self._change(path, amount, +1)
+
+    def take_back(self, job: JobId) -> None:
+        """Undo `promise`; nothing may have been counted."""
+        known = self._promised.pop(job, None)
+        if known is not None:
+            self._change(*known, -1)
+
+    def _change(self, path: Path, amount: Resources, sign: int) -> None:
+        for depth in range(len(path)):
+            if path[:depth] not in self._rules:
+                continue
+            claimant = self._claimant(path[: depth + 1])
+            claimant.settle(self.now)
+            claimant.held = claimant.held + amount if sign > 0 else claimant.held - amount
+
+    def _claimant(self, path: Path) -> Claimant:
+        known = self._known.get(path)
+        if known is None:
+            known = Claimant(self._whole, self._weights.get(path, 1000), self._step_ms)
+            known.past.at = self.now
+            self._known[path] = known
+        return known
+
+    # ── reading ─────────────────────────────────────────────────────────────────────────
+
+    def place(self, shape: Shape, now: Instant) -> tuple[int, ...]:
+        """Say where those whose job this is stand among the others: the smaller is next."""
+        path = (shape.tenant, shape.queue, shape.user)
+        return tuple(
+            rule.share(known, now)
+            if (rule := self._rules.get(path[:depth])) is not None
+            and (known := self._known.get(path[: depth + 1])) is not None
+            else 0
+            for depth in range(3)
+        )
+
+    def held(self) -> Iterator[tuple[Path, Resources]]:
+        """Give what everybody holds who shares by a rule."""
+        return ((path, known.held) for path, known in self._known.items())
+
+    # ── snapshots, and new configurations ───────────────────────────────────────────────
+
+    def spent(self) -> tuple[Spent, ...]:
+        """Give what everybody has used by now."""
+        used = ((path, known.used(self.now)) for path, known in sorted(self._known.items()))
+        return tuple(Spent(path, value) for path, value in used if value)
+
+    def recall(self, spent: Iterable[Spent], now: Instant) -> None:
+        """Take over what was used before, of those who share by a rule now."""
+        self.now = now
+        for known in self._known.values():
+            known.past = Past(0, now)
+        for each in spent:
+            if each.path[:-1] in self._rules:
+                self._claimant(each.path).past = Past(each.value, now)

@@ -1,0 +1,1 @@
+"""Who of those that share has least, and so comes next."""
