@@ -52,6 +52,7 @@ class Moves:
         cpus: int,
         memory: int,
         tasks: int,
+        most: int,
         second: int,
         priority: int,
         kind: str,
@@ -61,8 +62,10 @@ class Moves:
         cycle: bool,
     ) -> None:
         need = Resources(round(gpus * 1000), cpus * 1000, memory * GIB)
-        roles = (TaskRole("main", tasks, "true", need, types),)
-        if second:
+        roles = (TaskRole("main", max(tasks, most), "true", need, types),)
+        if most:
+            roles = (msgspec.structs.replace(roles[0], least=tasks),)
+        elif second:
             other = Resources(second * 1000, 1000, GIB)
             roles += (TaskRole("second", 1, "true", other, types),)
         spec = JobSpec(
@@ -284,6 +287,7 @@ MOVES: dict[str, tuple[int, dict[str, tuple[object, ...]]]] = {
             "cpus": (1, 1, 4, 16, 40),
             "memory": (1, 1, 64, 100),
             "tasks": (1, 1, 1, 1, 2, 3, 4),
+            "most": (0, 0, 0, 0, 0, 5, 9),
             "second": (0, 0, 0, 0, 1, 2, 4),
             "priority": (50, 100, 100, 100, 200, 900),
             "kind": ("", "", "", "pin", "opportunistic", "steady", "retry", "saves"),

@@ -73,6 +73,7 @@ class Histories(RuleBasedStateMachine):
     @rule(
         tenant=st.sampled_from(TENANTS),
         tasks=st.integers(1, 5),
+        most=st.sampled_from([0, 0, 5, 8]),
         gpus=st.sampled_from([0, 0.25, 0.5, 1, 2, 4]),
         memory=st.sampled_from([1, 100, 400]),
         priority=st.sampled_from([50, 100, 200]),
@@ -87,6 +88,7 @@ class Histories(RuleBasedStateMachine):
         self,
         tenant: str,
         tasks: int,
+        most: int,
         gpus: float,
         memory: int,
         priority: int,
@@ -98,6 +100,8 @@ class Histories(RuleBasedStateMachine):
         after: int | None,
     ) -> None:
         job = a_job().of(tenant).tasks(tasks).gpus(gpus).memory(memory * GIB)
+        if most:
+            job.between(tasks, most)
         job.priority(priority).retry(retry).within(run_ms=limit, queue_ms=limit)
         if not preemptible:
             job.not_preemptible()

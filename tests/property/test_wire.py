@@ -82,11 +82,12 @@ def as_variable(label: str) -> str:
 
 
 @st.composite
-def task_roles(draw: st.DrawFn, name: str) -> TaskRole:
+def task_roles(draw: st.DrawFn, name: str, *, varies: bool) -> TaskRole:
     gpu = draw(whole_or_part)
     count = draw(st.integers(1, 50))
     ports = draw(st.lists(names, max_size=3, unique_by=as_variable))
     group = draw(st.sampled_from([0, 1, count]))
+    least = draw(st.just(0) | st.integers(1 if group < 2 else count, count)) if varies else 0
     return TaskRole(
         name=name,
         count=count,
@@ -106,10 +107,11 @@ def task_roles(draw: st.DrawFn, name: str) -> TaskRole:
         ),
         retry=draw(st.none() | st.integers(0, 100)),
         completion=Completion(
-            draw(st.integers(0, count)), draw(st.none() | st.integers(1, count))
+            draw(st.integers(0, count)), draw(st.none() | st.integers(1, least or count))
         ),
         group=group,
         group_within=draw(words) if group else "",
+        least=least,
     )
 
 
@@ -132,7 +134,9 @@ def specs(draw: st.DrawFn) -> JobSpec:
     return JobSpec(
         name=draw(names),
         tenant=draw(names | st.just("")),
-        roles=tuple(draw(task_roles(name)) for name in role_names),
+        roles=tuple(
+            draw(task_roles(name, varies=name == role_names[-1])) for name in role_names
+        ),
         queue=draw(names),
         priority=draw(st.integers(0, 1000)),
         image=draw(lines),
@@ -200,7 +204,7 @@ def test_a_change_changes_what_it_names(
     assume(not any(ord(letter) >= 0xFFFE and ord(letter) <= 0xFFFF for letter in value))
     role = spec.roles[0].name
     changed = apply_set(spec, [f"name={name}", f"roles.{role}.count={count}", f"env.X={value}"])
-    first = msgspec.structs.replace(spec.roles[0], count=count)
+    first = msgspec.structs.replace(spec.roles[0], count=count, least=0)
     assert changed == msgspec.structs.replace(
         spec,
         name=name,

@@ -39,6 +39,9 @@ class JobBuilder:
     def tasks(self, count: int) -> Self:
         return self._role(count=count)
 
+    def between(self, least: int, most: int) -> Self:
+        return self._role(count=most, least=least)
+
     def gpus(self, count: float) -> Self:
         need = msgspec.structs.replace(
             self._spec.roles[0].resources, gpu_milli=round(count * 1000)

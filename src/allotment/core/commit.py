@@ -8,14 +8,22 @@ from functools import lru_cache
 
 import msgspec
 
-from allotment.core.caps import capped_out
+from allotment.core.caps import capped_out, may_not_grow
 from allotment.core.cells.rights import objection
 from allotment.core.cells.together import in_one_cell
 from allotment.core.cluster import Cluster
 from allotment.core.entitle import borrows, entitle, is_due, own_victims, resume_entitlement
 from allotment.core.gang import Gang, Reservation, Standing
 from allotment.core.plan import Decision, Demote, Evict, Place, Promote, Resume, Unreserve
-from allotment.core.request import Request, Shape, held_by, lease_part, needs_of
+from allotment.core.request import (
+    Request,
+    Shape,
+    fixed,
+    held_by,
+    lease_part,
+    needs_of,
+    sized,
+)
 from allotment.core.trial import Trial
 from allotment.model.ids import JobId, NodeId
 from allotment.model.ledger import Entitlement, Placement, Quota, Slot
@@ -49,21 +57,47 @@ def _place(cluster: Cluster, placement: Placement) -> str:
     shape = waiting.shape
     if capped_out(cluster, shape):
         return f"user {shape.user} has all that one may have"
-    if wrong := _misfit(cluster, shape.requests, placement.slots):
+    requests = shape.requests
+    if shape.most:
+        if wrong := _wrong_size(cluster, shape, placement.slots):
+            return wrong
+        requests = sized(shape, len(placement.slots))
+    if wrong := _misfit(cluster, requests, placement.slots):
         return wrong
-    if wrong := _no_room(cluster, shape.requests, placement.slots):
+    if wrong := _no_room(cluster, requests, placement.slots):
         return wrong
-    need = _total(shape.requests)
+    need = _total(requests)
     if cluster.cells is not None:
         claim = Claim(
-            shape.tenant, shape.pin, placement.slots, needs_of(shape.requests), placement.quota
+            shape.tenant, shape.pin, placement.slots, needs_of(requests), placement.quota
         )
         return _not_owed(cluster, claim, placement.entitlement, need, shape.preemptible)
     return _not_due(cluster, shape.tenant, need, placement.entitlement, shape.preemptible)
 
 
+def _wrong_size(cluster: Cluster, shape: Shape, slots: tuple[Slot, ...]) -> str:
+    """Check how many tasks a gang starts with that may be larger or smaller."""
+    least, last = len(needs_of(shape.requests)), shape.requests[-1]
+    more = len(slots) - least
+    if more < 0 or last.count + more > shape.most or more % (last.group or 1):
+        return "a gang of that size was not asked for"
+    held = _total(sized(shape, len(slots)))
+    if shape.user and may_not_grow(cluster, shape.tenant, shape.user, held):
+        return f"user {shape.user} would have more than one may"
+    return ""
+
+
+def _larger(cluster: Cluster, placement: Placement) -> str:
+    """Check a place for a larger gang than the one it was promised to."""
+    with Trial(cluster) as trial:
+        trial.unreserve(placement.job)
+        return _place(cluster, placement)
+
+
 def _promised(cluster: Cluster, placement: Placement) -> str:
     reservation = cluster.reservations.get(placement.job)
+    if reservation is not None and len(placement.slots) > len(reservation.slots):
+        return _larger(cluster, placement)
     if reservation is None or reservation.slots != placement.slots:
         return "nothing like it is reserved"
     if placement.job not in cluster.pending:
@@ -195,6 +229,9 @@ def _promise_is_due(cluster: Cluster, reservation: Reservation) -> str:
     shape = cluster.pending[reservation.job].shape
     if capped_out(cluster, shape):
         return f"user {shape.user} has all that one may have"
+    if shape.most and (wrong := _wrong_size(cluster, shape, reservation.slots)):
+        return wrong
+    shape = fixed(shape, len(reservation.slots))
     if wrong := _misfit(cluster, shape.requests, reservation.slots):
         return wrong
     if cluster.cells is not None:

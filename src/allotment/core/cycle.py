@@ -9,6 +9,7 @@ from allotment.core.cluster import Cluster
 from allotment.core.entitle import entitle, is_due, resume_entitlement
 from allotment.core.gang import Gang, Reservation
 from allotment.core.line import Line
+from allotment.core.molding import as_large
 from allotment.core.moving import moves
 from allotment.core.packing import everybody, joins
 from allotment.core.places import is_turn
@@ -92,8 +93,18 @@ def _keep_promises(cluster: Cluster) -> Proposals:
             if job in cluster.gangs:
                 yield Resume(job, promise.entitlement, reserved=True, quota=promise.quota)
             else:
-                placement = Placement(job, promise.slots, promise.entitlement, promise.quota)
-                yield Place(placement, reserved=True)
+                yield Place(_placement(cluster, promise), reserved=True)
+
+
+def _placement(cluster: Cluster, promise: Reservation) -> Placement:
+    """Say where the job of a promise goes: a larger gang, where there is room for it now."""
+    place = Placement(promise.job, promise.slots, promise.entitlement, promise.quota)
+    shape = cluster.pending[promise.job].shape
+    if not shape.most:
+        return place
+    with Trial(cluster) as trial:
+        trial.unreserve(promise.job)
+        return as_large(cluster, shape, place)
 
 
 # ── 2 ───────────────────────────────────────────────────────────────────────────────────

@@ -27,13 +27,21 @@ def explain(cluster: Cluster, waiting: Standing, now: Instant) -> Blocked:
     ahead, first = cluster.pending.ahead_of(waiting)
     return Blocked(
         reason=blocked.reason,
-        message=blocked.message,
+        message=blocked.message + _size_words(waiting.shape),
         need=need,
         free=free,
         position=ahead + 1,
         ahead=first,
         hint=blocked.hint,
     )
+
+
+def _size_words(shape: Shape) -> str:
+    """Say how many tasks it waits for, where it may be larger or smaller."""
+    if not shape.most:
+        return ""
+    fewest = shape.requests[-1].count
+    return f" It starts once there is room for {fewest:,} of its {shape.most:,} tasks."
 
 
 def judge(cluster: Cluster, waiting: Standing, now: Instant) -> Blocked:

@@ -12,6 +12,7 @@ from allotment.core.cluster import MOST_MEMOS, Cluster
 from allotment.core.entitle import due_of
 from allotment.core.fair_order import in_fair_order
 from allotment.core.gang import Standing
+from allotment.core.molding import as_large
 from allotment.core.owed import (
     owed_ever,
 )
@@ -100,7 +101,7 @@ class Line:
                 if due is not None:
                     self._note_blocked(waiting, entitlement, closed)
             else:
-                yield decision
+                yield self._at_its_size(decision, shape, line in closed)
                 yield from join(cluster, waiting.id)
                 if waiting.id in cluster.pending and waiting.id not in cluster.reservations:
                     skip.add(shape)  # It was refused.
@@ -118,6 +119,12 @@ class Line:
         if cluster.claimants is None:
             return cluster.pending.in_order(skip, leap)
         return in_fair_order(cluster.pending, cluster.claimants, skip, leap, self.now)
+
+    def _at_its_size(self, decision: Decision, shape: Shape, passes: bool) -> Decision:
+        """Let a gang that may be larger have what fits now, unless it goes before others."""
+        if not shape.most or passes or not isinstance(decision, Place):
+            return decision
+        return Place(as_large(self.cluster, shape, decision.placement))
 
     def _passed_over(self, waiting: Standing, skip: set[Shape]) -> bool:
         """Tell whether a job needs no look now, and holds up nobody.

@@ -43,6 +43,29 @@ class Shape(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
     opportunistic: bool = False
     user: str = ""
     """Whose it is, where the tenant caps what one user may hold; '' elsewhere."""
+    most: int = 0
+    """The tasks of its last request at most; 0 where it needs just what `requests` say, which
+    otherwise is the least it starts with."""
+
+
+@lru_cache(maxsize=4_096)
+def sized(shape: Shape, tasks: int) -> tuple[Request, ...]:
+    """Give the requests of a gang of this shape with so many tasks in all."""
+    if not shape.most:
+        return shape.requests
+    last = shape.requests[-1]
+    count = tasks - sum(request.count for request in shape.requests[:-1])
+    return (*shape.requests[:-1], msgspec.structs.replace(last, count=count))
+
+
+def fixed(shape: Shape, tasks: int) -> Shape:
+    """Give the shape of a gang that has a place, with so many tasks."""
+    if not shape.most:
+        return shape
+    requests = sized(shape, tasks)
+    return msgspec.structs.replace(
+        shape, requests=requests, devices=devices_of(requests), most=0
+    )
 
 
 def held_by(need: Resources) -> Resources:
@@ -148,7 +171,7 @@ def _shape(  # noqa: PLR0913, PLR0917 - the parts of the key of a cache
 ) -> Shape:
     requests = tuple(
         Request(
-            role.count,
+            role.needed,
             role.resources,
             role.gpu_types,
             role.arch,
@@ -159,5 +182,5 @@ def _shape(  # noqa: PLR0913, PLR0917 - the parts of the key of a cache
         )
         for role in roles
     )
-    devices = devices_of(requests)
-    return Shape(tenant, queue, requests, preemptible, devices, pin, opportunistic, user)
+    devices, most = devices_of(requests), roles[-1].count if roles[-1].least else 0
+    return Shape(tenant, queue, requests, preemptible, devices, pin, opportunistic, user, most)

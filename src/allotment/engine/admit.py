@@ -135,7 +135,7 @@ def _check_size(state: State, spec: JobSpec, tenant: Tenant) -> None:
         has = show(largest) if largest else "nothing"
         raise Rejected(
             Code.NEVER_FITS,
-            f"It can never start here: its {spec.task_count} task(s) need {show(total)}, and "
+            f"It can never start here: its {spec.least_count} task(s) need {show(total)}, and "
             f"no arrangement on these {len(state.config.nodes)} node(s) has room for them.",
             f"The largest node has {has}. Ask for less, or see `allot nodes`.",
         )

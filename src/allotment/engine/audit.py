@@ -7,7 +7,7 @@ checks. It costs O(everything); tests run it after every step.
 from allotment.core.cells.audit import flaws
 from allotment.core.claimants import Path
 from allotment.core.explain import explain
-from allotment.core.request import held_by, lease_part, needs_of, shape_of, sum_of
+from allotment.core.request import held_by, lease_part, needs_of, shape_of, sized, sum_of
 from allotment.engine.records import JobRecord
 from allotment.engine.state import State
 from allotment.model.cluster import NodeState
@@ -38,8 +38,8 @@ def audit(state: State) -> None:
 
 def held_now(job: JobRecord) -> list[Resources]:
     """Give what each task of a placed job holds: not its leases while suspended."""
-    needs = needs_of(shape_of(job.spec).requests)
     attempt = job.attempts[-1]
+    needs = needs_of(sized(shape_of(job.spec), len(attempt.slots)))
     if attempt.suspended_at:
         return [need - lease_part(need) for need in needs]
     return list(needs)
@@ -116,7 +116,7 @@ def _gangs(state: State) -> list[str]:
         f"job {job_id} is placed in part"
         for job_id in placed
         for job in (state.jobs[job_id],)
-        if job.attempt is None or len(job.attempt.slots) != job.spec.task_count
+        if job.attempt is None or not job.spec.may_be(len(job.attempt.slots))
     ]
 
 

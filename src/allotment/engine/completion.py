@@ -34,7 +34,7 @@ def judge(job: JobRecord, attempt: AttemptRecord) -> Verdict:
     """Read the verdict off the tasks that ended. O(tasks)."""
     first = 0
     all_ended = True
-    for role in job.spec.roles:
+    for role in job.running_as.roles:
         failed = succeeded = 0
         for index in range(first, first + role.count):
             task = attempt.tasks.get(TaskIndex(index))

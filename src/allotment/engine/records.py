@@ -113,6 +113,11 @@ class JobRecord(msgspec.Struct, omit_defaults=True):
             return self.attempts[-1]
         return None
 
+    @property
+    def running_as(self) -> JobSpec:
+        """The job with as many tasks as its newest attempt has."""
+        return self.spec.sized(len(self.attempts[-1].slots))
+
     def task_keys(self) -> list[TaskKey]:
         """Name the tasks of the attempt under way."""
         attempt = self.attempt

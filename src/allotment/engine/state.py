@@ -13,7 +13,7 @@ from allotment.core.claimants import Spent
 from allotment.core.cluster import Cluster
 from allotment.core.gang import Gang, Reservation, Standing
 from allotment.core.ports import Policies
-from allotment.core.request import lease_part, needs_of, shape_of
+from allotment.core.request import fixed, lease_part, needs_of, shape_of, sized
 from allotment.engine.ports_pool import PortPool
 from allotment.engine.records import JobRecord
 from allotment.engine.timers import Timers
@@ -223,7 +223,7 @@ class State:
         """Complete a promise with the needs of its job."""
         job = self.jobs[promise.job]
         shape = shape_of(job.spec)
-        needs = needs_of(shape.requests)
+        needs = needs_of(sized(shape, len(promise.slots)))
         if job.state is JobState.SUSPENDED:
             needs = tuple(lease_part(need) for need in needs)
         return Reservation(
@@ -356,9 +356,11 @@ class State:
             served = Millis(served + attempt.ran_ms)
             starting = not attempt.started_at
             since = attempt.placed_at if starting else attempt.running_since or None
+        who = self.cluster.name_for(spec.tenant, spec.queue, job.owner.user)
+        shape = shape_of(spec, who)
         return Standing(
             job.id,
-            shape_of(spec, self.cluster.name_for(spec.tenant, spec.queue, job.owner.user)),
+            fixed(shape, len(attempt.slots)) if attempt is not None else shape,
             spec.priority,
             job.submitted_at,
             job.queued_at,

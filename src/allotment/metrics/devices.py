@@ -38,11 +38,11 @@ class SharedDevices:
 
 
 def wanted_by(spec: JobSpec) -> tuple[int, bool]:
-    """Give the devices of a job's whole gang, in thousandths, and if a task wants a part."""
+    """Give the devices a job waits for, in thousandths, and if a task wants a part of one."""
     total, parts = 0, False
     for role in spec.roles:
         each = role.resources.gpu_milli
-        total += role.count * each
+        total += role.needed * each
         if each % DEVICE:
             parts = True
     return total, parts

@@ -94,8 +94,8 @@ class Folds:
 
 
 def devices_of(spec: JobSpec) -> int:
-    """Give the devices of a job's whole gang, in thousandths."""
+    """Give the devices a job waits for, in thousandths: the least, if that may vary."""
     total = 0
     for role in spec.roles:
-        total += role.count * role.resources.gpu_milli
+        total += role.needed * role.resources.gpu_milli
     return total

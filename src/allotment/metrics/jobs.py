@@ -83,6 +83,8 @@ class _Live(msgspec.Struct, gc=False):
     since: int = -1
     """Since when it runs; -1 while it does not."""
     started: bool = False
+    varies: bool = False
+    """Whether it may have more tasks than it waited for."""
 
 
 def row_of(at: Instant, event: e.JobSubmitted) -> JobOutcome:
@@ -131,7 +133,8 @@ class Jobs:
     def _submitted(self, at: Instant, event: e.JobSubmitted) -> None:
         row = self._begin(at, event)
         self.rows.append(row)
-        self._live[event.job] = _Live(row, self._usage.crowd)
+        varies = event.spec.roles[-1].least > 0
+        self._live[event.job] = _Live(row, self._usage.crowd, varies=varies)
 
     def _edited(self, at: Instant, event: e.JobEdited) -> None:
         live = self._live.get(event.job)
@@ -140,8 +143,12 @@ class Jobs:
 
     def _placed(self, at: Instant, event: e.AttemptPlaced) -> None:
         live = self._live.get(event.job)
-        if live is not None and live.row.start_ms < 0:
+        if live is None:
+            return
+        if live.row.start_ms < 0:
             live.row.start_ms = at
+        if live.varies:
+            live.row.gpu_milli = sum(slot.gpu_milli for slot in event.slots)
 
     def _started(self, at: Instant, event: e.AttemptStarted) -> None:
         live = self._live.get(event.job)

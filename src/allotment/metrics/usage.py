@@ -54,6 +54,8 @@ class _Job(msgspec.Struct, gc=False):
     holds: bool = False
     slots: tuple[Slot, ...] = ()
     """Where it was placed last; known only with `parts`."""
+    waits_for: int = -1
+    """What it needs when it waits, if it may hold more; else -1."""
 
 
 class Usage:
@@ -168,7 +170,8 @@ class Usage:
             self._from = self._at = at
             self._curve = Curve(Point(at), self._most)
         need, parts = wanted_by(event.spec)
-        self._jobs[event.job] = _Job(need, not event.held, parts)
+        job = self._jobs[event.job] = _Job(need, not event.held, parts)
+        job.waits_for = need if event.spec.roles[-1].least else -1
         if not event.held:
             self.waiting += 1
             self.waiting_milli += need
@@ -181,6 +184,7 @@ class Usage:
         if job.waits:
             self.waiting_milli += need - job.need
         job.need, job.parts = need, parts
+        job.waits_for = need if event.spec.roles[-1].least else -1
 
     def _held(self, at: Instant, event: e.JobEvent) -> None:
         job = self._jobs.get(event.job)
@@ -193,6 +197,8 @@ class Usage:
         job = self._jobs.get(event.job)
         if job is not None and not job.waits:
             job.waits = True
+            if job.waits_for >= 0:
+                job.need = job.waits_for
             self.waiting += 1
             self.waiting_milli += job.need
 
@@ -215,6 +221,8 @@ class Usage:
             self.waiting_milli -= job.need
         if job.parts:
             job.slots = event.slots
+        if job.waits_for >= 0:
+            job.need = sum(slot.gpu_milli for slot in event.slots)
         self._take(job)
 
     def _took_again(self, at: Instant, event: e.AttemptResumed) -> None:

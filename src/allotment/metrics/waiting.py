@@ -156,6 +156,8 @@ class Ask(msgspec.Struct):
     """Tells when it had no right to as much, by its tenant's share or its user's cap; None
     when it may borrow and there is no cap."""
     user: User
+    waits_for: int = -1
+    """What it needs while it waits, if it may hold more; else -1."""
     array: Array | None = None
     """None unless it is a member of a capped one."""
     hindrances: int = 0

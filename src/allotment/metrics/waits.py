@@ -115,7 +115,7 @@ class WaitCauses:
         new = self._ask(event.job, event.spec, ask.user.name)
         ask.need, ask.loose, ask.priority = new.need, new.loose, new.priority
         ask.share, ask.queue, ask.user = new.share, new.queue, new.user
-        ask.enough, ask.right = new.enough, new.right
+        ask.enough, ask.right, ask.waits_for = new.enough, new.right, new.waits_for
         self._line_up(ask, at)
 
     def _held(self, at: Instant, event: e.JobHeld) -> None:
@@ -135,6 +135,8 @@ class WaitCauses:
             return
         ask.queued = True
         ask.out_since = at
+        if ask.waits_for >= 0:
+            ask.need = ask.waits_for
         if event.not_before > at:
             ask.hindrances += 1
             heappush(self._backoffs, (event.not_before, ask.job))
@@ -151,6 +153,8 @@ class WaitCauses:
         ask.queued = False
         if ask.row is None:
             ask.row = self._jobs.row(event.job)
+        if ask.waits_for >= 0:
+            ask.need = sum(slot.gpu_milli for slot in event.slots)
         ask.take(event.entitlement)
 
     def _promoted(self, at: Instant, event: e.AttemptPromoted) -> None:
@@ -275,7 +279,10 @@ class WaitCauses:
             enough, right = bounds.both, bounds.right
         if not (loose or queue.skips or queue.watched):
             self._watch(queue)
-        return Ask(job, need, loose, spec.priority, share, queue, enough, right, user)
+        waits_for = need if spec.roles[-1].least else -1
+        return Ask(
+            job, need, loose, spec.priority, share, queue, enough, right, user, waits_for
+        )
 
     def _watch(self, queue: Queue) -> None:
         """Begin to follow who is the first of a queue. O(unfinished jobs), once a queue."""

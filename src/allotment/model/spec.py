@@ -47,7 +47,7 @@ class Port(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class TaskRole(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, cache_hash=True):
-    """A template for `count` alike tasks.
+    """A template for `count` alike tasks; or, with `least`, for between that and `count`.
 
     `resources.gpu_memory` is bytes on each device. `gpu_types` lists acceptable device
     types, best first; empty means any. A `command` is a shell line or an argument list.
@@ -67,6 +67,18 @@ class TaskRole(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, cache_
     """Tasks that must lie together, in rank order; 0 when it does not matter."""
     group_within: str = ""
     """The level of which one region must hold each group."""
+    least: int = 0
+    """It starts with as few tasks as this; 0 where it needs all of them."""
+
+    @property
+    def needed(self) -> int:
+        """How many tasks there must be room for before any starts."""
+        return self.least or self.count
+
+    @property
+    def step(self) -> int:
+        """By how many tasks it may be larger or smaller: groups stay whole."""
+        return self.group or 1
 
 
 class Checkpoint(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -117,7 +129,8 @@ class Dialect(StrEnum):
 class JobSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """One job as its user described it. Limits are `NEVER` where there is none.
 
-    All tasks of all roles form one gang: none starts unless all can.
+    All tasks of all roles form one gang: none starts unless all can. Only the last role may
+    have a `least`, so that a gang of fewer tasks has no gaps in its ranks.
     """
 
     name: str
@@ -155,6 +168,26 @@ class JobSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def task_count(self) -> int:
         return sum(role.count for role in self.roles)
+
+    @property
+    def least_count(self) -> int:
+        """How many tasks there must be room for before any starts."""
+        return self.task_count - self.roles[-1].count + self.roles[-1].needed
+
+    def may_be(self, tasks: int) -> bool:
+        """Tell whether it may run with so many tasks."""
+        last = self.roles[-1]
+        beyond = tasks - self.least_count
+        return 0 <= beyond <= last.count - last.needed and not beyond % last.step
+
+    def sized(self, tasks: int) -> "JobSpec":
+        """Give the same job with just so many tasks, as if it had asked for no other number."""
+        last = self.roles[-1]
+        if not last.least:
+            return self
+        count = last.count - (self.task_count - tasks)
+        role = msgspec.structs.replace(last, count=count, least=0)
+        return msgspec.structs.replace(self, roles=(*self.roles[:-1], role))
 
     def role_of(self, index: int) -> tuple[TaskRole, int]:
         """Give the role of the index-th task and its place in that role."""

@@ -71,7 +71,7 @@ def launch_request(  # noqa: PLR0913 - all that a request is made of
 ) -> LaunchRequest:
     """Build the request for one task."""
     attempt = job.attempts[-1]
-    spec = job.spec
+    spec = job.running_as
     role, number = spec.role_of(key.index)
     slot = attempt.slots[key.index]
     output = folders.output(job.id, spec, attempt.no)
@@ -110,7 +110,7 @@ def task_env(
 ) -> Env:
     """Give the whole environment of a task. What the user asked for wins, ALLOT_* excepted."""
     attempt = job.attempts[-1]
-    spec = job.spec
+    spec = job.running_as
     return {
         "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
         "HOME": account.home,
@@ -195,7 +195,7 @@ def _tf_config(spec: JobSpec, attempt: AttemptRecord, index: int, nodes: Nodes) 
 
 def _own(job: JobRecord, index: TaskIndex, nodes: Nodes, folders: Folders) -> Env:
     """The ALLOT_* variables, documented in docs/guide/environment.md."""
-    spec, attempt = job.spec, job.attempts[-1]
+    spec, attempt = job.running_as, job.attempts[-1]
     role, number = spec.role_of(index)
     slot = attempt.slots[index]
     env = {
@@ -240,7 +240,7 @@ def _own(job: JobRecord, index: TaskIndex, nodes: Nodes, folders: Folders) -> En
 
 def _classic(job: JobRecord, index: int, nodes: Nodes, account: Account) -> Env:
     """The PAI_* variables that jobs in the classic form read."""
-    spec, attempt = job.spec, job.attempts[-1]
+    spec, attempt = job.running_as, job.attempts[-1]
     role, number = spec.role_of(index)
     here = nodes[attempt.slots[index].node].address
     mine = ports_of(spec, attempt.port, index)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 
-from allotment.core.request import shape_of, total_of
+from allotment.core.request import shape_of, sized, total_of
 from allotment.engine.records import AttemptRecord, JobRecord
 from allotment.engine.state import State
 from allotment.model.cluster import Node, NodeState
@@ -24,6 +24,7 @@ def job_row(state: State, job: JobRecord, now: Instant, *, explain: bool = False
     """Make one line of the table. With `explain` a waiting job's reason is looked up."""
     attempt = job.attempt
     first = next((a.started_at for a in job.attempts if a.started_at), 0)
+    tasks = len(job.attempts[-1].slots) if job.attempts else job.spec.least_count
     return v.JobRow(
         id=job.id,
         name=job.spec.name,
@@ -32,8 +33,8 @@ def job_row(state: State, job: JobRecord, now: Instant, *, explain: bool = False
         user=job.owner.user,
         state=job.state,
         priority=job.spec.priority,
-        tasks=job.spec.task_count,
-        total=total_of(shape_of(job.spec).requests),
+        tasks=tasks,
+        total=total_of(sized(shape_of(job.spec), tasks)),
         attempt=len(job.attempts),
         submitted_at=job.submitted_at,
         started_at=first,

@@ -14,7 +14,7 @@ from allotment.model.forecast import Course
 from allotment.model.ids import JobId
 from allotment.model.lifecycle import JobState
 from allotment.model.quantity import Instant
-from allotment.sim.machines import Machines
+from allotment.sim.machines import Machines, size_of
 from allotment.sim.run_times import progress_of
 from allotment.sim.settings import Settings
 from allotment.sim.settle import settle
@@ -131,4 +131,5 @@ def work_of(job: JobRecord, left_ms: int | None, now: Instant) -> Work:
     done = progress_of(job, now)
     saves = job.spec.checkpoint is not None
     whole = TraceJob(job.spec.name, job.submitted_at, done + left)
-    return Work(whole, job.id, left, kept_ms=done if saves else 0, saves=saves)
+    size = size_of(job.attempts[-1].slots) if job.attempt is not None else 0
+    return Work(whole, job.id, left, kept_ms=done if saves else 0, size=size, saves=saves)

@@ -115,7 +115,7 @@ class _Fold:
             case e.AttemptPlaced():
                 job.kept_ms += max(0, job.last_ms - job.lost_ms)
                 job.last_ms = job.lost_ms = 0
-                job.placed_ms = at
+                job.placed_ms, job.tasks = at, len(event.slots)
             case e.AttemptStarted():
                 self._started(job, at)
             case e.AttemptSuspended():

@@ -36,6 +36,8 @@ class Job(msgspec.Struct, gc=False):
     lost_ms: int = 0
     """What it lost, to be done again if there is another."""
     evictions: int = 0
+    tasks: int = 0
+    """Of its newest attempt; 0 before its first."""
 
 
 def run(job: Job, at: int) -> None:
@@ -47,7 +49,7 @@ def run(job: Job, at: int) -> None:
 
 def closed(job: Job, submit_ms: int, since_ms: int) -> tuple[TraceJob, JobOutcome]:
     """Give what the trace says of a job that ran, and what really became of it."""
-    spec = job.spec
+    spec = job.spec.sized(job.tasks or job.spec.least_count)
     tasks, need, types = shape_of(spec)
     again_ms = job.lost_ms if job.ending is Ending.CENSORED else 0
     run_ms = max(1, job.kept_ms + job.last_ms - again_ms)

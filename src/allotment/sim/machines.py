@@ -22,7 +22,7 @@ from allotment.sim.bad import BadScenario
 from allotment.sim.settings import Settings
 from allotment.sim.speeds import Speeds
 from allotment.sim.trace import TraceJob
-from allotment.sim.work import Work
+from allotment.sim.work import FULL_SPEED, Work
 
 LEAST_VAIN, VAIN_A_NODE = 10_000, 100
 """So many failures of nodes in a row without a job running, and so many for each node, are
@@ -127,8 +127,7 @@ class Machines:
         if self._paced:
             self._repace(work.nodes, now, job)
         else:
-            if not self._speeds.constant:
-                work.speed = self._speeds.of(work.job, self._slots(job))
+            self._set_speed(job, work)
             self.agenda.add(work.ends_at(now), Phase.END, job, work.attempt)
         if self._settings.job_failure:
             self._plan_failure(job, work, now)
@@ -201,6 +200,20 @@ class Machines:
 
     # ── pace ────────────────────────────────────────────────────────────────────────────
 
+    def _set_speed(self, job: JobId, work: Work) -> None:
+        """Say how fast a job is where it begins, with nobody beside it that matters."""
+        if not self._speeds.constant:
+            work.speed = self._speeds.of(work.job, self._slots(job))
+        if self._engine.state.jobs[job].spec.roles[-1].least:
+            whole = FULL_SPEED if self._speeds.constant else work.speed
+            work.speed = self._by_size(job, work, whole)
+
+    def _by_size(self, job: JobId, work: Work, speed: int) -> int:
+        """Give the speed of a job that has more or fewer tasks: so many times as high."""
+        size = size_of(self._slots(job))
+        work.size = work.size or size
+        return max(1, speed * size // work.size)
+
     def _slots(self, job: JobId) -> tuple[Slot, ...]:
         return self._engine.state.jobs[job].attempts[-1].slots
 
@@ -217,6 +230,8 @@ class Machines:
             partners = self._partners(work, beside) if self._shared else ()
             neighbours = len(beside) if self._speeds.disturbed else 0
             speed = self._speeds.of(work.job, self._slots(job), neighbours, partners)
+            if self._engine.state.jobs[job].spec.roles[-1].least:
+                speed = self._by_size(job, work, speed)
             if speed == work.speed and job != begins:
                 continue
             work.pause(now)
@@ -293,6 +308,11 @@ OWN_FAULT = Diagnosis(
 NODE_FAULT = Diagnosis(
     "node_lost", "Its node failed, as drawn.", Owner.HARDWARE, RetryClass.PLATFORM, ""
 )
+
+
+def size_of(slots: Sequence[Slot]) -> int:
+    """Say how large a gang is: its devices in thousandths, or its tasks if it has none."""
+    return sum(slot.gpu_milli for slot in slots) or len(slots)
 
 
 def _devices(slots: Sequence[Slot]) -> frozenset[tuple[NodeId, int]]:

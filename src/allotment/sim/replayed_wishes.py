@@ -119,6 +119,7 @@ def bare(spec: JobSpec) -> JobSpec:
                 role.arch,
                 group=role.group,
                 group_within=role.group_within,
+                least=role.least,
             )
             for role in spec.roles
         ),

@@ -161,7 +161,8 @@ class Simulation:
 
     def _submit(self, job: TraceJob, place: int, now: Instant) -> None:
         told_ms = self._told.at_submission(job, place)
-        work = self._incoming = Work(job, place, job.run_ms, told_ms)
+        size = job.gpu_milli or job.tasks
+        work = self._incoming = Work(job, place, job.run_ms, told_ms, size=size)
         actor = Actor(job.user or job.tenant, 1)
         try:
             records = self.engine.command(c.SubmitJob(self._spec(job, place)), actor, now)

@@ -2,7 +2,8 @@
 
 Work is counted in milliseconds on the devices the job asked for, alone and close together:
 the run time of the trace. A speed of 1,000,000 (millionths) does a millisecond of it in
-one.
+one. A job that may have more or fewer tasks is the faster the more devices (or tasks,
+where it has no devices) it has, in proportion.
 """
 
 import msgspec
@@ -40,6 +41,8 @@ class Work(msgspec.Struct, gc=False):
     """Where it runs; known only where that matters."""
     devices: frozenset[tuple[NodeId, int]] = frozenset()
     """The same of devices, where jobs share them."""
+    size: int = 0
+    """The size at which it has full speed, as `size_of` counts; 0: that of its next start."""
     saves: bool = True
     """Whether it keeps what it has done when it is told to stop."""
 

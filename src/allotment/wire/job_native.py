@@ -18,6 +18,7 @@ from allotment.model.spec import Checkpoint, Completion, Dependency, JobSpec, Po
 from allotment.wire.job_file import JobFile
 from allotment.wire.job_shape import (
     CheckpointShape,
+    CountShape,
     DependencyShape,
     JobShape,
     PortShape,
@@ -57,7 +58,8 @@ def read_native(
         raise
     secrets, unresolved = _secrets(shape, environ)
     job = _job_file(shape, secrets, in_order(_at(tree, _doubtful(shape))))
-    raise_all([*found, *_at(tree, [*unresolved, *_too_large(job)])], source)
+    wrong = [*unresolved, *_too_large(job), *_varying_before_others(shape)]
+    raise_all([*found, *_at(tree, wrong)], source)
     return job
 
 
@@ -70,6 +72,8 @@ def read_native_json(body: bytes) -> JobFile | None:
         return None
     secrets, unresolved = _secrets(shape, None)
     if unresolved or _doubtful(shape) or _misshapen(_outline(shape)):
+        return None
+    if _varying_before_others(shape):
         return None
     job = _job_file(shape, secrets, ())
     return None if _too_large(job) else job
@@ -162,6 +166,20 @@ def _too_large(job: JobFile) -> list[Finding]:
     return [(place, *found)] if found else []
 
 
+def _varying_before_others(shape: JobShape) -> list[Finding]:
+    """Find roles of no fixed number of tasks that others come after: ranks would have gaps."""
+    names = list(shape.roles or ())
+    return [
+        (
+            ("roles", name, "count"),
+            f"may vary only in the last role, and {names[-1]} comes after it",
+            "write this role last, or give one number",
+        )
+        for name in names[:-1]
+        if shape.roles and isinstance(shape.roles[name].count, CountShape)
+    ]
+
+
 def _doubtful(shape: JobShape) -> list[Finding]:
     """Find what may be meant as it is, and probably is not."""
     found: list[Finding] = []
@@ -169,9 +187,9 @@ def _doubtful(shape: JobShape) -> list[Finding]:
         place: Place = ("completion", "min_failed")
         if shape.roles is not None:
             place = ("roles", name, *place)
-        if role.completion.min_failed > role.count:
+        if role.completion.min_failed > role.most:
             message = (
-                f"is more than the {role.count} tasks there are, so no failure ends the job"
+                f"is more than the {role.most} tasks there are, so no failure ends the job"
             )
             found.append((place, message, "write `never` if that is meant"))
     return found
@@ -223,7 +241,7 @@ def _spec(shape: JobShape, secrets: tuple[tuple[str, str], ...]) -> JobSpec:
 def _role(name: str, role: RoleShape | JobShape) -> TaskRole:
     return TaskRole(
         name=name,
-        count=role.count,
+        count=role.most,
         command=role.command or "",
         resources=_resources(role.resources),
         gpu_types=role.resources.gpu_type,
@@ -234,6 +252,7 @@ def _role(name: str, role: RoleShape | JobShape) -> TaskRole:
         completion=Completion(role.completion.min_failed, role.completion.min_succeeded),
         group=role.groups.size if role.groups else 0,
         group_within=role.groups.within if role.groups else "",
+        least=role.needed if isinstance(role.count, CountShape) else 0,
     )
 
 

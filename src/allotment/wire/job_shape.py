@@ -86,6 +86,23 @@ class ResourcesShape(Shape):
         return self
 
 
+class CountShape(Shape):
+    """Between how many tasks there are."""
+
+    min: TaskCount = Field(examples=[2])
+    max: TaskCount = Field(examples=[8])
+
+    @model_validator(mode="after")
+    def _from_least_to_most(self) -> "CountShape":
+        if self.min > self.max:
+            raise Amiss(
+                f"is more than the {self.max} tasks there are at most",
+                "take a smaller number, or a larger `max`",
+                at=("min",),
+            )
+        return self
+
+
 class CompletionShape(Shape):
     """When a role decides its job."""
 
@@ -132,10 +149,16 @@ Ports = Annotated[
 ]
 
 
+Count = Annotated[
+    Annotated[TaskCount, Tag(WORD_FORM)] | Annotated[CountShape, Tag(MAP_FORM)],
+    Discriminator(_word_or_map),
+]
+
+
 class RoleParts(Shape):
     """What a role has, and a job with only one."""
 
-    count: TaskCount = 1
+    count: Count = Field(default=1, examples=["4", "{min: 2, max: 8}"])
     resources: ResourcesShape = Field(
         default=ResourcesShape(), examples=["{cpu: 4, memory: 8GiB, gpu: 1}"]
     )
@@ -144,23 +167,35 @@ class RoleParts(Shape):
     completion: CompletionShape = CompletionShape()
     groups: GroupsShape | None = Field(default=None, examples=["{size: 4, within: socket}"])
 
+    @property
+    def most(self) -> int:
+        """How many tasks there are at most."""
+        return self.count.max if isinstance(self.count, CountShape) else self.count
+
+    @property
+    def needed(self) -> int:
+        """How many tasks there are at least."""
+        return self.count.min if isinstance(self.count, CountShape) else self.count
+
     @model_validator(mode="after")
     def _groups_without_a_rest(self) -> "RoleParts":
         size = self.groups.size if self.groups else 1
-        if self.count % size:
-            raise Amiss(
-                f"{self.count} tasks do not make groups of {size}",
-                "take a number that divides them",
-                at=("groups", "size"),
-            )
+        for count in (self.needed, self.most):
+            if count % size:
+                raise Amiss(
+                    f"{count} tasks do not make groups of {size}",
+                    "take a number that divides them",
+                    at=("groups", "size"),
+                )
         return self
 
     @model_validator(mode="after")
     def _enough_tasks_to_succeed(self) -> "RoleParts":
         wanted = self.completion.min_succeeded
-        if wanted is not None and wanted > self.count:
+        if wanted is not None and wanted > self.needed:
+            only = "" if self.needed == self.most else "only "
             raise Amiss(
-                f"{wanted} tasks can never succeed where there are {self.count}",
+                f"{wanted} tasks can never succeed where there are {only}{self.needed}",
                 "leave it out for all of them",
                 at=("completion", "min_succeeded"),
             )

@@ -69,7 +69,7 @@ def _length(key: str, length: int) -> Written:
 
 def _role(role: TaskRole) -> Written:
     return {
-        "count": role.count,
+        "count": _count(role),
         "command": role.command if isinstance(role.command, str) else list(role.command),
         "resources": _resources(role.resources, role.gpu_types),
         **({} if role.arch is Arch.ANY else {"arch": role.arch.value}),
@@ -78,6 +78,12 @@ def _role(role: TaskRole) -> Written:
         **_unless(completion=_completion(role.completion)),
         **({"groups": {"size": role.group, "within": role.group_within}} if role.group else {}),
     }
+
+
+def _count(role: TaskRole) -> Plain:
+    if not role.least:
+        return role.count
+    return {"min": role.least, "max": role.count}
 
 
 def _resources(need: Resources, gpu_types: tuple[str, ...]) -> Written:

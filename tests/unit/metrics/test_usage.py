@@ -4,9 +4,12 @@ from itertools import pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from allotment.metrics.curve import Curve, Point, Sample
+from allotment.metrics.jobs import Jobs
 from allotment.metrics.usage import Usage
+from allotment.metrics.waits import WaitCauses
 from allotment.model.ids import NodeId
 from allotment.model.ledger import Slot
 from allotment.model.quantity import Instant
@@ -194,3 +197,19 @@ def test_thinning_keeps_sums_and_both_ends(
         length = there.at_ms - here.at_ms
         assert abs(here.busy_milli * length - (b.busy - a.busy)) * 2 <= length
         assert abs(here.running * length - (b.running - a.running)) * 2 <= length
+
+
+def test_a_job_that_varies_waits_for_its_least_and_holds_what_it_got() -> None:
+    role = replace(a_spec().roles[0], count=4, least=2)
+    slots = tuple(Slot(NodeId(0), (index,), 1000) for index in range(3))
+    log = History().at(0).submit(1, roles=(role,)).at(10).place(1, slots=slots).begin(1)
+    log.at(20).evict(1).at(25).cancel(1)
+    usage = Usage(4000)
+    jobs = Jobs(usage)
+    waits = WaitCauses(usage, jobs)
+    log.into(usage, jobs, waits)
+    totals = usage.totals()
+    assert totals.waiting_devices == 2000 * (10 + 5)
+    assert totals.busy == 3000 * 10
+    assert usage.held_milli == 0
+    assert jobs.rows[0].attained_ms == 30

@@ -88,6 +88,31 @@ def test_the_shares_change_on_the_way() -> None:
     assert again(found) != lived.starts(), "the change matters"
 
 
+def varying() -> Lived:
+    """Three jobs of 1 to 12 tasks; the second finds four devices, the third all of them."""
+    big, job = a_job().gpus(1).tasks(8), a_job().gpus(1).between(1, 12)
+    wishes = [Wish(0, big, 4000), Wish(10, job, 2000), Wish(5000, job, 3000)]
+    return Lived(a_cluster(QueueOrder.SKIP, (12, 0, 0, 0))).play(wishes)
+
+
+def test_jobs_that_vary_start_with_as_many_tasks_again() -> None:
+    lived = varying()
+    found = history(lived)
+    assert [job.tasks for job in found.trace.jobs] == [8, 4, 12]
+    assert again(found) == lived.starts()
+
+
+def test_with_half_the_tasks_it_takes_twice_as_long() -> None:
+    log: list[e.Record] = []
+    found = history(varying())
+    last = msgspec.structs.replace(found.trace, jobs=found.trace.jobs[2:])
+    wishes = msgspec.structs.replace(found.wishes, specs=found.wishes.specs[2:])
+    half = msgspec.structs.replace(found, trace=last, wishes=wishes)
+    simulate(replayed(half, Again("fifo", cluster="1x6")), tap=log.extend)
+    at = {type(r.event): r.at for r in log}
+    assert at[e.JobSucceeded] - at[e.AttemptStarted] == 2 * found.trace.jobs[2].run_ms
+
+
 @pytest.mark.parametrize("left_out", ["array", "depends_on", "priority", "queue"])
 def test_each_of_them_matters(left_out: str) -> None:
     """Without it, the same history would come out otherwise: it is really carried."""

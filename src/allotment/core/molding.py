@@ -1,0 +1,60 @@
+"""How many tasks a gang starts with that may be larger or smaller.
+
+Rule: a job waits for the least it asked for, and for no more: others are sent away for that
+alone. Once there is room for it, it starts at once with as many tasks as find a free place
+on the same grounds: what its tenant is owed, if the least is, else what may be borrowed;
+within its user's cap. Who goes before a blocked job of an EASY queue starts with the least.
+"""
+
+import msgspec
+
+from allotment.core.caps import may_not_grow
+from allotment.core.cells.search import find
+from allotment.core.cluster import Cluster
+from allotment.core.entitle import borrows, entitle
+from allotment.core.owed import idle_place
+from allotment.core.request import Shape, fixed, total_of
+from allotment.model.ledger import Entitlement, Placement, Quota, Slot
+
+
+def as_large(cluster: Cluster, shape: Shape, place: Placement) -> Placement:
+    """Give the place of the largest gang of this shape, on the same grounds.
+
+    It is the place itself where there is room for no more. O(log of the tasks · search).
+    """
+    last = shape.requests[-1]
+    step = last.group or 1
+    fewest, most = 0, (shape.most - last.count) // step
+    best = place
+    while fewest < most:
+        middle = (fewest + most + 1) // 2
+        found = _found(cluster, fixed(shape, len(place.slots) + middle * step), place)
+        if found is None:
+            most = middle - 1
+        else:
+            fewest = middle
+            best = msgspec.structs.replace(place, slots=found[0], quota=found[1])
+    return best
+
+
+def _found(
+    cluster: Cluster, shape: Shape, place: Placement
+) -> tuple[tuple[Slot, ...], Quota] | None:
+    """Find a free place for a gang of just this size, on the grounds of another place."""
+    need = total_of(shape.requests)
+    if shape.user and may_not_grow(cluster, shape.tenant, shape.user, need):
+        return None
+    if cluster.cells is None:
+        due = entitle(cluster, shape.tenant, need, preemptible=shape.preemptible)
+        slots = cluster.find(shape.requests) if due is place.entitlement else None
+        return (slots, ()) if slots is not None else None
+    if place.entitlement is Entitlement.GUARANTEED:
+        found = find(cluster.cells, shape.tenant, shape.pin, shape.requests)
+        if found is None or found.borrowers:
+            return None
+        free = cluster.slots_free(found.slots, shape.requests)
+        return (found.slots, found.quota) if free else None
+    if not borrows(cluster, shape.tenant, need, preemptible=shape.preemptible):
+        return None
+    slots = idle_place(cluster, shape)
+    return (slots, ()) if slots is not None else None
