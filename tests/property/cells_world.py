@@ -167,7 +167,9 @@ class CellsWorld(World):
                 # It may go where those who gave way were, or where it could go without them.
                 harm = worse(before, after) and (not held or worse(held, after))
                 assert not harm, record
-            gave_way = isinstance(record.event, e.AttemptDemoted)
+            event = record.event
+            taken = isinstance(event, e.ReservationDropped) and event.taken_by is not None
+            gave_way = taken or isinstance(event, e.AttemptDemoted)
             held = (held or before) if gave_way else []
         known = msgspec.msgpack.encode(self.state.image())
         assert msgspec.msgpack.encode(state.image()) == known

@@ -18,7 +18,7 @@ from allotment.model.quantity import GIB, NOTHING, Resources
 from allotment.model.reasons import Reason
 from allotment.model.reports import NodeReport, Seen, TaskReport
 from allotment.model.spec import Dependency, EndKind
-from allotment.model.tenancy import Config, Queue, QueueOrder, RankBy, ShareBy
+from allotment.model.tenancy import Config, Preempt, Queue, QueueOrder, RankBy, ShareBy
 from tests.support.builders import POLICIES, a_config, a_job, a_tenant
 from tests.support.world import FAILED, PERMANENT, PLATFORM, World
 
@@ -38,12 +38,22 @@ SHARE = st.sampled_from(list(ShareBy))
 RANK = st.sampled_from(list(RankBy))
 
 
-def shared(shares: tuple[int, ...], order: QueueOrder, share: ShareBy, rank: RankBy) -> Config:
+def shared(
+    shares: tuple[int, ...],
+    order: QueueOrder,
+    share: ShareBy,
+    rank: RankBy,
+    preempt: Preempt = Preempt.NONE,
+) -> Config:
     """Let three tenants, their queues and the users of these share by a rule."""
     queue = Queue("default", order, rank, share, weight_milli=1500)
     tenants = [
         msgspec.structs.replace(
-            a_tenant(name, guaranteed), queues=(queue,), share=share, weight_milli=1000 * weight
+            a_tenant(name, guaranteed),
+            queues=(queue,),
+            share=share,
+            weight_milli=1000 * weight,
+            preempt=preempt,
         )
         for weight, (name, guaranteed) in enumerate(zip(TENANTS, shares, strict=True), 1)
     ]
@@ -62,11 +72,17 @@ class Histories(RuleBasedStateMachine):
         order=st.sampled_from(list(QueueOrder)),
         share=SHARE,
         rank=RANK,
+        preempt=st.sampled_from(list(Preempt)),
     )
     def begin(
-        self, shares: tuple[int, ...], order: QueueOrder, share: ShareBy, rank: RankBy
+        self,
+        shares: tuple[int, ...],
+        order: QueueOrder,
+        share: ShareBy,
+        rank: RankBy,
+        preempt: Preempt = Preempt.NONE,
     ) -> None:
-        self.world = World(shared(shares, order, share, rank))
+        self.world = World(shared(shares, order, share, rank, preempt))
 
     # ── wishes ──────────────────────────────────────────────────────────────────────────
 

@@ -142,12 +142,16 @@ def _demote(cluster: Cluster, job: JobId, wanted_by: JobId) -> str:
 
 def _outranks(cluster: Cluster, waiting: Standing, gang: Gang) -> bool:
     """Tell whether a waiting job may take what a gang of its tenant's has: by priority."""
-    tenant = cluster.tenants.get(gang.tenant)
+    return _may_outrank(cluster, waiting, gang.tenant, gang.priority)
+
+
+def _may_outrank(cluster: Cluster, waiting: Standing, name: str, priority: int) -> bool:
+    tenant = cluster.tenants.get(name)
     return (
         tenant is not None
         and tenant.preempt is not Preempt.NONE
-        and waiting.shape.tenant == gang.tenant
-        and waiting.priority > gang.priority
+        and waiting.shape.tenant == name
+        and waiting.priority > priority
     )
 
 
@@ -179,7 +183,28 @@ def _evict(cluster: Cluster, decision: Evict, now: Instant) -> str:
         return _move(cluster, reservation)
     if any(job not in decision.evict for job in decision.demote):
         return "only who is sent away loses its guarantee"
-    return _promise_is_due(cluster, reservation)
+    for job in decision.instead:
+        if wrong := _keeps_promise(cluster, job, reservation):
+            return wrong
+    return _promise_is_due(cluster, reservation, decision.instead)
+
+
+def _keeps_promise(cluster: Cluster, job: JobId, wanted: Reservation) -> str:
+    """Say why a promise may not be taken over for another; empty when it may."""
+    promise = cluster.reservations.get(job)
+    if promise is None:
+        return f"job {job} has no promise to lose"
+    if wanted.entitlement is not Entitlement.GUARANTEED:
+        return "only who is owed a place takes it from another"
+    if promise.entitlement is Entitlement.OPPORTUNISTIC:
+        return ""
+    if wanted.job not in cluster.pending or job in cluster.leaving:
+        return f"the promise to job {job} stands"
+    gang = cluster.gangs.get(job)
+    priority = gang.priority if gang is not None else cluster.pending[job].priority
+    taker, tenant = cluster.pending[wanted.job], cluster.tenant_of(job)
+    may = _may_outrank(cluster, taker, tenant, priority)
+    return "" if may else f"job {job} is no less urgent"
 
 
 def _move(cluster: Cluster, reservation: Reservation) -> str:
@@ -217,7 +242,10 @@ def _must_yield(cluster: Cluster, gang: Gang, promise: Reservation, now: Instant
     return waiting.shape.tenant == gang.tenant and (mine.key, waiting.id) < (moved, gang.id)
 
 
-def _promise_is_due(cluster: Cluster, reservation: Reservation) -> str:
+def _promise_is_due(
+    cluster: Cluster, reservation: Reservation, instead: tuple[JobId, ...]
+) -> str:
+    """Say why a job may not be promised a place, once others lost what they were promised."""
     if not cluster.slots_open(reservation.slots):
         return "a part of the place is closed or broken"
     gang = cluster.gangs.get(reservation.job)
@@ -235,8 +263,15 @@ def _promise_is_due(cluster: Cluster, reservation: Reservation) -> str:
     if wrong := _misfit(cluster, shape.requests, reservation.slots):
         return wrong
     if cluster.cells is not None:
-        return _promise_is_owed(cluster, reservation, shape)
+        return _promise_is_owed(cluster, reservation, shape, instead)
     need = _total(shape.requests) - own_victims(cluster, reservation)
+    if instead:
+        with Trial(cluster) as trial:
+            for job in instead:
+                trial.unreserve(job)
+            return _not_due(
+                cluster, shape.tenant, need, reservation.entitlement, shape.preemptible
+            )
     return _not_due(cluster, shape.tenant, need, reservation.entitlement, shape.preemptible)
 
 
@@ -261,7 +296,9 @@ def _not_owed(
     return "" if due else f"tenant {claim.tenant} has no right to it"
 
 
-def _promise_is_owed(cluster: Cluster, promise: Reservation, shape: Shape) -> str:
+def _promise_is_owed(
+    cluster: Cluster, promise: Reservation, shape: Shape, instead: tuple[JobId, ...]
+) -> str:
     """Check a promise against the tenant's cells as they will be without its own victims.
 
     It goes where they are, or where it could go once their cells are nobody's. Where
@@ -269,13 +306,17 @@ def _promise_is_owed(cluster: Cluster, promise: Reservation, shape: Shape) -> st
     """
     assert cluster.cells is not None, "asked only where shares are cells"
     with cluster.cells.keeping(shape.tenant, promise.pin):
-        wrong = _owed_without(cluster, promise, shape)
-    return wrong and _owed_without(cluster, promise, shape)
+        wrong = _owed_without(cluster, promise, shape, instead)
+    return wrong and _owed_without(cluster, promise, shape, instead)
 
 
-def _owed_without(cluster: Cluster, promise: Reservation, shape: Shape) -> str:
+def _owed_without(
+    cluster: Cluster, promise: Reservation, shape: Shape, instead: tuple[JobId, ...]
+) -> str:
     claim = Claim(shape.tenant, promise.pin, promise.slots, promise.needs, promise.quota)
     with Trial(cluster) as trial:
+        for job in instead:
+            trial.unreserve(job)
         for victim in promise.victims:
             gang = cluster.gangs[victim]
             if gang.tenant == shape.tenant and gang.entitlement is Entitlement.GUARANTEED:

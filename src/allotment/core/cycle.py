@@ -123,12 +123,12 @@ def _room_may_be_back(cluster: Cluster) -> bool:
 def _promote(cluster: Cluster) -> Proposals:
     for tenant, gangs in sorted(cluster.borrowers.items()):
         for gang in sorted(gangs.values(), key=lambda gang: (gang.placed_at, gang.id)):
-            if gang.opportunistic or gang.leaving:
+            if gang.opportunistic or gang.leaving or _more_urgent(cluster, gang):
                 continue
             if cluster.cells is not None:
                 if gang.suspended:
                     continue
-                if not _more_urgent(cluster, gang) and (quota := cluster.quota_kept(gang)):
+                if quota := cluster.quota_kept(gang):
                     yield Promote(gang.id, quota)
                 continue
             due = entitle(cluster, tenant, gang.held(), preemptible=True)
@@ -175,6 +175,7 @@ def _resume(cluster: Cluster, now: Instant) -> Proposals:
                     Reservation(
                         gang.id, gang.slots, leases, entitlement, room.victims, quota, gang.pin
                     ),
+                    room.promises,
                 )
 
 

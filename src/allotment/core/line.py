@@ -247,9 +247,11 @@ class Line:
         the tenant's cells were too few.
         """
         self.others = self.others or due is OPPORTUNISTIC or self.turn
-        if entitlement is not GUARANTEED or self.cluster.cells is None:
+        if entitlement is not GUARANTEED:
             return
         yield from self.places.outrank(waiting)
+        if self.cluster.cells is None:
+            return
         shape = waiting.shape
         if owed_ever(self.cluster, shape):
             self._close(waiting, closed)

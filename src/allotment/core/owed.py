@@ -13,8 +13,17 @@ from allotment.core.cells.rights import objection
 from allotment.core.cells.search import Found, find
 from allotment.core.cluster import MOST_MEMOS, Cluster
 from allotment.core.gang import Gang, Standing
-from allotment.core.preemption import let_off
+from allotment.core.preemption import Room, still_needed
 from allotment.core.request import Shape, needs_of
+from allotment.core.takeover import (
+    Holder,
+    awaited,
+    borrowed_promises,
+    gangs_of,
+    lesser_promises,
+    promises_of,
+    take_out,
+)
 from allotment.core.trial import Trial
 from allotment.model.ids import JobId
 from allotment.model.ledger import Entitlement, Slot
@@ -66,12 +75,11 @@ def idle_place(cluster: Cluster, shape: Shape) -> tuple[Slot, ...] | None:
     return find_idle(cluster.cells, shape.requests, cluster.ledger)
 
 
-def in_the_way(
-    cluster: Cluster, shape: Shape, found: Found, now: Instant
-) -> tuple[JobId, ...] | None:
+def in_the_way(cluster: Cluster, shape: Shape, found: Found, now: Instant) -> Room | None:
     """Name the borrowers who must leave a place; None if it is too small even so.
 
-    Those on its leaves; where the host is too full, others of its nodes, cheapest first.
+    Those on its leaves, and what is promised to borrowers there; where the host is too
+    full, others of its nodes: who leaves in any case, then cheapest first.
     """
     cells = cluster.cells
     assert cells is not None, "asked only where shares are cells"
@@ -81,7 +89,10 @@ def in_the_way(
         for job in gone:
             trial.drop(job)
         if trial.fits(found.slots, needs):
-            return tuple(gone)
+            return Room(found.slots, tuple(gone))
+        promises = borrowed_promises(cluster, found.slots)
+        for promise in promises:
+            trial.unreserve(promise.job)
         key = cluster.policies.victims.key
         beside = {
             job
@@ -89,15 +100,22 @@ def in_the_way(
             for at, number in cells.at(slot.node)
             for job in cells.borrowers[at][number]
         }
-        for gang in sorted(
+        others = sorted(
             (cluster.gangs[job] for job in beside if job in cluster.gangs),
-            key=lambda gang: (key(gang, now), -gang.id),
-        ):
+            key=lambda gang: (not gang.leaving, key(gang, now), -gang.id),
+        )
+        fits = trial.fits(found.slots, needs)
+        for gang in others:
+            if fits:
+                break
             trial.drop(gang.id)
             gone.append(gang.id)
-            if trial.fits(found.slots, needs):
-                return tuple(gone)
-    return None
+            fits = trial.fits(found.slots, needs)
+        if not fits:
+            return None
+        trial.hold(found.slots, needs)
+        lost = promises_of(still_needed(trial, promises, found.slots))
+        return Room(found.slots, tuple(gone), lost)
 
 
 class Way(msgspec.Struct, frozen=True):
@@ -105,34 +123,59 @@ class Way(msgspec.Struct, frozen=True):
 
     found: Found
     losers: tuple[JobId, ...]
+    promises: tuple[JobId, ...] = ()
+    """Those who were promised what is there, and stand in line again."""
+    victims: tuple[JobId, ...] = ()
+    """Borrowers who must leave."""
 
 
 def outranked(cluster: Cluster, waiting: Standing, now: Instant) -> Way | None:
     """Find who of a tenant's own less urgent gangs must make way for a more urgent job.
 
-    Lowest priority first, then whoever the victims policy would send first; whoever turns
-    out not to be needed keeps its share.
+    Lowest priority first; of one priority first those who are only promised a place, then
+    whoever the victims policy would send first; whoever turns out not to be needed keeps
+    its share.
     """
     tenant = cluster.tenants.get(waiting.shape.tenant)
     if tenant is None or tenant.preempt is Preempt.NONE:
         return None
+    way = give_way(cluster, waiting.shape, lower_ones(cluster, waiting, now))
+    if way is None:
+        return None
+    with Trial(cluster) as trial:
+        for job in way.promises:
+            trial.unreserve(job)
+        for job in way.losers:
+            trial.drop(job)
+        room = in_the_way(cluster, waiting.shape, way.found, now)
+    if room is None:
+        return None
+    return Way(way.found, way.losers, (*way.promises, *room.promises), room.victims)
+
+
+def lower_ones(cluster: Cluster, waiting: Standing, now: Instant) -> list[Holder]:
+    """Give a tenant's own less urgent gangs and promises, the first to lose theirs first."""
     key = cluster.policies.victims.key
-    lower = sorted(
-        (
-            gang
-            for gang in cluster.gangs.values()
-            if gang.tenant == tenant.name
-            and gang.entitlement is Entitlement.GUARANTEED
-            and gang.priority < waiting.priority
-            and not gang.leaving
-            and not gang.suspended
-        ),
-        key=lambda gang: (gang.priority, key(gang, now), -gang.id),
-    )
-    return give_way(cluster, waiting.shape, lower)
+    tenant = waiting.shape.tenant
+    gangs = [
+        ((gang.priority, 1, *key(gang, now), -gang.id), gang)
+        for gang in cluster.gangs.values()
+        if gang.tenant == tenant
+        and gang.entitlement is Entitlement.GUARANTEED
+        and gang.priority < waiting.priority
+        and not gang.leaving
+        and not gang.suspended
+    ]
+    promises = [
+        ((priority, 0, -promise.job), promise)
+        for priority, promise in lesser_promises(cluster, waiting)
+    ]
+    return [holder for _, holder in sorted([*gangs, *promises], key=lambda pair: pair[0])]
 
 
-def room_by_demotion(cluster: Cluster, shape: Shape, losers: Sequence[JobId]) -> bool:
+def room_by_demotion(
+    cluster: Cluster, shape: Shape, losers: Sequence[JobId], promises: Sequence[JobId] = ()
+) -> bool:
     """Tell whether there is a place once gangs only lose their guarantee, and stay.
 
     Cells that they give up are nobody's then: where hardware is lost, others may be owed
@@ -142,11 +185,13 @@ def room_by_demotion(cluster: Cluster, shape: Shape, losers: Sequence[JobId]) ->
     with Trial(cluster) as trial:
         for loser in losers:
             trial.demote(cluster.gangs[loser])
+        for promise in promises:
+            trial.unreserve(promise)
         return find(cluster.cells, shape.tenant, shape.pin, shape.requests) is not None
 
 
-def give_way(cluster: Cluster, shape: Shape, gangs: list[Gang]) -> Way | None:
-    """Find a place that is there once some of these gangs, first ones first, lose theirs.
+def give_way(cluster: Cluster, shape: Shape, holders: Sequence[Holder]) -> Way | None:
+    """Find a place that is there once some of these, first ones first, lose theirs.
 
     It is sought in the cells that these have, and only then in others in their place: so
     fewer must go, and it is the same whichever nodes are free beside.
@@ -154,20 +199,25 @@ def give_way(cluster: Cluster, shape: Shape, gangs: list[Gang]) -> Way | None:
     cells = cluster.cells
     assert cells is not None, "asked only where shares are cells"
     with cells.keeping(shape.tenant, shape.pin):
-        way = _way(cluster, cells, shape, gangs)
-    return way or _way(cluster, cells, shape, gangs)
+        way = _way(cluster, cells, shape, holders)
+    return way or _way(cluster, cells, shape, holders)
 
 
-def _way(cluster: Cluster, cells: Cells, shape: Shape, gangs: list[Gang]) -> Way | None:
+def _way(cluster: Cluster, cells: Cells, shape: Shape, holders: Sequence[Holder]) -> Way | None:
     missing = sum(r.count * r.devices for r in shape.requests)
     missing -= cells.room_of(shape.tenant, shape.pin)
     needs = needs_of(shape.requests)
+    promises = [each for each in holders if not isinstance(each, Gang)]
     with Trial(cluster) as trial:
-        losers: list[Gang] = []
+        # They leave in any case, and are in nobody's way in cells that are not theirs.
+        for gang in awaited(cluster, promises) if promises else ():
+            trial.drop(gang.id)
+        losers: list[Holder] = []
         found: Found | None = None
-        for gang in gangs:
-            losers.append(trial.drop(gang.id))
-            missing -= sum(len(slot.devices) for slot in gang.slots)
+        for holder in holders:
+            take_out(trial, holder)
+            losers.append(holder)
+            missing -= sum(len(slot.devices) for slot in holder.slots)
             if missing > 0:
                 continue
             found = find(cells, shape.tenant, shape.pin, shape.requests)
@@ -185,5 +235,5 @@ def _way(cluster: Cluster, cells: Cells, shape: Shape, gangs: list[Gang]) -> Way
                 cells, shape.tenant, shape.pin, place.slots, needs, place.quota
             )
 
-        needed = let_off(trial, losers, place.slots, stands)
-    return Way(place, needed)
+        needed = still_needed(trial, losers, place.slots, stands)
+    return Way(place, gangs_of(needed), promises_of(needed))

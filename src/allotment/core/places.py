@@ -2,15 +2,19 @@
 
 from collections.abc import Iterable
 
+import msgspec
+
 from allotment.core.cluster import Cluster
 from allotment.core.displacement import Turn, displace, displace_in_cells
 from allotment.core.gang import Gang, Reservation, Standing
+from allotment.core.outrank import concession, share_by_demotion
 from allotment.core.owed import idle_place, in_the_way, outranked, owed_place, room_by_demotion
 from allotment.core.packing import displace_pairs
 from allotment.core.pending import Key
 from allotment.core.plan import Decision, Demote, Evict, Place, Proposals
 from allotment.core.preemption import eviction, make_room
-from allotment.core.request import devices_of, needs_of
+from allotment.core.request import Shape, devices_of, needs_of
+from allotment.core.takeover import borrowed_promises
 from allotment.core.trial import Trial
 from allotment.model.ids import JobId
 from allotment.model.ledger import Entitlement, Placement
@@ -57,7 +61,7 @@ class Places:
                 room = make_room(trial, requests, self.now)
             if room is not None:
                 place = Placement(waiting.id, room.slots, due)
-                return self._reserve(waiting, place, room.victims)
+                return self._reserve(waiting, place, room.victims, room.promises)
         if (
             self.turn
             and cluster.pending.key(waiting.id) < self.worst()
@@ -77,8 +81,10 @@ class Places:
             place = Placement(waiting.id, found.slots, due, found.quota)
             if not found.borrowers and cluster.slots_free(found.slots, shape.requests):
                 return Place(place)
-            victims = in_the_way(cluster, shape, found, self.now)
-            return None if victims is None else self._reserve(waiting, place, victims)
+            room = in_the_way(cluster, shape, found, self.now)
+            if room is None:
+                return None
+            return self._reserve(waiting, place, room.victims, room.promises)
         if due is OPPORTUNISTIC and (slots := idle_place(cluster, shape)) is not None:
             return Place(Placement(waiting.id, slots, due))
         if (
@@ -92,22 +98,52 @@ class Places:
 
     def outrank(self, waiting: Standing) -> Proposals:
         """Let less urgent gangs of its tenant's make way for a job, where it has that right."""
-        cluster = self.cluster
-        if cluster.cells is None or waiting.shape.opportunistic:
+        cluster, shape = self.cluster, waiting.shape
+        if not cluster.outranking or shape.opportunistic:
+            return
+        if cluster.cells is None:
+            yield from self._outrank_by_count(waiting)
             return
         way = outranked(cluster, waiting, self.now)
-        if way is None:
-            return
-        tenant = cluster.tenants[waiting.shape.tenant]
-        if tenant.preempt is Preempt.DEMOTE and room_by_demotion(
-            cluster, waiting.shape, way.losers
+        if (
+            way is not None
+            and self._demotes(shape)
+            and room_by_demotion(cluster, shape, way.losers, way.promises)
         ):
             for loser in way.losers:
                 yield Demote(loser, waiting.id)
+            if not way.promises:
+                return
+            way = outranked(cluster, waiting, self.now)
+        if way is None:
             return
         found = way.found
         place = Placement(waiting.id, found.slots, GUARANTEED, found.quota)
-        yield self._reserve(waiting, place, (*way.losers, *found.borrowers))
+        yield self._reserve(waiting, place, (*way.losers, *way.victims), way.promises)
+
+    def _outrank_by_count(self, waiting: Standing) -> Proposals:
+        """Do so where shares are counted."""
+        cluster = self.cluster
+        found = concession(cluster, waiting, self.now)
+        if (
+            found is not None
+            and self._demotes(waiting.shape)
+            and share_by_demotion(cluster, waiting, found, self.now)
+        ):
+            for loser in found.losers:
+                yield Demote(loser, waiting.id)
+            if not found.promises:
+                return
+            found = concession(cluster, waiting, self.now)
+        if found is not None:
+            place = Placement(waiting.id, found.slots, GUARANTEED)
+            victims = (*found.losers, *found.victims)
+            evict = self._reserve(waiting, place, victims, found.promises)
+            # From here on they borrow: their share is the urgent job's.
+            yield msgspec.structs.replace(evict, demote=found.losers)
+
+    def _demotes(self, shape: Shape) -> bool:
+        return self.cluster.tenants[shape.tenant].preempt is Preempt.DEMOTE
 
     def _displace(self, waiting: Standing) -> Turn | None:
         by_pairs = self.cluster.policies.packing is not None
@@ -116,13 +152,18 @@ class Places:
     def _somebody_may_go(self) -> bool:
         """Tell whether there are borrowers, or such as leave and whom no turn looks at."""
         cluster = self.cluster
-        return any(cluster.borrowers.values()) or bool(cluster.leaving and not self.turn)
+        return (
+            any(cluster.borrowers.values())
+            or bool(cluster.leaving and not self.turn)
+            or bool(borrowed_promises(cluster))
+        )
 
     def _reserve(
         self,
         waiting: Standing,
         place: Placement,
         victims: tuple[JobId, ...],
+        instead: tuple[JobId, ...] = (),
     ) -> Evict:
         shape = waiting.shape
         needs = needs_of(shape.requests)
@@ -137,6 +178,7 @@ class Places:
                 place.quota,
                 shape.pin,
             ),
+            instead,
         )
 
     def send(self, victims: Iterable[JobId]) -> list[Gang]:

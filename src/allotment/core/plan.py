@@ -50,6 +50,8 @@ class Evict(msgspec.Struct, frozen=True):
     evict: tuple[JobId, ...]
     demote: tuple[JobId, ...] = ()
     """Those who hold the very cells now: from here on they are borrowers there."""
+    instead: tuple[JobId, ...] = ()
+    """Those whose promises it takes over: they stand in line again."""
 
 
 class Unreserve(msgspec.Struct, frozen=True):

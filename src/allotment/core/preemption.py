@@ -5,9 +5,10 @@ policy, one whole gang at a time, until the place exists; then whoever turned ou
 in the way is let off, dearest first. Only opportunistic gangs are ever chosen, so no
 tenant loses anything it is owed, and no two evictions can chase each other: an eviction
 always moves capacity from borrowed use to guaranteed use, of which there is a finite sum.
+What is promised to borrowers goes before anybody who works.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
@@ -15,6 +16,14 @@ from allotment.core.cluster import Cluster
 from allotment.core.gang import Gang, Reservation
 from allotment.core.plan import Evict
 from allotment.core.request import Request, lease_part
+from allotment.core.takeover import (
+    Holder,
+    borrowed_promises,
+    gangs_of,
+    promises_of,
+    put_back,
+    take_out,
+)
 from allotment.core.trial import Trial
 from allotment.model.ids import JobId
 from allotment.model.ledger import Entitlement, Slot
@@ -26,6 +35,8 @@ class Room(msgspec.Struct, frozen=True):
 
     slots: tuple[Slot, ...]
     victims: tuple[JobId, ...]
+    promises: tuple[JobId, ...] = ()
+    """Those who were promised what is there."""
 
 
 def make_room(trial: Trial, requests: tuple[Request, ...], now: Instant) -> Room | None:
@@ -63,21 +74,22 @@ def _clear(
     besides: JobId | None = None,
 ) -> Room | None:
     start = trial.mark()
-    dropped: list[Gang] = []
+    dropped: list[Holder] = []
     slots: tuple[Slot, ...] | None = None
     ledger = trial.cluster.ledger
-    for gang in list(_candidates(trial, now)):
-        if gang.id == besides:
+    for holder in list(_candidates(trial, now)):
+        if (holder.id if isinstance(holder, Gang) else holder.job) == besides:
             continue
-        dropped.append(trial.drop(gang.id))
+        take_out(trial, holder)
+        dropped.append(holder)
         if ledger.may_hold(requests) and (slots := find()) is not None:
             break
     if slots is None:
         trial.rollback(start)
         return None
-    victims = let_off(trial, dropped, slots)
+    needed = still_needed(trial, dropped, slots)
     trial.rollback(start)
-    return Room(slots, victims)
+    return Room(slots, gangs_of(needed), promises_of(needed))
 
 
 def _anyway() -> bool:
@@ -86,25 +98,39 @@ def _anyway() -> bool:
 
 def let_off(
     trial: Trial,
-    dropped: list[Gang],
+    dropped: Sequence[Holder],
     slots: tuple[Slot, ...],
     stands: Callable[[], bool] = _anyway,
 ) -> tuple[JobId, ...]:
-    """Bring back, dearest first, everybody the found place can do without.
+    """Bring back everybody the found place can do without; give the gangs that must go."""
+    return gangs_of(still_needed(trial, dropped, slots, stands))
+
+
+def still_needed(
+    trial: Trial,
+    dropped: Sequence[Holder],
+    slots: tuple[Slot, ...],
+    stands: Callable[[], bool] = _anyway,
+) -> list[Holder]:
+    """Bring back, dearest first, everybody the found place can do without; give the others.
 
     The place is taken on the ledger; `stands` tells whether its grounds still hold.
     """
-    needed: list[JobId] = []
-    for gang in reversed(dropped):
-        trial.restore(gang)
+    needed: list[Holder] = []
+    for holder in reversed(dropped):
+        put_back(trial, holder)
         if not trial.cluster.ledger.settled(slots) or not stands():
-            trial.drop(gang.id)
-            needed.append(gang.id)
-    return tuple(reversed(needed))
+            take_out(trial, holder)
+            needed.append(holder)
+    needed.reverse()
+    return needed
 
 
-def _candidates(trial: Trial, now: Instant) -> Iterator[Gang]:
-    """Give those who are leaving, then borrowers, cheapest first; ties: newest first."""
+def _candidates(trial: Trial, now: Instant) -> Iterator[Holder]:
+    """Give those who are leaving, what is promised to borrowers, then borrowers.
+
+    These come cheapest first; ties: newest first.
+    """
     cluster = trial.cluster
     promised = {
         victim
@@ -112,6 +138,7 @@ def _candidates(trial: Trial, now: Instant) -> Iterator[Gang]:
         for victim in reservation.victims
     }
     yield from [gang for _, gang in sorted(cluster.leaving.items())]
+    yield from borrowed_promises(cluster)
     key = cluster.policies.victims.key
     borrowers = [
         gang
@@ -125,11 +152,16 @@ def _candidates(trial: Trial, now: Instant) -> Iterator[Gang]:
             yield gang
 
 
-def eviction(cluster: Cluster, reservation: Reservation) -> Evict:
-    """Promise a place, and tell those on it to go who were not told yet."""
+def eviction(
+    cluster: Cluster, reservation: Reservation, instead: tuple[JobId, ...] = ()
+) -> Evict:
+    """Promise a place, and tell those on it to go who were not told yet.
+
+    `instead` are those whose promises it takes over.
+    """
     gangs = [cluster.gangs[job] for job in reservation.victims]
     tell = tuple(gang.id for gang in gangs if not gang.leaving)
     if cluster.cells is None:
-        return Evict(reservation, tell)
+        return Evict(reservation, tell, instead=instead)
     own = tuple(gang.id for gang in gangs if gang.entitlement is Entitlement.GUARANTEED)
-    return Evict(reservation, tell, own)
+    return Evict(reservation, tell, own, instead)

@@ -180,7 +180,9 @@ class Engine:
             case Demote(job_id, wanted_by):
                 no = self.state.jobs[job_id].attempts[-1].no
                 yield e.AttemptDemoted(job_id, no, wanted_by)
-            case Evict(promise, evict, demote):
+            case Evict(promise, evict, demote, instead):
+                for job_id in instead:
+                    yield e.ReservationDropped(job_id, promise.job)
                 for victim in demote:
                     no = self.state.jobs[victim].attempts[-1].no
                     yield e.AttemptDemoted(victim, no, promise.job)

@@ -142,6 +142,9 @@ class Reserved(JobEvent, frozen=True):
 class ReservationDropped(JobEvent, frozen=True):
     """A reservation was given up."""
 
+    taken_by: JobId | None = None
+    """The job that took it over, if one did."""
+
 
 class JobRequeued(JobEvent, frozen=True):
     """An attempt ended and another will follow, not before `not_before`."""

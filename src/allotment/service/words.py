@@ -48,8 +48,10 @@ def in_words(event: e.AnyEvent, state: State) -> str:  # noqa: C901, PLR0911, PL
         case e.Reserved(_, _, _, victims):
             who = ", ".join(f"job {victim}" for victim in victims)
             return f"got a place reserved; leaving it: {who}"
-        case e.ReservationDropped():
-            return "lost its reservation"
+        case e.ReservationDropped(taken_by=taker):
+            return (
+                f"its promised place went to job {taker}" if taker else "lost its reservation"
+            )
         case e.JobRequeued(_, cause, not_before):
             when = "" if not not_before else ", not before its back-off ends"
             return f"queued again ({cause}){when}"

@@ -1,0 +1,165 @@
+"""Nobody chases anybody: after each submission preemption comes to rest, and only ever climbs.
+
+What climbs is, for each tenant, the list of the priorities of who holds or is promised its
+own share, highest first: docs/scheduling.md says why no cycle is possible then.
+"""
+
+import os
+
+import msgspec
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from allotment.core.takeover import priority_of
+from allotment.model import commands as c
+from allotment.model import events as e
+from allotment.model.errors import Rejected
+from allotment.model.ids import JobId
+from allotment.model.ledger import Entitlement
+from allotment.model.lifecycle import JobState
+from allotment.model.reasons import StopCause
+from allotment.model.spec import JobSpec
+from allotment.model.tenancy import Config, Preempt, QueueOrder
+from tests.support.builders import a_config, a_job, a_tenant, gpus
+from tests.support.world import World
+from tests.unit.core.cells.plots import MACHINES, TOPOLOGY, owns
+
+JOBS = st.lists(
+    st.tuples(
+        st.sampled_from(["a", "b"]),
+        st.sampled_from([1, 2, 4, 8]),
+        st.sampled_from([10, 100, 100, 500, 900]),
+        st.sampled_from(["", "", "opportunistic", "stays", "two"]),
+        st.booleans(),
+    ),
+    max_size=25,
+)
+HOW = {
+    "order": st.sampled_from(list(QueueOrder)),
+    "preempt": st.sampled_from([Preempt.EVICT, Preempt.DEMOTE]),
+    "cells": st.booleans(),
+}
+
+
+@settings(max_examples=int(os.environ.get("ALLOT_HISTORIES", "100")), deadline=None)
+@given(jobs=JOBS, **HOW)
+def test_preemption_comes_to_rest_and_only_climbs(
+    jobs: list[tuple[str, int, int, str, bool]],
+    order: QueueOrder,
+    preempt: Preempt,
+    cells: bool,
+) -> None:
+    world = a_world(order, preempt, cells=cells)
+    for tenant, devices, priority, kind, leaves in jobs:
+        job = a_job().of(tenant).gpus(devices).priority(priority)
+        if kind == "opportunistic":
+            job.opportunistic()
+        elif kind == "stays":
+            job.not_preemptible()
+        elif kind == "two":
+            job.tasks(2)
+        try:
+            world.submit(job)
+        except Rejected:
+            continue
+        # Half of the time the next is submitted while victims are still on their way out.
+        rest(world) if leaves else world.cycle()
+        for each in world.state.jobs.values():
+            if each.state is JobState.STARTING:
+                world.runs(each.id)
+    rest(world)
+    everybody_had_a_reason(world)
+    assert not world.state.cluster.reservations, "nobody waits for who is gone"
+
+
+def a_world(order: QueueOrder, preempt: Preempt, *, cells: bool) -> World:
+    if cells:
+        tenants = tuple(
+            msgspec.structs.replace(tenant, guaranteed=gpus(32), preempt=preempt)
+            for tenant in (owns("a", node=1, socket=1), owns("b", node=2))
+        )
+        return World(Config(MACHINES, tenants, topology=TOPOLOGY))
+    tenants = tuple(
+        msgspec.structs.replace(a_tenant(name, share, order=order), preempt=preempt)
+        for name, share in (("a", 12), ("b", 16))
+    )
+    return World(a_config(*tenants, nodes=4, devices=8))
+
+
+def rest(world: World) -> None:
+    """Let those who were told to go do so at once, until nobody else is told."""
+    world.cycle()
+    was, seen = climbed(world), told(world)
+    for _ in range(200):
+        leaving = sorted(world.state.cluster.leaving)
+        if not leaving:
+            return
+        for job in leaving:
+            world.ends(job, 143)
+        world.cycle()
+        now = climbed(world)
+        assert all(now[name] >= was[name] for name in now)
+        assert told(world) == seen or now != was, "each eviction is somebody's gain"
+        was, seen = now, told(world)
+    raise AssertionError("they send each other away for ever")
+
+
+def climbed(world: World) -> dict[str, list[int]]:
+    """Give the priorities of who holds or is promised each tenant's own share."""
+    cluster = world.state.cluster
+    found: dict[str, list[int]] = {name: [] for name in cluster.tenants}
+    for gang in cluster.gangs.values():
+        if gang.entitlement is Entitlement.GUARANTEED:
+            found[gang.tenant].append(gang.priority)
+    for job, promise in cluster.reservations.items():
+        if promise.entitlement is Entitlement.GUARANTEED and job not in cluster.gangs:
+            found[cluster.tenant_of(job)].append(priority_of(cluster, job) or 0)
+    return {name: sorted(each, reverse=True) for name, each in found.items()}
+
+
+def told(world: World) -> int:
+    return sum(isinstance(r.event, e.StopRequested) for r in world.log)
+
+
+def everybody_had_a_reason(world: World) -> None:
+    """Whoever was evicted borrowed, or made way for a more urgent job of its own tenant's."""
+    grounds: dict[JobId, Entitlement] = {}
+    attempts: set[tuple[JobId, int]] = set()
+    specs = {job.id: job.spec for job in world.state.jobs.values()}
+    for record in world.log:
+        match record.event:
+            case e.AttemptPlaced(job, _, _, entitlement):
+                grounds[job] = entitlement
+            case e.AttemptPromoted(job):
+                grounds[job] = Entitlement.GUARANTEED
+            case e.AttemptDemoted(job, _, taker):
+                assert outranks(specs[taker], specs[job])
+                grounds[job] = Entitlement.OPPORTUNISTIC
+            case e.ReservationDropped(job, taker) if taker is not None:
+                assert outranks(specs[taker], specs[job])
+            case e.StopRequested(job, attempt, StopCause.EVICTED):
+                assert grounds[job] is Entitlement.OPPORTUNISTIC
+                assert (job, attempt) not in attempts, "nobody is told twice"
+                attempts.add((job, attempt))
+            case _:
+                pass
+
+
+def outranks(taker: JobSpec, other: JobSpec) -> bool:
+    return taker.tenant == other.tenant and taker.priority > other.priority
+
+
+def test_a_tower_of_takeovers_evicts_once() -> None:
+    """The k-th job takes over the promise of the one before it; one borrower goes, once."""
+    world = a_world(QueueOrder.SKIP, Preempt.EVICT, cells=False)
+    for _ in range(4):
+        world.submit(a_job().of("b").gpus(8))
+        world.cycle()
+    jobs = [a_job().of("a").gpus(8).priority(p) for p in range(10, 30)]
+    for job in jobs:
+        world.submit(job)
+        world.cycle()
+    assert told(world) == 1
+    world.do(c.CancelJob(JobId(1)))
+    rest(world)
+    assert told(world) <= 2
