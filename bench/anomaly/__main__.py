@@ -28,16 +28,15 @@ from bench.anomaly.measure import Result, play
 from bench.anomaly.verdict import broken
 from bench.anomaly.workload import Workload, compressed, devices_of, read, redrawn
 
+BASIC: tuple[Kind, ...] = ("private", "cells")
+COUNTED: tuple[Kind, ...] = ("owned", "counted", "spread")
 PARTS: dict[str, tuple[tuple[Kind, bool], ...]] = {
-    "main": tuple((kind, False) for kind in ("private", "cells", "owned", "counted", "spread")),
+    "main": tuple((kind, False) for kind in (*BASIC, *COUNTED)),
     "why": tuple((kind, False) for kind in ("private", "plain", "loose", "quota", "cells")),
     "borrow": (("cells", False), ("cells", True)),
     "binding": (("cells", True), ("static", True)),
     "levels": (("cells", False), ("flat", False)),
-    "large": (
-        *((kind, False) for kind in ("private", "cells", "owned", "counted", "spread")),
-        ("cells", True),
-    ),
+    "large": (*((kind, False) for kind in (*BASIC, *COUNTED)), ("cells", True)),
 }
 """Which ways to share a part compares, and whether tenants borrow."""
 LARGE_NODES, LARGE_LOAD = 279, 0.85
@@ -91,11 +90,22 @@ def _arms(
         for name in schedulers:
             for part in parts:
                 if part != "large" and (part != "why" or name == "FIFO"):
-                    for kind, borrow in PARTS[part]:
-                        yield Arm(kind, name, borrow=borrow, load=load)
+                    yield from _of_part(part, name, load)
     for name in schedulers if "large" in parts else ():
-        for kind, borrow in PARTS["large"]:
-            yield Arm(kind, name, borrow=borrow, load="large")
+        yield from _of_part("large", name, "large")
+
+
+def _of_part(part: str, scheduler: str, load: str) -> Iterator[Arm]:
+    """Give a part's arms with one scheduler.
+
+    Where shares are counted 2D-LAS does not come to an end. Nobody holds up anybody in it,
+    so that the quota with leaf cells is of the same order as the rest.
+    """
+    for kind, borrow in PARTS[part]:
+        if scheduler != "2D-LAS" or kind not in COUNTED:
+            yield Arm(kind, scheduler, borrow=borrow, load=load)
+    if scheduler == "2D-LAS" and part in ("main", "large"):
+        yield Arm("quota", scheduler, load=load)
 
 
 def _known(files: Sequence[Path]) -> dict[Arm, Result]:
