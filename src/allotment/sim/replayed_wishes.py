@@ -156,5 +156,5 @@ def _counted(config: Config) -> Config:
 
 
 def _open(tenant: Tenant, order: QueueOrder | None) -> Tenant:
-    queues = tuple(Queue(queue.name, order or queue.order) for queue in tenant.queues)
+    queues = tuple(replace(queue, order=order or queue.order) for queue in tenant.queues)
     return replace(tenant, queues=queues, users=(), groups=())

@@ -7,7 +7,7 @@ import msgspec
 from allotment.model.cells import Topology
 from allotment.model.cluster import Node
 from allotment.model.quantity import DEVICE
-from allotment.model.tenancy import Tenant
+from allotment.model.tenancy import Limits, ShareBy, Tenant
 from allotment.sim.catalogue import Recipe, recipe
 from allotment.sim.replayed_wishes import Wishes
 from allotment.sim.settings import Settings
@@ -20,6 +20,9 @@ class Owners(msgspec.Struct, frozen=True):
 
     tenants: tuple[Tenant, ...]
     topology: Topology = Topology()
+    share: ShareBy = ShareBy.FIRST_COME
+    """Which tenant comes next."""
+    half_life_ms: int = Limits().half_life_ms
 
 
 class Scenario(msgspec.Struct, frozen=True):

@@ -20,7 +20,7 @@ from allotment.model.errors import Rejected
 from allotment.model.ids import SYSTEM, Actor, JobId
 from allotment.model.quantity import DEVICE, Instant, Resources
 from allotment.model.spec import NEVER, JobSpec, TaskRole
-from allotment.model.tenancy import Config, Limits, Queue, Tenant
+from allotment.model.tenancy import Config, Limits, Queue, QueueOrder, Tenant
 from allotment.policies.estimates.known import Known
 from allotment.policies.moving.pairs import RandomPairs
 from allotment.sim.catalogue import passing, policies
@@ -194,6 +194,7 @@ class Simulation:
             max_run_ms=job.limit_ms or NEVER,
             retry=self._retries,
             preemptible=job.preemptible,
+            queue=job.queue,
             within=settings.within,
             prefer=settings.prefer,
         )
@@ -228,15 +229,24 @@ def _configs(scenario: Scenario) -> Iterator[tuple[int, Config]]:
     order = passing(recipe, settings)
     limits = Limits(ports=(0, 0), phase_ms=NEVER)
     if wishes is None:
-        queues, owners = (Queue("default", order),), scenario.owners
+        owners = scenario.owners
         if owners is None:
-            owner = Tenant(EVERYBODY, BEYOND_ALL, queues)
+            owner = Tenant(EVERYBODY, BEYOND_ALL, (Queue("default", order),))
             yield 0, Config(scenario.nodes, (owner,), limits, EVERYBODY)
             return
         tenants = tuple(
-            replace(tenant, queues=queues, users=(), groups=()) for tenant in owners.tenants
+            replace(tenant, queues=_queues(tenant, order), users=(), groups=())
+            for tenant in owners.tenants
         )
-        yield 0, Config(scenario.nodes, tenants, limits, topology=owners.topology)
+        limits = replace(limits, half_life_ms=owners.half_life_ms)
+        topology, share = owners.topology, owners.share
+        yield 0, Config(scenario.nodes, tenants, limits, topology=topology, share=share)
         return
     as_configured = wishes.keeps_orders and not settings.order
     yield from wishes.configs(scenario.nodes, limits, None if as_configured else order)
+
+
+def _queues(tenant: Tenant, order: QueueOrder) -> tuple[Queue, ...]:
+    """Let the policy say who may pass; and have one for jobs of traces without queues."""
+    queues = tuple(replace(queue, order=order) for queue in tenant.queues)
+    return queues if tenant.queue("default") else (*queues, Queue("default", order))

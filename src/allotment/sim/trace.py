@@ -48,6 +48,8 @@ class TraceJob(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     limit_ms: Millis = Millis(0)
     """The run time its user promised not to exceed; 0 when there was no such promise."""
     ending: Ending = Ending.SUCCEEDED
+    queue: str = "default"
+    """Of its tenant, where the cluster has owners."""
 
     @property
     def gpu_milli(self) -> int:

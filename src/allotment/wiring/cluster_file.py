@@ -17,7 +17,8 @@ def cluster_in(data: bytes, source: str) -> tuple[tuple[Node, ...], Owners]:
     if not config.nodes:
         raise BadCluster(f"{source}: it has no nodes. List them under `nodes:`.")
     _check_switches(config.nodes, data, source)
-    return config.nodes, Owners(config.tenants, config.topology)
+    half_life_ms = config.limits.half_life_ms
+    return config.nodes, Owners(config.tenants, config.topology, config.share, half_life_ms)
 
 
 def _check_switches(nodes: tuple[Node, ...], data: bytes, source: str) -> None:

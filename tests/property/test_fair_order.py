@@ -1,0 +1,96 @@
+"""What the scheduler gives out under DRF is what progressive filling in whole tasks gives."""
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from allotment.core.decay import Past, worth
+from allotment.core.fair.claims import Claim
+from allotment.core.fair.drf import whole
+from allotment.model import commands as c
+from allotment.model.quantity import GIB, Instant
+from allotment.model.tenancy import Config, Queue, QueueOrder, ShareBy, Tenant
+from tests.support.builders import ALICE, a_job, a_node
+from tests.support.world import World
+
+NEED = st.tuples(st.integers(0, 2), st.integers(1, 4), st.integers(1, 6))
+"""Devices, CPUs, GiB of one task."""
+CLAIM = st.tuples(NEED, st.integers(0, 9), st.integers(1, 3))
+"""Need, jobs in line, weight."""
+
+
+def machine(devices: int, cpus: int, memory: int) -> Config:
+    node = msgspec.structs.replace(
+        a_node(devices=devices), cpu_milli=cpus * 1000, memory=memory * GIB
+    )
+    return Config((node,), (), share=ShareBy.DRF)
+
+
+@given(
+    size=st.tuples(st.integers(1, 8), st.integers(4, 24), st.integers(4, 30)),
+    claims=st.lists(st.lists(CLAIM, min_size=1, max_size=3), min_size=1, max_size=3),
+)
+def test_two_levels_of_drf(
+    size: tuple[int, int, int], claims: list[list[tuple[tuple[int, int, int], int, int]]]
+) -> None:
+    tenants: list[Tenant] = []
+    twins: list[Claim] = []
+    for number, parts in enumerate(claims):
+        queues = tuple(
+            Queue(f"q{at}", QueueOrder.SKIP, weight_milli=weight * 1000)
+            for at, (_, _, weight) in enumerate(parts)
+        )
+        tenants.append(Tenant(f"t{number}", queues=queues, share=ShareBy.DRF))
+        leaves = tuple(
+            Claim(
+                f"t{number}/q{at}",
+                need=(need[0] * 1000, need[1] * 1000, need[2] * GIB),
+                most=count,
+                weight=weight,
+            )
+            for at, (need, count, weight) in enumerate(parts)
+        )
+        twins.append(Claim(f"t{number}", parts=leaves))
+    world = World(msgspec.structs.replace(machine(*size), tenants=tuple(tenants)))
+    for number, parts in enumerate(claims):
+        for at, ((devices, cpus, memory), count, _) in enumerate(parts):
+            job = a_job().of(f"t{number}", f"q{at}")
+            job.gpus(devices).cpus(cpus).memory(memory * GIB)
+            fits = devices <= size[0] and cpus <= size[1] and memory <= size[2]
+            for _ in range(count if fits else 0):
+                world.do(c.SubmitJob(job.spec()), ALICE)
+    world.cycle()
+    given_out = {leaf.name: 0 for twin in twins for leaf in twin.parts}
+    for job in world.state.jobs.values():
+        given_out[f"{job.spec.tenant}/{job.spec.queue}"] += job.attempt is not None
+    capacity = (size[0] * 1000, size[1] * 1000, size[2] * GIB)
+    twin = whole(capacity, Claim("", parts=tuple(twins)))
+    assert given_out == {name: int(twin[name].tasks) for name in given_out}
+
+
+@given(
+    changes=st.lists(st.tuples(st.integers(0, 500), st.integers(0, 1000)), max_size=20),
+    asked=st.lists(st.integers(0, 5000), max_size=10),
+    step_ms=st.integers(1, 100),
+)
+def test_use_does_not_depend_on_how_often_it_is_asked(
+    changes: list[tuple[int, int]], asked: list[int], step_ms: int
+) -> None:
+    """`changes` are waits, and the rate from then on; `asked` when somebody looked."""
+    seldom, often = Past(), Past()
+    now, rate = 0, 0
+    for wait, following in changes:
+        for look in sorted(asked):
+            if now < look < now + wait:
+                often.settle(Instant(look), rate, step_ms)
+        now += wait
+        seldom.settle(Instant(now), rate, step_ms)
+        often.settle(Instant(now), rate, step_ms)
+        rate = following
+    assert seldom == often
+
+
+@given(value=st.integers(0, 10**15), step_ms=st.integers(1, 10**6))
+def test_half_is_forgotten_in_a_half_life(value: int, step_ms: int) -> None:
+    left = worth(Past(value, Instant(0)), Instant(64 * step_ms), 0, step_ms)
+    assert abs(left - value / 2) <= 64 + value * 1e-9
