@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from allotment.model.cluster import Device, Node
 from allotment.model.errors import BadInput
 from allotment.model.ids import DeviceIndex, JobId, NodeId
+from allotment.model.objectives import Objectives
 from allotment.model.quantity import Millis, Resources
 from allotment.model.spec import (
     NEVER,
@@ -445,6 +446,14 @@ users = words.filter(lambda text: not any(letter in text for letter in ":/,"))
 ports = st.just((0, 0)) | st.tuples(st.integers(1024, 30_000), st.integers(30_001, 65_536))
 
 
+objectives = st.builds(
+    Objectives,
+    st.none() | st.integers(1, 10**9),
+    st.none() | st.integers(1, 10**9),
+    st.none() | st.integers(1, 10**6),
+)
+
+
 @st.composite
 def configs(draw: st.DrawFn) -> Config:
     node_names = draw(st.lists(names, min_size=1, max_size=3, unique=True))
@@ -475,6 +484,7 @@ def configs(draw: st.DrawFn) -> Config:
                 per_user=Resources(
                     draw(whole_or_part), draw(st.integers(0, 10**6)), draw(sizes), draw(sizes)
                 ),
+                objectives=draw(objectives),
             )
             for name in tenant_names
         ),

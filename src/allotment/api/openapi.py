@@ -23,6 +23,7 @@ from allotment.service.config_view import ConfigInForce, ConfigPlan
 from allotment.service.estimate_view import Accuracy, StartEstimate
 from allotment.service.fairness_view import FairnessReport
 from allotment.service.hardware_view import HardwareView, HealthNote
+from allotment.service.objectives_view import ObjectivesReport
 from allotment.service.statistics_view import Statistics
 from allotment.service.usage_view import UsageReport
 from allotment.wire.job import Form, job_schema
@@ -43,6 +44,7 @@ MODELS = (
     HealthNote,
     Statistics,
     UsageReport,
+    ObjectivesReport,
     FairnessReport,
     StartEstimate,
     Accuracy,

@@ -52,6 +52,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "fairness": ("fairness", CLUSTER),
     "stats": ("stats", CLUSTER),
     "usage": ("usage", CLUSTER),
+    "objectives": ("objectives", CLUSTER),
     "drain": ("cluster", CLUSTER),
     "undrain": ("cluster", CLUSTER),
     "up": ("up", SERVICE),

@@ -35,6 +35,7 @@ from allotment.service.config_view import ConfigInForce, ConfigPlan
 from allotment.service.estimate_view import Accuracy, StartEstimate
 from allotment.service.fairness_view import FairnessReport
 from allotment.service.hardware_view import HardwareView, HealthNote
+from allotment.service.objectives_view import ObjectivesReport
 from allotment.service.statistics_view import Statistics
 from allotment.service.usage_view import UsageReport
 from allotment.service.views import (
@@ -310,6 +311,13 @@ class Client:
         reply = self._transport.open(path_to("/v1/usage", query), timeout=LONG_S)
         with closing(reply):
             return decode(reply.read(), UsageReport)
+
+    def objectives(self, since: int = 0, until: int | None = None) -> ObjectivesReport:
+        """Say whether what tenants were promised was kept. Instants are as in `statistics`."""
+        query = given(since=str(since), until="" if until is None else str(until))
+        reply = self._transport.open(path_to("/v1/objectives", query), timeout=LONG_S)
+        with closing(reply):
+            return decode(reply.read(), ObjectivesReport)
 
     # ── files, terminals ────────────────────────────────────────────────────────────────
 

@@ -6,6 +6,7 @@ import msgspec
 
 from allotment.model.cells import CellShare, Topology
 from allotment.model.cluster import Node
+from allotment.model.objectives import NO_OBJECTIVES, Objectives
 from allotment.model.quantity import DAY, NOTHING, Resources
 
 
@@ -90,6 +91,8 @@ class Tenant(msgspec.Struct, frozen=True, omit_defaults=True):
     """Which of its queues comes next."""
     weight_milli: int = 1000
     """How much it counts for among the tenants, in thousandths."""
+    objectives: Objectives = NO_OBJECTIVES
+    """What it was promised, to be measured: it changes no decision."""
 
     def queue(self, name: str) -> Queue | None:
         return next((queue for queue in self.queues if queue.name == name), None)

@@ -17,6 +17,8 @@ from allotment.model.ids import Seq
 from allotment.model.quantity import Instant
 from allotment.service.estimate_accuracy import accuracy_of
 from allotment.service.estimate_view import Accuracy
+from allotment.service.objectives import objectives_of
+from allotment.service.objectives_view import ObjectivesReport
 from allotment.service.ports import Store
 from allotment.service.statistics import statistics_of
 from allotment.service.statistics_view import Statistics
@@ -66,6 +68,10 @@ class Historian:
     ) -> UsageReport:
         """Sum up who held what in a stretch. Raises Rejected as `statistics` does."""
         return await self._ask(partial(usage_of, next_job=next_job, by=by), since, until)
+
+    async def objectives(self, since: int, until: int, next_job: int) -> ObjectivesReport:
+        """Measure the promises in a stretch. Raises Rejected as `statistics` does."""
+        return await self._ask(partial(objectives_of, next_job=next_job), since, until)
 
     async def accuracy(self, since: int) -> Accuracy:
         """Judge the start estimates that were given from `since` on."""

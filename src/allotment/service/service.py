@@ -36,6 +36,7 @@ from allotment.service.hardware_view import HardwareView, HealthNote
 from allotment.service.history import Historian
 from allotment.service.host_ports import port_is_free
 from allotment.service.launch import Folders, redacted
+from allotment.service.objectives_view import ObjectivesReport
 from allotment.service.pipeline import Pipeline, load
 from allotment.service.ports import (
     ArchivedJob,
@@ -503,6 +504,11 @@ class Service:
         rows = by_of(by)
         next_job, last = await self._on_disk(until)
         return await self._historian.usage(since, last, next_job, rows)
+
+    async def objectives(self, since: int, until: int | None = None) -> ObjectivesReport:
+        """Say whether promises were kept, up to now when `until` is None. Raises Rejected."""
+        next_job, last = await self._on_disk(until)
+        return await self._historian.objectives(since, last, next_job)
 
     async def _on_disk(self, until: int | None) -> tuple[JobId, int]:
         """Wait until all that happened so far can be read; give the next id and the end."""

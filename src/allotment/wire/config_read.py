@@ -14,6 +14,7 @@ from allotment.model.tenancy import Config, Limits, Queue, Tenant
 from allotment.wire.cells_hardware import Hardware, hardware_of
 from allotment.wire.cells_read import topology_of
 from allotment.wire.cells_tenants import Owed, owed_of
+from allotment.wire.config_promises import objectives_of
 from allotment.wire.config_shape import (
     MOST_GPUS_IN_ALL,
     ConfigShape,
@@ -207,6 +208,7 @@ def _tenant(name: str, shape: TenantShape, capacity: Resources, owed: Tenant | N
         _cap(shape.per_user),
         shape.share,
         shape.weight,
+        objectives_of(shape.objectives),
     )
 
 

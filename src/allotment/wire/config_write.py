@@ -9,6 +9,7 @@ from allotment.model.quantity import NOTHING, Resources
 from allotment.model.tenancy import Config, Limits, Queue, RankBy, ShareBy, Tenant
 from allotment.wire.amounts import write_duration, write_milli, write_size
 from allotment.wire.cells_write import shares_to_wire, topology_to_wire
+from allotment.wire.config_promises import objectives_to_wire
 from allotment.wire.tree import Plain
 
 Written = dict[str, Plain]
@@ -87,6 +88,11 @@ def _tenant(tenant: Tenant) -> Written:
         "preempt": tenant.preempt.value,
         **({"per_user": _cap(tenant.per_user)} if tenant.per_user != NOTHING else {}),
         **_shared(tenant.share, tenant.weight_milli),
+        **(
+            {"objectives": promised}
+            if (promised := objectives_to_wire(tenant.objectives))
+            else {}
+        ),
         "queues": {queue.name: _queue(queue) for queue in tenant.queues},
     }
 

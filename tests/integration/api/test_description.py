@@ -88,6 +88,8 @@ STORY: list[tuple[str, str, object]] = [
     ("GET", "/v1/statistics?since=9&until=1", None),
     ("GET", "/v1/usage?since=1&by=user,job,type", None),
     ("GET", "/v1/usage?by=colour", None),
+    ("GET", "/v1/objectives?since=1", None),
+    ("GET", "/v1/objectives?since=9&until=1", None),
     ("GET", "/v1/fairness", None),
     ("GET", "/v1/config", None),
     ("POST", "/v1/config:plan", {"text": "tenants: {vision: {}}\nnodes: []"}),

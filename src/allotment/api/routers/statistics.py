@@ -9,6 +9,7 @@ from starlette.responses import Response
 from allotment.api.openapi import Returns, returns
 from allotment.api.render import TheService, reply
 from allotment.service.fairness_view import FairnessReport
+from allotment.service.objectives_view import ObjectivesReport
 from allotment.service.statistics_view import Statistics
 from allotment.service.usage_view import UsageReport
 
@@ -51,6 +52,20 @@ async def usage(
     The whole log is read for it, in the background, as for `/v1/statistics`.
     """
     return reply(await service.usage(since, until, by))
+
+
+@router.get(
+    "/v1/objectives",
+    responses=returns(ObjectivesReport),
+    response_class=Returns,
+    name="objectives",
+)
+async def objectives(service: TheService, since: Since = 0, until: Until = None) -> Response:
+    """Say whether what tenants were promised was kept, how close it was, and for which jobs.
+
+    The whole log is read for it, in the background, as for `/v1/statistics`.
+    """
+    return reply(await service.objectives(since, until))
 
 
 @router.get(

@@ -1,0 +1,138 @@
+"""`allot objectives`: were the promises kept?"""
+
+import time
+from datetime import datetime
+from typing import Annotated
+
+import typer
+
+from allotment.cli.instants import instant
+from allotment.cli.options import AsJson, State
+from allotment.cli.output import paint, say, say_json, talk, warn
+from allotment.cli.sim_options import Misused
+from allotment.cli.table import Column, print_table
+from allotment.cli.words import NOTHING_THERE, count, show_span
+from allotment.client import Client
+from allotment.metrics.objectives import Measured
+from allotment.model.objectives import Objective
+from allotment.model.quantity import SECOND
+from allotment.service.objectives_view import ObjectivesReport
+
+COLUMNS = (
+    Column("TENANT", flexible=True),
+    Column("PROMISE"),
+    Column("OF", right=True),
+    Column("KEPT"),
+    Column("WORST", right=True),
+    Column("P99", rank=1, right=True),
+    Column("CASES", rank=2, right=True),
+    Column("BROKEN", rank=2, right=True),
+)
+WORDS = {
+    Objective.GUARANTEE_BACK: "guarantee back",
+    Objective.WAIT: "wait within guarantee",
+    Objective.AVAILABILITY: "availability",
+}
+MOST_NAMED = 5
+"""Jobs that are named for a promise that was broken."""
+
+Since = Annotated[
+    str, typer.Option("--since", metavar="7d|DATE", help="How far back, or a date.")
+]
+Until = Annotated[
+    str,
+    typer.Option(
+        "--until", metavar="1d|DATE", help="Up to when; now when left out.", show_default=False
+    ),
+]
+
+
+def objectives(
+    since: Since = "7d", until: Until = "", state: State = "", as_json: AsJson = False
+) -> None:
+    """Say whether what tenants were promised was kept, and for which jobs it was not.
+
+    Promises are the `objectives` of tenants in the configuration: how soon what was lent is
+    given back, how long a job within the guarantee waits at most, and how much of the
+    guarantee is on hardware that works. WORST and P99 are of all cases of the stretch; of
+    availability, what could be had at the worst moment, and for 99 % of the time.
+
+    Examples:
+      allot objectives
+      allot objectives --since 2026-10-01 --until 2026-11-01 --json
+    """
+    now = round(time.time() * SECOND)
+    first, last = instant("--since", since, now), instant("--until", until or "0", now)
+    if first >= last:
+        raise Misused("--since is not before --until, so nothing lies between them.")
+    with Client(state=state) as client:
+        found = client.objectives(max(0, first), last if until else None)
+    if as_json:
+        say_json(found)
+        return
+    _table(found)
+    if found.forgotten and found.since == found.known_since:
+        warn(
+            f"History begins at {_date(found.known_since)}: "
+            f"{count(found.forgotten, 'earlier job')} forgotten (limits.keep_history)."
+        )
+
+
+def _table(found: ObjectivesReport) -> None:
+    say(paint(f"{_date(found.since)} to {_date(found.until)}", "bold"))
+    if not found.rows:
+        say("No tenant was promised anything.")
+        talk("Promises are `objectives` of a tenant in the configuration.")
+        return
+    print_table(COLUMNS, [_row(row) for row in found.rows])
+    say()
+    broken = [row for row in found.rows if not row.kept]
+    if not broken:
+        say("Every promise was kept.")
+    for row in broken:
+        say(_verdict(row))
+        for job in row.jobs[:MOST_NAMED]:
+            still = "" if job.until else ", and does still"
+            say(f"  job {job.job} ({job.name}) waited {show_span(job.ms)}{still}")
+        if len(row.jobs) < row.broken or len(row.jobs) > MOST_NAMED:
+            talk(f"  {row.broken} cases in all; the worst {len(row.jobs)} with --json.")
+
+
+def _verdict(row: Measured) -> str:
+    who = paint(row.tenant, "bold")
+    if row.objective is Objective.AVAILABILITY:
+        return (
+            f"{who} could have {_amount(row, row.measured)} of its guarantee, and was "
+            f"promised {_amount(row, row.promised)}."
+        )
+    times = "once" if row.broken == 1 else f"{row.broken:,} times"
+    what = (
+        "what it had lent was not back"
+        if row.objective is Objective.GUARANTEE_BACK
+        else "a job within its guarantee had not started"
+    )
+    return f"{who}: {times} of {row.cases:,} {what} within {_amount(row, row.promised)}."
+
+
+def _row(row: Measured) -> tuple[str, ...]:
+    return (
+        row.tenant,
+        WORDS[row.objective],
+        _amount(row, row.promised),
+        ("yes" if row.kept else "NO") if row.cases else NOTHING_THERE,
+        _amount(row, row.worst) if row.cases else NOTHING_THERE,
+        _amount(row, row.p99) if row.cases else NOTHING_THERE,
+        f"{row.cases:,}",
+        f"{row.broken:,}",
+    )
+
+
+def _amount(row: Measured, amount: int) -> str:
+    """Write a length of time, or of availability hundredths down to the fourth digit."""
+    if row.objective is Objective.AVAILABILITY:
+        return f"{amount // 10_000}.{amount % 10_000:04d}".rstrip("0").rstrip(".") + "%"
+    return show_span(amount)
+
+
+def _date(ms: int) -> str:
+    return datetime.fromtimestamp(ms / SECOND).astimezone().strftime("%Y-%m-%d %H:%M")

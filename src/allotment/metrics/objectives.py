@@ -1,0 +1,450 @@
+"""Whether tenants' objectives were kept: docs/metrics.md says what each of them means."""
+
+from array import array
+from heapq import heappop, heappush
+
+import msgspec
+
+from allotment.metrics.availability import Availability, Course
+from allotment.metrics.fold import FINISHED, Handler, Handlers
+from allotment.metrics.in_line import InLine
+from allotment.metrics.numbers import percentile
+from allotment.metrics.within import ZERO, Reach, Vector, fits, minus, plus, vector
+from allotment.model import events as e
+from allotment.model.ids import JobId
+from allotment.model.ledger import Entitlement
+from allotment.model.objectives import Objective, Objectives
+from allotment.model.quantity import Instant
+from allotment.model.tenancy import Tenant
+
+MOST_JOBS = 20
+"""Jobs that an answer names for each promise."""
+
+
+class JobConcerned(msgspec.Struct, frozen=True, gc=False):
+    """A job for which a promise was broken."""
+
+    job: int
+    name: str
+    ms: int
+    """How long it took."""
+    until: int
+    """When it was over; 0 where it is not yet."""
+
+
+class Measured(msgspec.Struct, frozen=True):
+    """How a promise was kept. Lengths are milliseconds, availability is in millionths."""
+
+    tenant: str
+    objective: Objective
+    promised: int
+    kept: bool
+    measured: int
+    """What is held against the promise: the longest, or the mean of availability."""
+    p99: int
+    """What 99 % of the cases took at most; what could be had for 99 % of the time."""
+    worst: int
+    cases: int
+    """How often it was put to the test; of availability 1 if the tenant is owed anything."""
+    broken: int
+    """In how many of them it was broken."""
+    jobs: tuple[JobConcerned, ...] = ()
+    """For which it was broken, the worst first; at most 20."""
+
+
+class _Job(msgspec.Struct, gc=False):
+    """An unfinished job."""
+
+    tenant: str
+    name: str
+    user: str
+    need: Vector
+    aside: bool = False
+    """In line, and kept back by its user's cap."""
+    since: int = -1
+    """Since when it is in line and within the guarantee; -1 while it is not."""
+    waited: int = 0
+    """For how long it was, in this wait."""
+    asked_at: int = -1
+    """When what others had borrowed was asked back for it; -1 when it was not."""
+    dropped_at: int = -1
+    """When that was given up, unless it was asked for again at once."""
+    held: Vector = ZERO
+    owns: bool = False
+
+
+class _Cases(msgspec.Struct):
+    """The cases of one promise of one tenant."""
+
+    lengths: "array[int]"
+    given_up: list[int]
+    """Lengths of those that came to no end: they count where they broke the promise."""
+    worst: list[tuple[int, int, JobConcerned]]
+    """A heap of the longest, with a number that tells them apart."""
+
+    def add(self, ms: int, id: JobId, name: str, until: int, *, ended: bool = True) -> None:
+        if ended:
+            self.lengths.append(ms)
+        elif ms:
+            self.given_up.append(ms)
+        if not ms or (len(self.worst) == MOST_JOBS and ms <= self.worst[0][0]):
+            return
+        number = len(self.lengths) + len(self.given_up)
+        heappush(self.worst, (ms, -number, JobConcerned(id, name, ms, until)))
+        if len(self.worst) > MOST_JOBS:
+            heappop(self.worst)
+
+    def measured(self, tenant: str, objective: Objective, promised: int) -> Measured:
+        """Hold them against the promise."""
+        late = [ms for ms in self.given_up if ms > promised]
+        every = sorted([*self.lengths, *late])
+        broken = sum(1 for ms in every if ms > promised)
+        return Measured(
+            tenant=tenant,
+            objective=objective,
+            promised=promised,
+            kept=not broken,
+            measured=every[-1] if every else 0,
+            p99=int(percentile(every, 99)) if every else 0,
+            worst=every[-1] if every else 0,
+            cases=len(every),
+            broken=broken,
+            jobs=tuple(
+                each for ms, _, each in sorted(self.worst, reverse=True) if ms > promised
+            ),
+        )
+
+
+class _Tenant:
+    """What is kept of a tenant."""
+
+    def __init__(self, reach: Reach) -> None:
+        self.reach = reach
+        self.objectives = Objectives()
+        self.cap = ZERO
+        """What one user may hold; 0 is no cap."""
+        self.held: dict[str, Vector] = {}
+        self.aside: dict[str, dict[JobId, None]] = {}
+        """By user, jobs that the cap keeps back."""
+        self.back = _Cases(array("q"), [], [])
+        self.wait = _Cases(array("q"), [], [])
+
+    def capped(self, user: str, need: Vector) -> bool:
+        """Tell whether a user may not hold so much more."""
+        if self.cap == ZERO:
+            return False
+        held = self.held.get(user, ZERO)
+        return any(
+            most and more and has + more > most
+            for most, more, has in zip(self.cap, need, held, strict=True)
+        )
+
+
+class Promises:
+    """Folds the log into `rows`. Cases that end before `since` do not count.
+
+    O(log n) an event, and O(1) for each job whose place within the guarantee changes; where
+    a tenant caps its users, O(the user's waiting jobs). Call `close` at the end.
+    """
+
+    def __init__(self, since: Instant = Instant(0)) -> None:
+        self._since = since
+        self._at = Instant(0)
+        self._tenants: dict[str, _Tenant] = {}
+        self._jobs: dict[JobId, _Job] = {}
+        self._unsettled: set[str] = set()
+        self._line = InLine(self._joined, self._left)
+        self._availability = Availability(since)
+
+    def handlers(self) -> Handlers:
+        """Give the methods by the kind of event they take."""
+        own: dict[type[e.Event], Handler] = {
+            e.ConfigApplied: self._configured,
+            e.JobEdited: self._withdrawn,
+            e.JobHeld: self._withdrawn,
+            e.Reserved: self._reserved,
+            e.ReservationDropped: self._dropped,
+            e.AttemptPlaced: self._placed,
+            e.AttemptPromoted: self._promoted,
+            e.AttemptDemoted: self._demoted,
+            e.AttemptSuspended: self._suspended,
+            e.AttemptResumed: self._resumed,
+            e.AttemptEnded: self._ended,
+            **dict.fromkeys(FINISHED, self._finished),
+        }
+        found: dict[type[e.Event], Handler] = {}
+        # Who stands in line comes first: the rest is said of that.
+        for table in (self._line.handlers(), self._availability.handlers(), own):
+            for kind, handler in table.items():
+                found[kind] = _both(found[kind], handler) if kind in found else handler
+        return found
+
+    def owned_by(self, user: str) -> None:
+        """Take note whose the job is whose submission comes next."""
+        self._line.owned_by(user)
+
+    def pass_to(self, at: Instant) -> None:
+        """Take note that nothing changed until `at`, but that back-offs ended."""
+        self._settle()
+        self._line.pass_to(at)
+        self._step_to(at)
+
+    def _step_to(self, at: Instant) -> None:
+        """Let time pass: all of one instant is simultaneous."""
+        if at > self._at:
+            self._settle()
+            self._at = at
+
+    def close(self, at: Instant) -> None:
+        """Let time pass to the end, and count what is still open."""
+        self.pass_to(at)
+        self._availability.close(at)
+        for id, job in self._jobs.items():
+            tenant = self._tenant(job.tenant)
+            waited = job.waited + (at - job.since if job.since >= 0 else 0)
+            tenant.wait.add(waited, id, job.name, 0, ended=False)
+            if job.asked_at >= 0 and job.dropped_at < 0:
+                tenant.back.add(at - job.asked_at, id, job.name, 0, ended=False)
+
+    def rows(self) -> tuple[Measured, ...]:
+        """Give what the newest configuration promises, and how it was kept, by tenant."""
+        found: list[Measured] = []
+        for name, tenant in sorted(self._tenants.items()):
+            for objective in Objective:
+                promised = tenant.objectives.promised(objective)
+                if promised is None:
+                    continue
+                if objective is Objective.AVAILABILITY:
+                    course = self._availability.courses.get(name, Course())
+                    found.append(_available(name, promised, course))
+                else:
+                    back = objective is Objective.GUARANTEE_BACK
+                    cases = tenant.back if back else tenant.wait
+                    found.append(cases.measured(name, objective, promised))
+        return tuple(found)
+
+    # ── tenants ─────────────────────────────────────────────────────────────────────────
+
+    def _tenant(self, name: str) -> _Tenant:
+        tenant = self._tenants.get(name)
+        if tenant is None:
+            tenant = self._tenants[name] = _Tenant(Reach(self._enter, self._leave))
+        return tenant
+
+    def _configured(self, at: Instant, event: e.ConfigApplied) -> None:
+        named = {tenant.name: tenant for tenant in event.config.tenants}
+        for name in {*named, *self._tenants}:
+            tenant, now = self._tenant(name), named.get(name) or Tenant(name)
+            tenant.objectives = now.objectives
+            tenant.reach.owed = vector(now.guaranteed)
+            tenant.cap = vector(now.per_user)
+            self._unsettled.add(name)
+        for id, waiter in self._line.jobs.items():
+            if waiter.in_line:
+                self._step_aside(id)
+                self._stand(id)
+
+    def _settle(self) -> None:
+        for name in sorted(self._unsettled) if self._unsettled else ():
+            self._tenants[name].reach.settle()
+        self._unsettled.clear()
+
+    # ── the line ────────────────────────────────────────────────────────────────────────
+
+    def _joined(self, at: Instant, id: JobId) -> None:
+        self._step_to(at)
+        waiter = self._line.jobs[id]
+        spec = waiter.spec
+        job = self._jobs.get(id)
+        need = vector(spec.total())
+        if job is None:
+            job = self._jobs[id] = _Job(spec.tenant, spec.name, waiter.user, need)
+        job.tenant, job.name, job.need, job.waited = spec.tenant, spec.name, need, 0
+        self._stand(id)
+
+    def _stand(self, id: JobId) -> None:
+        """Let a job in line have its place before those that come after it."""
+        job, spec = self._jobs[id], self._line.jobs[id].spec
+        tenant = self._tenant(job.tenant)
+        if spec.opportunistic or not fits(job.need, tenant.reach.owed):
+            return  # Never within the guarantee, so nobody comes after it.
+        if tenant.capped(job.user, job.need):
+            job.aside = True
+            tenant.aside.setdefault(job.user, {})[id] = None
+        else:
+            self._line_up(id, tenant)
+
+    def _line_up(self, id: JobId, tenant: _Tenant) -> None:
+        tenant.reach.join(id, self._line.jobs[id].spec.priority, self._jobs[id].need)
+        self._unsettled.add(self._jobs[id].tenant)
+
+    def _left(self, at: Instant, id: JobId) -> None:
+        self._step_aside(id)
+
+    def _step_aside(self, id: JobId) -> None:
+        """Undo `_stand`."""
+        job = self._jobs[id]
+        tenant = self._tenant(job.tenant)
+        if job.aside:
+            job.aside = False
+            tenant.aside[job.user].pop(id, None)
+        elif id in tenant.reach:
+            tenant.reach.leave(id)
+            self._unsettled.add(job.tenant)
+
+    def _let_in(self, tenant: _Tenant, user: str) -> None:
+        """Put in line whom the cap of its user keeps back no longer."""
+        for id in list(tenant.aside.get(user, ())):
+            job = self._jobs[id]
+            if not tenant.capped(user, job.need):
+                job.aside = False
+                del tenant.aside[user][id]
+                self._line_up(id, tenant)
+
+    def _keep_back(self, tenant: _Tenant, user: str) -> None:
+        """Take out of line whom the cap of its user keeps back now."""
+        for id in tenant.reach.jobs():
+            job = self._jobs[id]
+            if job.user == user and tenant.capped(user, job.need):
+                tenant.reach.leave(id)
+                job.aside = True
+                tenant.aside.setdefault(user, {})[id] = None
+
+    def _enter(self, id: JobId) -> None:
+        self._jobs[id].since = self._at
+
+    def _leave(self, id: JobId) -> None:
+        job = self._jobs[id]
+        job.waited += self._at - job.since
+        job.since = -1
+
+    # ── jobs ────────────────────────────────────────────────────────────────────────────
+
+    def _withdrawn(self, at: Instant, event: e.JobEvent) -> None:
+        """A wait ends without a place: what it lasted counts if that was too long."""
+        job = self._jobs.get(event.job)
+        if job is None:
+            return
+        if job.waited and at >= self._since:
+            cases = self._tenant(job.tenant).wait
+            cases.add(job.waited, event.job, job.name, at, ended=False)
+        job.waited = 0
+        self._stop_asking(event.job, job, at)
+
+    def _finished(self, at: Instant, event: e.JobEvent) -> None:
+        self._withdrawn(at, event)
+        self._jobs.pop(event.job, None)
+
+    def _reserved(self, at: Instant, event: e.Reserved) -> None:
+        job = self._jobs.get(event.job)
+        if job is None:
+            return
+        others = (self._jobs.get(victim) for victim in event.victims)
+        if not any(other is not None and other.tenant != job.tenant for other in others):
+            return
+        if 0 <= job.dropped_at < at:
+            self._stop_asking(event.job, job, at)
+        job.dropped_at = -1
+        if job.asked_at < 0:
+            job.asked_at = at
+
+    def _dropped(self, at: Instant, event: e.ReservationDropped) -> None:
+        job = self._jobs.get(event.job)
+        if job is not None and job.asked_at >= 0:
+            job.dropped_at = at
+
+    def _stop_asking(self, id: JobId, job: _Job, at: Instant) -> None:
+        """What was asked back was not wanted any more before it came."""
+        if job.asked_at < 0:
+            return
+        until = job.dropped_at if job.dropped_at >= 0 else at
+        if until >= self._since:
+            cases = self._tenant(job.tenant).back
+            cases.add(until - job.asked_at, id, job.name, until, ended=False)
+        job.asked_at = job.dropped_at = -1
+
+    def _got_back(self, id: JobId, job: _Job, at: Instant) -> None:
+        if 0 <= job.dropped_at < at:
+            self._stop_asking(id, job, at)
+        elif job.asked_at >= 0:
+            if at >= self._since:
+                self._tenant(job.tenant).back.add(at - job.asked_at, id, job.name, at)
+            job.asked_at = job.dropped_at = -1
+
+    # ── attempts ────────────────────────────────────────────────────────────────────────
+
+    def _placed(self, at: Instant, event: e.AttemptPlaced) -> None:
+        job = self._jobs.get(event.job)
+        if job is None:
+            return
+        owns = event.entitlement is Entitlement.GUARANTEED
+        if (owns or job.waited) and at >= self._since:
+            self._tenant(job.tenant).wait.add(job.waited, event.job, job.name, at)
+        job.waited = 0
+        self._got_back(event.job, job, at)
+        self._hold(job, job.need, owns=owns)
+
+    def _promoted(self, at: Instant, event: e.AttemptPromoted) -> None:
+        job = self._jobs.get(event.job)
+        if job is not None:
+            self._hold(job, job.held, owns=True)
+
+    def _demoted(self, at: Instant, event: e.AttemptDemoted) -> None:
+        job = self._jobs.get(event.job)
+        if job is not None:
+            self._hold(job, job.held, owns=False)
+
+    def _suspended(self, at: Instant, event: e.AttemptSuspended) -> None:
+        job = self._jobs.get(event.job)
+        if job is not None:
+            self._hold(job, (0, 0, job.need[2]), owns=job.owns)  # It keeps its memory.
+
+    def _resumed(self, at: Instant, event: e.AttemptResumed) -> None:
+        job = self._jobs.get(event.job)
+        if job is not None:
+            self._got_back(event.job, job, at)
+            self._hold(job, job.need, owns=event.entitlement is Entitlement.GUARANTEED)
+
+    def _ended(self, at: Instant, event: e.AttemptEnded) -> None:
+        job = self._jobs.get(event.job)
+        if job is not None:
+            self._stop_asking(event.job, job, at)
+            self._hold(job, ZERO, owns=False)
+
+    def _hold(self, job: _Job, amount: Vector, *, owns: bool) -> None:
+        """Let a job hold so much, out of its tenant's guarantee or not."""
+        tenant = self._tenant(job.tenant)
+        before = tenant.held.get(job.user, ZERO)
+        if job.owns:
+            tenant.reach.used = minus(tenant.reach.used, job.held)
+        if owns:
+            tenant.reach.used = plus(tenant.reach.used, amount)
+        self._unsettled.add(job.tenant)
+        tenant.held[job.user] = plus(minus(before, job.held), amount)
+        grew = not fits(amount, job.held)
+        job.held, job.owns = amount, owns
+        if tenant.cap != ZERO:
+            (self._keep_back if grew else self._let_in)(tenant, job.user)
+
+
+def _both(first: Handler, second: Handler) -> Handler:
+    def handle(at: Instant, event: e.AnyEvent) -> None:
+        first(at, event)
+        second(at, event)
+
+    return handle
+
+
+def _available(tenant: str, promised: int, course: Course) -> Measured:
+    mean = course.mean_ppm()
+    return Measured(
+        tenant=tenant,
+        objective=Objective.AVAILABILITY,
+        promised=promised,
+        kept=mean >= promised,
+        measured=mean,
+        p99=course.held_for(99),
+        worst=course.worst_ppm(),
+        cases=1 if course.length_ms else 0,
+        broken=int(mean < promised),
+    )

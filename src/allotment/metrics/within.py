@@ -1,0 +1,98 @@
+"""How far a tenant's guarantee reaches into its line."""
+
+from bisect import bisect_left
+from collections.abc import Callable
+
+from allotment.model.ids import JobId
+from allotment.model.quantity import Resources
+
+Vector = tuple[int, int, int]
+"""Devices and CPUs in thousandths, and memory in bytes: what a guarantee is counted in."""
+
+ZERO: Vector = (0, 0, 0)
+
+
+def vector(amount: Resources) -> Vector:
+    """Give what is counted of an amount."""
+    return (amount.gpu_milli, amount.cpu_milli, amount.memory)
+
+
+def plus(left: Vector, right: Vector) -> Vector:
+    """Add up."""
+    return (left[0] + right[0], left[1] + right[1], left[2] + right[2])
+
+
+def minus(left: Vector, right: Vector) -> Vector:
+    """Subtract."""
+    return (left[0] - right[0], left[1] - right[1], left[2] - right[2])
+
+
+def fits(amount: Vector, room: Vector) -> bool:
+    """Tell whether there is room for it."""
+    return amount[0] <= room[0] and amount[1] <= room[1] and amount[2] <= room[2]
+
+
+class Reach:
+    """The jobs in line of one tenant, in order, of which the first so many are *within*.
+
+    By priority, then by submission; those are within whose needs add up to no more than is
+    left of the guarantee. O(log n) a change, and O(1) for each job that comes in or out.
+    """
+
+    def __init__(self, entered: Callable[[JobId], None], left: Callable[[JobId], None]) -> None:
+        self.owed = ZERO
+        self.used = ZERO
+        """What its jobs hold out of the guarantee."""
+        self._entered, self._left = entered, left
+        self._line: list[tuple[int, JobId]] = []
+        self._needs: dict[JobId, tuple[tuple[int, JobId], Vector]] = {}
+        """Where each job stands, and what it asks for."""
+        self._within = 0
+        """How many of the line are."""
+        self._asked = ZERO
+        """What these ask for together."""
+
+    def __contains__(self, job: JobId) -> bool:
+        return job in self._needs
+
+    def jobs(self) -> list[JobId]:
+        """Give the jobs in line, in order."""
+        return [job for _, job in self._line]
+
+    def join(self, job: JobId, priority: int, need: Vector) -> None:
+        """Put a job in line. Call `settle` when all of the instant is known."""
+        key = (-priority, job)
+        self._needs[job] = (key, need)
+        place = bisect_left(self._line, key)
+        self._line.insert(place, key)
+        if place < self._within:
+            self._within += 1
+            self._asked = plus(self._asked, need)
+            self._entered(job)
+
+    def leave(self, job: JobId) -> None:
+        """Take a job out of line. Call `settle` when all of the instant is known."""
+        key, need = self._needs.pop(job)
+        place = bisect_left(self._line, key)
+        del self._line[place]
+        if place < self._within:
+            self._within -= 1
+            self._asked = minus(self._asked, need)
+            self._left(job)
+
+    def settle(self) -> None:
+        """Let the guarantee reach as far as it does now."""
+        room = minus(self.owed, self.used)
+        while self._within and not fits(self._asked, room):
+            self._within -= 1
+            job = self._line[self._within][1]
+            self._asked = minus(self._asked, self._needs[job][1])
+            self._left(job)
+        while self._within < len(self._line):
+            job = self._line[self._within][1]
+            more = plus(self._asked, self._needs[job][1])
+            if not fits(more, room):
+                return
+            self._asked = more
+            self._within += 1
+            self._entered(job)

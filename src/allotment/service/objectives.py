@@ -1,0 +1,42 @@
+"""From the event log to whether promises were kept in a stretch of it."""
+
+from collections.abc import Iterable, Iterator
+
+from allotment.metrics.fold import Folds
+from allotment.metrics.objectives import Promises
+from allotment.model import events as e
+from allotment.model.quantity import Instant
+from allotment.service.objectives_view import ObjectivesReport
+from allotment.service.stretch import Known
+
+
+def objectives_of(
+    records: Iterable[e.Record], since: Instant, until: Instant, next_job: int
+) -> ObjectivesReport:
+    """Measure the promises of the newest configuration between two instants.
+
+    `records` are the whole log: a wait that began before counts in full when it ends in the
+    stretch. `next_job` is the id that the next job will get, 0 where that is not known.
+    """
+    known = Known()
+    promises = Promises(since)
+    folds = Folds(promises)
+    folds.feed(_until(records, until, known))
+    promises.close(until)
+    known.close(next_job)
+    begin = known.first_at if since < known.first_at < until else since
+    return ObjectivesReport(
+        since=begin,
+        until=until,
+        known_since=known.since(until),
+        forgotten=known.forgotten,
+        rows=promises.rows(),
+    )
+
+
+def _until(records: Iterable[e.Record], until: Instant, known: Known) -> Iterator[e.Record]:
+    """Give the records up to an instant; the later ones only say what is missing."""
+    for record in records:
+        known.see(record)
+        if record.at <= until:
+            yield record
