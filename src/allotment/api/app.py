@@ -20,6 +20,7 @@ from allotment.api.routers import (
     jobs,
     logs,
     outputs,
+    reservations,
     statistics,
     terminal,
 )
@@ -35,6 +36,7 @@ ROUTERS = (
     outputs.router,
     terminal.router,
     cluster.router,
+    reservations.router,
     config.router,
     statistics.router,
     service_router.router,

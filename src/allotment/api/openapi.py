@@ -24,6 +24,7 @@ from allotment.service.estimate_view import Accuracy, StartEstimate
 from allotment.service.fairness_view import FairnessReport
 from allotment.service.hardware_view import HardwareView, HealthNote
 from allotment.service.objectives_view import ObjectivesReport
+from allotment.service.reservation_view import ReservationNote, ReservationView
 from allotment.service.statistics_view import Statistics
 from allotment.service.usage_view import UsageReport
 from allotment.wire.job import Form, job_schema
@@ -42,6 +43,8 @@ MODELS = (
     views.Health,
     HardwareView,
     HealthNote,
+    ReservationNote,
+    ReservationView,
     Statistics,
     UsageReport,
     ObjectivesReport,

@@ -24,6 +24,7 @@ from allotment.client.request import (
     node_path,
     output_path,
     path_to,
+    reservation_path,
 )
 from allotment.client.session import Session, open_session
 from allotment.client.streams import follow_events, follow_logs, read_events, read_logs
@@ -36,6 +37,7 @@ from allotment.service.estimate_view import Accuracy, StartEstimate
 from allotment.service.fairness_view import FairnessReport
 from allotment.service.hardware_view import HardwareView, HealthNote
 from allotment.service.objectives_view import ObjectivesReport
+from allotment.service.reservation_view import ReservationNote, ReservationView
 from allotment.service.statistics_view import Statistics
 from allotment.service.usage_view import UsageReport
 from allotment.service.views import (
@@ -365,6 +367,19 @@ class Client:
     def undrain(self, node: str) -> None:
         """Let a drained node take work again."""
         self._send("POST", node_path(node, ":undrain"), {})
+
+    def reservations(self) -> list[ReservationView]:
+        """List the nodes that are set aside, now or some time ahead, and for whom."""
+        return decode(self._get("/v1/reservations"), list[ReservationView])
+
+    def reserve(self, note: ReservationNote) -> list[ReservationView]:
+        """Set nodes aside for a time; give all that are set then."""
+        body = msgspec.to_builtins(note)
+        return decode(self._send("POST", "/v1/reservations", body), list[ReservationView])
+
+    def end_reservation(self, name: str) -> None:
+        """Give nodes that were set aside back to everybody."""
+        self._send("POST", reservation_path(name, ":end"), {})
 
     def hardware(self) -> list[HardwareView]:
         """List the nodes and devices that are suspect or bad."""

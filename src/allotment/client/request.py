@@ -43,6 +43,11 @@ def node_path(node: str, tail: str) -> str:
     return f"/v1/nodes/{quote(node, safe='')}{tail}"
 
 
+def reservation_path(name: str, tail: str) -> str:
+    """Give the path of something of a reservation."""
+    return f"/v1/reservations/{quote(name, safe='')}{tail}"
+
+
 def output_path(ref: Ref, attempt: int, path: str) -> str:
     """Give the path of one output file."""
     return job_path(ref, f"/outputs/{attempt}/{quote(path)}")

@@ -4,7 +4,8 @@ The engine keeps it true by folding events; the planner works on it through a `T
 that undoes itself. Nothing else writes it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 
 import msgspec
 
@@ -21,6 +22,7 @@ from allotment.core.ranking import ByQueue
 from allotment.core.request import Request, Shape, lease_part, needs_of, parts_of, sum_of, whole
 from allotment.core.running import Running
 from allotment.core.users import Users
+from allotment.core.windows import NOWHERE, Windows
 from allotment.model.cells import Topology
 from allotment.model.cluster import Node
 from allotment.model.ids import JobId, NodeId
@@ -42,7 +44,7 @@ _COUNTED = Topology()
 class Cluster:
     """The books of one cluster."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0915 - one line a book
         self,
         nodes: Sequence[Node],
         tenants: Sequence[Tenant],
@@ -99,6 +101,10 @@ class Cluster:
         """What those have who share by a rule; None where all is first come, first served."""
         self.users = Users(tenants)
         """What users hold, where their tenant caps that."""
+        self.windows = Windows()
+        """When nodes are set aside, and for whom."""
+        self._fenced = NOWHERE
+        """Nodes that are closed only while a place is looked for."""
         self.blocked: dict[tuple[Shape, Entitlement], tuple[int, Key]] = {}
         """Shapes known not to fit, with the version of the ledger that says so and the place
         in line of whom it was found out for. A memo: dropping it costs time, never truth."""
@@ -450,6 +456,46 @@ class Cluster:
         self.ledger.set_open(node, is_open)
         if self.cells is not None:
             self.cells.set_open(node, is_open)
+
+    def barred(self, job: JobId, slots: Sequence[Slot], now: Instant) -> bool:
+        """Tell whether a window keeps a job, waiting or placed, off a place now."""
+        if not self.windows:
+            return False
+        gang = self.gangs.get(job)
+        if gang is None and job not in self.pending:
+            return False
+        shape = gang.standing.shape if gang else self.pending[job].shape
+        return self.windows.bar(shape, slots, now)
+
+    def fence(self, nodes: frozenset[NodeId]) -> None:
+        """Let a search see just these nodes closed, besides those that are; until told anew."""
+        if nodes == self._fenced:
+            return
+        ledger, version = self.ledger, self.ledger.version
+        for node in sorted(self._fenced - nodes):
+            self.set_open(node, True)
+        shut = frozenset(
+            node
+            for node in nodes - self._fenced
+            if node in ledger.books and ledger.books[node].open
+        )
+        for node in sorted(shut):
+            self.set_open(node, False)
+        self._fenced = self._fenced & nodes | shut
+        ledger.version = version  # Nothing was given back.
+
+    @contextmanager
+    def fenced(self, shape: Shape, now: Instant) -> Generator[None, None, None]:
+        """Look at the cluster as windows let a job of this shape see it."""
+        if not self.windows:
+            yield
+            return
+        before = self._fenced
+        self.fence(self.windows.shut_to(shape, now))
+        try:
+            yield
+        finally:
+            self.fence(before)
 
     def set_bad(self, node: NodeId, devices: frozenset[int]) -> None:
         """Say which devices of a node are not to be used; who sits there stays."""

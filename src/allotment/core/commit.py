@@ -35,11 +35,13 @@ from allotment.model.tenancy import Preempt
 def refusal(cluster: Cluster, decision: Decision, now: Instant) -> str:
     """Say why a decision may not be committed now; empty when it may. O(tasks)."""
     match decision:
-        case Place():
+        case Place(placement):
+            if cluster.windows and cluster.barred(placement.job, placement.slots, now):
+                return "a window keeps it off"
             check = _promised if decision.reserved else _place
-            return check(cluster, decision.placement)
+            return check(cluster, placement)
         case Resume():
-            return _resume(cluster, decision)
+            return _resume(cluster, decision, now)
         case Promote(job, quota):
             return _promote(cluster, job, quota)
         case Demote(job, wanted_by):
@@ -109,10 +111,12 @@ def _promised(cluster: Cluster, placement: Placement) -> str:
     return "" if cluster.ledger.settled(placement.slots) else "the place is not empty yet"
 
 
-def _resume(cluster: Cluster, decision: Resume) -> str:
+def _resume(cluster: Cluster, decision: Resume, now: Instant) -> str:
     gang = cluster.gangs.get(decision.job)
     if gang is None or not gang.suspended or not gang.wants_resume or gang.leaving:
         return "the gang does not wait to go on"
+    if cluster.barred(gang.id, gang.slots, now):
+        return "a window keeps it off"
     if decision.reserved:
         promise = cluster.reservations.get(decision.job)
         settled = promise and is_due(cluster, promise) and cluster.ledger.settled(gang.slots)
@@ -183,6 +187,8 @@ def _evict(cluster: Cluster, decision: Evict, now: Instant) -> str:
         return _move(cluster, reservation)
     if any(job not in decision.evict for job in decision.demote):
         return "only who is sent away loses its guarantee"
+    if cluster.barred(reservation.job, reservation.slots, now):
+        return "a window keeps it off"
     for job in decision.instead:
         if wrong := _keeps_promise(cluster, job, reservation):
             return wrong
@@ -265,14 +271,10 @@ def _promise_is_due(
     if cluster.cells is not None:
         return _promise_is_owed(cluster, reservation, shape, instead)
     need = _total(shape.requests) - own_victims(cluster, reservation)
-    if instead:
-        with Trial(cluster) as trial:
-            for job in instead:
-                trial.unreserve(job)
-            return _not_due(
-                cluster, shape.tenant, need, reservation.entitlement, shape.preemptible
-            )
-    return _not_due(cluster, shape.tenant, need, reservation.entitlement, shape.preemptible)
+    with Trial(cluster) as trial:
+        for job in instead:
+            trial.unreserve(job)
+        return _not_due(cluster, shape.tenant, need, reservation.entitlement, shape.preemptible)
 
 
 class Claim(msgspec.Struct, frozen=True):

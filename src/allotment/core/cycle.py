@@ -34,7 +34,7 @@ def proposals(cluster: Cluster, now: Instant) -> Proposals:
     """Say, one by one, who starts, resumes, is promoted or must go."""
     # 1. Promises: hand over places whose last holder left; drop those on closed nodes.
     if cluster.reservations:
-        yield from _keep_promises(cluster)
+        yield from _keep_promises(cluster, now)
     # 2. Promote borrowers whose tenant has room in its guarantee again.
     if cluster.borrowers and _room_may_be_back(cluster):
         yield from _promote(cluster)
@@ -43,7 +43,7 @@ def proposals(cluster: Cluster, now: Instant) -> Proposals:
         yield from _resume(cluster, now)
     if is_turn(cluster, now):
         _deal_anew(cluster, now)
-    yield from joins(cluster)
+    yield from joins(cluster, now)
     # 4. In order: what tenants are owed, by eviction of borrowers if need be.
     # 5. In order: what is left, to whoever may borrow.
     if len(cluster.pending) and not _in_vain(cluster, now):
@@ -82,9 +82,13 @@ def _deal_anew(cluster: Cluster, now: Instant) -> None:
 # ── 1 ───────────────────────────────────────────────────────────────────────────────────
 
 
-def _keep_promises(cluster: Cluster) -> Proposals:
+def _keep_promises(cluster: Cluster, now: Instant) -> Proposals:
     for job, promise in sorted(cluster.reservations.items()):
-        kept = cluster.slots_open(promise.slots) and is_due(cluster, promise)
+        kept = (
+            cluster.slots_open(promise.slots)
+            and is_due(cluster, promise)
+            and not cluster.barred(job, promise.slots, now)
+        )
         if not kept:
             yield Unreserve(job)
         elif job in cluster.leaving:
@@ -158,6 +162,8 @@ def _more_urgent(cluster: Cluster, gang: Gang) -> bool:
 def _resume(cluster: Cluster, now: Instant) -> Proposals:
     for _, gang in sorted(cluster.resuming.items()):
         if gang.id in cluster.reservations or gang.leaving:
+            continue
+        if cluster.barred(gang.id, gang.slots, now):
             continue
         entitlement = resume_entitlement(cluster, gang)
         if entitlement is None:

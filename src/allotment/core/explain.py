@@ -10,6 +10,7 @@ from allotment.core.cells.words import listed
 from allotment.core.cluster import Cluster
 from allotment.core.entitle import due_of, resume_entitlement
 from allotment.core.explain_cells import judge_in_cells
+from allotment.core.explain_windows import judge_in_windows, set_aside
 from allotment.core.gang import Gang, Reservation, Standing
 from allotment.core.preemption import make_room
 from allotment.core.request import Shape, lease_part, total_of
@@ -32,6 +33,7 @@ def explain(cluster: Cluster, waiting: Standing, now: Instant) -> Blocked:
         free=free,
         position=ahead + 1,
         ahead=first,
+        until=blocked.until,
         hint=blocked.hint,
     )
 
@@ -50,6 +52,13 @@ def judge(cluster: Cluster, waiting: Standing, now: Instant) -> Blocked:
         return _promised(cluster, promise)
     if (capped := _capped(cluster, waiting.shape)) is not None:
         return capped
+    if cluster.windows:
+        return judge_in_windows(cluster, waiting, now, _in_its_place)
+    return _in_its_place(cluster, waiting, now)
+
+
+def _in_its_place(cluster: Cluster, waiting: Standing, now: Instant) -> Blocked:
+    """Give the dominant reason, of a job without a promise, as the books are now."""
     if cluster.cells is not None:
         return judge_in_cells(cluster, waiting, now)
     return _judge(cluster, waiting, now)
@@ -167,8 +176,9 @@ def _holds_up(cluster: Cluster, head: Standing, due: Entitlement, now: Instant) 
     """Tell whether the head of a strict queue really stands in the way."""
     if head.id in cluster.reservations or capped_out(cluster, head.shape):
         return False
-    theirs = due_of(cluster, head.shape)
-    return theirs is due and not _fits(cluster, head, theirs, now)
+    with cluster.fenced(head.shape, now):
+        theirs = due_of(cluster, head.shape)
+        return theirs is due and not _fits(cluster, head, theirs, now)
 
 
 def _over_quota(cluster: Cluster, tenant_name: str, need: Resources) -> Blocked:
@@ -211,7 +221,7 @@ def _no_right_back(cluster: Cluster, gang: Gang, need: Resources) -> Blocked:
     )
 
 
-def explain_resume(cluster: Cluster, gang: Gang) -> Blocked:
+def explain_resume(cluster: Cluster, gang: Gang, now: Instant) -> Blocked:
     """Say why a suspended gang that wants to go on does not."""
     need = NOTHING
     for part in gang.needs:
@@ -220,6 +230,8 @@ def explain_resume(cluster: Cluster, gang: Gang) -> Blocked:
         blocked = capped
     elif resume_entitlement(cluster, gang) is None:
         blocked = _no_right_back(cluster, gang, need)
+    elif cluster.barred(gang.id, gang.slots, now):
+        blocked = set_aside(cluster, gang.standing.shape, now)
     elif cluster.slots_open(gang.slots):
         blocked = Blocked(Reason.RESUMING, "Its devices are in use by others.")
     else:
@@ -233,5 +245,6 @@ def explain_resume(cluster: Cluster, gang: Gang) -> Blocked:
         blocked.message,
         need=need,
         free=cluster.ledger.free(),
+        until=blocked.until,
         hint=blocked.hint,
     )

@@ -136,6 +136,12 @@ def _closes(cluster: Cluster, other: Standing, grounds: Entitlement, now: Instan
     shape = other.shape
     if capped_out(cluster, shape):
         return False
+    with cluster.fenced(shape, now):
+        return _cannot_start(cluster, shape, grounds, now)
+
+
+def _cannot_start(cluster: Cluster, shape: Shape, grounds: Entitlement, now: Instant) -> bool:
+    """Tell whether a gang holds its queue up, as the books are now."""
     due = due_of(cluster, shape)
     if grounds is Entitlement.OPPORTUNISTIC:
         return due is grounds and idle_place(cluster, shape) is None

@@ -21,6 +21,7 @@ from allotment.core.pending import Key
 from allotment.core.places import Places
 from allotment.core.plan import Decision, Evict, Place, Proposals
 from allotment.core.request import Shape
+from allotment.core.windows import NOWHERE
 from allotment.model.ledger import Entitlement
 from allotment.model.quantity import Instant
 from allotment.model.tenancy import QueueOrder
@@ -86,7 +87,7 @@ class Line:
             shape = waiting.shape
             if self._passed_over(waiting, skip):
                 continue
-            due = due_of(cluster, shape)
+            due = self._due(shape)
             line = (shape.tenant, shape.queue)
             if due is not entitlement and not (due is None and self._may_displace(entitlement)):
                 skip.add(shape)
@@ -101,8 +102,10 @@ class Line:
                 if due is not None:
                     self._note_blocked(waiting, entitlement, closed)
             else:
-                yield self._at_its_size(decision, shape, line in closed)
-                yield from join(cluster, waiting.id)
+                decision = self._at_its_size(decision, shape, line in closed)
+                cluster.fence(NOWHERE)
+                yield decision
+                yield from join(cluster, waiting.id, self.now)
                 if waiting.id in cluster.pending and waiting.id not in cluster.reservations:
                     skip.add(shape)  # It was refused.
                     continue
@@ -113,6 +116,23 @@ class Line:
                     cluster.blocked.clear()
                     self.again = True
                     return
+        cluster.fence(NOWHERE)
+
+    def _unfenced(self, decisions: Proposals, shape: Shape) -> Proposals:
+        """Hand on what was found behind the fence of a job, each with the fence taken down."""
+        cluster = self.cluster
+        for decision in decisions:
+            cluster.fence(NOWHERE)
+            yield decision
+            if cluster.windows:
+                cluster.fence(cluster.windows.shut_to(shape, self.now))
+
+    def _due(self, shape: Shape) -> Entitlement | None:
+        """Say on what grounds a job may have a place, on the nodes that windows leave it."""
+        cluster = self.cluster
+        if cluster.windows:
+            cluster.fence(cluster.windows.shut_to(shape, self.now))
+        return due_of(cluster, shape)
 
     def _in_order(self, skip: set[Shape], leap: dict[Shape, Key]) -> Iterator[Standing]:
         cluster = self.cluster
@@ -249,7 +269,7 @@ class Line:
         self.others = self.others or due is OPPORTUNISTIC or self.turn
         if entitlement is not GUARANTEED:
             return
-        yield from self.places.outrank(waiting)
+        yield from self._unfenced(self.places.outrank(waiting), waiting.shape)
         if self.cluster.cells is None:
             return
         shape = waiting.shape

@@ -28,8 +28,9 @@ def moves(cluster: Cluster, now: Instant) -> Iterator[Evict]:
         standing = gang.standing
         if gang.leaving or not standing.runs or standing.since == now:
             continue
-        slots = _better_place(cluster, gang, moving)
-        if slots is not None:
+        with cluster.fenced(standing.shape, now):
+            slots = _better_place(cluster, gang, moving)
+        if slots is not None and not cluster.barred(job, slots, now):
             promise = Reservation(job, slots, gang.needs, gang.entitlement, (job,))
             yield Evict(promise, (job,))
 

@@ -29,15 +29,15 @@ def everybody(cluster: Cluster) -> list[Standing]:
     return sorted([*cluster.pending.all(), *placed], key=lambda job: job.id)
 
 
-def joins(cluster: Cluster) -> Iterator[Place | Evict]:
+def joins(cluster: Cluster, now: Instant) -> Iterator[Place | Evict]:
     """Propose who joins a partner that has a place. O(placed jobs)."""
     if cluster.policies.packing is None:
         return
     for job in sorted(cluster.gangs.keys() | cluster.reservations.keys()):
-        yield from join(cluster, job)
+        yield from join(cluster, job, now)
 
 
-def join(cluster: Cluster, job: JobId) -> Iterator[Place | Evict]:
+def join(cluster: Cluster, job: JobId, now: Instant) -> Iterator[Place | Evict]:
     """Propose that the partner of a job with a place joins it, if that partner waits."""
     packing = cluster.policies.packing
     partner = packing.partner(job) if packing is not None else None
@@ -54,6 +54,8 @@ def join(cluster: Cluster, job: JobId) -> Iterator[Place | Evict]:
     if promise is not None:
         slots = promise.slots
         awaited = tuple(j for j in promise.victims if j in cluster.gangs and j != job)
+        if cluster.barred(partner, slots, now):
+            return
         if awaited:
             yield Evict(Reservation(partner, slots, needs, due, awaited), ())
             return
@@ -61,7 +63,7 @@ def join(cluster: Cluster, job: JobId) -> Iterator[Place | Evict]:
         return
     else:
         slots = gang.slots
-    if _beside(cluster, slots, needs):
+    if _beside(cluster, slots, needs) and not cluster.barred(partner, slots, now):
         yield Place(Placement(partner, slots, due))
 
 

@@ -46,6 +46,10 @@ class Shape(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
     most: int = 0
     """The tasks of its last request at most; 0 where it needs just what `requests` say, which
     otherwise is the least it starts with."""
+    span_ms: int = 0
+    """How long it may run, -1 for ever: told where windows are set, 0 elsewhere."""
+    enters: tuple[str, ...] = ()
+    """The windows it may use."""
 
 
 @lru_cache(maxsize=4_096)

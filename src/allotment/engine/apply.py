@@ -82,6 +82,17 @@ def _health_changed(state: State, record: e.Record, event: e.HealthChanged) -> N
     state.mark(event.node)
 
 
+def _window_set(state: State, record: e.Record, event: e.WindowSet) -> None:
+    state.windows[event.window.name] = event.window
+    state.timers.arm_window(event.window)
+    state.windows_changed()
+
+
+def _window_ended(state: State, record: e.Record, event: e.WindowEnded) -> None:
+    del state.windows[event.name]
+    state.windows_changed()
+
+
 def _ids_skipped(state: State, record: e.Record, event: e.JobIdsSkipped) -> None:
     state.next_job = max(state.next_job, event.next_job)
 
@@ -389,6 +400,8 @@ _APPLY: dict[type[e.Event], Callable[[State, e.Record, Any], None]] = {
     e.NodeLost: _set_node(NodeState.LOST),
     e.NodeRecovered: _set_node(NodeState.READY),
     e.HealthChanged: _health_changed,
+    e.WindowSet: _window_set,
+    e.WindowEnded: _window_ended,
     e.JobIdsSkipped: _ids_skipped,
     e.JobSubmitted: _submitted,
     e.JobEdited: _edited,

@@ -14,6 +14,7 @@ from allotment.engine.health import declare
 from allotment.engine.records import JobRecord
 from allotment.engine.report import grace_of
 from allotment.engine.state import State
+from allotment.engine.windows import end, reserve
 from allotment.model import commands as c
 from allotment.model import events as e
 from allotment.model.cluster import NodeState
@@ -28,7 +29,7 @@ from allotment.model.tenancy import Config, Tenant
 Emit = Iterator[e.AnyEvent]
 
 
-def decide(  # noqa: C901, PLR0911 - one line a command
+def decide(  # noqa: C901, PLR0911, PLR0912 - one line a command
     state: State, command: c.AnyCommand, actor: Actor, now: Instant
 ) -> Emit:
     """Give the events a command causes. Raises Rejected when it may not come true."""
@@ -53,6 +54,10 @@ def decide(  # noqa: C901, PLR0911 - one line a command
             return _undrain(state, node)
         case c.DeclareHealth():
             return declare(state, command, actor, now)
+        case c.ReserveNodes():
+            return reserve(state, command, now)
+        case c.EndReservation(name):
+            return end(state, name)
         case c.ApplyConfig(config):
             return _configure(state, config)
 

@@ -22,6 +22,7 @@ from allotment.engine.ports_pool import nobody_else
 from allotment.engine.react import react
 from allotment.engine.report import gang_heard, heard, node_heard, saved
 from allotment.engine.state import State
+from allotment.engine.windows import due as window_due
 from allotment.model import events as e
 from allotment.model.commands import AnyCommand
 from allotment.model.effects import AnyEffect
@@ -92,6 +93,8 @@ class Engine:
                 self._emit(due(state, job, now), SYSTEM, now)
             for part in state.timers.due_parts(now):
                 self._emit(self.watch.due(state, part, now), SYSTEM, now)
+            for window in state.timers.due_windows(now):
+                self._emit(window_due(state, window, now), SYSTEM, now)
         state.cluster.rerank(now)
 
     def next_due(self, now: Instant) -> Instant | None:

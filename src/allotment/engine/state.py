@@ -14,6 +14,7 @@ from allotment.core.cluster import Cluster
 from allotment.core.gang import Gang, Reservation, Standing
 from allotment.core.ports import Policies
 from allotment.core.request import fixed, lease_part, needs_of, shape_of, sized
+from allotment.core.windows import Windows
 from allotment.engine.ports_pool import PortPool
 from allotment.engine.records import JobRecord
 from allotment.engine.timers import Timers
@@ -26,6 +27,7 @@ from allotment.model.port_layout import port_count
 from allotment.model.quantity import NOTHING, Instant, Millis
 from allotment.model.spec import EndKind
 from allotment.model.tenancy import Config, Preempt
+from allotment.model.windows import Window
 
 
 class Promise(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -51,6 +53,7 @@ class Image(msgspec.Struct, omit_defaults=True):
     health: list[Condition] = []
     shut_since: dict[NodeId, Instant] = {}
     spent: tuple[Spent, ...] = ()
+    windows: list[Window] = []
 
 
 class ArrayLine:
@@ -73,6 +76,8 @@ class State:
         self.nodes: dict[NodeId, tuple[NodeState, str]] = {}
         self.shut_since: dict[NodeId, Instant] = {}
         """Since when nodes are drained or lost."""
+        self.windows: dict[str, Window] = {}
+        """When nodes are set aside, and for whom."""
         self.health: dict[Part, Condition] = {}
         """Parts of the hardware that are not healthy."""
         self.next_job = JobId(1)
@@ -192,6 +197,7 @@ class State:
             health=[condition for _, condition in sorted(self.health.items())],
             shut_since=self.shut_since,
             spent=self._spent(),
+            windows=[self.windows[name] for name in sorted(self.windows)],
         )
 
     @classmethod
@@ -203,6 +209,9 @@ class State:
         state.health = {condition.part: condition for condition in image.health}
         for condition in image.health:
             state.timers.arm_condition(condition)
+        state.windows = {window.name: window for window in image.windows}
+        for window in image.windows:
+            state.timers.arm_window(window)
         state.jobs = {job.id: job for job in image.jobs}
         state.configure(image.config)
         for job in image.jobs:
@@ -251,6 +260,7 @@ class State:
         )
         if self.cluster.claimants is not None:
             self.cluster.claimants.recall(spent, self.at)
+        self.cluster.windows = Windows(self.windows.values())
         self.ports.configure(config.limits.ports)
         for gang in sorted(old.gangs.values(), key=self._claim):
             self._keep(gang)
@@ -269,6 +279,17 @@ class State:
     def _spent(self) -> tuple[Spent, ...]:
         claimants = self.cluster.claimants
         return () if claimants is None else claimants.spent()
+
+    def windows_changed(self) -> None:
+        """Let everybody stand as the windows that are set now ask. O(n log n)."""
+        cluster = self.cluster
+        cluster.windows = Windows(self.windows.values())
+        for waiting in sorted(cluster.pending.all(), key=lambda job: job.id):
+            cluster.pending.remove(waiting.id)
+            cluster.pending.add(self.standing(self.jobs[waiting.id]), self.at)
+        for gang in cluster.gangs.values():
+            cluster.stand_anew(gang, self.standing(self.jobs[gang.id]))
+        cluster.ledger.version += 1
 
     def _named(self, job: Standing) -> Standing:
         """Let a job stand under its user's name just where users do not wait alike now."""
@@ -358,7 +379,7 @@ class State:
             since = attempt.placed_at if starting else attempt.running_since or None
         who = self.cluster.name_for(spec.tenant, spec.queue, job.owner.user)
         shape = shape_of(spec, who)
-        return Standing(
+        standing = Standing(
             job.id,
             fixed(shape, len(attempt.slots)) if attempt is not None else shape,
             spec.priority,
@@ -370,6 +391,17 @@ class State:
             since,
             starting,
         )
+        return self._within_windows(standing, job) if self.windows else standing
+
+    def _within_windows(self, standing: Standing, job: JobRecord) -> Standing:
+        """Let the shape of a job say what windows ask: how long it runs, which it may use."""
+        span: int | None = standing.limit_ms
+        if standing.limit_ms < 0 and (estimates := self.policies.estimates) is not None:
+            span = estimates.run_ms(standing)
+        shape = self.cluster.windows.shaped(
+            standing.shape, job.owner.user, -1 if span is None else span
+        )
+        return msgspec.structs.replace(standing, shape=shape)
 
     def gang(self, job: JobRecord) -> Gang:
         """Make the entry of a placed job for the books."""

@@ -13,6 +13,7 @@ from allotment.model.lifecycle import AttemptState, JobState
 from allotment.model.quantity import Instant
 from allotment.model.spec import NEVER
 from allotment.model.tenancy import Limits
+from allotment.model.windows import Window
 
 
 class Timers:
@@ -22,6 +23,8 @@ class Timers:
         self._heap: list[tuple[Instant, JobId]] = []
         self._parts: list[tuple[Instant, Part]] = []
         """When hardware that is not healthy wants to be looked at."""
+        self._windows: list[tuple[Instant, str]] = []
+        """When windows begin and end, by their names."""
 
     def arm(self, at: int, job: JobId) -> None:
         """Look at the job at that instant."""
@@ -29,10 +32,23 @@ class Timers:
 
     def next(self) -> Instant | None:
         """Say when the next look is due."""
-        if not self._parts:
+        if not self._parts and not self._windows:
             return self._heap[0][0] if self._heap else None
-        part = self._parts[0][0]
-        return min(part, self._heap[0][0]) if self._heap else part
+        heaps = (self._heap, self._parts, self._windows)
+        return min(heap[0][0] for heap in heaps if heap)
+
+    def arm_window(self, window: Window) -> None:
+        """Look at a window when it begins, if somebody has to go then, and when it ends."""
+        if window.evict:
+            heappush(self._windows, (window.begin, window.name))
+        heappush(self._windows, (window.end, window.name))
+
+    def due_windows(self, now: Instant) -> list[str]:
+        """Take the windows whose time has come, each once."""
+        names: set[str] = set()
+        while self._windows and self._windows[0][0] <= now:
+            names.add(heappop(self._windows)[1])
+        return sorted(names)
 
     def arm_part(self, at: int, part: Part) -> None:
         """Look at a part of the hardware at that instant."""

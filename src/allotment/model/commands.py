@@ -3,8 +3,10 @@
 import msgspec
 
 from allotment.model.ids import DeviceIndex, JobId, NodeId
+from allotment.model.quantity import Instant, Millis
 from allotment.model.spec import JobSpec
 from allotment.model.tenancy import Config
+from allotment.model.windows import NOTICE_MS
 
 
 class Command(msgspec.Struct, frozen=True):
@@ -85,6 +87,33 @@ class DeclareHealth(Command, frozen=True):
     because: str = ""
 
 
+class ReserveNodes(Command, frozen=True):
+    """Set nodes aside from `begin` until `end`: for whom is named, or for nobody.
+
+    Which nodes: those named, or as many as have so many `devices` (of a type, if given).
+    """
+
+    name: str
+    begin: Instant
+    end: Instant
+    nodes: tuple[NodeId, ...] = ()
+    devices: int = 0
+    type: str = ""
+    users: tuple[str, ...] = ()
+    tenants: tuple[str, ...] = ()
+    queues: tuple[str, ...] = ()
+    """Each as TENANT/QUEUE."""
+    evict: bool = False
+    notice_ms: Millis = NOTICE_MS
+    reason: str = ""
+
+
+class EndReservation(Command, frozen=True):
+    """Give nodes that were set aside back to everybody, begun or not."""
+
+    name: str
+
+
 class ApplyConfig(Command, frozen=True):
     """Replace the configuration."""
 
@@ -102,5 +131,7 @@ AnyCommand = (
     | DrainNode
     | UndrainNode
     | DeclareHealth
+    | ReserveNodes
+    | EndReservation
     | ApplyConfig
 )

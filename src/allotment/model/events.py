@@ -17,6 +17,7 @@ from allotment.model.quantity import Instant, Millis
 from allotment.model.reasons import StopCause
 from allotment.model.spec import JobSpec
 from allotment.model.tenancy import Config
+from allotment.model.windows import Window
 
 
 class Event(msgspec.Struct, frozen=True, tag_field="event", tag=True, omit_defaults=True):
@@ -102,6 +103,18 @@ class HealthChanged(Event, frozen=True):
     """An administrator's word: it holds until withdrawn."""
     since: Instant = Instant(0)
     """Since when there is trouble, which may be earlier than the first report; 0 when well."""
+
+
+class WindowSet(Event, frozen=True):
+    """Nodes are set aside for a stretch of time."""
+
+    window: Window
+
+
+class WindowEnded(Event, frozen=True):
+    """Nodes that were set aside are everybody's again: its time is over, or it was ended."""
+
+    name: str
 
 
 # ── jobs ────────────────────────────────────────────────────────────────────────────────
@@ -346,6 +359,8 @@ AnyEvent = (
     | TaskEnded
     | HealthChanged
     | StartEstimated
+    | WindowSet
+    | WindowEnded
 )
 
 

@@ -34,6 +34,8 @@ class Reason(StrEnum):
     """Enough is free in sum, but not in the shape it needs."""
     RESUMING = "resuming"
     """Suspended; asked to go on, its devices are in use by others."""
+    WINDOW = "window"
+    """What it could use is set aside now, or before it would end."""
     PENDING = "pending"
     """Nothing is in its way: it starts in the next scheduling cycle."""
 

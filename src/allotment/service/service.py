@@ -58,6 +58,8 @@ from allotment.service.queries import (
 )
 from allotment.service.reconciler import reconcile
 from allotment.service.reconfigure import ConfigFiles, Reconfiguring
+from allotment.service.reservation_view import ReservationNote, ReservationView
+from allotment.service.reservations import command_of, reservation_views
 from allotment.service.statistics_view import Statistics
 from allotment.service.usage import by_of
 from allotment.service.usage_view import UsageReport
@@ -232,7 +234,14 @@ class Service:
     async def act(self, command: c.AnyCommand, actor: Actor) -> None:
         """Carry out a wish about a job or a node; durable on return. Raises Rejected."""
         match command:
-            case c.DrainNode() | c.UndrainNode() | c.DeclareHealth() | c.ApplyConfig():
+            case (
+                c.DrainNode()
+                | c.UndrainNode()
+                | c.DeclareHealth()
+                | c.ReserveNodes()
+                | c.EndReservation()
+                | c.ApplyConfig()
+            ):
                 may_administer(actor)
             case c.SubmitJob():
                 await self.submit(command, actor)
@@ -411,6 +420,15 @@ class Service:
                 return node.id
         names = ", ".join(node.name for node in self.state.config.nodes[:10])
         raise Rejected(Code.NO_SUCH_NODE, f"There is no node {name}.", f"Nodes here: {names}.")
+
+    def reservations(self) -> list[ReservationView]:
+        """List the nodes that are set aside, the earliest first."""
+        return reservation_views(self.state, self.pipeline.clock.now())
+
+    async def reserve(self, note: ReservationNote, actor: Actor) -> list[ReservationView]:
+        """Set nodes aside; durable on return. Raises Rejected."""
+        await self.act(command_of(note, self.node_id), actor)
+        return self.reservations()
 
     def tenants(self) -> list[v.TenantView]:
         return tenant_views(self.state)

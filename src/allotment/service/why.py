@@ -20,7 +20,7 @@ MOST_HOLDERS = 5
 def why(state: State, job: JobRecord, now: Instant) -> Blocked | None:
     """Give the dominant reason why a job does not run; None when it does, or is over."""
     if job.state is JobState.SUSPENDED and job.attempts[-1].wants_resume:
-        blocked = explain_resume(state.cluster, state.cluster.gangs[job.id])
+        blocked = explain_resume(state.cluster, state.cluster.gangs[job.id], now)
         return _with_holders(state, job, blocked)
     if not job.state.waiting:
         return None

@@ -35,6 +35,14 @@ def in_words(event: e.AnyEvent, state: State) -> str:  # noqa: C901, PLR0911, PL
             return f"node {_name(nodes, node)} is back"
         case e.HealthChanged():
             return _health(event, nodes)
+        case e.WindowSet(window):
+            names = ", ".join(_name(nodes, node) for node in window.nodes[:5])
+            more = f" and {len(window.nodes) - 5} more" if len(window.nodes) > 5 else ""
+            return f"reservation {window.name} of {names}{more}" + (
+                f": {window.reason}" if window.reason else ""
+            )
+        case e.WindowEnded(name):
+            return f"reservation {name} is over"
         case e.JobIdsSkipped(next_job):
             return f"job ids go on at {next_job}: lower ones were in use before these books"
         case e.JobSubmitted(_, spec):

@@ -203,6 +203,9 @@ def test_the_kernel_says_who_is_asking(reachable: Path) -> None:
         assert is_refused(as_user(NOBODY, live, "POST", "/v1/service:backup", backup))
         assert is_refused(as_user(NOBODY, live, "POST", "/v1/nodes/n0:drain", {}))
         assert is_refused(as_user(NOBODY, live, "POST", "/v1/health", {"where": "n0"}))
+        fans = {"name": "fans", "begin": 1, "end": 1 << 42, "nodes": ["n0"]}
+        assert is_refused(as_user(NOBODY, live, "POST", "/v1/reservations", fans))
+        assert is_refused(as_user(NOBODY, live, "POST", "/v1/reservations/fans:end"))
         for what in ("outputs", "logs", "logs?follow=true"):
             assert is_refused(as_user(NOBODY, live, "GET", f"/v1/jobs/{mine}/{what}"))
         assert as_user(NOBODY, live, "GET", "/v1/jobs").status == 200

@@ -15,9 +15,10 @@ from allotment.model.events import Outcome, Phase
 from allotment.model.ids import JobId
 from allotment.model.ledger import Entitlement
 from allotment.model.lifecycle import AttemptState, JobState, TaskState
-from allotment.model.quantity import GIB, Instant, Millis, Resources
+from allotment.model.quantity import GIB, HOUR, Instant, Millis, Resources
 from allotment.model.reasons import Blocked, Holder, Reason
 from allotment.service import views as v
+from allotment.service.reservation_view import ReservationView
 from tests.integration.cli.canned import (
     THEN,
     Answer,
@@ -618,6 +619,37 @@ def test_drain_says_what_still_runs_there(service: Service) -> None:
     ran = allot("drain", "n1", "--reason", "new driver")
     assert sent(service) == {"reason": "new driver"}
     assert "3 tasks still there" in ran.err
+
+
+FANS = ReservationView(
+    "fans", THEN, THEN + 4 * HOUR, True, ("n1",), 4, (), ("nlp",), (), True, 0, "new fans",
+    (JobId(7),),
+)  # fmt: skip
+
+
+def test_reserve_says_who_is_there_now(service: Service) -> None:
+    service.routes["POST /v1/reservations"] = json([FANS])
+    ran = allot(
+        "reserve", "fans", "--node", "n1", "--from", "2h", "--for", "4h", "--tenant", "nlp",
+        "--evict", "--notice", "1d",
+    )  # fmt: skip
+    asked = sent(service)
+    assert asked["end"] - asked["begin"] == 4 * HOUR
+    assert asked["nodes"] == ["n1"]
+    assert asked["notice_ms"] == 24 * HOUR
+    assert "set aside for nlp" in ran.err
+    assert "is evicted when it begins: 7" in ran.err
+    assert allot("reserve", "fans", "--node", "n1").code == 2
+    assert allot("reserve", "x", "--node", "n1", "--from", "soon", "--for", "4h").code == 2
+
+
+def test_reservations(service: Service) -> None:
+    service.routes["GET /v1/reservations"] = json([FANS])
+    service.routes["POST /v1/reservations/fans:end"] = json(None)
+    line = allot("reservations").out.splitlines()[1]
+    assert line.split()[:3] == ["fans", "nlp", "now,"]
+    assert "new fans" in line
+    assert "is over" in allot("unreserve", "fans").err
 
 
 def test_tenants(service: Service) -> None:

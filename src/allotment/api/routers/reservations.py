@@ -1,0 +1,54 @@
+"""Nodes that are set aside: maintenance windows and reservations."""
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from allotment.api.body import decode, read_body
+from allotment.api.openapi import Returns, body_of, returns
+from allotment.api.render import Caller, TheService, reply
+from allotment.api.shapes import Done
+from allotment.model.commands import EndReservation
+from allotment.service.reservation_view import ReservationNote, ReservationView
+
+router = APIRouter(tags=["cluster"])
+
+
+@router.get(
+    "/v1/reservations",
+    responses=returns(list[ReservationView]),
+    response_class=Returns,
+    name="reservations",
+)
+async def list_reservations(service: TheService) -> Response:
+    """List the nodes that are set aside, now or some time ahead, and for whom."""
+    return reply(service.reservations())
+
+
+@router.post(
+    "/v1/reservations",
+    responses=returns(list[ReservationView]),
+    response_class=Returns,
+    openapi_extra=body_of(ReservationNote),
+    name="reserve_nodes",
+)
+async def reserve_nodes(request: Request, service: TheService, caller: Caller) -> Response:
+    """Set nodes aside for a time: for nobody (maintenance), or for some. For the administrator.
+
+    Jobs that could still run when it begins are kept off before; what runs there goes on,
+    unless `evict` says otherwise. Gives all that are set then.
+    """
+    note = decode(await read_body(request.scope["headers"], request.receive), ReservationNote)
+    return reply(await service.reserve(note, caller))
+
+
+@router.post(
+    "/v1/reservations/{name}:end",
+    responses=returns(Done),
+    response_class=Returns,
+    name="end_reservation",
+)
+async def end_reservation(name: str, service: TheService, caller: Caller) -> Response:
+    """Give nodes that were set aside back to everybody. For the administrator."""
+    await service.act(EndReservation(name), caller)
+    return reply(Done())

@@ -1,0 +1,198 @@
+"""Windows are set, begin and end: commands and the clock in, events out."""
+
+import re
+from collections.abc import Iterator
+
+from allotment.engine.report import grace_of
+from allotment.engine.state import State
+from allotment.model import events as e
+from allotment.model.cluster import Node, NodeState
+from allotment.model.commands import ReserveNodes
+from allotment.model.diagnosis import Diagnosis, Owner, RetryClass
+from allotment.model.errors import Code, Rejected
+from allotment.model.ids import NodeId
+from allotment.model.quantity import DEVICE, Instant
+from allotment.model.reasons import StopCause
+from allotment.model.windows import Window
+
+Emit = Iterator[e.AnyEvent]
+
+MOST_WINDOWS = 1_000
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+
+
+def reserve(state: State, command: ReserveNodes, now: Instant) -> Emit:
+    """Set nodes aside. Raises Rejected."""
+    _check_name(state, command.name)
+    _check_times(command, now)
+    _check_who(state, command)
+    nodes = _named(state, command) if command.nodes else _chosen(state, command)
+    yield e.WindowSet(
+        Window(
+            name=command.name,
+            begin=Instant(max(now, command.begin)),
+            end=command.end,
+            nodes=nodes,
+            users=command.users,
+            tenants=command.tenants,
+            queues=command.queues,
+            evict=command.evict,
+            notice_ms=command.notice_ms,
+            reason=command.reason,
+        )
+    )
+
+
+def end(state: State, name: str) -> Emit:
+    """Give the nodes of a window back. Raises Rejected."""
+    if name not in state.windows:
+        names = ", ".join(sorted(state.windows)[:10]) or "none"
+        raise Rejected(
+            Code.NOT_FOUND, f"There is no reservation {name!r}.", f"There are: {names}."
+        )
+    yield e.WindowEnded(name)
+
+
+def due(state: State, name: str, now: Instant) -> Emit:
+    """Give what is due for a window: its end; or at its begin, who has to go."""
+    window = state.windows.get(name)
+    if window is None:
+        return
+    if now >= window.end:
+        yield e.WindowEnded(name)
+    elif window.evict and now >= window.begin:
+        yield from _clear(state, window)
+
+
+def _clear(state: State, window: Window) -> Emit:
+    """Evict who sits on the nodes of a window and may not use it."""
+    nodes, names = set(window.nodes), {node.id: node.name for node in state.config.nodes}
+    for job_id, gang in sorted(state.cluster.gangs.items()):
+        there = sorted({slot.node for slot in gang.slots} & nodes)
+        queue = state.jobs[job_id].spec.queue
+        if not there or gang.leaving or window.admits(gang.tenant, queue, gang.user):
+            continue
+        job = state.jobs[job_id]
+        yield e.StopRequested(
+            job_id,
+            job.attempts[-1].no,
+            StopCause.EVICTED,
+            signal=job.spec.checkpoint.signal if job.spec.checkpoint else "TERM",
+            grace_ms=grace_of(job),
+            diagnosis=Diagnosis(
+                code="window",
+                cause=f"Node {names.get(there[0], there[0])} is set aside now: {window.name}"
+                + (f" ({window.reason})." if window.reason else "."),
+                owner=Owner.PLATFORM,
+                retry=RetryClass.PLATFORM,
+                advice="It is queued again. See `allot reservations`.",
+            ),
+        )
+
+
+# ── bad input ───────────────────────────────────────────────────────────────────────────
+
+
+def _check_name(state: State, name: str) -> None:
+    if not _NAME.fullmatch(name):
+        raise Rejected(
+            Code.BAD_REQUEST,
+            f"{name[:80]!r} is no name for a reservation.",
+            "Use letters, digits, '.', '_' and '-', at most 63 of them.",
+        )
+    if name in state.windows:
+        raise Rejected(
+            Code.CONFLICT,
+            f"There is a reservation {name} already.",
+            f"End it first (`allot unreserve {name}`), or use another name.",
+        )
+    if len(state.windows) >= MOST_WINDOWS:
+        raise Rejected(
+            Code.TOO_LARGE, f"There are {MOST_WINDOWS:,} reservations, and may be no more."
+        )
+
+
+def _check_times(command: ReserveNodes, now: Instant) -> None:
+    if command.end <= command.begin:
+        raise Rejected(Code.BAD_REQUEST, "It would end before it begins.")
+    if command.end <= now:
+        raise Rejected(Code.BAD_REQUEST, "It would be over already.")
+    if command.notice_ms < 0:
+        raise Rejected(Code.BAD_REQUEST, "Its notice is negative.")
+
+
+def _check_who(state: State, command: ReserveNodes) -> None:
+    tenants = state.cluster.tenants
+    for name in command.tenants:
+        if name not in tenants:
+            raise Rejected(
+                Code.NO_SUCH_TENANT,
+                f"There is no tenant {name!r}.",
+                f"Tenants here: {', '.join(sorted(tenants))}.",
+            )
+    for name in command.queues:
+        tenant, _, queue = name.partition("/")
+        if tenant not in tenants or tenants[tenant].queue(queue) is None:
+            raise Rejected(
+                Code.NO_SUCH_QUEUE, f"There is no queue {name!r}.", "Write TENANT/QUEUE."
+            )
+
+
+def _named(state: State, command: ReserveNodes) -> tuple[NodeId, ...]:
+    if command.devices:
+        raise Rejected(Code.BAD_REQUEST, "Name nodes, or say how many devices; not both.")
+    for node in command.nodes:
+        if node not in state.cluster.nodes:
+            raise Rejected(Code.NO_SUCH_NODE, f"There is no node {node}.", "See `allot nodes`.")
+    return tuple(sorted(set(command.nodes)))
+
+
+# ── so many devices ─────────────────────────────────────────────────────────────────────
+
+
+def _chosen(state: State, command: ReserveNodes) -> tuple[NodeId, ...]:
+    """Choose whole nodes with so many devices: those of which least is in use, in order."""
+    if command.devices < 1:
+        raise Rejected(Code.BAD_REQUEST, "It has no nodes: name them, or say how many devices.")
+    taken = {
+        node
+        for window in state.windows.values()
+        if window.begin < command.end and command.begin < window.end
+        for node in window.nodes
+    }
+    rooms = [
+        (_in_use(state, node), node.id, count)
+        for node in state.config.nodes
+        if node.id not in taken
+        and state.nodes.get(node.id, (NodeState.READY, ""))[0] is NodeState.READY
+        and (count := _devices(state, node, command.type))
+    ]
+    chosen: list[NodeId] = []
+    missing = command.devices
+    for _, node_id, count in sorted(rooms):
+        if missing <= 0:
+            break
+        chosen.append(node_id)
+        missing -= count
+    if missing > 0:
+        kind = f" {command.type}" if command.type else ""
+        there = sum(count for _, _, count in rooms)
+        raise Rejected(
+            Code.NEVER_FITS,
+            f"There are not {command.devices:,}{kind} devices that are up and not set aside "
+            f"then; there are {there:,}.",
+        )
+    return tuple(sorted(chosen))
+
+
+def _devices(state: State, node: Node, kind: str) -> int:
+    bad = state.cluster.ledger.books[node.id].bad
+    return sum(
+        1 for device in node.devices if kind in ("", device.type) and device.index not in bad
+    )
+
+
+def _in_use(state: State, node: Node) -> int:
+    """Give what is in use of a node's devices, in thousandths."""
+    book = state.cluster.ledger.books[node.id]
+    return sum(DEVICE - max(0, milli) for milli in book.device_milli)

@@ -1,0 +1,46 @@
+"""Windows: stretches of time for which nodes are set aside, for nobody or for some.
+
+For nobody is maintenance; for some is a reservation by the administrator. Before a window
+begins, no job is put on its nodes that could still run then.
+"""
+
+import msgspec
+
+from allotment.model.ids import NodeId
+from allotment.model.quantity import DAY, Instant, Millis
+
+NOTICE_MS = Millis(7 * DAY)
+"""How long before a window jobs that may run for ever are kept off, if nobody says."""
+
+
+class Window(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Nodes set aside from `begin` until `end`. Who may use them is named; or nobody."""
+
+    name: str
+    begin: Instant
+    end: Instant
+    nodes: tuple[NodeId, ...]
+    users: tuple[str, ...] = ()
+    tenants: tuple[str, ...] = ()
+    queues: tuple[str, ...] = ()
+    """Each as TENANT/QUEUE."""
+    evict: bool = False
+    """Who still runs there when it begins, and may not use it, is evicted and queued anew."""
+    notice_ms: Millis = NOTICE_MS
+    """Jobs of which nobody knows how long they run are taken to run for so long."""
+    reason: str = ""
+
+    @property
+    def for_nobody(self) -> bool:
+        """Whether it is maintenance."""
+        return not (self.users or self.tenants or self.queues)
+
+    def admits(self, tenant: str, queue: str, user: str) -> bool:
+        """Tell whether a job of theirs may use the nodes meanwhile."""
+        return (
+            user in self.users or tenant in self.tenants or f"{tenant}/{queue}" in self.queues
+        )
+
+    def bars_from(self, span_ms: int) -> Instant:
+        """Say from when on a job that may run for so long (-1: for ever) is kept off."""
+        return Instant(self.begin - (span_ms if span_ms >= 0 else self.notice_ms))

@@ -1,0 +1,58 @@
+"""Reservations of nodes: what was asked for as a command, what is set as a view."""
+
+from collections.abc import Callable
+
+from allotment.engine.state import State
+from allotment.model.commands import ReserveNodes
+from allotment.model.ids import NodeId
+from allotment.model.quantity import Instant, Millis
+from allotment.model.windows import Window
+from allotment.service.reservation_view import ReservationNote, ReservationView
+
+
+def command_of(note: ReservationNote, node_id: Callable[[str], NodeId]) -> ReserveNodes:
+    """Turn a note into a command. Raises Rejected where a node is unknown."""
+    return ReserveNodes(
+        name=note.name,
+        begin=Instant(note.begin),
+        end=Instant(note.end),
+        nodes=tuple(node_id(name) for name in note.nodes),
+        devices=note.devices,
+        type=note.type,
+        users=note.users,
+        tenants=note.tenants,
+        queues=note.queues,
+        evict=note.evict,
+        notice_ms=Millis(note.notice_ms),
+        reason=note.reason,
+    )
+
+
+def reservation_views(state: State, now: Instant) -> list[ReservationView]:
+    """List what is set aside, the earliest first."""
+    return [_view(state, window, now) for window in state.cluster.windows.all]
+
+
+def _view(state: State, window: Window, now: Instant) -> ReservationView:
+    nodes = {node.id: node for node in state.config.nodes if node.id in window.nodes}
+    jobs = tuple(
+        job
+        for job, gang in sorted(state.cluster.gangs.items())
+        if any(slot.node in nodes for slot in gang.slots)
+        and not window.admits(gang.tenant, state.jobs[job].spec.queue, gang.user)
+    )
+    return ReservationView(
+        name=window.name,
+        begin=window.begin,
+        end=window.end,
+        begun=window.begin <= now,
+        nodes=tuple(node.name for node in nodes.values()),
+        devices=sum(len(node.devices) for node in nodes.values()),
+        users=window.users,
+        tenants=window.tenants,
+        queues=window.queues,
+        evict=window.evict,
+        notice_ms=window.notice_ms,
+        reason=window.reason,
+        jobs=jobs,
+    )

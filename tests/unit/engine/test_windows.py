@@ -1,0 +1,286 @@
+"""Maintenance windows and reservations, in counted shares and in cells. Audited throughout."""
+
+import msgspec
+import pytest
+
+from allotment.engine.state import Image, State
+from allotment.model import commands as c
+from allotment.model import events as e
+from allotment.model.cells import CellShare, CellType, RootCell, Topology
+from allotment.model.errors import Code, Rejected
+from allotment.model.ids import JobId, NodeId
+from allotment.model.lifecycle import JobState as S
+from allotment.model.quantity import HOUR, MINUTE, Instant, Millis
+from allotment.model.reasons import Reason
+from allotment.model.tenancy import Config, QueueOrder, Tenant
+from tests.support.builders import POLICIES, JobBuilder, a_config, a_job, a_node, a_tenant, gpus
+from tests.support.world import World
+
+H = int(HOUR)
+
+
+def counted() -> Config:
+    return a_config(a_tenant("vision", 16), a_tenant("nlp"), nodes=2)
+
+
+def in_cells() -> Config:
+    topology = Topology(
+        types=(CellType("host", "A100", 8, is_node=True),),
+        roots=tuple(RootCell("host", f"n{at}", (NodeId(at),)) for at in range(2)),
+    )
+    return Config(
+        nodes=tuple(a_node(at) for at in range(2)),
+        tenants=(
+            Tenant("vision", gpus(16), cells=(CellShare("host", 2),)),
+            Tenant("nlp", gpus(0), cells=()),
+        ),
+        topology=topology,
+    )
+
+
+BOTH = pytest.mark.parametrize("config", [counted(), in_cells()], ids=["counted", "cells"])
+
+
+class Timed(World):
+    def reserve(self, start: int, length: int, *nodes: int, **more: object) -> None:
+        """Set nodes aside from `start` hours from now, for `length` hours."""
+        command = c.ReserveNodes(
+            name="w",
+            begin=Instant(self.now + start * H),
+            end=Instant(self.now + (start + length) * H),
+            nodes=tuple(NodeId(node) for node in nodes),
+        )
+        self.do(msgspec.structs.replace(command, **more))
+
+    def places(self, builder: JobBuilder) -> set[int]:
+        """Submit a job and give the nodes it gets at once."""
+        job = self.submit(builder)
+        self.cycle()
+        return self.nodes_of(job)
+
+    def nodes_of(self, job: JobId) -> set[int]:
+        attempt = self.job(job).attempt
+        return {int(slot.node) for slot in attempt.slots} if attempt else set()
+
+
+def four(hours: float | None = None) -> JobBuilder:
+    job = a_job().gpus(4)
+    return job if hours is None else job.within(run_ms=round(hours * H))
+
+
+@BOTH
+def test_a_job_that_ends_in_time_may_go_before_the_window(config: Config) -> None:
+    world = Timed(config)
+    world.reserve(4, 2, 0)
+    assert world.places(four(3)) == {0}
+    assert world.places(four(4)) == {0}, "it is gone when the window begins"
+    assert world.places(four(5)) == {1}
+
+
+@BOTH
+def test_a_job_without_a_limit_keeps_off_from_the_notice_on(config: Config) -> None:
+    world = Timed(config)
+    world.reserve(48, 2, 0, 1, notice_ms=Millis(24 * H))
+    assert world.places(four()) != set()
+    world.wait(25 * H)
+    late = world.submit(four())
+    world.cycle()
+    assert world.is_(late) is S.QUEUED
+    blocked = world.why(late)
+    assert blocked.reason is Reason.WINDOW
+    assert "nobody knows how long it runs" in blocked.message
+    assert blocked.until == world.now + 25 * H
+
+
+@BOTH
+def test_afterwards_the_nodes_are_back_by_themselves(config: Config) -> None:
+    world = Timed(config)
+    world.reserve(0, 2, 0, 1, reason="fans")
+    job = world.submit(four(1))
+    world.cycle()
+    blocked = world.why(job)
+    assert blocked.reason is Reason.WINDOW
+    assert "in maintenance, for another 2 h 0 min: n0, n1: w (fans)" in blocked.message
+    assert world.engine.next_due(world.now) == world.now + 2 * H
+    world.wait(2 * H - 1)
+    world.cycle()
+    assert world.is_(job) is S.QUEUED
+    world.wait(1)
+    world.cycle()
+    assert world.is_(job) is S.STARTING
+    assert not world.state.windows
+    assert any(isinstance(record.event, e.WindowEnded) for record in world.log)
+
+
+@BOTH
+def test_who_runs_when_it_begins_runs_on(config: Config) -> None:
+    world = Timed(config)
+    job = world.submit(a_job().gpus(8))
+    world.cycle()
+    world.runs(job)
+    world.reserve(1, 2, 0, 1)
+    world.wait(H)
+    assert world.is_(job) is S.RUNNING
+
+
+@BOTH
+def test_with_evict_they_are_sent_away_and_come_back_elsewhere(config: Config) -> None:
+    world = Timed(config)
+    job, other = world.submit(a_job().gpus(8)), world.submit(a_job().gpus(8).of("nlp"))
+    world.cycle()
+    for each in (job, other):
+        world.runs(each)
+    there = world.nodes_of(job).pop()
+    world.reserve(1, 2, there, evict=True)
+    world.wait(H)
+    assert world.is_(job) is S.STOPPING
+    assert world.is_(other) is S.RUNNING
+    stop = world.job(job).attempts[-1].stop
+    assert stop is not None
+    assert stop.diagnosis is not None
+    assert "set aside now: w" in stop.diagnosis.cause
+    world.ends(job, 1)
+    world.cycle()
+    assert there not in world.nodes_of(job)
+
+
+@BOTH
+def test_those_it_is_for_may_use_it_and_nobody_else(config: Config) -> None:
+    world = Timed(config)
+    world.reserve(0, 2, 0, 1, tenants=("nlp",))
+    vision, nlp = world.submit(four(1)), world.submit(four(1).of("nlp"))
+    world.cycle()
+    assert world.is_(vision) is S.QUEUED
+    assert "reserved for others" in world.why(vision).message
+    assert world.is_(nlp) is S.STARTING
+
+
+def test_it_may_be_for_a_user_or_a_queue() -> None:
+    for who in ({"users": ("alice",)}, {"queues": ("vision/default",)}):
+        world = Timed(counted())
+        world.reserve(0, 2, 0, 1, **who)
+        assert world.places(four(1)) != set()
+    world = Timed(counted())
+    world.reserve(0, 2, 0, 1, users=("bob",))
+    assert world.places(four(1)) == set()
+
+
+@BOTH
+def test_it_ends_early_when_told_so(config: Config) -> None:
+    world = Timed(config)
+    world.reserve(0, 2, 0, 1)
+    job = world.submit(four(1))
+    world.cycle()
+    world.do(c.EndReservation("w"))
+    world.cycle()
+    assert world.is_(job) is S.STARTING
+
+
+@BOTH
+def test_it_survives_a_restart(config: Config) -> None:
+    world = Timed(config)
+    world.reserve(1, 2, 0, evict=True, users=("bob",))
+    world.submit(four(3))
+    world.cycle()
+    image = msgspec.msgpack.decode(msgspec.msgpack.encode(world.state.image()), type=Image)
+    again = State.from_image(image, POLICIES)
+    assert again.windows == world.state.windows
+    assert again.timers.next() == world.state.timers.next()
+    assert again.image() == world.state.image()
+
+
+@BOTH
+def test_a_suspended_job_does_not_go_on_in_a_window(config: Config) -> None:
+    world = Timed(config)
+    job = world.submit(a_job().gpus(8))
+    world.cycle()
+    world.runs(job)
+    world.do(c.SuspendJob(job))
+    world.reserve(0, 2, *world.nodes_of(job))
+    world.do(c.ResumeJob(job))
+    world.cycle()
+    assert world.is_(job) is S.SUSPENDED
+    assert world.why(job).reason is Reason.WINDOW
+    world.wait(2 * H)
+    world.cycle()
+    assert world.is_(job) is S.RUNNING
+
+
+def test_a_place_reserved_for_a_job_is_given_up_when_a_window_comes_over_it() -> None:
+    world = Timed(a_config(a_tenant("vision", 8), a_tenant("nlp"), nodes=1))
+    borrower = world.submit(a_job().gpus(8).of("nlp"))
+    world.cycle()
+    world.runs(borrower)
+    owner = world.submit(a_job().gpus(8).within(run_ms=H))
+    world.cycle()
+    assert owner in world.state.cluster.reservations
+    world.reserve(0, 2, 0)
+    world.cycle()
+    assert owner not in world.state.cluster.reservations
+    world.ends(borrower, 1)
+    world.cycle()
+    assert world.is_(owner) is S.QUEUED
+    world.wait(2 * H)
+    world.cycle()
+    assert world.is_(owner) is S.STARTING
+
+
+def test_so_many_devices_are_whole_nodes_of_which_least_is_used() -> None:
+    world = Timed(a_config(a_tenant("vision", 32), nodes=4))
+    job = world.submit(a_job().gpus(1))
+    world.cycle()
+    assert world.nodes_of(job) == {0}
+    world.reserve(0, 1, devices=9, type="A100")
+    assert world.state.windows["w"].nodes == (NodeId(1), NodeId(2))
+    with pytest.raises(Rejected, match=r"not 17 devices .* there are 16"):
+        world.reserve(0, 1, devices=17, name="x")
+
+
+def test_strict_queues_wait_behind_whom_a_window_holds_up() -> None:
+    world = Timed(a_config(a_tenant("vision", 8, order=QueueOrder.STRICT), nodes=1))
+    world.reserve(2, 2, 0)
+    long, short = world.submit(four(3)), world.submit(four(1))
+    world.cycle()
+    assert world.why(long).reason is Reason.WINDOW
+    assert world.why(short).reason is Reason.BEHIND
+
+
+@pytest.mark.parametrize(
+    ("more", "code", "words"),
+    [
+        ({"name": "a b"}, Code.BAD_REQUEST, "no name"),
+        ({"end": Instant(5)}, Code.BAD_REQUEST, "before it begins"),
+        ({"begin": Instant(1), "end": Instant(5)}, Code.BAD_REQUEST, "over already"),
+        ({"nodes": (NodeId(7),)}, Code.NO_SUCH_NODE, "no node 7"),
+        ({"nodes": ()}, Code.BAD_REQUEST, "no nodes"),
+        ({"devices": 4}, Code.BAD_REQUEST, "not both"),
+        ({"tenants": ("x",)}, Code.NO_SUCH_TENANT, "no tenant 'x'"),
+        ({"queues": ("vision/x",)}, Code.NO_SUCH_QUEUE, "no queue 'vision/x'"),
+        ({"notice_ms": Millis(-1)}, Code.BAD_REQUEST, "negative"),
+    ],
+)
+def test_bad_input_is_refused(more: dict[str, object], code: Code, words: str) -> None:
+    world = Timed(counted())
+    with pytest.raises(Rejected, match=words) as refused:
+        world.reserve(1, 1, 0, **more)
+    assert refused.value.code is code
+    assert not world.state.windows
+
+
+def test_a_name_is_given_once() -> None:
+    world = Timed(counted())
+    world.reserve(1, 1, 0)
+    with pytest.raises(Rejected, match="already"):
+        world.reserve(2, 1, 1)
+    with pytest.raises(Rejected, match="no reservation 'v'"):
+        world.do(c.EndReservation("v"))
+
+
+def test_limits_that_differ_by_seconds_wait_alike() -> None:
+    world = Timed(counted())
+    world.reserve(9, 1, 0, 1)
+    spans = set[int]()
+    for ms in (H + 1, H + 30_000, H + int(MINUTE)):
+        job = world.submit(four().within(run_ms=ms))
+        spans.add(world.state.cluster.pending[job].shape.span_ms)
+    assert spans == {H + int(MINUTE)}
