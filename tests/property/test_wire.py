@@ -230,7 +230,7 @@ def outcome(body: bytes, *, fast: bool) -> object:
 KEYS = [
     "name", "tenant", "queue", "priority", "image", "env", "secrets", "roles", "command",
     "count", "resources", "arch", "ports", "completion", "data", "code", "output", "workdir",
-    "retry", "max_run_time", "max_queue_time", "checkpoint", "depends_on", "array",
+    "retry", "max_run_time", "max_queue_time", "deadline", "checkpoint", "depends_on", "array",
     "hold_on_failure", "preemptible", "dialect", "cpu", "memory", "gpu", "gpu_type", "within",
     "pin", "opportunistic", "groups", "size",
     "gpu_memory", "disk", "label", "begin", "min_failed", "min_succeeded", "job", "end",

@@ -107,6 +107,9 @@ class JobBuilder:
             self._with(max_queue_ms=Millis(queue_ms))
         return self
 
+    def due(self, after_ms: int) -> Self:
+        return self._with(deadline_ms=Millis(after_ms))
+
     def checkpointing(self, signal: str = "USR1", grace_ms: int = 3000) -> Self:
         return self._with(checkpoint=Checkpoint(signal=signal, grace_ms=Millis(grace_ms)))
 

@@ -28,6 +28,8 @@ class Standing(msgspec.Struct, frozen=True, gc=False):
     """The run time its user promised not to exceed; -1 when there was no such promise."""
     since: Instant | None = None
     starting: bool = False
+    due_at: Instant | None = None
+    """When it should have ended; None if that was not said."""
 
     @property
     def runs(self) -> bool:

@@ -25,7 +25,7 @@ from allotment.model.ledger import Entitlement, Quota, Slot
 from allotment.model.lifecycle import JobState
 from allotment.model.port_layout import port_count
 from allotment.model.quantity import NOTHING, Instant, Millis
-from allotment.model.spec import EndKind
+from allotment.model.spec import NEVER, EndKind
 from allotment.model.tenancy import Config, Preempt
 from allotment.model.windows import Window
 
@@ -390,6 +390,7 @@ class State:
             spec.max_run_ms,
             since,
             starting,
+            None if spec.deadline_ms == NEVER else Instant(job.submitted_at + spec.deadline_ms),
         )
         return self._within_windows(standing, job) if self.windows else standing
 

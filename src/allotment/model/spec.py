@@ -164,6 +164,8 @@ class JobSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """The pinned cell of its tenant's that must hold it; '' keeps it out of all of them."""
     opportunistic: bool = False
     """Never uses its tenant's guarantee: it runs on what is idle, or waits."""
+    deadline_ms: Millis = NEVER
+    """How long after its submission it should have ended, where its queue goes by that."""
 
     @property
     def task_count(self) -> int:

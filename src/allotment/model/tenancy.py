@@ -41,6 +41,8 @@ class RankBy(StrEnum):
     """The shortest first, by what is known of run times."""
     LEAST_ATTAINED = "least_attained"
     """Whoever has had the least device-time."""
+    DEADLINE = "deadline"
+    """Whoever is due next."""
 
 
 class Queue(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):

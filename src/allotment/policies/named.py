@@ -7,6 +7,7 @@ from allotment.model.tenancy import RankBy, ShareBy
 from allotment.policies.fairness.dominant import Dominant
 from allotment.policies.fairness.max_min import MaxMin
 from allotment.policies.fairness.over_time import OverTime
+from allotment.policies.ordering.deadline import EarliestDeadline
 from allotment.policies.ordering.las import LeastAttained
 from allotment.policies.ordering.sjf import ShortestFirst
 
@@ -22,4 +23,5 @@ def ranking(estimates: Estimates) -> Mapping[RankBy, Ordering]:
     return {
         RankBy.SHORTEST: ShortestFirst(estimates),
         RankBy.LEAST_ATTAINED: LeastAttained(),
+        RankBy.DEADLINE: EarliestDeadline(),
     }

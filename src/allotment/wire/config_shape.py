@@ -81,7 +81,7 @@ def read_rank(value: object) -> RankBy:
     """Read in what order the jobs of a queue come."""
     if value not in tuple(RankBy):
         hint = "submitted puts the more urgent first, then whoever came first"
-        raise not_a("submitted, shortest or least_attained", value, hint)
+        raise not_a("submitted, shortest, least_attained or deadline", value, hint)
     return RankBy(str(value))
 
 

@@ -226,6 +226,7 @@ def _spec(shape: JobShape, secrets: tuple[tuple[str, str], ...]) -> JobSpec:
         retry=shape.retry,
         max_run_ms=Millis(shape.max_run_time),
         max_queue_ms=Millis(shape.max_queue_time),
+        deadline_ms=Millis(shape.deadline),
         checkpoint=_checkpoint(shape.checkpoint) if shape.checkpoint else None,
         depends_on=tuple(_dependency(item) for item in shape.depends_on),
         hold_on_failure_ms=Millis(shape.hold_on_failure),

@@ -290,6 +290,7 @@ class JobShape(RoleParts):
     retry: Retry = 0
     max_run_time: Duration = NEVER
     max_queue_time: Duration = NEVER
+    deadline: Duration = NEVER
     checkpoint: CheckpointShape | None = Field(default=None, examples=["{dir: ckpt}"])
     depends_on: list[DependsOn] = Field(default=[], examples=["[12, {job: 13, end: any}]"])
     array: ArrayShape | None = Field(default=None, examples=["{count: 10, max_running: 2}"])

@@ -44,6 +44,7 @@ def job_to_wire(spec: JobSpec, *, redact: bool = True) -> Written:
         **_unless(workdir=spec.workdir, retry=spec.retry),
         **_limit("max_run_time", spec.max_run_ms),
         **_limit("max_queue_time", spec.max_queue_ms),
+        **_limit("deadline", spec.deadline_ms),
         **({"checkpoint": _checkpoint(spec.checkpoint)} if spec.checkpoint else {}),
         **_unless(depends_on=[_dependency(item) for item in spec.depends_on]),
         **_length("hold_on_failure", spec.hold_on_failure_ms),

@@ -191,6 +191,17 @@ def test_a_queue_ranks_its_jobs_as_it_says_and_others_stay_first_come() -> None:
     assert world.is_(slow) is world.is_(young) is JobState.QUEUED
 
 
+def test_who_is_due_next_goes_first() -> None:
+    queue = Queue("default", rank=RankBy.DEADLINE)
+    world = a_cluster(a_share("A", queues=(queue,)), share=ShareBy.FIRST_COME, devices=2)
+    (whenever,) = lines_up(world, a_job().of("A").gpus(1), 1)
+    (tomorrow,) = lines_up(world, a_job().of("A").gpus(1).due(DAY), 1)
+    (tonight,) = lines_up(world, a_job().of("A").gpus(1).due(HOUR), 1)
+    world.cycle()
+    assert placed(world) == [tomorrow, tonight]
+    assert world.is_(whenever) is JobState.QUEUED
+
+
 def test_a_promise_counts_as_held() -> None:
     tenants = (a_share("A", guaranteed=gpus(2)), a_share("B", guaranteed=gpus(2)), a_share("C"))
     world = a_cluster(*tenants, share=ShareBy.MAX_MIN, devices=4)

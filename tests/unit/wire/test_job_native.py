@@ -53,6 +53,7 @@ workdir: /tmp
 retry: 3
 max_run_time: 2h30m
 max_queue_time: 1d
+deadline: 3d
 checkpoint: {dir: ckpt, every: 10m, keep: 3, signal: SIGUSR1, grace: 30}
 depends_on: [12, {job: 13, end: any}]
 array: {count: 10, max_running: 2}
@@ -110,6 +111,7 @@ def test_every_key_gets_to_its_place() -> None:
         retry=3,
         max_run_ms=Millis(9_000_000),
         max_queue_ms=Millis(86_400_000),
+        deadline_ms=Millis(259_200_000),
         checkpoint=Checkpoint("ckpt", Millis(600_000), 3, "USR1", Millis(30_000)),
         depends_on=(Dependency(JobId(12)), Dependency(JobId(13), EndKind.ANY)),
         hold_on_failure_ms=Millis(HOUR),
