@@ -85,6 +85,12 @@ def test_easy_keeps_its_promises(rows: sim.Rows, cluster: tuple[int, int]) -> No
         assert promise < 0 or run.spans[place][0][0] <= promise
 
 
+@given(rows=ROWS, cluster=CLUSTERS)
+def test_conservative_backfilling(rows: sim.Rows, cluster: tuple[int, int]) -> None:
+    twins = sim.conservative(rows, cluster[0] * cluster[1])
+    assert_same(watched(rows, cluster, "conservative"), twins)
+
+
 @pytest.mark.parametrize("policy", ["las", "las2d"])
 @given(rows=ROWS, cluster=CLUSTERS)
 def test_the_others_give_every_job_what_it_needs(

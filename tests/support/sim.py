@@ -177,6 +177,26 @@ def easy(rows: Iterable[tuple[int, int, int]], devices: int) -> tuple[list[Twin]
     return jobs, promises
 
 
+def conservative(rows: Iterable[tuple[int, int, int]], devices: int) -> list[Twin]:
+    """Play conservative backfilling with true run times.
+
+    Nobody ever ends early, so the first promise is kept and nothing moves: each job, in
+    order of arrival, has the first stretch of a calendar in which enough is free all along.
+    """
+    jobs = [Twin(place, *row, left=row[2]) for place, row in enumerate(rows)]
+    used: dict[int, int] = {}
+    for job in jobs:
+        if job.gpus > devices:
+            continue
+        start = job.submit
+        while any(used.get(t, 0) + job.gpus > devices for t in range(start, start + job.run)):
+            start += 1
+        for t in range(start, start + job.run):
+            used[t] = used.get(t, 0) + job.gpus
+        job.start, job.end, job.spans = start, start + job.run, [(start, start + job.run)]
+    return jobs
+
+
 def shadow(running: Sequence[Twin], head: Twin, free: int) -> tuple[int, int]:
     """Say when enough will be free for a blocked job, and how much beside it."""
     for end in sorted({job.start + job.run for job in running}):

@@ -18,8 +18,8 @@ LONG = 20_000
 HELP = {"help_option_names": ["--help", "-h"]}
 
 POLICIES = ", ".join((
-    "fifo", "backfill", "easy", "priority", "sjf", "srtf", "srsf", "las", "las2d", "ftf",
-    "maxmin", "gavel", "gavel-pack",
+    "fifo", "backfill", "easy", "conservative", "priority", "sjf", "srtf", "srsf", "las",
+    "las2d", "ftf", "maxmin", "gavel", "gavel-pack",
 ))  # fmt: skip
 SETTINGS = """\b
 Settings (KEY=VALUE; lengths as 30s, 6min, 2d), described in docs/guide/simulate.md:

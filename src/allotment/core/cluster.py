@@ -73,7 +73,8 @@ class Cluster:
         self.cells = _cells(topology, nodes, tenants)
         """Who is owed which cells; None where shares are counted."""
         self._topology = topology
-        estimates = policies.estimates if QueueOrder.EASY in self._orders.values() else None
+        promising = {QueueOrder.EASY, QueueOrder.CONSERVATIVE} & set(self._orders.values())
+        estimates = policies.estimates if promising else None
         ordering = _ordering(tenants, policies)
         self.pending = Pending(ordering, estimates)
         self.ends = Ends(estimates) if estimates is not None else None

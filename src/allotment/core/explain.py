@@ -8,6 +8,7 @@ back-off, an array cap) are explained by the engine, which knows those things.
 from allotment.core.caps import capped_out, why_capped
 from allotment.core.cells.words import listed
 from allotment.core.cluster import Cluster
+from allotment.core.conservative import beside_promises, delayed_by
 from allotment.core.entitle import due_of, resume_entitlement
 from allotment.core.explain_cells import judge_in_cells
 from allotment.core.explain_windows import judge_in_windows, set_aside
@@ -95,7 +96,10 @@ def _judge(cluster: Cluster, waiting: Standing, now: Instant) -> Blocked:
                 hint=f"See `allot why {first}`.",
             )
     if fits:
-        return Blocked(Reason.PENDING, "Nothing is in its way; it starts in the next cycle.")
+        order, ahead = cluster.order_of(shape), None
+        if order is QueueOrder.CONSERVATIVE:
+            ahead = delayed_by(cluster, waiting, now)
+        return beside_promises(ahead, shape.queue) if ahead is not None else _next_cycle()
     free = cluster.ledger.free()
     if need.fits_in(free):
         return Blocked(
@@ -107,6 +111,10 @@ def _judge(cluster: Cluster, waiting: Standing, now: Instant) -> Blocked:
     return Blocked(
         Reason.CAPACITY, f"Others hold what it needs; too little is free of: {missing}."
     )
+
+
+def _next_cycle() -> Blocked:
+    return Blocked(Reason.PENDING, "Nothing is in its way; it starts in the next cycle.")
 
 
 def _never(cluster: Cluster, waiting: Standing, need: Resources) -> Blocked | None:

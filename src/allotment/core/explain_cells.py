@@ -9,6 +9,7 @@ from allotment.core.caps import capped_out
 from allotment.core.cells.search import find
 from allotment.core.cells.words import listed, owned
 from allotment.core.cluster import Cluster
+from allotment.core.conservative import beside_promises, delayed_by
 from allotment.core.entitle import due_of, may_borrow
 from allotment.core.ever import ever_starts
 from allotment.core.gang import Standing
@@ -110,6 +111,11 @@ def _behind(
             "served.",
             hint=hint,
         )
+    if order is QueueOrder.CONSERVATIVE:
+        ahead = delayed_by(cluster, waiting, now)
+        if ahead is None:
+            return None
+        return beside_promises(ahead, shape.queue)
     if shadow_of(cluster, head, now).admits(waiting, now):
         return None
     return Blocked(

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from allotment.core.backfill import Shadow, shadow_of
 from allotment.core.caps import capped_out
 from allotment.core.cluster import MOST_MEMOS, Cluster
+from allotment.core.conservative import Promises
 from allotment.core.entitle import due_of
 from allotment.core.fair_order import in_fair_order
 from allotment.core.gang import Standing
@@ -25,6 +26,9 @@ from allotment.core.windows import NOWHERE
 from allotment.model.ledger import Entitlement
 from allotment.model.quantity import Instant
 from allotment.model.tenancy import QueueOrder
+
+Hold = Shadow | Promises | None
+"""How a blocked job holds up those behind it: None lets nobody pass."""
 
 GUARANTEED, OPPORTUNISTIC = Entitlement.GUARANTEED, Entitlement.OPPORTUNISTIC
 
@@ -81,7 +85,7 @@ class Line:
     def _walk(self, entitlement: Entitlement) -> Proposals:
         cluster = self.cluster
         skip = self._skippable(entitlement)
-        closed: dict[tuple[str, str], Shadow | None] = {}
+        closed: dict[tuple[str, str], Hold] = {}
         leap: dict[Shape, Key] = {}
         for waiting in self._in_order(skip, leap):
             shape = waiting.shape
@@ -98,9 +102,8 @@ class Line:
                 self._known_blocked(shape, entitlement, cluster.pending.key(waiting.id))
                 or (decision := self.places.find(waiting, due)) is None
             ):
-                skip.add(shape)
-                if due is not None:
-                    self._note_blocked(waiting, entitlement, closed)
+                if due is None or not self._note_blocked(waiting, entitlement, closed):
+                    skip.add(shape)
             else:
                 decision = self._at_its_size(decision, shape, line in closed)
                 cluster.fence(NOWHERE)
@@ -160,16 +163,36 @@ class Line:
         return waiting.id in cluster.reservations
 
     def _passes(
-        self, shadow: Shadow | None, waiting: Standing, skip: set[Shape], leap: dict[Shape, Key]
+        self, shadow: Hold, waiting: Standing, skip: set[Shape], leap: dict[Shape, Key]
     ) -> bool:
         """Tell whether a job may go before a blocked one; if not, who of its shape is next."""
         cluster, shape = self.cluster, waiting.shape
+        if isinstance(shadow, Promises):
+            return self._keeps_promises(shadow, waiting, skip, leap)
         if shadow is None or shadow.at is None or self._too_large(shape):
             skip.add(shape)
             return False
         if shadow.admits(waiting, self.now):
             return True
         following = cluster.pending.next_to_end(waiting, shadow.at - self.now)
+        if following is None:
+            skip.add(shape)
+        else:
+            leap[shape] = following
+        return False
+
+    def _keeps_promises(
+        self, made: Promises, waiting: Standing, skip: set[Shape], leap: dict[Shape, Key]
+    ) -> bool:
+        """Tell whether a job may start beside all promises; if not, it gets one itself."""
+        shape, room = waiting.shape, not self._too_large(waiting.shape)
+        if room and made.admits(waiting, self.now):
+            return True
+        if made.left and not made.stuck:
+            made.promise(waiting)
+            return False
+        most = made.longest(waiting) if room else 0
+        following = self.cluster.pending.next_to_end(waiting, most) if most else None
         if following is None:
             skip.add(shape)
         else:
@@ -232,33 +255,43 @@ class Line:
         self,
         waiting: Standing,
         entitlement: Entitlement,
-        closed: dict[tuple[str, str], Shadow | None],
-    ) -> None:
+        closed: dict[tuple[str, str], Hold],
+    ) -> bool:
+        """Note a job that cannot start; tell whether others of its shape matter even so."""
         shape = waiting.shape
         key = self.cluster.pending.key(waiting.id)
         self.cluster.blocked[shape, entitlement] = (self.cluster.ledger.version, key)
-        self._close(waiting, closed)
+        return self._close(waiting, closed)
 
-    def _close(self, waiting: Standing, closed: dict[tuple[str, str], Shadow | None]) -> None:
-        """Let a job that cannot start hold up those behind it, as its queue has it."""
+    def _close(self, waiting: Standing, closed: dict[tuple[str, str], Hold]) -> bool:
+        """Let a job that cannot start hold up those behind it, as its queue has it.
+
+        Tells whether others of its shape are looked at all the same: each gets a promise.
+        """
         shape = waiting.shape
         line = (shape.tenant, shape.queue)
-        if line in closed:
-            return
-        match self.cluster.order_of(shape):
-            case QueueOrder.STRICT:
-                closed[line] = None
-            case QueueOrder.EASY:
-                closed[line] = shadow_of(self.cluster, waiting, self.now)
-            case QueueOrder.SKIP:
-                pass
+        if line not in closed:
+            match self.cluster.order_of(shape):
+                case QueueOrder.STRICT:
+                    closed[line] = None
+                case QueueOrder.EASY:
+                    closed[line] = shadow_of(self.cluster, waiting, self.now)
+                case QueueOrder.CONSERVATIVE:
+                    closed[line] = Promises(self.cluster, shape, self.now)
+                case QueueOrder.SKIP:
+                    pass
+        made = closed.get(line)
+        if not isinstance(made, Promises):
+            return False
+        made.promise(waiting)
+        return True
 
     def _leave_out(
         self,
         waiting: Standing,
         due: Entitlement | None,
         entitlement: Entitlement,
-        closed: dict[tuple[str, str], Shadow | None],
+        closed: dict[tuple[str, str], Hold],
     ) -> Proposals:
         """See to a job that is not due in this walk.
 

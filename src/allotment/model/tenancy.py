@@ -17,6 +17,8 @@ class QueueOrder(StrEnum):
     SKIP = "skip"
     EASY = "easy"
     """Others may pass it as long as, by what is known of run times, it starts no later."""
+    CONSERVATIVE = "conservative"
+    """So, and no later than promised starts anybody else who waits before them."""
 
 
 class ShareBy(StrEnum):

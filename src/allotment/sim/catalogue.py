@@ -83,6 +83,12 @@ RECIPES: dict[str, Recipe] = {
         QueueOrder.EASY,
         told=True,
     ),
+    "conservative": Recipe(
+        "first come, first served; others pass if nobody before them is delayed",
+        _fifo,
+        QueueOrder.CONSERVATIVE,
+        told=True,
+    ),
     "priority": Recipe(
         "higher priority first, and takes the place of lower",
         _by_priority,

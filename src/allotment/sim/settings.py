@@ -27,7 +27,7 @@ class Settings(msgspec.Struct, frozen=True):
     tasks: Literal["", "node"] = ""
     """`node`: jobs become tasks of up to 8 devices, each on one node."""
     placing: Literal["pack", "spread", "fgd"] = "pack"
-    order: Literal["", "strict", "skip", "easy"] = ""
+    order: Literal["", "strict", "skip", "easy", "conservative"] = ""
     """What may pass a blocked job; empty: as the policy says."""
     turns: Literal["", "never", "at_once", "rounds"] = ""
     """When running jobs give way to waiting ones; empty: as the policy says."""

@@ -284,3 +284,39 @@ def test_limits_that_differ_by_seconds_wait_alike() -> None:
         job = world.submit(four().within(run_ms=ms))
         spans.add(world.state.cluster.pending[job].shape.span_ms)
     assert spans == {H + int(MINUTE)}
+
+
+def test_conservative_queues_say_whom_a_job_would_delay() -> None:
+    world = Timed(a_config(a_tenant("vision", 24, order=QueueOrder.CONSERVATIVE), nodes=1))
+    running = world.submit(four(2))
+    world.cycle()
+    world.runs(running)
+    large = world.submit(a_job().gpus(8).within(run_ms=H))
+    also = world.submit(a_job().gpus(4).within(run_ms=2 * H))
+    long = world.submit(a_job().gpus(4).within(run_ms=3 * H))
+    world.cycle()
+    assert world.is_(also) is S.STARTING, "it is gone when the large one is promised its start"
+    assert world.is_(large) is world.is_(long) is S.QUEUED
+    world.ends(also, 1)
+    short = world.submit(a_job().gpus(4).within(run_ms=H))
+    world.cycle()
+    assert world.is_(short) is S.STARTING
+    world.runs(short)
+    world.ends(short)
+    blocked = world.why(long)
+    assert blocked.reason is Reason.BEHIND
+    assert f"Job {large} is before it" in blocked.message
+
+
+def test_conservative_promises_know_of_windows() -> None:
+    world = Timed(a_config(a_tenant("vision", 16, order=QueueOrder.CONSERVATIVE), nodes=2))
+    running = world.submit(four(2))
+    world.cycle()
+    world.runs(running)
+    world.reserve(3, 4, 0, 1)
+    # It needs both nodes from two hours on for two hours: so only after the window.
+    large = world.submit(a_job().tasks(2).gpus(8).within(run_ms=2 * H))
+    until_then = world.submit(four(3))
+    world.cycle()
+    assert world.is_(large) is S.QUEUED
+    assert world.is_(until_then) is S.STARTING

@@ -1,0 +1,113 @@
+"""Free devices over time, by type: a step function that running gangs and promises make.
+
+In thousandths of devices. Whoever ends at an instant is gone at that instant. Where devices
+are free is left to the placement.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Mapping, Sequence
+
+from allotment.model.quantity import Instant
+
+FOREVER = 1 << 62
+"""Longer than anything runs."""
+
+Want = tuple[int, tuple[str, ...]]
+"""So many thousandths, of one of these types; of any where none is named."""
+
+Amounts = dict[str, int]
+
+
+class Profile:
+    """What is free from each of some instants on."""
+
+    def __init__(self, now: Instant, free: Mapping[str, int]) -> None:
+        self._at = [int(now)]
+        self._free = {kind: [amount] for kind, amount in free.items()}
+
+    def release(self, at: int, amounts: Mapping[str, int]) -> None:
+        """Let so much more be free from an instant on. O(instants)."""
+        self._change(at, FOREVER, amounts, +1)
+
+    def take(self, start: int, end: int, amounts: Mapping[str, int]) -> None:
+        """Let so much be in use from `start` until `end`. O(instants)."""
+        self._change(start, end, amounts, -1)
+
+    def earliest(
+        self, wants: Sequence[Want], run_ms: int, after: int
+    ) -> tuple[Instant, Amounts] | None:
+        """Say from when on so much is free for so long, and of which types; None if never.
+
+        O(instants) at most twice: what is too little at one instant rules out every start
+        whose run meets it.
+        """
+        at, last = self._at, len(self._at)
+        first = max(0, bisect_right(at, after) - 1)
+        while first < last:
+            start = max(after, at[first])
+            end = min(start + run_ms, FOREVER)
+            least = {kind: steps[first] for kind, steps in self._free.items()}
+            found = choose(wants, least)
+            step = first
+            while found is not None and step + 1 < last and at[step + 1] < end:
+                step += 1
+                for kind, steps in self._free.items():
+                    least[kind] = min(least[kind], steps[step])
+                found = choose(wants, least)
+            if found is not None:
+                return Instant(start), found
+            first = step + 1 if len(self._free) == 1 else first + 1
+        return None
+
+    def longest(self, wants: Sequence[Want], start: int) -> int:
+        """Say how long so much is free from an instant on; 0 if not at all."""
+        first = max(0, bisect_right(self._at, start) - 1)
+        least = {kind: steps[first] for kind, steps in self._free.items()}
+        for step in range(first, len(self._at)):
+            for kind, steps in self._free.items():
+                least[kind] = min(least[kind], steps[step])
+            if choose(wants, least) is None:
+                return max(0, self._at[step] - start)
+        return FOREVER
+
+    def _change(self, start: int, end: int, amounts: Mapping[str, int], sign: int) -> None:
+        first, last = self._cut(start), self._cut(end) if end < FOREVER else len(self._at)
+        for kind, amount in amounts.items():
+            steps = self._free.get(kind)
+            if steps is not None and amount:
+                for step in range(first, last):
+                    steps[step] += sign * amount
+
+    def _cut(self, instant: int) -> int:
+        """Let a step begin at an instant, not before the first; give its place."""
+        at = max(instant, self._at[0])
+        place = bisect_left(self._at, at)
+        if place == len(self._at) or self._at[place] != at:
+            self._at.insert(place, at)
+            for steps in self._free.values():
+                steps.insert(place, steps[place - 1])
+        return place
+
+
+def choose(wants: Sequence[Want], free: Mapping[str, int]) -> Amounts | None:
+    """Say how much of which types would be taken; None if there is too little.
+
+    Who names types gets all of one of them, the first with enough; who names none goes last
+    and takes what is left of any.
+    """
+    left, taken = dict(free), Amounts()
+    for milli, types in sorted(wants, key=lambda want: not want[1]):
+        missing = milli
+        for kind in types or tuple(left):
+            part = min(missing, max(0, left.get(kind, 0)))
+            if types and part < milli:
+                continue
+            if part:
+                left[kind] -= part
+                taken[kind] = taken.get(kind, 0) + part
+                missing -= part
+            if not missing:
+                break
+        if missing:
+            return None
+    return taken

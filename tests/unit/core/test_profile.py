@@ -1,0 +1,76 @@
+"""The profile of free devices over time, against a calendar of every single instant."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from allotment.core.profile import Amounts, Profile, Want, choose
+from allotment.model.quantity import Instant
+
+END = 40
+"""After it nothing changes in the calendar."""
+
+KINDS: tuple[str, ...] = ("a", "b")
+AMOUNTS = st.dictionaries(st.sampled_from(KINDS), st.integers(0, 4))
+WANT = st.tuples(st.integers(1, 4), st.sampled_from([(), ("a",), ("b",), ("b", "a")]))
+
+
+@st.composite
+def calendars(draw: st.DrawFn) -> tuple[Profile, list[Amounts]]:
+    """Draw a profile, and what is free at each instant by itself."""
+    free: Amounts = {kind: draw(st.integers(0, 4)) for kind in KINDS}
+    profile = Profile(Instant(0), free)
+    slow = [dict(free) for _ in range(END + 60)]
+    for _ in range(draw(st.integers(0, 6))):
+        start, length = draw(st.integers(0, END)), draw(st.integers(1, 15))
+        amounts, more = draw(AMOUNTS), draw(st.booleans())
+        if more:
+            profile.release(start, amounts)
+        else:
+            profile.take(start, start + length, amounts)
+        for at in range(start, len(slow) if more else start + length):
+            for kind, amount in amounts.items():
+                slow[at][kind] += amount if more else -amount
+    return profile, slow
+
+
+def least(slow: list[Amounts], start: int, run: int) -> Amounts:
+    stretch = slow[start : start + run]
+    return {kind: min(free[kind] for free in stretch) for kind in KINDS}
+
+
+@given(
+    both=calendars(),
+    wants=st.lists(WANT, min_size=1, max_size=2),
+    run=st.integers(1, 12),
+    after=st.integers(0, END),
+)
+def test_the_earliest_stretch_is_that_of_the_calendar(
+    both: tuple[Profile, list[Amounts]], wants: list[Want], run: int, after: int
+) -> None:
+    profile, slow = both
+    found = profile.earliest(wants, run, after)
+    true = next(
+        (at for at in range(after, END + 20) if choose(wants, least(slow, at, run))), None
+    )
+    assert (None if found is None else found[0]) == true
+    if found is not None and true is not None:
+        assert found[1] == choose(wants, least(slow, true, run))
+
+
+@given(
+    both=calendars(), wants=st.lists(WANT, min_size=1, max_size=2), start=st.integers(0, END)
+)
+def test_the_longest_run_is_that_of_the_calendar(
+    both: tuple[Profile, list[Amounts]], wants: list[Want], start: int
+) -> None:
+    profile, slow = both
+    longest = profile.longest(wants, start)
+    for run in range(1, 15):
+        assert (run <= longest) == bool(choose(wants, least(slow, start, run)))
+
+
+def test_who_names_types_gets_all_of_one() -> None:
+    assert choose([(3, ("a", "b"))], {"a": 2, "b": 4}) == {"b": 3}
+    assert choose([(5, ())], {"a": 2, "b": 4}) == {"a": 2, "b": 3}
+    assert choose([(3, ()), (2, ("a",))], {"a": 2, "b": 3}) == {"a": 2, "b": 3}
+    assert choose([(3, ("a",))], {"a": 2, "b": 4}) is None
