@@ -120,27 +120,36 @@ def wants_of(shape: Shape) -> tuple[Want, ...]:
 
 
 def profile_of(cluster: Cluster, shape: Shape, now: Instant, estimates: Estimates) -> Profile:
-    """Say what will be free when, for jobs of a queue. O(gangs · instants)."""
+    """Say what will be free when, for jobs of a queue. O(devices + gangs log gangs)."""
     books = cluster.ledger.books.values()
     free = {kind: 0 for book in books for kind in book.types}
     for book in books:
         for index, milli in enumerate(book.device_milli) if book.open else ():
             if milli > 0 and index not in book.bad:
                 free[book.types[index]] += milli
-    profile = Profile(now, free)
-    _enter_ends(cluster, profile, now, estimates)
+    profile = Profile(now, free, _ends(cluster, now, estimates))
+    _enter_promises(cluster, profile, now, estimates)
     for window in cluster.windows.all:
         if not window.admits(shape.tenant, shape.queue, shape.user):
             _shut(cluster, profile, window, now, estimates)
     return profile
 
 
-def _enter_ends(cluster: Cluster, profile: Profile, now: Instant, estimates: Estimates) -> None:
-    """Enter when running gangs are gone, and what is promised a place."""
-    for gang in sorted(cluster.gangs.values(), key=lambda gang: gang.id):
-        end = _end_of(gang, now, estimates)
-        if end is not None:
-            profile.release(end, _amounts(cluster, gang.slots) if not gang.suspended else {})
+def _ends(cluster: Cluster, now: Instant, estimates: Estimates) -> list[tuple[int, Amounts]]:
+    """Say when running gangs are gone, in the order of time, and what they give back."""
+    ends = [
+        (end, _amounts(cluster, gang.slots))
+        for gang in cluster.gangs.values()
+        if not gang.suspended and (end := _end_of(gang, now, estimates)) is not None
+    ]
+    ends.sort(key=lambda one: one[0])
+    return ends
+
+
+def _enter_promises(
+    cluster: Cluster, profile: Profile, now: Instant, estimates: Estimates
+) -> None:
+    """Enter what is promised a place that others have yet to leave."""
     for job, promise in sorted(cluster.reservations.items()):
         if job in cluster.pending:
             run = estimates.run_ms(cluster.pending[job])

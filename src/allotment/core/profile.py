@@ -21,9 +21,22 @@ Amounts = dict[str, int]
 class Profile:
     """What is free from each of some instants on."""
 
-    def __init__(self, now: Instant, free: Mapping[str, int]) -> None:
+    def __init__(
+        self,
+        now: Instant,
+        free: Mapping[str, int],
+        ends: Sequence[tuple[int, Mapping[str, int]]] = (),
+    ) -> None:
+        """`ends` says who gives back how much when, in the order of time, and after `now`."""
         self._at = [int(now)]
         self._free = {kind: [amount] for kind, amount in free.items()}
+        for at, amounts in ends:
+            if at != self._at[-1]:
+                self._at.append(at)
+                for steps in self._free.values():
+                    steps.append(steps[-1])
+            for kind, amount in amounts.items():
+                self._free[kind][-1] += amount
 
     def release(self, at: int, amounts: Mapping[str, int]) -> None:
         """Let so much more be free from an instant on. O(instants)."""

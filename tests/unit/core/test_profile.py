@@ -10,7 +10,7 @@ END = 40
 """After it nothing changes in the calendar."""
 
 KINDS: tuple[str, ...] = ("a", "b")
-AMOUNTS = st.dictionaries(st.sampled_from(KINDS), st.integers(0, 4))
+AMOUNTS: st.SearchStrategy[Amounts] = st.dictionaries(st.sampled_from(KINDS), st.integers(0, 4))
 WANT = st.tuples(st.integers(1, 4), st.sampled_from([(), ("a",), ("b",), ("b", "a")]))
 
 
