@@ -15,6 +15,7 @@ from allotment.core.cells.rights import quota_for
 from allotment.core.claimants import Claimants
 from allotment.core.ends import Ends
 from allotment.core.gang import Gang, Reservation, Standing
+from allotment.core.kinds import PASSING, kinds_apart
 from allotment.core.ledger import Ledger
 from allotment.core.pending import Key, Pending
 from allotment.core.ports import Ordering, Policies
@@ -76,7 +77,14 @@ class Cluster:
         promising = {QueueOrder.EASY, QueueOrder.CONSERVATIVE} & set(self._orders.values())
         estimates = policies.estimates if promising else None
         ordering = _ordering(tenants, policies)
-        self.pending = Pending(ordering, estimates)
+        claimants = Claimants(share, half_life_ms, tenants, nodes, policies.fairness)
+        fair = claimants.any or ordering is not policies.ordering
+        self.claimants = claimants if fair else None
+        """What those have who share by a rule; None where all is first come, first served."""
+        apart = fair or self.cells is not None
+        self.kinds = None if apart else kinds_apart(self._orders, policies)
+        """Kinds of shapes; None where shapes that differ in their queue alone are not alike."""
+        self.pending = Pending(ordering, estimates, self.kinds)
         self.ends = Ends(estimates) if estimates is not None else None
         """When placed gangs are expected to end; kept only for queues in EASY order."""
         self.running = Running(ordering) if policies.turns is not None else None
@@ -95,11 +103,8 @@ class Cluster:
         self.guaranteed_use: dict[str, Resources] = {}
         """What each tenant holds out of its own guarantee."""
         self.borrowed_use: dict[str, Resources] = {}
-        claimants = Claimants(share, half_life_ms, tenants, nodes, policies.fairness)
-        self.claimants = (
-            claimants if claimants.any or ordering is not policies.ordering else None
-        )
-        """What those have who share by a rule; None where all is first come, first served."""
+        self.borrowed_sizes: dict[str, dict[Resources, int]] = {}
+        """How many borrowing gangs of each tenant hold just so much."""
         self.users = Users(tenants)
         """What users hold, where their tenant caps that."""
         self.windows = Windows()
@@ -269,6 +274,11 @@ class Cluster:
         use = self.guaranteed_use if guaranteed else self.borrowed_use
         before = use.get(tenant, NOTHING)
         use[tenant] = before + held if sign > 0 else before - held
+        if not guaranteed:
+            sizes = self.borrowed_sizes.setdefault(tenant, {})
+            sizes[held] = sizes.get(held, 0) + sign
+            if not sizes[held]:
+                del sizes[held]
         self.users.count((tenant, gang.user), held, sign)
         if self.claimants is not None:
             self.claimants.count(gang, sign)
@@ -398,7 +408,9 @@ class Cluster:
         return shape.tenant, shape.user
 
     def order_of(self, shape: Shape) -> QueueOrder:
-        """Give the order of a shape's queue; of one that is gone, the strict one."""
+        """Give the order of a shape's queue, or of a kind; of one that is gone, strict."""
+        if shape.queue == PASSING:
+            return QueueOrder.SKIP
         return self._orders.get((shape.tenant, shape.queue), QueueOrder.STRICT)
 
     def ever_fits(self, shape: Shape) -> bool:

@@ -126,6 +126,8 @@ def _room_may_be_back(cluster: Cluster) -> bool:
 
 def _promote(cluster: Cluster) -> Proposals:
     for tenant, gangs in sorted(cluster.borrowers.items()):
+        if cluster.cells is None and not _any_due(cluster, tenant):
+            continue
         for gang in sorted(gangs.values(), key=lambda gang: (gang.placed_at, gang.id)):
             if gang.opportunistic or gang.leaving or _more_urgent(cluster, gang):
                 continue
@@ -138,6 +140,14 @@ def _promote(cluster: Cluster) -> Proposals:
             due = entitle(cluster, tenant, gang.held(), preemptible=True)
             if due is GUARANTEED:
                 yield Promote(gang.id)
+
+
+def _any_due(cluster: Cluster, tenant: str) -> bool:
+    """Tell whether a borrower of any size there is would be due. O(sizes)."""
+    return any(
+        entitle(cluster, tenant, held, preemptible=True) is GUARANTEED
+        for held in cluster.borrowed_sizes.get(tenant, ())
+    )
 
 
 def _more_urgent(cluster: Cluster, gang: Gang) -> bool:

@@ -7,12 +7,14 @@ others go.
 from collections.abc import Iterator
 
 from allotment.core.backfill import Shadow, shadow_of
+from allotment.core.behind import Behind
 from allotment.core.caps import capped_out
 from allotment.core.cluster import MOST_MEMOS, Cluster
 from allotment.core.conservative import Promises
 from allotment.core.entitle import due_of
 from allotment.core.fair_order import in_fair_order
 from allotment.core.gang import Standing
+from allotment.core.kinds import STRICT
 from allotment.core.molding import as_large
 from allotment.core.owed import (
     owed_ever,
@@ -51,6 +53,9 @@ class Line:
         self.held_up: set[tuple[str, str]] = set()
         """Lines that wait for their first job to find room in its tenant's cells."""
         self.again = False
+        self.kinds = cluster.kinds
+        self.behind = Behind(cluster)
+        """Who is held up where kinds are walked, first come, first served."""
         if len(cluster.blocked) > MOST_MEMOS:
             cluster.blocked.clear()
 
@@ -84,40 +89,35 @@ class Line:
 
     def _walk(self, entitlement: Entitlement) -> Proposals:
         cluster = self.cluster
+        if self._nothing_fits(entitlement):
+            return
+        self.behind = Behind(cluster)
         skip = self._skippable(entitlement)
         closed: dict[tuple[str, str], Hold] = {}
         leap: dict[Shape, Key] = {}
         for waiting in self._in_order(skip, leap):
             shape = waiting.shape
-            if self._passed_over(waiting, skip):
+            kind = shape if self.kinds is None else self.kinds.of(shape)
+            if self._passed_over(waiting, kind, skip):
                 continue
             due = self._due(shape)
-            line = (shape.tenant, shape.queue)
             if due is not entitlement and not (due is None and self._may_displace(entitlement)):
-                skip.add(shape)
+                skip.add(kind)
                 yield from self._leave_out(waiting, due, entitlement, closed)
-            elif line in closed and not self._passes(closed[line], waiting, skip, leap):
+            elif self._held_up(waiting, kind, closed, skip, leap):
                 continue
-            elif (
-                self._known_blocked(shape, entitlement, cluster.pending.key(waiting.id))
-                or (decision := self.places.find(waiting, due)) is None
-            ):
-                if due is None or not self._note_blocked(waiting, entitlement, closed):
-                    skip.add(shape)
+            elif (decision := self._decision(waiting, kind, due, entitlement)) is None:
+                if due is None or not self._note_blocked(waiting, kind, entitlement, closed):
+                    skip.add(kind)
             else:
-                decision = self._at_its_size(decision, shape, line in closed)
+                at = cluster.pending.key(waiting.id)
+                decision = self._at_its_size(decision, closed, shape)
                 cluster.fence(NOWHERE)
                 yield decision
                 yield from join(cluster, waiting.id, self.now)
                 if waiting.id in cluster.pending and waiting.id not in cluster.reservations:
                     skip.add(shape)  # It was refused.
-                    continue
-                if (shadow := closed.get(line)) is not None:
-                    shadow.took(waiting, self.now)
-                if self._frees_more(waiting, decision):
-                    # Who was known to be blocked may fit beside it.
-                    cluster.blocked.clear()
-                    self.again = True
+                elif self._ends_with(waiting, at, decision, entitlement, closed):
                     return
         cluster.fence(NOWHERE)
 
@@ -143,22 +143,72 @@ class Line:
             return cluster.pending.in_order(skip, leap)
         return in_fair_order(cluster.pending, cluster.claimants, skip, leap, self.now)
 
-    def _at_its_size(self, decision: Decision, shape: Shape, passes: bool) -> Decision:
+    def _at_its_size(
+        self,
+        decision: Decision,
+        closed: dict[tuple[str, str], Hold],
+        shape: Shape,
+    ) -> Decision:
         """Let a gang that may be larger have what fits now, unless it goes before others."""
+        passes = (shape.tenant, shape.queue) in closed
         if not shape.most or passes or not isinstance(decision, Place):
             return decision
         return Place(as_large(self.cluster, shape, decision.placement))
 
-    def _passed_over(self, waiting: Standing, skip: set[Shape]) -> bool:
+    def _held_up(
+        self,
+        waiting: Standing,
+        kind: Shape,
+        closed: dict[tuple[str, str], Hold],
+        skip: set[Shape],
+        leap: dict[Shape, Key],
+    ) -> bool:
+        """Tell whether a job waits for one before it; if so, who of its shape is next."""
+        line = (waiting.shape.tenant, waiting.shape.queue)
+        if line in closed:
+            return not self._passes(closed[line], waiting, skip, leap)
+        if self.behind.holds_up(waiting, kind):
+            skip.add(waiting.shape)
+            return True
+        return False
+
+    def _decision(
+        self, waiting: Standing, kind: Shape, due: Entitlement | None, walk: Entitlement
+    ) -> Decision | None:
+        """Find a place for a job, unless it is known that there is none."""
+        if self._known_blocked(kind, walk, self.cluster.pending.key(waiting.id)):
+            return None
+        return self.places.find(waiting, due)
+
+    def _ends_with(
+        self,
+        waiting: Standing,
+        at: Key,
+        decision: Decision,
+        entitlement: Entitlement,
+        closed: dict[tuple[str, str], Hold],
+    ) -> bool:
+        """Take note that a job that was `at` got a place; tell whether the walk is over."""
+        shadow = closed.get((waiting.shape.tenant, waiting.shape.queue))
+        if shadow is not None:
+            shadow.took(waiting, self.now)
+        self.behind.placed(waiting, at, entitlement)
+        if self._frees_more(waiting, decision):
+            # Who was known to be blocked may fit beside it.
+            self.cluster.blocked.clear()
+            self.again = True
+        return self.again or self._nothing_fits(entitlement)
+
+    def _passed_over(self, waiting: Standing, kind: Shape, skip: set[Shape]) -> bool:
         """Tell whether a job needs no look now, and holds up nobody.
 
         It has a promise, its shape is too large, or its user has all one user may have.
         """
         cluster = self.cluster
         if capped_out(cluster, waiting.shape) or (
-            cluster.all_skip and self._too_large(waiting.shape)
+            cluster.all_skip and not cluster.windows and self._too_large(waiting.shape)
         ):
-            skip.add(waiting.shape)
+            skip.add(kind)
             return True
         return waiting.id in cluster.reservations
 
@@ -198,6 +248,13 @@ class Line:
         else:
             leap[shape] = following
         return False
+
+    def _nothing_fits(self, entitlement: Entitlement) -> bool:
+        """Tell, at a glance, that nobody makes room and too few devices are free for all."""
+        if self.kinds is None or (entitlement is GUARANTEED and not self.cluster.is_settled()):
+            return False
+        free = self.cluster.ledger.whole_free
+        return all(kind.devices > free for kind in self.kinds)
 
     def _too_large(self, shape: Shape) -> bool:
         """Tell whether too few devices are free in all, and nobody can be made to leave."""
@@ -254,14 +311,17 @@ class Line:
     def _note_blocked(
         self,
         waiting: Standing,
+        kind: Shape,
         entitlement: Entitlement,
         closed: dict[tuple[str, str], Hold],
     ) -> bool:
         """Note a job that cannot start; tell whether others of its shape matter even so."""
-        shape = waiting.shape
         key = self.cluster.pending.key(waiting.id)
-        self.cluster.blocked[shape, entitlement] = (self.cluster.ledger.version, key)
-        return self._close(waiting, closed)
+        self.cluster.blocked[kind, entitlement] = (self.cluster.ledger.version, key)
+        if kind.queue != STRICT:
+            return self._close(waiting, closed)
+        self.behind.blocked(kind, key)
+        return False
 
     def _close(self, waiting: Standing, closed: dict[tuple[str, str], Hold]) -> bool:
         """Let a job that cannot start hold up those behind it, as its queue has it.

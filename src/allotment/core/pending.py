@@ -6,11 +6,12 @@ not here; the engine brings them when their time comes.
 """
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from heapq import heapify, heappop, heappush
 from itertools import islice
 
 from allotment.core.gang import Standing
+from allotment.core.kinds import Course, Kinds
 from allotment.core.lengths import Key, Lengths
 from allotment.core.ports import Estimates, Ordering
 from allotment.core.request import Shape
@@ -21,10 +22,19 @@ __all__ = ["Key", "Pending"]
 
 
 class Pending:
-    """Sorted groups of waiting jobs; `estimates` say how long they run, where that is asked."""
+    """Sorted groups of waiting jobs; `estimates` say how long they run, where that is asked.
 
-    def __init__(self, ordering: Ordering, estimates: Estimates | None = None) -> None:
+    With `kinds` the line is walked kind by kind, else shape by shape.
+    """
+
+    def __init__(
+        self,
+        ordering: Ordering,
+        estimates: Estimates | None = None,
+        kinds: Kinds | None = None,
+    ) -> None:
         self._ordering = ordering
+        self._kinds = kinds
         self._lengths = Lengths(estimates) if estimates is not None else None
         self._groups: dict[Shape, list[Key]] = {}
         self._queues: dict[tuple[str, str], dict[Shape, list[Key]]] = {}
@@ -55,9 +65,13 @@ class Pending:
             shape = job.shape
             group = self._groups[shape] = [key]
             self._queues.setdefault((shape.tenant, shape.queue), {})[shape] = group
+            if self._kinds is not None:
+                self._kinds.opened(shape, key)
         elif key > group[-1]:
             group.append(key)
         else:
+            if self._kinds is not None and key < group[0]:
+                self._kinds.moved(job.shape, group[0], key)
             insort(group, key)
         if self._lengths is not None:
             self._lengths.add(job, key)
@@ -73,14 +87,17 @@ class Pending:
             return
         standing, key = found
         group = self._groups[standing.shape]
-        del group[bisect_left(group, key)]
+        place = bisect_left(group, key)
+        del group[place]
         if self._lengths is not None:
             self._lengths.remove(standing, key)
         if not group:
-            self._close(standing.shape)
+            self._close(standing.shape, key)
+        elif self._kinds is not None and not place:
+            self._kinds.moved(standing.shape, key, group[0])
 
-    def _close(self, shape: Shape) -> None:
-        """Forget a shape of which nobody waits."""
+    def _close(self, shape: Shape, last: Key) -> None:
+        """Forget a shape of which nobody waits any longer."""
         del self._groups[shape]
         line = (shape.tenant, shape.queue)
         groups = self._queues[line]
@@ -89,9 +106,13 @@ class Pending:
             del self._queues[line]
         if self._lengths is not None:
             self._lengths.forget(shape)
+        if self._kinds is not None:
+            self._kinds.closed(shape, last)
 
     def heads(self) -> Iterator[tuple[Shape, Key]]:
-        """Give the first of each shape, in no particular order."""
+        """Give the first of each shape, or kind, in no particular order."""
+        if self._kinds is not None:
+            return self._kinds.heads()
         return ((shape, group[0]) for shape, group in self._groups.items())
 
     def all(self) -> list[Standing]:
@@ -138,8 +159,12 @@ class Pending:
 
         O(groups) to begin, then O(log n) a job: a blocked group costs one step. Jobs may
         leave the line while it is walked. Of a shape put in `leap` the next is that one.
-        `among` are the shapes to go through; None for all.
+        `among` are the shapes to go through; None for all. With kinds, those may be in `skip`
+        too, and it is O(kinds) to begin.
         """
+        if self._kinds is not None and among is None:
+            yield from self._by_kinds(self._kinds, skip, {} if leap is None else leap)
+            return
         groups = self._groups.items()
         if among is not None:
             groups = [(shape, self._groups[shape]) for shape in among]
@@ -165,6 +190,34 @@ class Pending:
                 place = bisect_right(group, key) if group[0] <= key else 0
             if place < len(group):
                 heappush(heads, (group[place], number, shape))
+
+    def _by_kinds(
+        self, kinds: Kinds, skip: set[Shape], leap: dict[Shape, Key]
+    ) -> Iterator[Standing]:
+        courses = [Course(kind, kinds, self._groups) for kind in kinds if kind not in skip]
+        heads = [
+            (head[0], number, course)
+            for number, course in enumerate(courses)
+            if (head := course.next(skip, leap)) is not None
+        ]
+        heapify(heads)
+        while heads:
+            key, number, course = heappop(heads)
+            found = self._jobs.get(key[1])
+            if found is not None:
+                yield found[0]
+            if course.kind not in skip and (head := course.next(skip, leap)) is not None:
+                heappush(heads, (head[0], number, course))
+
+    def first_of(self, shape: Shape, besides: Container[JobId], at: Key) -> Key | None:
+        """Give the place of the first of a shape from some place on, but for some jobs."""
+        group = self._groups[shape]
+        behind = islice(group, bisect_left(group, at), None)
+        return next((key for key in behind if key[1] not in besides), None)
+
+    def shapes_beside(self, job: Standing) -> Iterable[Shape]:
+        """Give the shapes of a job's queue of which somebody waits."""
+        return self._beside(job)
 
     def ahead(self, job: Standing) -> Iterator[Iterator[Standing]]:
         """Give the jobs of the same queue that come before, in order, shape by shape."""

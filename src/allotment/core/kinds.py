@@ -1,0 +1,139 @@
+"""Waiting jobs by kind: shapes that differ in their queue alone, and so fit or wait alike.
+
+A thousand queues have thousands of shapes, but few kinds. What a tenant's sharing says of one
+shape it says of its whole kind, and so does a search for room: once a kind is blocked, all
+its queues are passed over in one step.
+
+Queues that let later jobs pass, and those that are first come, first served, are kinds apart.
+Where others pass by promises, every queue is looked at by itself: they depend on the moment.
+"""
+
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterator, Mapping
+from heapq import heappop, heappush
+from typing import Final
+
+import msgspec
+
+from allotment.core.lengths import Key
+from allotment.core.ports import Policies
+from allotment.core.request import Shape
+from allotment.model.tenancy import QueueOrder
+
+Head = tuple[Key, Shape]
+"""The place in line of the first job of a shape."""
+
+PASSING: Final = "\0skip"
+STRICT: Final = "\0strict"
+"""What stands for the queue in a kind. No queue has such a name."""
+
+_NAMES = {QueueOrder.SKIP: PASSING, QueueOrder.STRICT: STRICT}
+
+
+def kinds_apart(
+    orders: Mapping[tuple[str, str], QueueOrder], policies: Policies
+) -> "Kinds | None":
+    """Say which shapes are alike but for their queue; None where ranks set them apart too.
+
+    Not for cells, where a job that is not due may hold up others, nor where queues share by
+    a rule or rank their jobs each in its own way.
+    """
+    return Kinds(orders) if policies.turns is None and policies.packing is None else None
+
+
+class Kinds:
+    """For each kind, the heads of its shapes in order."""
+
+    def __init__(self, orders: Mapping[tuple[str, str], QueueOrder]) -> None:
+        """`orders` of the queues, by tenant and name; one that is gone is strict."""
+        self._orders = orders
+        self._of: dict[Shape, Shape] = {}
+        self._heads: dict[Shape, list[Head]] = {}
+
+    def __iter__(self) -> Iterator[Shape]:
+        return iter(self._heads)
+
+    def of(self, shape: Shape) -> Shape:
+        """Give the kind of a shape of which somebody waits, or of a kind itself."""
+        return self._of.get(shape, shape)
+
+    def heads(self) -> Iterator[tuple[Shape, Key]]:
+        """Give each kind and the first place in line of it, in no particular order."""
+        return ((kind, heads[0][0]) for kind, heads in self._heads.items())
+
+    def opened(self, shape: Shape, head: Key) -> None:
+        """Note a shape of which nobody waited."""
+        order = self._orders.get((shape.tenant, shape.queue), QueueOrder.STRICT)
+        name = _NAMES.get(order)
+        if name is not None:
+            self._of[shape] = msgspec.structs.replace(shape, queue=name)
+        insort(self._heads.setdefault(self.of(shape), []), (head, shape))
+
+    def moved(self, shape: Shape, before: Key, after: Key) -> None:
+        """Note that somebody else is now the first of a shape."""
+        heads = self._heads[self.of(shape)]
+        del heads[bisect_left(heads, before, key=_key)]
+        insort(heads, (after, shape), key=_key)
+
+    def closed(self, shape: Shape, head: Key) -> None:
+        """Note that nobody of a shape waits any longer."""
+        kind = self.of(shape)
+        heads = self._heads[kind]
+        del heads[bisect_left(heads, head, key=_key)]
+        if not heads:
+            del self._heads[kind]
+        self._of.pop(shape, None)
+
+    def behind(self, kind: Shape, last: Key | None, skip: set[Shape]) -> Head | None:
+        """Give the first head behind a place in line, of a shape that is not left out."""
+        heads = self._heads.get(kind, ())
+        at = 0 if last is None else bisect_right(heads, last, key=_key)
+        while at < len(heads) and heads[at][1] in skip:
+            at += 1
+        return heads[at] if at < len(heads) else None
+
+
+class Course:
+    """Where a walk of the line is in one kind. Jobs may leave the line while it goes on."""
+
+    def __init__(self, kind: Shape, kinds: Kinds, groups: Mapping[Shape, list[Key]]) -> None:
+        self.kind = kind
+        self._kinds = kinds
+        self._groups = groups
+        self._met: Head | None = None
+        """Whom we met last."""
+        self._stayed: list[Head] = []
+        """Of shapes whose first job was met and stayed, the next: a heap."""
+
+    def next(self, skip: set[Shape], leap: dict[Shape, Key]) -> Head | None:
+        """Go on to the next job, of a shape that is not left out.
+
+        Of a shape put in `leap` the next is that one.
+        """
+        met = self._met
+        if met is not None and met[1] not in skip:
+            self._follow(met, leap)
+        stayed = self._stayed
+        while stayed and stayed[0][1] in skip:
+            heappop(stayed)
+        found = self._kinds.behind(self.kind, met[0] if met else None, skip)
+        if stayed and (found is None or stayed[0][0] < found[0]):
+            found = heappop(stayed)
+        self._met = found
+        return found
+
+    def _follow(self, met: Head, leap: dict[Shape, Key]) -> None:
+        """Note who is next of a shape, if its first job is one we met, and so no head ahead."""
+        key, shape = met
+        group = self._groups.get(shape)
+        if group is None or group[0] > key:
+            return
+        place = (
+            bisect_left(group, leap.pop(shape)) if shape in leap else bisect_right(group, key)
+        )
+        if place < len(group):
+            heappush(self._stayed, (group[place], shape))
+
+
+def _key(head: Head) -> Key:
+    return head[0]
