@@ -283,6 +283,12 @@ class Histories(RuleBasedStateMachine):
         cluster = self.world.state.cluster
         books = cluster.ledger.books.values()
         assert cluster.ledger.free() == sum_up(book.free() for book in books if book.open)
+        sizes = {
+            (gang.id, milli)
+            for milli, gangs in cluster.by_devices.items()
+            for gang in gangs.values()
+        }
+        assert sizes == {(gang.id, gang.held().gpu_milli) for gang in cluster.gangs.values()}
         line = sorted(cluster.pending.all(), key=lambda job: cluster.pending.key(job.id))
         for place, job in enumerate(line):
             queue = (job.shape.tenant, job.shape.queue)

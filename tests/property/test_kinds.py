@@ -43,7 +43,7 @@ class Twins(RuleBasedStateMachine):
         preempt: Preempt,
         cap: int,
     ) -> None:
-        self.rules = orders, preempt, cap
+        self.ways = orders, preempt, cap
         config = self.config(shares)
         self.fast = World(config)
         with patch("allotment.core.cluster.kinds_apart", no_kinds):
@@ -52,7 +52,7 @@ class Twins(RuleBasedStateMachine):
         assert self.slow.state.cluster.kinds is None
 
     def config(self, shares: tuple[int, ...]) -> Config:
-        orders, preempt, cap = self.rules
+        orders, preempt, cap = self.ways
         queues = tuple(map(Queue, QUEUES, orders))
         tenants = (
             Tenant(name, gpus(share), queues, preempt=preempt, per_user=gpus_alone(cap))

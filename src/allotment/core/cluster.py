@@ -81,8 +81,8 @@ class Cluster:
         fair = claimants.any or ordering is not policies.ordering
         self.claimants = claimants if fair else None
         """What those have who share by a rule; None where all is first come, first served."""
-        apart = fair or self.cells is not None
-        self.kinds = None if apart else kinds_apart(self._orders, policies)
+        alike = not fair and self.cells is None
+        self.kinds = kinds_apart(self._orders, policies) if alike else None
         """Kinds of shapes; None where shapes that differ in their queue alone are not alike."""
         self.pending = Pending(ordering, estimates, self.kinds)
         self.ends = Ends(estimates) if estimates is not None else None
@@ -103,8 +103,9 @@ class Cluster:
         self.guaranteed_use: dict[str, Resources] = {}
         """What each tenant holds out of its own guarantee."""
         self.borrowed_use: dict[str, Resources] = {}
-        self.borrowed_sizes: dict[str, dict[Resources, int]] = {}
-        """How many borrowing gangs of each tenant hold just so much."""
+        self.borrowed_sizes: dict[str, dict[Resources, int]] = {}  # How many hold so much.
+        self.by_devices: dict[int, dict[JobId, Gang]] = {}
+        """Gangs by what they hold of devices, in thousandths."""
         self.users = Users(tenants)
         """What users hold, where their tenant caps that."""
         self.windows = Windows()
@@ -274,6 +275,11 @@ class Cluster:
         use = self.guaranteed_use if guaranteed else self.borrowed_use
         before = use.get(tenant, NOTHING)
         use[tenant] = before + held if sign > 0 else before - held
+        alike = self.by_devices.setdefault(held.gpu_milli, {})
+        if sign > 0:
+            alike[gang.id] = gang
+        else:
+            del alike[gang.id]
         if not guaranteed:
             sizes = self.borrowed_sizes.setdefault(tenant, {})
             sizes[held] = sizes.get(held, 0) + sign

@@ -3,6 +3,7 @@
 from collections.abc import Collection
 from heapq import nsmallest
 
+from allotment.core.cluster import Cluster
 from allotment.core.entitle import may_borrow
 from allotment.core.explain import explain, explain_resume, judge
 from allotment.core.request import shape_of, total_of
@@ -106,8 +107,11 @@ def _who_counts(state: State, job: JobRecord) -> Collection[JobId]:
 
 def _largest(state: State, job: JobRecord, jobs: Collection[JobId]) -> list[JobId]:
     """Name the largest holders, largest first."""
+    cluster = state.cluster
     wants_devices = any(role.resources.gpu_milli for role in job.spec.roles)
-    gangs = state.cluster.gangs
+    if wants_devices and cluster.cells is None:
+        return _largest_of_all(cluster, job.id)
+    gangs = cluster.gangs
     sizes = (
         (-(held.gpu_milli if wants_devices else held.cpu_milli), gang.id)
         for other in jobs
@@ -115,6 +119,17 @@ def _largest(state: State, job: JobRecord, jobs: Collection[JobId]) -> list[JobI
         for held in (gang.held(),)
     )
     return [holder for size, holder in nsmallest(MOST_HOLDERS, sizes) if size]
+
+
+def _largest_of_all(cluster: Cluster, besides: JobId) -> list[JobId]:
+    """Name the gangs with the most devices. O(sizes + gangs of the largest sizes)."""
+    found: list[JobId] = []
+    for size in sorted(cluster.by_devices, reverse=True):
+        if not size or len(found) >= MOST_HOLDERS:
+            break
+        alike = (gang for gang in cluster.by_devices[size] if gang != besides)
+        found += nsmallest(MOST_HOLDERS, alike)
+    return found[:MOST_HOLDERS]
 
 
 def _holder(state: State, job_id: JobId) -> Holder:
