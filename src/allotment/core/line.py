@@ -102,7 +102,8 @@ class Line:
                 continue
             due = self._due(shape)
             if due is not entitlement and not (due is None and self._may_displace(entitlement)):
-                skip.add(kind)
+                # Whether it may make others give way is a matter of its urgency.
+                skip.add(shape if cluster.outranking else kind)
                 yield from self._leave_out(waiting, due, entitlement, closed)
             elif self._held_up(waiting, kind, closed, skip, leap):
                 continue
