@@ -22,6 +22,7 @@ MOST_NODES = 4
 
 GROUNDS = {
     Ground.SAME_NAME: "earlier jobs of the same user and name",
+    Ground.LIMIT_USED: "what the tenant's jobs use of their time limits",
     Ground.TENANT: "other jobs of the tenant",
     Ground.LIMIT: "time limits alone",
     Ground.UNKNOWN: "nothing known",

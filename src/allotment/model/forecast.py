@@ -15,6 +15,8 @@ class Ground(StrEnum):
 
     SAME_NAME = "same_name"
     """Finished jobs of its user under its name."""
+    LIMIT_USED = "limit_used"
+    """Its max_run_time, and how much of theirs finished jobs of its tenant used."""
     TENANT = "tenant"
     """Finished jobs of its tenant."""
     LIMIT = "limit"

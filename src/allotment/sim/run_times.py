@@ -2,12 +2,15 @@
 
 The run time of a job is what its like needed: jobs of the same user and name, else of its
 tenant. Low, expected and high are the quartiles and the median of those that ran for
-longer than it has already. Its max_run_time bounds all three. Where there is only that,
-expected and high are the limit, and low is a quarter of it: a guess, not a measurement.
+longer than it has already. Its max_run_time bounds all three. Where it has one and none of
+its like has ended, its run time is that limit times the part of theirs that earlier jobs of
+the tenant used. Where there is only the limit, expected and high are the limit, and low is a
+quarter of it: a guess, not a measurement.
 
 Bad at: jobs whose length depends on their input, and the first of their kind.
 Source of the idea: Tsafrir, Etsion and Feitelson, "Backfilling using system-generated
-predictions", TPDS 18(6), 2007, who predict from a user's last jobs.
+predictions", TPDS 18(6), 2007, who predict from a user's last jobs; and "Modeling user
+runtime estimates", JSSPP 2005, on how little of their limits jobs use.
 """
 
 from bisect import bisect_right, insort
@@ -67,6 +70,8 @@ class RunTimes:
     def __init__(self, finished: Iterable[JobRecord]) -> None:
         self._alike: dict[tuple[str, str], list[int]] = {}
         self._of_tenant: dict[str, list[int]] = {}
+        self._used_of_tenant: dict[str, list[int]] = {}
+        """Thousandths of their limits that jobs ran."""
         self._fresh: dict[tuple[object, int], Left] = {}
         for job in finished:
             ran_ms = job.served_ms - job.lost_ms
@@ -74,6 +79,9 @@ class RunTimes:
                 _keep(self._alike.setdefault(kind_of(job), []), ran_ms, MOST_ALIKE)
                 of_tenant = self._of_tenant.setdefault(job.spec.tenant, [])
                 _keep(of_tenant, ran_ms, MOST_OF_TENANT)
+                if job.spec.max_run_ms != NEVER:
+                    used = self._used_of_tenant.setdefault(job.spec.tenant, [])
+                    _keep(used, ran_ms * 1_000 // job.spec.max_run_ms, MOST_OF_TENANT)
 
     def left(self, job: JobRecord, now: Instant) -> Left:
         """Say how long a job that has not finished will run yet."""
@@ -86,14 +94,19 @@ class RunTimes:
         if alike:
             return _bounded(_quartiles(alike, done), most, Ground.SAME_NAME)
         if done:
-            return self._of_other_kind(job.spec.tenant, done, most)
+            return self._of_other_kind(job, done, most)
         key = (job.spec.tenant, limit)
         known = self._fresh.get(key)
         if known is None:
-            known = self._fresh[key] = self._of_other_kind(job.spec.tenant, 0, most)
+            known = self._fresh[key] = self._of_other_kind(job, 0, most)
         return known
 
-    def _of_other_kind(self, tenant: str, done: int, most: int | None) -> Left:
+    def _of_other_kind(self, job: JobRecord, done: int, most: int | None) -> Left:
+        tenant, limit = job.spec.tenant, job.spec.max_run_ms
+        used = self._used_of_tenant.get(tenant, ())
+        if most is not None and len(used) >= ENOUGH:
+            lengths = [share * limit // 1_000 for share in used]
+            return _bounded(_quartiles(lengths, done), most, Ground.LIMIT_USED)
         samples = self._of_tenant.get(tenant, ())
         if len(samples) >= ENOUGH:
             return _bounded(_quartiles(samples, done), most, Ground.TENANT)

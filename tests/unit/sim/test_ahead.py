@@ -62,8 +62,13 @@ class World:
         return answer(question, lambda: POLICIES, lambda _: lambda: False)
 
 
-def finished(run_ms: int, name: str, state: JobState = JobState.SUCCEEDED) -> JobRecord:
-    spec = a_job().named(name).spec()
+def finished(
+    run_ms: int,
+    name: str,
+    state: JobState = JobState.SUCCEEDED,
+    limit_ms: int | None = None,
+) -> JobRecord:
+    spec = a_job().named(name).within(run_ms=limit_ms).spec()
     return JobRecord(JobId(99), spec, ALICE, NOW, state, NOW, served_ms=Millis(run_ms))
 
 
@@ -122,6 +127,20 @@ def test_else_jobs_of_its_tenant_do_within_its_limit() -> None:
     found = world.ask(second, past=past)
     assert starts(found) == [2 * HOUR, int(2.5 * HOUR), int(2.5 * HOUR)]
     assert found.basis == (Counted(Ground.TENANT, 1),)
+
+
+def test_what_its_tenants_jobs_use_of_their_limits_tells_how_long_it_runs() -> None:
+    world = World()
+    world.submit(a_job().gpus(1).named("new").within(run_ms=10 * HOUR).spec())
+    second = world.submit(a_job().gpus(1).spec())
+    past = [
+        finished(tenths * HOUR, f"job{tenths}", limit_ms=10 * HOUR) for tenths in range(1, 6)
+    ]
+    found = world.ask(second, past=past)
+    assert starts(found) == [2 * HOUR, 3 * HOUR, 4 * HOUR]
+    assert found.basis == (Counted(Ground.LIMIT_USED, 1),)
+    later = NOW + 3 * HOUR
+    assert starts(world.ask(second, later, past), later) == [HOUR // 2, 3 * HOUR // 2, 7 * HOUR]
 
 
 def test_of_what_nobody_knows_nothing_is_told() -> None:

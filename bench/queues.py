@@ -1,0 +1,274 @@
+"""10,000 waiting jobs in 1,000 queues on 1,250 × 8 GPUs: what a pass, a place, a why cost.
+
+Four fifths of the cluster are owed to ten tenants and one fifth is lent, so every gang that is
+owed its place may send borrowers away. Half of the queues let later jobs pass, half are first
+come, first served. A pass is `Engine.tick` and one `Engine.cycle` to its end with its events
+applied; encoding and HTTP are outside. Then the same line stands before a real service
+(`allot up`, whose tasks are fakes): what `allot why` costs over HTTP, and how long others wait
+for an answer while jobs end, come and are placed.
+"""
+
+import gc
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+from allotment.model.ids import JobId
+from allotment.model.quantity import Instant
+from allotment.model.tenancy import QueueOrder
+from bench.cluster import BenchCluster, Connection, percentile, until
+from bench.crowd import SIZES, Crowd, Scale
+from bench.figures import Figure
+
+WHAT = "10,000 waiting in 1,000 queues, 1,250×8"
+SCALE = Scale(
+    waiting=10_000,
+    nodes=1_250,
+    tenants=10,
+    queues=100,
+    orders=(QueueOrder.SKIP, QueueOrder.STRICT),
+    owed=0.8,
+)
+RELEASES, COLD, IDLE = 200, 10, 100
+ENDINGS, AT_ONCE = 2_000, 8
+ASKED = 300
+
+
+def main() -> list[Figure]:
+    return [*_passes(SCALE), *_service()]
+
+
+# ── the engine ──────────────────────────────────────────────────────────────────────────
+
+
+def _passes(scale: Scale) -> list[Figure]:
+    crowd = Crowd(scale)
+    gc.collect()
+    gc.freeze()
+    cluster = crowd.engine.state.cluster
+    borrowers = sum(map(len, cluster.borrowers.values()))
+    print(f"  {len(cluster.gangs):,} gangs run, {borrowers:,} of them borrow")
+    assert borrowers > 0, "without borrowers nobody can be evicted"
+    idle = [_ms(lambda: _pass(crowd)) for _ in range(IDLE)]
+    cold = [_ms(lambda: _cold_pass(crowd)) for _ in range(COLD)]
+    crowd.settle()
+    released = [_release(crowd) for _ in range(RELEASES)]
+    gc.unfreeze()
+    return [
+        Figure("pass when nothing changed, p50", percentile(idle, 0.5), "ms", "lower", 2),
+        Figure("pass after one release, p50", percentile(released, 0.5), "ms", "lower", 5),
+        Figure("pass after one release, p90", percentile(released, 0.9), "ms", "lower"),
+        Figure("pass with all memos dropped, worst", max(cold), "ms", "lower", 500),
+        Figure("gangs placed, preemption possible", _sustained(crowd), "/s", "higher", 500),
+    ]
+
+
+def _ms(do: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    do()
+    return (time.perf_counter() - began) * 1e3
+
+
+def _pass(crowd: Crowd) -> None:
+    crowd.engine.tick(crowd.now)
+    crowd.engine.cycle(crowd.now)
+
+
+def _cold_pass(crowd: Crowd) -> None:
+    """Look at the whole line, with nothing remembered of earlier passes."""
+    cluster = crowd.engine.state.cluster
+    cluster.blocked.clear()
+    cluster.unowed.clear()
+    cluster.ledger.version += 1
+    _pass(crowd)
+
+
+def _release(crowd: Crowd) -> float:
+    """Let one gang end; give the time of the pass that follows."""
+    crowd.now = Instant(crowd.now + 1_000)
+    crowd.end(_anybody(crowd))
+    took = _ms(lambda: _pass(crowd))
+    crowd.settle()
+    return took
+
+
+def _anybody(crowd: Crowd) -> JobId:
+    return crowd.chance.choice(sorted(crowd.engine.state.cluster.gangs))
+
+
+def _sustained(crowd: Crowd) -> float:
+    """Place gangs as others end and as many come; all of it counts, the ends and jobs too."""
+    placed, took = 0, 0.0
+    pending = crowd.engine.state.cluster.pending
+    for _ in range(0, ENDINGS, AT_ONCE):
+        crowd.now = Instant(crowd.now + 1_000)
+        ending = crowd.chance.sample(sorted(crowd.engine.state.cluster.gangs), AT_ONCE)
+        began = time.perf_counter()
+        for job in ending:
+            crowd.end(job)
+        placed += crowd.settle()
+        while len(pending) < SCALE.waiting:
+            crowd.submit()
+        took += time.perf_counter() - began
+    return placed / took
+
+
+# ── the service ─────────────────────────────────────────────────────────────────────────
+
+SERVE = (
+    "import sys, pathlib; from allotment.wiring.service import serve;"
+    "folder = pathlib.Path(sys.argv[1]);"
+    "sys.exit(serve(folder, config=folder / 'bench.yaml', backend='fake'))"
+)
+COPIES = 10
+"""Jobs of one submission: an array."""
+PAGES = ("/v1/jobs?limit=20", "/v1/jobs?limit=100", "/v1/service")
+CHURN_S, PAUSE_S = 20.0, 0.1
+"""How long jobs end while others are asked, and how often one does."""
+
+
+def _service() -> list[Figure]:
+    with _a_fake_cluster() as service:
+        connection = service.connect()
+        waiting = _fill(connection)
+        chance = random.Random(2)
+        print(f"  {len(waiting):,} jobs wait before the service")
+        asked = [f"/v1/jobs/{chance.choice(waiting)}/why" for _ in range(ASKED)]
+        why = [_ms(partial(connection.get, path)) for path in asked]
+        reads, ended = _while_jobs_end(service, connection)
+        print(f"  {ended:,} jobs ended and as many were placed while others asked")
+        connection.close()
+    return [
+        Figure("`why` over HTTP, p50", percentile(why, 0.5), "ms", "lower", 20),
+        Figure("`why` over HTTP, p99", percentile(why, 0.99), "ms", "lower"),
+        Figure(
+            "any read while jobs end and start, p99",
+            percentile(reads, 0.99),
+            "ms",
+            "lower",
+            100,
+        ),
+    ]
+
+
+@contextmanager
+def _a_fake_cluster() -> Iterator[BenchCluster]:
+    """Run the service, with tasks that only seem to run, until we are done."""
+    folder = Path(tempfile.mkdtemp(prefix="allot-bench-"))
+    (folder / "bench.yaml").write_text(json.dumps(_config()))
+    process = subprocess.Popen(
+        [sys.executable, "-c", SERVE, str(folder)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        until(lambda: (folder / "address.json").exists(), "the service")
+        yield BenchCluster(folder)
+    finally:
+        os.killpg(process.pid, signal.SIGTERM)
+        process.wait(60)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _config() -> dict[str, object]:
+    owed = int(SCALE.owed * SCALE.nodes) // SCALE.tenants
+    share = {"gpu": 8 * owed, "cpu": 64 * owed, "memory": f"{512 * owed}GiB"}
+    queues = {
+        f"q{n}": {"order": SCALE.orders[n % len(SCALE.orders)].value}
+        for n in range(SCALE.queues)
+    }
+    node = {"cpu": 64, "memory": "512GiB", "gpu": {"type": "A100", "count": 8}}
+    names = [f"n{n}" for n in range(SCALE.nodes)]
+    return {
+        "nodes": [{"names": names, **node}],
+        "tenants": {
+            f"t{n}": {"guaranteed": share, "queues": queues} for n in range(SCALE.tenants)
+        },
+        "limits": {"ports": "20000-60000"},
+    }
+
+
+def _fill(connection: Connection) -> list[int]:
+    """Submit until so many wait, in arrays; give who waits."""
+    chance, jobs, wanted = random.Random(1), 0, SCALE.waiting + SCALE.nodes * 3
+    while True:
+        while jobs < wanted:
+            connection.submit(_an_array(chance))
+            jobs += COPIES
+        until(lambda: _rests(connection), "everybody to be placed", 600)
+        waiting = _waiting(connection)
+        if len(waiting) >= SCALE.waiting:
+            return waiting
+        wanted = jobs + SCALE.waiting - len(waiting)
+
+
+def _rests(connection: Connection) -> bool:
+    """Tell whether nothing happens for a second."""
+    before = connection.get("/v1/service")["events"]
+    time.sleep(1)
+    return connection.get("/v1/service")["events"] == before
+
+
+def _waiting(connection: Connection) -> list[int]:
+    found: list[int] = []
+    page = "/v1/jobs?limit=1000&state=queued"
+    answer = connection.get(page)
+    while True:
+        found += [row["id"] for row in answer["items"]]
+        if answer["next"] is None:
+            return found
+        answer = connection.get(f"{page}&before={answer['next']}")
+
+
+def _an_array(chance: random.Random) -> bytes:
+    gpus = chance.choice(SIZES)
+    role = {
+        "command": "fake forever",
+        "resources": {"gpu": gpus, "cpu": 4 * gpus, "memory": "1GiB"},
+    }
+    spec = {
+        "name": f"job{chance.randrange(200)}",
+        "tenant": f"t{chance.randrange(SCALE.tenants)}",
+        "queue": f"q{chance.randrange(SCALE.queues)}",
+        "array": {"count": COPIES},
+        "roles": {"main": role},
+    }
+    return json.dumps(spec).encode()
+
+
+def _while_jobs_end(service: BenchCluster, connection: Connection) -> tuple[list[float], int]:
+    """Let jobs end, one after another, while somebody else reads; give how long reads took."""
+    running = connection.get("/v1/jobs?limit=1000&state=running")["items"]
+    chance, over, reads = random.Random(3), threading.Event(), list[float]()
+
+    def read() -> None:
+        mine = service.connect()
+        while not over.is_set():
+            reads.append(_ms(partial(mine.get, chance.choice(PAGES))))
+            time.sleep(PAUSE_S / 10)
+        mine.close()
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    until_then, ended = time.monotonic() + CHURN_S, 0
+    for row in running:
+        if time.monotonic() > until_then:
+            break
+        connection.ask("POST", f"/v1/jobs/{row['id']}/cancel")
+        ended += 1
+        time.sleep(PAUSE_S)
+    over.set()
+    reader.join()
+    return reads, ended
