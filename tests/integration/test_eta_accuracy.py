@@ -2,6 +2,7 @@
 
 from random import Random
 
+from allotment.model.ids import JobId
 from allotment.model.quantity import DAY, HOUR, MINUTE
 from allotment.sim.trace import Trace, TraceJob
 from bench.eta_accuracy import LENGTHS_H, WAYS, Options, Told, replay, rows, with_limits
@@ -53,6 +54,7 @@ def test_what_was_told_is_judged_by_what_came() -> None:
         Told(2, 0, "both", (5, 10, 20)),
         Told(3, 0, "both", (5, None, None)),
     ]
-    found = next(row for row in rows("fifo", told, {1: 20, 2: 40, 3: 7}) if row.way == "both")
+    starts = {JobId(1): 20, JobId(2): 40, JobId(3): 7}
+    found = next(row for row in rows("fifo", told, starts) if row.way == "both")
     assert (found.asked, found.known, found.ranges, found.within) == (3, 2, 2, 1)
     assert (found.wait_ms, found.error_ms, found.bias_ms, found.width_ms) == (20, 20, 20, 15)
