@@ -177,18 +177,34 @@ def finish(state: State, job: JobRecord, event: e.AnyEvent) -> Iterator[e.AnyEve
     yield event
     if isinstance(event, e.JobSucceeded):
         return
-    for other_id in sorted(state.dependents.get(job.id, ())):
-        other = state.jobs[other_id]
-        hopeless = any(
+    # A list, not recursion: a chain of jobs may be long.
+    todo = _needing(state, job)
+    while todo:
+        other, missed = todo.pop()
+        if other.state.waiting:
+            yield e.JobFailed(other.id, _missed(other, missed))
+            todo += _needing(state, other)
+
+
+def _needing(state: State, job: JobRecord) -> list[tuple[JobRecord, JobRecord]]:
+    """Give the jobs that need the success of one, the first last, each with that one."""
+    dependents = (state.jobs[other] for other in state.dependents.get(job.id, ()))
+    found = [
+        other
+        for other in dependents
+        if any(
             dependency.job == job.id and dependency.end is EndKind.SUCCESS
             for dependency in other.spec.depends_on
         )
-        if hopeless and other.state.waiting:
-            diagnosis = Diagnosis(
-                code="dependency_failed",
-                cause=f"It was to start after job {job.id} succeeded, which did not happen.",
-                owner=Owner.USER,
-                retry=RetryClass.NEVER,
-                advice=f"See `allot show {job.id}`; then `allot clone {other.id}`.",
-            )
-            yield from finish(state, other, e.JobFailed(other.id, diagnosis))
+    ]
+    return [(other, job) for other in sorted(found, key=lambda other: -other.id)]
+
+
+def _missed(job: JobRecord, missed: JobRecord) -> Diagnosis:
+    return Diagnosis(
+        code="dependency_failed",
+        cause=f"It was to start after job {missed.id} succeeded, which did not happen.",
+        owner=Owner.USER,
+        retry=RetryClass.NEVER,
+        advice=f"See `allot show {missed.id}`; then `allot clone {job.id}`.",
+    )

@@ -23,7 +23,7 @@ from allotment.model.ids import Actor, JobId, NodeId
 from allotment.model.lifecycle import JobState
 from allotment.model.quantity import Instant, Millis
 from allotment.model.reasons import StopCause
-from allotment.model.spec import ArraySlice, JobSpec
+from allotment.model.spec import ArraySlice, EndKind, JobSpec
 from allotment.model.tenancy import Config, Tenant
 
 Emit = Iterator[e.AnyEvent]
@@ -119,7 +119,18 @@ def check(state: State, spec: JobSpec, actor: Actor) -> tuple[str, ...]:
                 Code.BAD_DEPENDENCY,
                 f"It depends on job {dependency.job}, which does not exist.",
             )
+        state_of = state.jobs[dependency.job].state
+        if dependency.end is EndKind.SUCCESS and state_of in _FAILED:
+            how = state_of.value.replace("_", " ")
+            raise Rejected(
+                Code.BAD_DEPENDENCY,
+                f"It is to start after job {dependency.job} succeeds, but that job {how}.",
+                "Use `end: any`, or depend on another job.",
+            )
     return check_fit(state, spec, tenant)
+
+
+_FAILED = (JobState.FAILED, JobState.CANCELLED, JobState.TIMED_OUT)
 
 
 def _is_member(actor: Actor, tenant: Tenant) -> bool:

@@ -254,6 +254,8 @@ class Service:
                     may_change(actor, job)
         if isinstance(command, c.EditJob):
             check_paths(command.spec, account_of(actor))
+            spec = self._complete(command.spec, actor)
+            command = msgspec.structs.replace(command, spec=spec)
         await self.pipeline.command(command, actor)
 
     # ── finding ─────────────────────────────────────────────────────────────────────────
