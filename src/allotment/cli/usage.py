@@ -16,8 +16,9 @@ from allotment.cli.sim_options import Misused
 from allotment.cli.table import Column, print_table
 from allotment.cli.words import NOTHING_THERE, count
 from allotment.client import Client
+from allotment.model.budget import Every
 from allotment.model.quantity import SECOND
-from allotment.service.usage_view import By, UsageReport, UsageRow
+from allotment.service.usage_view import BudgetState, BudgetUse, By, UsageReport, UsageRow
 
 FIELDS = UsageRow.__struct_fields__
 """The columns of the CSV, in order."""
@@ -41,6 +42,24 @@ NUMBERS = (
     Column("OF ALL", rank=1, right=True),
     Column("CPU-H", right=True),
 )
+BUDGETS = (
+    Column("TENANT", flexible=True),
+    Column("QUEUE", rank=2),
+    Column("USER", rank=1),
+    Column("EVERY"),
+    Column("USED", right=True),
+    Column("WARN", rank=3, right=True),
+    Column("MOST", right=True),
+    Column("PART", right=True),
+    Column("STATE"),
+    Column("UNTIL", rank=4),
+)
+STATES = {
+    BudgetState.OK: "ok",
+    BudgetState.WARNED: "warned",
+    BudgetState.SPENT: "used up",
+    BudgetState.NOT_NOW: "not now",
+}
 Since = Annotated[
     str, typer.Option("--since", metavar="30d|DATE", help="How far back, or a date.")
 ]
@@ -73,7 +92,8 @@ def usage(
 
     OWN is out of guarantees, BORROWED beyond them, LOST the part of both that evictions
     threw away. OF ALL is the part of all GPU-hours there were. Start-up counts, suspension
-    does not. A job that was there already counts from --since on.
+    does not. A job that was there already counts from --since on. Where tenants have
+    budgets, how they stand now comes after it: GPU-hours USED, when to WARN, the MOST.
 
     Examples:
       allot usage
@@ -94,6 +114,7 @@ def usage(
         _csv(found)
     else:
         _table(found)
+        _budgets(found)
     if found.forgotten and found.since == found.known_since:
         warn(
             f"History begins at {_date(found.known_since)}: "
@@ -128,6 +149,32 @@ def _table(found: UsageReport) -> None:
     if len(rows) > 1:
         rows.append(["all", *[""] * (len(names) - 1), *_numbers(found, found.total)])
     print_table(columns, rows)
+
+
+def _budgets(found: UsageReport) -> None:
+    """Print how budgets stand now, if there are any."""
+    if not found.budgets:
+        return
+    say()
+    say(paint("Budgets now", "bold"))
+    print_table(BUDGETS, [_budget(budget) for budget in found.budgets])
+
+
+def _budget(budget: BudgetUse) -> list[str]:
+    whole = budget.hard_gpu_h or budget.soft_gpu_h
+    every = "" if budget.every is Every.NEVER else budget.every.value
+    return [
+        budget.tenant,
+        budget.queue or NOTHING_THERE,
+        budget.user or NOTHING_THERE,
+        every or "once",
+        _hours(budget.used_gpu_h),
+        _hours(budget.soft_gpu_h) if budget.soft_gpu_h else NOTHING_THERE,
+        _hours(budget.hard_gpu_h) if budget.hard_gpu_h else NOTHING_THERE,
+        f"{budget.used_gpu_h / whole:.0%}",
+        STATES[budget.state],
+        _date(budget.until) if budget.until else NOTHING_THERE,
+    ]
 
 
 def _name(row: UsageRow, name: str) -> str:

@@ -62,6 +62,8 @@ def reason_lines(why: Blocked, now: int) -> list[str]:
         lines += ["", f"  It is number {why.position} in its queue{ahead}."]
     if why.hint:
         lines += ["", f"  {why.hint}"]
+    if why.notes:
+        lines += ["", *(f"  {note}" for note in why.notes)]
     return lines
 
 

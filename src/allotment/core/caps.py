@@ -37,7 +37,9 @@ def exceeded(cap: Resources, held: Resources, more: Resources) -> str:
 
 
 def capped_out(cluster: Cluster, shape: Shape) -> bool:
-    """Tell whether a job's user may not hold so much more now."""
+    """Tell whether a job's user may not hold so much more now, or its budget is used up."""
+    if cluster.used_up and cluster.used_up.holds_back(shape):
+        return True
     return bool(shape.user) and may_not_grow(
         cluster, shape.tenant, shape.user, total_of(shape.requests)
     )

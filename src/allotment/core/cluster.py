@@ -22,6 +22,7 @@ from allotment.core.ports import Ordering, Policies
 from allotment.core.ranking import ByQueue
 from allotment.core.request import Request, Shape, lease_part, needs_of, parts_of, sum_of, whole
 from allotment.core.running import Running
+from allotment.core.used_up import UsedUp
 from allotment.core.users import Users
 from allotment.core.windows import NOWHERE, Windows
 from allotment.model.cells import Topology
@@ -106,12 +107,13 @@ class Cluster:
         self.borrowed_sizes: dict[str, dict[Resources, int]] = {}  # How many hold so much.
         self.by_devices: dict[int, dict[JobId, Gang]] = {}
         """Gangs by what they hold of devices, in thousandths."""
-        self.users = Users(tenants)
-        """What users hold, where their tenant caps that."""
         self.windows = Windows()
         """When nodes are set aside, and for whom."""
         self._fenced = NOWHERE
         """Nodes that are closed only while a place is looked for."""
+        self.users, self.used_up = Users(tenants), UsedUp(tenants)
+        """What users hold, where their tenant caps that; and budgets that are used up, which
+        the engine keeps, who knows the time."""
         self.blocked: dict[tuple[Shape, Entitlement], tuple[int, Key]] = {}
         """Shapes known not to fit, with the version of the ledger that says so and the place
         in line of whom it was found out for. A memo: dropping it costs time, never truth."""
@@ -399,7 +401,7 @@ class Cluster:
         """Give a user where jobs of different users do not wait alike; '' elsewhere."""
         if self.claimants is not None and self.claimants.by_user(tenant, queue):
             return user
-        return self.users.capped(tenant, user)
+        return self.users.capped(tenant, user) or self.used_up.told_apart(tenant, user)
 
     def _shape_of(self, job: JobId) -> Shape:
         gang = self.gangs.get(job)

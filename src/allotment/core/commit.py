@@ -58,7 +58,7 @@ def _place(cluster: Cluster, placement: Placement) -> str:
     waiting = cluster.pending[placement.job]
     shape = waiting.shape
     if capped_out(cluster, shape):
-        return f"user {shape.user} has all that one may have"
+        return f"user {shape.user} has all that one may have, or its budget is used up"
     requests = shape.requests
     if shape.most:
         if wrong := _wrong_size(cluster, shape, placement.slots):
@@ -262,7 +262,7 @@ def _promise_is_due(
         return "the job is not in line"
     shape = cluster.pending[reservation.job].shape
     if capped_out(cluster, shape):
-        return f"user {shape.user} has all that one may have"
+        return f"user {shape.user} has all that one may have, or its budget is used up"
     if shape.most and (wrong := _wrong_size(cluster, shape, reservation.slots)):
         return wrong
     shape = fixed(shape, len(reservation.slots))

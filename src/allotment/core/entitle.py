@@ -92,10 +92,19 @@ def own_victims(cluster: Cluster, reservation: Reservation) -> Resources:
     return total
 
 
+def is_used_up(cluster: Cluster, gang: Gang) -> bool:
+    """Tell whether a budget that counts a suspended gang is used up."""
+    shape = gang.standing.shape
+    return bool(cluster.used_up) and (
+        total_of(gang.requests).gpu_milli > 0
+        and cluster.used_up.counts(gang.tenant, shape.queue, gang.user)
+    )
+
+
 def resume_entitlement(cluster: Cluster, gang: Gang) -> Entitlement | None:
     """Say on what grounds a suspended gang may go on; what it kept counts already."""
     leases = sum_of(tuple(lease_part(need) for need in gang.needs))
-    if may_not_grow(cluster, gang.tenant, gang.user, leases):
+    if may_not_grow(cluster, gang.tenant, gang.user, leases) or is_used_up(cluster, gang):
         return None
     if cluster.cells is not None:
         if not gang.opportunistic and cluster.quota_kept(gang):

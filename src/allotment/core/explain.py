@@ -9,13 +9,14 @@ from allotment.core.caps import capped_out, why_capped
 from allotment.core.cells.words import listed
 from allotment.core.cluster import Cluster
 from allotment.core.conservative import beside_promises, delayed_by
-from allotment.core.entitle import due_of, resume_entitlement
+from allotment.core.entitle import due_of, is_used_up, resume_entitlement
 from allotment.core.explain_cells import judge_in_cells
 from allotment.core.explain_windows import judge_in_windows, set_aside
 from allotment.core.gang import Gang, Reservation, Standing
 from allotment.core.preemption import make_room
 from allotment.core.request import Shape, lease_part, total_of
 from allotment.core.trial import Trial
+from allotment.core.used_up import why_used_up
 from allotment.model.ledger import Entitlement
 from allotment.model.quantity import NOTHING, Instant, Resources, show_resources
 from allotment.model.reasons import Blocked, Reason
@@ -51,7 +52,7 @@ def judge(cluster: Cluster, waiting: Standing, now: Instant) -> Blocked:
     """Give the dominant reason without what is free and who is ahead."""
     if (promise := cluster.reservations.get(waiting.id)) is not None:
         return _promised(cluster, promise)
-    if (capped := _capped(cluster, waiting.shape)) is not None:
+    if (capped := _capped(cluster, waiting.shape, now)) is not None:
         return capped
     if cluster.windows:
         return judge_in_windows(cluster, waiting, now, _in_its_place)
@@ -210,11 +211,17 @@ def _over_quota(cluster: Cluster, tenant_name: str, need: Resources) -> Blocked:
     )
 
 
-def _capped(cluster: Cluster, shape: Shape) -> Blocked | None:
-    """Say that its user may have no more now, if so."""
-    if not shape.user:
+def _capped(cluster: Cluster, shape: Shape, now: Instant) -> Blocked | None:
+    """Say that its user may have no more now, or that its budget is used up, if so."""
+    need = total_of(shape.requests)
+    if shape.user:
+        capped = why_capped(cluster, shape.tenant, shape.user, need)
+        if capped is not None:
+            return capped
+    if not cluster.used_up or not cluster.used_up.holds_back(shape):
         return None
-    return why_capped(cluster, shape.tenant, shape.user, total_of(shape.requests))
+    account = cluster.used_up.longest(shape.tenant, shape.queue, shape.user, now)
+    return why_used_up(account, need, now)
 
 
 def _no_right_back(cluster: Cluster, gang: Gang, need: Resources) -> Blocked:
@@ -236,6 +243,10 @@ def explain_resume(cluster: Cluster, gang: Gang, now: Instant) -> Blocked:
         need += lease_part(part)
     if (capped := why_capped(cluster, gang.tenant, gang.user, need)) is not None:
         blocked = capped
+    elif is_used_up(cluster, gang):
+        queue = gang.standing.shape.queue
+        account = cluster.used_up.longest(gang.tenant, queue, gang.user, now)
+        blocked = why_used_up(account, need, now)
     elif resume_entitlement(cluster, gang) is None:
         blocked = _no_right_back(cluster, gang, need)
     elif cluster.barred(gang.id, gang.slots, now):

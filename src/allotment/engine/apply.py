@@ -38,6 +38,8 @@ def apply(state: State, record: e.Record) -> None:
     if state.cluster.claimants is not None:
         state.cluster.claimants.now = at
     _APPLY[type(event)](state, record, event)
+    if state.budgets.exist and isinstance(event, e.AttemptEvent):
+        state.budgets.follow(event.job, state.cluster, at)
 
 
 # ── the cluster ─────────────────────────────────────────────────────────────────────────

@@ -35,7 +35,7 @@ def decide(  # noqa: C901, PLR0911, PLR0912 - one line a command
     """Give the events a command causes. Raises Rejected when it may not come true."""
     match command:
         case c.SubmitJob():
-            return _submit(state, command, actor)
+            return _submit(state, command, actor, now)
         case c.EditJob(job, spec):
             return _edit(state, _find(state, job), spec)
         case c.HoldJob(job):
@@ -71,8 +71,9 @@ def _find(state: State, job: JobId) -> JobRecord:
 # ── submission ──────────────────────────────────────────────────────────────────────────
 
 
-def _submit(state: State, command: c.SubmitJob, actor: Actor) -> Emit:
+def _submit(state: State, command: c.SubmitJob, actor: Actor, now: Instant) -> Emit:
     warnings = (*command.warnings, *check(state, command.spec, actor))
+    warnings += state.budgets.warnings(command.spec, actor.user, now)
     if command.copies < 1:
         raise Rejected(Code.BAD_SPEC, "An array needs at least one copy.")
     parent = state.next_job

@@ -95,21 +95,29 @@ class Engine:
                 self._emit(self.watch.due(state, part, now), SYSTEM, now)
             for window in state.timers.due_windows(now):
                 self._emit(window_due(state, window, now), SYSTEM, now)
+        self._strike(now)
         state.cluster.rerank(now)
 
     def next_due(self, now: Instant) -> Instant | None:
         """Say when `tick` and `cycle` must be called next though nobody asks for anything."""
         timer = self.state.timers.next()
         change = self.state.cluster.next_change(self._now(now))
-        if timer is None or change is None:
-            return change if timer is None else timer
-        return min(timer, change)
+        renewal = self.state.budgets.next()
+        moments = (moment for moment in (timer, change, renewal) if moment is not None)
+        return min(moments, default=None)
+
+    def _strike(self, now: Instant) -> None:
+        """Let budgets close that are used up by now, and open that are renewed."""
+        due = self.state.budgets.next()
+        if due is not None and due <= now:
+            self.state.budgets.strike(self.state.cluster, now)
 
     def cycle(self, now: Instant, budget: int = 256) -> bool:
         """Run one scheduling cycle; tell whether another may find more to do.
 
         A cycle is skipped when nothing it could use has changed since the last one.
         """
+        self._strike(self._now(now))
         cluster = self.state.cluster
         turns = cluster.policies.turns
         seen = (cluster, cluster.ledger.version, cluster.pending.arrivals)

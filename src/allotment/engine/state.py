@@ -15,9 +15,11 @@ from allotment.core.gang import Gang, Reservation, Standing
 from allotment.core.ports import Policies
 from allotment.core.request import fixed, lease_part, needs_of, shape_of, sized
 from allotment.core.windows import Windows
+from allotment.engine.budgets import Budgets
 from allotment.engine.ports_pool import PortPool
 from allotment.engine.records import JobRecord
 from allotment.engine.timers import Timers
+from allotment.model.budget import Account
 from allotment.model.cluster import NodeState
 from allotment.model.health import WHOLE, Condition, Part
 from allotment.model.ids import JobId, NodeId, Seq
@@ -54,6 +56,8 @@ class Image(msgspec.Struct, omit_defaults=True):
     shut_since: dict[NodeId, Instant] = {}
     spent: tuple[Spent, ...] = ()
     windows: list[Window] = []
+    accounts: list[Account] = []
+    """What was used of budgets."""
 
 
 class ArrayLine:
@@ -91,6 +95,7 @@ class State:
         self.arrays: dict[JobId, ArrayLine] = {}
         """For each capped array, who of it may be in line or placed."""
         self.finished: deque[JobId] = deque()
+        self.budgets = Budgets()
 
     # ── questions ───────────────────────────────────────────────────────────────────────
 
@@ -196,6 +201,7 @@ class State:
             ],
             health=[condition for _, condition in sorted(self.health.items())],
             shut_since=self.shut_since,
+            accounts=self.budgets.accounts(),
             spent=self._spent(),
             windows=[self.windows[name] for name in sorted(self.windows)],
         )
@@ -216,6 +222,7 @@ class State:
         state.configure(image.config)
         for job in image.jobs:
             state.index(job)
+        state.budgets.restore(image.accounts, state.cluster, state.at)
         if state.cluster.claimants is not None:
             state.cluster.claimants.recall(image.spent, state.at)
         for job in image.jobs:
@@ -269,6 +276,8 @@ class State:
         for node in {*self.nodes, *(part[0] for part in self.health)}:
             self.mark(node)
         self._demote_what_exceeds()
+        if self.budgets.exist or any(tenant.budgets for tenant in config.tenants):
+            self.budgets.configure(config.tenants, self.cluster, self.at)
         for job in sorted(old.pending.all(), key=lambda waiting: waiting.id):
             self.cluster.pending.add(self._named(job), self.at)
         for reservation in old.reservations.values():

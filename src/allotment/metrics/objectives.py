@@ -59,6 +59,9 @@ class _Job(msgspec.Struct, gc=False):
     name: str
     user: str
     need: Vector
+    """What it waits for: the least, if that may vary."""
+    placed: Vector = ZERO
+    """What it got with its place."""
     aside: bool = False
     """In line, and kept back by its user's cap."""
     since: int = -1
@@ -256,7 +259,7 @@ class Promises:
         waiter = self._line.jobs[id]
         spec = waiter.spec
         job = self._jobs.get(id)
-        need = vector(spec.total())
+        need = vector(spec.sized(spec.least_count).total())
         if job is None:
             job = self._jobs[id] = _Job(spec.tenant, spec.name, waiter.user, need)
         job.tenant, job.name, job.need, job.waited = spec.tenant, spec.name, need, 0
@@ -382,7 +385,10 @@ class Promises:
             self._tenant(job.tenant).wait.add(job.waited, event.job, job.name, at)
         job.waited = 0
         self._got_back(event.job, job, at)
-        self._hold(job, job.need, owns=owns)
+        spec = self._line.jobs[event.job].spec
+        varies = spec.roles[-1].least and event.slots
+        job.placed = vector(spec.sized(len(event.slots)).total()) if varies else job.need
+        self._hold(job, job.placed, owns=owns)
 
     def _promoted(self, at: Instant, event: e.AttemptPromoted) -> None:
         job = self._jobs.get(event.job)
@@ -397,13 +403,13 @@ class Promises:
     def _suspended(self, at: Instant, event: e.AttemptSuspended) -> None:
         job = self._jobs.get(event.job)
         if job is not None:
-            self._hold(job, (0, 0, job.need[2]), owns=job.owns)  # It keeps its memory.
+            self._hold(job, (0, 0, job.placed[2]), owns=job.owns)  # It keeps its memory.
 
     def _resumed(self, at: Instant, event: e.AttemptResumed) -> None:
         job = self._jobs.get(event.job)
         if job is not None:
             self._got_back(event.job, job, at)
-            self._hold(job, job.need, owns=event.entitlement is Entitlement.GUARANTEED)
+            self._hold(job, job.placed, owns=event.entitlement is Entitlement.GUARANTEED)
 
     def _ended(self, at: Instant, event: e.AttemptEnded) -> None:
         job = self._jobs.get(event.job)

@@ -18,6 +18,8 @@ class Reason(StrEnum):
     ARRAY_CAP = "array_cap"
     USER_CAP = "user_cap"
     """Its user holds all that one user of the tenant may."""
+    BUDGET = "budget"
+    """All GPU-hours of a budget that counts it are used; it starts when that is renewed."""
     NEVER_FITS_NOW = "never_fits_now"
     """The configuration changed under it: no machine could hold it any more."""
     NODES_UNAVAILABLE = "nodes_unavailable"
@@ -67,6 +69,8 @@ class Blocked(msgspec.Struct, frozen=True, omit_defaults=True):
     ahead: JobId | None = None
     until: Instant | None = None
     hint: str = ""
+    notes: tuple[str, ...] = ()
+    """What else its owner should know: budgets of which more is used than is wanted."""
 
 
 class StopCause(StrEnum):

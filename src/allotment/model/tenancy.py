@@ -4,6 +4,7 @@ from enum import StrEnum
 
 import msgspec
 
+from allotment.model.budget import Budget
 from allotment.model.cells import CellShare, Topology
 from allotment.model.cluster import Node
 from allotment.model.objectives import NO_OBJECTIVES, Objectives
@@ -97,6 +98,8 @@ class Tenant(msgspec.Struct, frozen=True, omit_defaults=True):
     """How much it counts for among the tenants, in thousandths."""
     objectives: Objectives = NO_OBJECTIVES
     """What it was promised, to be measured: it changes no decision."""
+    budgets: tuple[Budget, ...] = ()
+    """GPU-hours that its jobs may use in a stretch of time."""
 
     def queue(self, name: str) -> Queue | None:
         return next((queue for queue in self.queues if queue.name == name), None)

@@ -24,6 +24,7 @@ from allotment.model.spec import Dependency, EndKind, JobSpec
 from allotment.model.tenancy import Config
 from allotment.service import views as v
 from allotment.service.access import may_administer, may_change
+from allotment.service.budget_read import budgets_now
 from allotment.service.cells_read import cell_tree
 from allotment.service.cells_view import CellTree
 from allotment.service.estimate_view import Accuracy, StartEstimate
@@ -523,7 +524,9 @@ class Service:
         """
         rows = by_of(by)
         next_job, last = await self._on_disk(until)
-        return await self._historian.usage(since, last, next_job, rows)
+        found = await self._historian.usage(since, last, next_job, rows)
+        budgets = budgets_now(self.state, self.now())
+        return msgspec.structs.replace(found, budgets=budgets)
 
     async def objectives(self, since: int, until: int | None = None) -> ObjectivesReport:
         """Say whether promises were kept, up to now when `until` is None. Raises Rejected."""

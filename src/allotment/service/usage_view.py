@@ -4,6 +4,8 @@ from enum import StrEnum
 
 import msgspec
 
+from allotment.model.budget import Every
+
 
 class By(StrEnum):
     """What a row is about."""
@@ -43,6 +45,36 @@ class UsageRow(msgspec.Struct, frozen=True, gc=False):
     cpu_h_lost: float = 0.0
 
 
+class BudgetState(StrEnum):
+    """How a budget stands."""
+
+    OK = "ok"
+    WARNED = "warned"
+    """More is used than is wanted."""
+    SPENT = "spent"
+    """All of it is used: nothing more is started."""
+    NOT_NOW = "not_now"
+    """It limits another stretch of time."""
+
+
+class BudgetUse(msgspec.Struct, frozen=True, gc=False):
+    """A budget, and what of it is used in the period of now."""
+
+    tenant: str
+    queue: str
+    """Empty where it counts jobs of any queue; so `user`."""
+    user: str
+    every: Every
+    since: int
+    until: int
+    """When it is renewed, or ends; 0 for never."""
+    used_gpu_h: float
+    soft_gpu_h: float
+    """0 without such a limit; so `hard_gpu_h`."""
+    hard_gpu_h: float
+    state: BudgetState
+
+
 class UsageReport(msgspec.Struct, frozen=True):
     """Who had how much, the most first."""
 
@@ -58,3 +90,5 @@ class UsageReport(msgspec.Struct, frozen=True):
     """Devices of the cluster, by its newest configuration, for the whole stretch."""
     rows: tuple[UsageRow, ...]
     total: UsageRow
+    budgets: tuple[BudgetUse, ...] = ()
+    """As they stand now, whatever the stretch."""

@@ -3,6 +3,8 @@
 from collections.abc import Collection
 from heapq import nsmallest
 
+import msgspec
+
 from allotment.core.cluster import Cluster
 from allotment.core.entitle import may_borrow
 from allotment.core.explain import explain, explain_resume, judge
@@ -20,6 +22,14 @@ MOST_HOLDERS = 5
 
 def why(state: State, job: JobRecord, now: Instant) -> Blocked | None:
     """Give the dominant reason why a job does not run; None when it does, or is over."""
+    blocked = _reason(state, job, now)
+    if blocked is None or not state.budgets.exist or blocked.reason is Reason.BUDGET:
+        return blocked
+    notes = state.budgets.warnings(job.spec, job.owner.user, now)
+    return msgspec.structs.replace(blocked, notes=notes)
+
+
+def _reason(state: State, job: JobRecord, now: Instant) -> Blocked | None:
     if job.state is JobState.SUSPENDED and job.attempts[-1].wants_resume:
         blocked = explain_resume(state.cluster, state.cluster.gangs[job.id], now)
         return _with_holders(state, job, blocked)
@@ -78,7 +88,7 @@ def _with_holders(state: State, job: JobRecord, blocked: Blocked) -> Blocked:
     reservation = state.cluster.reservations.get(job.id)
     if reservation is not None:
         holders = [victim for victim in reservation.victims if victim in state.cluster.gangs]
-    elif blocked.reason is Reason.PENDING:
+    elif blocked.reason in (Reason.PENDING, Reason.BUDGET):
         holders = []
     else:
         holders = _largest(state, job, _who_counts(state, job))

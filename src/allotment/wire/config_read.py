@@ -14,6 +14,7 @@ from allotment.model.tenancy import Config, Limits, Queue, Tenant
 from allotment.wire.cells_hardware import Hardware, hardware_of
 from allotment.wire.cells_read import topology_of
 from allotment.wire.cells_tenants import Owed, owed_of
+from allotment.wire.config_budgets import budgets_of, wrong_budgets
 from allotment.wire.config_promises import objectives_of
 from allotment.wire.config_shape import (
     MOST_GPUS_IN_ALL,
@@ -69,6 +70,8 @@ def assembled(
     nodes, made, found = _nodes(shape, machine)
     there = not found
     found += [*_same_names(shape, made), *_unknown_default(shape), *_nics(shape)]
+    for name, tenant in shape.tenants.items():
+        found += wrong_budgets(name, tenant.budgets, list(tenant.queues))
     topology, errors, doubtful, owed = Topology(), list[Finding](), list[Finding](), Owed()
     if there:
         topology, errors, doubtful = topology_of(shape.cells, made, nodes)
@@ -209,6 +212,7 @@ def _tenant(name: str, shape: TenantShape, capacity: Resources, owed: Tenant | N
         shape.share,
         shape.weight,
         objectives_of(shape.objectives),
+        budgets_of(shape.budgets),
     )
 
 

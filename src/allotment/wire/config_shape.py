@@ -10,6 +10,7 @@ from allotment.model.tenancy import Limits, Preempt, QueueOrder, RankBy, ShareBy
 from allotment.wire import amounts, words
 from allotment.wire.amiss import Amiss, not_a
 from allotment.wire.cells_shape import CellsShape, ShareCount
+from allotment.wire.config_budgets import BudgetShape
 from allotment.wire.config_promises import ObjectivesShape
 from allotment.wire.fields import (
     LAST_PORT,
@@ -256,6 +257,7 @@ class TenantShape(Shape):
     per_user: UserCapShape = Field(default=UserCapShape(), examples=["{gpu: 8}"])
     share: Share = ShareBy.FIRST_COME
     weight: Weight = 1000
+    budgets: list[BudgetShape] = Field(default=[], examples=["[{every: month, hard: 5000}]"])
     objectives: ObjectivesShape = Field(
         default=ObjectivesShape(), examples=["{wait_within_guarantee: 10min}"]
     )

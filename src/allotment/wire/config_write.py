@@ -9,6 +9,7 @@ from allotment.model.quantity import NOTHING, Resources
 from allotment.model.tenancy import Config, Limits, Queue, RankBy, ShareBy, Tenant
 from allotment.wire.amounts import write_duration, write_milli, write_size
 from allotment.wire.cells_write import shares_to_wire, topology_to_wire
+from allotment.wire.config_budgets import budgets_to_wire
 from allotment.wire.config_promises import objectives_to_wire
 from allotment.wire.tree import Plain
 
@@ -93,6 +94,7 @@ def _tenant(tenant: Tenant) -> Written:
             if (promised := objectives_to_wire(tenant.objectives))
             else {}
         ),
+        **({"budgets": budgets_to_wire(tenant.budgets)} if tenant.budgets else {}),
         "queues": {queue.name: _queue(queue) for queue in tenant.queues},
     }
 

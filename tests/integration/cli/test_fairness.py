@@ -11,12 +11,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from allotment.model.budget import Every
 from allotment.model.ids import NodeId
 from allotment.model.ledger import Entitlement, Slot
 from allotment.model.quantity import HOUR, Instant, Resources
 from allotment.service.fairness_view import FairnessReport, Served, TenantFairness
 from allotment.service.usage import usage_of
-from allotment.service.usage_view import By, UsageReport
+from allotment.service.usage_view import BudgetState, BudgetUse, By, UsageReport
 from tests.integration.cli.canned import Answer, Service
 from tests.integration.cli.invoke import allot
 from tests.support.builders import a_config, a_tenant
@@ -28,7 +29,7 @@ CONFIG = """
 virtual_gpus: {type: A100, count: 4}
 tenants:
   vision: {guaranteed: {gpu: 3}}
-  nlp: {guaranteed: {gpu: 1}}
+  nlp: {guaranteed: {gpu: 1}, budgets: [{every: month, soft: 0.001, hard: 0.001}]}
 """
 
 
@@ -201,7 +202,7 @@ def cluster() -> Iterator[RealCluster]:
 
 def test_a_real_service(cluster: RealCluster) -> None:
     need = {"gpu": 3, "cpu": 0.1, "memory": "16MiB"}
-    job = {"name": "j", "command": "sleep 0.2", "resources": need}
+    job = {"name": "j", "command": "sleep 1.3", "resources": need}
     for tenant in ("vision", "nlp"):
         cluster.wait_for(cluster.submit({**job, "tenant": tenant}), "succeeded")
     words = ("--state", cluster.state)
@@ -216,6 +217,40 @@ def test_a_real_service(cluster: RealCluster) -> None:
     ran = allot("fairness", *words)
     assert ran.code == 0, ran.err
     assert "Every team gets its share" in ran.out
+    (budget,) = found["budgets"]
+    assert (budget["tenant"], budget["state"]) == ("nlp", "spent")
+    assert budget["used_gpu_h"] > 3 * 0.2 / 3600
+    waits = cluster.submit({**job, "tenant": "nlp"})
+    why = cluster.get(f"/v1/jobs/{waits}")
+    assert (why["row"]["state"], why["why"]["reason"]) == ("queued", "budget")
+    assert "so it waits" in why["warnings"][0]
+    assert "It may start in" in allot("why", str(waits), *words).out
     ran = allot("usage", *words, "--by", "colour")
     assert ran.code == 1
     assert "tenant, queue, user, job, type" in ran.err
+
+
+# ── budgets ─────────────────────────────────────────────────────────────────────────────
+
+
+def test_budgets_in_words(service: Service, state: Path) -> None:
+    budgets = (
+        BudgetUse("a", "", "", Every.MONTH, FIRST, FIRST, 12.5, 10, 20, BudgetState.WARNED),
+        BudgetUse("a", "night", "", Every.DAY, FIRST, FIRST, 3, 0, 2, BudgetState.SPENT),
+        BudgetUse("b", "", "bob", Every.NEVER, FIRST, 0, 0, 5, 0, BudgetState.OK),
+    )
+    found = msgspec.structs.replace(a_report(), budgets=budgets)
+    service.routes["GET /v1/usage"] = Answer(msgspec.json.encode(found))
+    ran = allot("usage", "--state", state)
+    assert ran.code == 0, ran.err
+    head, *rows = (line.split() for line in ran.out.partition("Budgets now\n")[2].splitlines())
+    assert head[:9] == [
+        "TENANT", "QUEUE", "USER", "EVERY", "USED", "WARN", "MOST", "PART", "STATE",
+    ]  # fmt: skip
+    assert [row[:8] for row in rows] == [
+        ["a", "-", "-", "month", "12.5", "10.0", "20.0", "62%"],
+        ["a", "night", "-", "day", "3.0", "-", "2.0", "150%"],
+        ["b", "-", "bob", "once", "0", "5.0", "-", "0%"],
+    ]
+    assert " used up " in ran.out
+    assert "Budgets" not in allot("usage", "--state", state, "--csv").out

@@ -7,13 +7,13 @@ from allotment.model import events as e
 from allotment.model.cells import CellShare, CellType, RootCell, Topology
 from allotment.model.health import HardwareHealth, Source
 from allotment.model.ids import AttemptNo, DeviceIndex, JobId, NodeId
-from allotment.model.ledger import Entitlement
+from allotment.model.ledger import Entitlement, Slot
 from allotment.model.objectives import Objective, Objectives
 from allotment.model.quantity import Instant, Millis, Resources
 from allotment.model.spec import ArraySlice, Dependency, EndKind
 from allotment.model.tenancy import Config, Tenant
 from tests.support.builders import a_config, a_tenant
-from tests.unit.metrics.history import History
+from tests.unit.metrics.history import History, a_spec
 
 OWN, BORROWED = Entitlement.GUARANTEED, Entitlement.OPPORTUNISTIC
 TEN = Objectives(Millis(10), Millis(10), 900_000)
@@ -114,6 +114,18 @@ def test_borrowed_use_takes_nothing_of_the_guarantee() -> None:
 def test_suspended_it_keeps_only_memory() -> None:
     log = a_log().submit(1, 8).start(1).submit(2, 8).at(10).suspend(1).at(25).place(2)
     assert wait(log).worst == 15
+
+
+def test_one_that_may_be_smaller_waits_for_the_least_and_uses_what_it_got() -> None:
+    log = a_log().submit(1, 8).start(1).at(1)
+    elastic = a_spec(2, tasks=4)
+    elastic = replace(elastic, roles=(replace(elastic.roles[0], least=2),))
+    log.add(e.JobSubmitted(JobId(2), elastic)).at(5).succeed(1).at(7)
+    slots = tuple(Slot(NodeId(0), (2 * n, 2 * n + 1), 2000) for n in range(3))
+    log.place(2, slots=slots).submit(3, 2).submit(4, 1).at(9).place(3)
+    assert wait(log).worst == 2
+    assert [job.job for job in wait(log, end=30).jobs] == []
+    assert [job.job for job in wait(log.at(10).succeed(3), end=30).jobs] == [4]
 
 
 def test_what_keeps_it_out_of_line_does_not_count() -> None:

@@ -47,7 +47,8 @@ class Twin:
         found: list[JobId] = []
         asked = (0, 0, 0)
         for job in sorted(mine, key=lambda job: (-job.priority, job.id)):
-            need = vector(self.world.state.jobs[job.id].spec.total())
+            spec = self.world.state.jobs[job.id].spec
+            need = vector(spec.sized(spec.least_count).total())
             if job.shape.opportunistic or not fits(need, owed):
                 continue
             asked = plus(asked, need)

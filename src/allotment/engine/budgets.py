@@ -1,0 +1,192 @@
+"""The accounts of budgets, kept true event by event: what is held counts from then on.
+
+Nothing is scanned: a change settles the accounts of one job, and a timer strikes where an
+account runs full or begins anew. Archived jobs stay counted: only sums are kept.
+"""
+
+from collections.abc import Iterable
+from heapq import heappop, heappush
+
+import msgspec
+
+from allotment.core.cluster import Cluster
+from allotment.core.used_up import renewal, used_of
+from allotment.model.budget import Account
+from allotment.model.ids import JobId
+from allotment.model.quantity import Instant
+from allotment.model.spec import JobSpec
+from allotment.model.tenancy import Tenant
+
+_Place = tuple[str, int, str]
+"""A tenant, the number of one of its budgets, and a user where each user has it."""
+
+
+class _Holder(msgspec.Struct, gc=False):
+    """A job that holds devices, and the accounts that count it."""
+
+    milli: int
+    places: tuple[_Place, ...]
+
+
+class Budgets:
+    """All accounts. A change of what a job holds costs O(its tenant's budgets)."""
+
+    def __init__(self) -> None:
+        self._accounts: dict[_Place, Account] = {}
+        self._tenants: dict[str, Tenant] = {}
+        self._holders: dict[JobId, _Holder] = {}
+        self._due: list[tuple[Instant, _Place]] = []
+        self._armed: dict[_Place, Instant] = {}
+        self._closed: set[_Place] = set()
+
+    @property
+    def exist(self) -> bool:
+        """Whether any tenant has a budget."""
+        return bool(self._tenants)
+
+    def accounts(self) -> list[Account]:
+        """Give all accounts, by tenant, budget and user."""
+        return [self._accounts[place] for place in sorted(self._accounts)]
+
+    # ── the configuration, and snapshots ────────────────────────────────────────────────
+
+    def configure(self, tenants: Iterable[Tenant], cluster: Cluster, now: Instant) -> None:
+        """Take new budgets; one of which only the amounts changed keeps what was used.
+
+        A new one counts from now on.
+        """
+        old = self.accounts()
+        for account in old:
+            account.settle(now)
+            account.held = 0
+        self.__init__()
+        self._tenants = {tenant.name: tenant for tenant in tenants if tenant.budgets}
+        self._take(old)
+        for tenant in self._tenants.values():
+            for number, budget in enumerate(tenant.budgets):
+                if not budget.each_user:
+                    self._account((tenant.name, number, ""), now)
+        for job in sorted(cluster.gangs) if self._tenants else ():
+            self.follow(job, cluster, now)
+        self._look_at_all(cluster, now)
+
+    def restore(self, accounts: Iterable[Account], cluster: Cluster, now: Instant) -> None:
+        """Take up accounts as they were, with what is held now."""
+        self._take(accounts)
+        for gang in cluster.gangs.values() if self._tenants else ():
+            places = self._places(gang.tenant, gang.standing.shape.queue, gang.user, now)
+            self._holders[gang.id] = _Holder(gang.held().gpu_milli, places)
+        self._look_at_all(cluster, now)
+
+    def _take(self, accounts: Iterable[Account]) -> None:
+        """Keep the accounts of budgets that are still there."""
+        for account in accounts:
+            tenant = self._tenants.get(account.tenant)
+            for number, budget in enumerate(tenant.budgets if tenant else ()):
+                if budget.scope == account.budget.scope:
+                    place = (account.tenant, number, account.user)
+                    self._accounts[place] = msgspec.structs.replace(account, budget=budget)
+
+    def _look_at_all(self, cluster: Cluster, now: Instant) -> None:
+        self._closed.clear()
+        cluster.used_up.clear()
+        for place in sorted(self._accounts):
+            self._look(place, cluster, now)
+
+    # ── what is held ────────────────────────────────────────────────────────────────────
+
+    def follow(self, job: JobId, cluster: Cluster, now: Instant) -> None:
+        """Take note of what a job holds from now on."""
+        gang = cluster.gangs.get(job)
+        milli = gang.held().gpu_milli if gang is not None else 0
+        holder = self._holders.get(job)
+        more = milli - (holder.milli if holder is not None else 0)
+        if not more:
+            return
+        if holder is None:
+            assert gang is not None, "who holds nothing gives nothing back"
+            shape = gang.standing.shape
+            places = self._places(gang.tenant, shape.queue, gang.user, now)
+            holder = self._holders[job] = _Holder(0, places)
+        holder.milli = milli
+        if not milli:
+            del self._holders[job]
+        for place in holder.places:
+            account = self._accounts[place]
+            account.settle(now)
+            account.held += more
+            self._look(place, cluster, now)
+
+    def _places(self, tenant: str, queue: str, user: str, now: Instant) -> tuple[_Place, ...]:
+        """Find the accounts that count a job."""
+        found = self._tenants.get(tenant)
+        places = tuple(
+            (tenant, number, user if budget.each_user else "")
+            for number, budget in enumerate(found.budgets if found else ())
+            if budget.queue in ("", queue) and (budget.each_user or budget.user in ("", user))
+        )
+        for place in places:
+            self._account(place, now)
+        return places
+
+    def _account(self, place: _Place, now: Instant) -> Account:
+        account = self._accounts.get(place)
+        if account is None:
+            tenant, number, user = place
+            budget = self._tenants[tenant].budgets[number]
+            account = self._accounts[place] = Account(tenant, budget, user, at=now)
+        return account
+
+    # ── the clock ───────────────────────────────────────────────────────────────────────
+
+    def next(self) -> Instant | None:
+        """Say when an account may close or open next though nothing happens."""
+        return self._due[0][0] if self._due else None
+
+    def strike(self, cluster: Cluster, now: Instant) -> None:
+        """Close what is used up by now, and open what is renewed."""
+        while self._due and self._due[0][0] <= now:
+            due, place = heappop(self._due)
+            if self._armed.get(place) == due:
+                del self._armed[place]
+                self._look(place, cluster, now)
+
+    def _look(self, place: _Place, cluster: Cluster, now: Instant) -> None:
+        """Open or close an account as it stands, and say when to look again."""
+        account = self._accounts[place]
+        closed = account.closed(now)
+        if closed and place not in self._closed:
+            self._closed.add(place)
+            cluster.used_up.close(account)
+            cluster.ledger.version += 1  # Whom it held up may go first.
+        elif not closed and place in self._closed:
+            self._closed.discard(place)
+            cluster.used_up.open(account)
+            cluster.ledger.version += 1
+        after = account.next_change(now)
+        if after is not None and after < self._armed.get(place, after + 1):
+            self._armed[place] = after
+            heappush(self._due, (after, place))
+
+    # ── words ───────────────────────────────────────────────────────────────────────────
+
+    def warnings(self, spec: JobSpec, user: str, now: Instant) -> tuple[str, ...]:
+        """Say which budgets that count a job are used up, or more than is wanted."""
+        tenant = self._tenants.get(spec.tenant)
+        if tenant is None or not spec.total().gpu_milli:
+            return ()
+        found: list[str] = []
+        for number, budget in enumerate(tenant.budgets):
+            account = self._accounts.get(
+                (tenant.name, number, user if budget.each_user else "")
+            )
+            if account is None or account.key[1] not in ("", spec.queue):
+                continue
+            if account.key[2] not in ("", user):
+                continue
+            if account.closed(now):
+                told = f"{used_of(account, now)}, so it waits. {renewal(account, now)}."
+                found.append(f"budget: {told}")
+            elif account.warns(now):
+                found.append(f"budget: {used_of(account, now)}. {renewal(account, now)}.")
+        return tuple(found)

@@ -1,0 +1,133 @@
+"""Budgets: how many GPU-hours may be used in a stretch of time, and an account of them.
+
+All is integers: thousandths of a device × milliseconds. Days, weeks and months are those of
+UTC; a week begins on Monday.
+"""
+
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+
+import msgspec
+
+from allotment.model.quantity import DAY, DEVICE, HOUR, SECOND, Instant
+
+GPU_HOUR = DEVICE * HOUR
+"""One hour of a whole device, in thousandths × milliseconds."""
+
+FOREVER = Instant(1 << 61)
+
+
+class Every(StrEnum):
+    """How often a budget is renewed."""
+
+    DAY = "day"
+    WEEK = "week"
+    MONTH = "month"
+    NEVER = "never"
+    """It is of one stretch of time, given by its ends."""
+
+
+class Budget(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """What the jobs of a tenant, of one queue or user of it, or of each user, may use.
+
+    Amounts are thousandths of a device × milliseconds, 0 where there is no such limit.
+    Beyond `soft` there are warnings; at `hard` nothing more is started.
+    """
+
+    every: Every
+    soft: int = 0
+    hard: int = 0
+    queue: str = ""
+    user: str = ""
+    each_user: bool = False
+    """Whether every user has the whole of it for themselves."""
+    begin: Instant = Instant(0)
+    end: Instant = FOREVER
+    """Outside of these nothing is counted and nothing limited."""
+
+    @property
+    def scope(self) -> tuple[str, str, bool, str, int, int]:
+        """What makes it the same budget though its amounts change."""
+        return (
+            self.queue, self.user, self.each_user, self.every.value, self.begin, self.end,
+        )  # fmt: skip
+
+    def period(self, at: Instant) -> tuple[Instant, Instant]:
+        """Give the stretch that counts at an instant: its begin, and the end, not included."""
+        if self.every is Every.NEVER:
+            return self.begin, self.end
+        first, after = _calendar(self.every, at)
+        return Instant(max(first, self.begin)), Instant(min(after, self.end))
+
+
+def _calendar(every: Every, at: Instant) -> tuple[int, int]:
+    midnight = at - at % DAY
+    if every is Every.DAY:
+        return midnight, midnight + DAY
+    day = datetime.fromtimestamp(midnight // SECOND, UTC)
+    if every is Every.WEEK:
+        monday = midnight - day.weekday() * DAY
+        return monday, monday + 7 * DAY
+    first = day.replace(day=1)
+    after = (first + timedelta(days=32)).replace(day=1)
+    return int(first.timestamp()) * SECOND, int(after.timestamp()) * SECOND
+
+
+class Account(msgspec.Struct, omit_defaults=True):
+    """What was used of a budget in its period, as far as it is settled."""
+
+    tenant: str
+    budget: Budget
+    user: str = ""
+    """Whose it is, of a budget that each user has."""
+    spent: int = 0
+    """Up to `at`, in the period of `at`."""
+    at: Instant = Instant(0)
+    held: int = 0
+    """Thousandths of devices that are held since then."""
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """The tenant, the queue and the user whose jobs it counts; '' where that is any."""
+        return (self.tenant, self.budget.queue, self.user or self.budget.user)
+
+    def used(self, now: Instant) -> int:
+        """Give what was used in the period of `now`."""
+        begin, end = self.budget.period(now)
+        kept = self.spent if self.at >= begin else 0
+        length = min(now, end) - max(self.at, begin)
+        return kept + self.held * length if length > 0 else kept
+
+    def settle(self, now: Instant) -> None:
+        """Sum up what was used until now."""
+        self.spent, self.at = self.used(now), now
+
+    def closed(self, now: Instant) -> bool:
+        """Tell whether it keeps jobs from starting: all of it is used."""
+        hard = self.budget.hard
+        if not hard:
+            return False
+        begin, end = self.budget.period(now)
+        return begin <= now < end and self.used(now) >= hard
+
+    def warns(self, now: Instant) -> bool:
+        """Tell whether more is used than is wanted."""
+        soft = self.budget.soft
+        if not soft:
+            return False
+        begin, end = self.budget.period(now)
+        return begin <= now < end and self.used(now) >= soft
+
+    def next_change(self, now: Instant) -> Instant | None:
+        """Say when it may close, or open, next though nothing happens; None for never."""
+        hard = self.budget.hard
+        begin, end = self.budget.period(now)
+        if not hard or now >= end:
+            return None
+        if now < begin:
+            return begin
+        used = self.used(now)
+        if used < hard and self.held:
+            full = now + -(-(hard - used) // self.held)
+            return Instant(min(full, end))
+        return end if used >= hard and end < FOREVER else None
