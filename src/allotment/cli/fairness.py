@@ -89,7 +89,7 @@ def verdict(found: FairnessReport) -> list[str]:
     lines = [
         paint(each.tenant, "bold")
         + f" is starved: {count(each.starved_jobs, 'job')} within what it deserves, "
-        f"one for {show_span(each.starved_ms)}."
+        f"{_longest(each)} for {show_span(each.starved_ms)}."
         for each in sorted(starved, key=lambda each: -each.starved_ms)
     ]
     over = [each for each in found.tenants if each.served is Served.OVER]
@@ -98,3 +98,7 @@ def verdict(found: FairnessReport) -> list[str]:
         more = _percent(most.used_ppm - most.deserved_ppm)
         lines.append(f"{most.tenant} has most beyond its share: {more} of the cluster.")
     return [*lines, "What a job waits for: `allot why JOB`."]
+
+
+def _longest(each: TenantFairness) -> str:
+    return "one" if each.starved_job is None else f"job {each.starved_job}"

@@ -13,7 +13,7 @@ from allotment.metrics.fold import FINISHED, Handlers
 from allotment.model import events as e
 from allotment.model.ids import JobId, NodeId
 from allotment.model.ledger import Entitlement, Slot
-from allotment.model.quantity import Instant
+from allotment.model.quantity import CPU, Instant
 from allotment.model.spec import JobSpec
 
 NO_DEVICE = ""
@@ -44,6 +44,8 @@ class Sums(msgspec.Struct, gc=False):
     cpu_guaranteed: int = 0
     cpu_borrowed: int = 0
     cpu_lost: int = 0
+    cpu_used: int = 0
+    """What tasks that ended used, as their machine counted it; 0 where nobody did."""
 
 
 class _Job(msgspec.Struct, gc=False):
@@ -55,6 +57,8 @@ class _Job(msgspec.Struct, gc=False):
     """Its rows by type of device."""
     counted: set[Holding] = set()
     """The rows in which it is counted already."""
+    slots: tuple[Slot, ...] = ()
+    """Where it was placed last."""
     amounts: Mapping[str, tuple[int, int]] = {}
     """Devices and CPU in thousandths, by type; empty while it holds nothing."""
     guaranteed: bool = True
@@ -90,6 +94,7 @@ class Accounts:
             e.AttemptSuspended: self._suspended,
             e.AttemptResumed: self._resumed,
             e.AttemptEnded: self._ended,
+            e.TaskEnded: self._task_ended,
             **dict.fromkeys(FINISHED, self._finished),
         }
 
@@ -128,7 +133,7 @@ class Accounts:
         job = self._jobs.get(event.job)
         if job is None:
             return
-        job.amounts = self._amounts(job.spec, event.slots)
+        job.amounts, job.slots = self._amounts(job.spec, event.slots), event.slots
         job.guaranteed = event.entitlement is Entitlement.GUARANTEED
         job.since, job.began = at, -1
         for type_ in job.amounts:
@@ -183,6 +188,17 @@ class Accounts:
             sums = self._sums(job.keys[type_])
             sums.gpu_lost += gpu * lost
             sums.cpu_lost += cpu * lost
+
+    def _task_ended(self, at: Instant, event: e.TaskEnded) -> None:
+        job = self._jobs.get(event.job)
+        usage = event.exit.usage
+        used = usage.cpu_user_ms + usage.cpu_system_ms
+        if job is None or not used or event.index >= len(job.slots):
+            return
+        slot = job.slots[event.index]
+        kind = self._types.get((slot.node, slot.devices[0]), "") if slot.devices else NO_DEVICE
+        if (key := job.keys.get(kind)) is not None:
+            self._sums(key).cpu_used += CPU * used
 
     # ── sums ────────────────────────────────────────────────────────────────────────────
 

@@ -8,6 +8,7 @@ import msgspec
 from allotment.metrics.availability import Availability, Course
 from allotment.metrics.fold import FINISHED, Handler, Handlers
 from allotment.metrics.in_line import InLine
+from allotment.metrics.meter import Meter, Whose
 from allotment.metrics.numbers import percentile
 from allotment.metrics.within import ZERO, Reach, Vector, fits, minus, plus, vector
 from allotment.model import events as e
@@ -62,8 +63,9 @@ class _Job(msgspec.Struct, gc=False):
     """What it waits for: the least, if that may vary."""
     placed: Vector = ZERO
     """What it got with its place."""
+    queue: str = ""
     aside: bool = False
-    """In line, and kept back by its user's cap."""
+    """In line, and kept back by its user's cap, or by a budget."""
     since: int = -1
     """Since when it is in line and within the guarantee; -1 while it is not."""
     waited: int = 0
@@ -128,7 +130,7 @@ class _Tenant:
         """What one user may hold; 0 is no cap."""
         self.held: dict[str, Vector] = {}
         self.aside: dict[str, dict[JobId, None]] = {}
-        """By user, jobs that the cap keeps back."""
+        """By user, jobs that the cap keeps back, or a budget."""
         self.back = _Cases(array("q"), [], [])
         self.wait = _Cases(array("q"), [], [])
 
@@ -157,6 +159,7 @@ class Promises:
         self._jobs: dict[JobId, _Job] = {}
         self._unsettled: set[str] = set()
         self._line = InLine(self._joined, self._left)
+        self._meter = Meter()
         self._availability = Availability(since)
 
     def handlers(self) -> Handlers:
@@ -189,6 +192,11 @@ class Promises:
     def pass_to(self, at: Instant) -> None:
         """Take note that nothing changed until `at`, but that back-offs ended."""
         self._settle()
+        while self._meter.tenants and (due := self._meter.next(self._at)) and due <= at:
+            self._line.pass_to(due)
+            self._step_to(due)
+            for name in self._meter.tenants:
+                self._look_again(self._tenant(name))
         self._line.pass_to(at)
         self._step_to(at)
 
@@ -242,6 +250,9 @@ class Promises:
             tenant.reach.owed = vector(now.guaranteed)
             tenant.cap = vector(now.per_user)
             self._unsettled.add(name)
+        if self._meter.tenants or any(tenant.budgets for tenant in event.config.tenants):
+            held = [(_whose(job), job.held[0]) for job in self._jobs.values() if job.held[0]]
+            self._meter.configure(event.config.tenants, held, at)
         for id, waiter in self._line.jobs.items():
             if waiter.in_line:
                 self._step_aside(id)
@@ -263,6 +274,7 @@ class Promises:
         if job is None:
             job = self._jobs[id] = _Job(spec.tenant, spec.name, waiter.user, need)
         job.tenant, job.name, job.need, job.waited = spec.tenant, spec.name, need, 0
+        job.queue = spec.queue
         self._stand(id)
 
     def _stand(self, id: JobId) -> None:
@@ -271,7 +283,7 @@ class Promises:
         tenant = self._tenant(job.tenant)
         if spec.opportunistic or not fits(job.need, tenant.reach.owed):
             return  # Never within the guarantee, so nobody comes after it.
-        if tenant.capped(job.user, job.need):
+        if self._kept_back(tenant, job):
             job.aside = True
             tenant.aside.setdefault(job.user, {})[id] = None
         else:
@@ -295,11 +307,25 @@ class Promises:
             tenant.reach.leave(id)
             self._unsettled.add(job.tenant)
 
+    def _kept_back(self, tenant: _Tenant, job: _Job) -> bool:
+        """Tell whether a job may not start though there were room."""
+        if tenant.capped(job.user, job.need):
+            return True
+        budgets = self._meter.tenants
+        return bool(budgets and job.need[0]) and self._meter.closed(_whose(job), self._at)
+
+    def _look_again(self, tenant: _Tenant) -> None:
+        """Find out who is kept back now that a budget was used up or renewed."""
+        for user in {self._jobs[id].user for id in tenant.reach.jobs()}:
+            self._keep_back(tenant, user)
+        for user in list(tenant.aside):
+            self._let_in(tenant, user)
+
     def _let_in(self, tenant: _Tenant, user: str) -> None:
         """Put in line whom the cap of its user keeps back no longer."""
         for id in list(tenant.aside.get(user, ())):
             job = self._jobs[id]
-            if not tenant.capped(user, job.need):
+            if not self._kept_back(tenant, job):
                 job.aside = False
                 del tenant.aside[user][id]
                 self._line_up(id, tenant)
@@ -308,8 +334,9 @@ class Promises:
         """Take out of line whom the cap of its user keeps back now."""
         for id in tenant.reach.jobs():
             job = self._jobs[id]
-            if job.user == user and tenant.capped(user, job.need):
+            if job.user == user and self._kept_back(tenant, job):
                 tenant.reach.leave(id)
+                self._unsettled.add(job.tenant)
                 job.aside = True
                 tenant.aside.setdefault(user, {})[id] = None
 
@@ -428,9 +455,15 @@ class Promises:
         self._unsettled.add(job.tenant)
         tenant.held[job.user] = plus(minus(before, job.held), amount)
         grew = not fits(amount, job.held)
+        if self._meter.tenants and amount[0] != job.held[0]:
+            self._meter.change(_whose(job), amount[0] - job.held[0], self._at)
         job.held, job.owns = amount, owns
         if tenant.cap != ZERO:
             (self._keep_back if grew else self._let_in)(tenant, job.user)
+
+
+def _whose(job: _Job) -> Whose:
+    return job.tenant, job.queue, job.user
 
 
 def _both(first: Handler, second: Handler) -> Handler:

@@ -14,6 +14,7 @@ from allotment.core.fair.claims import Claim, Grant, Vector
 from allotment.core.fair.drf import fluid
 from allotment.core.request import Shape, total_of
 from allotment.engine.state import State
+from allotment.model.ids import JobId
 from allotment.model.quantity import NOTHING, Instant, Resources
 from allotment.service.fairness_view import FairnessReport, Served, TenantFairness
 from allotment.service.queries import tenant_views
@@ -30,6 +31,8 @@ class Line(msgspec.Struct, gc=False):
     jobs: int = 0
     since: int = 0
     """When the first of them came."""
+    first: JobId = JobId(0)
+    """That one."""
 
     @property
     def need(self) -> Resources:
@@ -106,7 +109,8 @@ def _lines(cluster: Cluster) -> dict[str, list[Line]]:
     for job in cluster.pending.all():
         line = found.setdefault(job.shape, Line(job.shape, since=job.queued_at))
         line.jobs += 1
-        line.since = min(line.since, job.queued_at)
+        if not line.first or (job.queued_at, job.id) < (line.since, line.first):
+            line.since, line.first = job.queued_at, job.id
     by_tenant: dict[str, list[Line]] = {}
     for line in found.values():
         if not capped_out(cluster, line.shape):
@@ -186,6 +190,7 @@ def _tenant(asked: Asked, view: TenantView, grant: Grant | None) -> TenantFairne
     for line in lines:
         wanted += line.need * line.jobs
     starved = [line for line in lines if _is_starved(line, view, deserved)]
+    longest = min(starved, key=lambda line: (line.since, line.first), default=None)
     used = _ppm(view.used, asked.capacity)
     due = int(grant.share * PPM) if grant is not None else 0
     return TenantFairness(
@@ -201,7 +206,8 @@ def _tenant(asked: Asked, view: TenantView, grant: Grant | None) -> TenantFairne
         served=_served(used, due, starved=bool(starved)),
         in_line=sum(line.jobs for line in lines),
         starved_jobs=sum(line.jobs for line in starved),
-        starved_ms=max((max(0, asked.at - line.since) for line in starved), default=0),
+        starved_ms=max(0, asked.at - longest.since) if longest else 0,
+        starved_job=longest.first if longest else None,
     )
 
 

@@ -4,6 +4,7 @@ from enum import StrEnum
 
 import msgspec
 
+from allotment.model.ids import JobId
 from allotment.model.quantity import Resources
 
 
@@ -43,6 +44,8 @@ class TenantFairness(msgspec.Struct, frozen=True, gc=False):
     """Of those, jobs that, one alone, would be within what it deserves."""
     starved_ms: int
     """For how long the first of these has been in line; 0 without any."""
+    starved_job: JobId | None = None
+    """That one."""
 
 
 class FairnessReport(msgspec.Struct, frozen=True):

@@ -103,4 +103,5 @@ def _row(holding: Holding, sums: Sums) -> UsageRow:
         cpu_h_guaranteed=sums.cpu_guaranteed / cpu,
         cpu_h_borrowed=sums.cpu_borrowed / cpu,
         cpu_h_lost=sums.cpu_lost / cpu,
+        cpu_h_used=sums.cpu_used / cpu,
     )

@@ -43,6 +43,8 @@ class UsageRow(msgspec.Struct, frozen=True, gc=False):
     cpu_h_guaranteed: float = 0.0
     cpu_h_borrowed: float = 0.0
     cpu_h_lost: float = 0.0
+    cpu_h_used: float = 0.0
+    """What tasks that ended used, as their machine counted it; 0 where nobody did."""
 
 
 class BudgetState(StrEnum):

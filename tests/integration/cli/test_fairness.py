@@ -157,7 +157,7 @@ def test_usage_as_csv(service: Service, state: Path) -> None:
     assert list(first) == [
         "tenant", "queue", "user", "job", "name", "type", "jobs", "evictions", "gpu_h",
         "gpu_h_guaranteed", "gpu_h_borrowed", "gpu_h_lost", "cpu_h", "cpu_h_guaranteed",
-        "cpu_h_borrowed", "cpu_h_lost",
+        "cpu_h_borrowed", "cpu_h_lost", "cpu_h_used",
     ]  # fmt: skip
     assert (first["job"], first["name"], first["gpu_h"]) == (
         "1", "train, the large one", "6.000000",

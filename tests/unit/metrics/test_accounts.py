@@ -10,7 +10,9 @@ from allotment.metrics.accounts import Accounts, Holding, Sums
 from allotment.metrics.usage import Usage
 from allotment.model import events as e
 from allotment.model.cluster import Device
-from allotment.model.ids import AttemptNo, DeviceIndex, JobId, NodeId
+from allotment.model.diagnosis import Exit
+from allotment.model.diagnosis import Usage as Usage_
+from allotment.model.ids import AttemptNo, DeviceIndex, JobId, NodeId, TaskIndex
 from allotment.model.ledger import Entitlement, Slot
 from allotment.model.quantity import Instant, Millis, Resources
 from allotment.model.spec import TaskRole
@@ -101,6 +103,18 @@ def test_cpu_only_and_mixed_gangs_by_type() -> None:
     }
     assert [sums.jobs for sums in rows.values()] == [1, 1, 1]
     assert only(of(log, "tenant")).jobs == 1
+
+
+def test_what_tasks_used_counts_when_they_end_with_the_type_of_their_first_device() -> None:
+    log = a_log().submit(1, 1, tasks=2).place(1, slots=(*on(0), *on(1))).begin(1).at(5000)
+    usage = Usage_(cpu_user_ms=Millis(900), cpu_system_ms=Millis(100))
+    for index in (0, 1):
+        ended = e.TaskEnded(JobId(1), AttemptNo(1), TaskIndex(index), Exit(0, usage=usage))
+        log.add(ended)
+    log.add(e.TaskEnded(JobId(9), AttemptNo(1), TaskIndex(0), Exit(0, usage=usage)))
+    rows = of(log.succeed(1), "type")
+    assert {key.type: sums.cpu_used for key, sums in rows.items()} == {"A100": 1000 * 2000}
+    assert only(of(a_log().submit(1).place(1, slots=on(0)).at(9).succeed(1))).cpu_used == 0
 
 
 @pytest.mark.parametrize(

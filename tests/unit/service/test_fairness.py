@@ -89,6 +89,7 @@ def test_for_how_long_it_is_starved(config: Config) -> None:
     found = of(world)
     assert [found[name].served for name in "bc"] == [Served.STARVED, Served.OVER]
     assert (found["b"].starved_jobs, found["b"].starved_ms) == (2, 6 * MINUTE)
+    assert (found["b"].starved_job, found["c"].starved_job) == (5, None)
 
 
 def test_up_to_a_job_nobody_is_starved() -> None:
