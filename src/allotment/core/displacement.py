@@ -54,7 +54,11 @@ def displace(cluster: Cluster, waiting: Standing, now: Instant) -> Turn | None:
         slots = trial.find(requests) if due is not None else None
         if due is None or slots is None:
             return None
-        return Turn(slots, due, let_off(trial, leaving + dropped, slots))
+
+        def owed() -> bool:
+            return _due(cluster, waiting) is due
+
+        return Turn(slots, due, let_off(trial, leaving + dropped, slots, owed))
 
 
 class TurnInCells(msgspec.Struct, frozen=True):
