@@ -17,6 +17,7 @@ from allotment.core.ends import Ends
 from allotment.core.gang import Gang, Reservation, Standing
 from allotment.core.kinds import PASSING, kinds_apart
 from allotment.core.ledger import Ledger
+from allotment.core.mercy import mercy_of
 from allotment.core.pending import Key, Pending
 from allotment.core.ports import Ordering, Policies
 from allotment.core.ranking import ByQueue
@@ -46,6 +47,10 @@ _COUNTED = Topology()
 class Cluster:
     """The books of one cluster."""
 
+    seen_version = -1
+    """The version of the ledger at which the whole line was last looked through."""
+    _empty: Cells | None = None
+
     def __init__(  # noqa: PLR0915 - one line a book
         self,
         nodes: Sequence[Node],
@@ -69,8 +74,8 @@ class Cluster:
         """Whether there is a queue in which no job holds up another."""
         self.outranking = any(tenant.preempt is not Preempt.NONE for tenant in tenants)
         """Whether a more urgent job may make less urgent ones of its tenant give way."""
-        self.seen_version = -1
-        """The version of the ledger at which the whole line was last looked through."""
+        self.mercy = mercy_of(tenants)
+        """What protects jobs from more urgent ones of their tenant; None where nothing does."""
         self.ledger = Ledger(nodes)
         self.cells = _cells(topology, nodes, tenants)
         """Who is owed which cells; None where shares are counted."""
@@ -121,7 +126,6 @@ class Cluster:
         """Shapes for which their tenant's cells had no room, and the ledger's version then."""
         self.owed_if_empty: dict[Shape, bool] = {}
         """Shapes that would fit, or not, if their tenant's cells were all empty."""
-        self._empty: Cells | None = None
         self._never: dict[tuple[Request, ...], bool] = {}
 
     # ── gangs ───────────────────────────────────────────────────────────────────────────
@@ -296,6 +300,8 @@ class Cluster:
     def rerank(self, now: Instant) -> None:
         """Ask anew for every rank that holds no longer."""
         self.pending.rerank(now)
+        if self.mercy is not None and self.mercy.woken(now):
+            self.ledger.version += 1
         if self.running is None:
             return
         for job in self.running.due(now):
@@ -321,12 +327,15 @@ class Cluster:
     def next_change(self, now: Instant) -> Instant | None:
         """Say when the order changes though nothing happens, or the next turn is due."""
         turns = self.policies.turns
-        if turns is None:
+        if turns is None and self.mercy is None:
             return self.pending.next_change()
         moments = [self.pending.next_change()]
+        if self.mercy is not None:
+            moments.append(self.mercy.wake_at)
         if self.running is not None:
             moments.append(self.running.next_change())
-        if len(self.pending) or (self.policies.moving is not None and self.gangs):
+        looks = len(self.pending) or (self.policies.moving is not None and self.gangs)
+        if turns is not None and looks:
             turn = turns.next(Instant(now + 1))
             # Turns at any moment are taken when something happens.
             moments.append(None if turn == now + 1 else turn)

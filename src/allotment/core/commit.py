@@ -45,7 +45,7 @@ def refusal(cluster: Cluster, decision: Decision, now: Instant) -> str:
         case Promote(job, quota):
             return _promote(cluster, job, quota)
         case Demote(job, wanted_by):
-            return _demote(cluster, job, wanted_by)
+            return _demote(cluster, job, wanted_by, now)
         case Evict():
             return _evict(cluster, decision, now)
         case Unreserve(job):
@@ -132,21 +132,26 @@ def _resume(cluster: Cluster, decision: Resume, now: Instant) -> str:
     return "" if free else "its devices are not free"
 
 
-def _demote(cluster: Cluster, job: JobId, wanted_by: JobId) -> str:
+def _demote(cluster: Cluster, job: JobId, wanted_by: JobId, now: Instant) -> str:
     """A gang may lose its guarantee to a job of its own tenant's that is more urgent."""
     gang = cluster.gangs.get(job)
     if gang is None or gang.entitlement is not Entitlement.GUARANTEED or gang.leaving:
         return "the gang has no guarantee to lose"
     if wanted_by not in cluster.pending:
         return "the job is not in line"
-    return (
-        "" if _outranks(cluster, cluster.pending[wanted_by], gang) else "it is no less urgent"
-    )
+    may = _outranks(cluster, cluster.pending[wanted_by], gang, now)
+    return "" if may else "it is no less urgent, or is to be left alone"
 
 
-def _outranks(cluster: Cluster, waiting: Standing, gang: Gang) -> bool:
-    """Tell whether a waiting job may take what a gang of its tenant's has: by priority."""
-    return _may_outrank(cluster, waiting, gang.tenant, gang.priority)
+def _outranks(cluster: Cluster, waiting: Standing, gang: Gang, now: Instant) -> bool:
+    """Tell whether a waiting job may take what a gang of its tenant's has: by priority.
+
+    It must have run for as long as its tenant grants it.
+    """
+    if not _may_outrank(cluster, waiting, gang.tenant, gang.priority):
+        return False
+    since = gang.standing.since or gang.placed_at
+    return now - since >= cluster.tenants[gang.tenant].preempt_rules.min_run_ms
 
 
 def _may_outrank(cluster: Cluster, waiting: Standing, name: str, priority: int) -> bool:
@@ -231,7 +236,7 @@ def _must_yield(cluster: Cluster, gang: Gang, promise: Reservation, now: Instant
     ):
         return True
     if promise.job in cluster.pending and _outranks(
-        cluster, cluster.pending[promise.job], gang
+        cluster, cluster.pending[promise.job], gang, now
     ):
         return True
     turns = cluster.policies.turns

@@ -154,17 +154,22 @@ def outranked(cluster: Cluster, waiting: Standing, now: Instant) -> Way | None:
 
 
 def lower_ones(cluster: Cluster, waiting: Standing, now: Instant) -> list[Holder]:
-    """Give a tenant's own less urgent gangs and promises, the first to lose theirs first."""
-    key = cluster.policies.victims.key
+    """Give a tenant's own less urgent gangs and promises, the first to lose theirs first.
+
+    Gangs that its rules protect now are left out.
+    """
+    key, mercy = cluster.policies.victims.key, cluster.mercy
     tenant = waiting.shape.tenant
+    spared = mercy is not None and mercy.exhausted(tenant, now)
     gangs = [
         ((gang.priority, 1, *key(gang, now), -gang.id), gang)
-        for gang in cluster.gangs.values()
+        for gang in (cluster.gangs.values() if not spared else ())
         if gang.tenant == tenant
         and gang.entitlement is Entitlement.GUARANTEED
         and gang.priority < waiting.priority
         and not gang.leaving
         and not gang.suspended
+        and not (mercy is not None and mercy.spares(gang, now))
     ]
     promises = [
         ((priority, 0, -promise.job), promise)

@@ -245,7 +245,10 @@ def _promoted(state: State, record: e.Record, event: e.AttemptPromoted) -> None:
 
 def _demoted(state: State, record: e.Record, event: e.AttemptDemoted) -> None:
     job, attempt = _attempt(state, event)
-    state.cluster.entitle(state.cluster.gangs[job.id], Entitlement.OPPORTUNISTIC)
+    gang = state.cluster.gangs[job.id]
+    if state.cluster.mercy is not None:
+        state.cluster.mercy.note(gang, record.at)
+    state.cluster.entitle(gang, Entitlement.OPPORTUNISTIC)
     attempt.entitlement, attempt.quota = Entitlement.OPPORTUNISTIC, ()
 
 

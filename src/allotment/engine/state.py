@@ -12,6 +12,7 @@ import msgspec
 from allotment.core.claimants import Spent
 from allotment.core.cluster import Cluster
 from allotment.core.gang import Gang, Reservation, Standing
+from allotment.core.mercy import Loss
 from allotment.core.ports import Policies
 from allotment.core.request import fixed, lease_part, needs_of, shape_of, sized
 from allotment.core.windows import Windows
@@ -58,6 +59,7 @@ class Image(msgspec.Struct, omit_defaults=True):
     windows: list[Window] = []
     accounts: list[Account] = []
     """What was used of budgets."""
+    losses: tuple[Loss, ...] = ()
 
 
 class ArrayLine:
@@ -204,6 +206,7 @@ class State:
             accounts=self.budgets.accounts(),
             spent=self._spent(),
             windows=[self.windows[name] for name in sorted(self.windows)],
+            losses=self._losses(),
         )
 
     @classmethod
@@ -225,6 +228,8 @@ class State:
         state.budgets.restore(image.accounts, state.cluster, state.at)
         if state.cluster.claimants is not None:
             state.cluster.claimants.recall(image.spent, state.at)
+        if state.cluster.mercy is not None:
+            state.cluster.mercy.recall(image.losses)
         for job in image.jobs:
             state.line_up(job, state.at)
         for promise in image.promises:
@@ -256,7 +261,7 @@ class State:
         """Build the books anew for a configuration, with every gang where it is."""
         old = self.cluster
         self.config = config
-        spent = self._spent()
+        spent, losses = self._spent(), self._losses()
         self.cluster = Cluster(
             config.nodes,
             config.tenants,
@@ -268,6 +273,8 @@ class State:
         if self.cluster.claimants is not None:
             self.cluster.claimants.recall(spent, self.at)
         self.cluster.windows = Windows(self.windows.values())
+        if self.cluster.mercy is not None:
+            self.cluster.mercy.recall(losses)
         self.ports.configure(config.limits.ports)
         for gang in sorted(old.gangs.values(), key=self._claim):
             self._keep(gang)
@@ -299,6 +306,10 @@ class State:
         for gang in cluster.gangs.values():
             cluster.stand_anew(gang, self.standing(self.jobs[gang.id]))
         cluster.ledger.version += 1
+
+    def _losses(self) -> tuple[Loss, ...]:
+        mercy = self.cluster.mercy
+        return () if mercy is None else mercy.losses()
 
     def _named(self, job: Standing) -> Standing:
         """Let a job stand under its user's name just where users do not wait alike now."""

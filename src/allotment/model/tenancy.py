@@ -8,7 +8,7 @@ from allotment.model.budget import Budget
 from allotment.model.cells import CellShare, Topology
 from allotment.model.cluster import Node
 from allotment.model.objectives import NO_OBJECTIVES, Objectives
-from allotment.model.quantity import DAY, NOTHING, Resources
+from allotment.model.quantity import DAY, HOUR, NOTHING, Millis, Resources
 
 
 class QueueOrder(StrEnum):
@@ -71,6 +71,26 @@ class Preempt(StrEnum):
     """The other loses its guarantee and runs on as a borrower; evicted only if it must."""
 
 
+class PreemptRules(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """What protects running jobs from more urgent ones of their own tenant; 0 sets no bound.
+
+    None of it protects a borrower from those who are owed its place.
+    """
+
+    min_run_ms: Millis = Millis(0)
+    """How long a job keeps its share once it runs, in any case."""
+    evictions: int = 0
+    """How many jobs may lose their share within `per_ms`."""
+    lost_device_ms: int = 0
+    """How much unsaved work, in device-time, may be lost within `per_ms`."""
+    per_ms: Millis = Millis(HOUR)
+
+    @property
+    def bounded(self) -> bool:
+        """Whether there is a budget at all."""
+        return self.evictions > 0 or self.lost_device_ms > 0
+
+
 class Tenant(msgspec.Struct, frozen=True, omit_defaults=True):
     """A group with a guaranteed share: a counted vector, and where there is a topology, cells.
 
@@ -100,6 +120,7 @@ class Tenant(msgspec.Struct, frozen=True, omit_defaults=True):
     """What it was promised, to be measured: it changes no decision."""
     budgets: tuple[Budget, ...] = ()
     """GPU-hours that its jobs may use in a stretch of time."""
+    preempt_rules: PreemptRules = PreemptRules()
 
     def queue(self, name: str) -> Queue | None:
         return next((queue for queue in self.queues if queue.name == name), None)

@@ -27,6 +27,7 @@ from allotment.wire.config_shape import (
     VirtualGpusShape,
 )
 from allotment.wire.config_share import over_capacity, share_of
+from allotment.wire.preempt_rules import with_rules
 from allotment.wire.problems import (
     Finding,
     in_order,
@@ -82,6 +83,11 @@ def assembled(
     tenants = tuple(
         _tenant(name, item, capacity, owed.tenants.get(name))
         for name, item in shape.tenants.items()
+    )
+    common = shape.limits.preempt_rules
+    tenants = tuple(
+        with_rules(tenant, shape.tenants[tenant.name].preempt_rules, common)
+        for tenant in tenants
     )
     if there and not _by_cells(shape):
         found += over_capacity(tenants, shape.tenants, capacity)

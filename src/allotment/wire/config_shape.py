@@ -27,6 +27,7 @@ from allotment.wire.fields import (
     Word,
 )
 from allotment.wire.job_shape import Shape, form_of
+from allotment.wire.preempt_rules import PreemptRulesShape
 from allotment.wire.problems import LIST_FORM, MAP_FORM
 from allotment.wire.text import shown
 
@@ -254,6 +255,9 @@ class TenantShape(Shape):
     cells: dict[Word, ShareCount] = Field(default={}, examples=["{v100-node: 8}"])
     pins: list[Name] = Field(default=[], examples=["[vision-own]"])
     preempt: Annotated[Preempt, PlainValidator(read_preempt)] = Preempt.NONE
+    preempt_rules: PreemptRulesShape | None = Field(
+        default=None, examples=["{min_run: 10m, evictions: 20}"]
+    )
     per_user: UserCapShape = Field(default=UserCapShape(), examples=["{gpu: 8}"])
     share: Share = ShareBy.FIRST_COME
     weight: Weight = 1000
@@ -292,6 +296,9 @@ class LimitsShape(Shape):
     task_log: Size = LIMITS.task_log_bytes
     task_pids: Annotated[int, PlainValidator(read_pids)] = LIMITS.task_pids
     ports: Annotated[tuple[int, int], PlainValidator(read_port_range)] = LIMITS.ports
+    preempt_rules: PreemptRulesShape = Field(
+        default=PreemptRulesShape(), examples=["{min_run: 10m}"]
+    )
     half_life: Annotated[Millis, PlainValidator(read_half_life)] = Millis(LIMITS.half_life_ms)
 
 

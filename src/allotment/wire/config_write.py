@@ -11,6 +11,7 @@ from allotment.wire.amounts import write_duration, write_milli, write_size
 from allotment.wire.cells_write import shares_to_wire, topology_to_wire
 from allotment.wire.config_budgets import budgets_to_wire
 from allotment.wire.config_promises import objectives_to_wire
+from allotment.wire.preempt_rules import rules_to_wire
 from allotment.wire.tree import Plain
 
 Written = dict[str, Plain]
@@ -87,6 +88,7 @@ def _tenant(tenant: Tenant) -> Written:
         **({"cells": shares_to_wire(tenant.cells)} if tenant.cells else {}),
         **({"pins": list(tenant.pins)} if tenant.pins else {}),
         "preempt": tenant.preempt.value,
+        **rules_to_wire(tenant.preempt_rules),
         **({"per_user": _cap(tenant.per_user)} if tenant.per_user != NOTHING else {}),
         **_shared(tenant.share, tenant.weight_milli),
         **(

@@ -1,0 +1,64 @@
+"""What protects running jobs from more urgent ones of their tenant, as it is written."""
+
+from typing import Annotated
+
+import msgspec
+from pydantic import PlainValidator, model_validator
+
+from allotment.model.quantity import HOUR, Millis
+from allotment.model.tenancy import PreemptRules, Tenant
+from allotment.wire import amounts
+from allotment.wire.amiss import Amiss
+from allotment.wire.amounts import write_duration
+from allotment.wire.fields import Duration, DurationOrNone
+from allotment.wire.job_shape import Shape
+from allotment.wire.tree import Plain
+
+MOST_EVICTIONS = 1_000_000
+
+
+def read_evictions(value: object) -> int:
+    """Read how many jobs may lose their share within an interval."""
+    return amounts.read_whole(value, 0, MOST_EVICTIONS)
+
+
+class PreemptRulesShape(Shape):
+    """What protects running jobs; 0 sets no bound."""
+
+    min_run: DurationOrNone = Millis(0)
+    evictions: Annotated[int, PlainValidator(read_evictions, json_schema_input_type=int)] = 0
+    lost_gpu_time: DurationOrNone = Millis(0)
+    per: Duration = Millis(HOUR)
+
+    @model_validator(mode="after")
+    def _some_time(self) -> "PreemptRulesShape":
+        if not self.per:
+            raise Amiss("a budget is for some time", "write it like 1h", at=("per",))
+        return self
+
+
+def rules_of(shape: PreemptRulesShape) -> PreemptRules:
+    """Take the rules over into the model."""
+    return PreemptRules(shape.min_run, shape.evictions, shape.lost_gpu_time, shape.per)
+
+
+def rules_to_wire(rules: PreemptRules) -> dict[str, Plain]:
+    """Write the rules in full, under their key; nothing where there are none."""
+    if rules == PreemptRules():
+        return {}
+    return {
+        "preempt_rules": {
+            "min_run": write_duration(rules.min_run_ms),
+            "evictions": rules.evictions,
+            "lost_gpu_time": write_duration(rules.lost_device_ms),
+            "per": write_duration(rules.per_ms),
+        }
+    }
+
+
+def with_rules(
+    tenant: Tenant, own: PreemptRulesShape | None, common: PreemptRulesShape
+) -> Tenant:
+    """Give a tenant its own rules, or else those that hold for all."""
+    rules = rules_of(common if own is None else own)
+    return msgspec.structs.replace(tenant, preempt_rules=rules)

@@ -1,0 +1,157 @@
+"""A minimum run time and a budget protect running jobs from urgent ones of their own tenant."""
+
+import msgspec
+import pytest
+
+from allotment.engine.engine import Engine
+from allotment.engine.state import State
+from allotment.model import events as e
+from allotment.model.ids import JobId
+from allotment.model.lifecycle import JobState
+from allotment.model.quantity import HOUR, MINUTE, Millis
+from allotment.model.tenancy import Config, Preempt, PreemptRules
+from tests.support.builders import POLICIES, JobBuilder, a_config, a_job, a_tenant, gpus
+from tests.support.world import World
+from tests.unit.core.cells.plots import MACHINES, TOPOLOGY, owns
+
+BOTH = pytest.mark.parametrize("cells", [True, False], ids=["cells", "counted"])
+
+
+def a_world(rules: PreemptRules, *, cells: bool, preempt: Preempt = Preempt.EVICT) -> World:
+    """Tenants a and b own two nodes of eight each."""
+    if cells:
+        bare = (owns("a", node=2), owns("b", node=2))
+        rich = tuple(msgspec.structs.replace(t, guaranteed=gpus(32)) for t in bare)
+    else:
+        rich = (a_tenant("a", 16), a_tenant("b", 16))
+    tenants = tuple(
+        msgspec.structs.replace(t, preempt=preempt, preempt_rules=rules, borrow=True)
+        for t in rich
+    )
+    if cells:
+        return World(Config(MACHINES, tenants, topology=TOPOLOGY))
+    return World(a_config(*tenants, nodes=4, devices=8))
+
+
+def start(world: World, job: JobBuilder) -> JobId:
+    number = world.submit(job)
+    world.cycle()
+    if world.job(number).attempt is not None:
+        world.runs(number)
+    return number
+
+
+def low(priority: int = 10, devices: int = 8) -> JobBuilder:
+    return a_job().of("a").gpus(devices).priority(priority)
+
+
+def urgent(priority: int = 500, devices: int = 8) -> JobBuilder:
+    return low(priority, devices).not_preemptible()
+
+
+def told(world: World) -> list[JobId]:
+    return [r.event.job for r in world.log if isinstance(r.event, e.StopRequested)]
+
+
+def sleep_until_due(world: World) -> int:
+    """Wake just when the engine asks for it; give how long that took."""
+    due = world.engine.next_due(world.now)
+    assert due is not None, "nobody would wake the scheduler"
+    ms = due - world.now
+    world.wait(ms)
+    world.cycle()
+    return ms
+
+
+@BOTH
+@pytest.mark.parametrize("preempt", [Preempt.EVICT, Preempt.DEMOTE])
+def test_who_just_started_keeps_its_share_for_a_while(cells: bool, preempt: Preempt) -> None:
+    rules = PreemptRules(min_run_ms=Millis(10 * MINUTE))
+    world = a_world(rules, cells=cells, preempt=preempt)
+    jobs = [start(world, low()) for _ in range(2)]
+    world.wait(MINUTE)
+    waits = start(world, urgent())
+    assert world.is_(waits) is JobState.QUEUED
+    assert told(world) == []
+    assert sleep_until_due(world) == 9 * MINUTE
+    if preempt is Preempt.EVICT:
+        assert told(world) == [jobs[1]]
+    else:
+        assert world.is_(waits) is JobState.STARTING
+
+
+@BOTH
+def test_reclaiming_asks_for_no_minimum_run_time(cells: bool) -> None:
+    world = a_world(PreemptRules(min_run_ms=Millis(HOUR), evictions=1), cells=cells)
+    borrowers = [start(world, a_job().of("b").gpus(8)) for _ in range(4)]
+    for _ in range(2):
+        start(world, low())
+    assert len(told(world)) == 2
+    assert set(told(world)) <= set(borrowers)
+
+
+@BOTH
+def test_a_promise_is_not_protected(cells: bool) -> None:
+    world = a_world(PreemptRules(min_run_ms=Millis(HOUR)), cells=cells)
+    for _ in range(4):
+        start(world, a_job().of("b").gpus(8))
+    for _ in range(2):
+        start(world, low())
+    first = start(world, urgent())
+    assert first in world.state.cluster.reservations
+    assert len(told(world)) == 2
+
+
+@BOTH
+def test_so_many_evictions_an_hour_and_no_more(cells: bool) -> None:
+    world = a_world(PreemptRules(evictions=1), cells=cells)
+    jobs = [start(world, low()) for _ in range(2)]
+    start(world, urgent())
+    assert len(told(world)) == 1
+    world.wait(20 * MINUTE)
+    start(world, urgent())
+    assert len(told(world)) == 1
+    assert sleep_until_due(world) == 40 * MINUTE
+    assert sorted(told(world)) == jobs
+
+
+@BOTH
+def test_so_much_lost_work_and_no_more(cells: bool) -> None:
+    """Eight devices for half an hour are four device-hours: over the budget, once."""
+    rules = PreemptRules(lost_device_ms=3 * HOUR, per_ms=Millis(2 * HOUR))
+    world = a_world(rules, cells=cells)
+    for _ in range(2):
+        start(world, low())
+    world.wait(30 * MINUTE)
+    start(world, urgent())
+    start(world, urgent())
+    assert len(told(world)) == 1
+    world.wait(2 * HOUR - 1)
+    world.cycle()
+    assert len(told(world)) == 1
+    world.wait(1)
+    world.cycle()
+    assert len(told(world)) == 2
+
+
+@BOTH
+def test_a_restart_forgets_nothing_of_the_budget(cells: bool) -> None:
+    world = a_world(PreemptRules(evictions=1), cells=cells)
+    for _ in range(2):
+        start(world, low())
+    start(world, urgent())
+    data = msgspec.msgpack.encode(world.state.image())
+    image = msgspec.msgpack.decode(data, type=type(world.state.image()))
+    world.engine = Engine(State.from_image(image, POLICIES))
+    assert msgspec.msgpack.encode(world.state.image()) == data
+    start(world, urgent())
+    assert len(told(world)) == 1
+    assert sleep_until_due(world) == HOUR
+
+
+def test_without_rules_nobody_is_woken() -> None:
+    world = a_world(PreemptRules(), cells=False)
+    start(world, low())
+    start(world, urgent())
+    assert world.state.cluster.mercy is None
+    assert world.state.cluster.next_change(world.now) is None
