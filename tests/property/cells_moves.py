@@ -16,7 +16,7 @@ from allotment.model.ids import SYSTEM, DeviceIndex, JobId, NodeId
 from allotment.model.lifecycle import JobState
 from allotment.model.quantity import GIB, Resources
 from allotment.model.reports import NodeReport
-from allotment.model.spec import Checkpoint, JobSpec, TaskRole
+from allotment.model.spec import Checkpoint, GiveWay, JobSpec, TaskRole
 from allotment.model.tenancy import Config, Preempt, QueueOrder
 from tests.property.cells_world import NODES, TENANTS, CellsWorld, Plan, config
 from tests.support.world import FAILED, PERMANENT, PLATFORM
@@ -78,6 +78,7 @@ class Moves:
             preemptible=kind != "steady",
             pin="p" if kind == "pin" else "",
             opportunistic=kind == "opportunistic",
+            on_eviction=WAYS.get(kind, GiveWay.AS_TENANT),
             within=where[0],
             prefer=where[1],
         )
@@ -268,6 +269,9 @@ PARTS: dict[str, tuple[object, ...]] = {
 ANY = tuple(range(64))
 BOTH = (True, False)
 
+WAYS = {way.value: way for way in GiveWay if way not in (GiveWay.AS_TENANT, GiveWay.REQUEUE)}
+"""What a job would rather have than to stand in line again."""
+
 WHERE = (
     *[("", "")] * 3,
     ("", "node"),
@@ -290,7 +294,7 @@ MOVES: dict[str, tuple[int, dict[str, tuple[object, ...]]]] = {
             "most": (0, 0, 0, 0, 0, 5, 9),
             "second": (0, 0, 0, 0, 1, 2, 4),
             "priority": (50, 100, 100, 100, 200, 900),
-            "kind": ("", "", "", "pin", "opportunistic", "steady", "retry", "saves"),
+            "kind": ("", "", "pin", "opportunistic", "steady", "retry", "saves", *WAYS),
             "where": WHERE,
             "types": ((), (), (), ("V100",), ("A100", "V100"), ("A100",)),
             "cycle": (True, True, True, False),

@@ -18,7 +18,7 @@ from allotment.model.ids import JobId
 from allotment.model.ledger import Entitlement
 from allotment.model.lifecycle import JobState
 from allotment.model.reasons import StopCause
-from allotment.model.spec import JobSpec
+from allotment.model.spec import GiveWay, JobSpec
 from allotment.model.tenancy import Config, Preempt, QueueOrder
 from tests.support.builders import a_config, a_job, a_tenant, gpus
 from tests.support.world import World
@@ -38,6 +38,8 @@ HOW = {
     "order": st.sampled_from(list(QueueOrder)),
     "preempt": st.sampled_from([Preempt.EVICT, Preempt.DEMOTE]),
     "cells": st.booleans(),
+    "first": st.sampled_from(["", "a", "b"]),
+    "way": st.sampled_from([*GiveWay][1:]),
 }
 
 
@@ -48,8 +50,13 @@ def test_preemption_comes_to_rest_and_only_climbs(
     order: QueueOrder,
     preempt: Preempt,
     cells: bool,
+    first: str,
+    way: GiveWay,
 ) -> None:
-    world = a_world(order, preempt, cells=cells)
+    world = a_world(order, preempt, cells=cells, way=way)
+    for _ in range(8 if first else 0):
+        world.submit(a_job().of(first).gpus(4).opportunistic())
+    world.cycle()
     for tenant, devices, priority, kind, leaves in jobs:
         job = a_job().of(tenant).gpus(devices).priority(priority)
         if kind == "opportunistic":
@@ -72,15 +79,21 @@ def test_preemption_comes_to_rest_and_only_climbs(
     assert not world.state.cluster.reservations, "nobody waits for who is gone"
 
 
-def a_world(order: QueueOrder, preempt: Preempt, *, cells: bool) -> World:
+def a_world(
+    order: QueueOrder, preempt: Preempt, *, cells: bool, way: GiveWay = GiveWay.REQUEUE
+) -> World:
     if cells:
         tenants = tuple(
-            msgspec.structs.replace(tenant, guaranteed=gpus(32), preempt=preempt)
+            msgspec.structs.replace(
+                tenant, guaranteed=gpus(32), preempt=preempt, on_eviction=way
+            )
             for tenant in (owns("a", node=1, socket=1), owns("b", node=2))
         )
         return World(Config(MACHINES, tenants, topology=TOPOLOGY))
     tenants = tuple(
-        msgspec.structs.replace(a_tenant(name, share, order=order), preempt=preempt)
+        msgspec.structs.replace(
+            a_tenant(name, share, order=order), preempt=preempt, on_eviction=way
+        )
         for name, share in (("a", 12), ("b", 16))
     )
     return World(a_config(*tenants, nodes=4, devices=8))

@@ -348,18 +348,21 @@ class Cluster:
 
     # ── reservations ────────────────────────────────────────────────────────────────────
 
-    def reserve(self, reservation: Reservation) -> None:
-        """Promise a place: its slots are taken though others still sit there."""
+    def reserve(self, reservation: Reservation, whose: tuple[str, str] | None = None) -> None:
+        """Promise a place: its slots are taken though others still sit there.
+
+        `whose` tells tenant and user where its job is thought away, in a trial.
+        """
         self.ledger.take(reservation.slots, reservation.needs)
         self.reservations[reservation.job] = reservation
-        who = self.user_of(reservation.job)
+        who = whose or self.user_of(reservation.job)
         if self.users.capped(*who):
             self.users.promise(reservation.job, who, sum_of(reservation.needs))
         if self.claimants is not None:
             path = (who[0], self._shape_of(reservation.job).queue, who[1])
             self.claimants.promise(reservation.job, path, sum_of(reservation.needs))
         if reservation.entitlement is Entitlement.GUARANTEED:
-            tenant = self.tenant_of(reservation.job)
+            tenant = who[0]
             if self.cells is not None and reservation.quota:
                 r = reservation
                 self.cells.take(tenant, r.pin, r.slots, r.needs, r.quota, r.job)

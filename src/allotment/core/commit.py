@@ -184,20 +184,60 @@ def _evict(cluster: Cluster, decision: Evict, now: Instant) -> str:
         gang = cluster.gangs.get(victim)
         if gang is None:
             return f"job {victim} is gone already"
-        if victim in decision.evict and (
+        if (victim in decision.evict or victim in decision.suspend) and (
             gang.leaving or not _must_yield(cluster, gang, reservation, now)
         ):
             return f"job {victim} may not be evicted"
     if reservation.job in reservation.victims:
         return _move(cluster, reservation)
-    if any(job not in decision.evict for job in decision.demote):
+    if any(job not in (*decision.evict, *decision.suspend) for job in decision.demote):
         return "only who is sent away loses its guarantee"
     if cluster.barred(reservation.job, reservation.slots, now):
         return "a window keeps it off"
     for job in decision.instead:
         if wrong := _keeps_promise(cluster, job, reservation):
             return wrong
+    if (decision.suspend or decision.moves) and (wrong := _gently(cluster, decision)):
+        return wrong
     return _promise_is_due(cluster, reservation, decision.instead)
+
+
+def _gently(cluster: Cluster, decision: Evict) -> str:
+    """Check that some may be frozen, and that others go where it is free."""
+    promise = decision.reservation
+    if any(not cluster.gangs[job].standing.runs for job in decision.suspend):
+        return "only who runs can be frozen"
+    with Trial(cluster) as trial:
+        for job in decision.instead:
+            trial.unreserve(job)
+        mark = trial.mark()
+        for job in promise.victims:
+            gang = trial.drop(job)
+            if job in decision.suspend:
+                trial.hold(gang.slots, tuple(n - lease_part(n) for n in gang.needs))
+        if decision.suspend and not trial.fits(promise.slots, promise.needs):
+            return "those who are frozen keep too much of it"
+        trial.rollback(mark)
+        trial.hold(promise.slots, promise.needs)
+        for move in decision.moves:
+            if wrong := _moves_on(cluster, move, decision.evict):
+                return wrong
+            trial.hold(move.slots, move.needs)
+    return ""
+
+
+def _moves_on(cluster: Cluster, move: Reservation, evict: tuple[JobId, ...]) -> str:
+    """Check that one who is sent away may be promised what is idle elsewhere."""
+    if move.job not in evict or move.victims != (move.job,):
+        return "only who is sent away goes on elsewhere"
+    gang = cluster.gangs[move.job]
+    if gang.suspended or move.entitlement is not Entitlement.OPPORTUNISTIC:
+        return "who goes on elsewhere borrows there"
+    if not borrows(cluster, gang.tenant, gang.held(), preemptible=gang.preemptible):
+        return f"tenant {gang.tenant} may not borrow"
+    return _misfit(cluster, gang.requests, move.slots) or _no_room(
+        cluster, gang.requests, move.slots
+    )
 
 
 def _keeps_promise(cluster: Cluster, job: JobId, wanted: Reservation) -> str:

@@ -8,6 +8,7 @@ trial.
 from allotment.core.cluster import Cluster
 from allotment.core.entitle import entitle, is_due, resume_entitlement
 from allotment.core.gang import Gang, Reservation
+from allotment.core.giving_way import gently
 from allotment.core.line import Line
 from allotment.core.molding import as_large
 from allotment.core.moving import moves
@@ -186,13 +187,14 @@ def _resume(cluster: Cluster, now: Instant) -> Proposals:
             with Trial(cluster) as trial:
                 room = clear_leases(trial, gang, now)
             if room is not None:
-                yield eviction(
+                evict = eviction(
                     cluster,
                     Reservation(
                         gang.id, gang.slots, leases, entitlement, room.victims, quota, gang.pin
                     ),
                     room.promises,
                 )
+                yield gently(cluster, evict)
 
 
 def _leases_free(cluster: Cluster, gang: Gang) -> bool:

@@ -7,6 +7,7 @@ from allotment.core.request import Request, Shape, held_by, lease_part, total_of
 from allotment.model.ids import JobId
 from allotment.model.ledger import Entitlement, Quota, Slot
 from allotment.model.quantity import NOTHING, Instant, Millis, Resources
+from allotment.model.spec import GiveWay
 
 
 class Standing(msgspec.Struct, frozen=True, gc=False):
@@ -75,6 +76,7 @@ class Gang(msgspec.Struct):
     """Whose job it is."""
     rank: Rank | None = None
     """Its place in the order of its line, kept while it holds."""
+    on_eviction: GiveWay = GiveWay.AS_TENANT
 
     def kept(self) -> tuple[Resources, ...]:
         """Give what each task holds now: all of its need, or what suspension keeps."""

@@ -14,7 +14,7 @@ from allotment.core.cells.search import Found, find
 from allotment.core.cluster import MOST_MEMOS, Cluster
 from allotment.core.gang import Gang, Standing
 from allotment.core.preemption import Room, still_needed
-from allotment.core.request import Shape, needs_of
+from allotment.core.request import Request, Shape, needs_of
 from allotment.core.takeover import (
     Holder,
     awaited,
@@ -71,8 +71,14 @@ def owed_ever(cluster: Cluster, shape: Shape) -> bool:
 
 def idle_place(cluster: Cluster, shape: Shape) -> tuple[Slot, ...] | None:
     """Find idle leaves for a gang of this shape."""
-    assert cluster.cells is not None, "asked only where shares are cells"
-    return find_idle(cluster.cells, shape.requests, cluster.ledger)
+    return idle_slots(cluster, shape.requests)
+
+
+def idle_slots(cluster: Cluster, requests: tuple[Request, ...]) -> tuple[Slot, ...] | None:
+    """Find what is idle for a gang, in whatever form shares are."""
+    if cluster.cells is None:
+        return cluster.find(requests)
+    return find_idle(cluster.cells, requests, cluster.ledger)
 
 
 def in_the_way(cluster: Cluster, shape: Shape, found: Found, now: Instant) -> Room | None:

@@ -7,6 +7,7 @@ import msgspec
 from allotment.core.cluster import Cluster
 from allotment.core.displacement import Turn, displace, displace_in_cells
 from allotment.core.gang import Gang, Reservation, Standing
+from allotment.core.giving_way import gently
 from allotment.core.outrank import concession, share_by_demotion
 from allotment.core.owed import idle_place, in_the_way, outranked, owed_place, room_by_demotion
 from allotment.core.packing import displace_pairs
@@ -138,9 +139,8 @@ class Places:
         if found is not None:
             place = Placement(waiting.id, found.slots, GUARANTEED)
             victims = (*found.losers, *found.victims)
-            evict = self._reserve(waiting, place, victims, found.promises)
             # From here on they borrow: their share is the urgent job's.
-            yield msgspec.structs.replace(evict, demote=found.losers)
+            yield self._reserve(waiting, place, victims, found.promises, found.losers)
 
     def _demotes(self, shape: Shape) -> bool:
         return self.cluster.tenants[shape.tenant].preempt is Preempt.DEMOTE
@@ -164,10 +164,11 @@ class Places:
         place: Placement,
         victims: tuple[JobId, ...],
         instead: tuple[JobId, ...] = (),
+        demote: tuple[JobId, ...] = (),
     ) -> Evict:
         shape = waiting.shape
         needs = needs_of(shape.requests)
-        return eviction(
+        evict = eviction(
             self.cluster,
             Reservation(
                 waiting.id,
@@ -180,6 +181,9 @@ class Places:
             ),
             instead,
         )
+        if demote:
+            evict = msgspec.structs.replace(evict, demote=demote)
+        return gently(self.cluster, evict)
 
     def send(self, victims: Iterable[JobId]) -> list[Gang]:
         """Note who was sent away; give those who are still there."""

@@ -52,6 +52,10 @@ class Evict(msgspec.Struct, frozen=True):
     """Those who hold the very cells now: from here on they are borrowers there."""
     instead: tuple[JobId, ...] = ()
     """Those whose promises it takes over: they stand in line again."""
+    suspend: tuple[JobId, ...] = ()
+    """Those who are frozen instead of being told to go."""
+    moves: tuple[Reservation, ...] = ()
+    """The places that some of those who are told to go have elsewhere."""
 
 
 class Unreserve(msgspec.Struct, frozen=True):

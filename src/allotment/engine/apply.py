@@ -336,7 +336,8 @@ def _ended(state: State, record: e.Record, event: e.AttemptEnded) -> None:
     attempt.lost_ms = event.lost_ms
     job.lost_ms = Millis(job.lost_ms + event.lost_ms)
     job.served_ms = Millis(job.served_ms + attempt.ran_ms)
-    if attempt.stop is None or attempt.stop.wanted_by != job.id:
+    promise = state.cluster.reservations.get(job.id)
+    if promise is not None and job.id not in promise.victims:
         state.cluster.unreserve(job.id)
     state.cluster.drop(job.id)
     if attempt.port:

@@ -11,6 +11,7 @@ from enum import StrEnum
 
 import msgspec
 
+from allotment.core.giving_way import way_of
 from allotment.engine.records import AttemptRecord, JobRecord
 from allotment.engine.state import State
 from allotment.model import events as e
@@ -19,7 +20,7 @@ from allotment.model.ids import TaskIndex
 from allotment.model.lifecycle import TaskState
 from allotment.model.quantity import Instant, Millis
 from allotment.model.reasons import StopCause
-from allotment.model.spec import EndKind
+from allotment.model.spec import EndKind, GiveWay
 
 
 class Verdict(StrEnum):
@@ -101,8 +102,7 @@ def conclude(
         yield _ended(job, e.Outcome.TIMED_OUT, now, stop.diagnosis, end)
         yield from finish(state, job, e.JobTimedOut(job.id, stop.diagnosis))
     elif cause is StopCause.EVICTED:
-        yield _ended(job, e.Outcome.EVICTED, now, end=end)
-        yield e.JobRequeued(job.id, cause="evicted")
+        yield from _evicted(state, job, now, end)
     elif cause in (StopCause.START_TIME, StopCause.NODE_LOST) and stop and stop.diagnosis:
         yield from _failed(state, job, stop.diagnosis, now, end)
     elif cause is StopCause.ROLES_SUCCEEDED or (
@@ -115,6 +115,18 @@ def conclude(
     else:
         failure = first_failure(attempt)
         yield from _failed(state, job, failure[1] if failure else UNEXPLAINED, now)
+
+
+def _evicted(
+    state: State, job: JobRecord, now: Instant, end: GangEnd | None
+) -> Iterator[e.AnyEvent]:
+    """Let who was sent away stand in line again, unless it would rather be over."""
+    way = way_of(state.cluster, state.cluster.gangs[job.id])
+    yield _ended(job, e.Outcome.EVICTED, now, end=end)
+    if way is GiveWay.CANCEL:
+        yield from finish(state, job, e.JobCancelled(job.id, by="eviction"))
+    else:
+        yield e.JobRequeued(job.id, cause="evicted")
 
 
 UNEXPLAINED = Diagnosis(

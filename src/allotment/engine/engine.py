@@ -191,23 +191,26 @@ class Engine:
             case Demote(job_id, wanted_by):
                 no = self.state.jobs[job_id].attempts[-1].no
                 yield e.AttemptDemoted(job_id, no, wanted_by)
-            case Evict(promise, evict, demote, instead):
-                for job_id in instead:
-                    yield e.ReservationDropped(job_id, promise.job)
-                for victim in demote:
-                    no = self.state.jobs[victim].attempts[-1].no
-                    yield e.AttemptDemoted(victim, no, promise.job)
-                yield e.Reserved(
-                    promise.job,
-                    promise.slots,
-                    promise.entitlement,
-                    promise.victims,
-                    promise.quota,
-                )
-                for victim in evict:
-                    yield self._eviction(victim, promise.job)
+            case Evict():
+                yield from self._make_way(decision)
             case Unreserve(job_id):
                 yield e.ReservationDropped(job_id)
+
+    def _make_way(self, evict: Evict) -> Iterator[e.AnyEvent]:
+        """Promise a place to one, and let others leave it, each in its own way."""
+        promise, jobs = evict.reservation, self.state.jobs
+        for job in evict.instead:
+            yield e.ReservationDropped(job, promise.job)
+        for job in evict.demote:
+            yield e.AttemptDemoted(job, jobs[job].attempts[-1].no, promise.job)
+        for each in (promise, *evict.moves):
+            yield e.Reserved(each.job, each.slots, each.entitlement, each.victims, each.quota)
+        for job in evict.suspend:
+            no = jobs[job].attempts[-1].no
+            yield e.AttemptSuspended(job, no, promise.job)
+            yield e.ResumeRequested(job, no)
+        for job in evict.evict:
+            yield self._eviction(job, promise.job)
 
     def _eviction(self, victim: JobId, wanted_by: JobId) -> e.StopRequested:
         job = self.state.jobs[victim]

@@ -448,4 +448,5 @@ class State:
             user=job.owner.user,
             suspended=attempt.suspended_at > 0,
             wants_resume=attempt.wants_resume,
+            on_eviction=job.spec.on_eviction,
         )

@@ -236,6 +236,9 @@ class AttemptDemoted(AttemptEvent, frozen=True):
 class AttemptSuspended(AttemptEvent, frozen=True):
     """A gang was frozen and gave up its devices and CPU."""
 
+    wanted_by: JobId | None = None
+    """The job that gets them, where the user did not ask for it."""
+
 
 class ResumeRequested(AttemptEvent, frozen=True):
     """The owner wants a suspended gang to go on."""

@@ -119,6 +119,21 @@ class ArraySlice(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """How many of the array may run at a time; 0 means no cap."""
 
 
+class GiveWay(StrEnum):
+    """What becomes of a job that has to leave its place."""
+
+    AS_TENANT = ""
+    """As its tenant has it."""
+    REQUEUE = "requeue"
+    """It is warned, may save a checkpoint, ends, and stands in line again."""
+    SUSPEND = "suspend"
+    """It is frozen where it is, keeps its memory, and goes on once its devices are free."""
+    CANCEL = "cancel"
+    """It is warned, ends, and is over."""
+    MIGRATE = "migrate"
+    """It is warned, ends, and goes on elsewhere at once, if something is idle."""
+
+
 class Dialect(StrEnum):
     """The form a job was written in: decides which extra variables its tasks get."""
 
@@ -166,6 +181,7 @@ class JobSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """Never uses its tenant's guarantee: it runs on what is idle, or waits."""
     deadline_ms: Millis = NEVER
     """How long after its submission it should have ended, where its queue goes by that."""
+    on_eviction: GiveWay = GiveWay.AS_TENANT
 
     @property
     def task_count(self) -> int:

@@ -9,6 +9,7 @@ from allotment.model.cells import CellShare, Topology
 from allotment.model.cluster import Node
 from allotment.model.objectives import NO_OBJECTIVES, Objectives
 from allotment.model.quantity import DAY, HOUR, NOTHING, Millis, Resources
+from allotment.model.spec import GiveWay
 
 
 class QueueOrder(StrEnum):
@@ -121,6 +122,8 @@ class Tenant(msgspec.Struct, frozen=True, omit_defaults=True):
     budgets: tuple[Budget, ...] = ()
     """GPU-hours that its jobs may use in a stretch of time."""
     preempt_rules: PreemptRules = PreemptRules()
+    on_eviction: GiveWay = GiveWay.REQUEUE
+    """What becomes of its jobs that must go, where they do not say it themselves."""
 
     def queue(self, name: str) -> Queue | None:
         return next((queue for queue in self.queues if queue.name == name), None)

@@ -87,8 +87,8 @@ def in_words(event: e.AnyEvent, state: State) -> str:  # noqa: C901, PLR0911, PL
             return "no longer borrows: its tenant has room again"
         case e.AttemptDemoted(wanted_by=job):
             return f"borrows from now on: job {job} of its tenant is more urgent"
-        case e.AttemptSuspended():
-            return "suspended; its devices are free"
+        case e.AttemptSuspended(wanted_by=job):
+            return f"suspended{f' for job {job}' if job else ''}; its devices are free"
         case e.ResumeRequested():
             return "is to go on"
         case e.AttemptResumed():

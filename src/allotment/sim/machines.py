@@ -100,6 +100,11 @@ class Machines:
                 self._launch(key.job, key.attempt, now)
         elif isinstance(effect, f.StopTask):
             self._stop(effect.key.job, effect.key.attempt, now)
+        elif isinstance(effect, f.FreezeTask):
+            work = self.works[effect.key.job]
+            if work.since >= 0:
+                work.pause(now)
+                work.since = Instant(-1)
         elif isinstance(effect, f.ThawTask):
             work = self.works[effect.key.job]
             if work.since < 0 and work.stopped_at is None:

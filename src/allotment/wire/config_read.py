@@ -86,8 +86,7 @@ def assembled(
     )
     common = shape.limits.preempt_rules
     tenants = tuple(
-        with_rules(tenant, shape.tenants[tenant.name].preempt_rules, common)
-        for tenant in tenants
+        with_rules(tenant, shape.tenants[tenant.name], common) for tenant in tenants
     )
     if there and not _by_cells(shape):
         found += over_capacity(tenants, shape.tenants, capacity)

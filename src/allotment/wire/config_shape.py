@@ -5,7 +5,7 @@ from typing import Annotated, cast
 from pydantic import BeforeValidator, Discriminator, Field, PlainValidator, Tag, model_validator
 
 from allotment.model.quantity import HOUR, Millis
-from allotment.model.spec import Arch
+from allotment.model.spec import Arch, GiveWay
 from allotment.model.tenancy import Limits, Preempt, QueueOrder, RankBy, ShareBy
 from allotment.wire import amounts, words
 from allotment.wire.amiss import Amiss, not_a
@@ -16,6 +16,7 @@ from allotment.wire.fields import (
     LAST_PORT,
     Cpu,
     Duration,
+    GiveWayWord,
     Gpu,
     Line,
     Name,
@@ -255,6 +256,7 @@ class TenantShape(Shape):
     cells: dict[Word, ShareCount] = Field(default={}, examples=["{v100-node: 8}"])
     pins: list[Name] = Field(default=[], examples=["[vision-own]"])
     preempt: Annotated[Preempt, PlainValidator(read_preempt)] = Preempt.NONE
+    on_eviction: GiveWayWord = GiveWay.REQUEUE
     preempt_rules: PreemptRulesShape | None = Field(
         default=None, examples=["{min_run: 10m, evictions: 20}"]
     )

@@ -88,7 +88,7 @@ def _tenant(tenant: Tenant) -> Written:
         **({"cells": shares_to_wire(tenant.cells)} if tenant.cells else {}),
         **({"pins": list(tenant.pins)} if tenant.pins else {}),
         "preempt": tenant.preempt.value,
-        **rules_to_wire(tenant.preempt_rules),
+        **rules_to_wire(tenant),
         **({"per_user": _cap(tenant.per_user)} if tenant.per_user != NOTHING else {}),
         **_shared(tenant.share, tenant.weight_milli),
         **(

@@ -6,7 +6,7 @@ from typing import Annotated, cast
 from pydantic import PlainValidator
 
 from allotment.model.quantity import HOUR, Millis
-from allotment.model.spec import Arch, Dialect, EndKind
+from allotment.model.spec import Arch, Dialect, EndKind, GiveWay
 from allotment.wire import amounts, words
 from allotment.wire.amiss import Amiss, not_a
 
@@ -91,6 +91,17 @@ def read_end(value: object) -> EndKind:
     return EndKind(str(value))
 
 
+def read_give_way(value: object) -> GiveWay:
+    """Read what becomes of a job that has to leave its place."""
+    if not value or value not in tuple(GiveWay):
+        raise not_a(
+            "requeue, suspend, cancel or migrate",
+            value,
+            "requeue lets it stand in line again, migrate go on elsewhere if it can",
+        )
+    return GiveWay(str(value))
+
+
 def read_dialect(value: object) -> Dialect:
     """Read which form's extra variables the tasks get."""
     if value not in tuple(Dialect):
@@ -142,5 +153,8 @@ SignalWord = Annotated[str, PlainValidator(words.read_signal, json_schema_input_
 Keep = Annotated[int, PlainValidator(read_keep, json_schema_input_type=int)]
 MaxRunning = Annotated[int, PlainValidator(read_max_running, json_schema_input_type=int)]
 Hold = Annotated[Millis, PlainValidator(read_hold, json_schema_input_type=bool | str)]
+
+
+GiveWayWord = Annotated[GiveWay, PlainValidator(read_give_way, json_schema_input_type=GiveWay)]
 EndWord = Annotated[EndKind, PlainValidator(read_end, json_schema_input_type=EndKind)]
 DialectWord = Annotated[Dialect, PlainValidator(read_dialect, json_schema_input_type=Dialect)]

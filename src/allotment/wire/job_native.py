@@ -231,6 +231,7 @@ def _spec(shape: JobShape, secrets: tuple[tuple[str, str], ...]) -> JobSpec:
         depends_on=tuple(_dependency(item) for item in shape.depends_on),
         hold_on_failure_ms=Millis(shape.hold_on_failure),
         preemptible=shape.preemptible,
+        on_eviction=shape.on_eviction,
         within=shape.within,
         prefer=shape.prefer,
         pin=shape.pin,

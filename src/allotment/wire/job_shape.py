@@ -19,7 +19,7 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
 from allotment.model.quantity import MIB, SECOND, Millis
-from allotment.model.spec import NEVER, Arch, Dialect, EndKind, Priority
+from allotment.model.spec import NEVER, Arch, Dialect, EndKind, GiveWay, Priority
 from allotment.wire.amiss import Amiss
 from allotment.wire.fields import (
     LAST_PORT,
@@ -31,6 +31,7 @@ from allotment.wire.fields import (
     DurationOrNone,
     EndWord,
     EnvValue,
+    GiveWayWord,
     Gpu,
     GpuTypes,
     Hold,
@@ -296,6 +297,7 @@ class JobShape(RoleParts):
     array: ArrayShape | None = Field(default=None, examples=["{count: 10, max_running: 2}"])
     hold_on_failure: Hold = Millis(0)
     preemptible: Truth = True
+    on_eviction: GiveWayWord = GiveWay.AS_TENANT
     within: Line = Field(default="", examples=["node"])
     prefer: Line = Field(default="", examples=["rack"])
     pin: NameOrNone = Field(default="", examples=["vision-own"])

@@ -49,6 +49,7 @@ def job_to_wire(spec: JobSpec, *, redact: bool = True) -> Written:
         **_unless(depends_on=[_dependency(item) for item in spec.depends_on]),
         **_length("hold_on_failure", spec.hold_on_failure_ms),
         **({} if spec.preemptible else {"preemptible": False}),
+        **_unless(on_eviction=spec.on_eviction.value),
         **_unless(within=spec.within, prefer=spec.prefer),
         **_unless(pin=spec.pin, opportunistic=spec.opportunistic),
         **({} if spec.dialect is Dialect.NATIVE else {"dialect": spec.dialect.value}),

@@ -1,11 +1,12 @@
 """What protects running jobs from more urgent ones of their tenant, as it is written."""
 
-from typing import Annotated
+from typing import Annotated, Protocol
 
 import msgspec
 from pydantic import PlainValidator, model_validator
 
 from allotment.model.quantity import HOUR, Millis
+from allotment.model.spec import GiveWay
 from allotment.model.tenancy import PreemptRules, Tenant
 from allotment.wire import amounts
 from allotment.wire.amiss import Amiss
@@ -42,23 +43,28 @@ def rules_of(shape: PreemptRulesShape) -> PreemptRules:
     return PreemptRules(shape.min_run, shape.evictions, shape.lost_gpu_time, shape.per)
 
 
-def rules_to_wire(rules: PreemptRules) -> dict[str, Plain]:
-    """Write the rules in full, under their key; nothing where there are none."""
-    if rules == PreemptRules():
-        return {}
-    return {
-        "preempt_rules": {
+def rules_to_wire(tenant: Tenant) -> dict[str, Plain]:
+    """Write how a tenant's jobs give way; nothing of what is the default."""
+    rules, way = tenant.preempt_rules, tenant.on_eviction
+    written: dict[str, Plain] = {"on_eviction": way.value} if way is not GiveWay.REQUEUE else {}
+    if rules != PreemptRules():
+        written["preempt_rules"] = {
             "min_run": write_duration(rules.min_run_ms),
             "evictions": rules.evictions,
             "lost_gpu_time": write_duration(rules.lost_device_ms),
             "per": write_duration(rules.per_ms),
         }
-    }
+    return written
 
 
-def with_rules(
-    tenant: Tenant, own: PreemptRulesShape | None, common: PreemptRulesShape
-) -> Tenant:
+class Ruled(Protocol):
+    """What a tenant says about how its jobs give way."""
+
+    preempt_rules: PreemptRulesShape | None
+    on_eviction: GiveWay
+
+
+def with_rules(tenant: Tenant, own: Ruled, common: PreemptRulesShape) -> Tenant:
     """Give a tenant its own rules, or else those that hold for all."""
-    rules = rules_of(common if own is None else own)
-    return msgspec.structs.replace(tenant, preempt_rules=rules)
+    rules = rules_of(common if own.preempt_rules is None else own.preempt_rules)
+    return msgspec.structs.replace(tenant, preempt_rules=rules, on_eviction=own.on_eviction)
