@@ -25,6 +25,7 @@ from allotment.core.request import (
     sized,
 )
 from allotment.core.trial import Trial
+from allotment.core.urgency import outranks
 from allotment.model.ids import JobId, NodeId
 from allotment.model.ledger import Entitlement, Placement, Quota, Slot
 from allotment.model.quantity import DEVICE, NOTHING, Instant, Resources
@@ -144,11 +145,11 @@ def _demote(cluster: Cluster, job: JobId, wanted_by: JobId, now: Instant) -> str
 
 
 def _outranks(cluster: Cluster, waiting: Standing, gang: Gang, now: Instant) -> bool:
-    """Tell whether a waiting job may take what a gang of its tenant's has: by priority.
+    """Tell whether a waiting job may take what a gang of its tenant's has.
 
     It must have run for as long as its tenant grants it.
     """
-    if not _may_outrank(cluster, waiting, gang.tenant, gang.priority):
+    if not outranks(cluster.tenants, waiting, gang, now):
         return False
     since = gang.standing.since or gang.placed_at
     return now - since >= cluster.tenants[gang.tenant].preempt_rules.min_run_ms

@@ -24,6 +24,7 @@ from allotment.core.plan import (
 from allotment.core.preemption import clear_leases, eviction
 from allotment.core.request import lease_part
 from allotment.core.trial import Trial
+from allotment.core.urgency import outranks
 from allotment.model.ledger import Entitlement, Placement
 from allotment.model.quantity import Instant
 from allotment.model.tenancy import Preempt
@@ -38,7 +39,7 @@ def proposals(cluster: Cluster, now: Instant) -> Proposals:
         yield from _keep_promises(cluster, now)
     # 2. Promote borrowers whose tenant has room in its guarantee again.
     if cluster.borrowers and _room_may_be_back(cluster):
-        yield from _promote(cluster)
+        yield from _promote(cluster, now)
     # 3. Suspended gangs that want to go on get their own devices first.
     if cluster.resuming:
         yield from _resume(cluster, now)
@@ -125,21 +126,21 @@ def _room_may_be_back(cluster: Cluster) -> bool:
     )
 
 
-def _promote(cluster: Cluster) -> Proposals:
+def _promote(cluster: Cluster, now: Instant) -> Proposals:
     for tenant, gangs in sorted(cluster.borrowers.items()):
         if cluster.cells is None and not _any_due(cluster, tenant):
             continue
         for gang in sorted(gangs.values(), key=lambda gang: (gang.placed_at, gang.id)):
-            if gang.opportunistic or gang.leaving or _more_urgent(cluster, gang):
+            if gang.opportunistic or gang.leaving:
                 continue
             if cluster.cells is not None:
-                if gang.suspended:
+                if gang.suspended or _more_urgent(cluster, gang, now):
                     continue
                 if quota := cluster.quota_kept(gang):
                     yield Promote(gang.id, quota)
                 continue
             due = entitle(cluster, tenant, gang.held(), preemptible=True)
-            if due is GUARANTEED:
+            if due is GUARANTEED and not _more_urgent(cluster, gang, now):
                 yield Promote(gang.id)
 
 
@@ -151,7 +152,7 @@ def _any_due(cluster: Cluster, tenant: str) -> bool:
     )
 
 
-def _more_urgent(cluster: Cluster, gang: Gang) -> bool:
+def _more_urgent(cluster: Cluster, gang: Gang, now: Instant) -> bool:
     """Tell whether a waiting job would at once take from a gang what it were given.
 
     The room is for that job: it may be just what the gang had to give up.
@@ -160,10 +161,7 @@ def _more_urgent(cluster: Cluster, gang: Gang) -> bool:
     return (
         tenant is not None
         and tenant.preempt is not Preempt.NONE
-        and any(
-            waiting.priority > gang.priority and waiting.shape.tenant == gang.tenant
-            for waiting in cluster.pending.all()
-        )
+        and any(outranks(cluster.tenants, each, gang, now) for each in cluster.pending.all())
     )
 
 

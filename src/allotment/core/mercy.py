@@ -11,7 +11,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from allotment.core.gang import Gang
+from allotment.core.gang import Gang, Standing
+from allotment.core.urgency import next_turn, outranks
 from allotment.model.quantity import DEVICE, Instant
 from allotment.model.tenancy import PreemptRules, Tenant
 
@@ -33,6 +34,7 @@ class Mercy:
             for tenant in tenants
             if tenant.preempt_rules != PreemptRules()
         }
+        self._tenants = {tenant.name: tenant for tenant in tenants}
         self._lost: dict[str, deque[Loss]] = {}
         self.wake_at: Instant | None = None
         """When somebody who was protected at the last look is so no longer."""
@@ -47,6 +49,16 @@ class Mercy:
             return False
         self._look_again(until)
         return True
+
+    def yields(self, waiting: Standing, gang: Gang, now: Instant) -> bool:
+        """Tell whether a gang gives way to a job of its tenant now; note when that changes."""
+        if not outranks(self._tenants, waiting, gang, now):
+            rules = self.rules.get(gang.tenant)
+            turn = next_turn(rules, waiting, gang, now) if rules is not None else None
+            if turn is not None:
+                self._look_again(turn)
+            return False
+        return not self.spares(gang, now)
 
     def exhausted(self, tenant: str, now: Instant) -> bool:
         """Tell whether a tenant's jobs lost all they may lose for now; note until when."""

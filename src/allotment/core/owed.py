@@ -172,10 +172,14 @@ def lower_ones(cluster: Cluster, waiting: Standing, now: Instant) -> list[Holder
         for gang in (cluster.gangs.values() if not spared else ())
         if gang.tenant == tenant
         and gang.entitlement is Entitlement.GUARANTEED
-        and gang.priority < waiting.priority
+        and gang.priority <= waiting.priority
         and not gang.leaving
         and not gang.suspended
-        and not (mercy is not None and mercy.spares(gang, now))
+        and (
+            gang.priority < waiting.priority
+            if mercy is None
+            else mercy.yields(waiting, gang, now)
+        )
     ]
     promises = [
         ((priority, 0, -promise.job), promise)

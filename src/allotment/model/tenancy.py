@@ -85,6 +85,15 @@ class PreemptRules(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     lost_device_ms: int = 0
     """How much unsaved work, in device-time, may be lost within `per_ms`."""
     per_ms: Millis = Millis(HOUR)
+    starved_ms: Millis = Millis(0)
+    """A job that waited so long takes from one of its priority that ran as long; 0: never."""
+    short_ms: Millis = Millis(0)
+    """A job that promised to end by then takes from a longer one of its priority; 0: never."""
+
+    @property
+    def lenient(self) -> bool:
+        """Whether a job may take from one of its own priority at all."""
+        return self.starved_ms > 0 or self.short_ms > 0
 
     @property
     def bounded(self) -> bool:

@@ -30,6 +30,8 @@ class PreemptRulesShape(Shape):
     evictions: Annotated[int, PlainValidator(read_evictions, json_schema_input_type=int)] = 0
     lost_gpu_time: DurationOrNone = Millis(0)
     per: Duration = Millis(HOUR)
+    starved: DurationOrNone = Millis(0)
+    short: DurationOrNone = Millis(0)
 
     @model_validator(mode="after")
     def _some_time(self) -> "PreemptRulesShape":
@@ -40,7 +42,14 @@ class PreemptRulesShape(Shape):
 
 def rules_of(shape: PreemptRulesShape) -> PreemptRules:
     """Take the rules over into the model."""
-    return PreemptRules(shape.min_run, shape.evictions, shape.lost_gpu_time, shape.per)
+    return PreemptRules(
+        shape.min_run,
+        shape.evictions,
+        shape.lost_gpu_time,
+        shape.per,
+        shape.starved,
+        shape.short,
+    )
 
 
 def rules_to_wire(tenant: Tenant) -> dict[str, Plain]:
@@ -53,6 +62,8 @@ def rules_to_wire(tenant: Tenant) -> dict[str, Plain]:
             "evictions": rules.evictions,
             "lost_gpu_time": write_duration(rules.lost_device_ms),
             "per": write_duration(rules.per_ms),
+            "starved": write_duration(rules.starved_ms),
+            "short": write_duration(rules.short_ms),
         }
     return written
 

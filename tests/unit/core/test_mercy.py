@@ -155,3 +155,70 @@ def test_without_rules_nobody_is_woken() -> None:
     start(world, urgent())
     assert world.state.cluster.mercy is None
     assert world.state.cluster.next_change(world.now) is None
+
+
+# ── rules that let jobs take from their like ────────────────────────────────────────────
+
+
+@BOTH
+@pytest.mark.parametrize("preempt", [Preempt.EVICT, Preempt.DEMOTE])
+def test_who_starves_takes_from_its_like(cells: bool, preempt: Preempt) -> None:
+    rules = PreemptRules(starved_ms=Millis(HOUR))
+    world = a_world(rules, cells=cells, preempt=preempt)
+    jobs = [start(world, low()) for _ in range(2)]
+    world.wait(30 * MINUTE)
+    waits = start(world, urgent(10))
+    assert sleep_until_due(world) == HOUR
+    if preempt is Preempt.EVICT:
+        assert told(world) == [jobs[1]]
+        world.ends(jobs[1], 143)
+        world.cycle()
+    assert world.is_(waits) is JobState.STARTING
+
+
+@BOTH
+def test_nobody_starves_where_it_is_not_asked_for(cells: bool) -> None:
+    world = a_world(PreemptRules(min_run_ms=Millis(1)), cells=cells)
+    for _ in range(2):
+        start(world, low())
+    waits = start(world, urgent(10))
+    world.wait(1000 * HOUR)
+    world.cycle()
+    assert told(world) == []
+    assert world.is_(waits) is JobState.QUEUED
+
+
+@BOTH
+def test_starving_jobs_change_places_once_in_that_time_and_no_oftener(cells: bool) -> None:
+    world = a_world(PreemptRules(starved_ms=Millis(HOUR)), cells=cells)
+    for _ in range(2):
+        start(world, low().not_preemptible())
+    for _ in range(2):
+        start(world, urgent(10))
+    for _ in range(24):
+        world.wait(10 * MINUTE)
+        world.cycle()
+        for job in sorted(world.state.cluster.leaving):
+            world.ends(job, 143)
+            world.cycle()
+        for each in list(world.state.jobs.values()):
+            if each.state is JobState.STARTING:
+                world.runs(each.id)
+    assert len(told(world)) == 2 * 4
+
+
+@BOTH
+def test_who_is_short_takes_from_who_is_not(cells: bool) -> None:
+    world = a_world(PreemptRules(short_ms=Millis(10 * MINUTE)), cells=cells)
+    long = start(world, low())
+    world.wait(9 * MINUTE)
+    start(world, low().within(run_ms=10 * MINUTE))
+    waits = start(world, urgent(10).within(run_ms=10 * MINUTE))
+    assert told(world) == []
+    world.wait(MINUTE - 1)
+    world.cycle()
+    assert told(world) == []
+    world.wait(1)
+    world.cycle()
+    assert told(world) == [long]
+    assert waits in world.state.cluster.reservations
