@@ -195,15 +195,21 @@ def _evict(cluster: Cluster, decision: Evict, now: Instant) -> str:
         return "only who is sent away loses its guarantee"
     if cluster.barred(reservation.job, reservation.slots, now):
         return "a window keeps it off"
+    return _terms(cluster, decision, now)
+
+
+def _terms(cluster: Cluster, decision: Evict, now: Instant) -> str:
+    """Check what is taken over, in what way others leave, and that the place is due."""
+    reservation = decision.reservation
     for job in decision.instead:
         if wrong := _keeps_promise(cluster, job, reservation):
             return wrong
-    if (decision.suspend or decision.moves) and (wrong := _gently(cluster, decision)):
+    if (decision.suspend or decision.moves) and (wrong := _gently(cluster, decision, now)):
         return wrong
     return _promise_is_due(cluster, reservation, decision.instead)
 
 
-def _gently(cluster: Cluster, decision: Evict) -> str:
+def _gently(cluster: Cluster, decision: Evict, now: Instant) -> str:
     """Check that some may be frozen, and that others go where it is free."""
     promise = decision.reservation
     if any(not cluster.gangs[job].standing.runs for job in decision.suspend):
@@ -223,6 +229,8 @@ def _gently(cluster: Cluster, decision: Evict) -> str:
         for move in decision.moves:
             if wrong := _moves_on(cluster, move, decision.evict):
                 return wrong
+            if cluster.barred(move.job, move.slots, now):
+                return "a window keeps it off"
             trial.hold(move.slots, move.needs)
     return ""
 

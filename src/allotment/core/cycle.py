@@ -192,7 +192,7 @@ def _resume(cluster: Cluster, now: Instant) -> Proposals:
                     ),
                     room.promises,
                 )
-                yield gently(cluster, evict)
+                yield gently(cluster, evict, now)
 
 
 def _leases_free(cluster: Cluster, gang: Gang) -> bool:

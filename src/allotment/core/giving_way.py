@@ -18,6 +18,7 @@ from allotment.core.request import lease_part, sum_of
 from allotment.core.trial import Trial
 from allotment.model.ids import JobId
 from allotment.model.ledger import Entitlement
+from allotment.model.quantity import Instant
 from allotment.model.spec import GiveWay
 
 
@@ -29,14 +30,14 @@ def way_of(cluster: Cluster, gang: Gang) -> GiveWay:
     return gang.on_eviction or (tenant.on_eviction if tenant else GiveWay.REQUEUE)
 
 
-def gently(cluster: Cluster, evict: Evict) -> Evict:
+def gently(cluster: Cluster, evict: Evict, now: Instant) -> Evict:
     """Let those who are told to go do so in their own way, where that is possible."""
     ways = {job: way_of(cluster, cluster.gangs[job]) for job in evict.evict}
     if GiveWay.SUSPEND in ways.values():
         evict = _suspending(cluster, evict, _frozen(cluster, ways))
     if GiveWay.MIGRATE in ways.values():
         leaving = [job for job in evict.evict if ways[job] is GiveWay.MIGRATE]
-        return msgspec.structs.replace(evict, moves=_moves(cluster, evict, leaving))
+        return msgspec.structs.replace(evict, moves=_moves(cluster, evict, leaving, now))
     return evict
 
 
@@ -78,7 +79,9 @@ def fits_beside(cluster: Cluster, evict: Evict, frozen: tuple[JobId, ...]) -> bo
         return trial.fits(promise.slots, promise.needs)
 
 
-def _moves(cluster: Cluster, evict: Evict, leaving: list[JobId]) -> tuple[Reservation, ...]:
+def _moves(
+    cluster: Cluster, evict: Evict, leaving: list[JobId], now: Instant
+) -> tuple[Reservation, ...]:
     """Find idle places for those who would go on elsewhere."""
     found: list[Reservation] = []
     with Trial(cluster) as trial:
@@ -97,7 +100,7 @@ def _moves(cluster: Cluster, evict: Evict, leaving: list[JobId]) -> tuple[Reserv
             ):
                 continue
             slots = idle_slots(cluster, gang.requests)
-            if slots is not None:
+            if slots is not None and not cluster.barred(job, slots, now):
                 trial.hold(slots, gang.needs)
                 found.append(
                     Reservation(job, slots, gang.needs, Entitlement.OPPORTUNISTIC, (job,))

@@ -183,7 +183,7 @@ class Places:
         )
         if demote:
             evict = msgspec.structs.replace(evict, demote=demote)
-        return gently(self.cluster, evict)
+        return gently(self.cluster, evict, self.now)
 
     def send(self, victims: Iterable[JobId]) -> list[Gang]:
         """Note who was sent away; give those who are still there."""
