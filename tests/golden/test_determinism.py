@@ -18,14 +18,14 @@ from tests.conftest import ROOT
 from tests.support import event_log
 
 PINNED = {
-    "fifo": "2a3555ceb7241c409bbdc7934a8463d7ed130b0e843a8e0b1c4fa4e0eec8f88b",
-    "backfill": "fe3a2ada3f54fd8aea1207f24e583f87a62b7f97ab4dd947ece17328559c4e6b",
-    "easy": "a7d1b648562f3a3efb88fdd66f565fd7fa21fc2b0115602b2c86151dc8c6b0a4",
-    "srtf": "6bb5793ab4aba5d8a29d86e446b7b34c4e9237cf566b97d9886a3a791e1a1a64",
-    "las2d": "27826c42496b05378eaaeecd87caa261dec2fd343ba23c4c61266ed74c8232c0",
-    "maxmin": "526af333c13f88faeb48b597fc4b6d3ef53a9eba3c560df9b020620ec3182adc",
-    "gavel": "5d48ee46cf6d990fb482922a5077281644f22435adba6d2889f369aeb01b9565",
-    "gavel-pack": "580703a27652e0e2bfe621cbb461c380def27b36f8daaeee5f275719b2aea925",
+    "fifo": "e365c2ad2ab299d26be649a534432304a4d7ddd1a23e3495691502cfbea6cf60",
+    "backfill": "a173fcd8a86db4d41678b1b26cf129b5997a2c719749efb5e4add43cc84612ac",
+    "easy": "3d608a8b55965b28349e5899f91c55f728e4a5e0a592a873cb00f64b500e3e25",
+    "srtf": "e3280493a0c61acbd2d8b7734758e115a3ac68a5560c44acaabfba9a90da2ee4",
+    "las2d": "e899b9cfdff04d200104055a2876cb6d5e7ac62ed49f306b0eb1448b8783abbc",
+    "maxmin": "e6026ad90bbd85edfd9d54a9851229f018d7f9c72c3d39b4d975fc58e0337e02",
+    "gavel": "a3b34608369345fc2b75dd35bb191d76e039b4f083d1d37867489f6d601974e0",
+    "gavel-pack": "15e71ed317bf9fea0755a09b7dabc82b176cb9093cb95bfe5a122baa4989c495",
 }
 POLICIES = tuple(PINNED)
 HASH_SEEDS = ("0", "1", "random")
