@@ -11,6 +11,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from allotment.model.amounts import amounts
 from allotment.model.cluster import Device, Node
 from allotment.model.errors import BadInput
 from allotment.model.ids import DeviceIndex, JobId, NodeId
@@ -28,7 +29,7 @@ from allotment.model.spec import (
     Port,
     TaskRole,
 )
-from allotment.model.tenancy import Config, Limits, Queue, QueueOrder, Tenant
+from allotment.model.tenancy import Config, Limits, Queue, QueueOrder, QueueState, Tenant
 from allotment.wire.amounts import (
     read_duration_or_none,
     read_size_or_none,
@@ -452,6 +453,34 @@ objectives = st.builds(
     st.none() | st.integers(1, 10**9),
     st.none() | st.integers(1, 10**6),
 )
+parts = st.sampled_from(["gpu", "gpu_memory", "cpu", "memory", "disk", "gpu:V100", "gpu:a.b"])
+vectors = st.dictionaries(parts, st.integers(0, 100_000), max_size=3).map(amounts)
+caps = st.dictionaries(parts, st.integers(1, 100_000), max_size=2).map(amounts)
+counts = st.none() | st.integers(0, 50)
+
+
+@st.composite
+def queue_trees(draw: st.DrawFn, parent: str = "", levels: int = 3) -> tuple[Queue, ...]:
+    """Draw the queues inside one, depth first; no two have one path."""
+    found: dict[str, Queue] = {}
+    for name in draw(st.lists(names, min_size=not parent, max_size=2, unique=True)):
+        queue = Queue(
+            f"{parent}.{name}" if parent else name,
+            draw(st.sampled_from(QueueOrder)),
+            parent=parent,
+            state=draw(st.sampled_from(QueueState)),
+            limit=draw(vectors),
+            max_jobs=draw(counts),
+            max_waiting=draw(counts),
+        )
+        if draw(st.booleans()) and not queue.limit:
+            user, group = draw(caps), draw(caps)
+            queue = msgspec.structs.replace(queue, per_user=user, per_group=group)
+        inside = draw(queue_trees(queue.name, levels - 1)) if levels > 1 else ()
+        new = {each.name: each for each in (queue, *inside)}
+        if found.keys().isdisjoint(new):
+            found |= new
+    return tuple(found.values())
 
 
 @st.composite
@@ -474,10 +503,7 @@ def configs(draw: st.DrawFn) -> Config:
             Tenant(
                 name,
                 share,
-                tuple(
-                    Queue(queue, draw(st.sampled_from(QueueOrder)))
-                    for queue in draw(st.lists(names, min_size=1, max_size=2, unique=True))
-                ),
+                draw(queue_trees()),
                 tuple(draw(st.lists(users, max_size=2))),
                 tuple(draw(st.lists(users, max_size=2))),
                 draw(st.booleans()),

@@ -36,6 +36,8 @@ STATUS = {
     Code.NEVER_FITS: 422,
     Code.NO_SUCH_TENANT: 422,
     Code.NO_SUCH_QUEUE: 422,
+    Code.QUEUE_CLOSED: 409,
+    Code.QUEUE_FULL: 409,
     Code.NO_SUCH_JOB: 404,
     Code.NO_SUCH_NODE: 404,
     Code.NO_SUCH_TASK: 404,

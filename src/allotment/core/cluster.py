@@ -9,6 +9,7 @@ from contextlib import contextmanager
 
 import msgspec
 
+from allotment.core.accounts import Accounts, held_on
 from allotment.core.cells.book import Cells
 from allotment.core.cells.borrow import find_idle
 from allotment.core.cells.rights import quota_for
@@ -24,13 +25,14 @@ from allotment.core.ranking import ByQueue
 from allotment.core.request import Request, Shape, lease_part, needs_of, parts_of, sum_of, whole
 from allotment.core.running import Running
 from allotment.core.used_up import UsedUp
-from allotment.core.users import Users
 from allotment.core.windows import NOWHERE, Windows
+from allotment.model.amounts import JOBS
 from allotment.model.cells import Topology
 from allotment.model.cluster import Node
 from allotment.model.ids import JobId, NodeId
 from allotment.model.ledger import Entitlement, Quota, Slot
 from allotment.model.quantity import DAY, NOTHING, Instant, Millis, Resources
+from allotment.model.queue_tree import all_stopped
 from allotment.model.tenancy import Preempt, QueueOrder, RankBy, ShareBy, Tenant
 
 __all__ = ["Cluster", "Gang", "Reservation", "Standing"]
@@ -87,7 +89,11 @@ class Cluster:
         fair = claimants.any or ordering is not policies.ordering
         self.claimants = claimants if fair else None
         """What those have who share by a rule; None where all is first come, first served."""
-        alike = not fair and self.cells is None
+        self.accounts = Accounts(tenants)
+        """What users, groups and queues hold, where that is capped."""
+        self.stops = all_stopped(tenants)
+        """The tenants and leaves of their queues in which nothing starts."""
+        alike = not (fair or self.cells or self.accounts.any or self.stops)
         self.kinds = kinds_apart(self._orders, policies) if alike else None
         """Kinds of shapes; None where shapes that differ in their queue alone are not alike."""
         self.pending = Pending(ordering, estimates, self.kinds)
@@ -112,13 +118,13 @@ class Cluster:
         self.borrowed_sizes: dict[str, dict[Resources, int]] = {}  # How many hold so much.
         self.by_devices: dict[int, dict[JobId, Gang]] = {}
         """Gangs by what they hold of devices, in thousandths."""
+        self.device_types = tuple(sorted({d.type for node in nodes for d in node.devices}))
         self.windows = Windows()
         """When nodes are set aside, and for whom."""
         self._fenced = NOWHERE
         """Nodes that are closed only while a place is looked for."""
-        self.users, self.used_up = Users(tenants), UsedUp(tenants)
-        """What users hold, where their tenant caps that; and budgets that are used up, which
-        the engine keeps, who knows the time."""
+        self.used_up = UsedUp(tenants)
+        """Budgets that are used up: the engine keeps them, who knows the time."""
         self.blocked: dict[tuple[Shape, Entitlement], tuple[int, Key]] = {}
         """Shapes known not to fit, with the version of the ledger that says so and the place
         in line of whom it was found out for. A memo: dropping it costs time, never truth."""
@@ -291,9 +297,19 @@ class Cluster:
             sizes[held] = sizes.get(held, 0) + sign
             if not sizes[held]:
                 del sizes[held]
-        self.users.count((tenant, gang.user), held, sign)
         if self.claimants is not None:
             self.claimants.count(gang, sign)
+        if self.accounts.any:
+            self.accounts.count(gang.standing.shape.who, self._parts(gang), sign)
+
+    def _parts(self, gang: Gang) -> dict[str, int]:
+        parts = self.held_on(gang.slots, gang.kept())
+        parts[JOBS] = 1
+        return parts
+
+    def held_on(self, slots: Sequence[Slot], needs: Sequence[Resources]) -> dict[str, int]:
+        """Give the parts that tasks hold on their slots; by type where a cap asks for it."""
+        return held_on(self.ledger, slots, needs, by_type=self.accounts.by_type)
 
     # ── order ───────────────────────────────────────────────────────────────────────────
 
@@ -348,21 +364,26 @@ class Cluster:
 
     # ── reservations ────────────────────────────────────────────────────────────────────
 
-    def reserve(self, reservation: Reservation, whose: tuple[str, str] | None = None) -> None:
+    def reserve(self, reservation: Reservation, away: Gang | None = None) -> None:
         """Promise a place: its slots are taken though others still sit there.
 
-        `whose` tells tenant and user where its job is thought away, in a trial.
+        `away` is the gang of its job where that is thought away, in a trial.
         """
         self.ledger.take(reservation.slots, reservation.needs)
-        self.reservations[reservation.job] = reservation
-        who = whose or self.user_of(reservation.job)
-        if self.users.capped(*who):
-            self.users.promise(reservation.job, who, sum_of(reservation.needs))
+        job = reservation.job
+        self.reservations[job] = reservation
+        gang = away or self.gangs.get(job)
+        shape = gang.standing.shape if gang else self.pending[job].shape
         if self.claimants is not None:
-            path = (who[0], self._shape_of(reservation.job).queue, who[1])
-            self.claimants.promise(reservation.job, path, sum_of(reservation.needs))
+            path = (shape.tenant, shape.queue, gang.user if gang else shape.user)
+            self.claimants.promise(job, path, sum_of(reservation.needs))
+        if self.accounts.any:
+            parts = self.held_on(reservation.slots, reservation.needs)
+            if gang is None:
+                parts[JOBS] = 1
+            self.accounts.promise(job, shape.who, parts)
         if reservation.entitlement is Entitlement.GUARANTEED:
-            tenant = who[0]
+            tenant = shape.tenant
             if self.cells is not None and reservation.quota:
                 r = reservation
                 self.cells.take(tenant, r.pin, r.slots, r.needs, r.quota, r.job)
@@ -375,7 +396,7 @@ class Cluster:
         reservation = self.reservations.pop(job, None)
         if reservation is not None:
             self.ledger.give(reservation.slots, reservation.needs)
-            self.users.take_back(job)
+            self.accounts.take_back(job)
             if self.claimants is not None:
                 self.claimants.take_back(job)
             tenant = self._counted.pop(job, None)
@@ -409,23 +430,21 @@ class Cluster:
         gang = self.gangs.get(job)
         return gang.tenant if gang else self.pending[job].shape.tenant
 
-    def name_for(self, tenant: str, queue: str, user: str) -> str:
-        """Give a user where jobs of different users do not wait alike; '' elsewhere."""
+    def named(
+        self, tenant: str, queue: str, user: str, groups: Sequence[str]
+    ) -> tuple[str, str]:
+        """Give a job's user and group, each where it matters who waits; '' elsewhere."""
+        by_cap, group = "", ""
+        if self.accounts.any:
+            _, _, by_cap, group = self.accounts.named(tenant, queue, user, groups)
         if self.claimants is not None and self.claimants.by_user(tenant, queue):
-            return user
-        return self.users.capped(tenant, user) or self.used_up.told_apart(tenant, user)
+            return user, group
+        return by_cap or self.used_up.told_apart(tenant, user), group
 
-    def _shape_of(self, job: JobId) -> Shape:
+    def shape_of(self, job: JobId) -> Shape:
+        """Give the shape of a job that waits or is placed."""
         gang = self.gangs.get(job)
         return gang.standing.shape if gang else self.pending[job].shape
-
-    def user_of(self, job: JobId) -> tuple[str, str]:
-        """Give the tenant and the user of a job that waits, if capped, or is placed."""
-        gang = self.gangs.get(job)
-        if gang is not None:
-            return gang.tenant, gang.user
-        shape = self.pending[job].shape
-        return shape.tenant, shape.user
 
     def order_of(self, shape: Shape) -> QueueOrder:
         """Give the order of a shape's queue, or of a kind; of one that is gone, strict."""

@@ -8,7 +8,7 @@ from functools import lru_cache
 
 import msgspec
 
-from allotment.core.caps import capped_out, may_not_grow
+from allotment.core.caps import beyond
 from allotment.core.cells.rights import objection
 from allotment.core.cells.together import in_one_cell
 from allotment.core.cluster import Cluster
@@ -58,14 +58,14 @@ def _place(cluster: Cluster, placement: Placement) -> str:
         return "the job is not in line"
     waiting = cluster.pending[placement.job]
     shape = waiting.shape
-    if capped_out(cluster, shape):
-        return f"user {shape.user} has all that one may have, or its budget is used up"
     requests = shape.requests
     if shape.most:
-        if wrong := _wrong_size(cluster, shape, placement.slots):
+        if wrong := _wrong_size(shape, placement.slots):
             return wrong
         requests = sized(shape, len(placement.slots))
     if wrong := _misfit(cluster, requests, placement.slots):
+        return wrong
+    if wrong := beyond(cluster, shape, requests, placement.slots):
         return wrong
     if wrong := _no_room(cluster, requests, placement.slots):
         return wrong
@@ -78,15 +78,12 @@ def _place(cluster: Cluster, placement: Placement) -> str:
     return _not_due(cluster, shape.tenant, need, placement.entitlement, shape.preemptible)
 
 
-def _wrong_size(cluster: Cluster, shape: Shape, slots: tuple[Slot, ...]) -> str:
+def _wrong_size(shape: Shape, slots: tuple[Slot, ...]) -> str:
     """Check how many tasks a gang starts with that may be larger or smaller."""
     least, last = len(needs_of(shape.requests)), shape.requests[-1]
     more = len(slots) - least
     if more < 0 or last.count + more > shape.most or more % (last.group or 1):
         return "a gang of that size was not asked for"
-    held = _total(sized(shape, len(slots)))
-    if shape.user and may_not_grow(cluster, shape.tenant, shape.user, held):
-        return f"user {shape.user} would have more than one may"
     return ""
 
 
@@ -315,12 +312,11 @@ def _promise_is_due(
     if reservation.job not in cluster.pending:
         return "the job is not in line"
     shape = cluster.pending[reservation.job].shape
-    if capped_out(cluster, shape):
-        return f"user {shape.user} has all that one may have, or its budget is used up"
-    if shape.most and (wrong := _wrong_size(cluster, shape, reservation.slots)):
+    if shape.most and (wrong := _wrong_size(shape, reservation.slots)):
         return wrong
     shape = fixed(shape, len(reservation.slots))
-    if wrong := _misfit(cluster, shape.requests, reservation.slots):
+    wrong = _misfit(cluster, shape.requests, reservation.slots)
+    if wrong := wrong or beyond(cluster, shape, shape.requests, reservation.slots):
         return wrong
     if cluster.cells is not None:
         return _promise_is_owed(cluster, reservation, shape, instead)

@@ -1,6 +1,6 @@
 """On what grounds a job may have what it needs: the sharing policy, asked with true figures."""
 
-from allotment.core.caps import is_over, may_not_grow
+from allotment.core.caps import is_over, resumes_beyond
 from allotment.core.cluster import Cluster
 from allotment.core.gang import Gang, Reservation
 from allotment.core.owed import owed_place
@@ -104,7 +104,7 @@ def is_used_up(cluster: Cluster, gang: Gang) -> bool:
 def resume_entitlement(cluster: Cluster, gang: Gang) -> Entitlement | None:
     """Say on what grounds a suspended gang may go on; what it kept counts already."""
     leases = sum_of(tuple(lease_part(need) for need in gang.needs))
-    if may_not_grow(cluster, gang.tenant, gang.user, leases) or is_used_up(cluster, gang):
+    if resumes_beyond(cluster, gang) or is_used_up(cluster, gang):
         return None
     if cluster.cells is not None:
         if not gang.opportunistic and cluster.quota_kept(gang):

@@ -5,7 +5,7 @@ while the world does not. Jobs that are not in line (held, waiting for a depende
 back-off, an array cap) are explained by the engine, which knows those things.
 """
 
-from allotment.core.caps import capped_out, why_capped
+from allotment.core.caps import capped_out, narrowed_to_caps, why_capped, why_not_resumed
 from allotment.core.cells.words import listed
 from allotment.core.cluster import Cluster
 from allotment.core.conservative import beside_promises, delayed_by
@@ -61,6 +61,7 @@ def judge(cluster: Cluster, waiting: Standing, now: Instant) -> Blocked:
 
 def _in_its_place(cluster: Cluster, waiting: Standing, now: Instant) -> Blocked:
     """Give the dominant reason, of a job without a promise, as the books are now."""
+    waiting = narrowed_to_caps(cluster, waiting)
     if cluster.cells is not None:
         return judge_in_cells(cluster, waiting, now)
     return _judge(cluster, waiting, now)
@@ -212,16 +213,13 @@ def _over_quota(cluster: Cluster, tenant_name: str, need: Resources) -> Blocked:
 
 
 def _capped(cluster: Cluster, shape: Shape, now: Instant) -> Blocked | None:
-    """Say that its user may have no more now, or that its budget is used up, if so."""
-    need = total_of(shape.requests)
-    if shape.user:
-        capped = why_capped(cluster, shape.tenant, shape.user, need)
-        if capped is not None:
-            return capped
+    """Say that it may hold no more now, or that its budget is used up, if so."""
+    if (capped := why_capped(cluster, shape)) is not None:
+        return capped
     if not cluster.used_up or not cluster.used_up.holds_back(shape):
         return None
     account = cluster.used_up.longest(shape.tenant, shape.queue, shape.user, now)
-    return why_used_up(account, need, now)
+    return why_used_up(account, total_of(shape.requests), now)
 
 
 def _no_right_back(cluster: Cluster, gang: Gang, need: Resources) -> Blocked:
@@ -241,7 +239,7 @@ def explain_resume(cluster: Cluster, gang: Gang, now: Instant) -> Blocked:
     need = NOTHING
     for part in gang.needs:
         need += lease_part(part)
-    if (capped := why_capped(cluster, gang.tenant, gang.user, need)) is not None:
+    if (capped := why_not_resumed(cluster, gang)) is not None:
         blocked = capped
     elif is_used_up(cluster, gang):
         queue = gang.standing.shape.queue

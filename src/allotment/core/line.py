@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from allotment.core.backfill import Shadow, shadow_of
 from allotment.core.behind import Behind
-from allotment.core.caps import capped_out
+from allotment.core.caps import capped_out, narrowed_to_caps
 from allotment.core.cluster import MOST_MEMOS, Cluster
 from allotment.core.conservative import Promises
 from allotment.core.entitle import due_of
@@ -100,14 +100,15 @@ class Line:
             kind = shape if self.kinds is None else self.kinds.of(shape)
             if self._passed_over(waiting, kind, skip):
                 continue
-            due = self._due(shape)
+            asking = narrowed_to_caps(cluster, waiting)
+            due = self._due(asking.shape)
             if due is not entitlement and not (due is None and self._may_displace(entitlement)):
                 # Whether it may make others give way is a matter of its urgency.
                 skip.add(shape if cluster.outranking else kind)
                 yield from self._leave_out(waiting, due, entitlement, closed)
             elif self._held_up(waiting, kind, closed, skip, leap):
                 continue
-            elif (decision := self._decision(waiting, kind, due, entitlement)) is None:
+            elif (decision := self._decision(asking, kind, due, entitlement)) is None:
                 if due is None or not self._note_blocked(waiting, kind, entitlement, closed):
                     skip.add(kind)
             else:
@@ -363,7 +364,8 @@ class Line:
         self.others = self.others or due is OPPORTUNISTIC or self.turn
         if entitlement is not GUARANTEED:
             return
-        yield from self._unfenced(self.places.outrank(waiting), waiting.shape)
+        asking = narrowed_to_caps(self.cluster, waiting)
+        yield from self._unfenced(self.places.outrank(asking), waiting.shape)
         if self.cluster.cells is None:
             return
         shape = waiting.shape

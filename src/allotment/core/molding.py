@@ -8,7 +8,7 @@ within its user's cap. Who goes before a blocked job of an EASY queue starts wit
 
 import msgspec
 
-from allotment.core.caps import may_not_grow
+from allotment.core.caps import capped_out, narrowed
 from allotment.core.cells.search import find
 from allotment.core.cluster import Cluster
 from allotment.core.entitle import borrows, entitle
@@ -42,8 +42,9 @@ def _found(
 ) -> tuple[tuple[Slot, ...], Quota] | None:
     """Find a free place for a gang of just this size, on the grounds of another place."""
     need = total_of(shape.requests)
-    if shape.user and may_not_grow(cluster, shape.tenant, shape.user, need):
+    if capped_out(cluster, shape):
         return None
+    shape = narrowed(cluster, shape)
     if cluster.cells is None:
         due = entitle(cluster, shape.tenant, need, preemptible=shape.preemptible)
         slots = cluster.find(shape.requests) if due is place.entitlement else None

@@ -42,7 +42,7 @@ class Shape(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
     pin: str = ""
     opportunistic: bool = False
     user: str = ""
-    """Whose it is, where the tenant caps what one user may hold; '' elsewhere."""
+    """Whose it is, where there is a cap on what one user may hold; '' elsewhere."""
     most: int = 0
     """The tasks of its last request at most; 0 where it needs just what `requests` say, which
     otherwise is the least it starts with."""
@@ -50,6 +50,13 @@ class Shape(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
     """How long it may run, -1 for ever: told where windows are set, 0 elsewhere."""
     enters: tuple[str, ...] = ()
     """The windows it may use."""
+    group: str = ""
+    """The group it is charged to, where there is a cap on what one may hold; '' elsewhere."""
+
+    @property
+    def who(self) -> tuple[str, str, str, str]:
+        """Whom it is charged to: tenant, queue, user, group."""
+        return self.tenant, self.queue, self.user, self.group
 
 
 @lru_cache(maxsize=4_096)
@@ -143,10 +150,10 @@ def lease_part(need: Resources) -> Resources:
     return Resources(gpu_milli=need.gpu_milli, cpu_milli=need.cpu_milli)
 
 
-def shape_of(spec: JobSpec, user: str = "") -> Shape:
+def shape_of(spec: JobSpec, user: str = "", group: str = "") -> Shape:
     """Reduce a spec to its shape. Equal specs mostly give the same object.
 
-    `user` is given only where the tenant caps its users: they do not wait alike.
+    `user` and `group` are given only where there are caps on them: they do not wait alike.
     """
     return _shape(
         spec.tenant,
@@ -158,6 +165,7 @@ def shape_of(spec: JobSpec, user: str = "") -> Shape:
         spec.pin,
         spec.opportunistic,
         user,
+        group,
     )
 
 
@@ -172,6 +180,7 @@ def _shape(  # noqa: PLR0913, PLR0917 - the parts of the key of a cache
     pin: str,
     opportunistic: bool,  # noqa: FBT001 - the parts of the key
     user: str,
+    group: str,
 ) -> Shape:
     requests = tuple(
         Request(
@@ -187,4 +196,15 @@ def _shape(  # noqa: PLR0913, PLR0917 - the parts of the key of a cache
         for role in roles
     )
     devices, most = devices_of(requests), roles[-1].count if roles[-1].least else 0
-    return Shape(tenant, queue, requests, preemptible, devices, pin, opportunistic, user, most)
+    return Shape(
+        tenant,
+        queue,
+        requests,
+        preemptible,
+        devices,
+        pin,
+        opportunistic,
+        user,
+        most,
+        group=group,
+    )

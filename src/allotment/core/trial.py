@@ -25,8 +25,8 @@ class Trial:
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
         self._undo: list[Callable[[], object]] = []
-        self._whose: dict[JobId, tuple[str, str]] = {}
-        """Tenants and users of gangs that are thought away: they may have promises."""
+        self._away: dict[JobId, Gang] = {}
+        """Gangs that are thought away: they may have promises."""
         self.version = cluster.ledger.version
         """The version of the books before anything was tried."""
 
@@ -85,7 +85,7 @@ class Trial:
     def drop(self, job: JobId) -> Gang:
         """Let a gang be gone."""
         gang = self.cluster.drop(job)
-        self._whose[job] = gang.tenant, gang.user
+        self._away[job] = gang
         self._undo.append(lambda: self._put_back(gang))
         return gang
 
@@ -125,14 +125,14 @@ class Trial:
 
     def reserve(self, reservation: Reservation) -> None:
         """Record a promise whose slots are not taken yet."""
-        self.cluster.reserve(reservation, self._whose.get(reservation.job))
+        self.cluster.reserve(reservation, self._away.get(reservation.job))
         self._undo.append(lambda: self.cluster.unreserve(reservation.job))
 
     def unreserve(self, job: JobId) -> None:
         reservation = self.cluster.unreserve(job)
         if reservation is not None:
-            whose = self._whose.get(job)
-            self._undo.append(lambda: self.cluster.reserve(reservation, whose))
+            away = self._away.get(job)
+            self._undo.append(lambda: self.cluster.reserve(reservation, away))
 
     def open_all(self) -> None:
         """Open closed nodes and mend broken devices, to ask what would fit if all were back."""

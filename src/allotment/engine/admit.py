@@ -12,6 +12,7 @@ from allotment.core.request import Shape, shape_of, total_of
 from allotment.engine.state import State
 from allotment.engine.would_fit import asks_for, would_fit, would_fit_anywhere
 from allotment.model.errors import Code, Rejected
+from allotment.model.ids import Actor
 from allotment.model.quantity import NOTHING, show_bytes
 from allotment.model.quantity import show_resources as show
 from allotment.model.spec import JobSpec
@@ -20,7 +21,7 @@ from allotment.model.tenancy import Tenant
 MOST_LEVELS = 12
 
 
-def check_fit(state: State, spec: JobSpec, tenant: Tenant) -> tuple[str, ...]:
+def check_fit(state: State, spec: JobSpec, tenant: Tenant, owner: Actor) -> tuple[str, ...]:
     """Refuse what can never start; give warnings about the rest. Raises Rejected."""
     shape = shape_of(spec)
     cells = state.cluster.cells
@@ -28,7 +29,7 @@ def check_fit(state: State, spec: JobSpec, tenant: Tenant) -> tuple[str, ...]:
     if spec.pin:
         _check_pin(state, spec, tenant)
     _check_levels(state, spec)
-    _check_cap(shape, tenant)
+    _check_cap(state, spec, owner)
     if cells is None:
         _check_size(state, spec, tenant)
         return ()
@@ -108,15 +109,17 @@ def _check_levels(state: State, spec: JobSpec) -> None:
             )
 
 
-def _check_cap(shape: Shape, tenant: Tenant) -> None:
-    """Refuse what is more than one user of the tenant may ever hold."""
-    found = alone_too_large(tenant.per_user, total_of(shape.requests))
+def _check_cap(state: State, spec: JobSpec, owner: Actor) -> None:
+    """Refuse what is more than its user, its group or its queue may ever hold."""
+    accounts = state.cluster.accounts
+    if not accounts.any:
+        return
+    _, _, *names = accounts.named(spec.tenant, spec.queue, owner.user, owner.groups)
+    found = alone_too_large(state.cluster, shape_of(spec, *names))
     if found is not None:
         needs, most = found
         raise Rejected(
-            Code.NEVER_FITS,
-            f"It needs {needs}, and one user of tenant {tenant.name} may hold {most} at once.",
-            "Ask for less.",
+            Code.NEVER_FITS, f"It needs {needs}, and {most} at once.", "Ask for less."
         )
 
 

@@ -7,8 +7,8 @@ checks. It costs O(everything); tests run it after every step.
 from allotment.core.cells.audit import flaws
 from allotment.core.claimants import Path
 from allotment.core.explain import explain
-from allotment.core.request import held_by, lease_part, needs_of, shape_of, sized, sum_of
-from allotment.engine.records import JobRecord
+from allotment.core.request import held_by, sum_of
+from allotment.engine.audit_accounts import account_flaws, held_now
 from allotment.engine.state import State
 from allotment.model.cluster import NodeState
 from allotment.model.errors import InvariantViolated
@@ -34,15 +34,6 @@ def audit(state: State) -> None:
     ]
     if wrong:
         raise InvariantViolated("; ".join(wrong))
-
-
-def held_now(job: JobRecord) -> list[Resources]:
-    """Give what each task of a placed job holds: not its leases while suspended."""
-    attempt = job.attempts[-1]
-    needs = needs_of(sized(shape_of(job.spec), len(attempt.slots)))
-    if attempt.suspended_at:
-        return [need - lease_part(need) for need in needs]
-    return list(needs)
 
 
 Devices = dict[tuple[NodeId, int], tuple[int, int]]
@@ -146,27 +137,7 @@ def _shares(state: State) -> list[str]:
             wrong.append(f"the guaranteed use of tenant {tenant.name} does not add up")
         if cluster.used_by(tenant.name) != total.get(tenant.name, NOTHING):
             wrong.append(f"the use of tenant {tenant.name} does not add up")
-    return wrong + _users(state) + _claimants(state)
-
-
-def _users(state: State) -> list[str]:
-    """What users hold and are promised, where a tenant caps them, adds up."""
-    cluster = state.cluster
-    held: dict[tuple[str, str], Resources] = {}
-    for job in state.jobs.values():
-        who = (job.spec.tenant, job.owner.user)
-        if job.attempt is not None:
-            for need in held_now(job):
-                held[who] = held.get(who, NOTHING) + held_by(need)
-        promise = cluster.reservations.get(job.id)
-        if promise is not None:
-            for need in promise.needs:
-                held[who] = held.get(who, NOTHING) + held_by(need)
-    return [
-        f"the use of user {user} of tenant {tenant} does not add up"
-        for (tenant, user), amount in held.items()
-        if cluster.users.capped(tenant, user) and cluster.users.held(tenant, user) != amount
-    ]
+    return wrong + account_flaws(state) + _claimants(state)
 
 
 def _claimants(state: State) -> list[str]:

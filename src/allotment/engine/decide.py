@@ -11,6 +11,7 @@ import msgspec
 from allotment.engine.admit import check_fit
 from allotment.engine.completion import finish
 from allotment.engine.health import declare
+from allotment.engine.queueing import check_queue, check_queues, in_its_queue
 from allotment.engine.records import JobRecord
 from allotment.engine.report import grace_of
 from allotment.engine.state import State
@@ -72,19 +73,21 @@ def _find(state: State, job: JobId) -> JobRecord:
 
 
 def _submit(state: State, command: c.SubmitJob, actor: Actor, now: Instant) -> Emit:
-    warnings = (*command.warnings, *check(state, command.spec, actor))
-    warnings += state.budgets.warnings(command.spec, actor.user, now)
+    spec = in_its_queue(state, command.spec)
+    warnings = (*command.warnings, *check(state, spec, actor))
+    warnings += state.budgets.warnings(spec, actor.user, now)
     if command.copies < 1:
         raise Rejected(Code.BAD_SPEC, "An array needs at least one copy.")
+    check_queue(state, spec, state.cluster.tenants[spec.tenant], command.copies)
     parent = state.next_job
     for index in range(command.copies):
         job = state.next_job
-        spec = command.spec
+        mine = spec
         if command.copies > 1:
-            spec = _member(spec, ArraySlice(index, command.copies, parent, command.max_running))
+            mine = _member(spec, ArraySlice(index, command.copies, parent, command.max_running))
         # Only the first carries the key: it names the whole submission.
         key = command.key if index == 0 else ""
-        yield e.JobSubmitted(job, spec, key, warnings, command.held)
+        yield e.JobSubmitted(job, mine, key, warnings, command.held)
 
 
 def _member(spec: JobSpec, array: ArraySlice) -> JobSpec:
@@ -100,13 +103,6 @@ def check(state: State, spec: JobSpec, actor: Actor) -> tuple[str, ...]:
             Code.NO_SUCH_TENANT,
             f"There is no tenant {spec.tenant!r}.",
             f"Tenants here: {names}.",
-        )
-    if tenant.queue(spec.queue) is None:
-        names = ", ".join(queue.name for queue in tenant.queues)
-        raise Rejected(
-            Code.NO_SUCH_QUEUE,
-            f"Tenant {tenant.name} has no queue {spec.queue!r}.",
-            f"Its queues: {names}.",
         )
     if (tenant.users or tenant.groups) and actor.uid != 0 and not _is_member(actor, tenant):
         raise Rejected(
@@ -128,7 +124,7 @@ def check(state: State, spec: JobSpec, actor: Actor) -> tuple[str, ...]:
                 f"It is to start after job {dependency.job} succeeds, but that job {how}.",
                 "Use `end: any`, or depend on another job.",
             )
-    return check_fit(state, spec, tenant)
+    return check_fit(state, spec, tenant, actor)
 
 
 _FAILED = (JobState.FAILED, JobState.CANCELLED, JobState.TIMED_OUT)
@@ -150,7 +146,10 @@ def _edit(state: State, job: JobRecord, spec: JobSpec) -> Emit:
         if dependency.job == job.id:
             raise Rejected(Code.BAD_DEPENDENCY, "A job cannot wait for itself.")
     _no_cycle(state, job.id, spec)
+    spec = in_its_queue(state, spec)
     check(state, spec, job.owner)
+    if (spec.tenant, spec.queue) != (job.spec.tenant, job.spec.queue):
+        check_queue(state, spec, state.cluster.tenants[spec.tenant])
     if job.id in state.cluster.reservations:
         yield e.ReservationDropped(job.id)
     yield e.JobEdited(job.id, spec)
@@ -232,6 +231,7 @@ def _configure(state: State, config: Config) -> Emit:
     config = with_stable_ids(state.config, config)
     if config == state.config:
         return
+    check_queues(state, config)
     kept = {node.id: node for node in config.nodes}
     for gang in state.cluster.gangs.values():
         for slot in gang.slots:

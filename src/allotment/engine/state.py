@@ -286,7 +286,7 @@ class State:
         if self.budgets.exist or any(tenant.budgets for tenant in config.tenants):
             self.budgets.configure(config.tenants, self.cluster, self.at)
         for job in sorted(old.pending.all(), key=lambda waiting: waiting.id):
-            self.cluster.pending.add(self._named(job), self.at)
+            self.cluster.pending.add(self._by_its_name(job), self.at)
         for reservation in old.reservations.values():
             kept = self.cluster.promise_kept(reservation)
             if kept is not None:
@@ -311,14 +311,18 @@ class State:
         mercy = self.cluster.mercy
         return () if mercy is None else mercy.losses()
 
-    def _named(self, job: Standing) -> Standing:
-        """Let a job stand under its user's name just where users do not wait alike now."""
-        shape, owner = job.shape, self.jobs[job.id].owner.user
-        user = self.cluster.name_for(shape.tenant, shape.queue, owner)
-        if job.shape.user == user:
+    def _by_its_name(self, job: Standing) -> Standing:
+        """Let a job stand under its owner's name just where there are caps on that now."""
+        user, group = self._named(self.jobs[job.id])
+        if (job.shape.user, job.shape.group) == (user, group):
             return job
-        shape = msgspec.structs.replace(job.shape, user=user)
+        shape = msgspec.structs.replace(job.shape, user=user, group=group)
         return msgspec.structs.replace(job, shape=shape)
+
+    def _named(self, job: JobRecord) -> tuple[str, str]:
+        """Give the user and the group of a job, each where it matters whose it is."""
+        spec, owner = job.spec, job.owner
+        return self.cluster.named(spec.tenant, spec.queue, owner.user, owner.groups)
 
     def mark(self, node: NodeId) -> None:
         """Let the books know what of a node is to be used now. O(its devices)."""
@@ -351,13 +355,13 @@ class State:
 
     def _keep(self, gang: Gang) -> None:
         """Let a gang be where it is; as a borrower if its tenant's cells no longer cover it."""
-        gang.standing = self._named(gang.standing)
         if gang.entitlement is Entitlement.GUARANTEED and not gang.suspended:
             gang.quota = self.cluster.quota_kept(gang)
             attempt = self.jobs[gang.id].attempts[-1]
             if self.cluster.cells is not None and not gang.quota:
                 gang.entitlement = Entitlement.OPPORTUNISTIC
             attempt.entitlement, attempt.quota = gang.entitlement, gang.quota
+        gang.standing = self._by_its_name(gang.standing)
         self.cluster.add(gang)
 
     def _demote_what_exceeds(self) -> None:
@@ -397,8 +401,7 @@ class State:
             served = Millis(served + attempt.ran_ms)
             starting = not attempt.started_at
             since = attempt.placed_at if starting else attempt.running_since or None
-        who = self.cluster.name_for(spec.tenant, spec.queue, job.owner.user)
-        shape = shape_of(spec, who)
+        shape = shape_of(spec, *self._named(job))
         standing = Standing(
             job.id,
             fixed(shape, len(attempt.slots)) if attempt is not None else shape,

@@ -24,6 +24,8 @@ class Code(StrEnum):
     NEVER_FITS = "never_fits"
     NO_SUCH_TENANT = "no_such_tenant"
     NO_SUCH_QUEUE = "no_such_queue"
+    QUEUE_CLOSED = "queue_closed"
+    QUEUE_FULL = "queue_full"
     NO_SUCH_JOB = "no_such_job"
     NO_SUCH_NODE = "no_such_node"
     NO_SUCH_TASK = "no_such_task"

@@ -4,6 +4,7 @@ from enum import StrEnum
 
 import msgspec
 
+from allotment.model.amounts import Amounts
 from allotment.model.budget import Budget
 from allotment.model.cells import CellShare, Topology
 from allotment.model.cluster import Node
@@ -49,8 +50,23 @@ class RankBy(StrEnum):
     """Whoever is due next."""
 
 
+class QueueState(StrEnum):
+    """What a queue, and all in it, takes and starts."""
+
+    OPEN = "open"
+    CLOSED = "closed"
+    """It refuses new jobs; what is in it goes on."""
+    DRAINING = "draining"
+    """It refuses new jobs, and is to be empty soon; what is in it goes on."""
+    STOPPED = "stopped"
+    """It refuses new jobs and starts none; what runs goes on."""
+
+
 class Queue(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """Where a tenant's jobs line up."""
+    """Where a tenant's jobs line up: in the leaves of a tree.
+
+    `name` is the whole path, with dots between its parts: `research.train`.
+    """
 
     name: str
     order: QueueOrder = QueueOrder.STRICT
@@ -59,6 +75,19 @@ class Queue(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """Which of its users comes next."""
     weight_milli: int = 1000
     """How much it counts for among the queues of its tenant, in thousandths."""
+    parent: str = ""
+    """The queue around it, by its whole path; '' stands for the tenant itself."""
+    state: QueueState = QueueState.OPEN
+    limit: Amounts = Amounts()
+    """What its jobs may hold at once, on whatever grounds; what is not named has no limit."""
+    max_jobs: int | None = None
+    """Jobs of it that may hold a place at once."""
+    max_waiting: int | None = None
+    """Jobs of it that may wait; more are refused."""
+    per_user: Amounts = Amounts()
+    """What the jobs of one user may hold in it at once."""
+    per_group: Amounts = Amounts()
+    """What the jobs of one group may hold in it at once."""
 
 
 class Preempt(StrEnum):
@@ -135,6 +164,7 @@ class Tenant(msgspec.Struct, frozen=True, omit_defaults=True):
     """What becomes of its jobs that must go, where they do not say it themselves."""
 
     def queue(self, name: str) -> Queue | None:
+        """Give a queue by its whole path."""
         return next((queue for queue in self.queues if queue.name == name), None)
 
 

@@ -18,6 +18,7 @@ MOST_EACH = 1_000_000
 """CPUs or devices of one task."""
 MOST_BYTES = 1 << 60
 MOST_RETRIES = 1_000_000
+MOST_GPUS_IN_ALL = 10_000_000
 MOST_WEIGHT_MILLI = 1_000_000_000
 LONGEST = 36_500 * DAY
 LONGEST_TIME = 100
@@ -202,6 +203,14 @@ def read_gpu(value: object) -> int:
             f"write {whole} or {whole + 1}, or less than 1 to share a GPU",
         )
     return _at_most_each(milli, value, "GPUs")
+
+
+def read_gpus(value: object) -> int:
+    """Read devices of many tasks together into thousandths: 8, or 1.5."""
+    milli = _milli(value, "a number of GPUs", "write it like 1.5 or 8")
+    if milli > MOST_GPUS_IN_ALL * 1000:
+        raise Amiss(f"{shown(value)} GPUs is more than {MOST_GPUS_IN_ALL:,}", "check it")
+    return milli
 
 
 def _milli(value: object, what: str, hint: str) -> int:

@@ -36,6 +36,7 @@ from allotment.wire.problems import (
     problems_of,
     raise_all,
 )
+from allotment.wire.queues_read import tree_of
 from allotment.wire.tree import Place, Plain, Tree, path_of
 
 Read = tuple[Config, tuple[Problem, ...]]
@@ -80,14 +81,16 @@ def assembled(
         owed = owed_of(shape.tenants, topology, nodes)
     found += [*errors, *owed.errors]
     capacity = sum((node.total() for node in nodes), start=NOTHING)
+    trees = {name: tree_of(("tenants", name), item) for name, item in shape.tenants.items()}
     tenants = tuple(
-        _tenant(name, item, capacity, owed.tenants.get(name))
+        _tenant(name, item, capacity, owed.tenants.get(name), trees[name].queues)
         for name, item in shape.tenants.items()
     )
     common = shape.limits.preempt_rules
     tenants = tuple(
         with_rules(tenant, shape.tenants[tenant.name], common) for tenant in tenants
     )
+    found += [flaw for tenant in tenants for flaw in trees[tenant.name].amiss(tenant)]
     if there and not _by_cells(shape):
         found += over_capacity(tenants, shape.tenants, capacity)
     doubtful = [*_doubtful(shape, machine), *doubtful, *owed.warnings]
@@ -199,14 +202,17 @@ def _with_real(node: Node, machine: Node | None) -> Node:
 # ── tenants and limits ──────────────────────────────────────────────────────────────────
 
 
-def _tenant(name: str, shape: TenantShape, capacity: Resources, owed: Tenant | None) -> Tenant:
+def _tenant(
+    name: str,
+    shape: TenantShape,
+    capacity: Resources,
+    owed: Tenant | None,
+    queues: tuple[Queue, ...],
+) -> Tenant:
     return Tenant(
         name,
         owed.guaranteed if owed else share_of(shape.guaranteed, capacity),
-        tuple(
-            Queue(queue, item.order, item.rank, item.share, item.weight)
-            for queue, item in shape.queues.items()
-        ),
+        queues,
         tuple(shape.users),
         tuple(shape.groups),
         shape.borrow,

@@ -6,7 +6,7 @@ from pydantic import BeforeValidator, Discriminator, Field, PlainValidator, Tag,
 
 from allotment.model.quantity import HOUR, Millis
 from allotment.model.spec import Arch, GiveWay
-from allotment.model.tenancy import Limits, Preempt, QueueOrder, RankBy, ShareBy
+from allotment.model.tenancy import Limits, Preempt, QueueOrder, QueueState, RankBy, ShareBy
 from allotment.wire import amounts, words
 from allotment.wire.amiss import Amiss, not_a
 from allotment.wire.cells_shape import CellsShape, ShareCount
@@ -30,6 +30,7 @@ from allotment.wire.fields import (
 from allotment.wire.job_shape import Shape, form_of
 from allotment.wire.preempt_rules import PreemptRulesShape
 from allotment.wire.problems import LIST_FORM, MAP_FORM
+from allotment.wire.queue_shape import AmountsShape, CapShape, MostJobs, State, read_cpu_or_none
 from allotment.wire.text import shown
 
 MOST_GPUS = 1024
@@ -94,11 +95,6 @@ def read_half_life(value: object) -> Millis:
     if length < HOUR:
         raise Amiss(f"{shown(value)} is too short", "give at least 1h")
     return length
-
-
-def read_cpu_or_none(value: object) -> int:
-    """Read CPUs into thousandths; 0 guarantees none."""
-    return 0 if type(value) in (int, float) and value == 0 else amounts.read_cpu(value)
 
 
 def read_kept(value: object) -> int:
@@ -238,12 +234,24 @@ class UserCapShape(Shape):
 
 
 class QueueShape(Shape):
-    """Where jobs line up."""
+    """Where jobs line up, or a queue of such queues."""
 
     order: Annotated[QueueOrder, PlainValidator(read_order)] = QueueOrder.STRICT
     rank: Annotated[RankBy, PlainValidator(read_rank)] = RankBy.SUBMITTED
     share: Share = ShareBy.FIRST_COME
     weight: Weight = 1000
+    parent: NameOrNone = Field(default="", examples=["research"])
+    state: State = QueueState.OPEN
+    limit: AmountsShape = Field(default=AmountsShape(), examples=["{gpu: 8}"])
+    max_jobs: MostJobs | None = Field(default=None, examples=["10"])
+    max_waiting: MostJobs | None = Field(default=None, examples=["100"])
+    per_user: CapShape = Field(default=CapShape(), examples=["{gpu: 2}"])
+    per_group: CapShape = Field(default=CapShape(), examples=["{gpu: 4}"])
+    queues: "Queues" = Field(default={}, examples=["{train: {order: skip}}"])
+
+
+Queues = dict[Name, Annotated[QueueShape, BeforeValidator(_empty_map)]]
+QueueShape.model_rebuild()
 
 
 class TenantShape(Shape):
@@ -267,10 +275,9 @@ class TenantShape(Shape):
     objectives: ObjectivesShape = Field(
         default=ObjectivesShape(), examples=["{wait_within_guarantee: 10min}"]
     )
-    queues: Annotated[
-        dict[Name, Annotated[QueueShape, BeforeValidator(_empty_map)]],
-        BeforeValidator(_not_empty),
-    ] = Field(default={"default": QueueShape()}, examples=["{default: {order: strict}}"])
+    queues: Annotated[Queues, BeforeValidator(_not_empty)] = Field(
+        default={"default": QueueShape()}, examples=["{default: {order: strict}}"]
+    )
 
 
 class BackoffShape(Shape):

@@ -6,12 +6,13 @@ import msgspec
 
 from allotment.model.cluster import Device, Nic, Node
 from allotment.model.quantity import NOTHING, Resources
-from allotment.model.tenancy import Config, Limits, Queue, RankBy, ShareBy, Tenant
+from allotment.model.tenancy import Config, Limits, Tenant
 from allotment.wire.amounts import write_duration, write_milli, write_size
 from allotment.wire.cells_write import shares_to_wire, topology_to_wire
 from allotment.wire.config_budgets import budgets_to_wire
 from allotment.wire.config_promises import objectives_to_wire
 from allotment.wire.preempt_rules import rules_to_wire
+from allotment.wire.queues_write import queues_to_wire, shared_to_wire
 from allotment.wire.tree import Plain
 
 Written = dict[str, Plain]
@@ -28,7 +29,7 @@ def config_to_wire(config: Config) -> Written:
         **({"cells": cells} if cells else {}),
         "tenants": {tenant.name: _tenant(tenant) for tenant in config.tenants},
         **({"default_tenant": config.default_tenant} if config.default_tenant else {}),
-        **_shared(config.share, 1000),
+        **shared_to_wire(config.share, 1000),
         "limits": _limits(config.limits),
     }
 
@@ -90,28 +91,14 @@ def _tenant(tenant: Tenant) -> Written:
         "preempt": tenant.preempt.value,
         **rules_to_wire(tenant),
         **({"per_user": _cap(tenant.per_user)} if tenant.per_user != NOTHING else {}),
-        **_shared(tenant.share, tenant.weight_milli),
+        **shared_to_wire(tenant.share, tenant.weight_milli),
         **(
             {"objectives": promised}
             if (promised := objectives_to_wire(tenant.objectives))
             else {}
         ),
         **({"budgets": budgets_to_wire(tenant.budgets)} if tenant.budgets else {}),
-        "queues": {queue.name: _queue(queue) for queue in tenant.queues},
-    }
-
-
-def _queue(queue: Queue) -> Written:
-    rank: Written = {"rank": queue.rank.value} if queue.rank is not RankBy.SUBMITTED else {}
-    shared = _shared(queue.share, queue.weight_milli)
-    return {"order": queue.order.value, **rank, **shared}
-
-
-def _shared(share: ShareBy, weight_milli: int) -> Written:
-    """Write how something is shared, and what who has it counts for, where it is said."""
-    return {
-        **({"share": share.value} if share is not ShareBy.FIRST_COME else {}),
-        **({"weight": write_milli(weight_milli)} if weight_milli != 1000 else {}),
+        "queues": queues_to_wire(tenant),
     }
 
 

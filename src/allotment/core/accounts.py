@@ -1,0 +1,198 @@
+"""What users, groups and queues hold and are promised, where one of them has a cap.
+
+Rule: every job is charged to the queue it is in, to the queues around that, to its user
+and to one of its owner's groups: wherever a cap is set, an account is kept of all that the
+jobs there hold. Of anybody else nothing is kept. The group is the first of the owner's that
+the tenant lists, or the owner's first where it lists none of them.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from allotment.core.ledger import Ledger
+from allotment.core.request import sum_of
+from allotment.model.amounts import JOBS, Amounts, of_type, parts_of
+from allotment.model.ids import JobId
+from allotment.model.ledger import Slot
+from allotment.model.quantity import Resources
+from allotment.model.queue_tree import upward
+from allotment.model.tenancy import Queue, Tenant
+
+Who = tuple[str, str, str, str]
+"""A tenant, a leaf of its queues, a user and a group."""
+
+
+class Account:
+    """What is held under one cap. `queue` is '' for a whole tenant; `user` or `group` names
+    whose jobs are meant, and both are '' where it is everybody's."""
+
+    __slots__ = ("cap", "group", "queue", "tenant", "use", "user")
+
+    def __init__(
+        self, tenant: str, queue: str, cap: Mapping[str, int], user: str = "", group: str = ""
+    ) -> None:
+        self.tenant, self.queue, self.user, self.group = tenant, queue, user, group
+        self.cap = cap
+        self.use: dict[str, int] = {}
+
+    def exceeded(self, more: Mapping[str, int]) -> str:
+        """Name the first part of the cap that so much more would go beyond; '' if none.
+
+        What is beyond it already matters only to who wants more of it.
+        """
+        use = self.use
+        for part, most in self.cap.items():
+            wanted = more.get(part, 0)
+            if wanted > 0 and use.get(part, 0) + wanted > most:
+                return part
+        return ""
+
+    def overdrawn(self) -> str:
+        """Name the first part of which more is held than the cap allows now; '' if none."""
+        return self.too_much(self.use)
+
+    def too_much(self, need: Mapping[str, int]) -> str:
+        """Name the first part of which so much is too much by itself; '' if none."""
+        return next((p for p, most in self.cap.items() if need.get(p, 0) > most), "")
+
+    def count(self, parts: Mapping[str, int], sign: int) -> None:
+        """Add (+1) or subtract (-1) what a job holds."""
+        use = self.use
+        for part, amount in parts.items():
+            left = use.get(part, 0) + sign * amount
+            if left:
+                use[part] = left
+            else:
+                use.pop(part, None)
+
+
+class _Scope:
+    """Where a cap is set: a tenant, or one of its queues."""
+
+    def __init__(
+        self, tenant: str, queue: str, whole: dict[str, int], user: Amounts, group: Amounts
+    ) -> None:
+        self.tenant, self.queue = tenant, queue
+        self.whole, self.user, self.group = whole, dict(user.parts), dict(group.parts)
+
+
+class Accounts:
+    """All accounts there are."""
+
+    def __init__(self, tenants: Iterable[Tenant]) -> None:
+        self._tenants = {tenant.name: tenant for tenant in tenants}
+        self._scopes: dict[str, dict[str, _Scope]] = {
+            name: scopes
+            for name, tenant in self._tenants.items()
+            if (scopes := {scope.queue: scope for scope in _scopes(tenant)})
+        }
+        self.any = bool(self._scopes)
+        """Whether there is any cap at all."""
+        self.by_type = any(
+            part.startswith("gpu:")
+            for scopes in self._scopes.values()
+            for scope in scopes.values()
+            for part in (*scope.whole, *scope.user, *scope.group)
+        )
+        """Whether any cap names a type of devices."""
+        self._accounts: dict[tuple[str, str, str, str], Account] = {}
+        self._charged: dict[Who, tuple[Account, ...]] = {}
+        self._promised: dict[JobId, tuple[Who, dict[str, int]]] = {}
+
+    def named(self, tenant: str, queue: str, user: str, groups: Sequence[str]) -> Who:
+        """Say under whose name a job stands: '' where it does not matter who it is."""
+        by_user, by_group = False, False
+        for scope in self._around(tenant, queue):
+            by_user, by_group = by_user or bool(scope.user), by_group or bool(scope.group)
+        group = self._group(tenant, groups) if by_group else ""
+        return tenant, queue, user if by_user else "", group
+
+    def of(self, who: Who) -> tuple[Account, ...]:
+        """Give the accounts that a job is charged to, innermost queue first."""
+        known = self._charged.get(who)
+        if known is None:
+            known = self._charged[who] = tuple(self._open(who))
+        return known
+
+    def count(self, who: Who, parts: Mapping[str, int], sign: int) -> None:
+        """Add (+1) or subtract (-1) what a job holds."""
+        for account in self.of(who):
+            account.count(parts, sign)
+
+    def promise(self, job: JobId, who: Who, parts: dict[str, int]) -> None:
+        """Count what a job is promised."""
+        self._promised[job] = (who, parts)
+        self.count(who, parts, +1)
+
+    def take_back(self, job: JobId) -> None:
+        """Undo `promise`; nothing may have been counted."""
+        known = self._promised.pop(job, None)
+        if known is not None:
+            self.count(*known, -1)
+
+    def all(self) -> list[Account]:
+        """Give every account that was ever charged."""
+        return list(self._accounts.values())
+
+    def _around(self, tenant: str, queue: str) -> Iterator[_Scope]:
+        scopes = self._scopes.get(tenant)
+        if scopes is None:
+            return
+        for each in upward(self._tenants[tenant], queue):
+            if each.name in scopes:
+                yield scopes[each.name]
+        if "" in scopes:
+            yield scopes[""]
+
+    def _group(self, tenant: str, groups: Sequence[str]) -> str:
+        listed = self._tenants[tenant].groups
+        return next((g for g in listed if g in groups), groups[0] if groups else "")
+
+    def _open(self, who: Who) -> Iterator[Account]:
+        tenant, queue, user, group = who
+        for scope in self._around(tenant, queue):
+            if scope.user and user:
+                yield self._account(scope, scope.user, user=user)
+            if scope.group and group:
+                yield self._account(scope, scope.group, group=group)
+            if scope.whole:
+                yield self._account(scope, scope.whole)
+
+    def _account(
+        self, scope: _Scope, cap: Mapping[str, int], user: str = "", group: str = ""
+    ) -> Account:
+        key = (scope.tenant, scope.queue, user, group)
+        found = self._accounts.get(key)
+        if found is None:
+            found = Account(scope.tenant, scope.queue, cap, user, group)
+            self._accounts[key] = found
+        return found
+
+
+def _scopes(tenant: Tenant) -> Iterator[_Scope]:
+    for queue in tenant.queues:
+        whole = whole_cap(queue)
+        if whole or queue.per_user or queue.per_group:
+            yield _Scope(tenant.name, queue.name, whole, queue.per_user, queue.per_group)
+    per_user = Amounts(tuple(parts_of(tenant.per_user).items()))
+    if per_user:
+        yield _Scope(tenant.name, "", {}, per_user, Amounts())
+
+
+def held_on(
+    ledger: Ledger, slots: Sequence[Slot], needs: Sequence[Resources], *, by_type: bool
+) -> dict[str, int]:
+    """Give the parts that tasks with these needs hold on their slots."""
+    total = parts_of(sum_of(tuple(needs)))
+    if not by_type:
+        return total
+    for slot, need in zip(slots, needs, strict=True):
+        for index in slot.devices if need.gpu_milli else ():
+            part = of_type(ledger.type_of(slot.node, index))
+            total[part] = total.get(part, 0) + need.gpu_milli // len(slot.devices)
+    return total
+
+
+def whole_cap(queue: Queue) -> dict[str, int]:
+    """Give what all jobs of a queue together may hold."""
+    jobs = {} if queue.max_jobs is None else {JOBS: queue.max_jobs}
+    return {**dict(queue.limit.parts), **jobs}

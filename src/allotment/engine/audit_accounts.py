@@ -1,0 +1,97 @@
+"""5: what users, groups and queues hold sums up the tree, and the books say just that.
+
+Everything is counted afresh from the job records, for every queue of every tenant.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from allotment.core.request import held_by, lease_part, needs_of, shape_of, sized
+from allotment.engine.records import JobRecord
+from allotment.engine.state import State
+from allotment.model.ledger import Slot
+from allotment.model.quantity import Resources
+from allotment.model.queue_tree import upward
+
+Parts = dict[str, int]
+Key = tuple[str, str, str, str]
+"""A tenant, a queue of it or '' for all of it, and a user or a group or neither."""
+
+
+def held_now(job: JobRecord) -> list[Resources]:
+    """Give what each task of a placed job holds: not its leases while suspended."""
+    attempt = job.attempts[-1]
+    needs = needs_of(sized(shape_of(job.spec), len(attempt.slots)))
+    if attempt.suspended_at:
+        return [need - lease_part(need) for need in needs]
+    return list(needs)
+
+
+def account_flaws(state: State) -> list[str]:
+    """Find accounts that do not add up."""
+    accounts = state.cluster.accounts
+    if not accounts.any:
+        return []
+    true: dict[Key, Parts] = {}
+    for job in state.jobs.values():
+        for parts in _held(state, job):
+            for key in _keys(state, job):
+                _add(true.setdefault(key, {}), parts)
+    wrong: list[str] = []
+    for account in accounts.all():
+        key = (account.tenant, account.queue, account.user, account.group)
+        counted = {part: amount for part, amount in true.get(key, {}).items() if amount}
+        if not accounts.by_type:
+            counted = {p: amount for p, amount in counted.items() if not p.startswith("gpu:")}
+        if account.use != counted:
+            name = ".".join(filter(None, key))
+            wrong.append(f"the books of {name} say {account.use}, true is {counted}")
+    return wrong
+
+
+def _held(state: State, job: JobRecord) -> Iterator[Parts]:
+    """Give what a job holds, and what it is promised."""
+    if job.attempt is not None:
+        yield {**_parts(state, job.attempt.slots, held_now(job)), "jobs": 1}
+    promise = state.cluster.reservations.get(job.id)
+    if promise is not None:
+        jobs = {} if job.attempt is not None else {"jobs": 1}
+        yield {**_parts(state, promise.slots, promise.needs), **jobs}
+
+
+def _keys(state: State, job: JobRecord) -> Iterator[Key]:
+    """Name every account that a job counts for, if there is such an account."""
+    name, owner = job.spec.tenant, job.owner
+    tenant = state.cluster.tenants.get(name)
+    if tenant is None:
+        return
+    listed = [group for group in tenant.groups if group in owner.groups]
+    group = (listed or list(owner.groups) or [""])[0]
+    for queue in ("", *(q.name for q in upward(tenant, job.spec.queue))):
+        yield name, queue, "", ""
+        yield name, queue, owner.user, ""
+        if group:
+            yield name, queue, "", group
+
+
+def _parts(state: State, slots: Sequence[Slot], needs: Sequence[Resources]) -> Parts:
+    parts: Parts = {}
+    for slot, need in zip(slots, needs, strict=True):
+        whole = held_by(need)
+        amounts = {
+            "gpu": whole.gpu_milli,
+            "cpu": whole.cpu_milli,
+            "memory": whole.memory,
+            "disk": whole.disk,
+            "gpu_memory": whole.gpu_memory,
+        }
+        _add(parts, amounts)
+        devices = state.cluster.nodes[slot.node].devices
+        types = {int(device.index): device.type for device in devices}
+        for index in slot.devices:
+            _add(parts, {f"gpu:{types[index]}": need.gpu_milli // len(slot.devices)})
+    return {part: amount for part, amount in parts.items() if amount}
+
+
+def _add(total: Parts, more: Parts) -> None:
+    for part, amount in more.items():
+        total[part] = total.get(part, 0) + amount

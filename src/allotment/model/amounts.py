@@ -1,0 +1,104 @@
+"""What is held, limited or guaranteed, part by part: devices in all, by type, memory, CPU.
+
+Unlike `Resources`, which always has every component, an `Amounts` says only what it names:
+a limit that does not name memory does not limit it.
+"""
+
+from collections.abc import Mapping
+from operator import itemgetter
+
+import msgspec
+
+from allotment.model.quantity import DEVICE, Resources, show_bytes, show_milli
+
+GPU, GPU_MEMORY, CPU, MEMORY, DISK, JOBS = "gpu", "gpu_memory", "cpu", "memory", "disk", "jobs"
+
+BY_TYPE = "gpu:"
+"""What the name of a part begins with that counts devices of one type."""
+
+FIELDS = {
+    GPU: "gpu_milli",
+    CPU: "cpu_milli",
+    MEMORY: "memory",
+    DISK: "disk",
+    GPU_MEMORY: "gpu_memory",
+}
+"""The parts that `Resources` has too."""
+
+
+class Amounts(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """So much of each part that is named, in the units of `Resources`; sorted by name."""
+
+    parts: tuple[tuple[str, int], ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.parts)
+
+    def __add__(self, other: "Amounts") -> "Amounts":
+        """Add part by part; what one of the two does not name counts as 0 there."""
+        total = dict(self.parts)
+        for part, amount in other.parts:
+            total[part] = total.get(part, 0) + amount
+        return amounts(total)
+
+    def __sub__(self, other: "Amounts") -> "Amounts":
+        """Take away part by part; what is not named here becomes less than nothing."""
+        return self + amounts({part: -amount for part, amount in other.parts})
+
+    def get(self, part: str) -> int | None:
+        """Give the amount of a part; None where it is not named."""
+        return next((amount for name, amount in self.parts if name == part), None)
+
+    def over(self, most: "Amounts") -> str:
+        """Name the first part of which this is more than `most` has named; '' if none."""
+        here = dict(self.parts)
+        return next((part for part, amount in most.parts if here.get(part, 0) > amount), "")
+
+
+def amounts(parts: Mapping[str, int]) -> Amounts:
+    """Make amounts of named parts."""
+    return Amounts(tuple(sorted(parts.items(), key=itemgetter(0))))
+
+
+def of_type(kind: str) -> str:
+    """Name the part that counts devices of one type."""
+    return BY_TYPE + kind
+
+
+def parts_of(total: Resources) -> dict[str, int]:
+    """Give all that a gang's total has any of."""
+    return {
+        part: amount for part, field in FIELDS.items() if (amount := int(getattr(total, field)))
+    }
+
+
+def show_part(part: str, amount: int) -> str:
+    """Write so much of a part as people do: `8 GPUs`, `4 A100 GPUs`, `80 GiB of memory`."""
+    if part.startswith(BY_TYPE):
+        return _milli(amount, f"{part.removeprefix(BY_TYPE)} GPU")
+    match part:
+        case "gpu":
+            return _milli(amount, "GPU")
+        case "cpu":
+            return _milli(amount, "CPU")
+        case "jobs":
+            return f"{amount} job" if amount == 1 else f"{amount} jobs"
+        case _:
+            words = {MEMORY: "memory", DISK: "disk", GPU_MEMORY: "GPU memory"}
+            return f"{show_bytes(amount)} of {words.get(part, part)}"
+
+
+def _milli(amount: int, word: str) -> str:
+    return f"{show_milli(amount)} {word}" + ("" if amount == DEVICE else "s")
+
+
+def show_bare(part: str, amount: int) -> str:
+    """Write so much of a part without its name: `8`, `80 GiB`."""
+    if part.startswith(BY_TYPE) or part in (GPU, CPU):
+        return show_milli(amount)
+    return str(amount) if part == JOBS else show_bytes(amount)
+
+
+def show_amounts(total: Amounts) -> str:
+    """Write all parts that are named."""
+    return ", ".join(show_part(part, amount) for part, amount in total.parts) or "nothing"

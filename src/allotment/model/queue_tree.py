@@ -1,0 +1,137 @@
+"""A tenant's queues as a tree: its leaves, the way up, and what does not add up in it."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from operator import attrgetter
+
+import msgspec
+
+from allotment.model.amounts import show_bare, show_part
+from allotment.model.tenancy import Queue, QueueState, Tenant
+
+MOST_LEVELS = 12
+"""Deepest nesting of queues; what is read from a file may nest no deeper than that."""
+
+
+class Flaw(msgspec.Struct, frozen=True):
+    """Something that does not add up, at a key of a queue."""
+
+    queue: str
+    key: str
+    message: str
+    hint: str
+
+
+def leaves(tenant: Tenant) -> list[Queue]:
+    """Give the queues that jobs can be in."""
+    inner = {queue.parent for queue in tenant.queues}
+    return [queue for queue in tenant.queues if queue.name not in inner]
+
+
+def upward(tenant: Tenant, name: str) -> Iterator[Queue]:
+    """Give a queue and those around it, innermost first; nothing if there is none such."""
+    by_name = {queue.name: queue for queue in tenant.queues}
+    seen: set[str] = set()
+    while name in by_name and name not in seen:
+        seen.add(name)
+        yield by_name[name]
+        name = by_name[name].parent
+
+
+def below(tenant: Tenant, name: str) -> list[Queue]:
+    """Give the leaves under a queue, or itself when it is one."""
+    return [
+        leaf
+        for leaf in leaves(tenant)
+        if any(q.name == name for q in upward(tenant, leaf.name))
+    ]
+
+
+def called(tenant: Tenant, name: str) -> list[Queue]:
+    """Give the leaf with this path, or else all whose last part is this."""
+    found = leaves(tenant)
+    exact = [queue for queue in found if queue.name == name]
+    return exact or [queue for queue in found if last_part(queue) == name]
+
+
+def last_part(queue: Queue) -> str:
+    """Give the part of its name that its parent's has not."""
+    return queue.name.removeprefix(f"{queue.parent}.") if queue.parent else queue.name
+
+
+def hindrance(tenant: Tenant, name: str) -> Queue | None:
+    """Give the queue, on the way up from one, that refuses new jobs; the innermost."""
+    return next((q for q in upward(tenant, name) if q.state is not QueueState.OPEN), None)
+
+
+def stopped(tenant: Tenant, name: str) -> Queue | None:
+    """Give the queue, on the way up from one, that starts nothing; the innermost."""
+    return next((q for q in upward(tenant, name) if q.state is QueueState.STOPPED), None)
+
+
+def all_stopped(tenants: Iterable[Tenant]) -> frozenset[tuple[str, str]]:
+    """Give the tenants and leaves of their queues in which nothing starts."""
+    return frozenset(
+        (tenant.name, queue.name)
+        for tenant in tenants
+        for queue in leaves(tenant)
+        if stopped(tenant, queue.name) is not None
+    )
+
+
+def flaws(tenant: Tenant) -> Iterator[Flaw]:
+    """Find what does not add up in a tenant's queues."""
+    by_name: dict[str, Queue] = {}
+    for queue in tenant.queues:
+        if queue.name in by_name:
+            yield Flaw(
+                queue.name,
+                "",
+                f"tenant {tenant.name} has another queue {queue.name}",
+                "rename one",
+            )
+        by_name[queue.name] = queue
+    lost = list(_parents(tenant, by_name))
+    yield from lost
+    if not lost:
+        yield from _caps(by_name)
+
+
+def _parents(tenant: Tenant, by_name: Mapping[str, Queue]) -> Iterator[Flaw]:
+    for queue in tenant.queues:
+        if queue.parent and queue.parent not in by_name:
+            known = ", ".join(sorted(name for name in by_name if name != queue.name))
+            yield Flaw(
+                queue.name,
+                "parent",
+                f"tenant {tenant.name} has no queue {queue.parent}",
+                f"its queues: {known}" if known else "take the key out",
+            )
+            continue
+        way_up = list(upward(tenant, queue.name))
+        if len(way_up) > MOST_LEVELS:
+            message = f"is {len(way_up)} levels deep, and {MOST_LEVELS} are accepted"
+            yield Flaw(queue.name, "", message, "put it nearer to the top")
+        if (top := way_up[-1]).parent:
+            way = " in ".join(q.name for q in way_up)
+            yield Flaw(
+                queue.name,
+                "parent",
+                f"goes round in a circle: {way} in {top.parent}",
+                "let one of them be at the top",
+            )
+
+
+def _caps(by_name: Mapping[str, Queue]) -> Iterator[Flaw]:
+    """Find caps of one user or group that the queue itself does not have."""
+    for queue in sorted(by_name.values(), key=attrgetter("name")):
+        for key, cap in (("per_user", queue.per_user), ("per_group", queue.per_group)):
+            part = cap.over(queue.limit) if queue.limit else ""
+            if part:
+                most = queue.limit.get(part) or 0
+                yield Flaw(
+                    queue.name,
+                    key,
+                    f"{show_part(part, cap.get(part) or 0)} is more than the limit of the "
+                    f"queue, {show_bare(part, most)}",
+                    "lower it, or raise `limit`",
+                )

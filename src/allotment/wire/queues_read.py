@@ -1,0 +1,114 @@
+"""The queues of a tenant, as they are written, into the model's tree; and what is amiss."""
+
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+from allotment.model.queue_tree import flaws
+from allotment.model.tenancy import Queue, Tenant
+from allotment.wire.config_shape import QueueShape, TenantShape
+from allotment.wire.problems import Finding, nearest
+from allotment.wire.tree import Place
+
+
+class QueueTree(msgspec.Struct):
+    """The queues that were read, with their places in the file."""
+
+    queues: tuple[Queue, ...]
+    places: dict[str, Place]
+    found: list[Finding]
+
+    def amiss(self, tenant: Tenant) -> Iterator[Finding]:
+        """Find what does not add up, once the tenant they are of is put together."""
+        yield from self.found
+        for flaw in flaws(tenant) if not self.found else ():
+            place = self.places[flaw.queue]
+            yield (*place, flaw.key) if flaw.key else place, flaw.message, flaw.hint
+
+
+def tree_of(tenant: Place, shape: TenantShape) -> QueueTree:
+    """Read a tenant's queues: nested as they are written, or under the `parent` they name."""
+    tree = QueueTree((), {}, [])
+    queues: list[Queue] = []
+    todo = dict(shape.queues)
+    paths: dict[str, str] = {}
+    while todo:
+        for key, item in list(todo.items()):
+            parent = _path(item.parent, paths, tree.places)
+            if parent is None:
+                continue
+            paths[key] = f"{parent}.{key}" if parent else key
+            queues += _queues((*tenant, "queues", key), key, parent, item, tree)
+            del todo[key]
+            break
+        else:
+            tree.found += _lost(tenant, shape.queues, todo, tree.places)
+            break
+    tree.queues = tuple(_depth_first(queues, ""))
+    return tree
+
+
+def _path(parent: str, paths: Mapping[str, str], places: Mapping[str, Place]) -> str | None:
+    """Give the whole path of a parent, '' for the tenant itself; None while not known."""
+    if not parent:
+        return ""
+    return paths.get(parent) or (parent if parent in places else None)
+
+
+def _queues(
+    place: Place, name: str, parent: str, shape: QueueShape, tree: QueueTree
+) -> Iterator[Queue]:
+    path = f"{parent}.{name}" if parent else name
+    if path in tree.places:
+        tree.found.append((place, f"there is another queue {path}", "rename one"))
+        return
+    tree.places[path] = place
+    yield Queue(
+        path,
+        shape.order,
+        shape.rank,
+        shape.share,
+        shape.weight,
+        parent=parent,
+        state=shape.state,
+        limit=shape.limit.amounts(),
+        max_jobs=shape.max_jobs,
+        max_waiting=shape.max_waiting,
+        per_user=shape.per_user.amounts(),
+        per_group=shape.per_group.amounts(),
+    )
+    for key, item in shape.queues.items():
+        if item.parent:
+            where = (*place, "queues", key, "parent")
+            message = f"is given, and {key} is inside {path} already"
+            tree.found.append((where, message, "take it out"))
+        yield from _queues((*place, "queues", key), key, path, item, tree)
+
+
+def _lost(
+    tenant: Place,
+    given: Mapping[str, QueueShape],
+    lost: Mapping[str, QueueShape],
+    places: Mapping[str, Place],
+) -> Iterator[Finding]:
+    """Tell of queues whose parent is not there, or whose parents go round in a circle."""
+    for key, item in lost.items():
+        where = (*tenant, "queues", key, "parent")
+        if item.parent in lost:
+            way = [key]
+            while way[-1] in lost and lost[way[-1]].parent not in way:
+                way.append(lost[way[-1]].parent)
+            if way[-1] in lost:
+                round_again = [*way, lost[way[-1]].parent]
+                message = f"goes round in a circle: {' in '.join(round_again)}"
+                yield where, message, "let one of them be at the top"
+            continue
+        known = [name for name in dict.fromkeys((*given, *places)) if name != key]
+        yield where, f"there is no queue {item.parent}", nearest(item.parent, known, "queues")
+
+
+def _depth_first(queues: list[Queue], parent: str) -> Iterator[Queue]:
+    for queue in queues:
+        if queue.parent == parent:
+            yield queue
+            yield from _depth_first(queues, queue.name)

@@ -1,0 +1,61 @@
+"""A tenant's queues back into what is read: nested, with what is set."""
+
+from allotment.model.amounts import BY_TYPE, CPU, GPU, Amounts
+from allotment.model.queue_tree import last_part
+from allotment.model.tenancy import Queue, QueueState, RankBy, ShareBy, Tenant
+from allotment.wire.amounts import write_milli, write_size
+from allotment.wire.tree import Plain
+
+Written = dict[str, Plain]
+
+
+def queues_to_wire(tenant: Tenant) -> Written:
+    """Write the tree of a tenant's queues."""
+    return _under(tenant, "")
+
+
+def _under(tenant: Tenant, parent: str) -> Written:
+    return {
+        last_part(queue): _queue(tenant, queue)
+        for queue in tenant.queues
+        if queue.parent == parent
+    }
+
+
+def _queue(tenant: Tenant, queue: Queue) -> Written:
+    inside = _under(tenant, queue.name)
+    caps = (
+        ("limit", queue.limit),
+        ("per_user", queue.per_user),
+        ("per_group", queue.per_group),
+    )
+    return {
+        "order": queue.order.value,
+        **({"rank": queue.rank.value} if queue.rank is not RankBy.SUBMITTED else {}),
+        **shared_to_wire(queue.share, queue.weight_milli),
+        **({"state": queue.state.value} if queue.state is not QueueState.OPEN else {}),
+        **{key: amounts_to_wire(amounts) for key, amounts in caps if amounts},
+        **({} if queue.max_jobs is None else {"max_jobs": queue.max_jobs}),
+        **({} if queue.max_waiting is None else {"max_waiting": queue.max_waiting}),
+        **({"queues": inside} if inside else {}),
+    }
+
+
+def shared_to_wire(share: ShareBy, weight_milli: int) -> Written:
+    """Write how something is shared, and what who has it counts for, where it is said."""
+    return {
+        **({"share": share.value} if share is not ShareBy.FIRST_COME else {}),
+        **({"weight": write_milli(weight_milli)} if weight_milli != 1000 else {}),
+    }
+
+
+def amounts_to_wire(amounts: Amounts) -> Written:
+    """Write the parts that are named."""
+    by_type: Written = {}
+    written: Written = {}
+    for part, amount in amounts.parts:
+        if part.startswith(BY_TYPE):
+            by_type[part.removeprefix(BY_TYPE)] = write_milli(amount)
+        else:
+            written[part] = (write_milli if part in (GPU, CPU) else write_size)(amount)
+    return {**written, **({"gpu_by_type": by_type} if by_type else {})}
