@@ -29,7 +29,7 @@ from allotment.model.spec import (
     Port,
     TaskRole,
 )
-from allotment.model.tenancy import Config, Limits, Queue, QueueOrder, QueueState, Tenant
+from allotment.model.tenancy import Config, Limits, Queue, QueueOrder, QueueState, Tenant, Terms
 from allotment.wire.amounts import (
     read_duration_or_none,
     read_size_or_none,
@@ -470,6 +470,7 @@ def queue_trees(draw: st.DrawFn, parent: str = "", levels: int = 3) -> tuple[Que
             parent=parent,
             state=draw(st.sampled_from(QueueState)),
             limit=draw(vectors),
+            terms=Terms(lend=draw(st.booleans())),
             max_jobs=draw(counts),
             max_waiting=draw(counts),
         )

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from allotment.core.ledger import Ledger
 from allotment.core.request import sum_of
-from allotment.model.amounts import JOBS, Amounts, of_type, parts_of
+from allotment.model.amounts import BY_TYPE, JOBS, Amounts, of_type, parts_of
 from allotment.model.ids import JobId
 from allotment.model.ledger import Slot
 from allotment.model.quantity import Resources
@@ -69,10 +69,18 @@ class _Scope:
     """Where a cap is set: a tenant, or one of its queues."""
 
     def __init__(
-        self, tenant: str, queue: str, whole: dict[str, int], user: Amounts, group: Amounts
+        self,
+        queue: str,
+        whole: dict[str, int],
+        user: Amounts,
+        group: Amounts,
+        *,
+        watched: bool = False,
     ) -> None:
-        self.tenant, self.queue = tenant, queue
-        self.whole, self.user, self.group = whole, dict(user.parts), dict(group.parts)
+        self.queue, self.whole = queue, whole
+        self.user, self.group = dict(user.parts), dict(group.parts)
+        self.watched = watched
+        """Whether an account of all it holds is kept though it has no limit."""
 
 
 class Accounts:
@@ -88,10 +96,9 @@ class Accounts:
         self.any = bool(self._scopes)
         """Whether there is any cap at all."""
         self.by_type = any(
-            part.startswith("gpu:")
-            for scopes in self._scopes.values()
-            for scope in scopes.values()
-            for part in (*scope.whole, *scope.user, *scope.group)
+            part.startswith(BY_TYPE)
+            for tenant in self._tenants.values()
+            for part in _parts_named(tenant)
         )
         """Whether any cap names a type of devices."""
         self._accounts: dict[tuple[str, str, str, str], Account] = {}
@@ -112,6 +119,11 @@ class Accounts:
         if known is None:
             known = self._charged[who] = tuple(self._open(who))
         return known
+
+    def of_queue(self, tenant: str, queue: str) -> Account:
+        """Give the account of all that a queue holds, one that is kept."""
+        scope = self._scopes[tenant][queue]
+        return self._account(tenant, scope, scope.whole)
 
     def count(self, who: Who, parts: Mapping[str, int], sign: int) -> None:
         """Add (+1) or subtract (-1) what a job holds."""
@@ -151,31 +163,49 @@ class Accounts:
         tenant, queue, user, group = who
         for scope in self._around(tenant, queue):
             if scope.user and user:
-                yield self._account(scope, scope.user, user=user)
+                yield self._account(tenant, scope, scope.user, user=user)
             if scope.group and group:
-                yield self._account(scope, scope.group, group=group)
-            if scope.whole:
-                yield self._account(scope, scope.whole)
+                yield self._account(tenant, scope, scope.group, group=group)
+            if scope.whole or scope.watched:
+                yield self._account(tenant, scope, scope.whole)
 
     def _account(
-        self, scope: _Scope, cap: Mapping[str, int], user: str = "", group: str = ""
+        self,
+        tenant: str,
+        scope: _Scope,
+        cap: Mapping[str, int],
+        user: str = "",
+        group: str = "",
     ) -> Account:
-        key = (scope.tenant, scope.queue, user, group)
+        key = (tenant, scope.queue, user, group)
         found = self._accounts.get(key)
         if found is None:
-            found = Account(scope.tenant, scope.queue, cap, user, group)
+            found = Account(tenant, scope.queue, cap, user, group)
             self._accounts[key] = found
         return found
 
 
 def _scopes(tenant: Tenant) -> Iterator[_Scope]:
+    watched = any(queue.guaranteed or queue.terms.soft_limit for queue in tenant.queues)
     for queue in tenant.queues:
         whole = whole_cap(queue)
-        if whole or queue.per_user or queue.per_group:
-            yield _Scope(tenant.name, queue.name, whole, queue.per_user, queue.per_group)
+        if watched or whole or queue.per_user or queue.per_group:
+            yield _Scope(queue.name, whole, queue.per_user, queue.per_group, watched=watched)
     per_user = Amounts(tuple(parts_of(tenant.per_user).items()))
     if per_user:
-        yield _Scope(tenant.name, "", {}, per_user, Amounts())
+        yield _Scope("", {}, per_user, Amounts())
+
+
+def _parts_named(tenant: Tenant) -> Iterator[str]:
+    for queue in tenant.queues:
+        for named in (
+            queue.limit,
+            queue.guaranteed,
+            queue.terms.soft_limit,
+            queue.per_user,
+            queue.per_group,
+        ):
+            yield from (part for part, _ in named.parts)
 
 
 def held_on(
@@ -193,6 +223,10 @@ def held_on(
 
 
 def whole_cap(queue: Queue) -> dict[str, int]:
-    """Give what all jobs of a queue together may hold."""
-    jobs = {} if queue.max_jobs is None else {JOBS: queue.max_jobs}
-    return {**dict(queue.limit.parts), **jobs}
+    """Give what all jobs of a queue together may hold: what is its own if it may not borrow."""
+    cap = dict(queue.limit.parts)
+    for part, own in queue.guaranteed.parts if not queue.terms.borrow else ():
+        cap[part] = min(own, cap.get(part, own))
+    if queue.max_jobs is not None:
+        cap[JOBS] = queue.max_jobs
+    return cap

@@ -21,6 +21,7 @@ from allotment.core.ledger import Ledger
 from allotment.core.mercy import mercy_of
 from allotment.core.pending import Key, Pending
 from allotment.core.ports import Ordering, Policies
+from allotment.core.queues import Queues
 from allotment.core.ranking import ByQueue
 from allotment.core.request import Request, Shape, lease_part, needs_of, parts_of, sum_of, whole
 from allotment.core.running import Running
@@ -91,9 +92,11 @@ class Cluster:
         """What those have who share by a rule; None where all is first come, first served."""
         self.accounts = Accounts(tenants)
         """What users, groups and queues hold, where that is capped."""
+        self.queues = Queues(tenants, self.accounts)
+        """What the queues of a tenant owe each other, where they have guarantees."""
         self.stops = all_stopped(tenants)
         """The tenants and leaves of their queues in which nothing starts."""
-        alike = not (fair or self.cells or self.accounts.any or self.stops)
+        alike = not (fair or self.cells or self.accounts.any or self.queues.any or self.stops)
         self.kinds = kinds_apart(self._orders, policies) if alike else None
         """Kinds of shapes; None where shapes that differ in their queue alone are not alike."""
         self.pending = Pending(ordering, estimates, self.kinds)
@@ -359,7 +362,7 @@ class Cluster:
 
     def let_up(self) -> None:
         """Note that a job left its line without a place: it holds up nobody any more."""
-        if not self.all_skip:
+        if not self.all_skip or self.queues.softs:
             self.pending.arrivals += 1
 
     # ── reservations ────────────────────────────────────────────────────────────────────
@@ -423,7 +426,8 @@ class Cluster:
 
     def is_settled(self) -> bool:
         """Tell whether whoever holds something keeps it as long as it likes."""
-        return not (self.leaving or self.outranking or any(self.borrowers.values()))
+        may_go = self.outranking or self.queues.guarantees
+        return not (self.leaving or may_go or any(self.borrowers.values()))
 
     def tenant_of(self, job: JobId) -> str:
         """Give the tenant of a job that waits or is placed."""

@@ -15,6 +15,7 @@ from allotment.core.cluster import Cluster
 from allotment.core.entitle import borrows, entitle, is_due, own_victims, resume_entitlement
 from allotment.core.gang import Gang, Reservation, Standing
 from allotment.core.plan import Decision, Demote, Evict, Place, Promote, Resume, Unreserve
+from allotment.core.queue_right import may_reclaim
 from allotment.core.request import (
     Request,
     Shape,
@@ -137,7 +138,8 @@ def _demote(cluster: Cluster, job: JobId, wanted_by: JobId, now: Instant) -> str
         return "the gang has no guarantee to lose"
     if wanted_by not in cluster.pending:
         return "the job is not in line"
-    may = _outranks(cluster, cluster.pending[wanted_by], gang, now)
+    waiting = cluster.pending[wanted_by]
+    may = _outranks(cluster, waiting, gang, now) or may_reclaim(cluster, waiting, (gang,))
     return "" if may else "it is no less urgent, or is to be left alone"
 
 
@@ -178,14 +180,8 @@ def _evict(cluster: Cluster, decision: Evict, now: Instant) -> str:
     reservation = decision.reservation
     if reservation.job in cluster.reservations:
         return "it has a place reserved already"
-    for victim in reservation.victims:
-        gang = cluster.gangs.get(victim)
-        if gang is None:
-            return f"job {victim} is gone already"
-        if (victim in decision.evict or victim in decision.suspend) and (
-            gang.leaving or not _must_yield(cluster, gang, reservation, now)
-        ):
-            return f"job {victim} may not be evicted"
+    if wrong := _stays(cluster, decision, now):
+        return wrong
     if reservation.job in reservation.victims:
         return _move(cluster, reservation)
     if any(job not in (*decision.evict, *decision.suspend) for job in decision.demote):
@@ -244,6 +240,27 @@ def _moves_on(cluster: Cluster, move: Reservation, evict: tuple[JobId, ...]) -> 
     return _misfit(cluster, gang.requests, move.slots) or _no_room(
         cluster, gang.requests, move.slots
     )
+
+
+def _stays(cluster: Cluster, decision: Evict, now: Instant) -> str:
+    """Say which of those who are sent away need not go; empty when all must."""
+    promise = decision.reservation
+    lent: list[Gang] = []
+    for victim in promise.victims:
+        gang = cluster.gangs.get(victim)
+        if gang is None:
+            return f"job {victim} is gone already"
+        if victim not in decision.evict and victim not in decision.suspend:
+            continue
+        if gang.leaving:
+            return f"job {victim} may not be evicted"
+        if not _must_yield(cluster, gang, promise, now):
+            lent.append(gang)
+    if not lent:
+        return ""
+    line = cluster.pending
+    may = promise.job in line and may_reclaim(cluster, line[promise.job], lent)
+    return "" if may else f"job {lent[0].id} may not be evicted"
 
 
 def _keeps_promise(cluster: Cluster, job: JobId, wanted: Reservation) -> str:

@@ -64,7 +64,7 @@ def _in_vain(cluster: Cluster, now: Instant) -> bool:
     if not cluster.all_skip or cluster.seen_version != cluster.ledger.version:
         return False
     came = cluster.pending.came
-    if is_turn(cluster, now) or cluster.leaving:
+    if is_turn(cluster, now) or cluster.leaving or cluster.queues.any:
         return False
     if not cluster.is_settled() and not all(shape.opportunistic for shape in came):
         return False  # Somebody's own job may send borrowers away.

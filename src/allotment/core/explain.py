@@ -14,6 +14,7 @@ from allotment.core.explain_cells import judge_in_cells
 from allotment.core.explain_windows import judge_in_windows, set_aside
 from allotment.core.gang import Gang, Reservation, Standing
 from allotment.core.preemption import make_room
+from allotment.core.queue_stages import why_aside
 from allotment.core.request import Shape, lease_part, total_of
 from allotment.core.trial import Trial
 from allotment.core.used_up import why_used_up
@@ -62,6 +63,8 @@ def judge(cluster: Cluster, waiting: Standing, now: Instant) -> Blocked:
 def _in_its_place(cluster: Cluster, waiting: Standing, now: Instant) -> Blocked:
     """Give the dominant reason, of a job without a promise, as the books are now."""
     waiting = narrowed_to_caps(cluster, waiting)
+    if cluster.queues.any and (kept := why_aside(cluster, waiting.shape)) is not None:
+        return kept
     if cluster.cells is not None:
         return judge_in_cells(cluster, waiting, now)
     return _judge(cluster, waiting, now)

@@ -23,6 +23,7 @@ from allotment.core.packing import join
 from allotment.core.pending import Key
 from allotment.core.places import Places
 from allotment.core.plan import Decision, Evict, Place, Proposals
+from allotment.core.queue_stages import Stage, aside, barred, stages
 from allotment.core.request import Shape
 from allotment.core.windows import NOWHERE
 from allotment.model.ledger import Entitlement
@@ -56,10 +57,20 @@ class Line:
         self.kinds = cluster.kinds
         self.behind = Behind(cluster)
         """Who is held up where kinds are walked, first come, first served."""
+        self.stage = Stage.REST
+        """Whose turn it is, where queues have guarantees or soft limits."""
         if len(cluster.blocked) > MOST_MEMOS:
             cluster.blocked.clear()
 
     def serve(self) -> Proposals:
+        for stage in stages(self.cluster):
+            self.stage = stage
+            if stage is Stage.WITHIN:
+                yield from self._walks(GUARANTEED)
+            else:
+                yield from self._serve()
+
+    def _serve(self) -> Proposals:
         reopened = True
         while reopened:
             self.held_up.clear()
@@ -87,7 +98,9 @@ class Line:
             self.again = False
             yield from self._walk(entitlement)
 
-    def _walk(self, entitlement: Entitlement) -> Proposals:
+    def _walk(  # noqa: C901 - one branch for each thing that may come of a job
+        self, entitlement: Entitlement
+    ) -> Proposals:
         cluster = self.cluster
         if self._nothing_fits(entitlement):
             return
@@ -102,15 +115,21 @@ class Line:
                 continue
             asking = narrowed_to_caps(cluster, waiting)
             due = self._due(asking.shape)
+            behind = (shape.tenant, shape.queue) in closed
+            if cluster.queues.any and self._stands_aside(waiting, skip, closed):
+                continue
             if due is not entitlement and not (due is None and self._may_displace(entitlement)):
                 # Whether it may make others give way is a matter of its urgency.
                 skip.add(shape if cluster.outranking else kind)
                 yield from self._leave_out(waiting, due, entitlement, closed)
+                if not behind:
+                    yield from self._reclaim(asking)
             elif self._held_up(waiting, kind, closed, skip, leap):
                 continue
             elif (decision := self._decision(asking, kind, due, entitlement)) is None:
                 if due is None or not self._note_blocked(waiting, kind, entitlement, closed):
                     skip.add(kind)
+                yield from self._reclaim(asking)
             else:
                 at = cluster.pending.key(waiting.id)
                 decision = self._at_its_size(decision, closed, shape)
@@ -138,6 +157,37 @@ class Line:
         if cluster.windows:
             cluster.fence(cluster.windows.shut_to(shape, self.now))
         return due_of(cluster, shape)
+
+    def _stands_aside(
+        self,
+        waiting: Standing,
+        skip: set[Shape],
+        closed: dict[tuple[str, str], Hold],
+    ) -> bool:
+        """Tell whether a job's queue leaves the room to others now."""
+        cluster, shape = self.cluster, waiting.shape
+        if not cluster.queues.chain(shape.tenant, shape.queue):
+            if self.stage is Stage.REST:
+                return False
+            skip.add(shape)
+            return True
+        if aside(cluster, shape, self.stage):
+            # In its queue it holds its place: nobody passes who would not otherwise.
+            self._close(waiting, closed)
+        elif not barred(cluster, shape, self.stage):
+            return False
+        skip.add(shape)
+        return True
+
+    def _reclaim(self, waiting: Standing) -> Proposals:
+        """Let a job within its queue's guarantee have back what others of its tenant hold."""
+        cluster = self.cluster
+        if (
+            self.stage is Stage.WITHIN
+            and waiting.id in cluster.pending
+            and waiting.id not in cluster.reservations
+        ):
+            yield from self._unfenced(self.places.reclaim(waiting), waiting.shape)
 
     def _in_order(self, skip: set[Shape], leap: dict[Shape, Key]) -> Iterator[Standing]:
         cluster = self.cluster

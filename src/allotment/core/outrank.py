@@ -46,7 +46,14 @@ def concession(cluster: Cluster, waiting: Standing, now: Instant) -> Concession 
     tenant = cluster.tenants.get(shape.tenant)
     if tenant is None or tenant.preempt is Preempt.NONE or shape.opportunistic or shape.pin:
         return None
-    holders = lower_ones(cluster, waiting, now)
+    return conceded(cluster, waiting, lower_ones(cluster, waiting, now), now)
+
+
+def conceded(
+    cluster: Cluster, waiting: Standing, holders: Sequence[Holder], now: Instant
+) -> Concession | None:
+    """Find who of these, first ones first, must give up its share for a job, and its place."""
+    shape = waiting.shape
     if not holders:
         return None
     promises = [each for each in holders if not isinstance(each, Gang)]

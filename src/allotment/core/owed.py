@@ -145,7 +145,14 @@ def outranked(cluster: Cluster, waiting: Standing, now: Instant) -> Way | None:
     tenant = cluster.tenants.get(waiting.shape.tenant)
     if tenant is None or tenant.preempt is Preempt.NONE:
         return None
-    way = give_way(cluster, waiting.shape, lower_ones(cluster, waiting, now))
+    return way_past(cluster, waiting, lower_ones(cluster, waiting, now), now)
+
+
+def way_past(
+    cluster: Cluster, waiting: Standing, holders: Sequence[Holder], now: Instant
+) -> Way | None:
+    """Find who of these, first ones first, must make way for a job, and which borrowers."""
+    way = give_way(cluster, waiting.shape, holders) if holders else None
     if way is None:
         return None
     with Trial(cluster) as trial:

@@ -115,6 +115,10 @@ class Pending:
             return self._kinds.heads()
         return ((shape, group[0]) for shape, group in self._groups.items())
 
+    def of(self, shape: Shape) -> list[JobId]:
+        """Give the jobs of a shape, in order."""
+        return [job for _, job in self._groups.get(shape, ())]
+
     def all(self) -> list[Standing]:
         """Give every job in line, in no particular order."""
         return [job for job, _ in self._jobs.values()]

@@ -6,14 +6,23 @@ import msgspec
 
 from allotment.core.cluster import Cluster
 from allotment.core.displacement import Turn, displace, displace_in_cells
+from allotment.core.entitle import due_of
 from allotment.core.gang import Gang, Reservation, Standing
 from allotment.core.giving_way import gently
-from allotment.core.outrank import concession, share_by_demotion
-from allotment.core.owed import idle_place, in_the_way, outranked, owed_place, room_by_demotion
+from allotment.core.outrank import conceded, concession, share_by_demotion
+from allotment.core.owed import (
+    idle_place,
+    in_the_way,
+    outranked,
+    owed_place,
+    room_by_demotion,
+    way_past,
+)
 from allotment.core.packing import displace_pairs
 from allotment.core.pending import Key
 from allotment.core.plan import Decision, Demote, Evict, Place, Proposals
 from allotment.core.preemption import eviction, make_room
+from allotment.core.reclaim import surplus
 from allotment.core.request import Shape, devices_of, needs_of
 from allotment.core.takeover import borrowed_promises
 from allotment.core.trial import Trial
@@ -141,6 +150,33 @@ class Places:
             victims = (*found.losers, *found.victims)
             # From here on they borrow: their share is the urgent job's.
             yield self._reserve(waiting, place, victims, found.promises, found.losers)
+
+    def reclaim(self, waiting: Standing) -> Proposals:
+        """Let a job within its queue's guarantee have back what sibling queues were lent."""
+        cluster, shape = self.cluster, waiting.shape
+        holders = surplus(cluster, waiting)
+        if not holders or shape.pin:
+            return
+        if cluster.cells is not None:
+            way = way_past(cluster, waiting, holders, self.now)
+            if way is not None:
+                found = way.found
+                place = Placement(waiting.id, found.slots, GUARANTEED, found.quota)
+                yield self._reserve(waiting, place, (*way.losers, *way.victims), way.promises)
+            return
+        lent = conceded(cluster, waiting, holders, self.now)
+        if lent is None:
+            return
+        if share_by_demotion(cluster, waiting, lent, self.now):
+            # They are in nobody's way: they run on, on what is idle.
+            for loser in lent.losers:
+                yield Demote(loser, waiting.id)
+            if (decision := self.find(waiting, due_of(cluster, shape))) is not None:
+                yield decision
+            return
+        place = Placement(waiting.id, lent.slots, GUARANTEED)
+        victims = (*lent.losers, *lent.victims)
+        yield self._reserve(waiting, place, victims, lent.promises, lent.losers)
 
     def _demotes(self, shape: Shape) -> bool:
         return self.cluster.tenants[shape.tenant].preempt is Preempt.DEMOTE

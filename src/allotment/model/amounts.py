@@ -55,8 +55,13 @@ class Amounts(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
         return next((part for part, amount in most.parts if here.get(part, 0) > amount), "")
 
 
+NO_AMOUNTS = Amounts()
+
+
 def amounts(parts: Mapping[str, int]) -> Amounts:
-    """Make amounts of named parts."""
+    """Make amounts of named parts; the same value each time where none is."""
+    if not parts:
+        return NO_AMOUNTS
     return Amounts(tuple(sorted(parts.items(), key=itemgetter(0))))
 
 

@@ -5,7 +5,7 @@ from operator import attrgetter
 
 import msgspec
 
-from allotment.model.amounts import show_bare, show_part
+from allotment.model.amounts import FIELDS, Amounts, amounts, show_bare, show_part
 from allotment.model.tenancy import Queue, QueueState, Tenant
 
 MOST_LEVELS = 12
@@ -93,7 +93,8 @@ def flaws(tenant: Tenant) -> Iterator[Flaw]:
     lost = list(_parents(tenant, by_name))
     yield from lost
     if not lost:
-        yield from _caps(by_name)
+        yield from _limits(by_name)
+        yield from _shares(tenant)
 
 
 def _parents(tenant: Tenant, by_name: Mapping[str, Queue]) -> Iterator[Flaw]:
@@ -121,17 +122,66 @@ def _parents(tenant: Tenant, by_name: Mapping[str, Queue]) -> Iterator[Flaw]:
             )
 
 
-def _caps(by_name: Mapping[str, Queue]) -> Iterator[Flaw]:
-    """Find caps of one user or group that the queue itself does not have."""
+def _limits(by_name: Mapping[str, Queue]) -> Iterator[Flaw]:
+    """Find what is more than the limit of the queue itself."""
     for queue in sorted(by_name.values(), key=attrgetter("name")):
-        for key, cap in (("per_user", queue.per_user), ("per_group", queue.per_group)):
-            part = cap.over(queue.limit) if queue.limit else ""
-            if part:
+        for key, amount in (
+            ("guaranteed", queue.guaranteed),
+            ("soft_limit", queue.terms.soft_limit),
+            ("per_user", queue.per_user),
+            ("per_group", queue.per_group),
+        ):
+            if part := amount.over(queue.limit):
                 most = queue.limit.get(part) or 0
                 yield Flaw(
                     queue.name,
                     key,
-                    f"{show_part(part, cap.get(part) or 0)} is more than the limit of the "
+                    f"{show_part(part, amount.get(part) or 0)} is more than the limit of the "
                     f"queue, {show_bare(part, most)}",
                     "lower it, or raise `limit`",
                 )
+        if part := queue.guaranteed.over(queue.terms.soft_limit):
+            most = show_bare(part, queue.terms.soft_limit.get(part) or 0)
+            own = show_part(part, queue.guaranteed.get(part) or 0)
+            message = f"{most} is less than the {own} that the queue is guaranteed"
+            yield Flaw(queue.name, "soft_limit", message, "raise it, or lower `guaranteed`")
+        if not queue.terms.borrow and not queue.guaranteed:
+            message = "is false, and the queue is guaranteed nothing: nothing could start"
+            yield Flaw(queue.name, "borrow", message, "give it something, or take this out")
+
+
+def _shares(tenant: Tenant) -> Iterator[Flaw]:
+    """Find guarantees that add up to more than what they are part of."""
+    whole = {part: getattr(tenant.guaranteed, field) for part, field in FIELDS.items()}
+    yield from _over(tenant, "", f"tenant {tenant.name}", whole)
+    for queue in tenant.queues:
+        if queue.guaranteed:
+            name = f"queue {queue.name}"
+            yield from _over(tenant, queue.name, name, dict(queue.guaranteed.parts))
+
+
+def _over(tenant: Tenant, parent: str, name: str, whole: Mapping[str, int]) -> Iterator[Flaw]:
+    given = {
+        queue.name: _given(tenant, queue) for queue in tenant.queues if queue.parent == parent
+    }
+    for part, most in whole.items():
+        parts = {queue: vector.get(part) or 0 for queue, vector in given.items()}
+        if (total := sum(parts.values())) > most:
+            who = ", ".join(f"{q} {show_bare(part, n)}" for q, n in parts.items() if n)
+            yield Flaw(
+                max(parts, key=lambda queue: parts[queue]),
+                "guaranteed",
+                f"the queues inside {name} are guaranteed {show_part(part, total)} in all, and "
+                f"it has {show_bare(part, most)}: {who}",
+                "lower one of them",
+            )
+
+
+def _given(tenant: Tenant, queue: Queue) -> Amounts:
+    """Give what is guaranteed to a queue: of a part it does not name, to those inside it."""
+    inside = Amounts()
+    for each in tenant.queues:
+        if each.parent == queue.name:
+            inside += _given(tenant, each)
+    named = dict(queue.guaranteed.parts)
+    return amounts({**dict(inside.parts), **named})

@@ -22,6 +22,8 @@ class Reason(StrEnum):
     """Its user, or its owner's group, holds all that one may of the tenant or the queue."""
     QUEUE_LIMIT = "queue_limit"
     """Its queue, or one around that, holds all it may, or runs as many jobs as it may."""
+    QUEUE_SHARE = "queue_share"
+    """What is left is for other queues of its tenant: kept for them, or below a soft limit."""
     BUDGET = "budget"
     """All GPU-hours of a budget that counts it are used; it starts when that is renewed."""
     NEVER_FITS_NOW = "never_fits_now"

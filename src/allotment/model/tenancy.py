@@ -4,7 +4,7 @@ from enum import StrEnum
 
 import msgspec
 
-from allotment.model.amounts import Amounts
+from allotment.model.amounts import NO_AMOUNTS, Amounts
 from allotment.model.budget import Budget
 from allotment.model.cells import CellShare, Topology
 from allotment.model.cluster import Node
@@ -62,6 +62,22 @@ class QueueState(StrEnum):
     """It refuses new jobs and starts none; what runs goes on."""
 
 
+class Terms(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """What a queue and the other queues of its tenant owe each other."""
+
+    guaranteed: Amounts = NO_AMOUNTS
+    """What of its tenant's guarantee is its own; of a part that is not named, nothing."""
+    soft_limit: Amounts = NO_AMOUNTS
+    """Beyond this it goes only while no other queue waits below its own."""
+    lend: bool = True
+    """May other queues of the tenant use what of its guarantee it does not?"""
+    borrow: bool = True
+    """May its jobs hold more than it is guaranteed?"""
+
+
+NO_TERMS = Terms()
+
+
 class Queue(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """Where a tenant's jobs line up: in the leaves of a tree.
 
@@ -78,16 +94,23 @@ class Queue(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     parent: str = ""
     """The queue around it, by its whole path; '' stands for the tenant itself."""
     state: QueueState = QueueState.OPEN
-    limit: Amounts = Amounts()
+    terms: Terms = NO_TERMS
+    """What it and the other queues of its tenant owe each other."""
+    limit: Amounts = NO_AMOUNTS
     """What its jobs may hold at once, on whatever grounds; what is not named has no limit."""
     max_jobs: int | None = None
     """Jobs of it that may hold a place at once."""
     max_waiting: int | None = None
     """Jobs of it that may wait; more are refused."""
-    per_user: Amounts = Amounts()
+    per_user: Amounts = NO_AMOUNTS
     """What the jobs of one user may hold in it at once."""
-    per_group: Amounts = Amounts()
+    per_group: Amounts = NO_AMOUNTS
     """What the jobs of one group may hold in it at once."""
+
+    @property
+    def guaranteed(self) -> Amounts:
+        """What of its tenant's guarantee is its own."""
+        return self.terms.guaranteed
 
 
 class Preempt(StrEnum):

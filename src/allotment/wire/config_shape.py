@@ -242,7 +242,11 @@ class QueueShape(Shape):
     weight: Weight = 1000
     parent: NameOrNone = Field(default="", examples=["research"])
     state: State = QueueState.OPEN
+    guaranteed: AmountsShape = Field(default=AmountsShape(), examples=["{gpu: 4}"])
+    soft_limit: AmountsShape = Field(default=AmountsShape(), examples=["{gpu: 6}"])
     limit: AmountsShape = Field(default=AmountsShape(), examples=["{gpu: 8}"])
+    lend: Truth = True
+    borrow: Truth = True
     max_jobs: MostJobs | None = Field(default=None, examples=["10"])
     max_waiting: MostJobs | None = Field(default=None, examples=["100"])
     per_user: CapShape = Field(default=CapShape(), examples=["{gpu: 2}"])

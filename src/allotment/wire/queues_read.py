@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 import msgspec
 
 from allotment.model.queue_tree import flaws
-from allotment.model.tenancy import Queue, Tenant
+from allotment.model.tenancy import NO_TERMS, Queue, Tenant, Terms
 from allotment.wire.config_shape import QueueShape, TenantShape
 from allotment.wire.problems import Finding, nearest
 from allotment.wire.tree import Place
@@ -71,6 +71,7 @@ def _queues(
         shape.weight,
         parent=parent,
         state=shape.state,
+        terms=_terms(shape),
         limit=shape.limit.amounts(),
         max_jobs=shape.max_jobs,
         max_waiting=shape.max_waiting,
@@ -83,6 +84,13 @@ def _queues(
             message = f"is given, and {key} is inside {path} already"
             tree.found.append((where, message, "take it out"))
         yield from _queues((*place, "queues", key), key, path, item, tree)
+
+
+def _terms(shape: QueueShape) -> Terms:
+    terms = Terms(
+        shape.guaranteed.amounts(), shape.soft_limit.amounts(), shape.lend, shape.borrow
+    )
+    return terms if terms != NO_TERMS else NO_TERMS
 
 
 def _lost(

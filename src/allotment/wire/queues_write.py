@@ -25,6 +25,8 @@ def _under(tenant: Tenant, parent: str) -> Written:
 def _queue(tenant: Tenant, queue: Queue) -> Written:
     inside = _under(tenant, queue.name)
     caps = (
+        ("guaranteed", queue.guaranteed),
+        ("soft_limit", queue.terms.soft_limit),
         ("limit", queue.limit),
         ("per_user", queue.per_user),
         ("per_group", queue.per_group),
@@ -35,6 +37,8 @@ def _queue(tenant: Tenant, queue: Queue) -> Written:
         **shared_to_wire(queue.share, queue.weight_milli),
         **({"state": queue.state.value} if queue.state is not QueueState.OPEN else {}),
         **{key: amounts_to_wire(amounts) for key, amounts in caps if amounts},
+        **({} if queue.terms.lend else {"lend": False}),
+        **({} if queue.terms.borrow else {"borrow": False}),
         **({} if queue.max_jobs is None else {"max_jobs": queue.max_jobs}),
         **({} if queue.max_waiting is None else {"max_waiting": queue.max_waiting}),
         **({"queues": inside} if inside else {}),

@@ -1,0 +1,145 @@
+"""In what order the jobs of a tenant's queues come, and who stands aside for whom.
+
+Where no queue has a guarantee or a soft limit none of this is asked.
+"""
+
+from collections.abc import Iterator
+from enum import Enum
+
+from allotment.core.caps import capped_out
+from allotment.core.cluster import Cluster
+from allotment.core.entitle import due_of
+from allotment.core.queues import Branch
+from allotment.core.reclaim import need_of, within
+from allotment.core.request import Shape
+from allotment.model.amounts import FIELDS, show_bare, show_part
+from allotment.model.ledger import Entitlement
+from allotment.model.quantity import NOTHING
+from allotment.model.reasons import Blocked, Reason
+
+
+class Stage(Enum):
+    """Whose turn it is, of those who share a tenant."""
+
+    WITHIN = 1
+    """Jobs within their queue's guarantee."""
+    REST = 2
+    """Everybody below the soft limit of the queue."""
+    BEYOND_SOFT = 3
+    """Those beyond it, if no other queue has a job in line below its own."""
+
+
+def stages(cluster: Cluster) -> Iterator[Stage]:
+    """Give the stages that there are."""
+    if cluster.queues.guarantees:
+        yield Stage.WITHIN
+    yield Stage.REST
+    if cluster.queues.softs:
+        yield Stage.BEYOND_SOFT
+
+
+def aside(cluster: Cluster, shape: Shape, stage: Stage) -> bool:
+    """Tell whether it is not the turn of a job, though it may come in another stage."""
+    if stage is Stage.WITHIN:
+        return not within(cluster, shape)
+    beyond = shape.tenant in cluster.queues.softs and _soft(cluster, shape) is not None
+    return beyond is (stage is Stage.REST)
+
+
+def barred(cluster: Cluster, shape: Shape, stage: Stage) -> bool:
+    """Tell whether what is left is for others now; such a job holds up nobody."""
+    queues = cluster.queues
+    if shape.tenant not in queues.guarantees and shape.tenant not in queues.softs:
+        return False
+    if _unowed(cluster, shape) or _kept(cluster, shape) is not None:
+        return True
+    return stage is Stage.BEYOND_SOFT and _first_below(cluster, shape) is not None
+
+
+def why_aside(cluster: Cluster, shape: Shape) -> Blocked | None:
+    """Say for whom what is left is kept, if it is."""
+    queues = cluster.queues
+    if shape.tenant not in queues.guarantees and shape.tenant not in queues.softs:
+        return None
+    if _unowed(cluster, shape):
+        return Blocked(
+            Reason.QUEUE_SHARE,
+            f"It may not be preempted, so it must stay within what queue {shape.queue} of "
+            f"{shape.tenant} is guaranteed; that is in use, or too little.",
+            hint="It starts when jobs of the queue end, or make it preemptible (allot edit).",
+        )
+    if (found := _soft(cluster, shape)) and (other := _first_below(cluster, shape)):
+        branch, part = found
+        held, most = branch.account.use.get(part, 0), branch.soft[part]
+        return Blocked(
+            Reason.QUEUE_SHARE,
+            f"Queue {branch.name} of {shape.tenant} holds {show_bare(part, held)} of the "
+            f"{show_part(part, most)} of its soft limit, and jobs of queue {other} wait that "
+            "are below theirs.",
+            hint="It starts when they have what they need, or jobs of its own queue end.",
+        )
+    if (kept := _kept(cluster, shape)) is not None:
+        branch, part, amount = kept
+        return Blocked(
+            Reason.QUEUE_SHARE,
+            f"Queue {branch.name} of {shape.tenant} does not lend: {show_part(part, amount)} "
+            "of what is left is kept for it.",
+            hint="It starts when jobs of its tenant end.",
+        )
+    return None
+
+
+def _unowed(cluster: Cluster, shape: Shape) -> bool:
+    """Tell whether a job that is never evicted would be beyond its queue's guarantee."""
+    if shape.preemptible or shape.tenant not in cluster.queues.guarantees:
+        return False
+    return not within(cluster, shape)
+
+
+def _soft(cluster: Cluster, shape: Shape) -> tuple[Branch, str] | None:
+    need = need_of(cluster, shape)
+    return cluster.queues.beyond_soft(shape.tenant, shape.queue, need)
+
+
+def _first_below(cluster: Cluster, shape: Shape) -> str | None:
+    """Name another queue of the tenant that has a job in line below its soft limit."""
+    found = _soft(cluster, shape)
+    around = found[0] if found is not None else None
+    names = {
+        other.queue
+        for other, _ in cluster.pending.heads()
+        if other.tenant == shape.tenant
+        and other.queue != shape.queue
+        and around not in cluster.queues.chain(other.tenant, other.queue)
+        and _soft(cluster, other) is None
+        and not capped_out(cluster, other)
+        and not _unowed(cluster, other)
+        and not _all_promised(cluster, other)
+    }
+    return min(names, default=None)
+
+
+def _all_promised(cluster: Cluster, shape: Shape) -> bool:
+    promised = cluster.reservations
+    return bool(promised) and all(job in promised for job in cluster.pending.of(shape))
+
+
+def _kept(cluster: Cluster, shape: Shape) -> tuple[Branch, str, int] | None:
+    """Give what a job would take of what others do not lend; None if it leaves enough."""
+    if shape.tenant not in cluster.queues.keeps or within(cluster, shape):
+        return None
+    need = need_of(cluster, shape)
+    if due_of(cluster, shape) is Entitlement.GUARANTEED:
+        used = cluster.guaranteed_use.get(shape.tenant, NOTHING)
+        used += cluster.reserved_use(shape.tenant)
+        left = cluster.tenants[shape.tenant].guaranteed - used
+    else:
+        left = cluster.ledger.free()
+    total: dict[str, int] = {}
+    for branch, part, amount in cluster.queues.kept(shape.tenant, shape.queue):
+        if part not in FIELDS or not need.get(part):
+            continue
+        total[part] = total.get(part, 0) + amount
+        if getattr(left, FIELDS[part]) - need[part] < total[part]:
+            return branch, part, amount
+    return None

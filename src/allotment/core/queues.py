@@ -1,0 +1,128 @@
+"""What the queues of a tenant owe each other: guarantees, soft limits, and what is not lent.
+
+Rule: a job is within its queue's guarantee if with it the queue, or one around that, holds
+no more of any guaranteed part than is guaranteed. Such jobs come before all others of their
+tenant. What a queue holds beyond its guarantee is lent to it by its siblings: it can be
+reclaimed by whoever is within (core/reclaim.py). Of a queue that does not lend, what it does
+not use is left free. Beyond its soft limit a queue goes only while no other queue of the
+tenant has a job in line that would stay below its own.
+
+A part that a guarantee does not name is not looked at. A job that is not preemptible never
+runs beyond the guarantee of its queue, where its tenant's queues have any.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from allotment.core.accounts import Account, Accounts
+from allotment.model.queue_tree import upward
+from allotment.model.tenancy import Queue, Tenant
+
+Parts = Mapping[str, int]
+
+
+class Branch:
+    """A queue of the tree, with its account."""
+
+    __slots__ = ("account", "guaranteed", "lends", "name", "soft")
+
+    def __init__(self, queue: Queue, account: Account) -> None:
+        self.name = queue.name
+        self.account = account
+        self.guaranteed = dict(queue.guaranteed.parts)
+        self.soft = dict(queue.terms.soft_limit.parts)
+        self.lends = queue.terms.lend
+
+    def covers(self, need: Parts) -> bool:
+        """Tell whether so much more is within what is guaranteed to it."""
+        use, asks = self.account.use, False
+        for part, most in self.guaranteed.items():
+            wanted = need.get(part, 0)
+            asks = asks or wanted > 0
+            if use.get(part, 0) + wanted > most:
+                return False
+        return asks
+
+    def spare(self, part: str) -> int:
+        """Give what of a guaranteed part it does not use."""
+        return max(0, self.guaranteed[part] - self.account.use.get(part, 0))
+
+    def beyond_soft(self, need: Parts) -> str:
+        """Name the part of its soft limit that so much more would go beyond; '' if none."""
+        use = self.account.use
+        for part, most in self.soft.items():
+            wanted = need.get(part, 0)
+            if wanted > 0 and use.get(part, 0) + wanted > most:
+                return part
+        return ""
+
+
+class Queues:
+    """The trees of those tenants whose queues have guarantees or soft limits."""
+
+    def __init__(self, tenants: Iterable[Tenant], accounts: Accounts) -> None:
+        self._chains: dict[tuple[str, str], tuple[Branch, ...]] = {}
+        self.guarantees: set[str] = set()
+        """Tenants that guarantee something to some queue."""
+        self.softs: set[str] = set()
+        """Tenants some queue of which has a soft limit."""
+        self.keeps: dict[str, tuple[Branch, ...]] = {}
+        """Tenants some queue of which does not lend, with the outermost such queues."""
+        for tenant in tenants:
+            self._grow(tenant, accounts)
+        self.any = bool(self._chains)
+
+    def chain(self, tenant: str, queue: str) -> tuple[Branch, ...]:
+        """Give a leaf and the queues around it, innermost first."""
+        return self._chains.get((tenant, queue), ())
+
+    def within(self, tenant: str, queue: str, need: Parts) -> bool:
+        """Tell whether a job that needs so much is within a guarantee of its queue."""
+        return any(branch.covers(need) for branch in self.chain(tenant, queue))
+
+    def beyond_soft(self, tenant: str, queue: str, need: Parts) -> tuple[Branch, str] | None:
+        """Give the queue whose soft limit a job would go beyond, and in what part."""
+        for branch in self.chain(tenant, queue):
+            if part := branch.beyond_soft(need):
+                return branch, part
+        return None
+
+    def kept(self, tenant: str, queue: str) -> Iterator[tuple[Branch, str, int]]:
+        """Give what a job of a queue must leave free for others that do not lend."""
+        around = self.chain(tenant, queue)
+        for branch in self.keeps.get(tenant, ()):
+            if branch not in around:
+                for part in branch.guaranteed:
+                    if spare := branch.spare(part):
+                        yield branch, part, spare
+
+    def _grow(self, tenant: Tenant, accounts: Accounts) -> None:
+        if any(queue.guaranteed for queue in tenant.queues):
+            self.guarantees.add(tenant.name)
+        if any(queue.terms.soft_limit for queue in tenant.queues):
+            self.softs.add(tenant.name)
+        if tenant.name not in self.guarantees | self.softs:
+            return
+        branches = {
+            queue.name: Branch(queue, accounts.of_queue(tenant.name, queue.name))
+            for queue in tenant.queues
+        }
+        for queue in tenant.queues:
+            chain = tuple(branches[each.name] for each in upward(tenant, queue.name))
+            self._chains[tenant.name, queue.name] = chain
+        keeps = tuple(
+            branch
+            for name, branch in branches.items()
+            if not branch.lends
+            and branch.guaranteed
+            and all(around.lends for around in self._chains[tenant.name, name][1:])
+        )
+        if keeps:
+            self.keeps[tenant.name] = keeps
+
+
+def parted(mine: tuple[Branch, ...], theirs: tuple[Branch, ...]) -> tuple[int, int]:
+    """Count the queues of each of two ways up before these meet."""
+    for at, branch in enumerate(mine):
+        if branch in theirs:
+            return at, theirs.index(branch)
+    return len(mine), len(theirs)

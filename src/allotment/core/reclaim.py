@@ -1,0 +1,97 @@
+"""Reclaiming: a job within its queue's guarantee gets back what sibling queues were lent.
+
+Rule: of the tenant's gangs those may have to go by which a sibling queue is beyond its
+guarantee, newest first, whole gangs, just enough; none that would take a queue below what is
+guaranteed to it. Who turns out not to be in the way stays. They are told as borrowers are:
+marked, warned, and gone within their grace.
+
+No two jobs can reclaim from each other for ever: it goes from a queue beyond its guarantee
+to one that stays within, and a queue is never taken beyond its guarantee by it.
+"""
+
+from allotment.core.caps import asked
+from allotment.core.cluster import Cluster
+from allotment.core.gang import Gang, Standing
+from allotment.core.queues import Branch, parted
+from allotment.core.request import Shape
+from allotment.model.ledger import Entitlement
+
+Removed = dict[str, dict[str, int]]
+"""By queue, what would be gone of each part."""
+
+
+def need_of(cluster: Cluster, shape: Shape) -> dict[str, int]:
+    """Give what a job will hold for certain, part by part."""
+    return asked(shape.requests, cluster.device_types if cluster.accounts.by_type else ())
+
+
+def within(cluster: Cluster, shape: Shape) -> bool:
+    """Tell whether a job is within what is guaranteed to its queue."""
+    return (
+        shape.tenant in cluster.queues.guarantees
+        and not shape.opportunistic
+        and cluster.queues.within(shape.tenant, shape.queue, need_of(cluster, shape))
+    )
+
+
+def surplus(cluster: Cluster, waiting: Standing) -> list[Gang]:
+    """Give the gangs of sibling queues that may have to go for a job, newest first.
+
+    Any of them may stay: no queue is below its guarantee without all of them.
+    """
+    shape, queues = waiting.shape, cluster.queues
+    if shape.opportunistic or shape.tenant not in queues.guarantees:
+        return []
+    need = need_of(cluster, shape)
+    mine = queues.chain(shape.tenant, shape.queue)
+    covered = [branch.covers(need) for branch in mine]
+    if not any(covered):
+        return []
+    gone: Removed = {}
+    awaited = {job for promise in cluster.reservations.values() for job in promise.victims}
+    theirs = [gang for gang in cluster.gangs.values() if gang.tenant == shape.tenant]
+    for gang in theirs:
+        # Only what they hold of their tenant's own is theirs to keep.
+        if gang.leaving or gang.entitlement is not Entitlement.GUARANTEED:
+            chain = queues.chain(gang.tenant, gang.standing.shape.queue)
+            _remove(gone, chain, _held(cluster, gang))
+    found: list[Gang] = []
+    for gang in sorted(theirs, key=lambda gang: (-gang.placed_at, -gang.id)):
+        if (
+            gang.leaving
+            or gang.suspended
+            or not gang.preemptible
+            or gang.id in awaited
+            or gang.entitlement is not Entitlement.GUARANTEED
+        ):
+            continue
+        chain = queues.chain(gang.tenant, gang.standing.shape.queue)
+        here, there = parted(mine, chain)
+        if not here or not there or not covered[here - 1]:
+            continue
+        held = _held(cluster, gang)
+        if all(_can_do_without(branch, held, gone) for branch in chain[:there]):
+            _remove(gone, chain, held)
+            found.append(gang)
+    return found
+
+
+def _held(cluster: Cluster, gang: Gang) -> dict[str, int]:
+    return cluster.held_on(gang.slots, gang.kept())
+
+
+def _can_do_without(branch: Branch, held: dict[str, int], gone: Removed) -> bool:
+    """Tell whether a queue has all that is guaranteed to it without a gang, too."""
+    use, less = branch.account.use, gone.get(branch.name, {})
+    return all(
+        use.get(part, 0) - less.get(part, 0) - held[part] >= owed
+        for part, owed in branch.guaranteed.items()
+        if held.get(part)
+    )
+
+
+def _remove(gone: Removed, chain: tuple[Branch, ...], held: dict[str, int]) -> None:
+    for branch in chain:
+        less = gone.setdefault(branch.name, {})
+        for part, amount in held.items():
+            less[part] = less.get(part, 0) + amount
