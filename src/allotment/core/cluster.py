@@ -385,7 +385,10 @@ class Cluster:
             if gang is None:
                 parts[JOBS] = 1
             self.accounts.promise(job, shape.who, parts)
-        if reservation.entitlement is Entitlement.GUARANTEED:
+        if reservation.entitlement is not Entitlement.GUARANTEED:
+            if self.cells is not None:
+                self.cells.set_aside(reservation.slots, reservation.needs)
+        else:
             tenant = shape.tenant
             if self.cells is not None and reservation.quota:
                 r = reservation
@@ -402,6 +405,8 @@ class Cluster:
             self.accounts.take_back(job)
             if self.claimants is not None:
                 self.claimants.take_back(job)
+            if reservation.entitlement is not Entitlement.GUARANTEED and self.cells is not None:
+                self.cells.put_back(reservation.slots, reservation.needs)
             tenant = self._counted.pop(job, None)
             if tenant is not None:
                 self._reserved[tenant] -= sum_of(reservation.needs)

@@ -103,10 +103,14 @@ def _keep_promises(cluster: Cluster, now: Instant) -> Proposals:
 
 
 def _placement(cluster: Cluster, promise: Reservation) -> Placement:
-    """Say where the job of a promise goes: a larger gang, where there is room for it now."""
+    """Say where the job of a promise goes: a larger gang, where there is room for it now.
+
+    In cells it gets what it was promised: to give that up for another place could cost
+    others what they are owed while hardware is lost. So it is where windows are near.
+    """
     place = Placement(promise.job, promise.slots, promise.entitlement, promise.quota)
     shape = cluster.pending[promise.job].shape
-    if not shape.most:
+    if not shape.most or cluster.cells is not None or cluster.windows:
         return place
     with Trial(cluster) as trial:
         trial.unreserve(promise.job)

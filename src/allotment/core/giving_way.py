@@ -101,8 +101,8 @@ def _moves(
                 continue
             slots = idle_slots(cluster, gang.requests)
             if slots is not None and not cluster.barred(job, slots, now):
-                trial.hold(slots, gang.needs)
-                found.append(
-                    Reservation(job, slots, gang.needs, Entitlement.OPPORTUNISTIC, (job,))
-                )
+                grounds = Entitlement.OPPORTUNISTIC
+                move = Reservation(job, slots, gang.needs, grounds, (job,))
+                trial.reserve(move)
+                found.append(move)
     return tuple(found)

@@ -13,7 +13,7 @@ from allotment.core.cells.search import find
 from allotment.core.cluster import Cluster
 from allotment.core.entitle import borrows, entitle
 from allotment.core.owed import idle_place
-from allotment.core.request import Shape, fixed, total_of
+from allotment.core.request import Shape, fixed, needs_of, total_of
 from allotment.model.ledger import Entitlement, Placement, Quota, Slot
 
 
@@ -24,7 +24,8 @@ def as_large(cluster: Cluster, shape: Shape, place: Placement) -> Placement:
     """
     last = shape.requests[-1]
     step = last.group or 1
-    fewest, most = 0, (shape.most - last.count) // step
+    tasks = last.count + len(place.slots) - len(needs_of(shape.requests))
+    fewest, most = 0, (shape.most - tasks) // step
     best = place
     while fewest < most:
         middle = (fewest + most + 1) // 2

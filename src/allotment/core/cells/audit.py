@@ -111,6 +111,8 @@ def _of_idle(cells: Cells, at: int) -> Iterator[str]:
         if lent != space.lent[node]:
             yield f"node {chain.nodes[node]}: lent leaves are not those of borrowers"
         busy = cells.taken[at][node] | space.lent[node] | space.shut[node]
+        for leaf in cells.aside.get((at, node), ()):
+            busy |= 1 << leaf
         if cells.idle[at].leaves[node] != chain.full & ~busy:
             yield f"node {chain.nodes[node]}: idle leaves are wrong"
     for least in range(chain.width + 1):

@@ -64,6 +64,8 @@ class Cells:
         self.idle = tuple(Idle(chain) for chain in self.chains)
         self._parts: dict[tuple[int, int, int], int] = {}
         """Lent leaves that are shared: what is used of them, by chain, node and leaf."""
+        self.aside: dict[tuple[int, int], dict[int, int]] = {}
+        """Leaves that are promised to borrowers, and how often, by chain and node."""
         self._at: dict[NodeId, tuple[tuple[int, int], ...]] = {}
         for at, chain in enumerate(self.chains):
             for number, node in enumerate(chain.nodes):
@@ -165,6 +167,26 @@ class Cells:
             space.set_lent(spot.node, space.lent[spot.node] | spot.mask)
             self._rate(spot.chain, spot.node)
 
+    def set_aside(self, slots: Sequence[Slot], needs: Sequence[Resources]) -> None:
+        """Keep other borrowers off leaves that one of them is promised; owners take them."""
+        for spot, _ in self.spots(slots, needs, ()):
+            leaves = self.aside.setdefault((spot.chain, spot.node), {})
+            for leaf in bits(spot.mask):
+                leaves[leaf] = leaves.get(leaf, 0) + 1
+            self._rate(spot.chain, spot.node)
+
+    def put_back(self, slots: Sequence[Slot], needs: Sequence[Resources]) -> None:
+        """Undo `set_aside`."""
+        for spot, _ in self.spots(slots, needs, ()):
+            leaves = self.aside[spot.chain, spot.node]
+            for leaf in bits(spot.mask):
+                leaves[leaf] -= 1
+                if not leaves[leaf]:
+                    del leaves[leaf]
+            if not leaves:
+                del self.aside[spot.chain, spot.node]
+            self._rate(spot.chain, spot.node)
+
     def call_in(self, job: JobId, slots: Sequence[Slot], needs: Sequence[Resources]) -> None:
         """Undo `lend`."""
         self.last = None
@@ -215,7 +237,10 @@ class Cells:
 
     def _rate(self, chain: int, node: int) -> None:
         space, taken = self.spaces[chain], self.taken[chain][node]
-        self.idle[chain].rate(node, taken, space.lent[node] | space.shut[node])
+        others = space.lent[node] | space.shut[node]
+        for leaf in self.aside.get((chain, node), ()):
+            others |= 1 << leaf
+        self.idle[chain].rate(node, taken, others)
 
     @contextmanager
     def keeping(self, tenant: str, pin: str) -> Generator[None, None, None]:

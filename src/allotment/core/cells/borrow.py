@@ -176,7 +176,7 @@ class _Attempt:
     def _may_share(self, node: int, leaf: int) -> bool:
         mask = 1 << leaf
         taken = self.cells.taken[self.at][node] | self.cells.spaces[self.at].shut[node]
-        if taken & mask:
+        if taken & mask or leaf in self.cells.aside.get((self.at, node), ()):
             return False
         return self.region is None or (
             node in self.chain.nodes_of(self.region)
