@@ -22,6 +22,8 @@ from allotment.service.views import TenantView
 
 PPM = 1_000_000
 ONE_CPU = Resources(cpu_milli=1)
+EQUAL = 1000
+"""The weight of a tenant of which nothing is said, in thousandths."""
 
 
 class Line(msgspec.Struct, gc=False):
@@ -164,7 +166,9 @@ def _claim(cluster: Cluster, tenant: str, wishes: list[_Wish]) -> Claim | None:
     parts = _bundles(f"{name} idle", idle) if borrower else ()
     if own:
         parts += (Claim(f"{name} own", parts=tuple(own), guaranteed=guaranteed),)
-    return Claim(name, parts=parts, limit=() if borrower else guaranteed) if parts else None
+    limit = () if borrower else guaranteed
+    weight = found.weight_milli if found else EQUAL
+    return Claim(name, parts=parts, limit=limit, weight=weight) if parts else None
 
 
 def _bundles(name: str, wishes: list[_Wish]) -> tuple[Claim, ...]:

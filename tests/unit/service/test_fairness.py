@@ -52,6 +52,16 @@ def test_nobody_deserves_more_than_it_wants(config: Config) -> None:
     assert gpus(of(world)["a"].deserved) == 0
 
 
+def test_a_tenant_of_twice_the_weight_deserves_twice_as_much() -> None:
+    heavy = replace(a_tenant("a"), weight_milli=2000)
+    world = World(a_config(heavy, a_tenant("b"), nodes=1, devices=6))
+    for name in ("a", "b"):
+        for _ in range(6):
+            world.submit(a_job().gpus(1).of(name))
+    found = of(world)
+    assert (gpus(found["a"].deserved), gpus(found["b"].deserved)) == (4, 2)
+
+
 def test_guarantees_are_floors_and_the_rest_is_divided(config: Config) -> None:
     """c took all that was idle; when b comes c deserves but the rest."""
     world = World(config)
