@@ -131,7 +131,9 @@ class Watch:
             chance = Random(f"{self._seed}/asked/{job}").random()
             if chance < self._share and job in state.cluster.pending:
                 now = self.simulation.now
-                left = {each: w.left_ms - w.done_by(now) for each, w in works.items()}
+                left: dict[int, int] = {
+                    each: work.left_ms - work.done_by(now) for each, work in works.items()
+                }
                 image = msgspec.msgpack.encode(state.image())
                 self._ask(Asked(job, now, image, left, tuple(reversed(self._past))))
 
