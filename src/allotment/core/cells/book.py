@@ -170,22 +170,24 @@ class Cells:
     def set_aside(self, slots: Sequence[Slot], needs: Sequence[Resources]) -> None:
         """Keep other borrowers off leaves that one of them is promised; owners take them."""
         for spot, _ in self.spots(slots, needs, ()):
-            leaves = self.aside.setdefault((spot.chain, spot.node), {})
-            for leaf in bits(spot.mask):
-                leaves[leaf] = leaves.get(leaf, 0) + 1
-            self._rate(spot.chain, spot.node)
+            self._set_aside(spot, +1)
 
     def put_back(self, slots: Sequence[Slot], needs: Sequence[Resources]) -> None:
         """Undo `set_aside`."""
         for spot, _ in self.spots(slots, needs, ()):
-            leaves = self.aside[spot.chain, spot.node]
-            for leaf in bits(spot.mask):
-                leaves[leaf] -= 1
-                if not leaves[leaf]:
-                    del leaves[leaf]
-            if not leaves:
-                del self.aside[spot.chain, spot.node]
-            self._rate(spot.chain, spot.node)
+            self._set_aside(spot, -1)
+
+    def _set_aside(self, spot: Spot, times: int) -> None:
+        if not spot.mask:
+            return  # It needs the host alone.
+        leaves = self.aside.setdefault((spot.chain, spot.node), {})
+        for leaf in bits(spot.mask):
+            leaves[leaf] = leaves.get(leaf, 0) + times
+            if not leaves[leaf]:
+                del leaves[leaf]
+        if not leaves:
+            del self.aside[spot.chain, spot.node]
+        self._rate(spot.chain, spot.node)
 
     def call_in(self, job: JobId, slots: Sequence[Slot], needs: Sequence[Resources]) -> None:
         """Undo `lend`."""
