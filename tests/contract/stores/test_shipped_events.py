@@ -33,14 +33,19 @@ def test_shipped_bytes_of_an_event_still_say_the_same(name: str) -> None:
     for example in shipped().bytes[name]:
         event = codec.decode(bytes.fromhex(example), codec.VERSION)
         assert type(event).__name__ == name
-        assert msgspec.msgpack.encode(event).hex() == example
+        assert content(msgspec.msgpack.encode(event)) == content(bytes.fromhex(example))
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_shipped_documents_still_say_the_same(document: type[msgspec.Struct]) -> None:
     for example in shipped().bytes[document.__name__]:
         value = msgspec.msgpack.decode(bytes.fromhex(example), type=document)
-        assert msgspec.msgpack.encode(value).hex() == example
+        assert content(msgspec.msgpack.encode(value)) == content(bytes.fromhex(example))
+
+
+def content(data: bytes) -> object:
+    """Give all that bytes say, key by key: a map of 16 fields and more has a longer header."""
+    return msgspec.msgpack.decode(data)
 
 
 def test_changes_that_break_history_are_seen() -> None:
