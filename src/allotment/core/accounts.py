@@ -95,6 +95,8 @@ class Accounts:
         }
         self.any = bool(self._scopes)
         """Whether there is any cap at all."""
+        self.by_queue = any(queue for scopes in self._scopes.values() for queue in scopes)
+        """Whether any cap is that of a queue."""
         self.by_type = any(
             part.startswith(BY_TYPE)
             for tenant in self._tenants.values()

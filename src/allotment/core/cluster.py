@@ -96,7 +96,9 @@ class Cluster:
         """What the queues of a tenant owe each other, where they have guarantees."""
         self.stops = all_stopped(tenants)
         """The tenants and leaves of their queues in which nothing starts."""
-        alike = not (fair or self.cells or self.accounts.any or self.queues.any or self.stops)
+        alike = not (
+            fair or self.cells or self.accounts.by_queue or self.queues.any or self.stops
+        )
         self.kinds = kinds_apart(self._orders, policies) if alike else None
         """Kinds of shapes; None where shapes that differ in their queue alone are not alike."""
         self.pending = Pending(ordering, estimates, self.kinds)
