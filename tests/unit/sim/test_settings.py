@@ -39,7 +39,7 @@ BAD = {
     "first=0": "--set first: it is a length above 0.",
     "within=socket": "--set within=socket: one of node, switch, rack, none.",
     "placing=best": "--set placing=best: one of pack, spread, fgd.",
-    "order=Strict": "--set order=Strict: one of strict, skip, easy, policy.",
+    "order=Strict": "--set order=Strict: one of strict, skip, easy, conservative, policy.",
     "estimates=guess": "--set estimates=guess: one of exact, noisy, history, promised.",
     "turns=later": "--set turns=later: one of never, at_once, rounds, policy.",
     "tasks=8": "--set tasks=8: one of node, none.",
