@@ -47,12 +47,15 @@ class Claimants:
         self._rules: dict[Path, Fairness] = {}
         """How the parts of a claimant are compared, where not by who came first."""
         self._weights: dict[Path, int] = {}
+        self._numbers: dict[Path, int] = {}
         self._add_rule((), share, policies)
         for tenant in tenants:
+            self._numbers[tenant.name,] = len(self._numbers)
             self._weights[tenant.name,] = tenant.weight_milli
             self._add_rule((tenant.name,), tenant.share, policies)
             for queue in tenant.queues:
                 path = (tenant.name, queue.name)
+                self._numbers[path] = len(self._numbers)
                 self._weights[path] = queue.weight_milli
                 self._add_rule(path, queue.share, policies)
         self._whole = NOTHING
@@ -115,13 +118,13 @@ class Claimants:
     def place(self, shape: Shape, now: Instant) -> tuple[int, ...]:
         """Say where those whose job this is stand among the others: the smaller is next."""
         path = (shape.tenant, shape.queue, shape.user)
-        return tuple(
-            rule.share(known, now)
-            if (rule := self._rules.get(path[:depth])) is not None
-            and (known := self._known.get(path[: depth + 1])) is not None
-            else 0
-            for depth in range(3)
-        )
+        place: list[int] = []
+        for depth in range(3):
+            rule, known = self._rules.get(path[:depth]), self._known.get(path[: depth + 1])
+            place.append(rule.share(known, now) if rule is not None and known else 0)
+            # Parts of different claimants are never compared: equals go as configured.
+            place.append(self._numbers.get(path[: depth + 1], 0) if rule is not None else 0)
+        return tuple(place)
 
     def held(self) -> Iterator[tuple[Path, Resources]]:
         """Give what everybody holds who shares by a rule."""
