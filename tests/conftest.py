@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 from collections.abc import Generator
 from pathlib import Path
 from typing import cast
@@ -18,6 +19,13 @@ MAY_SKIP_IN_CI = ("needs_root", "needs_gpu", "needs_shared", "may_skip")
 settings.register_profile("local", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
 settings.load_profile("ci" if IN_CI else "local")
+
+# Whoever starts us in the background may let us ignore these, and all we start with us; but
+# what we start is told to end by them.
+for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        was_int = number is signal.SIGINT
+        signal.signal(number, signal.default_int_handler if was_int else signal.SIG_DFL)
 
 
 @pytest.fixture(autouse=True)
