@@ -14,7 +14,7 @@ from allotment.model.amounts import BY_TYPE, JOBS, Amounts, of_type, parts_of
 from allotment.model.ids import JobId
 from allotment.model.ledger import Slot
 from allotment.model.quantity import Resources
-from allotment.model.queue_tree import upward
+from allotment.model.queue_tree import QueueTree
 from allotment.model.tenancy import Queue, Tenant
 
 Who = tuple[str, str, str, str]
@@ -86,7 +86,8 @@ class _Scope:
 class Accounts:
     """All accounts there are."""
 
-    def __init__(self, tenants: Iterable[Tenant]) -> None:
+    def __init__(self, tenants: Iterable[Tenant], trees: Mapping[str, QueueTree]) -> None:
+        self._trees = trees
         self._tenants = {tenant.name: tenant for tenant in tenants}
         self._scopes: dict[str, dict[str, _Scope]] = {
             name: scopes
@@ -151,7 +152,7 @@ class Accounts:
         scopes = self._scopes.get(tenant)
         if scopes is None:
             return
-        for each in upward(self._tenants[tenant], queue):
+        for each in self._trees[tenant].upward(queue):
             if each.name in scopes:
                 yield scopes[each.name]
         if "" in scopes:

@@ -19,15 +19,19 @@ from allotment.core.request import Request, Shape, lease_part, needs_of, total_o
 from allotment.model.amounts import BY_TYPE, JOBS, of_type, parts_of, show_bare, show_part
 from allotment.model.ids import JobId
 from allotment.model.ledger import Slot
-from allotment.model.queue_tree import stopped
 from allotment.model.reasons import Blocked, Reason
 
 Parts = dict[str, int]
 
 
+def caps_matter(cluster: Cluster) -> bool:
+    """Tell whether there is any cap, closed budget or stopped queue at all."""
+    return bool(cluster.used_up.closed or cluster.accounts.any or cluster.stops)
+
+
 def capped_out(cluster: Cluster, shape: Shape) -> bool:
     """Tell whether a job may not start now: by a cap, a budget, or as its queue is stopped."""
-    if cluster.used_up and cluster.used_up.holds_back(shape):
+    if cluster.used_up.closed and cluster.used_up.holds_back(shape):
         return True
     if not cluster.accounts.any and not cluster.stops:
         return False
@@ -191,7 +195,7 @@ def narrowed_to_caps(cluster: Cluster, waiting: Standing) -> Standing:
 def why_capped(cluster: Cluster, shape: Shape) -> Blocked | None:
     """Say what is held of what may be, or that the queue is stopped, if that keeps a job."""
     if (shape.tenant, shape.queue) in cluster.stops:
-        queue = stopped(cluster.tenants[shape.tenant], shape.queue)
+        queue = cluster.trees[shape.tenant].stopped(shape.queue)
         name = queue.name if queue else shape.queue
         return Blocked(
             Reason.QUEUE_STOPPED,

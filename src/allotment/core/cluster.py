@@ -33,7 +33,7 @@ from allotment.model.cluster import Node
 from allotment.model.ids import JobId, NodeId
 from allotment.model.ledger import Entitlement, Quota, Slot
 from allotment.model.quantity import DAY, NOTHING, Instant, Millis, Resources
-from allotment.model.queue_tree import all_stopped
+from allotment.model.queue_tree import QueueTree, all_stopped
 from allotment.model.tenancy import Preempt, QueueOrder, RankBy, ShareBy, Tenant
 
 __all__ = ["Cluster", "Gang", "Reservation", "Standing"]
@@ -90,11 +90,14 @@ class Cluster:
         fair = claimants.any or ordering is not policies.ordering
         self.claimants = claimants if fair else None
         """What those have who share by a rule; None where all is first come, first served."""
-        self.accounts = Accounts(tenants)
+        self.trees = {tenant.name: QueueTree(tenant) for tenant in tenants}
+        self.accounts = Accounts(tenants, self.trees)
         """What users, groups and queues hold, where that is capped."""
-        self.queues = Queues(tenants, self.accounts)
+        self.queues = Queues(tenants, self.trees, self.accounts)
         """What the queues of a tenant owe each other, where they have guarantees."""
-        self.stops = all_stopped(tenants)
+        self._others_may_go = self.outranking or bool(self.queues.guarantees)
+        """Whether even those within their tenant's share may have to make way."""
+        self.stops = all_stopped(self.trees.values())
         """The tenants and leaves of their queues in which nothing starts."""
         alike = not (
             fair or self.cells or self.accounts.by_queue or self.queues.any or self.stops
@@ -108,7 +111,7 @@ class Cluster:
         """Placed gangs in order; kept only for policies that take turns."""
         self.gangs: dict[JobId, Gang] = {}
         self.borrowers: dict[str, dict[JobId, Gang]] = {}
-        """Opportunistic gangs by tenant, in the order they came."""
+        """Opportunistic gangs by tenant, in the order they came; of whom there are any."""
         self.leaving: dict[JobId, Gang] = {}
         """Gangs that were told to go."""
         self.resuming: dict[JobId, Gang] = {}
@@ -130,6 +133,8 @@ class Cluster:
         """Nodes that are closed only while a place is looked for."""
         self.used_up = UsedUp(tenants)
         """Budgets that are used up: the engine keeps them, who knows the time."""
+        self.names_matter = self.accounts.any or fair or self.used_up.any_apart
+        """Whether jobs of different users or groups may not be alike."""
         self.blocked: dict[tuple[Shape, Entitlement], tuple[int, Key]] = {}
         """Shapes known not to fit, with the version of the ledger that says so and the place
         in line of whom it was found out for. A memo: dropping it costs time, never truth."""
@@ -174,7 +179,10 @@ class Cluster:
         """Stop counting a gang; its slots stay taken."""
         del self.gangs[gang.id]
         if gang.entitlement is Entitlement.OPPORTUNISTIC:
-            del self.borrowers[gang.tenant][gang.id]
+            others = self.borrowers[gang.tenant]
+            del others[gang.id]
+            if not others:
+                del self.borrowers[gang.tenant]
         self.resuming.pop(gang.id, None)
         self.leaving.pop(gang.id, None)
         if self.running is not None:
@@ -433,8 +441,7 @@ class Cluster:
 
     def is_settled(self) -> bool:
         """Tell whether whoever holds something keeps it as long as it likes."""
-        may_go = self.outranking or self.queues.guarantees
-        return not (self.leaving or may_go or any(self.borrowers.values()))
+        return not (self.leaving or self._others_may_go or self.borrowers)
 
     def tenant_of(self, job: JobId) -> str:
         """Give the tenant of a job that waits or is placed."""
@@ -522,7 +529,7 @@ class Cluster:
 
     def barred(self, job: JobId, slots: Sequence[Slot], now: Instant) -> bool:
         """Tell whether a window keeps a job, waiting or placed, off a place now."""
-        if not self.windows:
+        if not self.windows.all:
             return False
         gang = self.gangs.get(job)
         if gang is None and job not in self.pending:
@@ -550,7 +557,7 @@ class Cluster:
     @contextmanager
     def fenced(self, shape: Shape, now: Instant) -> Generator[None, None, None]:
         """Look at the cluster as windows let a job of this shape see it."""
-        if not self.windows:
+        if not self.windows.all:
             yield
             return
         before = self._fenced

@@ -38,7 +38,7 @@ def refusal(cluster: Cluster, decision: Decision, now: Instant) -> str:
     """Say why a decision may not be committed now; empty when it may. O(tasks)."""
     match decision:
         case Place(placement):
-            if cluster.windows and cluster.barred(placement.job, placement.slots, now):
+            if cluster.windows.all and cluster.barred(placement.job, placement.slots, now):
                 return "a window keeps it off"
             check = _promised if decision.reserved else _place
             return check(cluster, placement)

@@ -43,32 +43,37 @@ def proposals(cluster: Cluster, now: Instant) -> Proposals:
     # 3. Suspended gangs that want to go on get their own devices first.
     if cluster.resuming:
         yield from _resume(cluster, now)
-    if is_turn(cluster, now):
+    turn = is_turn(cluster, now)
+    if turn:
         _deal_anew(cluster, now)
-    yield from joins(cluster, now)
+    if cluster.policies.packing is not None:
+        yield from joins(cluster, now)
     # 4. In order: what tenants are owed, by eviction of borrowers if need be.
     # 5. In order: what is left, to whoever may borrow.
-    if len(cluster.pending) and not _in_vain(cluster, now):
-        yield from Line(cluster, now).serve()
+    if len(cluster.pending) and not _in_vain(cluster, turn=turn):
+        yield from Line(cluster, now, turn=turn).serve()
     # 6. At a turn, running gangs go where they are better off.
-    if is_turn(cluster, now):
+    if turn:
         yield from moves(cluster, now)
 
 
-def _in_vain(cluster: Cluster, now: Instant) -> bool:
-    """Tell, at a glance, that nobody who came since the last look can start.
+def _in_vain(cluster: Cluster, *, turn: bool) -> bool:
+    """Tell, at a glance, that nobody can start.
 
-    True only where nothing was given back since, nobody has to make way, and no job holds
-    up another: then it is enough that all who came ask for more devices than are free.
+    All ask for more devices than are free, and nobody has to make way. Where nothing was
+    given back since the last look, and no job holds up another, it is enough that this is
+    so of all who came since.
     """
+    if turn or cluster.leaving or cluster.queues.any:
+        return False
+    settled, free = cluster.is_settled(), cluster.ledger.whole_free
+    if settled and cluster.pending.all_larger(free):
+        return True
     if not cluster.all_skip or cluster.seen_version != cluster.ledger.version:
         return False
     came = cluster.pending.came
-    if is_turn(cluster, now) or cluster.leaving or cluster.queues.any:
-        return False
-    if not cluster.is_settled() and not all(shape.opportunistic for shape in came):
+    if not settled and not all(shape.opportunistic for shape in came):
         return False  # Somebody's own job may send borrowers away.
-    free = cluster.ledger.whole_free
     return all(shape.devices > free for shape in came)
 
 
@@ -110,7 +115,7 @@ def _placement(cluster: Cluster, promise: Reservation) -> Placement:
     """
     place = Placement(promise.job, promise.slots, promise.entitlement, promise.quota)
     shape = cluster.pending[promise.job].shape
-    if not shape.most or cluster.cells is not None or cluster.windows:
+    if not shape.most or cluster.cells is not None or cluster.windows.all:
         return place
     with Trial(cluster) as trial:
         trial.unreserve(promise.job)

@@ -95,7 +95,7 @@ def own_victims(cluster: Cluster, reservation: Reservation) -> Resources:
 def is_used_up(cluster: Cluster, gang: Gang) -> bool:
     """Tell whether a budget that counts a suspended gang is used up."""
     shape = gang.standing.shape
-    return bool(cluster.used_up) and (
+    return bool(cluster.used_up.closed) and (
         total_of(gang.requests).gpu_milli > 0
         and cluster.used_up.counts(gang.tenant, shape.queue, gang.user)
     )

@@ -55,7 +55,7 @@ def judge(cluster: Cluster, waiting: Standing, now: Instant) -> Blocked:
         return _promised(cluster, promise)
     if (capped := _capped(cluster, waiting.shape, now)) is not None:
         return capped
-    if cluster.windows:
+    if cluster.windows.all:
         return judge_in_windows(cluster, waiting, now, _in_its_place)
     return _in_its_place(cluster, waiting, now)
 
@@ -219,7 +219,7 @@ def _capped(cluster: Cluster, shape: Shape, now: Instant) -> Blocked | None:
     """Say that it may hold no more now, or that its budget is used up, if so."""
     if (capped := why_capped(cluster, shape)) is not None:
         return capped
-    if not cluster.used_up or not cluster.used_up.holds_back(shape):
+    if not cluster.used_up.closed or not cluster.used_up.holds_back(shape):
         return None
     account = cluster.used_up.longest(shape.tenant, shape.queue, shape.user, now)
     return why_used_up(account, total_of(shape.requests), now)

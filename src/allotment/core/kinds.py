@@ -35,10 +35,13 @@ def kinds_apart(
 ) -> "Kinds | None":
     """Say which shapes are alike but for their queue; None where ranks set them apart too.
 
-    Not for cells, where a job that is not due may hold up others, nor where queues share by
-    a rule or rank their jobs each in its own way.
+    Nor where every tenant has one queue: nothing is alike but for that. Not for cells,
+    where a job that is not due may hold up others, nor where queues share by a rule or
+    rank their jobs each in its own way.
     """
-    return Kinds(orders) if policies.turns is None and policies.packing is None else None
+    several = len({tenant for tenant, _ in orders}) < len(orders)
+    alike = several and policies.turns is None and policies.packing is None
+    return Kinds(orders) if alike else None
 
 
 class Kinds:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from allotment.core.backfill import Shadow, shadow_of
 from allotment.core.behind import Behind
-from allotment.core.caps import capped_out, narrowed_to_caps
+from allotment.core.caps import capped_out, caps_matter, narrowed_to_caps
 from allotment.core.cluster import MOST_MEMOS, Cluster
 from allotment.core.conservative import Promises
 from allotment.core.entitle import due_of
@@ -43,11 +43,12 @@ class Line:
     walk, so a shape is left out from its first job on that is not due or does not fit.
     """
 
-    def __init__(self, cluster: Cluster, now: Instant) -> None:
+    def __init__(self, cluster: Cluster, now: Instant, *, turn: bool) -> None:
         self.cluster = cluster
         self.now = now
-        self.places = Places(cluster, now)
-        self.turn = self.places.turn
+        self.turn = turn
+        self.places = Places(cluster, now, turn=turn)
+        self.capped = caps_matter(cluster)
         running = cluster.running
         self.stable = running is None or not running.rising
         self.others = False
@@ -55,7 +56,7 @@ class Line:
         """Lines that wait for their first job to find room in its tenant's cells."""
         self.again = False
         self.kinds = cluster.kinds
-        self.behind = Behind(cluster)
+        self.behind: Behind | None = None
         """Who is held up where kinds are walked, first come, first served."""
         self.stage = Stage.REST
         """Whose turn it is, where queues have guarantees or soft limits."""
@@ -63,6 +64,9 @@ class Line:
             cluster.blocked.clear()
 
     def serve(self) -> Proposals:
+        return self._staged() if self.cluster.queues.any else self._serve()
+
+    def _staged(self) -> Proposals:
         for stage in stages(self.cluster):
             self.stage = stage
             if stage is Stage.WITHIN:
@@ -75,9 +79,10 @@ class Line:
         while reopened:
             self.held_up.clear()
             reopened = False
-            yield from self._walks(GUARANTEED)
+            walk = self._walks if self.turn else self._walk
+            yield from walk(GUARANTEED)
             if self.others:
-                for decision in self._walks(OPPORTUNISTIC):
+                for decision in walk(OPPORTUNISTIC):
                     yield decision
                     # Whom a borrower held up in its tenant's own cells may go on now.
                     reopened = reopened or self._line_of(decision) in self.held_up
@@ -104,7 +109,7 @@ class Line:
         cluster = self.cluster
         if self._nothing_fits(entitlement):
             return
-        self.behind = Behind(cluster)
+        self.behind = None if self.kinds is None else Behind(cluster)
         skip = self._skippable(entitlement)
         closed: dict[tuple[str, str], Hold] = {}
         leap: dict[Shape, Key] = {}
@@ -113,7 +118,7 @@ class Line:
             kind = shape if self.kinds is None else self.kinds.of(shape)
             if self._passed_over(waiting, kind, skip):
                 continue
-            asking = narrowed_to_caps(cluster, waiting)
+            asking = narrowed_to_caps(cluster, waiting) if self.capped else waiting
             due = self._due(asking.shape)
             behind = (shape.tenant, shape.queue) in closed
             if cluster.queues.any and self._stands_aside(waiting, skip, closed):
@@ -148,13 +153,13 @@ class Line:
         for decision in decisions:
             cluster.fence(NOWHERE)
             yield decision
-            if cluster.windows:
+            if cluster.windows.all:
                 cluster.fence(cluster.windows.shut_to(shape, self.now))
 
     def _due(self, shape: Shape) -> Entitlement | None:
         """Say on what grounds a job may have a place, on the nodes that windows leave it."""
         cluster = self.cluster
-        if cluster.windows:
+        if cluster.windows.all:
             cluster.fence(cluster.windows.shut_to(shape, self.now))
         return due_of(cluster, shape)
 
@@ -219,7 +224,7 @@ class Line:
         line = (waiting.shape.tenant, waiting.shape.queue)
         if line in closed:
             return not self._passes(closed[line], waiting, skip, leap)
-        if self.behind.holds_up(waiting, kind):
+        if self.behind is not None and self.behind.holds_up(waiting, kind):
             skip.add(waiting.shape)
             return True
         return False
@@ -241,11 +246,12 @@ class Line:
         closed: dict[tuple[str, str], Hold],
     ) -> bool:
         """Take note that a job that was `at` got a place; tell whether the walk is over."""
-        shadow = closed.get((waiting.shape.tenant, waiting.shape.queue))
+        shadow = closed.get((waiting.shape.tenant, waiting.shape.queue)) if closed else None
         if shadow is not None:
             shadow.took(waiting, self.now)
-        self.behind.placed(waiting, at, entitlement)
-        if self._frees_more(waiting, decision):
+        if self.behind is not None:
+            self.behind.placed(waiting, at, entitlement)
+        if self.turn and self._frees_more(waiting, decision):
             # Who was known to be blocked may fit beside it.
             self.cluster.blocked.clear()
             self.again = True
@@ -257,8 +263,8 @@ class Line:
         It has a promise, its shape is too large, or its user has all one user may have.
         """
         cluster = self.cluster
-        if capped_out(cluster, waiting.shape) or (
-            cluster.all_skip and not cluster.windows and self._too_large(waiting.shape)
+        if (self.capped and capped_out(cluster, waiting.shape)) or (
+            cluster.all_skip and not cluster.windows.all and self._too_large(waiting.shape)
         ):
             skip.add(kind)
             return True
@@ -303,10 +309,10 @@ class Line:
 
     def _nothing_fits(self, entitlement: Entitlement) -> bool:
         """Tell, at a glance, that nobody makes room and too few devices are free for all."""
-        if self.kinds is None or (entitlement is GUARANTEED and not self.cluster.is_settled()):
+        cluster = self.cluster
+        if self.turn or (entitlement is GUARANTEED and not cluster.is_settled()):
             return False
-        free = self.cluster.ledger.whole_free
-        return all(kind.devices > free for kind in self.kinds)
+        return cluster.pending.all_larger(cluster.ledger.whole_free)
 
     def _too_large(self, shape: Shape) -> bool:
         """Tell whether too few devices are free in all, and nobody can be made to leave."""
@@ -317,7 +323,7 @@ class Line:
 
     def _frees_more(self, waiting: Standing, decision: Decision) -> bool:
         """Tell whether those who are told to go hold more than the job that takes a turn."""
-        if not self.turn or not isinstance(decision, Evict):
+        if not isinstance(decision, Evict):
             return False
         freed = sum(gang.held().gpu_milli for gang in self.places.send(decision.evict))
         return freed > waiting.gpu_milli
@@ -370,7 +376,7 @@ class Line:
         """Note a job that cannot start; tell whether others of its shape matter even so."""
         key = self.cluster.pending.key(waiting.id)
         self.cluster.blocked[kind, entitlement] = (self.cluster.ledger.version, key)
-        if kind.queue != STRICT:
+        if self.behind is None or kind.queue != STRICT:
             return self._close(waiting, closed)
         self.behind.blocked(kind, key)
         return False

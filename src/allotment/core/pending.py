@@ -39,6 +39,8 @@ class Pending:
         self._groups: dict[Shape, list[Key]] = {}
         self._queues: dict[tuple[str, str], dict[Shape, list[Key]]] = {}
         """The same groups by tenant and queue."""
+        self._sizes: dict[int, int] = {}
+        """How many shapes there are that ask for so many whole devices."""
         self._jobs: dict[JobId, tuple[Standing, Key]] = {}
         self._until: list[tuple[Instant, JobId]] = []
         self.came: set[Shape] = set()
@@ -64,6 +66,7 @@ class Pending:
         if group is None:
             shape = job.shape
             group = self._groups[shape] = [key]
+            self._sizes[shape.devices] = self._sizes.get(shape.devices, 0) + 1
             self._queues.setdefault((shape.tenant, shape.queue), {})[shape] = group
             if self._kinds is not None:
                 self._kinds.opened(shape, key)
@@ -99,6 +102,9 @@ class Pending:
     def _close(self, shape: Shape, last: Key) -> None:
         """Forget a shape of which nobody waits any longer."""
         del self._groups[shape]
+        self._sizes[shape.devices] -= 1
+        if not self._sizes[shape.devices]:
+            del self._sizes[shape.devices]
         line = (shape.tenant, shape.queue)
         groups = self._queues[line]
         del groups[shape]
@@ -114,6 +120,10 @@ class Pending:
         if self._kinds is not None:
             return self._kinds.heads()
         return ((shape, group[0]) for shape, group in self._groups.items())
+
+    def all_larger(self, devices: int) -> bool:
+        """Tell whether everybody in line asks for more whole devices than that. O(sizes)."""
+        return not self._sizes or min(self._sizes) > devices
 
     def of(self, shape: Shape) -> list[JobId]:
         """Give the jobs of a shape, in order."""

@@ -46,10 +46,10 @@ def is_turn(cluster: Cluster, now: Instant) -> bool:
 class Places:
     """Finds places during one cycle, and remembers who was sent away for them."""
 
-    def __init__(self, cluster: Cluster, now: Instant) -> None:
+    def __init__(self, cluster: Cluster, now: Instant, *, turn: bool) -> None:
         self.cluster = cluster
         self.now = now
-        self.turn = is_turn(cluster, now)
+        self.turn = turn
         self.sent: list[Gang] = []
         """Those who were sent away, and are not gone yet."""
         for promise in cluster.reservations.values() if self.turn else ():
@@ -189,7 +189,7 @@ class Places:
         """Tell whether there are borrowers, or such as leave and whom no turn looks at."""
         cluster = self.cluster
         return (
-            any(cluster.borrowers.values())
+            bool(cluster.borrowers)
             or bool(cluster.leaving and not self.turn)
             or bool(borrowed_promises(cluster))
         )

@@ -6,8 +6,8 @@ from allotment.core.caps import asked
 from allotment.core.cluster import Cluster
 from allotment.core.gang import Gang, Standing
 from allotment.model.ledger import Entitlement
-from allotment.model.queue_tree import upward
-from allotment.model.tenancy import Queue, Tenant
+from allotment.model.queue_tree import QueueTree
+from allotment.model.tenancy import Queue
 
 Parts = dict[str, int]
 
@@ -19,41 +19,41 @@ def may_reclaim(cluster: Cluster, waiting: Standing, gangs: Sequence[Gang]) -> b
     their own queues must keep what is guaranteed to them.
     """
     shape = waiting.shape
-    tenant = cluster.tenants.get(shape.tenant)
-    if tenant is None or shape.opportunistic or not cluster.queues.any:
+    tree = cluster.trees.get(shape.tenant)
+    if tree is None or shape.opportunistic or not cluster.queues.any:
         return False
     need = asked(shape.requests, cluster.device_types if cluster.accounts.by_type else ())
-    mine = list(upward(tenant, shape.queue))
+    mine = tree.upward(shape.queue)
     return all(
-        gang.tenant == tenant.name
+        gang.tenant == tree.tenant
         and gang.preemptible
-        and _parted(cluster, tenant, mine, need, gang, gangs)
+        and _parted(cluster, tree, mine, need, gang, gangs)
         for gang in gangs
     )
 
 
 def _parted(
     cluster: Cluster,
-    tenant: Tenant,
-    mine: list[Queue],
+    tree: QueueTree,
+    mine: tuple[Queue, ...],
     need: Parts,
     gang: Gang,
     gangs: Sequence[Gang],
 ) -> bool:
-    theirs = list(upward(tenant, gang.standing.shape.queue))
+    theirs = tree.upward(gang.standing.shape.queue)
     around = {queue.name for queue in mine} & {queue.name for queue in theirs}
     own = [queue for queue in mine if queue.name not in around]
     sibling = [queue for queue in theirs if queue.name not in around]
-    if not own or not sibling or not _stays_within(cluster, tenant, own[-1], need):
+    if not own or not sibling or not _stays_within(cluster, tree, own[-1], need):
         return False
-    return all(_keeps(cluster, tenant, queue, gang, gangs) for queue in sibling)
+    return all(_keeps(cluster, tree, queue, gang, gangs) for queue in sibling)
 
 
-def _stays_within(cluster: Cluster, tenant: Tenant, queue: Queue, need: Parts) -> bool:
-    held = _sum(cluster, tenant, queue, tuple(cluster.gangs.values()))
+def _stays_within(cluster: Cluster, tree: QueueTree, queue: Queue, need: Parts) -> bool:
+    held = _sum(cluster, tree, queue, tuple(cluster.gangs.values()))
     for promise in cluster.reservations.values():
         shape = cluster.shape_of(promise.job)
-        if shape.tenant == tenant.name and _inside(tenant, shape.queue, queue):
+        if shape.tenant == tree.tenant and tree.holds(queue.name, shape.queue):
             _add(held, cluster.held_on(promise.slots, promise.needs))
     named = dict(queue.guaranteed.parts)
     fits = all(held.get(p, 0) + need.get(p, 0) <= most for p, most in named.items())
@@ -61,7 +61,7 @@ def _stays_within(cluster: Cluster, tenant: Tenant, queue: Queue, need: Parts) -
 
 
 def _keeps(
-    cluster: Cluster, tenant: Tenant, queue: Queue, gang: Gang, gangs: Sequence[Gang]
+    cluster: Cluster, tree: QueueTree, queue: Queue, gang: Gang, gangs: Sequence[Gang]
 ) -> bool:
     gone = {each.id for each in gangs}
     stay = tuple(
@@ -71,21 +71,17 @@ def _keeps(
         and not each.leaving
         and each.entitlement is Entitlement.GUARANTEED
     )
-    left = _sum(cluster, tenant, queue, stay)
+    left = _sum(cluster, tree, queue, stay)
     lost = cluster.held_on(gang.slots, gang.kept())
     return all(left.get(p, 0) >= owed for p, owed in queue.guaranteed.parts if lost.get(p))
 
 
-def _sum(cluster: Cluster, tenant: Tenant, queue: Queue, gangs: Sequence[Gang]) -> Parts:
+def _sum(cluster: Cluster, tree: QueueTree, queue: Queue, gangs: Sequence[Gang]) -> Parts:
     total: Parts = {}
     for gang in gangs:
-        if gang.tenant == tenant.name and _inside(tenant, gang.standing.shape.queue, queue):
+        if gang.tenant == tree.tenant and tree.holds(queue.name, gang.standing.shape.queue):
             _add(total, cluster.held_on(gang.slots, gang.kept()))
     return total
-
-
-def _inside(tenant: Tenant, leaf: str, queue: Queue) -> bool:
-    return any(each.name == queue.name for each in upward(tenant, leaf))
 
 
 def _add(total: Parts, more: Parts) -> None:

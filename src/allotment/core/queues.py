@@ -14,7 +14,7 @@ runs beyond the guarantee of its queue, where its tenant's queues have any.
 from collections.abc import Iterable, Iterator, Mapping
 
 from allotment.core.accounts import Account, Accounts
-from allotment.model.queue_tree import upward
+from allotment.model.queue_tree import QueueTree
 from allotment.model.tenancy import Queue, Tenant
 
 Parts = Mapping[str, int]
@@ -59,7 +59,12 @@ class Branch:
 class Queues:
     """The trees of those tenants whose queues have guarantees or soft limits."""
 
-    def __init__(self, tenants: Iterable[Tenant], accounts: Accounts) -> None:
+    def __init__(
+        self,
+        tenants: Iterable[Tenant],
+        trees: Mapping[str, QueueTree],
+        accounts: Accounts,
+    ) -> None:
         self._chains: dict[tuple[str, str], tuple[Branch, ...]] = {}
         self.guarantees: set[str] = set()
         """Tenants that guarantee something to some queue."""
@@ -68,7 +73,7 @@ class Queues:
         self.keeps: dict[str, tuple[Branch, ...]] = {}
         """Tenants some queue of which does not lend, with the outermost such queues."""
         for tenant in tenants:
-            self._grow(tenant, accounts)
+            self._grow(tenant, trees[tenant.name], accounts)
         self.any = bool(self._chains)
 
     def chain(self, tenant: str, queue: str) -> tuple[Branch, ...]:
@@ -95,7 +100,7 @@ class Queues:
                     if spare := branch.spare(part):
                         yield branch, part, spare
 
-    def _grow(self, tenant: Tenant, accounts: Accounts) -> None:
+    def _grow(self, tenant: Tenant, tree: QueueTree, accounts: Accounts) -> None:
         if any(queue.guaranteed for queue in tenant.queues):
             self.guarantees.add(tenant.name)
         if any(queue.terms.soft_limit for queue in tenant.queues):
@@ -107,7 +112,7 @@ class Queues:
             for queue in tenant.queues
         }
         for queue in tenant.queues:
-            chain = tuple(branches[each.name] for each in upward(tenant, queue.name))
+            chain = tuple(branches[each.name] for each in tree.upward(queue.name))
             self._chains[tenant.name, queue.name] = chain
         keeps = tuple(
             branch

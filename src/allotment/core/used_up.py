@@ -29,10 +29,10 @@ class UsedUp:
             for budget in tenant.budgets
             if budget.user or budget.each_user
         }
-        self._closed: dict[Key, list[Account]] = {}
-
-    def __bool__(self) -> bool:
-        return bool(self._closed)
+        self.any_apart = bool(self._apart)
+        """Whether there are budgets of users."""
+        self.closed: dict[Key, list[Account]] = {}
+        """By whom they count."""
 
     def told_apart(self, tenant: str, user: str) -> str:
         """Give a user where budgets are of users, who then do not wait alike; else ''."""
@@ -40,19 +40,19 @@ class UsedUp:
 
     def clear(self) -> None:
         """Forget them all."""
-        self._closed.clear()
+        self.closed.clear()
 
     def close(self, account: Account) -> None:
         """Let nothing more start that it counts."""
-        self._closed.setdefault(account.key, []).append(account)
+        self.closed.setdefault(account.key, []).append(account)
 
     def open(self, account: Account) -> None:
         """Undo `close`."""
-        left = [other for other in self._closed[account.key] if other is not account]
+        left = [other for other in self.closed[account.key] if other is not account]
         if left:
-            self._closed[account.key] = left
+            self.closed[account.key] = left
         else:
-            del self._closed[account.key]
+            del self.closed[account.key]
 
     def holds_back(self, shape: Shape) -> bool:
         """Tell whether jobs of a shape may not start. O(1)."""
@@ -62,7 +62,7 @@ class UsedUp:
 
     def counts(self, tenant: str, queue: str, user: str) -> bool:
         """Tell whether a closed account counts such jobs."""
-        closed = self._closed
+        closed = self.closed
         return bool(closed) and any(key in closed for key in _keys(tenant, queue, user))
 
     def longest(self, tenant: str, queue: str, user: str, now: Instant) -> Account:
@@ -70,7 +70,7 @@ class UsedUp:
         found = [
             account
             for key in _keys(tenant, queue, user)
-            for account in self._closed.get(key, ())
+            for account in self.closed.get(key, ())
         ]
         return max(found, key=lambda account: (account.budget.period(now)[1], account.key))
 

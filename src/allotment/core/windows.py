@@ -30,9 +30,6 @@ class Windows:
         self.all = tuple(sorted(windows, key=lambda window: (window.begin, window.name)))
         self._nodes = {window.name: frozenset(window.nodes) for window in self.all}
 
-    def __bool__(self) -> bool:
-        return bool(self.all)
-
     def shaped(self, shape: Shape, user: str, span_ms: int) -> Shape:
         """Give the shape of a job with what windows ask of it. Spans are whole minutes."""
         if not self.all:

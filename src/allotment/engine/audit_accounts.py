@@ -10,7 +10,6 @@ from allotment.engine.records import JobRecord
 from allotment.engine.state import State
 from allotment.model.ledger import Slot
 from allotment.model.quantity import Resources
-from allotment.model.queue_tree import upward
 
 Parts = dict[str, int]
 Key = tuple[str, str, str, str]
@@ -61,12 +60,12 @@ def _held(state: State, job: JobRecord) -> Iterator[Parts]:
 def _keys(state: State, job: JobRecord) -> Iterator[Key]:
     """Name every account that a job counts for, if there is such an account."""
     name, owner = job.spec.tenant, job.owner
-    tenant = state.cluster.tenants.get(name)
-    if tenant is None:
+    tenant, tree = state.cluster.tenants.get(name), state.cluster.trees.get(name)
+    if tenant is None or tree is None:
         return
     listed = [group for group in tenant.groups if group in owner.groups]
     group = (listed or list(owner.groups) or [""])[0]
-    for queue in ("", *(q.name for q in upward(tenant, job.spec.queue))):
+    for queue in ("", *(q.name for q in tree.upward(job.spec.queue))):
         yield name, queue, "", ""
         yield name, queue, owner.user, ""
         if group:

@@ -32,17 +32,14 @@ class Budgets:
     """All accounts. A change of what a job holds costs O(its tenant's budgets)."""
 
     def __init__(self) -> None:
+        self.exist = False
+        """Whether any tenant has a budget."""
         self._accounts: dict[_Place, Account] = {}
         self._tenants: dict[str, Tenant] = {}
         self._holders: dict[JobId, _Holder] = {}
         self._due: list[tuple[Instant, _Place]] = []
         self._armed: dict[_Place, Instant] = {}
         self._closed: set[_Place] = set()
-
-    @property
-    def exist(self) -> bool:
-        """Whether any tenant has a budget."""
-        return bool(self._tenants)
 
     def accounts(self) -> list[Account]:
         """Give all accounts, by tenant, budget and user."""
@@ -61,6 +58,7 @@ class Budgets:
             account.held = 0
         self.__init__()
         self._tenants = {tenant.name: tenant for tenant in tenants if tenant.budgets}
+        self.exist = bool(self._tenants)
         self._take(old)
         for tenant in self._tenants.values():
             for number, budget in enumerate(tenant.budgets):

@@ -78,7 +78,7 @@ def _submit(state: State, command: c.SubmitJob, actor: Actor, now: Instant) -> E
     warnings += state.budgets.warnings(spec, actor.user, now)
     if command.copies < 1:
         raise Rejected(Code.BAD_SPEC, "An array needs at least one copy.")
-    check_queue(state, spec, state.cluster.tenants[spec.tenant], command.copies)
+    check_queue(state, spec, command.copies)
     parent = state.next_job
     for index in range(command.copies):
         job = state.next_job
@@ -149,7 +149,7 @@ def _edit(state: State, job: JobRecord, spec: JobSpec) -> Emit:
     spec = in_its_queue(state, spec)
     check(state, spec, job.owner)
     if (spec.tenant, spec.queue) != (job.spec.tenant, job.spec.queue):
-        check_queue(state, spec, state.cluster.tenants[spec.tenant])
+        check_queue(state, spec)
     if job.id in state.cluster.reservations:
         yield e.ReservationDropped(job.id)
     yield e.JobEdited(job.id, spec)

@@ -95,7 +95,8 @@ class Engine:
                 self._emit(self.watch.due(state, part, now), SYSTEM, now)
             for window in state.timers.due_windows(now):
                 self._emit(window_due(state, window, now), SYSTEM, now)
-        self._strike(now)
+        if state.budgets.exist:
+            state.budgets.strike(state.cluster, now)
         state.cluster.rerank(now)
 
     def next_due(self, now: Instant) -> Instant | None:
@@ -103,22 +104,19 @@ class Engine:
         timer = self.state.timers.next()
         change = self.state.cluster.next_change(self._now(now))
         renewal = self.state.budgets.next()
+        if renewal is None and change is None:
+            return timer
         moments = (moment for moment in (timer, change, renewal) if moment is not None)
         return min(moments, default=None)
-
-    def _strike(self, now: Instant) -> None:
-        """Let budgets close that are used up by now, and open that are renewed."""
-        due = self.state.budgets.next()
-        if due is not None and due <= now:
-            self.state.budgets.strike(self.state.cluster, now)
 
     def cycle(self, now: Instant, budget: int = 256) -> bool:
         """Run one scheduling cycle; tell whether another may find more to do.
 
         A cycle is skipped when nothing it could use has changed since the last one.
         """
-        self._strike(self._now(now))
         cluster = self.state.cluster
+        if self.state.budgets.exist:
+            self.state.budgets.strike(cluster, self._now(now))
         turns = cluster.policies.turns
         seen = (cluster, cluster.ledger.version, cluster.pending.arrivals)
         if turns is None and seen == self._seen:

@@ -1,21 +1,13 @@
 """Which queue a job goes to, whether that takes it, and which queues may change under jobs."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
 from allotment.engine.records import JobRecord
 from allotment.engine.state import State
 from allotment.model.errors import Code, Rejected
-from allotment.model.queue_tree import (
-    below,
-    called,
-    flaws,
-    hindrance,
-    last_part,
-    leaves,
-    upward,
-)
+from allotment.model.queue_tree import QueueTree, flaws, last_part
 from allotment.model.spec import JobSpec
 from allotment.model.tenancy import Config, Queue, Tenant
 
@@ -25,16 +17,16 @@ MOST_NAMED = 8
 
 def in_its_queue(state: State, spec: JobSpec) -> JobSpec:
     """Give the spec with the whole path of its queue. Raises Rejected if that is not clear."""
-    tenant = state.cluster.tenants.get(spec.tenant)
-    if tenant is None or tenant.queue(spec.queue) in leaves(tenant):
+    tree = state.cluster.trees.get(spec.tenant)
+    if tree is None or spec.queue in tree.leaves:
         return spec
-    found = called(tenant, spec.queue)
+    found = tree.called(spec.queue)
     if len(found) != 1:
-        raise _unclear(tenant, spec.queue, found)
+        raise _unclear(state.cluster.tenants[spec.tenant], tree, spec.queue, found)
     return msgspec.structs.replace(spec, queue=found[0].name)
 
 
-def _unclear(tenant: Tenant, name: str, found: list[Queue]) -> Rejected:
+def _unclear(tenant: Tenant, tree: QueueTree, name: str, found: list[Queue]) -> Rejected:
     if found:
         return Rejected(
             Code.NO_SUCH_QUEUE,
@@ -43,7 +35,7 @@ def _unclear(tenant: Tenant, name: str, found: list[Queue]) -> Rejected:
         )
     inner = [q for q in tenant.queues if name in (q.name, last_part(q))]
     if inner:
-        under = {leaf.name: None for queue in inner for leaf in below(tenant, queue.name)}
+        under = {leaf.name: None for queue in inner for leaf in tree.below(queue.name)}
         return Rejected(
             Code.NO_SUCH_QUEUE,
             f"Queue {inner[0].name} of tenant {tenant.name} has queues inside: jobs go to "
@@ -53,55 +45,56 @@ def _unclear(tenant: Tenant, name: str, found: list[Queue]) -> Rejected:
     return Rejected(
         Code.NO_SUCH_QUEUE,
         f"Tenant {tenant.name} has no queue {name!r}.",
-        f"Its queues: {_listed(q.name for q in leaves(tenant))}.",
+        f"Its queues: {_listed(tree.leaves)}.",
     )
 
 
-def _listed(names: Iterator[str] | dict[str, None]) -> str:
+def _listed(names: Iterable[str]) -> str:
     all_names = list(names)
     more = len(all_names) - MOST_NAMED
     words = ", ".join(all_names[:MOST_NAMED])
     return f"{words} and {more} more" if more > 0 else words
 
 
-def check_queue(state: State, spec: JobSpec, tenant: Tenant, copies: int = 1) -> None:
+def check_queue(state: State, spec: JobSpec, copies: int = 1) -> None:
     """Refuse new jobs that the queue, or one around it, takes no more. Raises Rejected."""
-    shut = hindrance(tenant, spec.queue)
+    tree = state.cluster.trees[spec.tenant]
+    shut = tree.hindrance(spec.queue)
     if shut is not None:
         raise Rejected(
             Code.QUEUE_CLOSED,
-            f"Queue {shut.name} of tenant {tenant.name} is {shut.state.value}: it takes no "
+            f"Queue {shut.name} of tenant {tree.tenant} is {shut.state.value}: it takes no "
             "new jobs.",
-            _others(tenant),
+            _others(tree),
         )
-    for queue in upward(tenant, spec.queue):
+    for queue in tree.upward(spec.queue) if tree.bounded else ():
         if queue.max_waiting is None:
             continue
-        waiting = sum(1 for job in _in(state, tenant, queue.name) if job.state.waiting)
+        waiting = sum(1 for job in _in(state, tree, queue.name) if job.state.waiting)
         if waiting + copies > queue.max_waiting:
             asks = f"; this is {copies} more" if copies > 1 else ""
             raise Rejected(
                 Code.QUEUE_FULL,
-                f"{waiting} jobs wait in queue {queue.name} of tenant {tenant.name}, and "
+                f"{waiting} jobs wait in queue {queue.name} of tenant {tree.tenant}, and "
                 f"{queue.max_waiting} may{asks}.",
                 "Submit it again when some have started.",
             )
 
 
-def _others(tenant: Tenant) -> str:
-    open_ones = [q.name for q in leaves(tenant) if hindrance(tenant, q.name) is None]
+def _others(tree: QueueTree) -> str:
+    open_ones = [name for name in tree.leaves if tree.hindrance(name) is None]
     if not open_ones:
         return "No queue of the tenant is open now."
-    return f"Open queues: {_listed(iter(open_ones))}."
+    return f"Open queues: {_listed(open_ones)}."
 
 
-def _in(state: State, tenant: Tenant, name: str) -> Iterator[JobRecord]:
+def _in(state: State, tree: QueueTree, name: str) -> Iterator[JobRecord]:
     """Give the unfinished jobs in a queue or under it. O(jobs)."""
-    names = {queue.name for queue in below(tenant, name)}
+    names = {queue.name for queue in tree.below(name)}
     for job in state.jobs.values():
         if (
             not job.state.finished
-            and job.spec.tenant == tenant.name
+            and job.spec.tenant == tree.tenant
             and job.spec.queue in names
         ):
             yield job
@@ -125,14 +118,13 @@ def check_queues(state: State, config: Config) -> None:
 
 
 def _keep_used(state: State, old: Tenant, new: Tenant) -> None:
-    kept = {queue.name for queue in leaves(new)}
-    gone = {queue.name for queue in leaves(old)} - kept
-    for name in sorted(gone):
-        jobs = [job.id for job in _in(state, old, name)]
+    before, after = state.cluster.trees[old.name], QueueTree(new)
+    for name in sorted(before.leaves.keys() - after.leaves.keys()):
+        jobs = [job.id for job in _in(state, before, name)]
         if not jobs:
             continue
         queue = old.queue(name)
-        moved = called(new, last_part(queue)) if queue else []
+        moved = after.called(last_part(queue)) if queue else []
         what = (
             "would have queues inside it"
             if new.queue(name)
@@ -140,7 +132,7 @@ def _keep_used(state: State, old: Tenant, new: Tenant) -> None:
             if len(moved) == 1
             else "would be gone"
         )
-        some = _listed(iter(str(job) for job in jobs))
+        some = _listed(str(job) for job in jobs)
         have = "job waits or runs" if len(jobs) == 1 else "jobs wait or run"
         raise Rejected(
             Code.CONFLICT,

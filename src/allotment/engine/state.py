@@ -401,7 +401,8 @@ class State:
             served = Millis(served + attempt.ran_ms)
             starting = not attempt.started_at
             since = attempt.placed_at if starting else attempt.running_since or None
-        shape = shape_of(spec, *self._named(job))
+        names = self._named(job) if self.cluster.names_matter else ()
+        shape = shape_of(spec, *names)
         standing = Standing(
             job.id,
             fixed(shape, len(attempt.slots)) if attempt is not None else shape,

@@ -21,36 +21,57 @@ class Flaw(msgspec.Struct, frozen=True):
     hint: str
 
 
-def leaves(tenant: Tenant) -> list[Queue]:
-    """Give the queues that jobs can be in."""
-    inner = {queue.parent for queue in tenant.queues}
-    return [queue for queue in tenant.queues if queue.name not in inner]
+class QueueTree:
+    """The queues of one tenant, indexed: what is asked of one costs O(its depth)."""
 
+    def __init__(self, tenant: Tenant) -> None:
+        self.tenant = tenant.name
+        self._by_name = {queue.name: queue for queue in tenant.queues}
+        self._ways: dict[str, tuple[Queue, ...]] = {}
+        inner = {queue.parent for queue in tenant.queues}
+        self.leaves = {queue.name: queue for queue in tenant.queues if queue.name not in inner}
+        """The queues that jobs can be in."""
+        self.all_open = all(queue.state is QueueState.OPEN for queue in tenant.queues)
+        """Whether no queue is closed to new jobs, in whatever way."""
+        self.bounded = any(queue.max_waiting is not None for queue in tenant.queues)
+        """Whether there is a queue in which only so many jobs may wait."""
 
-def upward(tenant: Tenant, name: str) -> Iterator[Queue]:
-    """Give a queue and those around it, innermost first; nothing if there is none such."""
-    by_name = {queue.name: queue for queue in tenant.queues}
-    seen: set[str] = set()
-    while name in by_name and name not in seen:
-        seen.add(name)
-        yield by_name[name]
-        name = by_name[name].parent
+    def upward(self, name: str) -> tuple[Queue, ...]:
+        """Give a queue and those around it, innermost first; nothing if there is none such."""
+        way = self._ways.get(name)
+        if way is None:
+            found: dict[str, Queue] = {}
+            at = name
+            while at in self._by_name and at not in found:
+                found[at] = self._by_name[at]
+                at = found[at].parent
+            way = self._ways[name] = tuple(found.values())
+        return way
 
+    def below(self, name: str) -> list[Queue]:
+        """Give the leaves under a queue, or itself when it is one. O(leaves)."""
+        return [leaf for leaf in self.leaves.values() if self.holds(name, leaf.name)]
 
-def below(tenant: Tenant, name: str) -> list[Queue]:
-    """Give the leaves under a queue, or itself when it is one."""
-    return [
-        leaf
-        for leaf in leaves(tenant)
-        if any(q.name == name for q in upward(tenant, leaf.name))
-    ]
+    def holds(self, name: str, leaf: str) -> bool:
+        """Tell whether a queue is the leaf, or around it."""
+        return any(queue.name == name for queue in self.upward(leaf))
 
+    def called(self, name: str) -> list[Queue]:
+        """Give the leaf with this path, or else all whose last part is this."""
+        exact = self.leaves.get(name)
+        if exact is not None:
+            return [exact]
+        return [queue for queue in self.leaves.values() if last_part(queue) == name]
 
-def called(tenant: Tenant, name: str) -> list[Queue]:
-    """Give the leaf with this path, or else all whose last part is this."""
-    found = leaves(tenant)
-    exact = [queue for queue in found if queue.name == name]
-    return exact or [queue for queue in found if last_part(queue) == name]
+    def hindrance(self, name: str) -> Queue | None:
+        """Give the queue, on the way up from one, that refuses new jobs; the innermost."""
+        if self.all_open:
+            return None
+        return next((q for q in self.upward(name) if q.state is not QueueState.OPEN), None)
+
+    def stopped(self, name: str) -> Queue | None:
+        """Give the queue, on the way up from one, that starts nothing; the innermost."""
+        return next((q for q in self.upward(name) if q.state is QueueState.STOPPED), None)
 
 
 def last_part(queue: Queue) -> str:
@@ -58,23 +79,13 @@ def last_part(queue: Queue) -> str:
     return queue.name.removeprefix(f"{queue.parent}.") if queue.parent else queue.name
 
 
-def hindrance(tenant: Tenant, name: str) -> Queue | None:
-    """Give the queue, on the way up from one, that refuses new jobs; the innermost."""
-    return next((q for q in upward(tenant, name) if q.state is not QueueState.OPEN), None)
-
-
-def stopped(tenant: Tenant, name: str) -> Queue | None:
-    """Give the queue, on the way up from one, that starts nothing; the innermost."""
-    return next((q for q in upward(tenant, name) if q.state is QueueState.STOPPED), None)
-
-
-def all_stopped(tenants: Iterable[Tenant]) -> frozenset[tuple[str, str]]:
+def all_stopped(trees: Iterable[QueueTree]) -> frozenset[tuple[str, str]]:
     """Give the tenants and leaves of their queues in which nothing starts."""
     return frozenset(
-        (tenant.name, queue.name)
-        for tenant in tenants
-        for queue in leaves(tenant)
-        if stopped(tenant, queue.name) is not None
+        (tree.tenant, name)
+        for tree in trees
+        for name in tree.leaves
+        if tree.stopped(name) is not None
     )
 
 
@@ -98,6 +109,7 @@ def flaws(tenant: Tenant) -> Iterator[Flaw]:
 
 
 def _parents(tenant: Tenant, by_name: Mapping[str, Queue]) -> Iterator[Flaw]:
+    tree = QueueTree(tenant)
     for queue in tenant.queues:
         if queue.parent and queue.parent not in by_name:
             known = ", ".join(sorted(name for name in by_name if name != queue.name))
@@ -108,7 +120,7 @@ def _parents(tenant: Tenant, by_name: Mapping[str, Queue]) -> Iterator[Flaw]:
                 f"its queues: {known}" if known else "take the key out",
             )
             continue
-        way_up = list(upward(tenant, queue.name))
+        way_up = tree.upward(queue.name)
         if len(way_up) > MOST_LEVELS:
             message = f"is {len(way_up)} levels deep, and {MOST_LEVELS} are accepted"
             yield Flaw(queue.name, "", message, "put it nearer to the top")

@@ -11,7 +11,7 @@ from allotment.wire.problems import Finding, nearest
 from allotment.wire.tree import Place
 
 
-class QueueTree(msgspec.Struct):
+class ReadQueues(msgspec.Struct):
     """The queues that were read, with their places in the file."""
 
     queues: tuple[Queue, ...]
@@ -26,9 +26,9 @@ class QueueTree(msgspec.Struct):
             yield (*place, flaw.key) if flaw.key else place, flaw.message, flaw.hint
 
 
-def tree_of(tenant: Place, shape: TenantShape) -> QueueTree:
+def tree_of(tenant: Place, shape: TenantShape) -> ReadQueues:
     """Read a tenant's queues: nested as they are written, or under the `parent` they name."""
-    tree = QueueTree((), {}, [])
+    tree = ReadQueues((), {}, [])
     queues: list[Queue] = []
     todo = dict(shape.queues)
     paths: dict[str, str] = {}
@@ -56,7 +56,7 @@ def _path(parent: str, paths: Mapping[str, str], places: Mapping[str, Place]) ->
 
 
 def _queues(
-    place: Place, name: str, parent: str, shape: QueueShape, tree: QueueTree
+    place: Place, name: str, parent: str, shape: QueueShape, tree: ReadQueues
 ) -> Iterator[Queue]:
     path = f"{parent}.{name}" if parent else name
     if path in tree.places:
