@@ -83,11 +83,11 @@ class Pending:
         self.came.add(job.shape)
         self.arrivals += 1
 
-    def remove(self, job: JobId) -> None:
-        """Take a job out of the line; it need not be there."""
+    def remove(self, job: JobId) -> Standing | None:
+        """Take a job out of the line, and say how it stood there; it need not be there."""
         found = self._jobs.pop(job, None)
         if found is None:
-            return
+            return None
         standing, key = found
         group = self._groups[standing.shape]
         place = bisect_left(group, key)
@@ -98,6 +98,7 @@ class Pending:
             self._close(standing.shape, key)
         elif self._kinds is not None and not place:
             self._kinds.moved(standing.shape, key, group[0])
+        return standing
 
     def _close(self, shape: Shape, last: Key) -> None:
         """Forget a shape of which nobody waits any longer."""

@@ -203,7 +203,7 @@ def _archived(state: State, record: e.Record, event: e.JobArchived) -> None:
 def _placed(state: State, record: e.Record, event: e.AttemptPlaced) -> None:
     job = _step(state, event)
     state.cluster.unreserve(job.id)
-    state.cluster.pending.remove(job.id)
+    waited = state.cluster.pending.remove(job.id)
     job.attempts.append(
         AttemptRecord(
             no=event.attempt,
@@ -214,7 +214,7 @@ def _placed(state: State, record: e.Record, event: e.AttemptPlaced) -> None:
             quota=event.quota,
         )
     )
-    state.cluster.add(state.gang(job))
+    state.cluster.add(state.gang(job, waited))
     if event.port:
         state.ports.take(event.port, port_count(job.spec))
     state.timers.arm_job(job, state.config.limits)
@@ -233,7 +233,7 @@ def _started(state: State, record: e.Record, event: e.AttemptStarted) -> None:
     attempt.started_at = attempt.running_since = attempt.saved_at = record.at
     gang = state.cluster.gangs[job.id]
     gang.saved_at = record.at
-    state.cluster.stand_anew(gang, state.standing(job))
+    state.cluster.stand_anew(gang, state.begun(gang.standing, attempt))
     state.timers.arm_job(job, state.config.limits)
 
 

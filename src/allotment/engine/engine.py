@@ -19,7 +19,7 @@ from allotment.engine.clockwork import due
 from allotment.engine.decide import decide
 from allotment.engine.health import Watch, suspicions
 from allotment.engine.ports_pool import nobody_else
-from allotment.engine.react import react
+from allotment.engine.react import REACT
 from allotment.engine.report import gang_heard, heard, node_heard, saved
 from allotment.engine.state import State
 from allotment.engine.windows import due as window_due
@@ -230,9 +230,9 @@ class Engine:
             record = e.Record(Seq(state.seq + 1), at, actor, event)
             apply(state, record)
             made.append(record)
-            effects = react(state, event)
-            if effects:
-                self.effects += effects
+            make = REACT.get(type(event))
+            if make is not None:
+                self.effects += make(state, event)
         self.records += made
         return made
 

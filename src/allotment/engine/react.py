@@ -16,12 +16,6 @@ from allotment.model.lifecycle import AttemptState, TaskState
 from allotment.model.quantity import Instant, Millis
 
 
-def react(state: State, event: e.AnyEvent) -> list[f.AnyEffect]:
-    """Give the effects of an event that was just applied."""
-    make = _REACT.get(type(event))
-    return make(state, event) if make is not None else []
-
-
 def _launch(state: State, event: e.AttemptPlaced) -> list[f.AnyEffect]:
     at_barrier = len(event.slots) > 1
     return [
@@ -47,13 +41,14 @@ def _thaw(state: State, event: e.AttemptResumed) -> list[f.AnyEffect]:
     return [f.ThawTask(key) for key in _alive(state.jobs[event.job])]
 
 
-_REACT: dict[type[e.Event], Callable[[State, Any], list[f.AnyEffect]]] = {
+REACT: dict[type[e.Event], Callable[[State, Any], list[f.AnyEffect]]] = {
     e.AttemptPlaced: _launch,
     e.BarrierOpened: _open,
     e.StopRequested: _stop,
     e.AttemptSuspended: _freeze,
     e.AttemptResumed: _thaw,
 }
+"""Makes the effects of an event that was just applied; most have none."""
 
 
 def pending_effects(state: State, now: Instant) -> Iterator[f.AnyEffect]:

@@ -8,6 +8,7 @@ from collections import deque
 from itertools import islice
 
 import msgspec
+from msgspec.structs import replace
 
 from allotment.core.claimants import Spent
 from allotment.core.cluster import Cluster
@@ -18,7 +19,7 @@ from allotment.core.request import fixed, lease_part, needs_of, shape_of, sized
 from allotment.core.windows import Windows
 from allotment.engine.budgets import Budgets
 from allotment.engine.ports_pool import PortPool
-from allotment.engine.records import JobRecord
+from allotment.engine.records import AttemptRecord, JobRecord
 from allotment.engine.timers import Timers
 from allotment.model.budget import Account
 from allotment.model.cluster import NodeState
@@ -316,8 +317,8 @@ class State:
         user, group = self._named(self.jobs[job.id])
         if (job.shape.user, job.shape.group) == (user, group):
             return job
-        shape = msgspec.structs.replace(job.shape, user=user, group=group)
-        return msgspec.structs.replace(job, shape=shape)
+        shape = replace(job.shape, user=user, group=group)
+        return replace(job, shape=shape)
 
     def _named(self, job: JobRecord) -> tuple[str, str]:
         """Give the user and the group of a job, each where it matters whose it is."""
@@ -426,12 +427,20 @@ class State:
         shape = self.cluster.windows.shaped(
             standing.shape, job.owner.user, -1 if span is None else span
         )
-        return msgspec.structs.replace(standing, shape=shape)
+        return replace(standing, shape=shape)
 
-    def gang(self, job: JobRecord) -> Gang:
-        """Make the entry of a placed job for the books."""
+    def begun(self, standing: Standing, attempt: AttemptRecord) -> Standing:
+        """Tell how a job stands that did when it was given a place, and now runs there."""
+        return replace(standing, since=attempt.running_since, starting=False)
+
+    def gang(self, job: JobRecord, waited: Standing | None = None) -> Gang:
+        """Make the entry of a placed job for the books; `waited` is how it stood in line."""
         attempt = job.attempts[-1]
-        standing = self.standing(job)
+        if waited is None:
+            standing = self.standing(job)
+        else:
+            shape = fixed(waited.shape, len(attempt.slots))
+            standing = replace(waited, shape=shape, since=attempt.placed_at, starting=True)
         shape = standing.shape
         return Gang(
             id=job.id,
