@@ -109,8 +109,9 @@ class JobRecord(msgspec.Struct, omit_defaults=True):
     @property
     def attempt(self) -> AttemptRecord | None:
         """The attempt under way, if any."""
-        if self.attempts and self.attempts[-1].state is not AttemptState.ENDED:
-            return self.attempts[-1]
+        attempts = self.attempts
+        if attempts and (newest := attempts[-1]).state is not AttemptState.ENDED:
+            return newest
         return None
 
     @property

@@ -16,7 +16,10 @@ def has_tf_roles(spec: JobSpec) -> bool:
 
 def port_count(spec: JobSpec) -> int:
     """Count the ports of one attempt."""
-    asked = sum(role.count * port.count for role in spec.roles for port in role.ports)
+    asked = 0
+    for role in spec.roles:
+        for port in role.ports:
+            asked += role.count * port.count
     return 1 + (spec.task_count if has_tf_roles(spec) else 0) + asked
 
 

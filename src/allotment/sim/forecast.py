@@ -59,9 +59,15 @@ def answer(
             return Answer(UNSEEN, UNSEEN, UNSEEN, refusal=str(refusal))
     past = [msgspec.msgpack.decode(each, type=JobRecord) for each in question.past]
 
-    def run(which: int) -> Ran:
+    def prepared() -> tuple[State, dict[JobId, Left]]:
         state = State.from_image(msgspec.msgpack.decode(image, type=Image), policies())
-        left = run_times(state, past, question.now)
+        return state, run_times(state, past, question.now)
+
+    # A run uses its state up; but each process that is forked from this one has its own.
+    ready = [prepared()]
+
+    def run(which: int) -> Ran:
+        state, left = ready.pop() if ready else prepared()
         lengths = {each: left[each].all[which] for each in left}
         ahead = Ahead(state, lengths, question.now)
         horizon = ahead.now + question.horizon_ms
