@@ -1,5 +1,7 @@
 """What the scheduler gives out under DRF is what progressive filling in whole tasks gives."""
 
+from collections.abc import Iterator
+
 import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
@@ -65,6 +67,75 @@ def test_two_levels_of_drf(
         given_out[f"{job.spec.tenant}/{job.spec.queue}"] += job.attempt is not None
     capacity = (size[0] * 1000, size[1] * 1000, size[2] * GIB)
     twin = whole(capacity, Claim("", parts=tuple(twins)))
+    assert given_out == {name: int(twin[name].tasks) for name in given_out}
+
+
+Tree = tuple[int, "Part"]
+"""Weight, and what is inside: queues, or what one task of a leaf needs and how many wait."""
+Part = list[Tree] | tuple[tuple[int, int, int], int]
+
+LEAF = st.tuples(NEED, st.integers(0, 6))
+BELOW = st.lists(st.tuples(st.integers(1, 3), LEAF), min_size=1, max_size=3)
+QUEUES = st.lists(st.tuples(st.integers(1, 3), LEAF | BELOW), min_size=1, max_size=3)
+"""Leaves, and queues of leaves: so leaves are not all equally deep."""
+
+
+def queues_of(inside: list[Tree], parent: str) -> Iterator[Queue]:
+    for at, (weight, part) in enumerate(inside):
+        name = f"{parent}.q{at}" if parent else f"q{at}"
+        share = ShareBy.DRF if isinstance(part, list) else ShareBy.FIRST_COME
+        yield Queue(
+            name, QueueOrder.SKIP, share=share, weight_milli=weight * 1000, parent=parent
+        )
+        if isinstance(part, list):
+            yield from queues_of(part, name)
+
+
+def claim_of(name: str, weight: int, part: Part) -> Claim:
+    if isinstance(part, list):
+        inside = (claim_of(f"{name}.q{at}", *each) for at, each in enumerate(part))
+        return Claim(name, parts=tuple(inside), weight=weight)
+    (devices, cpus, memory), count = part
+    return Claim(name, (devices * 1000, cpus * 1000, memory * GIB), count, weight=weight)
+
+
+def leaves_of(claim: Claim) -> Iterator[Claim]:
+    for part in claim.parts:
+        yield from leaves_of(part)
+    if not claim.parts:
+        yield claim
+
+
+@given(
+    size=st.tuples(st.integers(1, 8), st.integers(4, 24), st.integers(4, 30)),
+    trees=st.lists(st.tuples(st.integers(1, 3), QUEUES), min_size=1, max_size=3),
+)
+def test_drf_in_trees(size: tuple[int, int, int], trees: list[tuple[int, list[Tree]]]) -> None:
+    tenants = tuple(
+        Tenant(
+            f"t{at}",
+            queues=tuple(queues_of(inside, "")),
+            share=ShareBy.DRF,
+            weight_milli=weight * 1000,
+        )
+        for at, (weight, inside) in enumerate(trees)
+    )
+    twins = tuple(claim_of(f"t{at}", *tree) for at, tree in enumerate(trees))
+    world = World(msgspec.structs.replace(machine(*size), tenants=tenants))
+    capacity = (size[0] * 1000, size[1] * 1000, size[2] * GIB)
+    for leaf in (leaf for twin in twins for leaf in leaves_of(twin)):
+        tenant, _, queue = leaf.name.partition(".")
+        devices, cpus, memory = leaf.need
+        job = a_job().of(tenant, queue).cpus(cpus // 1000).memory(memory)
+        job.gpus(devices // 1000)
+        fits = all(need <= most for need, most in zip(leaf.need, capacity, strict=True))
+        for _ in range((leaf.most or 0) if fits else 0):
+            world.do(c.SubmitJob(job.spec()), ALICE)
+    world.cycle()
+    given_out = {leaf.name: 0 for twin in twins for leaf in leaves_of(twin)}
+    for job in world.state.jobs.values():
+        given_out[f"{job.spec.tenant}.{job.spec.queue}"] += job.attempt is not None
+    twin = whole(capacity, Claim("", parts=twins))
     assert given_out == {name: int(twin[name].tasks) for name in given_out}
 
 

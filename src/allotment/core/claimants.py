@@ -1,4 +1,4 @@
-"""Who shares with whom, and what each has: tenants, the queues of each, the users of a queue.
+"""Who shares with whom, and what each has: tenants, their queues as a tree, users of a leaf.
 
 At every level whoever has least, as that level's policy measures it and for its weight,
 comes first; its parts are compared with each other only then. The order of the jobs of one
@@ -13,14 +13,14 @@ from allotment.core.claimant import Claimant
 from allotment.core.decay import STEPS, Past
 from allotment.core.gang import Gang
 from allotment.core.ports import Fairness
-from allotment.core.request import Shape
 from allotment.model.cluster import Node
 from allotment.model.ids import JobId
 from allotment.model.quantity import NOTHING, Instant, Millis, Resources
-from allotment.model.tenancy import ShareBy, Tenant
+from allotment.model.queue_tree import QueueTree
+from allotment.model.tenancy import ShareBy
 
 Path = tuple[str, ...]
-"""A tenant; its queue; a user of that."""
+"""A tenant; its queues from the outermost to the leaf, by their whole names; a user of that."""
 
 
 class Spent(msgspec.Struct, frozen=True):
@@ -37,7 +37,7 @@ class Claimants:
         self,
         share: ShareBy,
         half_life_ms: Millis,
-        tenants: Iterable[Tenant],
+        trees: Iterable[QueueTree],
         nodes: Iterable[Node],
         policies: Mapping[ShareBy, Fairness],
     ) -> None:
@@ -48,21 +48,30 @@ class Claimants:
         """How the parts of a claimant are compared, where not by who came first."""
         self._weights: dict[Path, int] = {}
         self._numbers: dict[Path, int] = {}
+        self._leaves: dict[tuple[str, str], Path] = {}
+        """The ways to the leaves, by tenant and leaf."""
         self._add_rule((), share, policies)
-        for tenant in tenants:
-            self._numbers[tenant.name,] = len(self._numbers)
-            self._weights[tenant.name,] = tenant.weight_milli
-            self._add_rule((tenant.name,), tenant.share, policies)
-            for queue in tenant.queues:
-                path = (tenant.name, queue.name)
-                self._numbers[path] = len(self._numbers)
-                self._weights[path] = queue.weight_milli
-                self._add_rule(path, queue.share, policies)
+        for tree in trees:
+            self._add_tree(tree, policies)
         self._whole = NOTHING
         for node in nodes:
             self._whole += node.total()
         self._known: dict[Path, Claimant] = {}
         self._promised: dict[JobId, tuple[Path, Resources]] = {}
+
+    def _add_tree(self, tree: QueueTree, policies: Mapping[ShareBy, Fairness]) -> None:
+        tenant = tree.of
+        top = (tenant.name,)
+        self._numbers[top] = len(self._numbers)
+        self._weights[top] = tenant.weight_milli
+        self._add_rule(top, tenant.share, policies)
+        for queue in tenant.queues:
+            way = (each.name for each in reversed(tree.upward(queue.name)))
+            path = (tenant.name, *way)
+            self._numbers[path] = len(self._numbers)
+            self._weights[path] = queue.weight_milli
+            self._add_rule(path, queue.share, policies)
+            self._leaves[tenant.name, queue.name] = path
 
     def _add_rule(
         self, path: Path, share: ShareBy, policies: Mapping[ShareBy, Fairness]
@@ -76,14 +85,18 @@ class Claimants:
         return bool(self._rules)
 
     def by_user(self, tenant: str, queue: str) -> bool:
-        """Tell whether the users of a queue share it by a rule."""
-        return (tenant, queue) in self._rules
+        """Tell whether the users of a leaf share it by a rule."""
+        return self._leaves.get((tenant, queue)) in self._rules
+
+    def path(self, tenant: str, queue: str, user: str) -> Path:
+        """Give the way down to the user of a leaf."""
+        return (*self._leaves.get((tenant, queue), (tenant, queue)), user)
 
     # ── writing ─────────────────────────────────────────────────────────────────────────
 
     def count(self, gang: Gang, sign: int) -> None:
         """Add (+1) or subtract (-1) what a gang holds."""
-        path = (gang.tenant, gang.standing.shape.queue, gang.user)
+        path = self.path(gang.tenant, gang.standing.shape.queue, gang.user)
         self._change(path, gang.held(), sign)
 
     def promise(self, job: JobId, path: Path, amount: Resources) -> None:
@@ -115,16 +128,18 @@ class Claimants:
 
     # ── reading ─────────────────────────────────────────────────────────────────────────
 
-    def place(self, shape: Shape, now: Instant) -> tuple[int, ...]:
-        """Say where those whose job this is stand among the others: the smaller is next."""
-        path = (shape.tenant, shape.queue, shape.user)
-        place: list[int] = []
-        for depth in range(3):
-            rule, known = self._rules.get(path[:depth]), self._known.get(path[: depth + 1])
-            place.append(rule.share(known, now) if rule is not None and known else 0)
-            # Parts of different claimants are never compared: equals go as configured.
-            place.append(self._numbers.get(path[: depth + 1], 0) if rule is not None else 0)
-        return tuple(place)
+    def shared(self, path: Path) -> bool:
+        """Tell whether the parts of a claimant share by a rule, not by who came first."""
+        return path in self._rules
+
+    def place(self, path: Path, now: Instant) -> tuple[int, int]:
+        """Say where one stands among those it shares with by a rule: the smaller is next.
+
+        Equals go as configured; users, who are not, by who came first.
+        """
+        known = self._known.get(path)
+        share = self._rules[path[:-1]].share(known, now) if known else 0
+        return share, self._numbers.get(path, 0)
 
     def held(self) -> Iterator[tuple[Path, Resources]]:
         """Give what everybody holds who shares by a rule."""

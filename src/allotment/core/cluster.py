@@ -86,11 +86,13 @@ class Cluster:
         promising = {QueueOrder.EASY, QueueOrder.CONSERVATIVE} & set(self._orders.values())
         estimates = policies.estimates if promising else None
         ordering = _ordering(tenants, policies)
-        claimants = Claimants(share, half_life_ms, tenants, nodes, policies.fairness)
+        self.trees = {tenant.name: QueueTree(tenant) for tenant in tenants}
+        claimants = Claimants(
+            share, half_life_ms, self.trees.values(), nodes, policies.fairness
+        )
         fair = claimants.any or ordering is not policies.ordering
         self.claimants = claimants if fair else None
         """What those have who share by a rule; None where all is first come, first served."""
-        self.trees = {tenant.name: QueueTree(tenant) for tenant in tenants}
         self.accounts = Accounts(tenants, self.trees)
         """What users, groups and queues hold, where that is capped."""
         self.queues = Queues(tenants, self.trees, self.accounts)
@@ -388,7 +390,8 @@ class Cluster:
         gang = away or self.gangs.get(job)
         shape = gang.standing.shape if gang else self.pending[job].shape
         if self.claimants is not None:
-            path = (shape.tenant, shape.queue, gang.user if gang else shape.user)
+            user = gang.user if gang else shape.user
+            path = self.claimants.path(shape.tenant, shape.queue, user)
             self.claimants.promise(job, path, sum_of(reservation.needs))
         if self.accounts.any:
             parts = self.held_on(reservation.slots, reservation.needs)

@@ -150,8 +150,8 @@ def _claimants(state: State) -> list[str]:
         needs = held_now(job) if job.attempt is not None else []
         promise = cluster.reservations.get(job.id)
         amount = sum_of(tuple(needs)) + (sum_of(promise.needs) if promise else NOTHING)
-        path = (job.spec.tenant, job.spec.queue, job.owner.user)
-        for depth in (1, 2, 3):
+        path = cluster.claimants.path(job.spec.tenant, job.spec.queue, job.owner.user)
+        for depth in range(1, len(path) + 1):
             held[path[:depth]] = held.get(path[:depth], NOTHING) + amount
     return [
         f"the use of {' / '.join(path)} does not add up"

@@ -25,6 +25,7 @@ class QueueTree:
     """The queues of one tenant, indexed: what is asked of one costs O(its depth)."""
 
     def __init__(self, tenant: Tenant) -> None:
+        self.of = tenant
         self.tenant = tenant.name
         self._by_name = {queue.name: queue for queue in tenant.queues}
         self._ways: dict[str, tuple[Queue, ...]] = {}
