@@ -4,16 +4,24 @@ from allotment.model.cluster import Node
 from allotment.model.errors import BadInput, Problem
 from allotment.sim.cluster import BadCluster
 from allotment.sim.scenario import Owners
-from allotment.wire.config import read_config
+from allotment.wire.config_read import config_of
 from allotment.wire.parse import tree_of
 from allotment.wire.text import text_of
-from allotment.wire.tree import line_of
+from allotment.wire.tree import line_of, plain_of
 from allotment.wiring.service import this_machine
 
 
 def cluster_in(data: bytes, source: str) -> tuple[tuple[Node, ...], Owners]:
-    """Read nodes, and who owns them. Raises BadInput, or BadCluster without nodes."""
-    config, _ = read_config(data, source=source, machine=this_machine(0))
+    """Read nodes, and who owns them; a file of machines alone has one tenant, owed nothing.
+
+    Raises BadInput, or BadCluster without nodes.
+    """
+    tree, problems = tree_of(text_of(data, source), source)
+    plain = plain_of(tree)
+    if isinstance(plain, dict) and "tenants" not in plain:
+        plain["tenants"] = {"everybody": None}
+    machine = this_machine(0)
+    config, _ = config_of(plain, tree, source=source, machine=machine, problems=problems)
     if not config.nodes:
         raise BadCluster(f"{source}: it has no nodes. List them under `nodes:`.")
     _check_switches(config.nodes, data, source)

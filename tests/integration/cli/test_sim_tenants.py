@@ -66,7 +66,10 @@ def test_tenants_of_whom_the_file_knows_nothing_are_named(tmp_path: Path) -> Non
     assert "c.yaml: the trace jobs.csv has tenants that are not in it: c (2 jobs)." in done.err
 
 
-def test_where_nobody_is_guaranteed_anything_all_stand_in_one_line(tmp_path: Path) -> None:
-    config = "hardware: [4 x 8xV100]\ntenants: {everybody: }\n"
+@pytest.mark.parametrize("tenants", ["tenants: {everybody: }\n", ""])
+def test_where_nobody_is_guaranteed_anything_all_stand_in_one_line(
+    tmp_path: Path, tenants: str
+) -> None:
+    config = f"hardware: [4 x 8xV100]\n{tenants}"
     happened = starts(Folder(tmp_path), config)
     assert [start for start, _ in happened.values()] == [0, 1, 2, 3, 100]
