@@ -131,7 +131,8 @@ class CellReasons(RuleBasedStateMachine):
                 assert self.starts(job, _mended, _without_others, _without_own, _nobody)
             case Reason.QUOTA | Reason.FRAGMENTED if "may not borrow" in why.message or own.pin:
                 assert not self.starts(job, _alone, _mended, _without_others)
-                assert self.starts(job, _alone, _without_own)
+                # What is promised to its tenant's own is theirs as what they hold.
+                assert self.starts(job, _nobody, _without_own)
                 if why.reason is Reason.QUOTA:
                     assert {h.tenant for h in why.holders} <= {own.tenant}
             case Reason.BEHIND:
