@@ -12,6 +12,7 @@ from allotment.core.cluster import Cluster
 from allotment.core.gang import Standing
 from allotment.core.ports import Estimates
 from allotment.core.request import total_of
+from allotment.core.shadow import enough_beside
 from allotment.model.quantity import DEVICE, Instant
 
 
@@ -50,7 +51,10 @@ def shadow_of(cluster: Cluster, blocked: Standing, now: Instant) -> Shadow:
     assert estimates is not None, "a queue in EASY order needs estimates"
     assert ends is not None, "the ends of gangs are kept where a queue is in EASY order"
     wanted = total_of(blocked.shape.requests).gpu_milli
-    found = ends.enough(wanted, cluster.ledger.whole_free * DEVICE, now)
+    if cluster.windows.all:
+        found = enough_beside(cluster, ends, blocked, wanted, now)
+    else:
+        found = ends.enough(wanted, cluster.ledger.whole_free * DEVICE, now)
     if found is None:
         return Shadow(None, 0, estimates)
     at, free = found

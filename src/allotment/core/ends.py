@@ -1,6 +1,7 @@
 """Placed gangs by when they are expected to end, for backfilling."""
 
 from bisect import bisect_left, insort
+from collections.abc import Iterator
 
 from allotment.core.gang import Gang
 from allotment.core.ports import Estimates
@@ -30,6 +31,11 @@ class Ends:
         if entry is not None:
             del self._sorted[bisect_left(self._sorted, entry)]
 
+    def soonest(self, now: Instant) -> Iterator[tuple[int, JobId, int]]:
+        """Give (end, gang, devices) in the order of ends; who is late ends any moment."""
+        for end, job, milli in self._sorted:
+            yield max(now + 1, end), job, milli
+
     def enough(self, wanted: int, free: int, now: Instant) -> tuple[Instant, int] | None:
         """Say at which end `wanted` will be free, and how much in all; None if never.
 
@@ -37,8 +43,7 @@ class Ends:
         moment; who ends at one instant ends together. O(gangs that end by then).
         """
         at = 0
-        for end, _, milli in self._sorted:
-            soonest = max(now + 1, end)
+        for soonest, _, milli in self.soonest(now):
             if soonest != at and at and free >= wanted:
                 break
             at = soonest

@@ -1,17 +1,25 @@
 """What backfilling asks of who waits and who runs, against looking at everybody."""
 
+from collections.abc import Mapping
+
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from allotment.core.cluster import Cluster
 from allotment.core.ends import Ends
 from allotment.core.gang import Standing
 from allotment.core.pending import Key, Pending
 from allotment.core.rank import Rank
-from allotment.model.ids import JobId
-from allotment.model.quantity import DEVICE, Instant, Millis
+from allotment.core.shadow import enough_beside
+from allotment.core.windows import Windows
+from allotment.model.ids import JobId, NodeId
+from allotment.model.quantity import DEVICE, MINUTE, Instant, Millis
+from allotment.model.tenancy import Queue, QueueOrder, Tenant
+from allotment.model.windows import Window
 from allotment.policies.estimates.known import Known
-from tests.unit.core.books import Given, a_gang, a_standing
+from allotment.sim.cluster import cluster_of
+from tests.unit.core.books import PLENTY, POLICIES, Given, a_gang, a_shape, a_standing, place
 
 Lengths = dict[int, int | None]
 """What is told of the run time of each job, if anything."""
@@ -99,3 +107,78 @@ def test_enough_is_free_when_adding_up_all_ends_says(
         if then >= wanted and expected is None:
             expected = (at, then * DEVICE)
     assert ends.enough(wanted * DEVICE, free * DEVICE, Instant(now)) == expected
+
+
+# ── where nodes are set aside ───────────────────────────────────────────────────────────
+
+
+@given(
+    data=st.data(),
+    lengths=LENGTHS,
+    wanted=st.integers(1, 16),
+    span=st.none() | st.integers(1, 3),
+    now=st.integers(1, 12),
+)
+def test_enough_is_free_beside_windows_when_every_instant_by_itself_says(
+    data: st.DataObject, lengths: Lengths, wanted: int, span: int | None, now: int
+) -> None:
+    told = {job: None if run is None else run * MINUTE for job, run in lengths.items()}
+    policies = replace(POLICIES, turns=None, estimates=Known(told.get))
+    tenant = Tenant("t", PLENTY, (Queue("default", QueueOrder.EASY),))
+    cluster = Cluster(cluster_of("4x4"), (tenant,), policies)
+    for job in lengths:
+        if (gpus := job % 3 + 1) <= cluster.ledger.whole_free:
+            place(cluster, a_standing(job, gpus))
+    minute = st.integers(0, 20)
+    cluster.windows = Windows(
+        Window(
+            str(name),
+            Instant(begin * MINUTE),
+            Instant((begin + data.draw(st.integers(1, 9))) * MINUTE),
+            tuple(NodeId(node) for node in sorted(data.draw(st.sets(st.integers(0, 3))))),
+            tenants=("t",) if data.draw(st.booleans()) else (),
+            notice_ms=Millis(data.draw(minute) * MINUTE),
+        )
+        for name, begin in enumerate(data.draw(st.lists(minute, max_size=3)))
+    )
+    limit = -1 if span is None else span * MINUTE
+    shape = cluster.windows.shaped(a_shape(wanted), "", limit)
+    blocked = replace(a_standing(99, wanted), shape=shape)
+    assert cluster.ends is not None
+    found = enough_beside(
+        cluster, cluster.ends, blocked, wanted * DEVICE, Instant(now * MINUTE)
+    )
+    ends = {
+        job: max(now * MINUTE + 1, gang.placed_at + run)
+        for job, gang in cluster.gangs.items()
+        if (run := told[job]) is not None
+    }
+    openings = {w.end for w in cluster.windows.all if w.name not in shape.enters}
+    true = next(
+        (
+            (at, free)
+            for at in sorted({*ends.values(), *openings})
+            if at > now * MINUTE
+            and (free := free_then(cluster, blocked, ends, at)) >= wanted * DEVICE
+        ),
+        None,
+    )
+    assert found == true
+
+
+def free_then(cluster: Cluster, job: Standing, ends: Mapping[JobId, int], at: int) -> int:
+    """Count, device by device, what a job could use at an instant."""
+    shut = cluster.windows.shut_to(job.shape, Instant(at))
+    used = {
+        (slot.node, device)
+        for gang in cluster.gangs.values()
+        if ends.get(gang.id, at + 1) > at
+        for slot in gang.slots
+        for device in slot.devices
+    }
+    return DEVICE * sum(
+        (node.id, device.index) not in used
+        for node in cluster.nodes.values()
+        if node.id not in shut
+        for device in node.devices
+    )

@@ -320,3 +320,42 @@ def test_conservative_promises_know_of_windows() -> None:
     world.cycle()
     assert world.is_(large) is S.QUEUED
     assert world.is_(until_then) is S.STARTING
+
+
+def in_easy_order() -> Config:
+    return a_config(a_tenant("vision", 64, order=QueueOrder.EASY), nodes=2)
+
+
+def test_in_easy_order_the_promise_to_the_first_knows_of_windows() -> None:
+    world = Timed(in_easy_order())
+    running = world.submit(a_job().gpus(8).within(run_ms=2 * H))
+    world.cycle()
+    assert world.is_(running) is S.STARTING
+    world.reserve(3, 4, 1 - world.nodes_of(running).pop())
+    first = world.submit(a_job().gpus(8).tasks(2).within(run_ms=2 * H))
+    world.cycle()
+    assert world.is_(first) is S.QUEUED
+    # Both nodes are open to it once the window is over, not when the running job ends.
+    assert world.places(four(3)) != set(), "it is gone before the window, and before the first"
+    assert world.places(four(8)) == set(), "it would not be gone by then"
+    world.wait(7 * H)
+
+
+def test_in_easy_order_nobody_takes_what_the_first_waits_for_behind_a_window() -> None:
+    world = Timed(in_easy_order())
+    running = world.submit(four(2))
+    world.cycle()
+    there = world.nodes_of(running).pop()
+    world.reserve(0, 6, 1 - there)
+    first = world.submit(a_job().gpus(8).within(run_ms=2 * H))
+    world.cycle()
+    assert world.is_(first) is S.QUEUED
+    world.runs(running)
+    world.wait(H)
+    # The one node it may use is free in an hour: the other one is no spare.
+    later = world.submit(a_job().gpus(4).within(run_ms=3 * H))
+    world.cycle()
+    assert world.is_(later) is S.QUEUED
+    world.ends(running)
+    world.cycle()
+    assert world.is_(first) is S.STARTING
