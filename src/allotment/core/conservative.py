@@ -46,8 +46,7 @@ class Promises:
         """Tell whether a job may start now."""
         if self.stuck:
             return False
-        found = self.profile.earliest(wants_of(job.shape), self._left_of(job), now)
-        return found is not None and found[0] == now
+        return self.profile.fits(wants_of(job.shape), self._left_of(job), now) is not None
 
     def took(self, job: Standing, now: Instant) -> None:
         """Count a job that did start."""

@@ -51,9 +51,84 @@ class Profile:
     ) -> tuple[Instant, Amounts] | None:
         """Say from when on so much is free for so long, and of which types; None if never.
 
-        O(instants) at most twice: what is too little at one instant rules out every start
-        whose run meets it.
+        O(instants) for each type that would do: what is too little at one instant rules out
+        every start whose run meets it. O(instants²) where a job takes parts of several types.
         """
+        if len(self._free) == 1:
+            return self._earliest_of_one_type(wants, run_ms, after)
+        if len(wants) == 1 and wants[0][1]:
+            return self._earliest_of_either(wants[0], run_ms, after)
+        return self.earliest_of_any(wants, run_ms, after)
+
+    def _earliest_of_one_type(
+        self, wants: Sequence[Want], run_ms: int, after: int
+    ) -> tuple[Instant, Amounts] | None:
+        (kind,) = self._free
+        milli = 0
+        for wanted, types in wants:
+            if types and kind not in types:
+                return None
+            milli += wanted
+        found = self._stretch(kind, milli, run_ms, after)
+        return None if found is None else (Instant(found), {kind: milli} if milli else {})
+
+    def _earliest_of_either(
+        self, want: Want, run_ms: int, after: int
+    ) -> tuple[Instant, Amounts] | None:
+        """Look for a stretch of each type by itself: the earliest, of equals the first."""
+        milli, types = want
+        best: tuple[int, str] | None = None
+        for kind in types:
+            found = self._stretch(kind, milli, run_ms, after) if kind in self._free else None
+            if found is not None and (best is None or found < best[0]):
+                best = found, kind
+        return None if best is None else (Instant(best[0]), {best[1]: milli})
+
+    def _stretch(self, kind: str, milli: int, run_ms: int, after: int) -> int | None:
+        """Say from when on so much of one type is free for so long. O(instants)."""
+        at, steps = self._at, self._free[kind]
+        if milli <= 0:
+            return after
+        step, last = max(0, bisect_right(at, after) - 1), len(at)
+        start, until = max(after, at[step]), -1
+        while True:
+            if steps[step] < milli:
+                step += 1
+                while step < last and steps[step] < milli:
+                    step += 1
+                if step == last:
+                    return None
+                start, until = at[step], -1
+            if until < 0:
+                until = min(start + run_ms, FOREVER)
+            step += 1
+            if step == last or at[step] >= until:
+                return start
+
+    def fits(self, wants: Sequence[Want], run_ms: int, start: int) -> Amounts | None:
+        """Say of which types so much is free for so long from an instant on; None if not.
+
+        O(instants until then, or until there is too little).
+        """
+        at, last = self._at, len(self._at)
+        step = max(0, bisect_right(at, start) - 1)
+        end = min(max(start, at[step]) + run_ms, FOREVER)
+        least = {kind: steps[step] for kind, steps in self._free.items()}
+        found = choose(wants, least)
+        while found is not None and step + 1 < last and at[step + 1] < end:
+            step += 1
+            lower = False
+            for kind, steps in self._free.items():
+                if steps[step] < least[kind]:
+                    least[kind], lower = steps[step], True
+            if lower:
+                found = choose(wants, least)
+        return found
+
+    def earliest_of_any(
+        self, wants: Sequence[Want], run_ms: int, after: int
+    ) -> tuple[Instant, Amounts] | None:
+        """Do the same by trying every start: the slow way, for jobs of several types."""
         at, last = self._at, len(self._at)
         first = max(0, bisect_right(at, after) - 1)
         while first < last:

@@ -74,3 +74,39 @@ def test_who_names_types_gets_all_of_one() -> None:
     assert choose([(5, ())], {"a": 2, "b": 4}) == {"a": 2, "b": 3}
     assert choose([(3, ()), (2, ("a",))], {"a": 2, "b": 3}) == {"a": 2, "b": 3}
     assert choose([(3, ("a",))], {"a": 2, "b": 4}) is None
+
+
+@given(
+    both=calendars(),
+    wants=st.lists(WANT, min_size=1, max_size=2),
+    run=st.integers(1, 12),
+    after=st.integers(0, END),
+)
+def test_quick_answers_are_those_of_trying_every_start(
+    both: tuple[Profile, list[Amounts]], wants: list[Want], run: int, after: int
+) -> None:
+    profile, _ = both
+    slow = profile.earliest_of_any(wants, run, after)
+    assert profile.earliest(wants, run, after) == slow
+    fits = profile.fits(wants, run, after)
+    assert fits == (slow[1] if slow is not None and slow[0] == after else None)
+
+
+@given(
+    steps=st.lists(st.tuples(st.integers(1, 30), st.integers(-3, 3)), max_size=12),
+    milli=st.lists(st.integers(0, 5), max_size=2),
+    types=st.sampled_from([(), ("a",), ("b",), ("b", "a")]),
+    run=st.integers(1, 40),
+    after=st.integers(0, END),
+)
+def test_so_they_are_where_all_devices_are_alike(
+    steps: list[tuple[int, int]], milli: list[int], types: tuple[str, ...], run: int, after: int
+) -> None:
+    profile = Profile(Instant(0), {"a": 3})
+    for start, amount in steps:
+        profile.release(start, {"a": amount})
+    wants = [(each, types) for each in milli if each]
+    slow = profile.earliest_of_any(wants, run, after)
+    assert profile.earliest(wants, run, after) == slow
+    fits = profile.fits(wants, run, after)
+    assert fits == (slow[1] if slow is not None and slow[0] == after else None)
