@@ -1,5 +1,6 @@
 """Cells that could be bound anew: alone, or small ones of one node side by side."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
@@ -100,23 +101,55 @@ def side_by_side(
 def _roomy(
     space: Space, level: int, want: int, region: Cell | None, most: int
 ) -> Iterator[int]:
-    """Number nodes with so many free leaves: in one small free cell, at worst in several."""
+    """Number nodes with so many free leaves, the best first.
+
+    That is where several small free cells are as near to each other as they can be; then
+    where one free cell is split, the smallest; at worst several that are further apart.
+    """
     chain = space.chain
-    nodes: dict[int, int] = {}
     inside = range(len(chain.nodes)) if region is None else chain.nodes_of(region)
-    for up in range(level, chain.top + 1):
+    large = next((up for up in range(level, chain.top + 1) if chain.size[up] >= want), None)
+    apart = list[int]()
+    if large is None or large > level:
+        top = chain.top if large is None else large - 1
+        for node in islice(_in_pieces(space, level, want, region, top), most + 1):
+            if large is not None and _nearness(space, node, level, want, region) <= large:
+                yield node
+            else:
+                apart.append(node)
+    for up in range(level if large is None else large, chain.top + 1):
         cells = space.free_at(up, *_range(chain, up, region), quiet=None)
-        if up < chain.node_level:
-            cells = list(cells)
-            for number in cells:
-                node = chain.nodes_of((up, number))[0]
-                nodes[node] = nodes.get(node, 0) + chain.size[up]
         if chain.size[up] >= want:
             every = (node for cell in cells for node in chain.nodes_of((up, cell)))
             yield from islice((node for node in every if node in inside), most + 1)
+    yield from apart
+
+
+def _in_pieces(
+    space: Space, level: int, want: int, region: Cell | None, top: int
+) -> Iterator[int]:
+    """Number nodes with so many leaves in free cells up to a level, the fullest first."""
+    chain = space.chain
+    nodes: dict[int, int] = {}
+    for up in range(level, min(top, chain.node_level - 1) + 1):
+        for number in space.free_at(up, *_range(chain, up, region), quiet=None):
+            node = chain.nodes_of((up, number))[0]
+            nodes[node] = nodes.get(node, 0) + chain.size[up]
     for node, leaves in sorted(nodes.items(), key=lambda item: (item[1], item[0])):
         if leaves >= want:
             yield node
+
+
+def _nearness(space: Space, node: int, level: int, want: int, region: Cell | None) -> int:
+    """Give the level of the smallest cell of a node with so many free leaves in it."""
+    chain = space.chain
+    cells = _free_on(space, level, node, region)
+    count = -(-want // chain.size[level])
+    for up in range(level, chain.node_level):
+        inside = Counter(chain.above(cell, up) for cell in cells)
+        if max(inside.values(), default=0) >= count:
+            return up
+    return chain.node_level
 
 
 MOST_ALIKE = 4
@@ -133,20 +166,26 @@ def _group(
 ) -> Iterator[tuple[Cell, ...]]:
     """Give one legal group of so many free cells of a node, if there is one."""
     chain = space.chain
-    inside = chain.width // chain.size[level]
-    first, end = _range(chain, level, region)
     free = [
-        (level, number)
-        for number in range(node * inside, (node + 1) * inside)
-        if first <= number < end and space.is_free((level, number))
-        and not any(chain.overlap((level, number), other) for other in bound)
-    ]  # fmt: skip
+        cell
+        for cell in _free_on(space, level, node, region)
+        if not any(chain.overlap(cell, other) for other in bound)
+    ]
     if count <= 0 or len(free) < count:
         return
     free.sort(key=lambda cell: (space.lent_in(cell), cell))
     best = _together(chain, free, count)
     if allows(space, [*bound, *best]):
         yield best
+
+
+def _free_on(space: Space, level: int, node: int, region: Cell | None) -> list[Cell]:
+    """Give the free cells of a level on a node."""
+    chain = space.chain
+    inside = chain.width // chain.size[level]
+    first, end = _range(chain, level, region)
+    numbers = range(max(first, node * inside), min(end, (node + 1) * inside))
+    return [(level, number) for number in numbers if space.is_free((level, number))]
 
 
 def _together(chain: Chain, free: Sequence[Cell], count: int) -> tuple[Cell, ...]:

@@ -73,6 +73,12 @@ def test_small_cells_side_by_side_serve_a_large_task() -> None:
     assert find(cells, "a", "", gang(1, 1)) is None
 
 
+def test_no_empty_node_is_opened_for_what_fits_as_well_beside_others() -> None:
+    cells = a_book(owns("a", pair=8))
+    assert take(cells, "a", gang(1, 2)) == {0, 1}
+    assert take(cells, "a", gang(1, 6)) == {2, 3, 4, 5, 6, 7}
+
+
 def test_a_gang_lies_in_one_rack_if_it_can() -> None:
     cells = a_book(owns("a", node=1), owns("b", node=3))
     take(cells, "a", gang(1, 8))
