@@ -24,6 +24,7 @@ from allotment.service.estimate_view import Accuracy, StartEstimate
 from allotment.service.fairness_view import FairnessReport
 from allotment.service.hardware_view import HardwareView, HealthNote
 from allotment.service.objectives_view import ObjectivesReport
+from allotment.service.queue_view import TenantQueues
 from allotment.service.reservation_view import ReservationNote, ReservationView
 from allotment.service.statistics_view import Statistics
 from allotment.service.usage_view import UsageReport
@@ -36,6 +37,7 @@ MODELS = (
     views.JobView,
     views.NodeView,
     views.TenantView,
+    TenantQueues,
     CellTree,
     views.EventView,
     views.OutputFile,

@@ -47,6 +47,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "events": ("events", JOBS),
     "nodes": ("cluster", CLUSTER),
     "tenants": ("cluster", CLUSTER),
+    "queues": ("queues", CLUSTER),
     "cells": ("cells", CLUSTER),
     "health": ("health", CLUSTER),
     "fairness": ("fairness", CLUSTER),

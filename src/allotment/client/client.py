@@ -37,6 +37,7 @@ from allotment.service.estimate_view import Accuracy, StartEstimate
 from allotment.service.fairness_view import FairnessReport
 from allotment.service.hardware_view import HardwareView, HealthNote
 from allotment.service.objectives_view import ObjectivesReport
+from allotment.service.queue_view import TenantQueues
 from allotment.service.reservation_view import ReservationNote, ReservationView
 from allotment.service.statistics_view import Statistics
 from allotment.service.usage_view import UsageReport
@@ -212,6 +213,11 @@ class Client:
 
     def tenants(self) -> list[TenantView]:
         return decode(self._get("/v1/tenants"), list[TenantView])
+
+    def queues(self, tenant: str = "") -> list[TenantQueues]:
+        """Give the queues of each tenant, or of one, as a tree: what each has and may have."""
+        path = path_to("/v1/queues", given(tenant=tenant))
+        return decode(self._get(path), list[TenantQueues])
 
     def cells(self, level: str = "", under: str = "") -> CellTree:
         """Give the cells, with who has them: all, or those under one root or node.

@@ -57,6 +57,8 @@ from allotment.service.queries import (
     task_name,
     tenant_views,
 )
+from allotment.service.queue_read import queue_trees
+from allotment.service.queue_view import TenantQueues
 from allotment.service.reconciler import reconcile
 from allotment.service.reconfigure import ConfigFiles, Reconfiguring
 from allotment.service.reservation_view import ReservationNote, ReservationView
@@ -435,6 +437,10 @@ class Service:
 
     def tenants(self) -> list[v.TenantView]:
         return tenant_views(self.state)
+
+    def queues(self, tenant: str = "") -> list[TenantQueues]:
+        """Give the tree of queues of each tenant, or of one. Raises Rejected."""
+        return queue_trees(self.state, self.now(), tenant)
 
     def cells(self, level: str, under: str) -> CellTree:
         """Give the tree of cells. Raises Rejected."""

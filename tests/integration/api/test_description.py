@@ -88,6 +88,8 @@ STORY: list[tuple[str, str, object]] = [
     ("GET", "/v1/health", None),
     ("POST", "/v1/health", {"where": "n0", "ok": True}),
     ("GET", "/v1/tenants", None),
+    ("GET", "/v1/queues", None),
+    ("GET", "/v1/queues?tenant=nobody", None),
     ("GET", "/v1/cells?level=leaf", None),
     ("GET", "/v1/statistics?since=1", None),
     ("GET", "/v1/statistics?since=9&until=1", None),

@@ -13,6 +13,7 @@ from allotment.api.shapes import Done, Drain
 from allotment.model.commands import DrainNode, UndrainNode
 from allotment.service.cells_view import CellTree
 from allotment.service.hardware_view import HardwareView, HealthNote
+from allotment.service.queue_view import TenantQueues
 from allotment.service.views import NodeView, TenantView
 
 router = APIRouter(tags=["cluster"])
@@ -87,6 +88,20 @@ async def note_health(request: Request, service: TheService, caller: Caller) -> 
 async def list_tenants(service: TheService) -> Response:
     """List who shares the cluster: what each is owed, has, borrows and lends."""
     return reply(service.tenants())
+
+
+OfTenant = Annotated[
+    str, Query(max_length=200, description="The name of a tenant: only its queues.")
+]
+
+
+@router.get(
+    "/v1/queues", responses=returns(list[TenantQueues]), response_class=Returns, name="queues"
+)
+async def list_queues(service: TheService, tenant: OfTenant = "") -> Response:
+    """Give the queues of each tenant as a tree: what each is guaranteed, holds, lends, borrows
+    and may hold, who waits in it, and for how long."""
+    return reply(service.queues(tenant))
 
 
 Level = Annotated[

@@ -1,0 +1,275 @@
+"""The tree of queues, from the books: what each holds, lends, borrows, and who waits in it."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from allotment.core.accounts import Account, held_on, whole_cap
+from allotment.engine.state import State
+from allotment.model.amounts import JOBS, Amounts, parts_of
+from allotment.model.errors import Code, Rejected
+from allotment.model.ids import JobId
+from allotment.model.ledger import Entitlement
+from allotment.model.quantity import Instant
+from allotment.model.tenancy import Queue, QueueState, Tenant
+from allotment.service.queue_view import CapHolder, Parts, QueueStand, QueueView, TenantQueues
+
+STRICTNESS = (QueueState.OPEN, QueueState.CLOSED, QueueState.DRAINING, QueueState.STOPPED)
+
+
+def queue_trees(state: State, now: Instant, only: str = "") -> list[TenantQueues]:
+    """Give the queues of all tenants, or of one. O(jobs + placed tasks + queues).
+
+    Raises Rejected where there is no such tenant.
+    """
+    tenants = [t for t in state.config.tenants if not only or t.name == only]
+    if only and not tenants:
+        names = ", ".join(tenant.name for tenant in state.config.tenants[:10])
+        raise Rejected(
+            Code.NO_SUCH_TENANT, f"There is no tenant {only[:60]}.", f"Tenants here: {names}."
+        )
+    leaves = _leaves(state, {tenant.name for tenant in tenants})
+    holders = _holders(state.cluster.accounts.all())
+    return [_Reader(tenant, leaves, holders, now).tree() for tenant in tenants]
+
+
+class _Sum(msgspec.Struct):
+    """What is in a queue."""
+
+    used: Parts = msgspec.field(default_factory=dict[str, int])
+    own: Parts = msgspec.field(default_factory=dict[str, int])
+    """What of it counts as its tenant's own use."""
+    promised: Parts = msgspec.field(default_factory=dict[str, int])
+    running: int = 0
+    waiting: int = 0
+    in_line: int = 0
+    oldest: tuple[Instant, JobId] | None = None
+
+    def add(self, other: "_Sum") -> None:
+        """Add what is in a queue inside it."""
+        _add(self.used, other.used)
+        _add(self.own, other.own)
+        _add(self.promised, other.promised)
+        self.running += other.running
+        self.waiting += other.waiting
+        self.in_line += other.in_line
+        if other.oldest is not None:
+            self.wait(*other.oldest)
+
+    def wait(self, since: Instant, job: JobId) -> None:
+        """Take note of a job in line."""
+        if self.oldest is None or (since, job) < self.oldest:
+            self.oldest = (since, job)
+
+
+def _add(total: Parts, more: Mapping[str, int]) -> None:
+    for part, amount in more.items():
+        total[part] = total.get(part, 0) + amount
+
+
+Leaves = dict[tuple[str, str], _Sum]
+Holders = dict[tuple[str, str], list[Account]]
+
+
+def _leaves(state: State, tenants: set[str]) -> Leaves:
+    """Sum up what is in each leaf."""
+    cluster, found = state.cluster, Leaves()
+    for job in state.jobs.values():
+        if job.spec.tenant not in tenants or job.state.finished:
+            continue
+        here = found.setdefault((job.spec.tenant, job.spec.queue), _Sum())
+        gang = cluster.gangs.get(job.id)
+        if gang is not None:
+            parts = held_on(cluster.ledger, gang.slots, gang.kept(), by_type=True)
+            here.running += 1
+            _add(here.used, parts)
+            if gang.entitlement is Entitlement.GUARANTEED:
+                _add(here.own, parts)
+        elif job.state.waiting:
+            here.waiting += 1
+            if job.id in cluster.pending:
+                here.in_line += 1
+                here.wait(job.queued_at, job.id)
+    for job, promise in cluster.reservations.items():
+        spec = state.jobs[job].spec
+        if spec.tenant in tenants:
+            parts = held_on(cluster.ledger, promise.slots, promise.needs, by_type=True)
+            if job not in cluster.gangs:
+                parts[JOBS] = 1
+            _add(found.setdefault((spec.tenant, spec.queue), _Sum()).promised, parts)
+    return found
+
+
+def _holders(accounts: Iterable[Account]) -> Holders:
+    """Give the accounts of users and groups that hold anything, by tenant and queue."""
+    found: Holders = {}
+    for account in accounts:
+        if (account.user or account.group) and any(account.use.get(p) for p in account.cap):
+            found.setdefault((account.tenant, account.queue), []).append(account)
+    return found
+
+
+class _Reader:
+    """Makes the tree of one tenant, from its leaves up."""
+
+    def __init__(self, tenant: Tenant, leaves: Leaves, holders: Holders, now: Instant) -> None:
+        self._tenant, self._leaves, self._holders, self._now = tenant, leaves, holders, now
+        self._inside: dict[str, list[Queue]] = {}
+        for queue in tenant.queues:
+            self._inside.setdefault(queue.parent, []).append(queue)
+        self._sums: dict[str, _Sum] = {}
+        self._given: dict[str, Parts] = {}
+        self._lent: dict[str, Parts] = {}
+        self._total = self._add_up("")
+        self._owed = parts_of(tenant.guaranteed)
+        self._shared = {part for queue in tenant.queues for part, _ in queue.guaranteed.parts}
+        """The parts that are guaranteed to some queue."""
+        self._lend("", self._owed, {})
+
+    def tree(self) -> TenantQueues:
+        """Give all of it."""
+        tenant, total = self._tenant, self._total
+        return TenantQueues(
+            tenant=tenant.name,
+            share=tenant.share,
+            weight_milli=tenant.weight_milli,
+            borrows=tenant.borrow,
+            guaranteed=self._owed,
+            used=total.used,
+            borrowed=_less(total.used, total.own),
+            running=total.running,
+            waiting=total.waiting,
+            per_user=parts_of(tenant.per_user),
+            capped=self._capped(""),
+            queues=self._views("", QueueState.OPEN),
+        )
+
+    # ── sums ────────────────────────────────────────────────────────────────────────────
+
+    def _add_up(self, name: str) -> _Sum:
+        """Sum up a queue, or with '' all: what is in it, and what is guaranteed there."""
+        total = _Sum()
+        given: Parts = {}
+        if (leaf := self._leaves.get((self._tenant.name, name))) is not None:
+            total.add(leaf)
+        for queue in self._inside.get(name, ()):
+            total.add(self._add_up(queue.name))
+            self._given[queue.name] |= dict(queue.guaranteed.parts)
+            _add(given, self._given[queue.name])
+        self._sums[name], self._given[name] = total, given
+        return total
+
+    def _lend(self, name: str, whole: Parts, excess: Parts) -> None:
+        """Say what the queues inside one lend: what others of them use of what is theirs.
+
+        `whole` is what is guaranteed to all of them, `excess` what they hold beyond that.
+        """
+        inside = sorted(self._inside.get(name, ()), key=lambda queue: queue.name)
+        lent: dict[str, Parts] = {queue.name: {} for queue in inside}
+        more = {
+            queue.name: _less(self._sums[queue.name].own, self._given[queue.name])
+            for queue in inside
+        }
+        for part in self._shared:
+            given = sum(self._given[queue.name].get(part, 0) for queue in inside)
+            taken = sum(beyond.get(part, 0) for beyond in more.values())
+            unowned = max(0, whole.get(part, 0) - given)
+            left = taken - unowned - excess.get(part, 0)
+            for queue in inside:
+                own = self._given[queue.name].get(part, 0)
+                idle = own - self._sums[queue.name].own.get(part, 0)
+                if (here := min(idle, left)) > 0 and queue.terms.lend:
+                    lent[queue.name][part] = here
+                    left -= here
+        self._lent |= lent
+        for queue in inside:
+            self._lend(queue.name, self._given[queue.name], more[queue.name])
+
+    # ── views ───────────────────────────────────────────────────────────────────────────
+
+    def _views(self, parent: str, around: QueueState) -> tuple[QueueView, ...]:
+        return tuple(self._view(queue, around) for queue in self._inside.get(parent, ()))
+
+    def _view(self, queue: Queue, around: QueueState) -> QueueView:
+        total, in_effect = self._sums[queue.name], max(queue.state, around, key=_strictness)
+        borrowed = self._borrowed(queue, total)
+        since, oldest = total.oldest or (self._now, None)
+        return QueueView(
+            name=queue.name,
+            state=queue.state,
+            in_effect=in_effect,
+            order=queue.order,
+            rank=queue.rank,
+            share=queue.share,
+            weight_milli=queue.weight_milli,
+            lends=queue.terms.lend,
+            borrows=queue.terms.borrow,
+            guaranteed=self._given[queue.name],
+            used=total.used,
+            promised={p: n for p, n in total.promised.items() if p != JOBS},
+            borrowed=borrowed,
+            lent=self._lent[queue.name],
+            soft_limit=_parts(queue.terms.soft_limit),
+            limit=_parts(queue.limit),
+            stands=_stands(queue, total, borrowed),
+            running=total.running,
+            max_jobs=queue.max_jobs,
+            waiting=total.waiting,
+            in_line=total.in_line,
+            max_waiting=queue.max_waiting,
+            oldest_job=oldest,
+            oldest_ms=max(0, self._now - since),
+            per_user=_parts(queue.per_user),
+            per_group=_parts(queue.per_group),
+            capped=self._capped(queue.name),
+            queues=self._views(queue.name, in_effect),
+        )
+
+    def _borrowed(self, queue: Queue, total: _Sum) -> Parts:
+        """Give what it holds beyond its tenant's guarantee, or its own where there are some."""
+        found = _less(total.used, total.own)
+        beyond = _less(total.used, self._given[queue.name])
+        for part in self._shared & beyond.keys():
+            found[part] = max(found.get(part, 0), beyond[part])
+        return found
+
+    def _capped(self, queue: str) -> tuple[CapHolder, ...]:
+        accounts = self._holders.get((self._tenant.name, queue), ())
+        return tuple(_holder(account) for account in sorted(accounts, key=_fullest_first))
+
+
+def _parts(amounts: Amounts) -> Parts:
+    return dict(amounts.parts)
+
+
+def _less(amount: Mapping[str, int], other: Mapping[str, int]) -> Parts:
+    """Give what is more than in another, part by part."""
+    return {
+        part: more for part, has in amount.items() if (more := has - other.get(part, 0)) > 0
+    }
+
+
+def _strictness(state: QueueState) -> int:
+    return STRICTNESS.index(state)
+
+
+def _stands(queue: Queue, total: _Sum, borrowed: Parts) -> QueueStand:
+    held = {**total.used, JOBS: total.running}
+    _add(held, total.promised)
+    if any(held.get(part, 0) >= most for part, most in whole_cap(queue).items()):
+        return QueueStand.AT_LIMIT
+    return QueueStand.BEYOND if borrowed else QueueStand.WITHIN
+
+
+def _holder(account: Account) -> CapHolder:
+    held = {part: account.use.get(part, 0) for part in account.cap}
+    return CapHolder(held, dict(account.cap), account.user, account.group, _full(account))
+
+
+def _full(account: Account) -> bool:
+    return any(account.use.get(part, 0) >= most for part, most in account.cap.items())
+
+
+def _fullest_first(account: Account) -> tuple[bool, Sequence[int], str, str]:
+    held = [-account.use.get(part, 0) for part in account.cap]
+    return (not _full(account), held, account.user, account.group)
