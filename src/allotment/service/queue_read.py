@@ -1,16 +1,19 @@
 """The tree of queues, from the books: what each holds, lends, borrows, and who waits in it."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
 from allotment.core.accounts import Account, held_on, whole_cap
+from allotment.core.cluster import Cluster
 from allotment.engine.state import State
-from allotment.model.amounts import JOBS, Amounts, parts_of
+from allotment.model.amounts import GPU, JOBS, Amounts, of_type, parts_of
 from allotment.model.errors import Code, Rejected
 from allotment.model.ids import JobId
-from allotment.model.ledger import Entitlement
-from allotment.model.quantity import Instant
+from allotment.model.ledger import Entitlement, Slot
+from allotment.model.lifecycle import WAITING
+from allotment.model.quantity import Instant, Resources
 from allotment.model.tenancy import Queue, QueueState, Tenant
 from allotment.service.queue_view import CapHolder, Parts, QueueStand, QueueView, TenantQueues
 
@@ -73,19 +76,20 @@ Holders = dict[tuple[str, str], list[Account]]
 
 def _leaves(state: State, tenants: set[str]) -> Leaves:
     """Sum up what is in each leaf."""
-    cluster, found = state.cluster, Leaves()
+    cluster, found = state.cluster, defaultdict[tuple[str, str], _Sum](_Sum)
     for job in state.jobs.values():
-        if job.spec.tenant not in tenants or job.state.finished:
+        spec = job.spec
+        if spec.tenant not in tenants:
             continue
-        here = found.setdefault((job.spec.tenant, job.spec.queue), _Sum())
-        gang = cluster.gangs.get(job.id)
-        if gang is not None:
-            parts = held_on(cluster.ledger, gang.slots, gang.kept(), by_type=True)
+        if (gang := cluster.gangs.get(job.id)) is not None:
+            here = found[spec.tenant, spec.queue]
             here.running += 1
+            parts = _parts_held(cluster, gang.slots, gang.kept())
             _add(here.used, parts)
             if gang.entitlement is Entitlement.GUARANTEED:
                 _add(here.own, parts)
-        elif job.state.waiting:
+        elif job.state in WAITING:
+            here = found[spec.tenant, spec.queue]
             here.waiting += 1
             if job.id in cluster.pending:
                 here.in_line += 1
@@ -93,11 +97,23 @@ def _leaves(state: State, tenants: set[str]) -> Leaves:
     for job, promise in cluster.reservations.items():
         spec = state.jobs[job].spec
         if spec.tenant in tenants:
-            parts = held_on(cluster.ledger, promise.slots, promise.needs, by_type=True)
+            parts = _parts_held(cluster, promise.slots, promise.needs)
             if job not in cluster.gangs:
                 parts[JOBS] = 1
-            _add(found.setdefault((spec.tenant, spec.queue), _Sum()).promised, parts)
+            _add(found[spec.tenant, spec.queue].promised, parts)
     return found
+
+
+def _parts_held(
+    cluster: Cluster, slots: Sequence[Slot], needs: Sequence[Resources]
+) -> dict[str, int]:
+    """Give what tasks hold, devices by type too."""
+    if len(cluster.device_types) != 1:
+        return held_on(cluster.ledger, slots, needs, by_type=True)
+    parts = held_on(cluster.ledger, slots, needs, by_type=False)
+    if GPU in parts:
+        parts[of_type(cluster.device_types[0])] = parts[GPU]
+    return parts
 
 
 def _holders(accounts: Iterable[Account]) -> Holders:
