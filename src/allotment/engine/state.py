@@ -288,7 +288,8 @@ class State:
             self.budgets.configure(config.tenants, self.cluster, self.at)
         for job in sorted(old.pending.all(), key=lambda waiting: waiting.id):
             self.cluster.pending.add(self._by_its_name(job), self.at)
-        for reservation in old.reservations.values():
+        # Not in the order of the books: what was only thought of may have changed that.
+        for _, reservation in sorted(old.reservations.items()):
             kept = self.cluster.promise_kept(reservation)
             if kept is not None:
                 self.cluster.reserve(kept)
