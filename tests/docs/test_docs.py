@@ -160,7 +160,10 @@ def environment(dialect: Dialect, index: int) -> dict[str, str]:
     spec = JobSpec(
         "job",
         "team",
-        (TaskRole("worker", 2, "true", ports=port), TaskRole("ps", 1, "true", ports=port)),
+        (
+            TaskRole("worker", 2, "true", ports=port),
+            TaskRole("ps", 1, "true", ports=port, least=1, elastic=True),
+        ),
         data_dir="/data",
         code_dir="/code",
         checkpoint=Checkpoint(every_ms=Millis(1000)),

@@ -12,7 +12,7 @@ from allotment.model import events as e
 from allotment.model.cluster import NodeState
 from allotment.model.errors import Rejected
 from allotment.model.health import WHOLE, HealthReport, Source
-from allotment.model.ids import SYSTEM, DeviceIndex, JobId, NodeId
+from allotment.model.ids import SYSTEM, DeviceIndex, JobId, NodeId, TaskIndex, TaskKey
 from allotment.model.lifecycle import JobState
 from allotment.model.quantity import GIB, Resources
 from allotment.model.reports import NodeReport
@@ -64,7 +64,7 @@ class Moves:
         need = Resources(round(gpus * 1000), cpus * 1000, memory * GIB)
         roles = (TaskRole("main", max(tasks, most), "true", need, types),)
         if most:
-            roles = (msgspec.structs.replace(roles[0], least=tasks),)
+            roles = (msgspec.structs.replace(roles[0], least=tasks, elastic=most == 9),)
         elif second:
             other = Resources(second * 1000, 1000, GIB)
             roles += (TaskRole("second", 1, "true", other, types),)
@@ -138,7 +138,11 @@ class Moves:
                 self.world.task_ends(key, code, how)
 
     def leave(self) -> None:
-        """Everybody who was told to go goes."""
+        """Everybody who was told to go goes, whole gangs and surplus tasks."""
+        for job in sorted(self.world.state.cluster.parting):
+            attempt = self.world.job(job).attempts[-1]
+            for index in range(attempt.staying, len(attempt.slots)):
+                self.world.task_ends(TaskKey(job, attempt.no, TaskIndex(index)), 143)
         for job in sorted(self.world.state.cluster.leaving):
             self._end(job, 143)
         self.after()

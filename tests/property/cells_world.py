@@ -169,7 +169,7 @@ class CellsWorld(World):
                 assert not harm, record
             event = record.event
             taken = isinstance(event, e.ReservationDropped) and event.taken_by is not None
-            gave_way = taken or isinstance(event, e.AttemptDemoted)
+            gave_way = taken or isinstance(event, (e.AttemptDemoted, e.ShrinkRequested))
             held = (held or before) if gave_way else []
         known = msgspec.msgpack.encode(self.state.image())
         assert msgspec.msgpack.encode(state.image()) == known

@@ -117,7 +117,7 @@ class Histories(RuleBasedStateMachine):
     ) -> None:
         job = a_job().of(tenant).tasks(tasks).gpus(gpus).memory(memory * GIB)
         if most:
-            job.between(tasks, most)
+            job.between(tasks, most, elastic=most == 8)
         job.priority(priority).retry(retry).within(run_ms=limit, queue_ms=limit)
         if not preemptible:
             job.not_preemptible()
@@ -207,6 +207,17 @@ class Histories(RuleBasedStateMachine):
             self.world.runs(job)
             self.world.ends(job, code)
 
+    @rule(which=PICK, lost=st.integers(0, 1))
+    def surplus_ends(self, which: int, lost: int) -> None:
+        """Tasks that were told to stop as surplus are gone, but for some."""
+        parting = sorted(self.world.state.cluster.parting)
+        if not parting:
+            return
+        job = parting[which % len(parting)]
+        attempt = self.world.job(job).attempts[-1]
+        for index in range(attempt.staying, len(attempt.slots) - lost):
+            self.world.task_ends(TaskKey(job, attempt.no, TaskIndex(index)), 143)
+
     @rule(which=PICK)
     def checkpoint(self, which: int) -> None:
         if (job := self.pick_placed(which)) is not None:
@@ -234,6 +245,7 @@ class Histories(RuleBasedStateMachine):
             if not state.jobs[waiting.id].not_before and not state.jobs[waiting.id].spec.array
         }
         assert again.cluster.gangs == state.cluster.gangs
+        assert again.cluster.parting == state.cluster.parting
         self.world.engine = Engine(again)
         self.world.collect()
 

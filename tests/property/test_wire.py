@@ -114,6 +114,7 @@ def task_roles(draw: st.DrawFn, name: str, *, varies: bool) -> TaskRole:
         group=group,
         group_within=draw(words) if group else "",
         least=least,
+        elastic=bool(least) and draw(st.booleans()),
     )
 
 
@@ -206,7 +207,7 @@ def test_a_change_changes_what_it_names(
     assume(not any(ord(letter) >= 0xFFFE and ord(letter) <= 0xFFFF for letter in value))
     role = spec.roles[0].name
     changed = apply_set(spec, [f"name={name}", f"roles.{role}.count={count}", f"env.X={value}"])
-    first = msgspec.structs.replace(spec.roles[0], count=count, least=0)
+    first = msgspec.structs.replace(spec.roles[0], count=count, least=0, elastic=False)
     assert changed == msgspec.structs.replace(
         spec,
         name=name,

@@ -7,7 +7,14 @@ import msgspec
 from allotment.model.cluster import Device, Node
 from allotment.model.ids import Actor, DeviceIndex, NodeId
 from allotment.model.quantity import GIB, Instant, Millis, Resources
-from allotment.model.spec import Checkpoint, Completion, Dependency, JobSpec, TaskRole
+from allotment.model.spec import (
+    Checkpoint,
+    Completion,
+    Dependency,
+    GiveWay,
+    JobSpec,
+    TaskRole,
+)
 from allotment.model.tenancy import Config, Limits, Queue, QueueOrder, Tenant
 from allotment.wiring.policies import policies
 
@@ -39,8 +46,8 @@ class JobBuilder:
     def tasks(self, count: int) -> Self:
         return self._role(count=count)
 
-    def between(self, least: int, most: int) -> Self:
-        return self._role(count=most, least=least)
+    def between(self, least: int, most: int, *, elastic: bool = False) -> Self:
+        return self._role(count=most, least=least, elastic=elastic)
 
     def gpus(self, count: float) -> Self:
         need = msgspec.structs.replace(
@@ -90,6 +97,9 @@ class JobBuilder:
 
     def opportunistic(self) -> Self:
         return self._with(opportunistic=True)
+
+    def giving_way(self, way: GiveWay) -> Self:
+        return self._with(on_eviction=way)
 
     def within_one(self, level: str) -> Self:
         return self._with(within=level)

@@ -4,7 +4,7 @@ The engine keeps it true by folding events; the planner works on it through a `T
 that undoes itself. Nothing else writes it.
 """
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 
 import msgspec
@@ -116,6 +116,10 @@ class Cluster:
         """Opportunistic gangs by tenant, in the order they came; of whom there are any."""
         self.leaving: dict[JobId, Gang] = {}
         """Gangs that were told to go."""
+        self.parting: dict[JobId, Gang] = {}
+        """What shrinking gangs give up: tasks that were told to go, and are not gone yet."""
+        self.elastic: dict[JobId, Gang] = {}
+        """Gangs that can go on with fewer tasks than they started with."""
         self.resuming: dict[JobId, Gang] = {}
         self.reservations: dict[JobId, Reservation] = {}
         self._reserved: dict[str, Resources] = {}
@@ -162,6 +166,28 @@ class Cluster:
         self.ledger.give(gang.slots, gang.kept())
         return gang
 
+    def part(self, surplus: Gang) -> None:
+        """Enter what a gang gives up: apart from it, and as borrowed, until it is gone."""
+        self.ledger.take(surplus.slots, surplus.needs)
+        if self.cells is not None:
+            self.cells.lend(surplus.id, surplus.slots, surplus.needs)
+        self.parting[surplus.id] = surplus
+        self._count(surplus, +1, jobs=0)
+
+    def parted(self, job: JobId) -> Gang:
+        """Strike what a gang gave up off the books: it is gone."""
+        surplus = self.parting.pop(job)
+        self._count(surplus, -1, jobs=0)
+        if self.cells is not None:
+            self.cells.call_in(job, surplus.slots, surplus.needs)
+        self.ledger.give(surplus.slots, surplus.needs)
+        return surplus
+
+    def holders(self) -> Iterator[Gang]:
+        """Give all who hold something: gangs, and what shrinking ones give up."""
+        yield from self.gangs.values()
+        yield from self.parting.values()
+
     def enter(self, gang: Gang) -> None:
         """Count a gang whose slots are already taken."""
         self.gangs[gang.id] = gang
@@ -171,6 +197,8 @@ class Cluster:
             self.resuming[gang.id] = gang
         if gang.leaving:
             self.leaving[gang.id] = gang
+        if gang.least:
+            self.elastic[gang.id] = gang
         if self.running is not None:
             self.running.add(gang, gang.standing.since or gang.placed_at)
         if self.ends is not None:
@@ -187,6 +215,8 @@ class Cluster:
                 del self.borrowers[gang.tenant]
         self.resuming.pop(gang.id, None)
         self.leaving.pop(gang.id, None)
+        if gang.least:
+            del self.elastic[gang.id]
         if self.running is not None:
             self.running.remove(gang.id)
         if self.ends is not None:
@@ -296,31 +326,33 @@ class Cluster:
         if standing is not None:
             gang.standing, gang.rank = standing, None
 
-    def _count(self, gang: Gang, sign: int) -> None:
+    def _count(self, gang: Gang, sign: int, jobs: int = 1) -> None:
+        """Count what a gang holds; `jobs` is 0 for what one gives up: that is no gang."""
         held, tenant = gang.held(), gang.tenant
         guaranteed = gang.entitlement is Entitlement.GUARANTEED
         use = self.guaranteed_use if guaranteed else self.borrowed_use
         before = use.get(tenant, NOTHING)
         use[tenant] = before + held if sign > 0 else before - held
+        if jobs:
+            self._count_size(gang, held, sign)
+        if self.claimants is not None:
+            self.claimants.count(gang, sign)
+        if self.accounts.any:
+            parts = self.held_on(gang.slots, gang.kept())
+            parts[JOBS] = jobs
+            self.accounts.count(gang.standing.shape.who, parts, sign)
+
+    def _count_size(self, gang: Gang, held: Resources, sign: int) -> None:
         alike = self.by_devices.setdefault(held.gpu_milli, {})
         if sign > 0:
             alike[gang.id] = gang
         else:
             del alike[gang.id]
-        if not guaranteed:
-            sizes = self.borrowed_sizes.setdefault(tenant, {})
+        if gang.entitlement is not Entitlement.GUARANTEED:
+            sizes = self.borrowed_sizes.setdefault(gang.tenant, {})
             sizes[held] = sizes.get(held, 0) + sign
             if not sizes[held]:
                 del sizes[held]
-        if self.claimants is not None:
-            self.claimants.count(gang, sign)
-        if self.accounts.any:
-            self.accounts.count(gang.standing.shape.who, self._parts(gang), sign)
-
-    def _parts(self, gang: Gang) -> dict[str, int]:
-        parts = self.held_on(gang.slots, gang.kept())
-        parts[JOBS] = 1
-        return parts
 
     def held_on(self, slots: Sequence[Slot], needs: Sequence[Resources]) -> dict[str, int]:
         """Give the parts that tasks hold on their slots; by type where a cap asks for it."""
@@ -444,7 +476,7 @@ class Cluster:
 
     def is_settled(self) -> bool:
         """Tell whether whoever holds something keeps it as long as it likes."""
-        return not (self.leaving or self._others_may_go or self.borrowers)
+        return not (self.leaving or self.parting or self._others_may_go or self.borrowers)
 
     def tenant_of(self, job: JobId) -> str:
         """Give the tenant of a job that waits or is placed."""

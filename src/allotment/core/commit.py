@@ -25,6 +25,7 @@ from allotment.core.request import (
     needs_of,
     sized,
 )
+from allotment.core.shedding import may_shed
 from allotment.core.trial import Trial
 from allotment.core.urgency import outranks
 from allotment.model.ids import JobId, NodeId
@@ -183,7 +184,7 @@ def _evict(cluster: Cluster, decision: Evict, now: Instant) -> str:
     if wrong := _stays(cluster, decision, now):
         return wrong
     if reservation.job in reservation.victims:
-        return _move(cluster, reservation)
+        return _move(cluster, reservation) if not decision.shed else "nobody shrinks for a move"
     if any(job not in (*decision.evict, *decision.suspend) for job in decision.demote):
         return "only who is sent away loses its guarantee"
     if cluster.barred(reservation.job, reservation.slots, now):
@@ -197,15 +198,40 @@ def _terms(cluster: Cluster, decision: Evict, now: Instant) -> str:
     for job in decision.instead:
         if wrong := _keeps_promise(cluster, job, reservation):
             return wrong
+    if decision.shed and (wrong := _shrink(cluster, decision, now)):
+        return wrong
     if (decision.suspend or decision.moves) and (wrong := _gently(cluster, decision, now)):
         return wrong
-    return _promise_is_due(cluster, reservation, decision.instead)
+    return _promise_is_due(cluster, decision)
+
+
+def _shrink(cluster: Cluster, decision: Evict, now: Instant) -> str:
+    """Say which gang may not be made to shrink to so many tasks; empty when all may."""
+    promise = decision.reservation
+    if len(dict(decision.shed)) < len(decision.shed):
+        return "nobody shrinks twice"
+    for job, tasks in decision.shed:
+        gang = cluster.gangs.get(job)
+        may = (
+            gang is not None
+            and may_shed(cluster, gang)
+            and gang.least <= tasks < len(gang.slots)
+            and not (len(gang.slots) - tasks) % gang.step
+            and job not in (*promise.victims, promise.job)
+            and _must_yield(cluster, gang, promise, now)
+        )
+        if not may:
+            return f"job {job} may not be made to shrink"
+    return ""
 
 
 def _gently(cluster: Cluster, decision: Evict, now: Instant) -> str:
     """Check that some may be frozen, and that others go where it is free."""
     promise = decision.reservation
-    if any(not cluster.gangs[job].standing.runs for job in decision.suspend):
+    if any(
+        not cluster.gangs[job].standing.runs or cluster.gangs[job].shrinking
+        for job in decision.suspend
+    ):
         return "only who runs can be frozen"
     with Trial(cluster) as trial:
         for job in decision.instead:
@@ -215,6 +241,7 @@ def _gently(cluster: Cluster, decision: Evict, now: Instant) -> str:
             gang = trial.drop(job)
             if job in decision.suspend:
                 trial.hold(gang.slots, tuple(n - lease_part(n) for n in gang.needs))
+        trial.shed_all(decision.shed)
         if decision.suspend and not trial.fits(promise.slots, promise.needs):
             return "those who are frozen keep too much of it"
         trial.rollback(mark)
@@ -316,10 +343,9 @@ def _must_yield(cluster: Cluster, gang: Gang, promise: Reservation, now: Instant
     return waiting.shape.tenant == gang.tenant and (mine.key, waiting.id) < (moved, gang.id)
 
 
-def _promise_is_due(
-    cluster: Cluster, reservation: Reservation, instead: tuple[JobId, ...]
-) -> str:
+def _promise_is_due(cluster: Cluster, decision: Evict) -> str:
     """Say why a job may not be promised a place, once others lost what they were promised."""
+    reservation = decision.reservation
     if not cluster.slots_open(reservation.slots):
         return "a part of the place is closed or broken"
     gang = cluster.gangs.get(reservation.job)
@@ -336,10 +362,10 @@ def _promise_is_due(
     if wrong := wrong or beyond(cluster, shape, shape.requests, reservation.slots):
         return wrong
     if cluster.cells is not None:
-        return _promise_is_owed(cluster, reservation, shape, instead)
+        return _promise_is_owed(cluster, decision, shape)
     need = _total(shape.requests) - own_victims(cluster, reservation)
     with Trial(cluster) as trial:
-        for job in instead:
+        for job in decision.instead:
             trial.unreserve(job)
         return _not_due(cluster, shape.tenant, need, reservation.entitlement, shape.preemptible)
 
@@ -365,31 +391,30 @@ def _not_owed(
     return "" if due else f"tenant {claim.tenant} has no right to it"
 
 
-def _promise_is_owed(
-    cluster: Cluster, promise: Reservation, shape: Shape, instead: tuple[JobId, ...]
-) -> str:
+def _promise_is_owed(cluster: Cluster, decision: Evict, shape: Shape) -> str:
     """Check a promise against the tenant's cells as they will be without its own victims.
 
     It goes where they are, or where it could go once their cells are nobody's. Where
     hardware is lost only the first may be left: cells given up would be others' then.
     """
     assert cluster.cells is not None, "asked only where shares are cells"
-    with cluster.cells.keeping(shape.tenant, promise.pin):
-        wrong = _owed_without(cluster, promise, shape, instead)
-    return wrong and _owed_without(cluster, promise, shape, instead)
+    with cluster.cells.keeping(shape.tenant, decision.reservation.pin):
+        wrong = _owed_without(cluster, decision, shape)
+    return wrong and _owed_without(cluster, decision, shape)
 
 
-def _owed_without(
-    cluster: Cluster, promise: Reservation, shape: Shape, instead: tuple[JobId, ...]
-) -> str:
+def _owed_without(cluster: Cluster, decision: Evict, shape: Shape) -> str:
+    promise = decision.reservation
     claim = Claim(shape.tenant, promise.pin, promise.slots, promise.needs, promise.quota)
     with Trial(cluster) as trial:
-        for job in instead:
+        for job in decision.instead:
             trial.unreserve(job)
         for victim in promise.victims:
             gang = cluster.gangs[victim]
             if gang.tenant == shape.tenant and gang.entitlement is Entitlement.GUARANTEED:
                 trial.drop(victim)
+        for job, tasks in decision.shed:
+            trial.shed(cluster.gangs[job], tasks)
         return _not_owed(
             cluster, claim, promise.entitlement, _total(shape.requests), shape.preemptible
         )

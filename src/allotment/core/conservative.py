@@ -138,7 +138,7 @@ def _ends(cluster: Cluster, now: Instant, estimates: Estimates) -> list[tuple[in
     """Say when running gangs are gone, in the order of time, and what they give back."""
     ends = [
         (end, _amounts(cluster, gang.slots))
-        for gang in cluster.gangs.values()
+        for gang in cluster.holders()
         if not gang.suspended and (end := _end_of(gang, now, estimates)) is not None
     ]
     ends.sort(key=lambda one: one[0])
@@ -191,7 +191,7 @@ def _shut(
         for index, kind in enumerate(book.types):
             if book.open and index not in book.bad:
                 shut[kind] = shut.get(kind, 0) + 1_000
-    for gang in cluster.gangs.values():
+    for gang in cluster.holders():
         end = _end_of(gang, now, estimates)
         if not gang.suspended and (end is None or end > max(now, window.begin)):
             for kind, amount in _amounts(cluster, gang.slots, nodes).items():

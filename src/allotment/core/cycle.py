@@ -200,6 +200,7 @@ def _resume(cluster: Cluster, now: Instant) -> Proposals:
                         gang.id, gang.slots, leases, entitlement, room.victims, quota, gang.pin
                     ),
                     room.promises,
+                    room.shed,
                 )
                 yield gently(cluster, evict, now)
 

@@ -38,6 +38,8 @@ def displace(cluster: Cluster, waiting: Standing, now: Instant) -> Turn | None:
     with Trial(cluster) as trial:
         spare = _coming(cluster) > cluster.ledger.owed * DEVICE
         leaving = [trial.drop(job) for job in sorted(cluster.leaving)] if spare else []
+        for job in sorted(cluster.parting) if spare else ():
+            trial.let_part(job)
         # First by numbers alone: a place is found around those who can stay.
         gone = _by_numbers(cluster, worse, requests)
         for gang in gone:
@@ -89,7 +91,13 @@ def displace_in_cells(cluster: Cluster, waiting: Standing, now: Instant) -> Turn
         return None
     found = way.found
     place = Placement(waiting.id, found.slots, Entitlement.GUARANTEED, found.quota)
-    return TurnInCells(place, (*way.losers, *found.borrowers))
+    # Surplus that shrinking gangs gave up there is on its way.
+    borrowers = (
+        job
+        for job in found.borrowers
+        if cluster.gangs[job].entitlement is Entitlement.OPPORTUNISTIC
+    )
+    return TurnInCells(place, (*way.losers, *borrowers))
 
 
 def _due(cluster: Cluster, waiting: Standing) -> Entitlement | None:
@@ -126,7 +134,8 @@ def _by_numbers(
 
 def _coming(cluster: Cluster) -> int:
     """Sum up what those who leave will free, promised or not, in thousandths."""
-    return sum(gang.held().gpu_milli for gang in cluster.leaving.values())
+    coming = (*cluster.leaving.values(), *cluster.parting.values())
+    return sum(gang.held().gpu_milli for gang in coming)
 
 
 def _worse(cluster: Cluster, waiting: Standing, now: Instant) -> list[Gang]:

@@ -151,10 +151,24 @@ def _promised(cluster: Cluster, reservation: Reservation) -> Blocked:
         if number
     )
     who += " of its own tenant" if own else ""
+    if surplus := _surplus(cluster, reservation):
+        who += (" and " if who else "") + _count(surplus, "surplus task")
     nodes = listed(list(dict.fromkeys(cluster.nodes[s.node].name for s in reservation.slots)))
     return Blocked(
         Reason.WAITING_FOR_VICTIMS,
         f"A place on {nodes} is reserved; {who or 'nobody'} must leave it first.",
+    )
+
+
+def _surplus(cluster: Cluster, reservation: Reservation) -> int:
+    """Count the surplus tasks that are on their way out of a promised place."""
+    if not cluster.parting:
+        return 0
+    place = {(slot.node, index) for slot in reservation.slots for index in slot.devices}
+    return sum(
+        any((slot.node, index) in place for index in slot.devices)
+        for gang in cluster.parting.values()
+        for slot in gang.slots
     )
 
 

@@ -77,6 +77,38 @@ class Gang(msgspec.Struct):
     rank: Rank | None = None
     """Its place in the order of its line, kept while it holds."""
     on_eviction: GiveWay = GiveWay.AS_TENANT
+    least: int = 0
+    """The tasks that an elastic gang can go on with; 0 for one that needs all it has."""
+    step: int = 1
+    """By how many tasks it shrinks at least: groups stay whole."""
+    shrinking: bool = False
+    """Its surplus tasks were told to go, and are not gone yet."""
+
+    def of_size(self, tasks: int) -> "Gang":
+        """Give the same gang with its first so many tasks only."""
+        last = self.requests[-1]
+        count = last.count - (len(self.slots) - tasks)
+        return msgspec.structs.replace(
+            self,
+            requests=(*self.requests[:-1], msgspec.structs.replace(last, count=count)),
+            slots=self.slots[:tasks],
+            needs=self.needs[:tasks],
+            quota=self.quota[:tasks] if len(self.quota) > 1 else self.quota,
+        )
+
+    def surplus(self, tasks: int) -> "Gang":
+        """Give what it gives up when it goes on with so many tasks: that is borrowed."""
+        last = msgspec.structs.replace(self.requests[-1], count=len(self.slots) - tasks)
+        return msgspec.structs.replace(
+            self,
+            requests=(last,),
+            slots=self.slots[tasks:],
+            needs=self.needs[tasks:],
+            entitlement=Entitlement.OPPORTUNISTIC,
+            quota=(),
+            leaving=True,
+            wants_resume=False,
+        )
 
     def kept(self) -> tuple[Resources, ...]:
         """Give what each task holds now: all of its need, or what suspension keeps."""

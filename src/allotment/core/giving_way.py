@@ -49,6 +49,7 @@ def _frozen(cluster: Cluster, ways: dict[JobId, GiveWay]) -> list[JobId]:
         if way is GiveWay.SUSPEND
         and cluster.gangs[job].standing.runs
         and not cluster.gangs[job].suspended
+        and not cluster.gangs[job].shrinking
     ]
 
 
@@ -76,6 +77,7 @@ def fits_beside(cluster: Cluster, evict: Evict, frozen: tuple[JobId, ...]) -> bo
             if job in frozen:
                 keeps = tuple(need - lease_part(need) for need in gang.needs)
                 trial.hold(gang.slots, keeps)
+        trial.shed_all(evict.shed)
         return trial.fits(promise.slots, promise.needs)
 
 
@@ -87,6 +89,8 @@ def _moves(
     with Trial(cluster) as trial:
         for job in evict.instead:
             trial.unreserve(job)
+        for job, tasks in evict.shed:
+            trial.part(cluster.gangs[job], tasks)
         for job in evict.demote:
             trial.demote(cluster.gangs[job])
         trial.reserve(evict.reservation)

@@ -73,15 +73,15 @@ class Mercy:
         self._look_again(Instant(recent[0].at + rules.per_ms))
         return True
 
-    def note(self, gang: Gang, now: Instant) -> None:
-        """Count a gang that loses its share now."""
+    def note(self, gang: Gang, now: Instant, *, goes_on: bool = False) -> None:
+        """Count a gang that loses its share now, or some of it and goes on with the rest."""
         rules = self.rules.get(gang.tenant)
         if rules is None or not rules.bounded:
             return
         lost = self._lost.setdefault(gang.tenant, deque())
         while lost and lost[0].at <= now - rules.per_ms:
             lost.popleft()
-        work = 0 if not gang.standing.runs else now - gang.saved_at
+        work = now - gang.saved_at if gang.standing.runs and not goes_on else 0
         devices = sum(need.gpu_milli for need in gang.needs)
         lost.append(Loss(gang.tenant, now, max(0, work) * devices // DEVICE))
 

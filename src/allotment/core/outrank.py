@@ -15,6 +15,7 @@ from allotment.core.gang import Gang, Standing
 from allotment.core.owed import lower_ones
 from allotment.core.preemption import Room, make_room, still_needed
 from allotment.core.request import needs_of
+from allotment.core.shedding import Shed
 from allotment.core.takeover import (
     Holder,
     awaited,
@@ -38,6 +39,8 @@ class Concession(msgspec.Struct, frozen=True):
     victims: tuple[JobId, ...]
     """Others whose leaving is awaited there."""
     promises: tuple[JobId, ...]
+    shed: Shed = ()
+    """Borrowers that only shrink."""
 
 
 def concession(cluster: Cluster, waiting: Standing, now: Instant) -> Concession | None:
@@ -85,6 +88,7 @@ def _spared(
         trial.unreserve(job)
     for job in room.victims:
         trial.drop(job)
+    trial.shed_all(room.shed)
     trial.hold(room.slots, needs_of(shape.requests))
 
     def owed() -> bool:
@@ -97,6 +101,7 @@ def _spared(
         gangs_of(needed),
         (*waited_for, *room.victims),
         (*promises_of(needed), *room.promises),
+        room.shed,
     )
 
 

@@ -15,6 +15,7 @@ from allotment.core.cluster import MOST_MEMOS, Cluster
 from allotment.core.gang import Gang, Standing
 from allotment.core.preemption import Room, still_needed
 from allotment.core.request import Request, Shape, needs_of
+from allotment.core.shedding import Leaving, Shed, may_shed, size_off
 from allotment.core.takeover import (
     Holder,
     awaited,
@@ -90,12 +91,13 @@ def in_the_way(cluster: Cluster, shape: Shape, found: Found, now: Instant) -> Ro
     cells = cluster.cells
     assert cells is not None, "asked only where shares are cells"
     needs = needs_of(shape.requests)
-    gone = list(found.borrowers)
+    gone: list[JobId] = []
+    shed: list[tuple[JobId, int]] = []
     with Trial(cluster) as trial:
-        for job in gone:
-            trial.drop(job)
+        for job in found.borrowers:
+            _get_off(trial, job, found.slots, gone, shed)
         if trial.fits(found.slots, needs):
-            return Room(found.slots, tuple(gone))
+            return Room(found.slots, tuple(gone), shed=tuple(shed))
         promises = borrowed_promises(cluster, found.slots)
         for promise in promises:
             trial.unreserve(promise.job)
@@ -106,8 +108,11 @@ def in_the_way(cluster: Cluster, shape: Shape, found: Found, now: Instant) -> Ro
             for at, number in cells.at(slot.node)
             for job in cells.borrowers[at][number]
         }
+        for job in sorted(beside & cluster.parting.keys()):
+            trial.let_part(job)
+        borrowers = (cluster.gangs[job] for job in beside if job in cluster.gangs)
         others = sorted(
-            (cluster.gangs[job] for job in beside if job in cluster.gangs),
+            (gang for gang in borrowers if gang.entitlement is Entitlement.OPPORTUNISTIC),
             key=lambda gang: (not gang.leaving, key(gang, now), -gang.id),
         )
         fits = trial.fits(found.slots, needs)
@@ -121,7 +126,41 @@ def in_the_way(cluster: Cluster, shape: Shape, found: Found, now: Instant) -> Ro
             return None
         trial.hold(found.slots, needs)
         lost = promises_of(still_needed(trial, promises, found.slots))
-        return Room(found.slots, tuple(gone), lost)
+        kept = tuple(each for each in shed if each[0] not in gone)
+        return Room(found.slots, tuple(gone), lost, kept)
+
+
+def _get_off(
+    trial: Trial,
+    job: JobId,
+    slots: tuple[Slot, ...],
+    gone: list[JobId],
+    shed: list[tuple[JobId, int]],
+) -> None:
+    """Let a borrower be off a place: in part if that will do, else altogether."""
+    cluster = trial.cluster
+    if job in cluster.parting:
+        trial.let_part(job)
+        gang = cluster.gangs.get(job)
+        if (
+            gang is None
+            or gang.entitlement is not Entitlement.OPPORTUNISTIC
+            or not _meet(gang, slots)
+        ):
+            return  # Only its surplus was there, which is on its way.
+    tasks = size_off(cluster, cluster.gangs[job], slots)
+    if tasks:
+        trial.shed(cluster.gangs[job], tasks)
+        shed.append((job, tasks))
+    else:
+        trial.drop(job)
+        gone.append(job)
+
+
+def _meet(gang: Gang, slots: tuple[Slot, ...]) -> bool:
+    """Tell whether a gang sits on a device of a place."""
+    wanted = {(slot.node, index) for slot in slots for index in slot.devices}
+    return any((slot.node, index) in wanted for slot in gang.slots for index in slot.devices)
 
 
 class Way(msgspec.Struct, frozen=True):
@@ -133,6 +172,8 @@ class Way(msgspec.Struct, frozen=True):
     """Those who were promised what is there, and stand in line again."""
     victims: tuple[JobId, ...] = ()
     """Borrowers who must leave."""
+    shed: Shed = ()
+    """Gangs of either kind that only shrink, and how many tasks each keeps."""
 
 
 def outranked(cluster: Cluster, waiting: Standing, now: Instant) -> Way | None:
@@ -145,14 +186,28 @@ def outranked(cluster: Cluster, waiting: Standing, now: Instant) -> Way | None:
     tenant = cluster.tenants.get(waiting.shape.tenant)
     if tenant is None or tenant.preempt is Preempt.NONE:
         return None
-    return way_past(cluster, waiting, lower_ones(cluster, waiting, now), now)
+    lower = lower_ones(cluster, waiting, now)
+    shrinking = tenant.preempt is Preempt.EVICT
+    return way_past(cluster, waiting, lower, now, shrinking=shrinking)
 
 
 def way_past(
-    cluster: Cluster, waiting: Standing, holders: Sequence[Holder], now: Instant
+    cluster: Cluster,
+    waiting: Standing,
+    holders: Sequence[Holder],
+    now: Instant,
+    *,
+    shrinking: bool = False,
 ) -> Way | None:
-    """Find who of these, first ones first, must make way for a job, and which borrowers."""
-    way = give_way(cluster, waiting.shape, holders) if holders else None
+    """Find who of these, first ones first, must make way for a job, and which borrowers.
+
+    `shrinking` lets elastic ones give up surplus tasks first, where that is enough.
+    """
+    way = None
+    if shrinking and cluster.elastic:
+        way = _by_shedding(cluster, waiting.shape, holders)
+    if way is None and holders:
+        way = give_way(cluster, waiting.shape, holders)
     if way is None:
         return None
     with Trial(cluster) as trial:
@@ -160,10 +215,61 @@ def way_past(
             trial.unreserve(job)
         for job in way.losers:
             trial.drop(job)
+        for job, tasks in way.shed:
+            trial.shed(cluster.gangs[job], tasks)
         room = in_the_way(cluster, waiting.shape, way.found, now)
     if room is None:
         return None
-    return Way(way.found, way.losers, (*way.promises, *room.promises), room.victims)
+    promises, shed = (*way.promises, *room.promises), (*way.shed, *room.shed)
+    return Way(way.found, way.losers, promises, room.victims, shed)
+
+
+def _by_shedding(cluster: Cluster, shape: Shape, lower: Sequence[Holder]) -> Way | None:
+    """Find a place that is there once less urgent gangs give up surplus tasks alone."""
+    cells = cluster.cells
+    assert cells is not None, "asked only where shares are cells"
+    elastic = [g for g in lower if isinstance(g, Gang) and g.least and may_shed(cluster, g)]
+    if not elastic:
+        return None
+    with cells.keeping(shape.tenant, shape.pin):
+        way = _way_by_shedding(cluster, cells, shape, elastic)
+    return way or _way_by_shedding(cluster, cells, shape, elastic)
+
+
+def _way_by_shedding(
+    cluster: Cluster, cells: Cells, shape: Shape, elastic: Sequence[Gang]
+) -> Way | None:
+    needs = needs_of(shape.requests)
+
+    def look() -> Found | None:
+        return find(cells, shape.tenant, shape.pin, shape.requests)
+
+    with Trial(cluster) as trial:
+        leaving = Leaving(trial)
+        found: Found | None = None
+        for gang in elastic:
+            leaving.let_go(gang, gang.least)
+            found = look()
+            if found is not None:
+                found = leaving.keep_most(look, found)
+                break
+        if found is None:
+            return None
+        place = found
+        for job in place.borrowers:
+            if job in cluster.parting:
+                trial.let_part(job)
+            gang = cluster.gangs.get(job)
+            if gang is not None and gang.entitlement is Entitlement.OPPORTUNISTIC:
+                trial.drop(job)
+        trial.hold(place.slots, needs)
+
+        def stands() -> bool:
+            return cluster.ledger.settled(place.slots) and not objection(
+                cells, shape.tenant, shape.pin, place.slots, needs, place.quota
+            )
+
+        return Way(place, (), shed=leaving.take_back(stands).shed)
 
 
 def lower_ones(cluster: Cluster, waiting: Standing, now: Instant) -> list[Holder]:
@@ -249,7 +355,11 @@ def _way(cluster: Cluster, cells: Cells, shape: Shape, holders: Sequence[Holder]
             return None
         place = found
         for job in place.borrowers:
-            trial.drop(job)
+            if job in cluster.parting:
+                trial.let_part(job)
+            gang = cluster.gangs.get(job)
+            if gang is not None and gang.entitlement is Entitlement.OPPORTUNISTIC:
+                trial.drop(job)
         trial.hold(place.slots, needs)
 
         def stands() -> bool:

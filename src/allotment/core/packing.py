@@ -120,6 +120,8 @@ def displace_pairs(cluster: Cluster, waiting: Standing, now: Instant) -> Turn | 
     with Trial(cluster) as trial:
         dropped: list[tuple[Gang, ...]] = []
         dropped += [(trial.drop(job),) for job in sorted(cluster.leaving)]
+        for job in sorted(cluster.parting):
+            trial.let_part(job)
         slots: tuple[Slot, ...] | None = None
         for unit in _behind(cluster, waiting, now):
             dropped.append(tuple(trial.drop(gang.id) for gang in unit))

@@ -11,6 +11,7 @@ from allotment.core.gang import Gang, Reservation, Standing
 from allotment.core.giving_way import gently
 from allotment.core.outrank import conceded, concession, share_by_demotion
 from allotment.core.owed import (
+    Way,
     idle_place,
     in_the_way,
     outranked,
@@ -24,6 +25,7 @@ from allotment.core.plan import Decision, Demote, Evict, Place, Proposals
 from allotment.core.preemption import eviction, make_room
 from allotment.core.reclaim import surplus
 from allotment.core.request import Shape, devices_of, needs_of
+from allotment.core.shedding import Shed
 from allotment.core.takeover import borrowed_promises
 from allotment.core.trial import Trial
 from allotment.model.ids import JobId
@@ -71,7 +73,9 @@ class Places:
                 room = make_room(trial, requests, self.now)
             if room is not None:
                 place = Placement(waiting.id, room.slots, due)
-                return self._reserve(waiting, place, room.victims, room.promises)
+                return self._reserve(
+                    waiting, place, room.victims, room.promises, shed=room.shed
+                )
         if (
             self.turn
             and cluster.pending.key(waiting.id) < self.worst()
@@ -94,7 +98,7 @@ class Places:
             room = in_the_way(cluster, shape, found, self.now)
             if room is None:
                 return None
-            return self._reserve(waiting, place, room.victims, room.promises)
+            return self._reserve(waiting, place, room.victims, room.promises, shed=room.shed)
         if due is OPPORTUNISTIC and (slots := idle_place(cluster, shape)) is not None:
             return Place(Placement(waiting.id, slots, due))
         if (
@@ -127,9 +131,14 @@ class Places:
             way = outranked(cluster, waiting, self.now)
         if way is None:
             return
+        yield self._past(waiting, way)
+
+    def _past(self, waiting: Standing, way: Way) -> Evict:
+        """Reserve a place that others of its tenant's make way for."""
         found = way.found
         place = Placement(waiting.id, found.slots, GUARANTEED, found.quota)
-        yield self._reserve(waiting, place, (*way.losers, *way.victims), way.promises)
+        victims = (*way.losers, *way.victims)
+        return self._reserve(waiting, place, victims, way.promises, shed=way.shed)
 
     def _outrank_by_count(self, waiting: Standing) -> Proposals:
         """Do so where shares are counted."""
@@ -149,7 +158,9 @@ class Places:
             place = Placement(waiting.id, found.slots, GUARANTEED)
             victims = (*found.losers, *found.victims)
             # From here on they borrow: their share is the urgent job's.
-            yield self._reserve(waiting, place, victims, found.promises, found.losers)
+            yield self._reserve(
+                waiting, place, victims, found.promises, found.losers, found.shed
+            )
 
     def reclaim(self, waiting: Standing) -> Proposals:
         """Let a job within its queue's guarantee have back what sibling queues were lent."""
@@ -160,9 +171,7 @@ class Places:
         if cluster.cells is not None:
             way = way_past(cluster, waiting, holders, self.now)
             if way is not None:
-                found = way.found
-                place = Placement(waiting.id, found.slots, GUARANTEED, found.quota)
-                yield self._reserve(waiting, place, (*way.losers, *way.victims), way.promises)
+                yield self._past(waiting, way)
             return
         lent = conceded(cluster, waiting, holders, self.now)
         if lent is None:
@@ -176,7 +185,7 @@ class Places:
             return
         place = Placement(waiting.id, lent.slots, GUARANTEED)
         victims = (*lent.losers, *lent.victims)
-        yield self._reserve(waiting, place, victims, lent.promises, lent.losers)
+        yield self._reserve(waiting, place, victims, lent.promises, lent.losers, lent.shed)
 
     def _demotes(self, shape: Shape) -> bool:
         return self.cluster.tenants[shape.tenant].preempt is Preempt.DEMOTE
@@ -191,6 +200,7 @@ class Places:
         return (
             bool(cluster.borrowers)
             or bool(cluster.leaving and not self.turn)
+            or bool(cluster.parting and not self.turn)
             or bool(borrowed_promises(cluster))
         )
 
@@ -201,6 +211,7 @@ class Places:
         victims: tuple[JobId, ...],
         instead: tuple[JobId, ...] = (),
         demote: tuple[JobId, ...] = (),
+        shed: Shed = (),
     ) -> Evict:
         shape = waiting.shape
         needs = needs_of(shape.requests)
@@ -216,6 +227,7 @@ class Places:
                 shape.pin,
             ),
             instead,
+            shed,
         )
         if demote:
             evict = msgspec.structs.replace(evict, demote=demote)
@@ -243,7 +255,8 @@ class Places:
         else:
             ledger = cluster.ledger
             spare = ledger.whole_free - ledger.owed
-            spare += sum(devices_of(gang.requests) for gang in cluster.leaving.values())
+            coming = (*cluster.leaving.values(), *cluster.parting.values())
+            spare += sum(devices_of(gang.requests) for gang in coming)
         place = cluster.pending.key(waiting.id)
         return any(
             gang.tenant == waiting.shape.tenant

@@ -56,6 +56,8 @@ class Evict(msgspec.Struct, frozen=True):
     """Those who are frozen instead of being told to go."""
     moves: tuple[Reservation, ...] = ()
     """The places that some of those who are told to go have elsewhere."""
+    shed: tuple[tuple[JobId, int], ...] = ()
+    """Elastic gangs that give up surplus tasks, and how many tasks each keeps."""
 
 
 class Unreserve(msgspec.Struct, frozen=True):

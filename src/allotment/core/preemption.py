@@ -5,7 +5,8 @@ policy, one whole gang at a time, until the place exists; then whoever turned ou
 in the way is let off, dearest first. Only opportunistic gangs are ever chosen, so no
 tenant loses anything it is owed, and no two evictions can chase each other: an eviction
 always moves capacity from borrowed use to guaranteed use, of which there is a finite sum.
-What is promised to borrowers goes before anybody who works.
+What is promised to borrowers goes before anybody who works; and where the surplus tasks of
+elastic borrowers are enough, no whole gang goes.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -16,6 +17,7 @@ from allotment.core.cluster import Cluster
 from allotment.core.gang import Gang, Reservation
 from allotment.core.plan import Evict
 from allotment.core.request import Request, lease_part
+from allotment.core.shedding import Leaving, Shed, may_shed
 from allotment.core.takeover import (
     Holder,
     borrowed_promises,
@@ -37,6 +39,8 @@ class Room(msgspec.Struct, frozen=True):
     victims: tuple[JobId, ...]
     promises: tuple[JobId, ...] = ()
     """Those who were promised what is there."""
+    shed: Shed = ()
+    """Elastic gangs that only shrink, and how many tasks each keeps."""
 
 
 def make_room(trial: Trial, requests: tuple[Request, ...], now: Instant) -> Room | None:
@@ -73,8 +77,12 @@ def _clear(
     now: Instant,
     besides: JobId | None = None,
 ) -> Room | None:
+    if (room := _by_shedding(trial, find, requests, now)) is not None:
+        return room
     start = trial.mark()
     dropped: list[Holder] = []
+    for job in sorted(trial.cluster.parting):
+        trial.let_part(job)
     slots: tuple[Slot, ...] | None = None
     ledger = trial.cluster.ledger
     for holder in list(_candidates(trial, now)):
@@ -90,6 +98,53 @@ def _clear(
     needed = still_needed(trial, dropped, slots)
     trial.rollback(start)
     return Room(slots, gangs_of(needed), promises_of(needed))
+
+
+def _by_shedding(
+    trial: Trial,
+    find: Callable[[], tuple[Slot, ...] | None],
+    requests: tuple[Request, ...],
+    now: Instant,
+) -> Room | None:
+    """Find room that is there once surplus tasks go, besides those who leave anyway."""
+    cluster, ledger = trial.cluster, trial.cluster.ledger
+    if not (cluster.elastic or cluster.parting) or borrowed_promises(cluster):
+        return None
+    elastic = [
+        gang
+        for gang in cluster.elastic.values()
+        if gang.entitlement is Entitlement.OPPORTUNISTIC and may_shed(cluster, gang)
+    ]
+    key = cluster.policies.victims.key
+    elastic.sort(key=lambda gang: (key(gang, now), -gang.id))
+
+    def probe() -> tuple[Slot, ...] | None:
+        mark = trial.mark()
+        found = find() if ledger.may_hold(requests) else None
+        trial.rollback(mark)
+        return found
+
+    start = trial.mark()
+    leaving = Leaving(trial)
+    for job in sorted(cluster.parting):
+        trial.let_part(job)
+    slots = find() if trial.mark() > start and ledger.may_hold(requests) else None
+    units = [(gang, 0) for _, gang in sorted(cluster.leaving.items())]
+    for gang, tasks in [*units, *((gang, gang.least) for gang in elastic)]:
+        if slots is not None:
+            break
+        leaving.let_go(gang, tasks)
+        found = probe()
+        if found is not None:
+            leaving.keep_most(probe, found)
+            slots = find()
+    if slots is None:
+        trial.rollback(start)
+        return None
+    place = slots
+    way = leaving.take_back(lambda: ledger.settled(place))
+    trial.rollback(start)
+    return Room(place, way.victims, shed=way.shed)
 
 
 def _anyway() -> bool:
@@ -153,15 +208,18 @@ def _candidates(trial: Trial, now: Instant) -> Iterator[Holder]:
 
 
 def eviction(
-    cluster: Cluster, reservation: Reservation, instead: tuple[JobId, ...] = ()
+    cluster: Cluster,
+    reservation: Reservation,
+    instead: tuple[JobId, ...] = (),
+    shed: Shed = (),
 ) -> Evict:
     """Promise a place, and tell those on it to go who were not told yet.
 
-    `instead` are those whose promises it takes over.
+    `instead` are those whose promises it takes over; `shed` are those who only shrink.
     """
     gangs = [cluster.gangs[job] for job in reservation.victims]
     tell = tuple(gang.id for gang in gangs if not gang.leaving)
     if cluster.cells is None:
-        return Evict(reservation, tell, instead=instead)
+        return Evict(reservation, tell, instead=instead, shed=shed)
     own = tuple(gang.id for gang in gangs if gang.entitlement is Entitlement.GUARANTEED)
-    return Evict(reservation, tell, own, instead)
+    return Evict(reservation, tell, own, instead, shed=shed)

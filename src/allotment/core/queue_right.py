@@ -50,7 +50,7 @@ def _parted(
 
 
 def _stays_within(cluster: Cluster, tree: QueueTree, queue: Queue, need: Parts) -> bool:
-    held = _sum(cluster, tree, queue, tuple(cluster.gangs.values()))
+    held = _sum(cluster, tree, queue, tuple(cluster.holders()))
     for promise in cluster.reservations.values():
         shape = cluster.shape_of(promise.job)
         if shape.tenant == tree.tenant and tree.holds(queue.name, shape.queue):

@@ -49,7 +49,7 @@ def surplus(cluster: Cluster, waiting: Standing) -> list[Gang]:
         return []
     gone: Removed = {}
     awaited = {job for promise in cluster.reservations.values() for job in promise.victims}
-    theirs = [gang for gang in cluster.gangs.values() if gang.tenant == shape.tenant]
+    theirs = [gang for gang in cluster.holders() if gang.tenant == shape.tenant]
     for gang in theirs:
         # Only what they hold of their tenant's own is theirs to keep.
         if gang.leaving or gang.entitlement is not Entitlement.GUARANTEED:

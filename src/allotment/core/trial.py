@@ -8,7 +8,7 @@ Savepoints nest: `mark` and `rollback` undo a part. Deciding on the live state t
 costs what is changed, where a copy would cost what exists.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import TracebackType
 
 from allotment.core.cluster import Cluster
@@ -88,6 +88,29 @@ class Trial:
         self._away[job] = gang
         self._undo.append(lambda: self._put_back(gang))
         return gang
+
+    def let_part(self, job: JobId) -> None:
+        """Let what a shrinking gang gives up be gone."""
+        surplus = self.cluster.parted(job)
+        self._undo.append(lambda: self.cluster.part(surplus))
+
+    def shed(self, gang: Gang, tasks: int) -> None:
+        """Let a gang have its first so many tasks only."""
+        self.drop(gang.id)
+        self.restore(gang.of_size(tasks))
+
+    def shed_all(self, shed: Sequence[tuple[JobId, int]]) -> None:
+        """Let gangs have so many tasks only, and what others give up already be gone."""
+        for job, tasks in shed:
+            self.shed(self.cluster.gangs[job], tasks)
+        for job in sorted(self.cluster.parting):
+            self.let_part(job)
+
+    def part(self, gang: Gang, tasks: int) -> None:
+        """Tell a gang to go on with so many tasks: the others are there as yet."""
+        self.shed(gang, tasks)
+        self.cluster.part(gang.surplus(tasks))
+        self._undo.append(lambda: self.cluster.parted(gang.id))
 
     def restore(self, gang: Gang) -> None:
         """Bring a dropped gang back."""

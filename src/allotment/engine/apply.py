@@ -12,6 +12,7 @@ from allotment.engine.records import (
     AttemptRecord,
     CheckpointRecord,
     JobRecord,
+    Shrink,
     Stop,
     TaskRecord,
 )
@@ -325,6 +326,33 @@ def _stop_asked(state: State, record: e.Record, event: e.StopRequested) -> None:
     state.cluster.gangs[job.id].wants_resume = False
 
 
+def _shrink_asked(state: State, record: e.Record, event: e.ShrinkRequested) -> None:
+    job, attempt = _attempt(state, event)
+    gang = state.cluster.drop(job.id)
+    if state.cluster.mercy is not None and gang.entitlement is Entitlement.GUARANTEED:
+        state.cluster.mercy.note(gang, record.at, goes_on=True)
+    attempt.shrink = Shrink(
+        tasks=event.tasks,
+        at=record.at,
+        signal=event.signal,
+        grace_ms=event.grace_ms,
+        wanted_by=event.wanted_by,
+    )
+    if len(attempt.quota) > 1:
+        attempt.quota = attempt.quota[: event.tasks]
+    state.cluster.add(state.gang(job))
+    state.cluster.part(state.surplus(job))
+
+
+def _shrunk(state: State, record: e.Record, event: e.AttemptShrunk) -> None:
+    job, attempt = _attempt(state, event)
+    state.cluster.parted(job.id)
+    state.cluster.gangs[job.id].shrinking = False
+    attempt.slots = attempt.slots[: event.tasks]
+    attempt.tasks = {i: task for i, task in attempt.tasks.items() if i < event.tasks}
+    attempt.shrink = None
+
+
 def _ended(state: State, record: e.Record, event: e.AttemptEnded) -> None:
     job, attempt = _attempt(state, event)
     attempt.ran_ms = attempt.ran_until(record.at)
@@ -340,6 +368,9 @@ def _ended(state: State, record: e.Record, event: e.AttemptEnded) -> None:
     if promise is not None and job.id not in promise.victims:
         state.cluster.unreserve(job.id)
     state.cluster.drop(job.id)
+    if attempt.shrink is not None:
+        state.cluster.parted(job.id)
+        attempt.shrink = None
     if attempt.port:
         state.ports.give(attempt.port, port_count(job.spec))
     state.step_out(job, record.at)
@@ -433,6 +464,8 @@ _APPLY: dict[type[e.Event], Callable[[State, e.Record, Any], None]] = {
     e.CheckpointSaved: _saved,
     e.StopRequested: _stop_asked,
     e.AttemptEnded: _ended,
+    e.ShrinkRequested: _shrink_asked,
+    e.AttemptShrunk: _shrunk,
     e.TaskReady: _task_ready,
     e.TaskStarted: _task_started,
     e.TaskHeld: _task_held,

@@ -103,6 +103,9 @@ def _gangs(state: State) -> list[str]:
     placed = {job.id for job in state.jobs.values() if job.state in _PLACED}
     if placed != set(state.cluster.gangs):
         return [f"placed are {sorted(placed)}, the books say {sorted(state.cluster.gangs)}"]
+    shrinking = {job.id for job in state.jobs.values() if job.attempt and job.attempt.shrink}
+    if shrinking != set(state.cluster.parting):
+        return [f"shrinking are {shrinking}, the books say {sorted(state.cluster.parting)}"]
     return [
         f"job {job_id} is placed in part"
         for job_id in placed
@@ -120,14 +123,16 @@ def _shares(state: State) -> list[str]:
         attempt = job.attempt
         if attempt is None:
             continue
-        held = NOTHING
-        for need in held_now(job):
+        held = own = NOTHING
+        for index, need in enumerate(held_now(job)):
             whole = held_by(need)
             held += whole
+            # Surplus that was told to stop borrows what it still holds.
+            own += NOTHING if attempt.is_surplus(index) else whole
         tenant = job.spec.tenant
         total[tenant] = total.get(tenant, NOTHING) + held
         if attempt.entitlement is Entitlement.GUARANTEED:
-            guaranteed[tenant] = guaranteed.get(tenant, NOTHING) + held
+            guaranteed[tenant] = guaranteed.get(tenant, NOTHING) + own
     cluster = state.cluster
     for tenant in state.config.tenants:
         used = guaranteed.get(tenant.name, NOTHING)
@@ -168,6 +173,7 @@ def _cells(state: State) -> list[str]:
     wrong = list(flaws(cells))
     lent = {job for chain in cells.borrowers for node in chain for job in node}
     borrowers = {job for gangs in state.cluster.borrowers.values() for job in gangs}
+    borrowers |= state.cluster.parting.keys()
     wrong += [f"job {job} is lent cells but does not borrow" for job in lent - borrowers]
     return wrong
 

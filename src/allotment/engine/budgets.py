@@ -73,7 +73,7 @@ class Budgets:
         self._take(accounts)
         for gang in cluster.gangs.values() if self._tenants else ():
             places = self._places(gang.tenant, gang.standing.shape.queue, gang.user, now)
-            self._holders[gang.id] = _Holder(gang.held().gpu_milli, places)
+            self._holders[gang.id] = _Holder(_held(gang.id, cluster), places)
         self._look_at_all(cluster, now)
 
     def _take(self, accounts: Iterable[Account]) -> None:
@@ -96,7 +96,7 @@ class Budgets:
     def follow(self, job: JobId, cluster: Cluster, now: Instant) -> None:
         """Take note of what a job holds from now on."""
         gang = cluster.gangs.get(job)
-        milli = gang.held().gpu_milli if gang is not None else 0
+        milli = _held(job, cluster)
         holder = self._holders.get(job)
         more = milli - (holder.milli if holder is not None else 0)
         if not more:
@@ -188,3 +188,10 @@ class Budgets:
             elif account.warns(now):
                 found.append(f"budget: {used_of(account, now)}. {renewal(account, now)}.")
         return tuple(found)
+
+
+def _held(job: JobId, cluster: Cluster) -> int:
+    """Give what a job holds, with what it gives up and still has, in thousandths."""
+    gang, surplus = cluster.gangs.get(job), cluster.parting.get(job)
+    milli = gang.held().gpu_milli if gang is not None else 0
+    return milli + surplus.held().gpu_milli if surplus is not None else milli

@@ -61,12 +61,24 @@ def all_gone(attempt: AttemptRecord) -> bool:
     )
 
 
+def shed(job: JobRecord, attempt: AttemptRecord) -> Iterator[e.AnyEvent]:
+    """Note that a gang has shrunk, once the last of its surplus tasks is gone."""
+    if attempt.shrink is None:
+        return
+    surplus = range(attempt.shrink.tasks, len(attempt.slots))
+    if all(attempt.task(TaskIndex(i)).state is TaskState.ENDED for i in surplus):
+        yield e.AttemptShrunk(job.id, attempt.no, attempt.shrink.tasks)
+
+
 def first_failure(attempt: AttemptRecord) -> tuple[TaskIndex, Diagnosis] | None:
     """Find the failure that came first: later ones are often only its echo."""
     failures = [
         (task.ended_at, index, task.diagnosis)
         for index, task in attempt.tasks.items()
-        if task.diagnosis is not None and task.exit is not None and not task.exit.ok
+        if task.diagnosis is not None
+        and task.exit is not None
+        and not task.exit.ok
+        and not attempt.is_surplus(index)
     ]
     if not failures:
         return None

@@ -212,6 +212,12 @@ def _suspend(job: JobRecord) -> Emit:
         return
     if job.state is not JobState.RUNNING:
         raise _wrong(job, "suspended", "runs", f"To keep it waiting: `allot hold {job.id}`.")
+    if job.attempts[-1].shrink is not None:
+        raise Rejected(
+            Code.WRONG_STATE,
+            f"Job {job.id} is giving up surplus tasks, which takes its grace at most.",
+            "Try again then.",
+        )
     yield e.AttemptSuspended(job.id, job.attempts[-1].no)
 
 
@@ -233,7 +239,7 @@ def _configure(state: State, config: Config) -> Emit:
         return
     check_queues(state, config)
     kept = {node.id: node for node in config.nodes}
-    for gang in state.cluster.gangs.values():
+    for gang in state.cluster.holders():
         for slot in gang.slots:
             node = kept.get(slot.node)
             old = state.cluster.nodes[slot.node]

@@ -199,6 +199,8 @@ class Engine:
         promise, jobs = evict.reservation, self.state.jobs
         for job in evict.instead:
             yield e.ReservationDropped(job, promise.job)
+        for job, tasks in evict.shed:
+            yield self._shrink(job, tasks, promise.job)
         for job in evict.demote:
             yield e.AttemptDemoted(job, jobs[job].attempts[-1].no, promise.job)
         for each in (promise, *evict.moves):
@@ -217,6 +219,18 @@ class Engine:
             victim,
             job.attempts[-1].no,
             StopCause.EVICTED,
+            signal=checkpoint.signal if checkpoint else "TERM",
+            grace_ms=checkpoint.grace_ms if checkpoint else _GRACE,
+            wanted_by=wanted_by,
+        )
+
+    def _shrink(self, gang: JobId, tasks: int, wanted_by: JobId) -> e.ShrinkRequested:
+        job = self.state.jobs[gang]
+        checkpoint = job.spec.checkpoint
+        return e.ShrinkRequested(
+            gang,
+            job.attempts[-1].no,
+            tasks,
             signal=checkpoint.signal if checkpoint else "TERM",
             grace_ms=checkpoint.grace_ms if checkpoint else _GRACE,
             wanted_by=wanted_by,

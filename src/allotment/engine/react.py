@@ -7,7 +7,7 @@ not have been carried out; every effect is idempotent by task key (docs/adr/0003
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from allotment.engine.records import AttemptRecord, JobRecord
+from allotment.engine.records import AttemptRecord, JobRecord, Shrink
 from allotment.engine.state import State
 from allotment.model import effects as f
 from allotment.model import events as e
@@ -41,10 +41,21 @@ def _thaw(state: State, event: e.AttemptResumed) -> list[f.AnyEffect]:
     return [f.ThawTask(key) for key in _alive(state.jobs[event.job])]
 
 
+def _shrink(state: State, event: e.ShrinkRequested) -> list[f.AnyEffect]:
+    """Those who stay know first, so that they can let the others go."""
+    stop = [
+        f.StopTask(key, event.signal, event.grace_ms)
+        for key in _alive(state.jobs[event.job])
+        if key.index >= event.tasks
+    ]
+    return [f.TellSize(event.job, event.attempt), *stop]
+
+
 REACT: dict[type[e.Event], Callable[[State, Any], list[f.AnyEffect]]] = {
     e.AttemptPlaced: _launch,
     e.BarrierOpened: _open,
     e.StopRequested: _stop,
+    e.ShrinkRequested: _shrink,
     e.AttemptSuspended: _freeze,
     e.AttemptResumed: _thaw,
 }
@@ -76,6 +87,18 @@ def _missing(job: JobRecord, attempt: AttemptRecord, now: Instant) -> Iterator[f
     else:
         for key in _alive(job):
             yield f.ThawTask(key)
+        yield from _missing_of(job, attempt.shrink, now)
+
+
+def _missing_of(job: JobRecord, shrink: Shrink | None, now: Instant) -> Iterator[f.AnyEffect]:
+    """Give what may be missing of an attempt that shrinks, if it does."""
+    if shrink is None:
+        return
+    yield f.TellSize(job.id, job.attempts[-1].no)
+    left = max(0, shrink.at + shrink.grace_ms - now)
+    for key in _alive(job):
+        if key.index >= shrink.tasks:
+            yield f.StopTask(key, shrink.signal, Millis(left))
 
 
 def _alive(job: JobRecord) -> list[TaskKey]:

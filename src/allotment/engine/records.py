@@ -37,6 +37,16 @@ class Stop(msgspec.Struct, omit_defaults=True):
     diagnosis: Diagnosis | None = None
 
 
+class Shrink(msgspec.Struct, omit_defaults=True):
+    """To how many tasks an attempt shrinks, and when and how the others were told to stop."""
+
+    tasks: int
+    at: Instant
+    signal: str
+    grace_ms: Millis
+    wanted_by: JobId | None = None
+
+
 class AttemptRecord(msgspec.Struct, omit_defaults=True):
     """One try at running a job. `tasks` has those that were heard of."""
 
@@ -61,6 +71,17 @@ class AttemptRecord(msgspec.Struct, omit_defaults=True):
     diagnosis: Diagnosis | None = None
     lost_ms: Millis = Millis(0)
     quota: Quota = ()
+    shrink: Shrink | None = None
+    """Under way: its surplus tasks still hold their slots."""
+
+    @property
+    def staying(self) -> int:
+        """How many tasks it has, those left out that were told to stop as surplus."""
+        return self.shrink.tasks if self.shrink is not None else len(self.slots)
+
+    def is_surplus(self, index: int) -> bool:
+        """Tell whether a task was told to stop because its gang shrinks."""
+        return self.shrink is not None and index >= self.shrink.tasks
 
     def task(self, index: TaskIndex) -> TaskRecord:
         """Give the record of a task, a fresh one when nothing was heard of it yet."""
@@ -116,8 +137,8 @@ class JobRecord(msgspec.Struct, omit_defaults=True):
 
     @property
     def running_as(self) -> JobSpec:
-        """The job with as many tasks as its newest attempt has."""
-        return self.spec.sized(len(self.attempts[-1].slots))
+        """The job with as many tasks as its newest attempt has, surplus that stops left out."""
+        return self.spec.sized(self.attempts[-1].staying)
 
     def task_keys(self) -> list[TaskKey]:
         """Name the tasks of the attempt under way."""

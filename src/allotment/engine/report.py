@@ -1,7 +1,8 @@
 """What a backend reports, turned into events. Late, repeated and stale reports say nothing."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
+from allotment.core.gang import Gang
 from allotment.engine.completion import (
     GangEnd,
     Verdict,
@@ -9,13 +10,14 @@ from allotment.engine.completion import (
     conclude,
     first_failure,
     judge,
+    shed,
 )
 from allotment.engine.records import AttemptRecord, JobRecord, TaskRecord
 from allotment.engine.state import State
 from allotment.model import events as e
 from allotment.model.cluster import NodeState
 from allotment.model.diagnosis import Diagnosis, Exit, Owner, RetryClass
-from allotment.model.ids import TaskIndex, TaskKey
+from allotment.model.ids import JobId, NodeId, TaskIndex, TaskKey
 from allotment.model.lifecycle import AttemptState, TaskState
 from allotment.model.quantity import Instant, Millis
 from allotment.model.reasons import StopCause
@@ -122,17 +124,24 @@ def node_heard(state: State, report: NodeReport) -> Emit:
         yield e.NodeRecovered(node)
     elif not report.alive and not lost:
         yield e.NodeLost(node, report.reason)
-        gangs = [
-            g.id for g in state.cluster.gangs.values() if any(s.node == node for s in g.slots)
-        ]
-        for job_id in sorted(gangs):
+        gangs = _on(state.cluster.gangs, node)
+        for job_id in gangs:
             yield from _lose(state, state.jobs[job_id], report)
+        for job_id in _on(state.cluster.parting, node):
+            if job_id not in gangs:
+                job = state.jobs[job_id]
+                yield from _lose_tasks(job, report.node, _node_lost(state, report))
 
 
-def _lose(state: State, job: JobRecord, report: NodeReport) -> Emit:
-    """End the tasks of a gang that were on a lost node; stop those elsewhere."""
-    attempt = job.attempts[-1]
-    diagnosis = Diagnosis(
+def _on(gangs: Mapping[JobId, Gang], node: NodeId) -> list[JobId]:
+    """Name the gangs that have a task on a node."""
+    return sorted(
+        gang.id for gang in gangs.values() if any(slot.node == node for slot in gang.slots)
+    )
+
+
+def _node_lost(state: State, report: NodeReport) -> Diagnosis:
+    return Diagnosis(
         code="node_lost",
         cause=f"Node {state.cluster.nodes[report.node].name} was lost"
         + (f": {report.reason}" if report.reason else "")
@@ -141,6 +150,12 @@ def _lose(state: State, job: JobRecord, report: NodeReport) -> Emit:
         retry=RetryClass.PLATFORM,
         advice="Nothing to do: it is tried again elsewhere.",
     )
+
+
+def _lose(state: State, job: JobRecord, report: NodeReport) -> Emit:
+    """End the tasks of a gang that were on a lost node; stop those elsewhere."""
+    attempt = job.attempts[-1]
+    diagnosis = _node_lost(state, report)
     if attempt.stop is None:
         yield e.StopRequested(
             job.id,
@@ -150,13 +165,20 @@ def _lose(state: State, job: JobRecord, report: NodeReport) -> Emit:
             grace_ms=grace_of(job),
             diagnosis=diagnosis,
         )
-    for index, slot in enumerate(attempt.slots):
-        task = attempt.task(TaskIndex(index))
-        if slot.node == report.node and task.state is not TaskState.ENDED:
-            gone = Exit(lost=True)
-            yield e.TaskEnded(job.id, attempt.no, TaskIndex(index), gone, diagnosis)
+    yield from _lose_tasks(job, report.node, diagnosis)
     if all_gone(attempt):
         yield from conclude(state, job, state.at)
+
+
+def _lose_tasks(job: JobRecord, node: NodeId, diagnosis: Diagnosis) -> Emit:
+    """End the tasks of a gang that were on a lost node."""
+    attempt = job.attempts[-1]
+    for index, slot in enumerate(attempt.slots):
+        task = attempt.task(TaskIndex(index))
+        if slot.node == node and task.state is not TaskState.ENDED:
+            gone = Exit(lost=True)
+            yield e.TaskEnded(job.id, attempt.no, TaskIndex(index), gone, diagnosis)
+    yield from shed(job, attempt)
 
 
 _READY = (NodeState.READY, "")
@@ -175,6 +197,7 @@ def _ended(
     if report.pid:
         yield from _running(job, attempt, task, report)
     yield e.TaskEnded(job.id, attempt.no, key.index, report.exit, report.diagnosis)
+    yield from shed(job, attempt)
     if all_gone(attempt):
         yield from conclude(state, job, now)
         return

@@ -279,6 +279,8 @@ class State:
         self.ports.configure(config.limits.ports)
         for gang in sorted(old.gangs.values(), key=self._claim):
             self._keep(gang)
+        for job_id in sorted(old.parting):
+            self.cluster.part(self.surplus(self.jobs[job_id]))
         # Only now: who sits on hardware that is shut stays as it is.
         self._forget_gone_parts()
         for node in {*self.nodes, *(part[0] for part in self.health)}:
@@ -391,6 +393,8 @@ class State:
         attempt = job.attempt
         if attempt is not None:
             self.cluster.add(self.gang(job))
+            if attempt.shrink is not None:
+                self.cluster.part(self.surplus(job))
             self._enter_array(job)
             self.ports.take(attempt.port, port_count(job.spec))
         self.timers.arm_job(job, self.config.limits)
@@ -407,7 +411,7 @@ class State:
         shape = shape_of(spec, *names)
         standing = Standing(
             job.id,
-            fixed(shape, len(attempt.slots)) if attempt is not None else shape,
+            fixed(shape, attempt.staying) if attempt is not None else shape,
             spec.priority,
             job.submitted_at,
             job.queued_at,
@@ -442,13 +446,13 @@ class State:
         else:
             shape = fixed(waited.shape, len(attempt.slots))
             standing = replace(waited, shape=shape, since=attempt.placed_at, starting=True)
-        shape = standing.shape
+        shape, role = standing.shape, job.spec.roles[-1]
         return Gang(
             id=job.id,
             tenant=shape.tenant,
             priority=standing.priority,
             requests=shape.requests,
-            slots=attempt.slots,
+            slots=attempt.slots[: attempt.staying] if attempt.shrink else attempt.slots,
             needs=needs_of(shape.requests),
             entitlement=attempt.entitlement,
             placed_at=attempt.placed_at,
@@ -463,4 +467,16 @@ class State:
             suspended=attempt.suspended_at > 0,
             wants_resume=attempt.wants_resume,
             on_eviction=job.spec.on_eviction,
+            least=job.spec.least_count if role.elastic else 0,
+            step=role.step if role.elastic else 1,
+            shrinking=attempt.shrink is not None,
         )
+
+    def surplus(self, job: JobRecord) -> Gang:
+        """Make the entry of the tasks that a shrinking gang gives up: they borrow."""
+        attempt = job.attempts[-1]
+        requests = fixed(shape_of(job.spec), len(attempt.slots)).requests
+        whole = replace(
+            self.gang(job), requests=requests, slots=attempt.slots, needs=needs_of(requests)
+        )
+        return whole.surplus(attempt.staying)

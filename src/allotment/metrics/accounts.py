@@ -93,6 +93,7 @@ class Accounts:
             e.AttemptDemoted: self._demoted,
             e.AttemptSuspended: self._suspended,
             e.AttemptResumed: self._resumed,
+            e.AttemptShrunk: self._shrunk,
             e.AttemptEnded: self._ended,
             e.TaskEnded: self._task_ended,
             **dict.fromkeys(FINISHED, self._finished),
@@ -168,6 +169,13 @@ class Accounts:
         if job is not None:
             job.guaranteed = event.entitlement is Entitlement.GUARANTEED
             job.since = at
+
+    def _shrunk(self, at: Instant, event: e.AttemptShrunk) -> None:
+        job = self._jobs.get(event.job)
+        if job is not None and job.slots:
+            self._settle(job, at)
+            job.slots = job.slots[: event.tasks]
+            job.amounts = self._amounts(job.spec, job.slots)
 
     def _ended(self, at: Instant, event: e.AttemptEnded) -> None:
         job = self._jobs.get(event.job)

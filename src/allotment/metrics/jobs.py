@@ -9,6 +9,7 @@ from allotment.metrics.fold import Handlers, devices_of
 from allotment.metrics.usage import PPM, Usage
 from allotment.model import events as e
 from allotment.model.ids import JobId
+from allotment.model.ledger import Slot
 from allotment.model.quantity import DEVICE, Instant, Millis
 
 
@@ -85,6 +86,8 @@ class _Live(msgspec.Struct, gc=False):
     started: bool = False
     varies: bool = False
     """Whether it may have more tasks than it waited for."""
+    slots: tuple[Slot, ...] = ()
+    """Where it was placed last; known only if it varies."""
 
 
 def row_of(at: Instant, event: e.JobSubmitted) -> JobOutcome:
@@ -125,6 +128,7 @@ class Jobs:
             e.AttemptStarted: self._started,
             e.AttemptSuspended: self._suspended,
             e.AttemptResumed: self._resumed,
+            e.AttemptShrunk: self._shrunk,
             e.AttemptEnded: self._ended,
             e.JobSucceeded: self._finished,
             **dict.fromkeys(OTHERWISE, self._finished_otherwise),
@@ -148,6 +152,7 @@ class Jobs:
         if live.row.start_ms < 0:
             live.row.start_ms = at
         if live.varies:
+            live.slots = event.slots
             live.row.gpu_milli = sum(slot.gpu_milli for slot in event.slots)
 
     def _started(self, at: Instant, event: e.AttemptStarted) -> None:
@@ -168,6 +173,15 @@ class Jobs:
         live = self._live.get(event.job)
         if live is not None:
             live.since = at
+
+    def _shrunk(self, at: Instant, event: e.AttemptShrunk) -> None:
+        live = self._live.get(event.job)
+        if live is None:
+            return
+        if live.since >= 0:
+            _stop(live, at)
+            live.since = at
+        live.row.gpu_milli = sum(slot.gpu_milli for slot in live.slots[: event.tasks])
 
     def _ended(self, at: Instant, event: e.AttemptEnded) -> None:
         live = self._live.get(event.job)

@@ -53,7 +53,7 @@ class _Job(msgspec.Struct, gc=False):
     """Whether it asks for parts of devices, so that others may be on the same ones."""
     holds: bool = False
     slots: tuple[Slot, ...] = ()
-    """Where it was placed last; known only with `parts`."""
+    """Where it was placed last; known only with `parts`, or if it may vary."""
     waits_for: int = -1
     """What it needs when it waits, if it may hold more; else -1."""
 
@@ -123,6 +123,7 @@ class Usage:
             e.AttemptPlaced: self._placed,
             e.AttemptSuspended: self._gave_up,
             e.AttemptResumed: self._took_again,
+            e.AttemptShrunk: self._shrunk,
             e.AttemptEnded: self._gave_up,
             **dict.fromkeys(FINISHED, self._finished),
         }
@@ -219,7 +220,7 @@ class Usage:
             job.waits = False
             self.waiting -= 1
             self.waiting_milli -= job.need
-        if job.parts:
+        if job.parts or job.waits_for >= 0:
             job.slots = event.slots
         if job.waits_for >= 0:
             job.need = sum(slot.gpu_milli for slot in event.slots)
@@ -243,3 +244,15 @@ class Usage:
             self.running -= 1
             self.held_milli -= job.need
             self.busy_milli -= self._shared.give(job.slots) if job.parts else job.need
+
+    def _shrunk(self, at: Instant, event: e.AttemptShrunk) -> None:
+        job = self._jobs.get(event.job)
+        if job is None or not job.slots:
+            return
+        gone = job.slots[event.tasks :]
+        less = sum(slot.gpu_milli for slot in gone)
+        job.slots = job.slots[: event.tasks]
+        job.need -= less
+        if job.holds:
+            self.held_milli -= less
+            self.busy_milli -= self._shared.give(gone) if job.parts else less

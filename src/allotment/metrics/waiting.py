@@ -158,6 +158,8 @@ class Ask(msgspec.Struct):
     user: User
     waits_for: int = -1
     """What it needs while it waits, if it may hold more; else -1."""
+    parts: tuple[int, ...] = ()
+    """What each of its tasks holds, if their number may vary."""
     array: Array | None = None
     """None unless it is a member of a capped one."""
     hindrances: int = 0

@@ -69,6 +69,7 @@ class WaitCauses:
             e.AttemptPromoted: self._promoted,
             e.AttemptSuspended: self._gave_up,
             e.AttemptResumed: self._took_again,
+            e.AttemptShrunk: self._shrunk,
             e.AttemptEnded: self._ended,
             **dict.fromkeys(FINISHED, self._finished),
         }
@@ -154,7 +155,8 @@ class WaitCauses:
         if ask.row is None:
             ask.row = self._jobs.row(event.job)
         if ask.waits_for >= 0:
-            ask.need = sum(slot.gpu_milli for slot in event.slots)
+            ask.parts = tuple(slot.gpu_milli for slot in event.slots)
+            ask.need = sum(ask.parts)
         ask.take(event.entitlement)
 
     def _promoted(self, at: Instant, event: e.AttemptPromoted) -> None:
@@ -176,6 +178,18 @@ class WaitCauses:
             ask.user.held -= ask.need
             if ask.owns:
                 ask.share.used -= ask.need
+
+    def _shrunk(self, at: Instant, event: e.AttemptShrunk) -> None:
+        ask = self._asks.get(event.job)
+        if ask is None:
+            return
+        less = sum(ask.parts[event.tasks :])
+        ask.parts = ask.parts[: event.tasks]
+        ask.need -= less
+        if ask.holds:
+            ask.user.held -= less
+            if ask.owns:
+                ask.share.used -= less
 
     def _ended(self, at: Instant, event: e.AttemptEnded) -> None:
         self._gave_up(at, event)

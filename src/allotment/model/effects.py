@@ -47,4 +47,11 @@ class ThawTask(Effect, frozen=True):
     key: TaskKey
 
 
-AnyEffect = LaunchTask | OpenBarrier | StopTask | FreezeTask | ThawTask
+class TellSize(Effect, frozen=True):
+    """Let the tasks that stay know how many they are: for an elastic gang."""
+
+    job: JobId
+    attempt: AttemptNo
+
+
+AnyEffect = LaunchTask | OpenBarrier | StopTask | FreezeTask | ThawTask | TellSize

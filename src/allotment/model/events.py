@@ -270,6 +270,27 @@ class StopRequested(AttemptEvent, frozen=True):
     diagnosis: Diagnosis | None = None
 
 
+class ShrinkRequested(AttemptEvent, frozen=True):
+    """The surplus tasks of an elastic gang, from number `tasks` on, were told to stop.
+
+    First the signal, after `grace_ms` by force. They borrow what they hold from now on.
+    """
+
+    tasks: int
+    """How many stay."""
+    signal: str = "TERM"
+    grace_ms: Millis = Millis(0)
+    wanted_by: JobId | None = None
+    """The job that gets their place."""
+
+
+class AttemptShrunk(AttemptEvent, frozen=True):
+    """The last surplus task of a gang is gone; what they held is free again."""
+
+    tasks: int
+    """How many it has now."""
+
+
 class Outcome(StrEnum):
     """How an attempt ended."""
 
@@ -364,6 +385,8 @@ AnyEvent = (
     | StartEstimated
     | WindowSet
     | WindowEnded
+    | ShrinkRequested
+    | AttemptShrunk
 )
 
 

@@ -69,6 +69,8 @@ class TaskRole(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, cache_
     """The level of which one region must hold each group."""
     least: int = 0
     """It starts with as few tasks as this; 0 where it needs all of them."""
+    elastic: bool = False
+    """It can go on with fewer tasks than it started with, down to `least`."""
 
     @property
     def needed(self) -> int:
@@ -204,7 +206,7 @@ class JobSpec(msgspec.Struct, frozen=True, omit_defaults=True):
         if not last.least:
             return self
         count = last.count - (self.task_count - tasks)
-        role = msgspec.structs.replace(last, count=count, least=0)
+        role = msgspec.structs.replace(last, count=count, least=0, elastic=False)
         return msgspec.structs.replace(self, roles=(*self.roles[:-1], role))
 
     def role_of(self, index: int) -> tuple[TaskRole, int]:

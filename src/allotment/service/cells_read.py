@@ -133,7 +133,7 @@ class _Reader:
 
     def _read_users(self) -> None:
         cluster = self.state.cluster
-        for gang in cluster.gangs.values():
+        for gang in cluster.holders():
             if not gang.suspended:
                 lent = gang.entitlement is Entitlement.OPPORTUNISTIC
                 self._enter(gang.slots, gang.id, gang.tenant, lent=lent, promised=False)

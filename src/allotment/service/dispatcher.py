@@ -3,14 +3,15 @@
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 
 from allotment.engine.state import State
 from allotment.model import effects as f
 from allotment.model.diagnosis import Exit
 from allotment.model.errors import BackendError
-from allotment.model.ids import JobId, TaskKey
+from allotment.model.ids import AttemptNo, JobId, TaskKey
 from allotment.model.reports import Seen, TaskReport
-from allotment.service.folders import account_of, prepare
+from allotment.service.folders import account_of, prepare, tell_size
 from allotment.service.launch import Folders, launch_request
 from allotment.service.ports import Backend
 from allotment.service.telemetry import Telemetry
@@ -72,6 +73,8 @@ class Dispatcher:
                 record = self.state.jobs.get(job)
                 keys = [k for k in record.task_keys() if k.attempt == attempt] if record else []
                 await self._try(lambda: self._backend.open_barrier(keys))
+            case f.TellSize(job, attempt):
+                await self._try(partial(self._tell_size, job, attempt))
             case f.StopTask(key, signal, grace_ms):
                 await self._try(lambda: self._backend.stop(key, signal, grace_ms))
             case f.FreezeTask(key):
@@ -105,6 +108,12 @@ class Dispatcher:
         if trouble:
             self._give_up(key, trouble)
 
+    async def _tell_size(self, job: JobId, no: AttemptNo) -> None:
+        record = self.state.jobs.get(job)
+        attempt = record.attempt if record else None
+        if record is not None and attempt is not None and attempt.no == no:
+            tell_size(record, self._folders, self.state.cluster.nodes)
+
     def _give_up(self, key: TaskKey, trouble: str) -> None:
         exit_ = Exit(platform_error=trouble)
         self._report(TaskReport(key, Seen.ENDED, exit=exit_))
@@ -126,4 +135,4 @@ class Dispatcher:
 
 
 def _job_of(effect: f.AnyEffect) -> JobId:
-    return effect.job if isinstance(effect, f.OpenBarrier) else effect.key.job
+    return effect.job if isinstance(effect, (f.OpenBarrier, f.TellSize)) else effect.key.job

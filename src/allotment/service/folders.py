@@ -53,14 +53,40 @@ def prepare(job: JobRecord, folders: Folders, account: Account, nodes: Nodes) ->
             folders.checkpoints(job.id, job.spec),
         ):
             _make(Path(path), account.identity)
-        target = Path(folders.hostfile(job.id, attempt.no))
-        _open_parents(target.parent, Path(folders.root))
-        target.write_text(hostfile(job.spec, attempt, nodes))
-        target.chmod(0o644)
+        _open_parents(Path(folders.attempt(job.id, attempt.no)), Path(folders.root))
+        _tell(job, folders, nodes)
     except OSError as error:
         raise BackendError(
             f"cannot make the folders of job {job.id}: {error.strerror}: {error.filename}"
         ) from error
+
+
+def tell_size(job: JobRecord, folders: Folders, nodes: Nodes) -> None:
+    """Let the tasks of an elastic gang know how many they are, and where. Idempotent.
+
+    Raises BackendError, naming the file, when the host refuses.
+    """
+    try:
+        _tell(job, folders, nodes)
+    except OSError as error:
+        raise BackendError(
+            f"cannot tell job {job.id} its size: {error.strerror}: {error.filename}"
+        ) from error
+
+
+def _tell(job: JobRecord, folders: Folders, nodes: Nodes) -> None:
+    attempt = job.attempts[-1]
+    _write(Path(folders.hostfile(job.id, attempt.no)), hostfile(job.spec, attempt, nodes))
+    if job.spec.roles[-1].elastic:
+        _write(Path(folders.size_file(job.id, attempt.no)), f"{attempt.staying}\n")
+
+
+def _write(path: Path, text: str) -> None:
+    """Replace a file as a whole: nobody reads half of it."""
+    fresh = path.with_name(f".{path.name}.new")
+    fresh.write_text(text)
+    fresh.chmod(0o644)
+    fresh.replace(path)
 
 
 def _make(path: Path, identity: Identity | None) -> None:

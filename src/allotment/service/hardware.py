@@ -19,7 +19,7 @@ def hardware_views(state: State, parts: Iterable[Part] | None = None) -> list[Ha
     """Show all parts that are not well; or some, well or not."""
     wanted = sorted(state.health) if parts is None else list(parts)
     on: dict[Part, set[JobId]] = {part: set() for part in wanted}
-    for gang in state.cluster.gangs.values() if wanted else ():
+    for gang in state.cluster.holders() if wanted else ():
         for slot in gang.slots:
             for place in (WHOLE, *slot.devices):
                 if (slot.node, place) in on:

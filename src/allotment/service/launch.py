@@ -46,6 +46,10 @@ class Folders(msgspec.Struct, frozen=True):
         """Files that Allotment makes for the tasks of one attempt: the host file."""
         return f"{self.root}/attempts/{job}/{attempt}"
 
+    def size_file(self, job: JobId, attempt: AttemptNo) -> str:
+        """Tells an elastic gang how many tasks it has."""
+        return f"{self.attempt(job, attempt)}/tasks"
+
     def hostfile(self, job: JobId, attempt: AttemptNo) -> str:
         return f"{self.attempt(job, attempt)}/hostfile"
 
@@ -133,7 +137,7 @@ def task_env(
 def hostfile(spec: JobSpec, attempt: AttemptRecord, nodes: Nodes) -> str:
     """Write the MPI host file: a line a node, with as many slots as it has tasks."""
     counts: dict[str, int] = {}
-    for slot in attempt.slots:
+    for slot in attempt.slots[: attempt.staying]:
         address = nodes[slot.node].address
         counts[address] = counts.get(address, 0) + 1
     return "".join(f"{address} slots={count}\n" for address, count in counts.items())
@@ -219,6 +223,8 @@ def _own(job: JobRecord, index: TaskIndex, nodes: Nodes, folders: Folders) -> En
         "ALLOT_CHECKPOINT_DIR": folders.checkpoints(job.id, spec),
         "ALLOT_CHECKPOINT_FILE": folders.checkpoint_file(job.id, spec),
     }
+    if job.spec.roles[-1].elastic:
+        env["ALLOT_TASKS_FILE"] = folders.size_file(job.id, attempt.no)
     if spec.data_dir:
         env["ALLOT_DATA_DIR"] = spec.data_dir
     if spec.code_dir:

@@ -15,6 +15,7 @@ from allotment.engine.apply import apply
 from allotment.engine.diagnose import diagnose
 from allotment.engine.engine import Engine
 from allotment.engine.health import heartbeat
+from allotment.engine.records import AttemptRecord
 from allotment.engine.state import Image
 from allotment.model import events as e
 from allotment.model.commands import AnyCommand
@@ -22,6 +23,7 @@ from allotment.model.effects import AnyEffect
 from allotment.model.errors import AllotmentError, BackendError
 from allotment.model.ids import SYSTEM, Actor, JobId
 from allotment.model.quantity import HOUR, Instant
+from allotment.model.reasons import StopCause
 from allotment.model.reports import NodeReport, Seen, TaskReport
 from allotment.service.checkpoints import CheckpointWatch
 from allotment.service.committer import Committer
@@ -115,7 +117,7 @@ class Pipeline:
             memory_limit=role.resources.memory,
             disk_limit=role.resources.disk,
             pids_limit=self.state.config.limits.task_pids,
-            stopped_by=attempt.stop.cause if attempt.stop else None,
+            stopped_by=_stopped_by(attempt, report.key.index),
         )
         self.engine.report(msgspec.structs.replace(report, diagnosis=found), self.clock.now())
         self.flush()
@@ -257,6 +259,13 @@ class Pipeline:
             except AllotmentError:
                 log.exception("old jobs could not be forgotten; trying again in an hour")
             await asyncio.sleep(HOUR / 1000)
+
+
+def _stopped_by(attempt: AttemptRecord, index: int) -> StopCause | None:
+    """Say why a task was told to stop, with its gang or as surplus of it; None if not."""
+    if attempt.stop is not None:
+        return attempt.stop.cause
+    return StopCause.EVICTED if attempt.is_surplus(index) else None
 
 
 def archive_of(engine: Engine, job_id: JobId) -> ArchivedJob:

@@ -155,7 +155,7 @@ def node_views(state: State) -> list[v.NodeView]:
     """Make the table of nodes, each device with its holders."""
     holders: dict[tuple[NodeId, int], list[JobId]] = {}
     tasks: dict[NodeId, int] = {}
-    for gang in state.cluster.gangs.values():
+    for gang in state.cluster.holders():
         for slot in gang.slots:
             tasks[slot.node] = tasks.get(slot.node, 0) + 1
             for index in slot.devices:
@@ -231,6 +231,8 @@ def tenant_views(state: State) -> list[v.TenantView]:
         for tenant, gangs in cluster.borrowers.items()
         if gangs
     }
+    for gang in cluster.parting.values():
+        borrowed[gang.tenant] = borrowed.get(gang.tenant, NOTHING) + gang.held()
     all_borrowed = _total(borrowed.values())
     unowned = cluster_total(state) - _total(t.guaranteed for t in state.config.tenants)
     idle = {

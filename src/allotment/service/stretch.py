@@ -63,6 +63,7 @@ class Standing:
             e.AttemptStarted: self._started,
             e.AttemptPromoted: self._promoted,
             e.AttemptDemoted: self._demoted,
+            e.AttemptShrunk: self._shrunk,
             e.AttemptSuspended: self._suspended,
             e.AttemptResumed: self._resumed,
             e.AttemptEnded: self._ended,
@@ -154,6 +155,12 @@ class Standing:
 
     def _demoted(self, event: e.AttemptDemoted) -> None:
         self._entitle(event.job, Entitlement.OPPORTUNISTIC)
+
+    def _shrunk(self, event: e.AttemptShrunk) -> None:
+        job = self._jobs.get(event.job)
+        if job is not None and job.placed is not None:
+            slots = job.placed.slots[: event.tasks]
+            job.placed = msgspec.structs.replace(job.placed, slots=slots)
 
     def _suspended(self, event: e.AttemptSuspended) -> None:
         job = self._jobs.get(event.job)

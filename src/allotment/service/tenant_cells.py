@@ -5,6 +5,7 @@ from allotment.core.cells.book import Cells
 from allotment.engine.state import State
 from allotment.model.health import WHOLE
 from allotment.model.ids import NodeId
+from allotment.model.ledger import Entitlement
 from allotment.service.cells_view import TenantCells
 
 MOST_NAMED = 8
@@ -51,13 +52,14 @@ def tenant_cells(state: State) -> dict[str, tuple[TenantCells, ...]]:
 def _borrowed(state: State, cells: Cells) -> dict[tuple[str, int], int]:
     """Count the leaves that each tenant's jobs borrow, by chain; a shared one for each job."""
     found: dict[tuple[str, int], int] = {}
-    for tenant, gangs in state.cluster.borrowers.items():
-        for gang in gangs.values():
-            for slot in () if gang.suspended else gang.slots:
-                for at, number in cells.at(slot.node):
-                    leaf = cells.chains[at].leaf[number]
-                    if here := sum(1 for device in slot.devices if device in leaf):
-                        found[tenant, at] = found.get((tenant, at), 0) + here
+    for gang in state.cluster.holders():
+        if gang.entitlement is not Entitlement.OPPORTUNISTIC or gang.suspended:
+            continue
+        for slot in gang.slots:
+            for at, number in cells.at(slot.node):
+                leaf = cells.chains[at].leaf[number]
+                if here := sum(1 for device in slot.devices if device in leaf):
+                    found[gang.tenant, at] = found.get((gang.tenant, at), 0) + here
     return found
 
 

@@ -19,8 +19,8 @@ STOPPED = {
 }
 
 
-def in_words(event: e.AnyEvent, state: State) -> str:  # noqa: C901, PLR0911, PLR0912 - one line an event
-    """Tell one event in a sentence without its subject's number."""
+def in_words(event: e.AnyEvent, state: State) -> str:  # noqa: C901, PLR0911, PLR0912, PLR0915
+    """Tell one event in a sentence without its subject's number. One line an event."""
     nodes = state.cluster.nodes
     match event:
         case e.ConfigApplied(config):
@@ -55,7 +55,7 @@ def in_words(event: e.AnyEvent, state: State) -> str:  # noqa: C901, PLR0911, PL
             return "released"
         case e.Reserved(_, _, _, victims):
             who = ", ".join(f"job {victim}" for victim in victims)
-            return f"got a place reserved; leaving it: {who}"
+            return "got a place reserved" + (f"; leaving it: {who}" if who else "")
         case e.ReservationDropped(taken_by=taker):
             return (
                 f"its promised place went to job {taker}" if taker else "lost its reservation"
@@ -89,6 +89,14 @@ def in_words(event: e.AnyEvent, state: State) -> str:  # noqa: C901, PLR0911, PL
             return f"borrows from now on: job {job} of its tenant is more urgent"
         case e.AttemptSuspended(wanted_by=job):
             return f"suspended{f' for job {job}' if job else ''}; its devices are free"
+        case e.ShrinkRequested(_, _, tasks, signal, grace_ms, wanted_by):
+            owner = f"; the place of the others goes to job {wanted_by}" if wanted_by else ""
+            return (
+                f"shrinks to {tasks} task(s){owner}; to them SIG{signal}, then "
+                f"{show_millis(grace_ms)} grace"
+            )
+        case e.AttemptShrunk(_, _, tasks):
+            return f"goes on with {tasks} task(s)"
         case e.ResumeRequested():
             return "is to go on"
         case e.AttemptResumed():

@@ -24,7 +24,9 @@ class Phase(IntEnum):
     """A job fails by itself."""
     GONE = 4
     """A gang that was told to stop is gone."""
-    START = 5
+    SHED = 5
+    """Surplus tasks that were told to stop are gone."""
+    START = 6
 
 
 class Entry(NamedTuple):

@@ -97,7 +97,9 @@ class _Fold:
             self._submitted(at, event, record.actor.user)
         elif isinstance(event, e.JobEvent):
             job = self._jobs.get(event.job)
-            if job is not None:
+            if job is not None and isinstance(event, e.AttemptShrunk):
+                self._shrunk(job, at, event.tasks)
+            elif job is not None:
                 self._of_job(job, at, event)
         else:
             self._of_cluster(at, event)
@@ -148,6 +150,15 @@ class _Fold:
         job.lost_ms = event.lost_ms
         if event.outcome is e.Outcome.EVICTED and at >= self._since:
             job.evictions += 1
+
+    def _shrunk(self, job: Job, at: int, tasks: int) -> None:
+        """Go on with fewer tasks: what is done counts as done by so few, in longer time."""
+        running = job.since_ms >= 0
+        self._stopped(job, at)
+        job.last_ms = job.last_ms * job.tasks // max(1, tasks)
+        job.tasks = tasks
+        if running:
+            job.since_ms = at
 
     def _stopped(self, job: Job, at: int) -> None:
         if job.since_ms >= 0:

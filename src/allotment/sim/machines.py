@@ -8,15 +8,15 @@ from collections.abc import Sequence
 from random import Random
 
 from allotment.engine.engine import Engine
-from allotment.engine.records import JobRecord
+from allotment.engine.records import JobRecord, Shrink
 from allotment.model import effects as f
 from allotment.model.cluster import Node
 from allotment.model.diagnosis import Diagnosis, Exit, Owner, RetryClass
-from allotment.model.ids import AttemptNo, JobId, NodeId
+from allotment.model.ids import AttemptNo, JobId, NodeId, TaskIndex, TaskKey
 from allotment.model.ledger import Slot
 from allotment.model.lifecycle import AttemptState
 from allotment.model.quantity import Instant, Millis, show_milli, show_millis
-from allotment.model.reports import GangReport, NodeReport, Seen
+from allotment.model.reports import GangReport, NodeReport, Seen, TaskReport
 from allotment.sim.agenda import Agenda, Entry, Phase
 from allotment.sim.bad import BadScenario
 from allotment.sim.settings import Settings
@@ -85,6 +85,9 @@ class Machines:
             self.agenda.add(gone_at, Phase.GONE, job.id, attempt.no)
         elif attempt.state is AttemptState.RUNNING:
             self._go_on(job.id, work, now)
+            if attempt.shrink is not None:
+                gone_at = max(now, attempt.shrink.at + self._settings.stop_ms)
+                self.agenda.add(gone_at, Phase.SHED, job.id, attempt.no)
 
     def _go_on(self, job: JobId, work: Work, now: Instant) -> None:
         work.since = now
@@ -99,7 +102,12 @@ class Machines:
             if key.index == 0:
                 self._launch(key.job, key.attempt, now)
         elif isinstance(effect, f.StopTask):
-            self._stop(effect.key.job, effect.key.attempt, now)
+            key = effect.key
+            shrink = self._shrinking(key.job, key.attempt)
+            if shrink is None:
+                self._stop(key.job, key.attempt, now)
+            elif key.index == shrink.tasks:
+                self.agenda.add(now + self._settings.stop_ms, Phase.SHED, key.job, key.attempt)
         elif isinstance(effect, f.FreezeTask):
             work = self.works[effect.key.job]
             if work.since >= 0:
@@ -109,6 +117,37 @@ class Machines:
             work = self.works[effect.key.job]
             if work.since < 0 and work.stopped_at is None:
                 self._go_on(effect.key.job, work, now)
+
+    def _shrinking(self, job: JobId, no: AttemptNo) -> Shrink | None:
+        """Say how a gang shrinks, if it is not told to stop altogether."""
+        record = self._engine.state.jobs.get(job)
+        attempt = record.attempt if record is not None else None
+        if attempt is None or attempt.no != no or attempt.stop is not None:
+            return None
+        return attempt.shrink
+
+    def _shed(self, job: JobId, work: Work, now: Instant) -> None:
+        """Report that surplus tasks are gone, and let the others go on, the slower."""
+        shrink = self._shrinking(job, work.attempt)
+        if shrink is None:
+            return
+        count = len(self._slots(job))
+        for index in range(shrink.tasks, count):
+            key = TaskKey(job, work.attempt, TaskIndex(index))
+            self._engine.report(TaskReport(key, Seen.ENDED, exit=STOPPED), now)
+        nodes = work.nodes
+        if self._tracked:
+            slots = self._slots(job)
+            work.nodes = tuple(sorted({slot.node for slot in slots}))
+            work.devices = _devices(slots) if self._shared else work.devices
+            for node in set(nodes) - set(work.nodes):
+                self._busy[node].discard(job)
+        if self._paced:
+            self._repace(nodes, now)
+        elif work.since >= 0:
+            work.pause(now)
+            self._set_speed(job, work)
+            self.agenda.add(work.ends_at(now), Phase.END, job, work.attempt)
 
     def _launch(self, job: JobId, attempt: AttemptNo, now: Instant) -> None:
         work = self.works[job]
@@ -173,6 +212,8 @@ class Machines:
                 self._finish(job, work, now)
         elif entry.phase is Phase.GONE and work.stopped_at is not None:
             self._leave(job, work, STOPPED, now, work.in_vain(now))
+        elif entry.phase is Phase.SHED and work.stopped_at is None:
+            self._shed(job, work, now)
         elif entry.phase is Phase.START and work.stopped_at is None:
             self._begin(job, work, now)
         elif entry.phase is Phase.FAILURE and work.since >= 0:

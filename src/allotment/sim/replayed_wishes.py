@@ -120,6 +120,7 @@ def bare(spec: JobSpec) -> JobSpec:
                 group=role.group,
                 group_within=role.group_within,
                 least=role.least,
+                elastic=role.elastic,
             )
             for role in spec.roles
         ),

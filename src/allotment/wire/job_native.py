@@ -255,6 +255,7 @@ def _role(name: str, role: RoleShape | JobShape) -> TaskRole:
         group=role.groups.size if role.groups else 0,
         group_within=role.groups.within if role.groups else "",
         least=role.needed if isinstance(role.count, CountShape) else 0,
+        elastic=isinstance(role.count, CountShape) and role.count.elastic,
     )
 
 

@@ -92,6 +92,8 @@ class CountShape(Shape):
 
     min: TaskCount = Field(examples=[2])
     max: TaskCount = Field(examples=[8])
+    elastic: Truth = False
+    """Whether it can go on with fewer tasks than it started with."""
 
     @model_validator(mode="after")
     def _from_least_to_most(self) -> "CountShape":

@@ -85,7 +85,7 @@ def _role(role: TaskRole) -> Written:
 def _count(role: TaskRole) -> Plain:
     if not role.least:
         return role.count
-    return {"min": role.least, "max": role.count}
+    return {"min": role.least, "max": role.count, **_unless(elastic=role.elastic)}
 
 
 def _resources(need: Resources, gpu_types: tuple[str, ...]) -> Written:

@@ -6,11 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from allotment.metrics.accounts import Accounts
 from allotment.metrics.curve import Curve, Point, Sample
 from allotment.metrics.jobs import Jobs
 from allotment.metrics.usage import Usage
 from allotment.metrics.waits import WaitCauses
-from allotment.model.ids import NodeId
+from allotment.model import events as e
+from allotment.model.ids import AttemptNo, JobId, NodeId
 from allotment.model.ledger import Slot
 from allotment.model.quantity import Instant
 from tests.support.builders import a_config
@@ -213,3 +215,19 @@ def test_a_job_that_varies_waits_for_its_least_and_holds_what_it_got() -> None:
     assert totals.busy == 3000 * 10
     assert usage.held_milli == 0
     assert jobs.rows[0].attained_ms == 30
+
+
+def test_a_job_that_shrinks_holds_less_from_then_on() -> None:
+    role = replace(a_spec().roles[0], count=4, least=1, elastic=True)
+    slots = tuple(Slot(NodeId(0), (index,), 1000) for index in range(4))
+    log = History().at(0).submit(1, roles=(role,)).at(10).place(1, slots=slots).begin(1)
+    log.at(20).add(e.AttemptShrunk(JobId(1), AttemptNo(1), 1)).at(40).succeed(1)
+    usage, accounts = Usage(4000), Accounts(frozenset({"tenant"}))
+    jobs = Jobs(usage)
+    waits = WaitCauses(usage, jobs)
+    log.into(usage, jobs, waits, accounts)
+    assert usage.totals().busy == 4000 * 10 + 1000 * 20
+    assert usage.held_milli == 0
+    assert jobs.rows[0].attained_ms == 4 * 10 + 20
+    (sums,) = accounts.rows.values()
+    assert sums.gpu_guaranteed == 4000 * 10 + 1000 * 20

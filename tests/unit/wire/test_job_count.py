@@ -20,7 +20,7 @@ def problems(text: str) -> list[str]:
 def test_it_is_read_and_written_back() -> None:
     spec = read("{name: a, tenant: t, command: 'true', count: {min: 2, max: 8}}")
     role = spec.roles[0]
-    assert (role.least, role.count) == (2, 8)
+    assert (role.least, role.count, role.elastic) == (2, 8, False)
     assert (spec.least_count, spec.task_count) == (2, 8)
     written = job_to_wire(spec)["roles"]
     assert isinstance(written, dict)
@@ -28,9 +28,12 @@ def test_it_is_read_and_written_back() -> None:
     again = read_job_json(job_to_json(spec))
     assert again is not None
     assert again.spec == spec
-    larger = apply_set(spec, ["count.min=3"])
-    assert larger.roles[0].least == 3
-    assert apply_set(larger, ["count=4"]).roles[0].least == 0
+    elastic = apply_set(spec, ["count.elastic=true", "count.min=3"])
+    assert (elastic.roles[0].least, elastic.roles[0].elastic) == (3, True)
+    assert job_to_wire(elastic)["roles"]["main"]["count"] == {  # pyright: ignore
+        "min": 3, "max": 8, "elastic": True
+    }  # fmt: skip
+    assert apply_set(elastic, ["count=4"]).roles[0].least == 0
 
 
 def test_only_the_last_role_may_vary() -> None:

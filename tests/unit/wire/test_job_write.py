@@ -152,7 +152,7 @@ def test_every_field_of_the_model_has_its_key() -> None:
     )  # fmt: skip
     assert TaskRole.__struct_fields__ == (
         "name", "count", "command", "resources", "gpu_types", "arch", "ports", "retry",
-        "completion", "group", "group_within", "least",
+        "completion", "group", "group_within", "least", "elastic",
     )  # fmt: skip
     assert Resources.__struct_fields__ == (
         "gpu_milli", "cpu_milli", "memory", "disk", "gpu_memory",

@@ -113,6 +113,27 @@ def test_with_half_the_tasks_it_takes_twice_as_long() -> None:
     assert at[e.JobSucceeded] - at[e.AttemptStarted] == 2 * found.trace.jobs[2].run_ms
 
 
+def test_an_elastic_job_goes_on_with_fewer_tasks_the_slower() -> None:
+    """After half its work on 12 devices an owner takes 6: the rest takes twice as long."""
+    guest = a_job().of("guests").gpus(1).between(1, 12, elastic=True)
+    wishes = [Wish(0, guest, 4000), Wish(10_000, a_job().gpus(1).tasks(6), 9000)]
+    found = history(Lived(a_cluster(QueueOrder.SKIP)).play(wishes))
+    first, owner = found.trace.jobs
+    owner = msgspec.structs.replace(owner, submit_ms=first.submit_ms + 70 + 2000)
+    trace = msgspec.structs.replace(found.trace, jobs=(first, owner))
+    log: list[e.Record] = []
+    simulate(
+        replayed(msgspec.structs.replace(found, trace=trace), Again("own")), tap=log.extend
+    )
+    shrunk = next(r for r in log if isinstance(r.event, e.AttemptShrunk))
+    assert shrunk.event.tasks == 6  # type: ignore[union-attr]
+    at = {(type(r.event), r.job): r.at for r in log}
+    began, ended = at[e.AttemptStarted, shrunk.job], at[e.JobSucceeded, shrunk.job]
+    left = 4000 - (shrunk.at - began)
+    assert ended - shrunk.at == 2 * left
+    assert 5900 <= ended - began <= 6000
+
+
 @pytest.mark.parametrize("left_out", ["array", "depends_on", "priority", "queue"])
 def test_each_of_them_matters(left_out: str) -> None:
     """Without it, the same history would come out otherwise: it is really carried."""
