@@ -28,6 +28,7 @@ from allotment.service.queue_view import TenantQueues
 from allotment.service.reservation_view import ReservationNote, ReservationView
 from allotment.service.statistics_view import Statistics
 from allotment.service.usage_view import UsageReport
+from allotment.service.wait_view import WaitHistory
 from allotment.wire.job import Form, job_schema
 
 Schema = dict[str, Any]
@@ -54,6 +55,7 @@ MODELS = (
     StartEstimate,
     Accuracy,
     Blocked,
+    WaitHistory,
     Code,
     ProblemDetails,
     Line,

@@ -5,6 +5,7 @@ import time
 from allotment.cli.options import AsJson, Job, State
 from allotment.cli.output import paint, say, say_json
 from allotment.cli.table import Column, aligned
+from allotment.cli.why_history import history_lines
 from allotment.cli.words import plain, show_span
 from allotment.client import Client
 from allotment.model.ledger import Entitlement
@@ -24,16 +25,20 @@ FIELDS = (
 def why(job: Job, state: State = "", as_json: AsJson = False) -> None:
     """Say why a job waits: the main reason, what it needs, what is free, who holds it.
 
+    Then what became of it so far, and for what it waited in each stretch of time: of a job
+    that runs or is over too. A reason that held for seconds in a long wait is not noted.
+
     Examples:
       allot why 12
       allot why last --json
     """
     with Client(state=state) as client:
         found = client.job(job)
+        past = client.waits(found.id)
     if as_json:
-        say_json(found.why)
+        say_json(past)
         return
-    for line in why_lines(found, int(time.time() * 1000)):
+    for line in (*why_lines(found, int(time.time() * 1000)), *history_lines(past)):
         say(line)
 
 

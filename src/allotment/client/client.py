@@ -51,6 +51,7 @@ from allotment.service.views import (
     Submitted,
     TenantView,
 )
+from allotment.service.wait_view import WaitHistory
 
 LONG_S = 600.0
 """For an answer that takes a reading of the whole log."""
@@ -185,6 +186,11 @@ class Client:
         """Say why a job waits; None when it does not."""
         data = self._get(job_path(ref, "/why"))
         return None if data.strip() == b"null" else decode(data, Blocked)
+
+    def waits(self, ref: Ref) -> WaitHistory:
+        """Tell for what a job waited, from when and how long, and why it waits now."""
+        with closing(self._transport.open(job_path(ref, "/waits"), timeout=LONG_S)) as reply:
+            return decode(reply.read(), WaitHistory)
 
     def eta(self, ref: Ref) -> StartEstimate:
         """Say when a job starts, as a range, and what that rests on."""

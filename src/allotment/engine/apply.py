@@ -187,6 +187,10 @@ def _finished(state: State, record: e.Record, event: e.JobEvent) -> None:
             state.line_up(state.jobs[other], record.at)
 
 
+def _explained(state: State, record: e.Record, event: e.WaitExplained) -> None:
+    state.jobs[event.job].waits_for = event.reason.value
+
+
 def _archived(state: State, record: e.Record, event: e.JobArchived) -> None:
     job = state.jobs.pop(event.job)
     if job.key:
@@ -205,6 +209,7 @@ def _placed(state: State, record: e.Record, event: e.AttemptPlaced) -> None:
     job = _step(state, event)
     state.cluster.unreserve(job.id)
     waited = state.cluster.pending.remove(job.id)
+    job.waits_for = ""
     job.attempts.append(
         AttemptRecord(
             no=event.attempt,
@@ -260,6 +265,7 @@ def _suspended(state: State, record: e.Record, event: e.AttemptSuspended) -> Non
     attempt.ran_ms = attempt.ran_until(record.at)
     attempt.running_since = Instant(0)
     attempt.suspended_at = record.at
+    job.waits_for = ""
     _each_running_task(attempt, e.AttemptSuspended)
     state.cluster.suspend(job.id, state.standing(job))
 
@@ -452,6 +458,7 @@ _APPLY: dict[type[e.Event], Callable[[State, e.Record, Any], None]] = {
     e.JobCancelled: _finished,
     e.JobTimedOut: _finished,
     e.StartEstimated: lambda _state, _record, _event: None,
+    e.WaitExplained: _explained,
     e.JobArchived: _archived,
     e.AttemptPlaced: _placed,
     e.BarrierOpened: _barrier,

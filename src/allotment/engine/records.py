@@ -126,6 +126,8 @@ class JobRecord(msgspec.Struct, omit_defaults=True):
     lost_ms: Millis = Millis(0)
     finished_at: Instant = Instant(0)
     diagnosis: Diagnosis | None = None
+    waits_for: str = ""
+    """The newest reason that was recorded for its present wait; '' before the first."""
 
     @property
     def attempt(self) -> AttemptRecord | None:

@@ -14,7 +14,7 @@ from allotment.model.health import HardwareHealth, Source
 from allotment.model.ids import Actor, AttemptNo, DeviceIndex, JobId, NodeId, Seq, TaskIndex
 from allotment.model.ledger import Entitlement, Quota, Slot
 from allotment.model.quantity import Instant, Millis
-from allotment.model.reasons import StopCause
+from allotment.model.reasons import Reason, StopCause
 from allotment.model.spec import JobSpec
 from allotment.model.tenancy import Config
 from allotment.model.windows import Window
@@ -194,6 +194,15 @@ class StartEstimated(JobEvent, frozen=True):
     earliest: Instant | None
     expected: Instant | None
     latest: Instant | None
+
+
+class WaitExplained(JobEvent, frozen=True):
+    """A job was found to wait for something else than before. Changes nothing; it is kept
+    to be told: what keeps a job in line follows from the books, not from its own events."""
+
+    reason: Reason
+    since: Instant
+    """When that was first seen, in two looks in a row."""
 
 
 class JobArchived(JobEvent, frozen=True):
@@ -387,6 +396,7 @@ AnyEvent = (
     | WindowEnded
     | ShrinkRequested
     | AttemptShrunk
+    | WaitExplained
 )
 
 

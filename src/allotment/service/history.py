@@ -11,9 +11,11 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Protocol, TypeVar
 
+from allotment.metrics.fold import Folds
+from allotment.metrics.reasons import EndOf, ReasonHistory, Stretch
 from allotment.model import events as e
 from allotment.model.errors import Code, Rejected
-from allotment.model.ids import Seq
+from allotment.model.ids import JobId, Seq
 from allotment.model.quantity import Instant
 from allotment.service.estimate_accuracy import accuracy_of
 from allotment.service.estimate_view import Accuracy
@@ -72,6 +74,29 @@ class Historian:
     async def objectives(self, since: int, until: int, next_job: int) -> ObjectivesReport:
         """Measure the promises in a stretch. Raises Rejected as `statistics` does."""
         return await self._ask(partial(objectives_of, next_job=next_job), since, until)
+
+    async def stretches(self, job: JobId, end_of: EndOf, now: Instant) -> list[Stretch]:
+        """Tell the life of one job: what it waited for, from when, and how long."""
+        given_up = threading.Event()
+        try:
+            return await asyncio.to_thread(self._stretches, job, end_of, now, given_up)
+        finally:
+            given_up.set()
+
+    def _stretches(
+        self, job: JobId, end_of: EndOf, now: Instant, given_up: threading.Event
+    ) -> list[Stretch]:
+        fold = ReasonHistory(end_of)
+        folds, after = Folds(fold), Seq(0)
+        while piece := self._store.records_of(job, after, PIECE):
+            if given_up.is_set():
+                raise Abandoned
+            folds.feed(piece)
+            after = piece[-1].seq
+            if len(piece) < PIECE:
+                break
+            time.sleep(BREATH_S)
+        return fold.stretches(now)
 
     async def accuracy(self, since: int) -> Accuracy:
         """Judge the start estimates that were given from `since` on."""

@@ -31,6 +31,7 @@ from allotment.service.dispatcher import Dispatcher
 from allotment.service.folders import forget
 from allotment.service.launch import Folders
 from allotment.service.ports import ArchivedJob, Backend, Clock, Report, Snapshot, Store
+from allotment.service.reason_watch import LOOK_EVERY_S, ReasonWatch
 from allotment.service.telemetry import Telemetry
 
 BUDGET = 64
@@ -58,6 +59,7 @@ class Pipeline:
         self.committer = Committer(store, self.telemetry, self._release)
         self.dispatcher = Dispatcher(engine.state, backend, folders, self.telemetry, self.hear)
         self.checkpoints = CheckpointWatch(folders)
+        self.reasons = ReasonWatch(engine.state)
         self._store = store
         self._backend = backend
         self._wake = asyncio.Event()
@@ -160,6 +162,7 @@ class Pipeline:
         self._loops = [
             loop.create_task(self._schedule()),
             loop.create_task(self._watch_checkpoints()),
+            loop.create_task(self._watch_reasons()),
             loop.create_task(self._forget_old()),
         ]
         self._wake.set()
@@ -243,6 +246,17 @@ class Pipeline:
             await asyncio.sleep(CHECKPOINT_LOOK_S)
             for report in self.checkpoints.look(self.state):
                 self.hear(report)
+
+    async def _watch_reasons(self) -> None:
+        """Record for what jobs wait, for their history. Nothing is scheduled for it."""
+        while True:
+            await asyncio.sleep(LOOK_EVERY_S)
+            now = self.clock.now()
+            found = [] if self.committer.trouble else self.reasons.look(now)
+            for event in found:
+                self.engine.emit(event, SYSTEM, now)
+            if found:
+                self.flush()
 
     async def _forget_old(self) -> None:
         """Once an hour, forget what is older than the configuration wants it kept."""

@@ -66,6 +66,7 @@ from allotment.service.reservations import command_of, reservation_views
 from allotment.service.statistics_view import Statistics
 from allotment.service.usage import by_of
 from allotment.service.usage_view import UsageReport
+from allotment.service.wait_view import WaitHistory, waited_for
 from allotment.service.why import why
 from allotment.service.words import in_words
 
@@ -395,6 +396,31 @@ class Service:
         """Say why a job waits; None when it does not."""
         record = self.state.jobs.get(job)
         return why(self.state, record, self.now()) if record else None
+
+    async def waits(self, job: JobId) -> WaitHistory:
+        """Tell for what a job waited so far, live or archived. Raises Rejected."""
+        record, now = self._record(job), self.now()
+        if not self.trouble:  # Otherwise what is on disk has to do.
+            await self.pipeline.committer.wait(self.state.seq)
+        found = tuple(await self._historian.stretches(job, self._end_of, now))
+        sums = waited_for(found)
+        return WaitHistory(
+            job=job,
+            name=record.spec.name,
+            state=record.state,
+            why=self.why(job),
+            waited_ms=sum(sums.values()),
+            waited_for=sums,
+            stretches=found,
+        )
+
+    def _end_of(self, need: Dependency) -> Instant | None:
+        """Say when a job was over that another waits for; None while it is not."""
+        live = self.state.jobs.get(need.job)
+        if live is not None:
+            return live.finished_at if live.state.finished else None
+        old = self._store.archived(need.job)
+        return old.finished_at if old is not None else Instant(0)
 
     def nodes(self) -> list[v.NodeView]:
         return node_views(self.state)

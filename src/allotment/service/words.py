@@ -74,6 +74,8 @@ def in_words(event: e.AnyEvent, state: State) -> str:  # noqa: C901, PLR0911, PL
         case e.StartEstimated(_, _, expected, _):
             ahead = show_millis(max(0, (expected or state.at) - state.at))
             return f"estimated to start in {ahead}" if expected else "start was asked for"
+        case e.WaitExplained(_, reason):
+            return f"waits: {reason.value.replace('_', ' ')}"
         case e.JobArchived():
             return "archived"
         case e.AttemptPlaced(_, attempt, slots, entitlement):

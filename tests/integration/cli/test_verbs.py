@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from allotment.metrics.reasons import LifePhase, Stretch
 from allotment.model.cluster import NodeState
 from allotment.model.diagnosis import Diagnosis, Exit, Owner, RetryClass, Usage
 from allotment.model.events import Outcome, Phase
@@ -19,6 +20,7 @@ from allotment.model.quantity import GIB, HOUR, Instant, Millis, Resources
 from allotment.model.reasons import Blocked, Holder, Reason
 from allotment.service import views as v
 from allotment.service.reservation_view import ReservationView
+from allotment.service.wait_view import WaitHistory, waited_for
 from tests.integration.cli.canned import (
     THEN,
     Answer,
@@ -263,6 +265,7 @@ def test_show_json_has_id_and_state_at_the_top(service: Service) -> None:
 
 def test_why_tells_reason_amounts_holders_and_place_in_line(service: Service) -> None:
     service.routes["GET /v1/jobs/12"] = json(WAITING)
+    service.routes["GET /v1/jobs/12/waits"] = json(a_past(JobState.QUEUED))
     lines = allot("why", "12").out.splitlines()
     assert lines[0] == "Job 12 (train) waits: waiting for victims."
     table = "\n".join(lines)
@@ -279,8 +282,47 @@ def test_why_tells_reason_amounts_holders_and_place_in_line(service: Service) ->
 
 def test_why_of_a_running_job_says_so(service: Service) -> None:
     service.routes["GET /v1/jobs/12"] = json(a_job())
+    service.routes["GET /v1/jobs/12/waits"] = json(a_past(JobState.RUNNING))
     assert "is not waiting: it is running" in allot("why", "12").out
-    assert allot("why", "12", "--json").out == "null\n"
+    shown = json_module.loads(allot("why", "12", "--json").out)
+    assert (shown["why"], shown["stretches"]) == (None, [])
+
+
+def a_past(state: JobState, *stretches: Stretch) -> WaitHistory:
+    sums = waited_for(stretches)
+    return WaitHistory(JobId(12), "train", state, None, sum(sums.values()), sums, stretches)
+
+
+def test_why_tells_the_past_too(service: Service) -> None:
+    at = THEN
+    life: list[Stretch] = []
+    for ms, phase, reason, attempt, cause, merged in (
+        (7_500_000, LifePhase.WAITING, Reason.HELD, 0, "", 0),
+        (400, LifePhase.WAITING, None, 0, "", 0),
+        (3_000, LifePhase.BARRIER, None, 1, "", 0),
+        (60_000, LifePhase.RUNNING, None, 1, "", 0),
+        (90_000, LifePhase.WAITING, Reason.WAITING_FOR_VICTIMS, 1, "evicted", 2),
+        (5_000, LifePhase.SUSPENDED, Reason.RESUMING, 2, "", 0),
+        (1_000, LifePhase.RUNNING, None, 2, "", 0),
+    ):
+        life.append(Stretch(Instant(at), ms, phase, reason, attempt, cause, merged))
+        at += ms
+    service.routes["GET /v1/jobs/12"] = json(OVER)
+    service.routes["GET /v1/jobs/12/waits"] = json(a_past(JobState.FAILED, *life))
+    lines = [line.strip() for line in allot("why", "12").out.splitlines()]
+    past = lines[lines.index("") + 2 :]
+    assert [line.split("  ", 1)[1].strip() for line in past[:7]] == [
+        "2h5m  held",
+        "0s  in line",
+        "3s  starting: waits for its other tasks",
+        "1m  running",
+        "1m30s  waiting for victims (queued again: evicted); 2 shorter in between",
+        "5s  suspended: resuming",
+        "1s  running, attempt 2",
+    ]
+    assert past[-1] == "It waited 2h6m in all: held 2h5m, waiting for victims 1m30s."
+    service.routes["GET /v1/jobs/12/waits"] = json(a_past(JobState.FAILED, *life * 4))
+    assert "… and 8 before that; --json lists them all." in allot("why", "12").out
 
 
 # ── submit ──────────────────────────────────────────────────────────────────────────────

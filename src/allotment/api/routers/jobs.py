@@ -17,6 +17,7 @@ from allotment.model.ids import JobId
 from allotment.model.lifecycle import JobState
 from allotment.model.reasons import Blocked
 from allotment.service.views import JobView, Submitted
+from allotment.service.wait_view import WaitHistory
 from allotment.wire.job import apply_set
 
 router = APIRouter(tags=["jobs"])
@@ -62,6 +63,13 @@ async def show_job(job: Job, service: TheService, caller: Caller) -> Response:
 async def why(job: Job, service: TheService) -> Response:
     """Say why a job waits: null when it does not."""
     return reply(service.why(job))
+
+
+@router.get("/v1/jobs/{ref}/waits", responses=returns(WaitHistory), response_class=Returns)
+async def waits(job: Job, service: TheService) -> Response:
+    """Tell the life of a job in stretches of time: for what it waited in each, how long, and
+    when it ran. Of finished jobs too."""
+    return reply(await service.waits(job))
 
 
 VERBS: dict[str, tuple[Callable[[JobId], c.AnyCommand], str]] = {
