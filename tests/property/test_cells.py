@@ -2,6 +2,7 @@
 
 import os
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
@@ -55,6 +56,12 @@ def test_the_nightly_run_in_small() -> None:
         outcome = history(seed, length=150, every=1)
         assert (outcome.crash, outcome.audit) == ("", "")
         assert outcome.operations >= 150
+
+
+@pytest.mark.parametrize("seed", [770_077, 880_021, 880_106])
+def test_histories_that_once_went_wrong(seed: int) -> None:
+    outcome = history(seed, length=400, every=20)
+    assert (outcome.crash, outcome.audit) == ("", "")
 
 
 def test_a_seed_gives_the_same_history() -> None:

@@ -9,6 +9,7 @@ from functools import lru_cache
 import msgspec
 
 from allotment.core.caps import beyond
+from allotment.core.cells.audit import lacking, worse
 from allotment.core.cells.rights import objection
 from allotment.core.cells.together import in_one_cell
 from allotment.core.cluster import Cluster
@@ -400,24 +401,48 @@ def _promise_is_owed(cluster: Cluster, decision: Evict, shape: Shape) -> str:
     assert cluster.cells is not None, "asked only where shares are cells"
     with cluster.cells.keeping(shape.tenant, decision.reservation.pin):
         wrong = _owed_without(cluster, decision, shape)
+    wrong = wrong or _costs_others(cluster, decision)
     return wrong and _owed_without(cluster, decision, shape)
+
+
+def _costs_others(cluster: Cluster, decision: Evict) -> str:
+    """Say so if others lack more cells for it that some are given up and others taken."""
+    assert cluster.cells is not None, "asked only where shares are cells"
+    spaces = cluster.cells.spaces
+    if not any(space.broken for space in spaces):
+        return ""
+    before = [lacking(space) for space in spaces]
+    with Trial(cluster) as trial:
+        _without(trial, decision)
+        between = [lacking(space) for space in spaces]
+        trial.reserve(decision.reservation)
+        after = [lacking(space) for space in spaces]
+    harm = worse(before, after) and worse(between, after)
+    return "others would be owed fewer cells than before" if harm else ""
 
 
 def _owed_without(cluster: Cluster, decision: Evict, shape: Shape) -> str:
     promise = decision.reservation
     claim = Claim(shape.tenant, promise.pin, promise.slots, promise.needs, promise.quota)
     with Trial(cluster) as trial:
-        for job in decision.instead:
-            trial.unreserve(job)
-        for victim in promise.victims:
-            gang = cluster.gangs[victim]
-            if gang.tenant == shape.tenant and gang.entitlement is Entitlement.GUARANTEED:
-                trial.drop(victim)
-        for job, tasks in decision.shed:
-            trial.shed(cluster.gangs[job], tasks)
+        _without(trial, decision)
         return _not_owed(
             cluster, claim, promise.entitlement, _total(shape.requests), shape.preemptible
         )
+
+
+def _without(trial: Trial, decision: Evict) -> None:
+    """Let those of its own tenant who make way for a job have given up what they do."""
+    cluster, promise = trial.cluster, decision.reservation
+    for job in decision.instead:
+        trial.unreserve(job)
+    tenant = cluster.tenant_of(promise.job)
+    for victim in promise.victims:
+        gang = cluster.gangs[victim]
+        if gang.tenant == tenant and gang.entitlement is Entitlement.GUARANTEED:
+            trial.drop(victim)
+    for job, tasks in decision.shed:
+        trial.shed(cluster.gangs[job], tasks)
 
 
 def _misfit(cluster: Cluster, requests: tuple[Request, ...], slots: tuple[Slot, ...]) -> str:

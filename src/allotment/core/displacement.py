@@ -12,7 +12,7 @@ import msgspec
 from allotment.core.cluster import Cluster
 from allotment.core.entitle import entitle
 from allotment.core.gang import Gang, Standing
-from allotment.core.owed import give_way
+from allotment.core.own_way import give_way
 from allotment.core.preemption import let_off
 from allotment.core.request import Request, devices_of, total_of
 from allotment.core.trial import Trial

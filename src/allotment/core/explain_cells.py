@@ -13,7 +13,8 @@ from allotment.core.conservative import beside_promises, delayed_by
 from allotment.core.entitle import due_of, may_borrow
 from allotment.core.ever import ever_starts
 from allotment.core.gang import Standing
-from allotment.core.owed import idle_place, in_the_way, outranked, owed_ever, owed_place
+from allotment.core.owed import idle_place, in_the_way, owed_ever, owed_place
+from allotment.core.own_way import outranked
 from allotment.core.request import Shape, total_of
 from allotment.core.share_words import (
     book_of,

@@ -1,6 +1,6 @@
 """Urgent jobs where shares are counted: who of their own tenant loses its share for them.
 
-Rule: as in cells (`core/owed.py`). Lowest priority first, one whole gang or promise at a
+Rule: as in cells (`core/own_way.py`). Lowest priority first, one whole gang or promise at a
 time, until the tenant's guarantee has room for the urgent job and there is a place, if need
 be by sending borrowers away; then whoever turned out not to be needed keeps its share.
 """
@@ -12,7 +12,7 @@ import msgspec
 from allotment.core.cluster import Cluster
 from allotment.core.entitle import due_of
 from allotment.core.gang import Gang, Standing
-from allotment.core.owed import lower_ones
+from allotment.core.own_way import lower_ones
 from allotment.core.preemption import Room, make_room, still_needed
 from allotment.core.request import needs_of
 from allotment.core.shedding import Shed

@@ -10,15 +10,8 @@ from allotment.core.entitle import due_of
 from allotment.core.gang import Gang, Reservation, Standing
 from allotment.core.giving_way import gently
 from allotment.core.outrank import conceded, concession, share_by_demotion
-from allotment.core.owed import (
-    Way,
-    idle_place,
-    in_the_way,
-    outranked,
-    owed_place,
-    room_by_demotion,
-    way_past,
-)
+from allotment.core.owed import idle_place, in_the_way, owed_place
+from allotment.core.own_way import Way, outranked, room_by_demotion, way_past
 from allotment.core.packing import displace_pairs
 from allotment.core.pending import Key
 from allotment.core.plan import Decision, Demote, Evict, Place, Proposals

@@ -1,8 +1,9 @@
 """The door to the product: its books are filled, asked, and audited.
 
 What is asked is what the scheduler asks: `engine.decide.check` at submission; then
-`core.owed`: a place in the tenant's own cells, who of its own makes way for more urgent work,
-what is idle. Gangs that run on after a restart keep what `rights.quota_for` grants them.
+`core.owed` and `core.own_way`: a place in the tenant's own cells, who of its own makes way for
+more urgent work, what is idle. Gangs that run on after a restart keep what `rights.quota_for`
+grants them.
 
 What the product does not have is done here, in the plainest way: HiveD's *suggested nodes*
 (all others are closed while it decides), and a reservation that a gang of higher priority
@@ -20,7 +21,8 @@ from allotment.core.cells.quota import shortages
 from allotment.core.cells.rights import quota_for
 from allotment.core.cluster import Cluster as Books
 from allotment.core.gang import Gang, Standing
-from allotment.core.owed import Way, idle_place, outranked, owed_place
+from allotment.core.owed import idle_place, owed_place
+from allotment.core.own_way import Way, outranked
 from allotment.core.request import Shape, shape_of
 from allotment.engine.decide import check
 from allotment.engine.state import State

@@ -27,6 +27,23 @@ def spare(chain: Chain, count: Sequence[int], owed: Sequence[int]) -> list[int]:
     return left
 
 
+def shortage(spaces: Sequence[Space]) -> list[tuple[int, ...]]:
+    """Say, chain by chain and level by level, what is owed and cannot be had: 0 or less."""
+    return [
+        tuple(min(0, left) for left in spare(space.chain, space.count, space.owed))
+        for space in spaces
+    ]
+
+
+def shorter(before: Sequence[tuple[int, ...]], after: Sequence[tuple[int, ...]]) -> bool:
+    """Tell whether of any level more is lacking than was."""
+    return any(
+        now < then
+        for here, there in zip(before, after, strict=True)
+        for then, now in zip(here, there, strict=True)
+    )
+
+
 def allows(space: Space, cells: Sequence[Cell]) -> bool:
     """Tell whether a tenant that is owed these cells may have just these. O(cells · levels).
 
