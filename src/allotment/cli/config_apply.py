@@ -86,12 +86,7 @@ def show(state: State = "", as_json: AsJson = False) -> None:
 
 
 def _say(plan: ConfigPlan) -> None:
-    for warning in plan.warnings:
-        warn(warning)
-    for change in plan.changes:
-        say(f"{change.sign} {change.what}" + (f": {change.detail}" if change.detail else ""))
-    if not plan.changes:
-        say("It is the configuration in force already.")
+    _say_changes(plan)
     if plan.refusal:
         talk(f"It cannot be applied now. {plan.refusal}")
         return
@@ -111,6 +106,17 @@ def _say(plan: ConfigPlan) -> None:
         plan.demoted or plan.unpromised or plan.borrowing or plan.stranded
     ):
         say("No job is worse off.")
+
+
+def _say_changes(plan: ConfigPlan) -> None:
+    for warning in plan.warnings:
+        warn(warning)
+    for change in plan.changes:
+        say(f"{change.sign} {change.what}" + (f": {change.detail}" if change.detail else ""))
+    if not plan.changes:
+        say("It is the configuration in force already.")
+    for each in plan.coming:
+        say(f"@ {each.when}: {each.what}: {each.detail}")
 
 
 def _jobs(jobs: list[JobId]) -> str:

@@ -3,12 +3,13 @@
 from allotment.cli.output import talk
 from allotment.cli.words import count
 from allotment.core.cells.quota import shapes_of
-from allotment.model.quantity import show_resources
+from allotment.model.quantity import Instant, show_resources
 from allotment.model.tenancy import Config, Tenant
+from allotment.service.dated import coming
 
 
 def say_what_is_in(config: Config, source: str) -> None:
-    """Tell the nodes, the cells and the tenants, a line each."""
+    """Tell the nodes, the cells, the tenants and what changes by date, a line each."""
     for node in config.nodes:
         talk(f"node {node.name}: {show_resources(node.total())}")
     for chain, shape in shapes_of(config.topology).items():
@@ -19,6 +20,8 @@ def say_what_is_in(config: Config, source: str) -> None:
     for tenant in config.tenants:
         holds = show_resources(tenant.guaranteed)
         talk(f"tenant {tenant.name}: {_owed(tenant)}{holds} guaranteed")
+    for each in coming(config, Instant(0)):
+        talk(f"{each.what} {each.when}: {each.detail}")
     nodes, tenants = count(len(config.nodes), "node"), count(len(config.tenants), "tenant")
     talk(f"{source} is fine: {nodes}, {tenants}.")
 

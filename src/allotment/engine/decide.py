@@ -19,6 +19,7 @@ from allotment.engine.windows import end, reserve
 from allotment.model import commands as c
 from allotment.model import events as e
 from allotment.model.cluster import NodeState
+from allotment.model.dated import in_force
 from allotment.model.errors import Code, Rejected
 from allotment.model.ids import Actor, JobId, NodeId
 from allotment.model.lifecycle import JobState
@@ -60,7 +61,7 @@ def decide(  # noqa: C901, PLR0911, PLR0912 - one line a command
         case c.EndReservation(name):
             return end(state, name)
         case c.ApplyConfig(config):
-            return _configure(state, config)
+            return _configure(state, config, now)
 
 
 def _find(state: State, job: JobId) -> JobRecord:
@@ -233,8 +234,15 @@ def _resume(job: JobRecord) -> Emit:
 # ── configuration ───────────────────────────────────────────────────────────────────────
 
 
-def _configure(state: State, config: Config) -> Emit:
-    config = with_stable_ids(state.config, config)
+def date_came(state: State, now: Instant) -> Emit:
+    """Put in force what is written for from now on."""
+    config = in_force(state.config, now)
+    if config != state.config:
+        yield e.ConfigApplied(config, dated=True)
+
+
+def _configure(state: State, config: Config, now: Instant) -> Emit:
+    config = in_force(with_stable_ids(state.config, config), now)
     if config == state.config:
         return
     check_queues(state, config)

@@ -16,7 +16,7 @@ from allotment.core.cycle import proposals
 from allotment.core.plan import Decision, Demote, Evict, Place, Promote, Resume, Unreserve
 from allotment.engine.apply import apply
 from allotment.engine.clockwork import due
-from allotment.engine.decide import decide
+from allotment.engine.decide import date_came, decide
 from allotment.engine.health import Watch, suspicions
 from allotment.engine.ports_pool import nobody_else
 from allotment.engine.react import REACT
@@ -89,6 +89,8 @@ class Engine:
         now = self._now(now)
         timer = state.timers.next()
         if timer is not None and timer <= now:
+            if state.timers.due_date(now):
+                self._emit(date_came(state, now), SYSTEM, now)
             for job in state.timers.due(now):
                 self._emit(due(state, job, now), SYSTEM, now)
             for part in state.timers.due_parts(now):

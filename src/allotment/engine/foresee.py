@@ -13,10 +13,12 @@ from allotment.core.owed import owed_ever
 from allotment.engine.decide import decide, with_stable_ids
 from allotment.engine.state import Image, State
 from allotment.model.commands import ApplyConfig
+from allotment.model.dated import as_written, in_force
 from allotment.model.errors import Rejected
 from allotment.model.ids import SYSTEM, JobId
 from allotment.model.ledger import Entitlement
 from allotment.model.lifecycle import JobState
+from allotment.model.quantity import Instant
 from allotment.model.tenancy import Config
 
 
@@ -47,23 +49,24 @@ def digest(config: Config) -> str:
 
     Node ids do not count: they tell in which order nodes came, not which there are.
     """
-    afresh = with_stable_ids(_NONE, config)
+    afresh = with_stable_ids(_NONE, as_written(config))
     return hashlib.sha256(repr(afresh).encode()).hexdigest()[:12]
 
 
 _NONE = Config(nodes=(), tenants=())
 
 
-def foresee(image: bytes, config: Config, state: State) -> Foresight:
+def foresee(image: bytes, config: Config, state: State, now: Instant) -> Foresight:
     """Apply a configuration to a copy of the state, given as a snapshot's bytes.
 
     Of `state` only the policies are used. O(jobs); takes as long as a restart does.
     """
     before = State.from_image(msgspec.msgpack.decode(image, type=Image), state.policies)
     after = State.from_image(msgspec.msgpack.decode(image, type=Image), state.policies)
-    config = with_stable_ids(before.config, config)
+    now = max(now, after.at)
+    config = in_force(with_stable_ids(before.config, config), now)
     try:
-        list(decide(after, ApplyConfig(config), SYSTEM, after.at))
+        list(decide(after, ApplyConfig(config), SYSTEM, now))
     except Rejected as refusal:
         return Foresight(refusal=str(refusal))
     after.configure(config)

@@ -23,6 +23,7 @@ from allotment.engine.records import AttemptRecord, JobRecord
 from allotment.engine.timers import Timers
 from allotment.model.budget import Account
 from allotment.model.cluster import NodeState
+from allotment.model.dated import in_force, moments
 from allotment.model.health import WHOLE, Condition, Part
 from allotment.model.ids import JobId, NodeId, Seq
 from allotment.model.ledger import Entitlement, Quota, Slot
@@ -273,6 +274,7 @@ class State:
         )
         if self.cluster.claimants is not None:
             self.cluster.claimants.recall(spent, self.at)
+        self._arm_dates()
         self.cluster.windows = Windows(self.windows.values())
         if self.cluster.mercy is not None:
             self.cluster.mercy.recall(losses)
@@ -295,6 +297,12 @@ class State:
             kept = self.cluster.promise_kept(reservation)
             if kept is not None:
                 self.cluster.reserve(kept)
+
+    def _arm_dates(self) -> None:
+        """Look at the configuration when it changes by date; at once, if it is behind."""
+        behind = in_force(self.config, self.at) != self.config
+        dates = (at for at in moments(self.config) if at > self.at)
+        self.timers.arm_dates([self.at, *dates] if behind else dates)
 
     def _spent(self) -> tuple[Spent, ...]:
         claimants = self.cluster.claimants

@@ -4,6 +4,7 @@ A timer says only "look at this job then". Whether something is really due is as
 job's record, so a timer that outlived its reason does nothing.
 """
 
+from collections.abc import Iterable
 from heapq import heappop, heappush
 
 from allotment.engine.records import JobRecord
@@ -25,6 +26,8 @@ class Timers:
         """When hardware that is not healthy wants to be looked at."""
         self._windows: list[tuple[Instant, str]] = []
         """When windows begin and end, by their names."""
+        self._dates: list[tuple[Instant]] = []
+        """When the configuration changes by itself, in order."""
 
     def arm(self, at: int, job: JobId) -> None:
         """Look at the job at that instant."""
@@ -32,9 +35,9 @@ class Timers:
 
     def next(self) -> Instant | None:
         """Say when the next look is due."""
-        if not self._parts and not self._windows:
+        if not self._parts and not self._windows and not self._dates:
             return self._heap[0][0] if self._heap else None
-        heaps = (self._heap, self._parts, self._windows)
+        heaps = (self._heap, self._parts, self._windows, self._dates)
         return min(heap[0][0] for heap in heaps if heap)
 
     def arm_window(self, window: Window) -> None:
@@ -49,6 +52,16 @@ class Timers:
         while self._windows and self._windows[0][0] <= now:
             names.add(heappop(self._windows)[1])
         return sorted(names)
+
+    def arm_dates(self, dates: Iterable[Instant]) -> None:
+        """Look at the configuration at these moments, and at no others."""
+        self._dates = [(at,) for at in sorted(dates)]
+
+    def due_date(self, now: Instant) -> bool:
+        """Take the moments that have come; tell whether there was any."""
+        left = [date for date in self._dates if date[0] > now]
+        came, self._dates = len(left) < len(self._dates), left
+        return came
 
     def arm_part(self, at: int, part: Part) -> None:
         """Look at a part of the hardware at that instant."""

@@ -49,6 +49,8 @@ class ConfigApplied(Event, frozen=True):
     """The configuration was replaced, as a whole."""
 
     config: Config
+    dated: bool = False
+    """Nobody asked for it: a date came from which something else holds."""
 
 
 class NodeDrained(Event, frozen=True):

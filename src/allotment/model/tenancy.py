@@ -5,11 +5,11 @@ from enum import StrEnum
 import msgspec
 
 from allotment.model.amounts import NO_AMOUNTS, Amounts
-from allotment.model.budget import Budget
+from allotment.model.budget import FOREVER, Budget
 from allotment.model.cells import CellShare, Topology
 from allotment.model.cluster import Node
 from allotment.model.objectives import NO_OBJECTIVES, Objectives
-from allotment.model.quantity import DAY, HOUR, NOTHING, Millis, Resources
+from allotment.model.quantity import DAY, HOUR, NOTHING, Instant, Millis, Resources
 from allotment.model.spec import GiveWay
 
 
@@ -212,6 +212,27 @@ class Limits(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """In which half of what was used is forgotten, where it counts who used least."""
 
 
+class Share(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a tenant is owed, as a whole."""
+
+    guaranteed: Resources = NOTHING
+    cells: tuple[CellShare, ...] = ()
+    borrow: bool = True
+    weight_milli: int = 1000
+
+
+class DatedChange(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What holds of a tenant, or of one of its queues, from `begin` until before `end`."""
+
+    tenant: str
+    begin: Instant = Instant(0)
+    end: Instant = FOREVER
+    share: Share | None = None
+    """What the tenant is owed then; None where it is a queue that changes."""
+    queue: Queue | None = None
+    """What the queue is then, in place of that of the same name."""
+
+
 class Config(msgspec.Struct, frozen=True, omit_defaults=True):
     """The cluster as its administrator describes it: one value, replaced as a whole."""
 
@@ -222,3 +243,7 @@ class Config(msgspec.Struct, frozen=True, omit_defaults=True):
     topology: Topology = Topology()
     share: ShareBy = ShareBy.FIRST_COME
     """Which tenant comes next, first of all in what it is owed, then in what is idle."""
+    changes: tuple[DatedChange, ...] = ()
+    """What differs at some time; of one tenant or queue only one at a time."""
+    written: tuple[Tenant, ...] = ()
+    """The tenants as they are without changes, while `tenants` are changed; else empty."""

@@ -3,6 +3,7 @@
 import msgspec
 
 from allotment.model.ids import JobId
+from allotment.model.quantity import Instant
 
 
 class ConfigInForce(msgspec.Struct, frozen=True):
@@ -19,6 +20,19 @@ class ConfigChange(msgspec.Struct, frozen=True):
     """`+` comes, `-` goes, `~` changes."""
     what: str
     detail: str = ""
+
+
+class ComingChange(msgspec.Struct, frozen=True):
+    """What differs from one date to another, in words."""
+
+    begin: Instant
+    """0 where it holds already, from the beginning."""
+    until: Instant | None
+    """None where it holds for good."""
+    when: str
+    """Both in words, with the zone."""
+    what: str
+    detail: str
 
 
 class DemotedJob(msgspec.Struct, frozen=True):
@@ -46,4 +60,6 @@ class ConfigPlan(msgspec.Struct, frozen=True):
     borrowing: tuple[JobId, ...] = ()
     """Waiting jobs that would no longer fit in their tenant's cells, only borrow."""
     warnings: tuple[str, ...] = ()
+    coming: tuple[ComingChange, ...] = ()
+    """What holds by date, now or later, by when it begins."""
     applied: bool = False

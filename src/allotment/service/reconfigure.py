@@ -7,6 +7,7 @@ import msgspec
 
 from allotment.engine.foresee import Foresight, digest, foresee
 from allotment.model.commands import ApplyConfig
+from allotment.model.dated import as_written
 from allotment.model.errors import Code, Problem, Rejected
 from allotment.model.ids import Actor
 from allotment.model.quantity import Resources, show_resources
@@ -18,6 +19,7 @@ from allotment.service.config_view import (
     ConfigPlan,
     DemotedJob,
 )
+from allotment.service.dated import coming, dated, over
 from allotment.service.pipeline import Pipeline
 
 
@@ -43,7 +45,7 @@ class Reconfiguring:
     def in_force(self, actor: Actor) -> ConfigInForce:
         """Give the configuration. Raises Rejected."""
         may_administer(actor)
-        config = self._pipeline.state.config
+        config = as_written(self._pipeline.state.config)
         return ConfigInForce(digest(config), self._write(config))
 
     async def plan(self, text: bytes, source: str, actor: Actor) -> ConfigPlan:
@@ -51,9 +53,12 @@ class Reconfiguring:
         may_administer(actor)
         config, warnings = await asyncio.to_thread(self._read, text, source)
         state = self._pipeline.state
-        old, image = state.config, msgspec.msgpack.encode(state.image())
-        found = await asyncio.to_thread(foresee, image, config, state)
-        return self._words(old, config, found, tuple(str(each) for each in warnings))
+        old, image = as_written(state.config), msgspec.msgpack.encode(state.image())
+        now = self._pipeline.clock.now()
+        found = await asyncio.to_thread(foresee, image, config, state, now)
+        said = (*(str(each) for each in warnings), *over(config, now))
+        plan = self._words(old, config, found, said)
+        return msgspec.structs.replace(plan, coming=coming(config, now))
 
     async def apply(self, text: bytes, source: str, expect: str, actor: Actor) -> ConfigPlan:
         """Put a configuration in force, whole or not at all; durable on return.
@@ -107,6 +112,7 @@ def differences(old: Config, new: Config) -> list[ConfigChange]:
         *_nodes(old, new),
         *_cells(old, new),
         *_tenants(old, new),
+        *dated(old, new),
         *_limits(old, new),
     ]
 

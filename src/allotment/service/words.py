@@ -7,6 +7,7 @@ from allotment.model.health import HardwareHealth
 from allotment.model.ids import NodeId
 from allotment.model.quantity import show_millis
 from allotment.model.reasons import StopCause
+from allotment.model.tenancy import Config
 
 STOPPED = {
     StopCause.CANCELLED: "was cancelled",
@@ -19,10 +20,21 @@ STOPPED = {
 }
 
 
+def _by_date(config: Config) -> str:
+    """Tell for whom something else holds than usual, now that a date has come."""
+    pairs = zip(config.tenants, config.written, strict=False)
+    names = ", ".join(now.name for now, usual in pairs if now != usual)
+    if not names:
+        return "a date came: what is written for always holds again"
+    return f"a date came: what is written for now holds of {names}"
+
+
 def in_words(event: e.AnyEvent, state: State) -> str:  # noqa: C901, PLR0911, PLR0912, PLR0915
     """Tell one event in a sentence without its subject's number. One line an event."""
     nodes = state.cluster.nodes
     match event:
+        case e.ConfigApplied(config, True):
+            return _by_date(config)
         case e.ConfigApplied(config):
             return f"configured {len(config.nodes)} node(s), {len(config.tenants)} tenant(s)"
         case e.NodeDrained(node, reason):

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from allotment.model.cells import Topology
 from allotment.model.cluster import Node
+from allotment.model.dated import settled
 from allotment.model.ids import JobId
 from allotment.model.quantity import Millis
 from allotment.model.spec import NEVER, Dialect, JobSpec, TaskRole
@@ -50,7 +51,8 @@ class Wishes(msgspec.Struct, frozen=True):
         nodes guarantees are counted: cells are of the machines there were.
         """
         for share in self.shares:
-            config = share.config if share.config.nodes == nodes else _counted(share.config)
+            config = settled(share.config)
+            config = config if config.nodes == nodes else _counted(config)
             tenants = _with_all(config.tenants, self.specs)
             open_to_all = tuple(_open(tenant, order) for tenant in tenants)
             config = replace(config, nodes=nodes, tenants=open_to_all, limits=limits)

@@ -1,6 +1,6 @@
 """A configuration's shape into the model: nodes, tenants, limits, and what does not add up."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 from pydantic import ValidationError
@@ -27,7 +27,8 @@ from allotment.wire.config_shape import (
     VirtualGpusShape,
 )
 from allotment.wire.config_share import over_capacity, share_of
-from allotment.wire.preempt_rules import with_rules
+from allotment.wire.dated_read import ReadChanges, changes_of
+from allotment.wire.preempt_rules import PreemptRulesShape, with_rules
 from allotment.wire.problems import (
     Finding,
     in_order,
@@ -36,7 +37,7 @@ from allotment.wire.problems import (
     problems_of,
     raise_all,
 )
-from allotment.wire.queues_read import tree_of
+from allotment.wire.queues_read import ReadQueues, tree_of
 from allotment.wire.tree import Place, Plain, Tree, path_of
 
 Read = tuple[Config, tuple[Problem, ...]]
@@ -74,36 +75,75 @@ def assembled(
     found += [*_same_names(shape, made), *_unknown_default(shape), *_nics(shape)]
     for name, tenant in shape.tenants.items():
         found += wrong_budgets(name, tenant.budgets, list(tenant.queues))
-    topology, errors, doubtful, owed = Topology(), list[Finding](), list[Finding](), Owed()
+    topology, errors, doubtful = Topology(), list[Finding](), list[Finding]()
     if there:
         topology, errors, doubtful = topology_of(shape.cells, made, nodes)
-    if there and not errors:
-        owed = owed_of(shape.tenants, topology, nodes)
-    found += [*errors, *owed.errors]
-    capacity = sum((node.total() for node in nodes), start=NOTHING)
-    trees = {name: tree_of(("tenants", name), item) for name, item in shape.tenants.items()}
+    found += errors
+    ground = _Ground(
+        nodes, topology, shape.limits.preempt_rules, there=there, in_cells=there and not errors
+    )
+    read = _tenants(shape.tenants, ground)
+    found += read.found
+    dated = ReadChanges()
+    if not found:
+        places = {name: tree.places for name, tree in read.trees.items()}
+        dated = changes_of(shape.tenants, places, lambda then: _plainly(then, ground))
+        found += dated.errors
+    doubtful = [*_doubtful(shape, machine), *doubtful, *read.warnings, *dated.warnings]
+    config = Config(
+        nodes,
+        read.tenants,
+        _limits(shape.limits),
+        shape.default_tenant,
+        topology,
+        shape.share,
+        tuple(dated.changes),
+    )
+    return config, found, doubtful
+
+
+class _Ground(msgspec.Struct, frozen=True):
+    """What tenants stand on."""
+
+    nodes: tuple[Node, ...]
+    topology: Topology
+    rules: PreemptRulesShape
+    there: bool
+    """Whether the nodes are known."""
+    in_cells: bool
+    """Whether it is known, too, how they make cells."""
+
+
+class _Read(msgspec.Struct, frozen=True):
+    tenants: tuple[Tenant, ...]
+    trees: dict[str, ReadQueues]
+    found: list[Finding]
+    warnings: list[Finding]
+
+
+def _tenants(shapes: Mapping[str, TenantShape], ground: _Ground) -> _Read:
+    """Read the tenants, and what does not add up in them or between them."""
+    owed = owed_of(shapes, ground.topology, ground.nodes) if ground.in_cells else Owed()
+    found = [*owed.errors]
+    capacity = sum((node.total() for node in ground.nodes), start=NOTHING)
+    trees = {name: tree_of(("tenants", name), item) for name, item in shapes.items()}
     tenants = tuple(
         _tenant(name, item, capacity, owed.tenants.get(name), trees[name].queues)
-        for name, item in shape.tenants.items()
+        for name, item in shapes.items()
     )
-    common = shape.limits.preempt_rules
-    tenants = tuple(
-        with_rules(tenant, shape.tenants[tenant.name], common) for tenant in tenants
-    )
+    tenants = tuple(with_rules(each, shapes[each.name], ground.rules) for each in tenants)
     found += [flaw for tenant in tenants for flaw in trees[tenant.name].amiss(tenant)]
-    if there and not _by_cells(shape):
-        found += over_capacity(tenants, shape.tenants, capacity)
-    doubtful = [*_doubtful(shape, machine), *doubtful, *owed.warnings]
-    limits = _limits(shape.limits)
-    return (
-        Config(nodes, tenants, limits, shape.default_tenant, topology, shape.share),
-        found,
-        doubtful,
-    )
+    by_cells = any(tenant.cells or tenant.pins for tenant in shapes.values())
+    if ground.there and not by_cells:
+        found += over_capacity(tenants, shapes, capacity)
+    return _Read(tenants, trees, found, owed.warnings)
 
 
-def _by_cells(shape: ConfigShape) -> bool:
-    return any(tenant.cells or tenant.pins for tenant in shape.tenants.values())
+def _plainly(
+    shapes: Mapping[str, TenantShape], ground: _Ground
+) -> tuple[tuple[Tenant, ...], list[Finding]]:
+    read = _tenants(shapes, ground)
+    return read.tenants, read.found
 
 
 # ── nodes ───────────────────────────────────────────────────────────────────────────────

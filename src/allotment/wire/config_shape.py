@@ -12,6 +12,7 @@ from allotment.wire.amiss import Amiss, not_a
 from allotment.wire.cells_shape import CellsShape, ShareCount
 from allotment.wire.config_budgets import BudgetShape
 from allotment.wire.config_promises import ObjectivesShape
+from allotment.wire.dated_shape import PeriodShape
 from allotment.wire.fields import (
     LAST_PORT,
     Cpu,
@@ -217,6 +218,26 @@ class GuaranteedShape(Shape):
     gpu_memory: SizeOrNone | None = None
 
 
+class TenantChangeShape(PeriodShape):
+    """What a tenant is owed for some time."""
+
+    guaranteed: GuaranteedShape = Field(default=GuaranteedShape(), examples=["{gpu: 4}"])
+    cells: dict[Word, ShareCount] = Field(default={}, examples=["{v100-node: 8}"])
+    borrow: Truth = True
+    weight: Weight = 1000
+
+
+class QueueChangeShape(PeriodShape):
+    """What a queue is owed, and may use, for some time."""
+
+    guaranteed: AmountsShape = Field(default=AmountsShape(), examples=["{gpu: 4}"])
+    soft_limit: AmountsShape = Field(default=AmountsShape(), examples=["{gpu: 6}"])
+    limit: AmountsShape = Field(default=AmountsShape(), examples=["{gpu: 8}"])
+    lend: Truth = True
+    borrow: Truth = True
+    weight: Weight = 1000
+
+
 class UserCapShape(Shape):
     """What one user of a tenant may hold at once; what is left out is not capped."""
 
@@ -251,6 +272,9 @@ class QueueShape(Shape):
     max_waiting: MostJobs | None = Field(default=None, examples=["100"])
     per_user: CapShape = Field(default=CapShape(), examples=["{gpu: 2}"])
     per_group: CapShape = Field(default=CapShape(), examples=["{gpu: 4}"])
+    changes: list[QueueChangeShape] = Field(
+        default=[], examples=["[{until: 2026-12-15, limit: {gpu: 8}}]"]
+    )
     queues: "Queues" = Field(default={}, examples=["{train: {order: skip}}"])
 
 
@@ -278,6 +302,9 @@ class TenantShape(Shape):
     budgets: list[BudgetShape] = Field(default=[], examples=["[{every: month, hard: 5000}]"])
     objectives: ObjectivesShape = Field(
         default=ObjectivesShape(), examples=["{wait_within_guarantee: 10min}"]
+    )
+    changes: list[TenantChangeShape] = Field(
+        default=[], examples=["[{from: 2026-12-01, guaranteed: {gpu: 8}}]"]
     )
     queues: Annotated[Queues, BeforeValidator(_not_empty)] = Field(
         default={"default": QueueShape()}, examples=["{default: {order: strict}}"]

@@ -5,12 +5,14 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from allotment.model.cluster import Device, Nic, Node
+from allotment.model.dated import as_written
 from allotment.model.quantity import NOTHING, Resources
-from allotment.model.tenancy import Config, Limits, Tenant
+from allotment.model.tenancy import Config, DatedChange, Limits, Tenant
 from allotment.wire.amounts import write_duration, write_milli, write_size
 from allotment.wire.cells_write import shares_to_wire, topology_to_wire
 from allotment.wire.config_budgets import budgets_to_wire
 from allotment.wire.config_promises import objectives_to_wire
+from allotment.wire.dated_write import differing, period_to_wire
 from allotment.wire.preempt_rules import rules_to_wire
 from allotment.wire.queues_write import queues_to_wire, shared_to_wire
 from allotment.wire.tree import Plain
@@ -19,15 +21,21 @@ Written = dict[str, Plain]
 
 
 def config_to_wire(config: Config) -> Written:
-    """Write a configuration in full, defaults included.
+    """Write a configuration in full, defaults included, and as it is without its changes.
 
     Nodes are numbered by their order when read back, and so are their devices.
     """
+    config = as_written(config)
     cells = topology_to_wire(config.topology, config.nodes) if config.topology.types else None
     return {
         "nodes": [node_to_wire(node) for node in config.nodes],
         **({"cells": cells} if cells else {}),
-        "tenants": {tenant.name: _tenant(tenant) for tenant in config.tenants},
+        "tenants": {
+            tenant.name: _tenant(
+                tenant, [each for each in config.changes if each.tenant == tenant.name]
+            )
+            for tenant in config.tenants
+        },
         **({"default_tenant": config.default_tenant} if config.default_tenant else {}),
         **shared_to_wire(config.share, 1000),
         "limits": _limits(config.limits),
@@ -80,7 +88,8 @@ def _gpus(alike: Sequence[Device]) -> Written:
     }
 
 
-def _tenant(tenant: Tenant) -> Written:
+def _tenant(tenant: Tenant, changes: Sequence[DatedChange]) -> Written:
+    dated = [_dated(tenant, change) for change in changes if change.share is not None]
     return {
         "guaranteed": _resources(tenant.guaranteed),
         "users": list(tenant.users),
@@ -98,7 +107,31 @@ def _tenant(tenant: Tenant) -> Written:
             else {}
         ),
         **({"budgets": budgets_to_wire(tenant.budgets)} if tenant.budgets else {}),
-        "queues": queues_to_wire(tenant),
+        **({"changes": list[Plain](dated)} if dated else {}),
+        "queues": queues_to_wire(tenant, changes),
+    }
+
+
+def _dated(tenant: Tenant, change: DatedChange) -> Written:
+    assert change.share is not None, "only what a tenant is owed is written here"
+    share = msgspec.structs.asdict(change.share)
+    then = _owed(msgspec.structs.replace(tenant, **share))
+    differs = differing(_owed(tenant), then, _USUAL)
+    if "cells" in differs:
+        differs.pop("guaranteed", None)  # It follows from them.
+    return {**period_to_wire(change), **differs}
+
+
+_USUAL: Written = {"guaranteed": {}, "cells": {}, "borrow": True, "weight": 1}
+"""What may change by date of a tenant, and what it is where it is not written."""
+
+
+def _owed(tenant: Tenant) -> Written:
+    return {
+        "guaranteed": _resources(tenant.guaranteed),
+        "borrow": tenant.borrow,
+        "cells": shares_to_wire(tenant.cells),
+        **shared_to_wire(tenant.share, tenant.weight_milli),
     }
 
 

@@ -1,29 +1,58 @@
 """A tenant's queues back into what is read: nested, with what is set."""
 
+from collections.abc import Sequence
+
 from allotment.model.amounts import BY_TYPE, CPU, GPU, Amounts
 from allotment.model.queue_tree import last_part
-from allotment.model.tenancy import Queue, QueueState, RankBy, ShareBy, Tenant
+from allotment.model.tenancy import DatedChange, Queue, QueueState, RankBy, ShareBy, Tenant
 from allotment.wire.amounts import write_milli, write_size
+from allotment.wire.dated_write import differing, period_to_wire
 from allotment.wire.tree import Plain
 
 Written = dict[str, Plain]
 
 
-def queues_to_wire(tenant: Tenant) -> Written:
-    """Write the tree of a tenant's queues."""
-    return _under(tenant, "")
+def queues_to_wire(tenant: Tenant, changes: Sequence[DatedChange] = ()) -> Written:
+    """Write the tree of a tenant's queues, each with those of the changes that are its own."""
+    return _under(tenant, "", changes)
 
 
-def _under(tenant: Tenant, parent: str) -> Written:
+def _under(tenant: Tenant, parent: str, changes: Sequence[DatedChange]) -> Written:
     return {
-        last_part(queue): _queue(tenant, queue)
+        last_part(queue): _queue(tenant, queue, changes)
         for queue in tenant.queues
         if queue.parent == parent
     }
 
 
-def _queue(tenant: Tenant, queue: Queue) -> Written:
-    inside = _under(tenant, queue.name)
+def _queue(tenant: Tenant, queue: Queue, changes: Sequence[DatedChange]) -> Written:
+    inside = _under(tenant, queue.name, changes)
+    alone = _alone(queue)
+    dated = [
+        {**period_to_wire(change), **differing(alone, _alone(change.queue), _USUAL)}
+        for change in changes
+        if change.queue is not None and change.queue.name == queue.name
+    ]
+    return {
+        **alone,
+        **({"changes": list[Plain](dated)} if dated else {}),
+        **({"queues": inside} if inside else {}),
+    }
+
+
+_USUAL: Written = {
+    "guaranteed": {},
+    "soft_limit": {},
+    "limit": {},
+    "lend": True,
+    "borrow": True,
+    "weight": 1,
+}
+"""What may change by date of a queue, and what it is where it is not written."""
+
+
+def _alone(queue: Queue) -> Written:
+    """Write a queue without those inside it."""
     caps = (
         ("guaranteed", queue.guaranteed),
         ("soft_limit", queue.terms.soft_limit),
@@ -41,7 +70,6 @@ def _queue(tenant: Tenant, queue: Queue) -> Written:
         **({} if queue.terms.borrow else {"borrow": False}),
         **({} if queue.max_jobs is None else {"max_jobs": queue.max_jobs}),
         **({} if queue.max_waiting is None else {"max_waiting": queue.max_waiting}),
-        **({"queues": inside} if inside else {}),
     }
 
 

@@ -1,5 +1,8 @@
 """The configuration over the API: planned, applied while jobs run, and kept."""
 
+import time
+from datetime import UTC, datetime
+
 import pytest
 
 from allotment.model.ids import JobId
@@ -110,3 +113,37 @@ def test_what_is_wrong_is_told_with_its_place_and_nothing_changes(
         assert answer.status in (400, 422)
         assert said in answer.body.decode()
     assert live.ask("GET", "/v1/config").json == before
+
+
+def test_a_date_comes_and_the_new_owner_gets_its_share_by_itself(live: Live) -> None:
+    begin = datetime.fromtimestamp(int(time.time()) + 2, UTC)
+    text = f"""\
+nodes: [{{name: n1, cpu: 64, memory: 64GiB, gpu: {{type: A, count: 8, virtual: true}}}}]
+tenants:
+  vision:
+    guaranteed: {{gpu: 8}}
+    changes: [{{from: '{begin:%Y-%m-%dT%H:%M:%S}', until: 2900-01-01, guaranteed: {{gpu: 4}}}}]
+  nlp:
+    changes: [{{from: '{begin:%Y-%m-%dT%H:%M:%S}', until: 2900-01-01, guaranteed: {{gpu: 4}}}}]
+"""
+    plan = post(live, "plan", text).json
+    assert [each["what"] for each in plan["coming"]] == ["tenant vision", "tenant nlp"]
+    assert ("+", f"tenant nlp {plan['coming'][1]['when']}") in [
+        (change["sign"], change["what"]) for change in plan["changes"]
+    ]
+    post(live, "apply", text)
+    jobs = [a_job(live, 4), a_job(live, 4)]
+    role = {"command": "fake forever", "resources": {"gpu": 4}}
+    other = live.submit(tenant="nlp", roles={"main": role})
+    live.wait_for(other, "running")
+    assert live.service.state.at >= begin.timestamp() * 1000
+    assert grounds(live, other) == "guaranteed"
+    books = live.service.state.jobs
+    states = live.call(lambda: [books[JobId(job)].state.value for job in jobs])
+    assert sorted(states) == ["queued", "running"]
+    again = post(live, "plan", text).json
+    assert again["changes"] == []
+    assert len(again["coming"]) == 2
+    shown = live.ask("GET", "/v1/config").json
+    assert shown["digest"] == plan["proposed"]
+    assert "2900-01-01" in shown["text"]

@@ -1,0 +1,117 @@
+"""Changes by date, in words: which are to come, which are over, which are new in a file."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+from allotment.model.amounts import Amounts, show_part
+from allotment.model.budget import FOREVER
+from allotment.model.cells import CellShare
+from allotment.model.dated import still_to_come
+from allotment.model.quantity import SECOND, Instant, Resources, show_milli, show_resources
+from allotment.model.tenancy import Config, DatedChange, Queue, Share, Tenant
+from allotment.service.config_view import ComingChange, ConfigChange
+
+
+def coming(config: Config, now: Instant) -> tuple[ComingChange, ...]:
+    """Give the changes that hold or will, by when they begin."""
+    return tuple(
+        ComingChange(
+            change.begin,
+            change.end if change.end < FOREVER else None,
+            _period(change),
+            _whose(change),
+            _detail(config, change),
+        )
+        for change in still_to_come(config, now)
+    )
+
+
+def over(config: Config, now: Instant) -> Iterator[str]:
+    """Tell of changes that hold no longer, and never will."""
+    for change in config.changes:
+        if change.end <= now:
+            yield f"{_whose(change)}: what holds {_period(change)} is over; take it out"
+
+
+def dated(old: Config, new: Config) -> Iterator[ConfigChange]:
+    """List changes that come and go with a file."""
+    before, after = _all(old), _all(new)
+    for words in before:
+        if words not in after:
+            yield ConfigChange("-", *words)
+    for words in after:
+        if words not in before:
+            yield ConfigChange("+", *words)
+
+
+def _all(config: Config) -> list[tuple[str, str]]:
+    return [
+        (f"{_whose(change)} {_period(change)}", _detail(config, change))
+        for change in config.changes
+    ]
+
+
+def _whose(change: DatedChange) -> str:
+    if change.queue is not None:
+        return f"queue {change.tenant}/{change.queue.name}"
+    return f"tenant {change.tenant}"
+
+
+def _period(change: DatedChange) -> str:
+    begin = f"from {_date(change.begin)}" if change.begin else ""
+    end = f"until {_date(change.end)}" if change.end < FOREVER else ""
+    return " ".join(filter(None, (begin, end)))
+
+
+def _date(at: Instant) -> str:
+    text = datetime.fromtimestamp(at // SECOND, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    return text.replace(" 00:00:00 UTC", "").replace(":00 UTC", " UTC")
+
+
+def _detail(config: Config, change: DatedChange) -> str:
+    tenant = next(tenant for tenant in config.tenants if tenant.name == change.tenant)
+    if change.queue is not None:
+        queue = tenant.queue(change.queue.name)
+        return ", ".join(_of_queue(queue, change.queue)) if queue else ""
+    return ", ".join(_of_tenant(tenant, change.share)) if change.share else ""
+
+
+def _of_tenant(was: Tenant, now: Share) -> Iterator[str]:
+    then, later = _owed(was.cells, was.guaranteed), _owed(now.cells, now.guaranteed)
+    if then != later:
+        yield f"guaranteed {then} → {later}"
+    yield from _switch("borrow", was.borrow, now.borrow)
+    yield from _weight(was.weight_milli, now.weight_milli)
+
+
+def _owed(cells: tuple[CellShare, ...], guaranteed: Resources) -> str:
+    if cells:
+        return ", ".join(f"{share.count} {share.type}" for share in cells)
+    return show_resources(guaranteed) if guaranteed != Resources() else "nothing"
+
+
+def _of_queue(was: Queue, now: Queue) -> Iterator[str]:
+    for key, before, after, none in (
+        ("guaranteed", was.guaranteed, now.guaranteed, "nothing"),
+        ("soft_limit", was.terms.soft_limit, now.terms.soft_limit, "none"),
+        ("limit", was.limit, now.limit, "none"),
+    ):
+        if before != after:
+            yield f"{key} {_amounts(before, none)} → {_amounts(after, none)}"
+    yield from _switch("lend", was.terms.lend, now.terms.lend)
+    yield from _switch("borrow", was.terms.borrow, now.terms.borrow)
+    yield from _weight(was.weight_milli, now.weight_milli)
+
+
+def _amounts(amounts: Amounts, none: str) -> str:
+    return " + ".join(show_part(part, amount) for part, amount in amounts.parts) or none
+
+
+def _switch(key: str, was: bool, now: bool) -> Iterator[str]:
+    if was is not now:
+        yield f"{key} {str(was).lower()} → {str(now).lower()}"
+
+
+def _weight(was: int, now: int) -> Iterator[str]:
+    if was != now:
+        yield f"weight {show_milli(was)} → {show_milli(now)}"
