@@ -213,7 +213,10 @@ class ReasonHistory:
 
     def _parts(self, span: _Span, end: Instant) -> list[Stretch]:
         """Part a phase by what it waited for."""
-        cuts = sorted({at for at in self._cuts(span) if span.begin < at < end})
+        is_now = span.end is None and self._over is None
+        cuts = sorted(
+            at for at in self._cuts(span) if span.begin < at < end or (is_now and at == end)
+        )
         found: list[Stretch] = []
         for begin, until in zip([span.begin, *cuts], [*cuts, end], strict=True):
             reason = self._reason(span, begin)
@@ -243,7 +246,10 @@ class ReasonHistory:
             (Reason.HELD, any(lapse.has(at) for lapse in span.held)),
             (Reason.DEPENDENCY, not suspended and self._depends(span, at)),
             (Reason.BACKOFF, at < span.not_before),
-            (Reason.WAITING_FOR_VICTIMS, any(lapse.has(at) for lapse in span.promised)),
+            (
+                Reason.WAITING_FOR_VICTIMS,
+                not suspended and any(lapse.has(at) for lapse in span.promised),
+            ),
         )
         known = next((reason for reason, there in holds if there), None)
         return known or _noted(span, at) or (Reason.RESUMING if suspended else None)

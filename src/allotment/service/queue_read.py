@@ -70,13 +70,13 @@ def _add(total: Parts, more: Mapping[str, int]) -> None:
         total[part] = total.get(part, 0) + amount
 
 
-Leaves = dict[tuple[str, str], _Sum]
+Leaves = defaultdict[tuple[str, str], _Sum]
 Holders = dict[tuple[str, str], list[Account]]
 
 
 def _leaves(state: State, tenants: set[str]) -> Leaves:
     """Sum up what is in each leaf."""
-    cluster, found = state.cluster, defaultdict[tuple[str, str], _Sum](_Sum)
+    cluster, found = state.cluster, Leaves(_Sum)
     for job in state.jobs.values():
         spec = job.spec
         if spec.tenant not in tenants:
@@ -94,6 +94,17 @@ def _leaves(state: State, tenants: set[str]) -> Leaves:
             if job.id in cluster.pending:
                 here.in_line += 1
                 here.wait(job.queued_at, job.id)
+    _add_passing(state, tenants, found)
+    return found
+
+
+def _add_passing(state: State, tenants: set[str], found: Leaves) -> None:
+    """Add what elastic gangs give up and still hold, and what is promised."""
+    cluster = state.cluster
+    for gang in cluster.parting.values():
+        if gang.tenant in tenants:
+            parts = _parts_held(cluster, gang.slots, gang.needs)
+            _add(found[gang.tenant, gang.standing.shape.queue].used, parts)
     for job, promise in cluster.reservations.items():
         spec = state.jobs[job].spec
         if spec.tenant in tenants:
@@ -101,7 +112,6 @@ def _leaves(state: State, tenants: set[str]) -> Leaves:
             if job not in cluster.gangs:
                 parts[JOBS] = 1
             _add(found[spec.tenant, spec.queue].promised, parts)
-    return found
 
 
 def _parts_held(

@@ -168,6 +168,21 @@ def test_a_place_that_is_promised_counts_until_it_is_given(tree: Config) -> None
     assert (dev.promised["gpu"], dev.used, dev.waiting, dev.running) == (2000, {}, 1, 0)
 
 
+def test_tasks_that_an_elastic_gang_gives_up_count_until_they_are_gone() -> None:
+    config = a_config(Tenant("vision", gpus(8), (Queue("a"),)), Tenant("nlp"))
+    world = World(config)
+    elastic = a_job().gpus(1).between(2, 8, elastic=True).of("nlp")
+    job = world.submit(elastic)
+    world.cycle()
+    world.runs(job)
+    world.submit(a_job().gpus(4).of("vision", "a"))
+    world.cycle()
+    assert world.state.cluster.parting
+    (_, nlp) = queue_trees(world.state, world.now)
+    assert (nlp.used["gpu"], nlp.borrowed["gpu"], nlp.running) == (8000, 8000, 1)
+    assert nlp.used["gpu"] == world.state.cluster.used_by("nlp").gpu_milli
+
+
 def test_who_holds_something_capped() -> None:
     queue = Queue("a", per_user=amounts({"gpu": 2000}))
     config = a_lab(queue)

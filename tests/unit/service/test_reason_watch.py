@@ -132,6 +132,17 @@ def test_a_new_wait_is_explained_anew() -> None:
     ]  # fmt: skip
 
 
+def test_what_the_cap_of_an_array_keeps_out_of_line_is_found() -> None:
+    it = Watched()
+    records = it.world.do(c.SubmitJob(a_job().gpus(1).spec(), copies=3, max_running=1))
+    jobs = [each.event.job for each in records if isinstance(each.event, e.JobSubmitted)]
+    it.world.cycle()
+    assert {who: reason for who, reason, _ in it.looks(5)} == dict.fromkeys(
+        jobs[1:], Reason.ARRAY_CAP
+    )
+    assert it.past(jobs[2]) == [(5, "array_cap")]
+
+
 def test_a_long_line_is_looked_through_bit_by_bit() -> None:
     it = Watched(look_s=0)
     it.world.submit(a_job().gpus(8))
