@@ -47,14 +47,9 @@ def surplus(cluster: Cluster, waiting: Standing) -> list[Gang]:
     covered = [branch.covers(need) for branch in mine]
     if not any(covered):
         return []
-    gone: Removed = {}
+    gone = _not_to_keep(cluster, shape.tenant)
     awaited = {job for promise in cluster.reservations.values() for job in promise.victims}
     theirs = [gang for gang in cluster.holders() if gang.tenant == shape.tenant]
-    for gang in theirs:
-        # Only what they hold of their tenant's own is theirs to keep.
-        if gang.leaving or gang.entitlement is not Entitlement.GUARANTEED:
-            chain = queues.chain(gang.tenant, gang.standing.shape.queue)
-            _remove(gone, chain, _held(cluster, gang))
     found: list[Gang] = []
     for gang in sorted(theirs, key=lambda gang: (-gang.placed_at, -gang.id)):
         if (
@@ -74,6 +69,27 @@ def surplus(cluster: Cluster, waiting: Standing) -> list[Gang]:
             _remove(gone, chain, held)
             found.append(gang)
     return found
+
+
+def _not_to_keep(cluster: Cluster, tenant: str) -> Removed:
+    """Give what counts as used by a tenant's queues, and is not theirs to keep.
+
+    That is what they hold on other grounds than their tenant's, or for a while only; and
+    what is promised, until it is held.
+    """
+    gone: Removed = {}
+    for gang in cluster.holders():
+        if gang.tenant == tenant and (
+            gang.leaving or gang.entitlement is not Entitlement.GUARANTEED
+        ):
+            chain = cluster.queues.chain(tenant, gang.standing.shape.queue)
+            _remove(gone, chain, _held(cluster, gang))
+    for promise in cluster.reservations.values():
+        shape = cluster.shape_of(promise.job)
+        if shape.tenant == tenant:
+            chain = cluster.queues.chain(tenant, shape.queue)
+            _remove(gone, chain, cluster.held_on(promise.slots, promise.needs))
+    return gone
 
 
 def _held(cluster: Cluster, gang: Gang) -> dict[str, int]:

@@ -54,6 +54,8 @@ class Engine:
         self._port_is_free = port_is_free
         self._seen: tuple[object, int, int] | None = None
         """The books that were last looked through in vain, and their state then."""
+        self._refused: tuple[object, int, int] | None = None
+        """The same, when decisions were sent back and none was carried out."""
         self._turned_at = Instant(-1)
 
     # ── stimuli ─────────────────────────────────────────────────────────────────────────
@@ -128,18 +130,21 @@ class Engine:
         if seen == self._seen and not (turn and self._turned_at != now):
             return False
         self._turned_at = now if turn else self._turned_at
-        refused = self.refusals
+        refused, made = self.refusals, 0
         for number, decision in enumerate(proposals(cluster, at)):
             if refusal(cluster, decision, at):
                 self.refusals += 1
                 cluster.blocked.clear()
             else:
                 self._emit(self._carry_out(decision), SYSTEM, now)
+                made += 1
             if number + 1 >= budget or isinstance(decision, Evict):
                 # Who is sent away may be gone at once: better looked at afresh than
                 # through what they leave behind.
                 return True
-        if self.refusals != refused:
+        if self.refusals != refused and (made or self._refused != seen):
+            # Once more, with nothing remembered; who is refused again waits for a change.
+            self._refused = seen
             return True
         # Placing takes and gives nothing back: unless something else happened too, who was
         # left waiting waits on.

@@ -1,7 +1,7 @@
 """What queues of a tenant owe each other: guarantees, lending, soft limits, reclaiming."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from allotment.model import commands as c
@@ -247,6 +247,12 @@ FOREST = """
         max_size=25,
     )
 )
+@example(  # A promise to b.y is no reason to take from it what it holds.
+    [
+        ("submit", "a", 3), ("submit", "c", 3), ("submit", "c", 3), ("cycle", "a", 1),
+        ("submit", "b.y", 2), ("submit", "b.x", 1),
+    ]
+)  # fmt: skip
 def test_limits_hold_and_every_guarantee_can_be_had(steps: list[tuple[str, str, int]]) -> None:
     world = World(tree(FOREST, 10))
     for what, queue, number in steps:
