@@ -11,14 +11,24 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from allotment.engine.engine import Engine
 from allotment.engine.state import Image, State
 from allotment.model import commands as c
+from allotment.model.dated import as_written
 from allotment.model.errors import Rejected
 from allotment.model.ids import JobId, NodeId, TaskIndex, TaskKey
 from allotment.model.lifecycle import TaskState
-from allotment.model.quantity import GIB, NOTHING, Resources
+from allotment.model.quantity import GIB, NOTHING, Instant, Resources
 from allotment.model.reasons import Reason
 from allotment.model.reports import NodeReport, Seen, TaskReport
 from allotment.model.spec import Dependency, EndKind
-from allotment.model.tenancy import Config, Preempt, Queue, QueueOrder, RankBy, ShareBy
+from allotment.model.tenancy import (
+    Config,
+    DatedChange,
+    Preempt,
+    Queue,
+    QueueOrder,
+    RankBy,
+    Share,
+    ShareBy,
+)
 from tests.support.builders import POLICIES, a_config, a_job, a_tenant
 from tests.support.world import FAILED, PERMANENT, PLATFORM, World
 
@@ -154,6 +164,26 @@ class Histories(RuleBasedStateMachine):
     @rule(shares=st.tuples(*[st.integers(0, 4)] * 3), share=SHARE, rank=RANK)
     def reconfigure(self, shares: tuple[int, ...], share: ShareBy, rank: RankBy) -> None:
         self.attempt(c.ApplyConfig(shared(shares, QueueOrder.STRICT, share, rank)))
+
+    @rule(
+        shares=st.tuples(*[st.integers(0, 4)] * 3),
+        after=st.sampled_from([0, 1, 1000, 50_000]),
+        length=st.sampled_from([1, 1000, 100_000]),
+    )
+    def reconfigure_by_date(self, shares: tuple[int, ...], after: int, length: int) -> None:
+        """For some time the tenants are owed something else."""
+        begin = Instant(self.world.now + after)
+        plain = as_written(self.world.state.config)
+        changes = tuple(
+            DatedChange(
+                tenant.name,
+                begin,
+                Instant(begin + length),
+                Share(a_tenant(tenant.name, owed).guaranteed, weight_milli=3000),
+            )
+            for tenant, owed in zip(plain.tenants, shares, strict=True)
+        )
+        self.attempt(c.ApplyConfig(msgspec.structs.replace(plain, changes=changes)))
 
     @rule(node=st.integers(0, 2), drain=st.booleans())
     def drain(self, node: int, drain: bool) -> None:
