@@ -276,6 +276,9 @@ class Histories(RuleBasedStateMachine):
         }
         assert again.cluster.gangs == state.cluster.gangs
         assert again.cluster.parting == state.cluster.parting
+        if (ends := state.cluster.ends) is not None and again.cluster.ends is not None:
+            now = self.world.now
+            assert list(again.cluster.ends.soonest(now)) == list(ends.soonest(now))
         self.world.engine = Engine(again)
         self.world.collect()
 

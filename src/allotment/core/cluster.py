@@ -109,6 +109,10 @@ class Cluster:
         self.pending = Pending(ordering, estimates, self.kinds)
         self.ends = Ends(estimates) if estimates is not None else None
         """When placed gangs are expected to end; kept only for queues in EASY order."""
+        self.by_run_times = bool(promising) or any(
+            queue.rank is RankBy.SHORTEST for tenant in tenants for queue in tenant.queues
+        )
+        """Whether any queue goes by how long jobs run."""
         self.running = Running(ordering) if policies.turns is not None else None
         """Placed gangs in order; kept only for policies that take turns."""
         self.gangs: dict[JobId, Gang] = {}
@@ -321,6 +325,14 @@ class Cluster:
         if self.running is not None:
             self.running.add(gang, standing.since or gang.placed_at)
 
+    def expect_anew(self, gang: Gang, standing: Standing) -> None:
+        """Let a gang stand differently also where it is sorted by when it ends."""
+        if self.ends is not None:
+            self.ends.remove(gang.id)
+        self.stand_anew(gang, standing)
+        if self.ends is not None:
+            self.ends.add(gang)
+
     def _stand(self, gang: Gang, standing: Standing | None) -> None:
         """Let a gang stand anew in its line; None while it is only a thought."""
         if standing is not None:
@@ -365,6 +377,8 @@ class Cluster:
         self.pending.rerank(now)
         if self.mercy is not None and self.mercy.woken(now):
             self.ledger.version += 1
+        if self.ends is not None and self.ends.outlived(now):
+            self.pending.arrivals += 1  # Who is blocked starts later: others may pass.
         if self.running is None:
             return
         for job in self.running.due(now):
@@ -390,9 +404,11 @@ class Cluster:
     def next_change(self, now: Instant) -> Instant | None:
         """Say when the order changes though nothing happens, or the next turn is due."""
         turns = self.policies.turns
-        if turns is None and self.mercy is None:
+        if turns is None and self.mercy is None and self.ends is None:
             return self.pending.next_change()
         moments = [self.pending.next_change()]
+        if self.ends is not None and len(self.pending):
+            moments.append(self.ends.next_guess())
         if self.mercy is not None:
             moments.append(self.mercy.wake_at)
         if self.running is not None:

@@ -157,13 +157,13 @@ def _enter_promises(
 
 
 def _end_of(gang: Gang, now: Instant, estimates: Estimates) -> int | None:
-    """Say when a gang is expected to be gone; who is late, or leaves, any moment."""
+    """Say when a gang is expected to be gone; who leaves, any moment."""
     if gang.leaving:
         return now + 1
     run_ms = estimates.run_ms(gang.standing)
     if run_ms is None:
         return None
-    return max(now + 1, gang.placed_at + run_ms - gang.standing.served_ms)
+    return gang.standing.end_of(run_ms, gang.placed_at, now)
 
 
 def _amounts(

@@ -10,29 +10,65 @@ from allotment.model.quantity import Instant
 
 
 class Ends:
-    """A sorted list of (end, gang, devices). Who is not known to end is left out."""
+    """A sorted list of (end, gang, devices). Who is not known to end is left out.
+
+    Who outlives a prediction gets another end (`Standing.end_of`), when the list is read.
+    """
 
     def __init__(self, estimates: Estimates) -> None:
         self._estimates = estimates
         self._sorted: list[tuple[int, JobId, int]] = []
         self._entries: dict[JobId, tuple[int, JobId, int]] = {}
+        self._guessed: list[tuple[int, JobId]] = []
+        """The ends that are predicted, in order."""
+        self._gangs: dict[JobId, tuple[Gang, int]] = {}
+        """Whose they are, and the run time that is predicted."""
 
     def add(self, gang: Gang) -> None:
         """Note a gang that was placed, with what it holds now."""
         run_ms = self._estimates.run_ms(gang.standing)
-        if run_ms is not None:
-            end = gang.placed_at + run_ms - gang.standing.served_ms
-            entry = self._entries[gang.id] = (end, gang.id, gang.held().gpu_milli)
-            insort(self._sorted, entry)
+        if run_ms is None:
+            return
+        standing = gang.standing
+        end = gang.placed_at + run_ms - standing.served_ms
+        entry = self._entries[gang.id] = (end, gang.id, gang.held().gpu_milli)
+        insort(self._sorted, entry)
+        if standing.predicted_ms >= 0 and standing.limit_ms < 0:
+            self._gangs[gang.id] = (gang, run_ms)
+            insort(self._guessed, (end, gang.id))
 
     def remove(self, job: JobId) -> None:
         """Strike a gang off; it need not be there."""
         entry = self._entries.pop(job, None)
-        if entry is not None:
+        if entry is None:
+            return
+        del self._sorted[bisect_left(self._sorted, entry)]
+        if self._gangs.pop(job, None) is not None:
+            del self._guessed[bisect_left(self._guessed, entry[:2])]
+
+    def next_guess(self) -> Instant | None:
+        """Say when the next of those who are predicted should have ended."""
+        return Instant(self._guessed[0][0]) if self._guessed else None
+
+    def outlived(self, now: Instant) -> bool:
+        """Give who outlived a prediction another; tell whether anybody did."""
+        if not self._guessed or self._guessed[0][0] > now:
+            return False
+        while self._guessed[0][0] <= now:
+            _, job = self._guessed[0]
+            entry = self._entries[job]
+            gang, run_ms = self._gangs[job]
+            end = gang.standing.end_of(run_ms, gang.placed_at, now)
+            del self._guessed[0]
             del self._sorted[bisect_left(self._sorted, entry)]
+            entry = self._entries[job] = (end, job, entry[2])
+            insort(self._guessed, (end, job))
+            insort(self._sorted, entry)
+        return True
 
     def soonest(self, now: Instant) -> Iterator[tuple[int, JobId, int]]:
         """Give (end, gang, devices) in the order of ends; who is late ends any moment."""
+        self.outlived(now)
         for end, job, milli in self._sorted:
             yield max(now + 1, end), job, milli
 

@@ -31,6 +31,8 @@ class Standing(msgspec.Struct, frozen=True, gc=False):
     starting: bool = False
     due_at: Instant | None = None
     """When it should have ended; None if that was not said."""
+    predicted_ms: Millis = Millis(-1)
+    """The run time that is predicted where none was promised; -1 where nothing is known."""
 
     @property
     def runs(self) -> bool:
@@ -42,11 +44,33 @@ class Standing(msgspec.Struct, frozen=True, gc=False):
         """Devices of the whole gang, in thousandths."""
         return total_of(self.shape.requests).gpu_milli
 
+    def end_of(self, run_ms: int, placed_at: Instant, now: Instant) -> int:
+        """Say when it will be gone that was placed then, and runs for so long in all.
+
+        Who runs for longer than was promised ends any moment; than was predicted, for as
+        long again, and so on: a prediction that came true too late must not come true again.
+        """
+        length = run_ms - self.served_ms
+        end = placed_at + length
+        if end > now:
+            return end
+        if self.predicted_ms < 0 or self.limit_ms >= 0:
+            return now + 1
+        return placed_at + doubled(length, now + 1 - placed_at)
+
     def ran_ms(self, now: Instant) -> int:
         """Give its run time up to now."""
         if self.since is None or self.starting:
             return self.served_ms
         return self.served_ms + now - self.since
+
+
+def doubled(length: int, least: int) -> int:
+    """Double a length until it is no less than that."""
+    length = max(1, length)
+    while length < least:
+        length *= 2
+    return length
 
 
 class Gang(msgspec.Struct):

@@ -152,6 +152,8 @@ class Policies(msgspec.Struct, frozen=True):
     """None: a device is shared by all who find room on it."""
     estimates: Estimates | None = None
     """What backfilling with a reservation (`QueueOrder.EASY`) goes by."""
+    predicts: bool = False
+    """Whether run times that nobody promised are predicted from finished jobs."""
     fairness: Mapping[ShareBy, Fairness] = {}
     """How those who share are compared, for each rule that a configuration may name."""
     ranking: Mapping[RankBy, Ordering] = {}

@@ -121,6 +121,7 @@ def _submitted(state: State, record: e.Record, event: e.JobSubmitted) -> None:
     if event.key:
         state.keys[record.actor.user, event.key] = job.id
     state.watch(job)
+    state.foretelling.came(job)
     state.line_up(job, record.at)
     state.timers.arm_job(job, state.config.limits)
 
@@ -129,7 +130,9 @@ def _edited(state: State, record: e.Record, event: e.JobEdited) -> None:
     job = state.jobs[event.job]
     state.unwatch(job)
     state.step_out(job, record.at)
+    state.foretelling.gone(job)
     job.spec = event.spec
+    state.foretelling.came(job)
     state.watch(job)
     state.line_up(job, record.at)
     state.timers.arm_job(job, state.config.limits)
@@ -182,6 +185,7 @@ def _finished(state: State, record: e.Record, event: e.JobEvent) -> None:
     state.cluster.let_up()
     state.unwatch(job)
     state.finished.append(job.id)
+    state.expect_anew(state.foretelling.finished(job))
     if job.id in state.dependents:
         for other in sorted(state.dependents[job.id]):
             state.line_up(state.jobs[other], record.at)

@@ -5,6 +5,7 @@ the counters is an index, rebuilt from them when a snapshot is loaded.
 """
 
 from collections import deque
+from collections.abc import Iterable
 from itertools import islice
 
 import msgspec
@@ -12,14 +13,16 @@ from msgspec.structs import replace
 
 from allotment.core.claimants import Spent
 from allotment.core.cluster import Cluster
-from allotment.core.gang import Gang, Reservation, Standing
+from allotment.core.gang import Gang, Reservation, Standing, doubled
 from allotment.core.mercy import Loss
 from allotment.core.ports import Policies
 from allotment.core.request import fixed, lease_part, needs_of, shape_of, sized
 from allotment.core.windows import Windows
 from allotment.engine.budgets import Budgets
+from allotment.engine.foretelling import Foretelling
 from allotment.engine.ports_pool import PortPool
 from allotment.engine.records import AttemptRecord, JobRecord
+from allotment.engine.run_history import Runs
 from allotment.engine.timers import Timers
 from allotment.model.budget import Account
 from allotment.model.cluster import NodeState
@@ -62,6 +65,8 @@ class Image(msgspec.Struct, omit_defaults=True):
     accounts: list[Account] = []
     """What was used of budgets."""
     losses: tuple[Loss, ...] = ()
+    runs: list[Runs] = []
+    """What finished jobs tell of the next ones."""
 
 
 class ArrayLine:
@@ -100,6 +105,7 @@ class State:
         """For each capped array, who of it may be in line or placed."""
         self.finished: deque[JobId] = deque()
         self.budgets = Budgets()
+        self.foretelling = Foretelling(remembers=policies.predicts)
 
     # ── questions ───────────────────────────────────────────────────────────────────────
 
@@ -209,6 +215,7 @@ class State:
             spent=self._spent(),
             windows=[self.windows[name] for name in sorted(self.windows)],
             losses=self._losses(),
+            runs=self.foretelling.history.all(),
         )
 
     @classmethod
@@ -224,6 +231,7 @@ class State:
         for window in image.windows:
             state.timers.arm_window(window)
         state.jobs = {job.id: job for job in image.jobs}
+        state.foretelling.recall(image.runs, image.jobs)
         state.configure(image.config)
         for job in image.jobs:
             state.index(job)
@@ -279,6 +287,7 @@ class State:
         if self.cluster.mercy is not None:
             self.cluster.mercy.recall(losses)
         self.ports.configure(config.limits.ports)
+        foretold_anew = self._foretell()
         for gang in sorted(old.gangs.values(), key=self._claim):
             self._keep(gang)
         for job_id in sorted(old.parting):
@@ -290,6 +299,12 @@ class State:
         self._demote_what_exceeds()
         if self.budgets.exist or any(tenant.budgets for tenant in config.tenants):
             self.budgets.configure(config.tenants, self.cluster, self.at)
+        self._keep_line(old)
+        if foretold_anew:
+            self._stand_anew()
+
+    def _keep_line(self, old: Cluster) -> None:
+        """Let everybody wait as before, and keep the promises that can be kept."""
         for job in sorted(old.pending.all(), key=lambda waiting: waiting.id):
             self.cluster.pending.add(self._by_its_name(job), self.at)
         # Not in the order of the books: what was only thought of may have changed that.
@@ -304,19 +319,41 @@ class State:
         dates = (at for at in moments(self.config) if at > self.at)
         self.timers.arm_dates([self.at, *dates] if behind else dates)
 
+    def _foretell(self) -> bool:
+        """Begin or stop to predict, as anything goes by it; say whether it changed. O(jobs)."""
+        return self.foretelling.configure(
+            self.config.limits.predict_milli,
+            self.jobs.values(),
+            needed=self.cluster.by_run_times or bool(self.windows),
+        )
+
+    def expect_anew(self, jobs: Iterable[JobId]) -> None:
+        """Let jobs stand as what is predicted of them now asks."""
+        cluster = self.cluster
+        for job in jobs:
+            if job in cluster.pending:
+                cluster.pending.remove(job)
+                cluster.pending.add(self.standing(self.jobs[job]), self.at)
+            elif job in cluster.gangs:
+                cluster.expect_anew(cluster.gangs[job], self.standing(self.jobs[job]))
+
     def _spent(self) -> tuple[Spent, ...]:
         claimants = self.cluster.claimants
         return () if claimants is None else claimants.spent()
 
     def windows_changed(self) -> None:
         """Let everybody stand as the windows that are set now ask. O(n log n)."""
+        self.cluster.windows = Windows(self.windows.values())
+        self._foretell()
+        self._stand_anew()
+
+    def _stand_anew(self) -> None:
         cluster = self.cluster
-        cluster.windows = Windows(self.windows.values())
         for waiting in sorted(cluster.pending.all(), key=lambda job: job.id):
             cluster.pending.remove(waiting.id)
             cluster.pending.add(self.standing(self.jobs[waiting.id]), self.at)
         for gang in cluster.gangs.values():
-            cluster.stand_anew(gang, self.standing(self.jobs[gang.id]))
+            cluster.expect_anew(gang, self.standing(self.jobs[gang.id]))
         cluster.ledger.version += 1
 
     def _losses(self) -> tuple[Loss, ...]:
@@ -429,8 +466,16 @@ class State:
             since,
             starting,
             None if spec.deadline_ms == NEVER else Instant(job.submitted_at + spec.deadline_ms),
+            self._predicted_ms(job, served) if self.foretelling.on else Millis(-1),
         )
         return self._within_windows(standing, job) if self.windows else standing
+
+    def _predicted_ms(self, job: JobRecord, served_ms: int) -> Millis:
+        """Predict the run time of a job in all: what was lost of it comes on top."""
+        if job.spec.max_run_ms != NEVER or (told := self.foretelling.told_ms(job)) < 0:
+            return Millis(-1)
+        kept = served_ms - job.lost_ms
+        return Millis(job.lost_ms + doubled(told, kept + 1))
 
     def _within_windows(self, standing: Standing, job: JobRecord) -> Standing:
         """Let the shape of a job say what windows ask: how long it runs, which it may use."""

@@ -210,6 +210,8 @@ class Limits(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """Half-open range from which attempts get theirs; (0, 0) gives none."""
     half_life_ms: int = 7 * DAY
     """In which half of what was used is forgotten, where it counts who used least."""
+    predict_milli: int = 1_250
+    """Run times nobody promised are predicted as so much of earlier ones; 0 predicts none."""
 
 
 class Share(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -65,7 +65,9 @@ class Estimating:
         )
         estimate = in_words(found, self._state, now, record.id, record.spec.name)
         self._note(estimate)
-        return estimate
+        told = self._state.foretelling.words(record)
+        note = " ".join(part for part in (estimate.note, told) if part)
+        return msgspec.structs.replace(estimate, note=note)
 
     async def dry_run(self, command: SubmitJob, actor: Actor) -> StartEstimate:
         """Say whether, where and when a job would start if it were submitted now.

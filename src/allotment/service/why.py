@@ -23,10 +23,12 @@ MOST_HOLDERS = 5
 def why(state: State, job: JobRecord, now: Instant) -> Blocked | None:
     """Give the dominant reason why a job does not run; None when it does, or is over."""
     blocked = _reason(state, job, now)
-    if blocked is None or not state.budgets.exist or blocked.reason is Reason.BUDGET:
-        return blocked
-    notes = state.budgets.warnings(job.spec, job.owner.user, now)
-    return msgspec.structs.replace(blocked, notes=notes)
+    if blocked is None:
+        return None
+    notes = (told,) if (told := state.foretelling.words(job)) else ()
+    if state.budgets.exist and blocked.reason is not Reason.BUDGET:
+        notes = (*state.budgets.warnings(job.spec, job.owner.user, now), *notes)
+    return msgspec.structs.replace(blocked, notes=notes) if notes else blocked
 
 
 def _reason(state: State, job: JobRecord, now: Instant) -> Blocked | None:

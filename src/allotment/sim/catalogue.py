@@ -198,6 +198,7 @@ def policies(
         recounting=recounting,
         packing=packing if chosen.packs else None,
         estimates=estimates,
+        predicts=settings.estimates == "predicted",
         fairness=FAIRNESS,
         ranking=ranking(estimates),
     )

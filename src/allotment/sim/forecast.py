@@ -83,7 +83,7 @@ def answer(
 def run_times(state: State, past: Sequence[JobRecord], now: Instant) -> dict[JobId, Left]:
     """Predict what every job has left, from what the state and the archive remember."""
     recent = [state.jobs[each] for each in reversed(state.finished)]
-    times = RunTimes([*recent, *past])
+    times = RunTimes([*recent, *past], state.foretelling.history)
     return {
         job.id: times.left(job, now) for job in state.jobs.values() if not job.state.finished
     }

@@ -55,6 +55,7 @@ class Wishes(msgspec.Struct, frozen=True):
             config = config if config.nodes == nodes else _counted(config)
             tenants = _with_all(config.tenants, self.specs)
             open_to_all = tuple(_open(tenant, order) for tenant in tenants)
+            limits = replace(limits, predict_milli=share.config.limits.predict_milli)
             config = replace(config, nodes=nodes, tenants=open_to_all, limits=limits)
             yield share.after_ms, config
 

@@ -18,8 +18,8 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from allotment.engine.records import JobRecord
+from allotment.engine.run_history import History, kind_of, ran_ms_of
 from allotment.model.forecast import Ground
-from allotment.model.lifecycle import JobState
 from allotment.model.quantity import Instant
 from allotment.model.spec import NEVER
 
@@ -28,9 +28,6 @@ ENOUGH = 4
 
 MOST_ALIKE, MOST_OF_TENANT = 50, 500
 """Samples kept: the newest."""
-
-TELLING = frozenset({JobState.SUCCEEDED, JobState.FAILED, JobState.TIMED_OUT})
-"""How jobs end whose run time says something of the next."""
 
 
 class Left(NamedTuple):
@@ -46,14 +43,6 @@ class Left(NamedTuple):
         return self.low_ms, self.expected_ms, self.high_ms
 
 
-def kind_of(job: JobRecord) -> tuple[str, str]:
-    """Give user and name; all jobs of an array have one name."""
-    name = job.spec.name
-    if job.spec.array is not None:
-        name = name.removesuffix(f".{job.spec.array.index}")
-    return job.owner.user, name
-
-
 def progress_of(job: JobRecord, now: Instant) -> int:
     """Give how much of its work is done, in milliseconds of running.
 
@@ -65,17 +54,22 @@ def progress_of(job: JobRecord, now: Instant) -> int:
 
 
 class RunTimes:
-    """Predicts from the jobs it was given, the newest first."""
+    """Predicts from the jobs it was given, the newest first.
 
-    def __init__(self, finished: Iterable[JobRecord]) -> None:
+    Of a user and name of which `history` has runs, it goes by those, as the scheduler does.
+    """
+
+    def __init__(self, finished: Iterable[JobRecord], history: History | None = None) -> None:
+        self._history = history or History()
+        self._sorted: dict[tuple[str, str], list[int]] = {}
         self._alike: dict[tuple[str, str], list[int]] = {}
         self._of_tenant: dict[str, list[int]] = {}
         self._used_of_tenant: dict[str, list[int]] = {}
         """Thousandths of their limits that jobs ran."""
         self._fresh: dict[tuple[object, int], Left] = {}
         for job in finished:
-            ran_ms = job.served_ms - job.lost_ms
-            if job.state in TELLING and ran_ms > 0:
+            ran_ms = ran_ms_of(job)
+            if ran_ms > 0:
                 _keep(self._alike.setdefault(kind_of(job), []), ran_ms, MOST_ALIKE)
                 of_tenant = self._of_tenant.setdefault(job.spec.tenant, [])
                 _keep(of_tenant, ran_ms, MOST_OF_TENANT)
@@ -90,7 +84,7 @@ class RunTimes:
         ran = job.attempt.ran_until(now) if job.attempt is not None else 0
         most = max(0, limit - ran) if limit != NEVER else None
         kind = kind_of(job)
-        alike = self._alike.get(kind)
+        alike = self._of_history(*kind) or self._alike.get(kind)
         if alike:
             return _bounded(_quartiles(alike, done), most, Ground.SAME_NAME)
         if done:
@@ -99,6 +93,13 @@ class RunTimes:
         known = self._fresh.get(key)
         if known is None:
             known = self._fresh[key] = self._of_other_kind(job, 0, most)
+        return known
+
+    def _of_history(self, user: str, name: str) -> list[int]:
+        kind = (user, name)
+        known = self._sorted.get(kind)
+        if known is None:
+            known = self._sorted[kind] = sorted(self._history.of(user, name))
         return known
 
     def _of_other_kind(self, job: JobRecord, done: int, most: int | None) -> Left:

@@ -41,7 +41,7 @@ class Settings(msgspec.Struct, frozen=True):
     """`las`: the device-time up to which all jobs count as alike."""
     promote: int = 0
     """`las2d`: back to the first queue after waiting this many times the run time; 0 never."""
-    estimates: Literal["exact", "noisy", "history", "promised"] = "exact"
+    estimates: Literal["exact", "noisy", "history", "promised", "predicted"] = "exact"
     """What policies that ask for run times are told."""
     noise: float = 0.3
     """`noisy`: the standard deviation of the logarithm of told over true run time."""

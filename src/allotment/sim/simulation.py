@@ -22,6 +22,7 @@ from allotment.model.quantity import DEVICE, Instant, Resources
 from allotment.model.spec import NEVER, JobSpec, TaskRole
 from allotment.model.tenancy import Config, Limits, Queue, QueueOrder, Tenant
 from allotment.policies.estimates.known import Known
+from allotment.policies.estimates.promised import Promised
 from allotment.policies.moving.pairs import RandomPairs
 from allotment.sim.catalogue import passing, policies
 from allotment.sim.machines import Machines
@@ -54,7 +55,8 @@ class Simulation:
 
     def __init__(self, scenario: Scenario, carry: Carry) -> None:
         settings, nodes = scenario.settings, scenario.nodes
-        known = Known(self.run_ms_of)
+        self._predicts = settings.estimates == "predicted"
+        known = Promised() if self._predicts else Known(self.run_ms_of)
         speeds = scenario.speeds()
         devices = sum(len(node.devices) for node in nodes)
 
@@ -181,13 +183,14 @@ class Simulation:
             spec = self._again.spec(job, place, self.engine.state.jobs)
             return replace(
                 spec,
+                name=self._name_of(job),
                 roles=self._roles_of(job, place) if self._packs else spec.roles,
                 retry=self._retries,
                 within=settings.within or spec.within,
                 prefer=settings.prefer or spec.prefer,
             )
         return JobSpec(
-            name=job.id,
+            name=self._name_of(job),
             tenant=EVERYBODY if self._scenario.owners is None else job.tenant,
             roles=self._roles_of(job, place),
             priority=job.priority,
@@ -198,6 +201,10 @@ class Simulation:
             within=settings.within,
             prefer=settings.prefer,
         )
+
+    def _name_of(self, job: TraceJob) -> str:
+        """Name a job by its id, or where the engine predicts as its user did."""
+        return (self._predicts and job.name) or job.id
 
     def _roles_of(self, job: TraceJob, place: int) -> tuple[TaskRole, ...]:
         types = self._types_for(job, place) if self._types else job.gpu_types

@@ -4,7 +4,8 @@
 * `noisy`: the same, times a factor whose logarithm is drawn from a normal distribution;
 * `history`: the mean of the last two run times of the same user and name, or of the same
   user (Tsafrir, Etsion and Feitelson, TPDS 18(6), 2007); nothing before the first end;
-* `promised`: the limit that came with the job, if any did.
+* `promised`: the limit that came with the job, if any did;
+* `predicted`: nothing here, as the engine predicts by itself: as it does in a service.
 """
 
 from collections import deque
@@ -38,6 +39,8 @@ class Told:
                 return max(1, round(job.run_ms * exp(drawn)))
             case "promised":
                 return job.limit_ms or None
+            case "predicted":
+                return None
             case _:
                 return self._from_history(job)
 

@@ -290,6 +290,7 @@ def _limits(shape: LimitsShape) -> Limits:
         task_pids=shape.task_pids,
         ports=shape.ports,
         half_life_ms=shape.half_life,
+        predict_milli=shape.predict,
     )
 
 

@@ -37,6 +37,8 @@ from allotment.wire.text import shown
 MOST_GPUS = 1024
 """Devices of one node."""
 MOST_GPUS_IN_ALL = 100_000
+MOST_MARGIN_MILLI = 100_000
+"""How many thousandths of earlier run times a job may be taken to run."""
 
 LIMITS = Limits()
 User = Annotated[str, PlainValidator(words.read_user)]
@@ -96,6 +98,18 @@ def read_half_life(value: object) -> Millis:
     if length < HOUR:
         raise Amiss(f"{shown(value)} is too short", "give at least 1h")
     return length
+
+
+def read_predict(value: object) -> int:
+    """Read how many times earlier run times a job is taken to run; `none` predicts nothing."""
+    if value == "none":
+        return 0
+    if type(value) not in (int, float):
+        raise not_a("a number", value, "write it like 1.25, or none to predict nothing")
+    milli = round(cast("float", value) * 1000)
+    if not 1_000 <= milli <= MOST_MARGIN_MILLI:
+        raise Amiss(f"{shown(value)} is no margin", "give 1 to 100, or none to predict nothing")
+    return milli
 
 
 def read_kept(value: object) -> int:
@@ -340,6 +354,7 @@ class LimitsShape(Shape):
         default=PreemptRulesShape(), examples=["{min_run: 10m}"]
     )
     half_life: Annotated[Millis, PlainValidator(read_half_life)] = Millis(LIMITS.half_life_ms)
+    predict: Annotated[int, PlainValidator(read_predict)] = LIMITS.predict_milli
 
 
 class ConfigShape(Shape):

@@ -167,6 +167,7 @@ def _limits(limits: Limits) -> Written:
         "task_pids": limits.task_pids,
         "ports": _ports(*limits.ports),
         "half_life": write_duration(limits.half_life_ms),
+        "predict": write_milli(limits.predict_milli) if limits.predict_milli else "none",
     }
 
 

@@ -102,7 +102,7 @@ def replayed(history: History, again: Again) -> Scenario:
         "stop_ms": history.stop_ms,
     }
     if name == OWN:
-        as_it_was["estimates"] = "promised"
+        as_it_was["estimates"] = "predicted"
     named = {pair.partition("=")[0].strip() for pair in again.settings}
     unsaid = {key: value for key, value in as_it_was.items() if _shown(key) not in named}
     settings = msgspec.structs.replace(read_settings(again.settings), **unsaid)

@@ -18,6 +18,7 @@ def policies() -> Policies:
         Pack(),
         LeastLost(),
         estimates=promised,
+        predicts=True,
         fairness=FAIRNESS,
         ranking=ranking(promised),
     )

@@ -40,7 +40,8 @@ BAD = {
     "within=socket": "--set within=socket: one of node, switch, rack, none.",
     "placing=best": "--set placing=best: one of pack, spread, fgd.",
     "order=Strict": "--set order=Strict: one of strict, skip, easy, conservative, policy.",
-    "estimates=guess": "--set estimates=guess: one of exact, noisy, history, promised.",
+    "estimates=guess": "--set estimates=guess: one of exact, noisy, history, promised, "
+    "predicted.",
     "turns=later": "--set turns=later: one of never, at_once, rounds, policy.",
     "tasks=8": "--set tasks=8: one of node, none.",
     "promote=-1": "--set promote: it cannot be negative.",
