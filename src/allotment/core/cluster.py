@@ -19,6 +19,7 @@ from allotment.core.gang import Gang, Reservation, Standing
 from allotment.core.kinds import PASSING, kinds_apart
 from allotment.core.ledger import Ledger
 from allotment.core.mercy import mercy_of
+from allotment.core.overtaking import overtaking_of
 from allotment.core.pending import Key, Pending
 from allotment.core.ports import Ordering, Policies
 from allotment.core.queues import Queues
@@ -71,7 +72,11 @@ class Cluster:
             for tenant in tenants
             for queue in tenant.queues
         }
-        self.all_skip = all(order is QueueOrder.SKIP for order in self._orders.values())
+        self.overtaking = overtaking_of(tenants)
+        """How often jobs were overtaken, in queues where that is bounded; None without any."""
+        self.all_skip = self.overtaking is None and all(
+            order is QueueOrder.SKIP for order in self._orders.values()
+        )
         """Whether no job holds up another in any queue."""
         self.any_skip = QueueOrder.SKIP in self._orders.values()
         """Whether there is a queue in which no job holds up another."""
@@ -106,7 +111,7 @@ class Cluster:
         )
         self.kinds = kinds_apart(self._orders, policies) if alike else None
         """Kinds of shapes; None where shapes that differ in their queue alone are not alike."""
-        self.pending = Pending(ordering, estimates, self.kinds)
+        self.pending = Pending(ordering, estimates, self.kinds, self.overtaking)
         self.ends = Ends(estimates) if estimates is not None else None
         """When placed gangs are expected to end; kept only for queues in EASY order."""
         self.by_run_times = bool(promising) or any(
@@ -392,8 +397,7 @@ class Cluster:
     def rank_anew(self, now: Instant) -> None:
         """Ask anew for every rank. O(n log n)."""
         for standing in self.pending.all():
-            self.pending.remove(standing.id)
-            self.pending.add(standing, now)
+            self.pending.again(standing, now)
         if self.running is not None:
             for gang in self.gangs.values():
                 self.running.remove(gang.id)

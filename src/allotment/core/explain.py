@@ -5,6 +5,8 @@ while the world does not. Jobs that are not in line (held, waiting for a depende
 back-off, an array cap) are explained by the engine, which knows those things.
 """
 
+from allotment.core.backfill import shadow_of
+from allotment.core.bounds import behind_the_overtaken
 from allotment.core.caps import capped_out, narrowed_to_caps, why_capped, why_not_resumed
 from allotment.core.cells.words import listed
 from allotment.core.cluster import Cluster
@@ -18,6 +20,7 @@ from allotment.core.queue_stages import why_aside
 from allotment.core.request import Shape, lease_part, total_of
 from allotment.core.trial import Trial
 from allotment.core.used_up import why_used_up
+from allotment.model.ids import JobId
 from allotment.model.ledger import Entitlement
 from allotment.model.quantity import NOTHING, Instant, Resources, show_resources
 from allotment.model.reasons import Blocked, Reason
@@ -65,9 +68,11 @@ def _in_its_place(cluster: Cluster, waiting: Standing, now: Instant) -> Blocked:
     waiting = narrowed_to_caps(cluster, waiting)
     if cluster.queues.any and (kept := why_aside(cluster, waiting.shape)) is not None:
         return kept
-    if cluster.cells is not None:
-        return judge_in_cells(cluster, waiting, now)
-    return _judge(cluster, waiting, now)
+    judged = _judge if cluster.cells is None else judge_in_cells
+    found = judged(cluster, waiting, now)
+    if cluster.overtaking is None:
+        return found
+    return behind_the_overtaken(cluster, waiting, found)
 
 
 def _judge(cluster: Cluster, waiting: Standing, now: Instant) -> Blocked:
@@ -101,10 +106,7 @@ def _judge(cluster: Cluster, waiting: Standing, now: Instant) -> Blocked:
                 hint=f"See `allot why {first}`.",
             )
     if fits:
-        order, ahead = cluster.order_of(shape), None
-        if order is QueueOrder.CONSERVATIVE:
-            ahead = delayed_by(cluster, waiting, now)
-        return beside_promises(ahead, shape.queue) if ahead is not None else _next_cycle()
+        return _beside_others(cluster, waiting, due, now)
     free = cluster.ledger.free()
     if need.fits_in(free):
         return Blocked(
@@ -116,6 +118,18 @@ def _judge(cluster: Cluster, waiting: Standing, now: Instant) -> Blocked:
     return Blocked(
         Reason.CAPACITY, f"Others hold what it needs; too little is free of: {missing}."
     )
+
+
+def _beside_others(
+    cluster: Cluster, waiting: Standing, due: Entitlement, now: Instant
+) -> Blocked:
+    """Say whom a job that fits would delay, where nobody may; or that nothing keeps it."""
+    order, ahead = cluster.order_of(waiting.shape), None
+    if order is QueueOrder.CONSERVATIVE:
+        ahead = delayed_by(cluster, waiting, now)
+    elif order is QueueOrder.EASY:
+        ahead = _kept_by(cluster, waiting, due, now)
+    return _next_cycle() if ahead is None else beside_promises(ahead, waiting.shape.queue)
 
 
 def _next_cycle() -> Blocked:
@@ -206,6 +220,20 @@ def _holds_up(cluster: Cluster, head: Standing, due: Entitlement, now: Instant) 
     with cluster.fenced(head.shape, now):
         theirs = due_of(cluster, head.shape)
         return theirs is due and not _fits(cluster, head, theirs, now)
+
+
+def _kept_by(
+    cluster: Cluster, waiting: Standing, due: Entitlement, now: Instant
+) -> JobId | None:
+    """Name the first blocked job before it, if it would start later for this one. O(shapes)."""
+    pending, promised = cluster.pending, cluster.reservations
+    groups = pending.ahead(waiting)
+    first = [next((job for job in group if job.id not in promised), None) for group in groups]
+    heads = [head for head in first if head is not None]
+    for head in sorted(heads, key=lambda each: pending.key(each.id)):
+        if _holds_up(cluster, head, due, now):
+            return None if shadow_of(cluster, head, now).admits(waiting, now) else head.id
+    return None
 
 
 def _over_quota(cluster: Cluster, tenant_name: str, need: Resources) -> Blocked:

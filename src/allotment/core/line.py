@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from allotment.core.backfill import Shadow, shadow_of
 from allotment.core.behind import Behind
+from allotment.core.bounds import Bounds
 from allotment.core.caps import capped_out, caps_matter, narrowed_to_caps
 from allotment.core.cluster import MOST_MEMOS, Cluster
 from allotment.core.conservative import Promises
@@ -55,6 +56,8 @@ class Line:
         self.held_up: set[tuple[str, str]] = set()
         """Lines that wait for their first job to find room in its tenant's cells."""
         self.again = False
+        self.bounded = Bounds(cluster) if cluster.overtaking is not None else None
+        """Who holds up others since it was overtaken often enough."""
         self.kinds = cluster.kinds
         self.behind: Behind | None = None
         """Who is held up where kinds are walked, first come, first served."""
@@ -260,13 +263,17 @@ class Line:
     def _passed_over(self, waiting: Standing, kind: Shape, skip: set[Shape]) -> bool:
         """Tell whether a job needs no look now, and holds up nobody.
 
-        It has a promise, its shape is too large, or its user has all one user may have.
+        It has a promise, its shape is too large, its user has all one user may have, or one
+        that was overtaken often enough is before it.
         """
         cluster = self.cluster
         if (self.capped and capped_out(cluster, waiting.shape)) or (
             cluster.all_skip and not cluster.windows.all and self._too_large(waiting.shape)
         ):
             skip.add(kind)
+            return True
+        if self.bounded is not None and self.bounded.holds_up(waiting):
+            skip.add(waiting.shape)
             return True
         return waiting.id in cluster.reservations
 

@@ -13,6 +13,7 @@ from itertools import islice
 from allotment.core.gang import Standing
 from allotment.core.kinds import Course, Kinds
 from allotment.core.lengths import Key, Lengths
+from allotment.core.overtaking import Overtaking
 from allotment.core.ports import Estimates, Ordering
 from allotment.core.request import Shape
 from allotment.model.ids import JobId
@@ -32,8 +33,11 @@ class Pending:
         ordering: Ordering,
         estimates: Estimates | None = None,
         kinds: Kinds | None = None,
+        overtaking: Overtaking | None = None,
     ) -> None:
         self._ordering = ordering
+        self.overtaking = overtaking
+        """How often jobs were overtaken, where that is bounded."""
         self._kinds = kinds
         self._lengths = Lengths(estimates) if estimates is not None else None
         self._groups: dict[Shape, list[Key]] = {}
@@ -78,6 +82,8 @@ class Pending:
             insort(group, key)
         if self._lengths is not None:
             self._lengths.add(job, key)
+        if self.overtaking is not None:
+            self.overtaking.came((job.shape.tenant, job.shape.queue), key)
         if rank.until is not None:
             heappush(self._until, (rank.until, job.id))
         self.came.add(job.shape)
@@ -94,11 +100,20 @@ class Pending:
         del group[place]
         if self._lengths is not None:
             self._lengths.remove(standing, key)
+        if self.overtaking is not None and self.overtaking.left(job):
+            self.arrivals += 1  # Whom it held up may go.
         if not group:
             self._close(standing.shape, key)
         elif self._kinds is not None and not place:
             self._kinds.moved(standing.shape, key, group[0])
         return standing
+
+    def again(self, job: Standing, now: Instant) -> None:
+        """Let a job stand anew: it has not left the line."""
+        if self.overtaking is not None and (counted := self.overtaking.of(job.id)) is not None:
+            self.overtaking.recall({job.id: counted[0]})
+        self.remove(job.id)
+        self.add(job, now)
 
     def _close(self, shape: Shape, last: Key) -> None:
         """Forget a shape of which nobody waits any longer."""
@@ -151,9 +166,7 @@ class Pending:
             due.add(heappop(self._until)[1])
         for job in sorted(due):
             if job in self._jobs:
-                standing = self[job]
-                self.remove(job)
-                self.add(standing, now)
+                self.again(self[job], now)
 
     def next_to_end(self, job: Standing, most_ms: int) -> Key | None:
         """Give the next of a job's shape, in line behind it, that runs for at most so long."""

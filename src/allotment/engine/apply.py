@@ -129,12 +129,17 @@ def _submitted(state: State, record: e.Record, event: e.JobSubmitted) -> None:
 def _edited(state: State, record: e.Record, event: e.JobEdited) -> None:
     job = state.jobs[event.job]
     state.unwatch(job)
+    overtaking = state.cluster.overtaking
+    if overtaking is not None and (counted := overtaking.of(job.id)) is not None:
+        overtaking.recall({job.id: counted[0]})
     state.step_out(job, record.at)
     state.foretelling.gone(job)
     job.spec = event.spec
     state.foretelling.came(job)
     state.watch(job)
     state.line_up(job, record.at)
+    if overtaking is not None:
+        overtaking.recall({})
     state.timers.arm_job(job, state.config.limits)
 
 
@@ -152,8 +157,18 @@ def _released(state: State, record: e.Record, event: e.JobReleased) -> None:
 def _reserved(state: State, record: e.Record, event: e.Reserved) -> None:
     # It stood in line: that its back-off ended is no event.
     state.line_up(state.jobs[event.job], record.at)
+    _overtakes(state, event.job)
     promise = Promise(event.job, event.slots, event.entitlement, event.victims, event.quota)
     state.cluster.reserve(state.reservation(promise))
+
+
+def _overtakes(state: State, job: JobId) -> None:
+    """Count that a job got a place, or the promise of one, before others of its queue."""
+    cluster = state.cluster
+    if cluster.overtaking is not None:
+        cluster.overtaking.passes(job)
+        if cluster.accounts.any and cluster.overtaking.any_full:
+            cluster.pending.arrivals += 1  # Who waits for a cap now holds up nobody.
 
 
 def _unreserved(state: State, record: e.Record, event: e.ReservationDropped) -> None:
@@ -211,7 +226,8 @@ def _archived(state: State, record: e.Record, event: e.JobArchived) -> None:
 
 def _placed(state: State, record: e.Record, event: e.AttemptPlaced) -> None:
     job = _step(state, event)
-    state.cluster.unreserve(job.id)
+    if state.cluster.unreserve(job.id) is None:
+        _overtakes(state, job.id)
     waited = state.cluster.pending.remove(job.id)
     job.waits_for = ""
     job.attempts.append(

@@ -2,7 +2,8 @@
 
 Rule: the 90th percentile of the newest `MOST_RUNS` runs of the same user and name; of a name
 that never ran, of the same user; of fewer than `ENOUGH` runs, twice the longest. What is told
-changes only once runs say something else by a quarter, so that not every end moves the line.
+changes only once runs say something else by a quarter (of a user: by half or twice), so that
+not every end moves the line.
 
 Source: the same user and name, then the same user, are the best of the templates in Smith,
 Foster and Taylor, "Predicting application run times using historical information", JSSPP 1998;
@@ -54,7 +55,10 @@ class Runs(msgspec.Struct, omit_defaults=True):
         self.ran_ms = [*self.ran_ms[1 - MOST_RUNS :], ran_ms]
         order = sorted(self.ran_ms)
         high = order[-(-9 * len(order) // 10) - 1]
-        same = 3 * self.told_ms <= 4 * high and 4 * high <= 5 * self.told_ms
+        if self.name:
+            same = 3 * self.told_ms <= 4 * high and 4 * high <= 5 * self.told_ms
+        else:  # Of many names: they differ more, and concern more jobs that wait.
+            same = self.told_ms <= 2 * high and high <= 2 * self.told_ms
         if same and len(order) > ENOUGH:
             return False
         self.told_ms = high

@@ -67,6 +67,8 @@ class Image(msgspec.Struct, omit_defaults=True):
     losses: tuple[Loss, ...] = ()
     runs: list[Runs] = []
     """What finished jobs tell of the next ones."""
+    overtaken: dict[JobId, int] = {}
+    """How often waiting jobs were overtaken, in queues where that is bounded."""
 
 
 class ArrayLine:
@@ -216,6 +218,7 @@ class State:
             windows=[self.windows[name] for name in sorted(self.windows)],
             losses=self._losses(),
             runs=self.foretelling.history.all(),
+            overtaken=self._overtaken(),
         )
 
     @classmethod
@@ -240,6 +243,8 @@ class State:
             state.cluster.claimants.recall(image.spent, state.at)
         if state.cluster.mercy is not None:
             state.cluster.mercy.recall(image.losses)
+        if state.cluster.overtaking is not None:
+            state.cluster.overtaking.recall(image.overtaken)
         for job in image.jobs:
             state.line_up(job, state.at)
         for promise in image.promises:
@@ -305,6 +310,8 @@ class State:
 
     def _keep_line(self, old: Cluster) -> None:
         """Let everybody wait as before, and keep the promises that can be kept."""
+        if self.cluster.overtaking is not None and old.overtaking is not None:
+            self.cluster.overtaking.recall(old.overtaking.counts())
         for job in sorted(old.pending.all(), key=lambda waiting: waiting.id):
             self.cluster.pending.add(self._by_its_name(job), self.at)
         # Not in the order of the books: what was only thought of may have changed that.
@@ -332,10 +339,13 @@ class State:
         cluster = self.cluster
         for job in jobs:
             if job in cluster.pending:
-                cluster.pending.remove(job)
-                cluster.pending.add(self.standing(self.jobs[job]), self.at)
+                cluster.pending.again(self.standing(self.jobs[job]), self.at)
             elif job in cluster.gangs:
                 cluster.expect_anew(cluster.gangs[job], self.standing(self.jobs[job]))
+
+    def _overtaken(self) -> dict[JobId, int]:
+        overtaking = self.cluster.overtaking
+        return {} if overtaking is None else overtaking.counts()
 
     def _spent(self) -> tuple[Spent, ...]:
         claimants = self.cluster.claimants
@@ -350,8 +360,7 @@ class State:
     def _stand_anew(self) -> None:
         cluster = self.cluster
         for waiting in sorted(cluster.pending.all(), key=lambda job: job.id):
-            cluster.pending.remove(waiting.id)
-            cluster.pending.add(self.standing(self.jobs[waiting.id]), self.at)
+            cluster.pending.again(self.standing(self.jobs[waiting.id]), self.at)
         for gang in cluster.gangs.values():
             cluster.expect_anew(gang, self.standing(self.jobs[gang.id]))
         cluster.ledger.version += 1

@@ -73,6 +73,8 @@ class Terms(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """May other queues of the tenant use what of its guarantee it does not?"""
     borrow: bool = True
     """May its jobs hold more than it is guaranteed?"""
+    overtaken: int = 0
+    """How many that came after it may start before a job; 0 sets no bound."""
 
 
 NO_TERMS = Terms()

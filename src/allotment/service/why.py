@@ -5,6 +5,7 @@ from heapq import nsmallest
 
 import msgspec
 
+from allotment.core.bounds import overtaken_words
 from allotment.core.cluster import Cluster
 from allotment.core.entitle import may_borrow
 from allotment.core.explain import explain, explain_resume, judge
@@ -25,7 +26,8 @@ def why(state: State, job: JobRecord, now: Instant) -> Blocked | None:
     blocked = _reason(state, job, now)
     if blocked is None:
         return None
-    notes = (told,) if (told := state.foretelling.words(job)) else ()
+    said = (overtaken_words(state.cluster, job.id), state.foretelling.words(job))
+    notes = tuple(words for words in said if words)
     if state.budgets.exist and blocked.reason is not Reason.BUDGET:
         notes = (*state.budgets.warnings(job.spec, job.owner.user, now), *notes)
     return msgspec.structs.replace(blocked, notes=notes) if notes else blocked

@@ -31,7 +31,14 @@ from allotment.wire.fields import (
 from allotment.wire.job_shape import Shape, form_of
 from allotment.wire.preempt_rules import PreemptRulesShape
 from allotment.wire.problems import LIST_FORM, MAP_FORM
-from allotment.wire.queue_shape import AmountsShape, CapShape, MostJobs, State, read_cpu_or_none
+from allotment.wire.queue_shape import (
+    AmountsShape,
+    CapShape,
+    MostJobs,
+    Overtaken,
+    State,
+    read_cpu_or_none,
+)
 from allotment.wire.text import shown
 
 MOST_GPUS = 1024
@@ -282,6 +289,7 @@ class QueueShape(Shape):
     limit: AmountsShape = Field(default=AmountsShape(), examples=["{gpu: 8}"])
     lend: Truth = True
     borrow: Truth = True
+    overtaken: Overtaken | None = Field(default=None, examples=["10"])
     max_jobs: MostJobs | None = Field(default=None, examples=["10"])
     max_waiting: MostJobs | None = Field(default=None, examples=["100"])
     per_user: CapShape = Field(default=CapShape(), examples=["{gpu: 2}"])

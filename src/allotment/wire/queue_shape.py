@@ -41,9 +41,15 @@ def read_most_jobs(value: object) -> int:
     return readers.read_whole(value, 0, MOST_JOBS)
 
 
+def read_overtaken(value: object) -> int:
+    """Read how many may start before a job that came before them; none is no bound."""
+    return readers.read_whole(value, 1, MOST_JOBS)
+
+
 State = Annotated[QueueState, PlainValidator(read_state)]
 Gpus = Annotated[int, PlainValidator(readers.read_gpus)]
 MostJobs = Annotated[int, PlainValidator(read_most_jobs)]
+Overtaken = Annotated[int, PlainValidator(read_overtaken)]
 
 
 class AmountsShape(Shape):

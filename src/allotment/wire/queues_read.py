@@ -88,7 +88,11 @@ def _queues(
 
 def _terms(shape: QueueShape) -> Terms:
     terms = Terms(
-        shape.guaranteed.amounts(), shape.soft_limit.amounts(), shape.lend, shape.borrow
+        shape.guaranteed.amounts(),
+        shape.soft_limit.amounts(),
+        shape.lend,
+        shape.borrow,
+        shape.overtaken or 0,
     )
     return terms if terms != NO_TERMS else NO_TERMS
 

@@ -68,6 +68,7 @@ def _alone(queue: Queue) -> Written:
         **{key: amounts_to_wire(amounts) for key, amounts in caps if amounts},
         **({} if queue.terms.lend else {"lend": False}),
         **({} if queue.terms.borrow else {"borrow": False}),
+        **({"overtaken": queue.terms.overtaken} if queue.terms.overtaken else {}),
         **({} if queue.max_jobs is None else {"max_jobs": queue.max_jobs}),
         **({} if queue.max_waiting is None else {"max_waiting": queue.max_waiting}),
     }

@@ -356,6 +356,9 @@ def test_in_easy_order_nobody_takes_what_the_first_waits_for_behind_a_window() -
     later = world.submit(a_job().gpus(4).within(run_ms=3 * H))
     world.cycle()
     assert world.is_(later) is S.QUEUED
+    blocked = world.why(later)
+    assert blocked.reason is Reason.BEHIND
+    assert f"Job {first} is before it" in blocked.message
     world.ends(running)
     world.cycle()
     assert world.is_(first) is S.STARTING
