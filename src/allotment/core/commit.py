@@ -4,6 +4,7 @@ The planner may be wrong, late, or driven by a foolish policy; what passes here 
 invariant. It shares no code with the search: a second opinion, not an echo.
 """
 
+from collections.abc import Sequence
 from functools import lru_cache
 
 import msgspec
@@ -211,6 +212,8 @@ def _shrink(cluster: Cluster, decision: Evict, now: Instant) -> str:
     promise = decision.reservation
     if len(dict(decision.shed)) < len(decision.shed):
         return "nobody shrinks twice"
+    lent: list[Gang] = []
+    rest: list[Gang] = []
     for job, tasks in decision.shed:
         gang = cluster.gangs.get(job)
         may = (
@@ -219,11 +222,28 @@ def _shrink(cluster: Cluster, decision: Evict, now: Instant) -> str:
             and gang.least <= tasks < len(gang.slots)
             and not (len(gang.slots) - tasks) % gang.step
             and job not in (*promise.victims, promise.job)
-            and _must_yield(cluster, gang, promise, now)
         )
-        if not may:
+        if gang is None or not may:
             return f"job {job} may not be made to shrink"
-    return ""
+        if not _must_yield(cluster, gang, promise, now):
+            lent.append(gang)
+            rest.append(gang.of_size(tasks))
+    if not lent:
+        return ""
+    # What the queues of both lose at once must be beyond their guarantees.
+    gone = (cluster.gangs[job] for job in promise.victims)
+    own = [gang for gang in gone if gang.entitlement is Entitlement.GUARANTEED]
+    parts = [gang.surplus(len(r.slots)) for gang, r in zip(lent, rest, strict=True)]
+    may = _lent_back(cluster, promise, [*parts, *own], rest)
+    return "" if may else f"job {lent[0].id} may not be made to shrink"
+
+
+def _lent_back(
+    cluster: Cluster, promise: Reservation, lent: Sequence[Gang], rest: Sequence[Gang] = ()
+) -> bool:
+    """Tell whether a job may have back what gangs of sibling queues were lent."""
+    line = cluster.pending
+    return promise.job in line and may_reclaim(cluster, line[promise.job], lent, rest)
 
 
 def _gently(cluster: Cluster, decision: Evict, now: Instant) -> str:
@@ -284,11 +304,9 @@ def _stays(cluster: Cluster, decision: Evict, now: Instant) -> str:
             return f"job {victim} may not be evicted"
         if not _must_yield(cluster, gang, promise, now):
             lent.append(gang)
-    if not lent:
+    if not lent or _lent_back(cluster, promise, lent):
         return ""
-    line = cluster.pending
-    may = promise.job in line and may_reclaim(cluster, line[promise.job], lent)
-    return "" if may else f"job {lent[0].id} may not be evicted"
+    return f"job {lent[0].id} may not be evicted"
 
 
 def _keeps_promise(cluster: Cluster, job: JobId, wanted: Reservation) -> str:
@@ -368,6 +386,8 @@ def _promise_is_due(cluster: Cluster, decision: Evict) -> str:
     with Trial(cluster) as trial:
         for job in decision.instead:
             trial.unreserve(job)
+        for job, tasks in decision.shed:
+            trial.shed(cluster.gangs[job], tasks)
         return _not_due(cluster, shape.tenant, need, reservation.entitlement, shape.preemptible)
 
 

@@ -1,8 +1,9 @@
 """Urgent jobs where shares are counted: who of their own tenant loses its share for them.
 
-Rule: as in cells (`core/own_way.py`). Lowest priority first, one whole gang or promise at a
-time, until the tenant's guarantee has room for the urgent job and there is a place, if need
-be by sending borrowers away; then whoever turned out not to be needed keeps its share.
+Rule: as in cells (`core/own_way.py`). Where surplus tasks of elastic gangs are enough, these;
+else, lowest priority first, one whole gang or promise at a time, until the tenant's guarantee
+has room for the urgent job and there is a place, if need be by sending borrowers away; then
+whoever turned out not to be needed keeps its share.
 """
 
 from collections.abc import Sequence
@@ -15,7 +16,7 @@ from allotment.core.gang import Gang, Standing
 from allotment.core.own_way import lower_ones
 from allotment.core.preemption import Room, make_room, still_needed
 from allotment.core.request import needs_of
-from allotment.core.shedding import Shed
+from allotment.core.shedding import Leaving, Shed, Unit, elastic_among
 from allotment.core.takeover import (
     Holder,
     awaited,
@@ -40,7 +41,7 @@ class Concession(msgspec.Struct, frozen=True):
     """Others whose leaving is awaited there."""
     promises: tuple[JobId, ...]
     shed: Shed = ()
-    """Borrowers that only shrink."""
+    """Gangs that only shrink, of its own tenant and borrowers."""
 
 
 def concession(cluster: Cluster, waiting: Standing, now: Instant) -> Concession | None:
@@ -49,14 +50,25 @@ def concession(cluster: Cluster, waiting: Standing, now: Instant) -> Concession 
     tenant = cluster.tenants.get(shape.tenant)
     if tenant is None or tenant.preempt is Preempt.NONE or shape.opportunistic or shape.pin:
         return None
-    return conceded(cluster, waiting, lower_ones(cluster, waiting, now), now)
+    lower = lower_ones(cluster, waiting, now)
+    shrinking = elastic_among(cluster, lower) if tenant.preempt is Preempt.EVICT else ()
+    return conceded(cluster, waiting, lower, now, shrinking)
 
 
 def conceded(
-    cluster: Cluster, waiting: Standing, holders: Sequence[Holder], now: Instant
+    cluster: Cluster,
+    waiting: Standing,
+    holders: Sequence[Holder],
+    now: Instant,
+    shrinking: Sequence[Unit] = (),
 ) -> Concession | None:
-    """Find who of these, first ones first, must give up its share for a job, and its place."""
+    """Find who of these, first ones first, must give up its share for a job, and its place.
+
+    Where it is enough that some of those who are `shrinking` do, nobody goes whole.
+    """
     shape = waiting.shape
+    if shrinking and (found := _by_shedding(cluster, waiting, shrinking, now)) is not None:
+        return found
     if not holders:
         return None
     promises = [each for each in holders if not isinstance(each, Gang)]
@@ -79,17 +91,51 @@ def conceded(
         return _spared(trial, waiting, room, losers, going)
 
 
-def _spared(
-    trial: Trial, waiting: Standing, room: Room, losers: Sequence[Holder], going: list[Gang]
-) -> Concession:
-    """Let everybody keep what the place can do without."""
-    cluster, shape = trial.cluster, waiting.shape
+def _by_shedding(
+    cluster: Cluster, waiting: Standing, elastic: Sequence[Unit], now: Instant
+) -> Concession | None:
+    """Find a place that its tenant is owed once surplus tasks of these alone are gone."""
+
+    def owed() -> bool:
+        return due_of(cluster, waiting.shape) is Entitlement.GUARANTEED
+
+    with Trial(cluster) as trial:
+
+        def look() -> Room | None:
+            return _room(trial, waiting, now) if owed() else None
+
+        leaving = Leaving(trial)
+        room: Room | None = None
+        for gang, least in elastic:
+            leaving.let_go(gang, least)
+            room = look()
+            if room is not None:
+                room = leaving.keep_most(look, room)
+                break
+        if room is None:
+            return None
+        place = _take(trial, waiting, room)
+        way = leaving.take_back(lambda: owed() and cluster.ledger.settled(place))
+        return Concession(place, (), room.victims, room.promises, (*way.shed, *room.shed))
+
+
+def _take(trial: Trial, waiting: Standing, room: Room) -> tuple[Slot, ...]:
+    """Take a place, as it is once others have left it."""
     for job in room.promises:
         trial.unreserve(job)
     for job in room.victims:
         trial.drop(job)
     trial.shed_all(room.shed)
-    trial.hold(room.slots, needs_of(shape.requests))
+    trial.hold(room.slots, needs_of(waiting.shape.requests))
+    return room.slots
+
+
+def _spared(
+    trial: Trial, waiting: Standing, room: Room, losers: Sequence[Holder], going: list[Gang]
+) -> Concession:
+    """Let everybody keep what the place can do without."""
+    cluster, shape = trial.cluster, waiting.shape
+    _take(trial, waiting, room)
 
     def owed() -> bool:
         return due_of(cluster, shape) is Entitlement.GUARANTEED

@@ -19,7 +19,7 @@ from allotment.core.gang import Gang, Standing
 from allotment.core.owed import in_the_way
 from allotment.core.preemption import still_needed
 from allotment.core.request import Shape, needs_of
-from allotment.core.shedding import Leaving, Shed, may_shed
+from allotment.core.shedding import Leaving, Shed, Unit, elastic_among
 from allotment.core.takeover import (
     Holder,
     awaited,
@@ -59,8 +59,8 @@ def outranked(cluster: Cluster, waiting: Standing, now: Instant) -> Way | None:
     if tenant is None or tenant.preempt is Preempt.NONE:
         return None
     lower = lower_ones(cluster, waiting, now)
-    shrinking = tenant.preempt is Preempt.EVICT
-    return way_past(cluster, waiting, lower, now, shrinking=shrinking)
+    shrinking = elastic_among(cluster, lower) if tenant.preempt is Preempt.EVICT else ()
+    return way_past(cluster, waiting, lower, now, shrinking)
 
 
 def way_past(
@@ -68,16 +68,15 @@ def way_past(
     waiting: Standing,
     holders: Sequence[Holder],
     now: Instant,
-    *,
-    shrinking: bool = False,
+    shrinking: Sequence[Unit] = (),
 ) -> Way | None:
     """Find who of these, first ones first, must make way for a job, and which borrowers.
 
-    `shrinking` lets elastic ones give up surplus tasks first, where that is enough.
+    Where it is enough that some of those who are `shrinking` do, nobody goes whole.
     """
     way = None
-    if shrinking and cluster.elastic:
-        way = _by_shedding(cluster, waiting.shape, holders)
+    if shrinking:
+        way = _by_shedding(cluster, waiting.shape, shrinking)
     if way is None and holders:
         way = give_way(cluster, waiting.shape, holders)
     if way is None:
@@ -96,13 +95,10 @@ def way_past(
     return Way(way.found, way.losers, promises, room.victims, shed)
 
 
-def _by_shedding(cluster: Cluster, shape: Shape, lower: Sequence[Holder]) -> Way | None:
+def _by_shedding(cluster: Cluster, shape: Shape, elastic: Sequence[Unit]) -> Way | None:
     """Find a place that is there once less urgent gangs give up surplus tasks alone."""
     cells = cluster.cells
     assert cells is not None, "asked only where shares are cells"
-    elastic = [g for g in lower if isinstance(g, Gang) and g.least and may_shed(cluster, g)]
-    if not elastic:
-        return None
     with cells.keeping(shape.tenant, shape.pin):
         way = _way_by_shedding(cluster, cells, shape, elastic)
     if way is not None and _spares_others(cluster, cells, shape, way):
@@ -111,7 +107,7 @@ def _by_shedding(cluster: Cluster, shape: Shape, lower: Sequence[Holder]) -> Way
 
 
 def _way_by_shedding(
-    cluster: Cluster, cells: Cells, shape: Shape, elastic: Sequence[Gang]
+    cluster: Cluster, cells: Cells, shape: Shape, elastic: Sequence[Unit]
 ) -> Way | None:
     needs = needs_of(shape.requests)
 
@@ -121,8 +117,8 @@ def _way_by_shedding(
     with Trial(cluster) as trial:
         leaving = Leaving(trial)
         found: Found | None = None
-        for gang in elastic:
-            leaving.let_go(gang, gang.least)
+        for gang, least in elastic:
+            leaving.let_go(gang, least)
             found = look()
             if found is not None:
                 found = leaving.keep_most(look, found)

@@ -16,7 +16,7 @@ from allotment.core.packing import displace_pairs
 from allotment.core.pending import Key
 from allotment.core.plan import Decision, Demote, Evict, Place, Proposals
 from allotment.core.preemption import eviction, make_room
-from allotment.core.reclaim import surplus
+from allotment.core.reclaim import shrinkable, surplus
 from allotment.core.request import Shape, devices_of, needs_of
 from allotment.core.shedding import Shed
 from allotment.core.takeover import borrowed_promises
@@ -158,23 +158,25 @@ class Places:
     def reclaim(self, waiting: Standing) -> Proposals:
         """Let a job within its queue's guarantee have back what sibling queues were lent."""
         cluster, shape = self.cluster, waiting.shape
-        holders = surplus(cluster, waiting)
-        if not holders or shape.pin:
+        holders, shrinking = surplus(cluster, waiting), shrinkable(cluster, waiting)
+        if not (holders or shrinking) or shape.pin:
             return
         if cluster.cells is not None:
-            way = way_past(cluster, waiting, holders, self.now)
+            way = way_past(cluster, waiting, holders, self.now, shrinking)
             if way is not None:
                 yield self._past(waiting, way)
             return
         lent = conceded(cluster, waiting, holders, self.now)
-        if lent is None:
-            return
-        if share_by_demotion(cluster, waiting, lent, self.now):
+        if lent is not None and share_by_demotion(cluster, waiting, lent, self.now):
             # They are in nobody's way: they run on, on what is idle.
             for loser in lent.losers:
                 yield Demote(loser, waiting.id)
             if (decision := self.find(waiting, due_of(cluster, shape))) is not None:
                 yield decision
+            return
+        if shrinking:
+            lent = conceded(cluster, waiting, holders, self.now, shrinking)
+        if lent is None:
             return
         place = Placement(waiting.id, lent.slots, GUARANTEED)
         victims = (*lent.losers, *lent.victims)

@@ -10,10 +10,16 @@ from allotment.model.queue_tree import QueueTree
 from allotment.model.tenancy import Queue
 
 Parts = dict[str, int]
+Change = tuple[Sequence[Gang], Sequence[Gang]]
+"""Gangs, or parts of such, that would be gone; and what would stay of the latter."""
 
 
-def may_reclaim(cluster: Cluster, waiting: Standing, gangs: Sequence[Gang]) -> bool:
+def may_reclaim(
+    cluster: Cluster, waiting: Standing, gangs: Sequence[Gang], rest: Sequence[Gang] = ()
+) -> bool:
     """Tell whether a job may have all these gangs of sibling queues sent away.
+
+    Of some it may be only what they give up: `rest` is what stays of these.
 
     It must stay within what is guaranteed to a queue around it that they are not in, and
     their own queues must keep what is guaranteed to them.
@@ -27,7 +33,7 @@ def may_reclaim(cluster: Cluster, waiting: Standing, gangs: Sequence[Gang]) -> b
     return all(
         gang.tenant == tree.tenant
         and gang.preemptible
-        and _parted(cluster, tree, mine, need, gang, gangs)
+        and _parted(cluster, tree, mine, need, gang, (gangs, rest))
         for gang in gangs
     )
 
@@ -38,7 +44,7 @@ def _parted(
     mine: tuple[Queue, ...],
     need: Parts,
     gang: Gang,
-    gangs: Sequence[Gang],
+    change: Change,
 ) -> bool:
     theirs = tree.upward(gang.standing.shape.queue)
     around = {queue.name for queue in mine} & {queue.name for queue in theirs}
@@ -46,7 +52,7 @@ def _parted(
     sibling = [queue for queue in theirs if queue.name not in around]
     if not own or not sibling or not _stays_within(cluster, tree, own[-1], need):
         return False
-    return all(_keeps(cluster, tree, queue, gang, gangs) for queue in sibling)
+    return all(_keeps(cluster, tree, queue, gang, change) for queue in sibling)
 
 
 def _stays_within(cluster: Cluster, tree: QueueTree, queue: Queue, need: Parts) -> bool:
@@ -60,9 +66,8 @@ def _stays_within(cluster: Cluster, tree: QueueTree, queue: Queue, need: Parts) 
     return fits and any(need.get(part) for part in named)
 
 
-def _keeps(
-    cluster: Cluster, tree: QueueTree, queue: Queue, gang: Gang, gangs: Sequence[Gang]
-) -> bool:
+def _keeps(cluster: Cluster, tree: QueueTree, queue: Queue, gang: Gang, change: Change) -> bool:
+    gangs, rest = change
     gone = {each.id for each in gangs}
     stay = tuple(
         each
@@ -71,7 +76,7 @@ def _keeps(
         and not each.leaving
         and each.entitlement is Entitlement.GUARANTEED
     )
-    left = _sum(cluster, tree, queue, stay)
+    left = _sum(cluster, tree, queue, (*stay, *rest))
     lost = cluster.held_on(gang.slots, gang.kept())
     return all(left.get(p, 0) >= owed for p, owed in queue.guaranteed.parts if lost.get(p))
 

@@ -1,7 +1,8 @@
 """Reclaiming: a job within its queue's guarantee gets back what sibling queues were lent.
 
 Rule: of the tenant's gangs those may have to go by which a sibling queue is beyond its
-guarantee, newest first, whole gangs, just enough; none that would take a queue below what is
+guarantee, newest first, just enough: surplus tasks of elastic gangs where these will do, else
+whole gangs; none that would take a queue below what is
 guaranteed to it. Who turns out not to be in the way stays. They are told as borrowers are:
 marked, warned, and gone within their grace.
 
@@ -9,11 +10,14 @@ No two jobs can reclaim from each other for ever: it goes from a queue beyond it
 to one that stays within, and a queue is never taken beyond its guarantee by it.
 """
 
+from collections.abc import Iterator
+
 from allotment.core.caps import asked
 from allotment.core.cluster import Cluster
 from allotment.core.gang import Gang, Standing
 from allotment.core.queues import Branch, parted
 from allotment.core.request import Shape
+from allotment.core.shedding import Unit, may_shed
 from allotment.model.ledger import Entitlement
 
 Removed = dict[str, dict[str, int]]
@@ -39,18 +43,54 @@ def surplus(cluster: Cluster, waiting: Standing) -> list[Gang]:
 
     Any of them may stay: no queue is below its guarantee without all of them.
     """
+    beyond = list(_beyond(cluster, waiting))
+    gone = _not_to_keep(cluster, waiting.shape.tenant) if beyond else {}
+    found: list[Gang] = []
+    for gang, chain, there in beyond:
+        held = _held(cluster, gang)
+        if all(_can_do_without(branch, held, gone) for branch in chain[:there]):
+            _remove(gone, chain, held)
+            found.append(gang)
+    return found
+
+
+def shrinkable(cluster: Cluster, waiting: Standing) -> list[Unit]:
+    """Give the elastic gangs of sibling queues that may have to shrink for a job, newest first.
+
+    No queue is below its guarantee when all of them keep the tasks named with them.
+    """
+    if not cluster.elastic:
+        return []
+    beyond = [each for each in _beyond(cluster, waiting) if may_shed(cluster, each[0])]
+    gone = _not_to_keep(cluster, waiting.shape.tenant) if beyond else {}
+    found: list[Unit] = []
+    for gang, chain, there in beyond:
+        for tasks in range(gang.least, len(gang.slots), gang.step):
+            held = _held(cluster, gang.surplus(tasks))
+            if all(_can_do_without(branch, held, gone) for branch in chain[:there]):
+                _remove(gone, chain, held)
+                found.append((gang, tasks))
+                break
+    return found
+
+
+def _beyond(
+    cluster: Cluster, waiting: Standing
+) -> Iterator[tuple[Gang, tuple[Branch, ...], int]]:
+    """Give the gangs by which sibling queues may be beyond their guarantees, newest first.
+
+    With each come the queues around it, and how many of these are siblings.
+    """
     shape, queues = waiting.shape, cluster.queues
     if shape.opportunistic or shape.tenant not in queues.guarantees:
-        return []
+        return
     need = need_of(cluster, shape)
     mine = queues.chain(shape.tenant, shape.queue)
     covered = [branch.covers(need) for branch in mine]
     if not any(covered):
-        return []
-    gone = _not_to_keep(cluster, shape.tenant)
+        return
     awaited = {job for promise in cluster.reservations.values() for job in promise.victims}
-    theirs = [gang for gang in cluster.holders() if gang.tenant == shape.tenant]
-    found: list[Gang] = []
+    theirs = [gang for gang in cluster.gangs.values() if gang.tenant == shape.tenant]
     for gang in sorted(theirs, key=lambda gang: (-gang.placed_at, -gang.id)):
         if (
             gang.leaving
@@ -62,13 +102,8 @@ def surplus(cluster: Cluster, waiting: Standing) -> list[Gang]:
             continue
         chain = queues.chain(gang.tenant, gang.standing.shape.queue)
         here, there = parted(mine, chain)
-        if not here or not there or not covered[here - 1]:
-            continue
-        held = _held(cluster, gang)
-        if all(_can_do_without(branch, held, gone) for branch in chain[:there]):
-            _remove(gone, chain, held)
-            found.append(gang)
-    return found
+        if here and there and covered[here - 1]:
+            yield gang, chain, there
 
 
 def _not_to_keep(cluster: Cluster, tenant: str) -> Removed:

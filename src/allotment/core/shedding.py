@@ -54,6 +54,18 @@ def size_off(cluster: Cluster, gang: Gang, slots: Iterable[Slot]) -> int:
     return len(gang.slots)
 
 
+Unit = tuple[Gang, int]
+"""A gang that may give up surplus tasks, and how many it keeps at least."""
+
+
+def elastic_among(cluster: Cluster, holders: Iterable[object]) -> list[Unit]:
+    """Give the gangs among some holders that may give up surplus tasks."""
+    if not cluster.elastic:
+        return []
+    gangs = (each for each in holders if isinstance(each, Gang) and each.least)
+    return [(gang, gang.least) for gang in gangs if may_shed(cluster, gang)]
+
+
 class Leaving:
     """Those who were let go in a trial so far, and what each of them keeps."""
 

@@ -15,10 +15,12 @@ from allotment.model.ledger import Entitlement, Slot
 from allotment.model.lifecycle import JobState
 from allotment.model.quantity import HOUR
 from allotment.model.spec import GiveWay
-from tests.support.builders import JobBuilder, a_config, a_job, a_tenant
+from allotment.model.tenancy import Preempt
+from tests.support.builders import JobBuilder, a_config, a_job, a_node, a_tenant
 from tests.support.cells import a_cell_world, cell_config
 from tests.support.world import World
 from tests.unit.engine.test_queue_limits import config_of
+from tests.unit.engine.test_queue_shares import tree
 
 OWN = """\
 hardware: [2 x dgx-v100]
@@ -225,3 +227,59 @@ def test_shrinking_is_told_once() -> None:
         world.cycle()
     asked = [r.event for r in world.log if isinstance(r.event, e.ShrinkRequested)]
     assert [(event.job, event.tasks) for event in asked] == [(borrower, 5)]
+
+
+# ── shares that are counted, and queues ─────────────────────────────────────────────────
+
+
+def counted() -> World:
+    vision = msgspec.structs.replace(a_tenant("vision", 8), preempt=Preempt.EVICT)
+    return World(a_config(vision, a_tenant("nlp", 8), nodes=2))
+
+
+def test_counted_own_less_urgent_jobs_give_up_surplus_first() -> None:
+    world = counted()
+    others = running(world, a_job().gpus(8).of("nlp"))
+    whole = running(world, a_job().gpus(2).priority(10))
+    own = running(world, elastic(2, 8).priority(100))
+    assert staying(world, own) == 6
+    urgent = world.submit(a_job().gpus(3).priority(500))
+    world.cycle()
+    assert staying(world, own) == 3
+    assert {world.is_(job) for job in (others, whole, own)} == {JobState.RUNNING}
+    surplus_ends(world, own)
+    world.cycle()
+    assert world.job(urgent).attempts[-1].entitlement is Entitlement.GUARANTEED
+    second = world.submit(a_job().gpus(3).priority(500))
+    world.cycle()
+    assert (staying(world, own), world.is_(whole)) == (3, JobState.STOPPING), "not enough"
+    assert world.is_(second) is JobState.QUEUED
+
+
+@pytest.mark.parametrize("cells", [False, True])
+def test_a_queue_reclaims_surplus_of_a_gang_that_another_cannot_do_without(
+    *, cells: bool
+) -> None:
+    queues = "queues: {a: {guaranteed: {gpu: 4}}, c: {guaranteed: {gpu: 4}}}"
+    if cells:
+        nodes = "hardware: [1 x dgx-v100]\ntenants:\n"
+        config = cell_config(f"{nodes}  lab: {{cells: {{dgx-v100-node: 1}}, {queues}}}\n")
+    else:
+        config = tree("a: {guaranteed: {gpu: 4}}, c: {guaranteed: {gpu: 4}}", 8, nodes=1)
+        config = msgspec.structs.replace(config, nodes=(a_node(0, 8, "V100"),))
+    world = World(config)
+    lent_to = running(world, elastic(2, 8).of("lab", "a"))
+    assert staying(world, lent_to) == 8
+    owed = world.submit(a_job().gpus(3).of("lab", "c"))
+    world.cycle()
+    assert staying(world, lent_to) == 5
+    surplus_ends(world, lent_to)
+    world.cycle()
+    assert world.is_(owed) is JobState.STARTING
+    beyond = world.submit(a_job().gpus(2).of("lab", "c"))
+    world.cycle()
+    assert (staying(world, lent_to), world.is_(beyond)) == (5, JobState.QUEUED)
+    world.submit(a_job().gpus(1).of("lab", "c"))
+    world.do(c.CancelJob(beyond))
+    world.cycle()
+    assert staying(world, lent_to) == 4, "and never below what its queue is guaranteed"
