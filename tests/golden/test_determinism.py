@@ -20,7 +20,7 @@ from tests.support import event_log
 PINNED = {
     "fifo": "e365c2ad2ab299d26be649a534432304a4d7ddd1a23e3495691502cfbea6cf60",
     "backfill": "a173fcd8a86db4d41678b1b26cf129b5997a2c719749efb5e4add43cc84612ac",
-    "easy": "3d608a8b55965b28349e5899f91c55f728e4a5e0a592a873cb00f64b500e3e25",
+    "easy": "0545e31fc56fda61a6f7297a4e6df332b1532ad9011b44c892e8930ff1489985",
     "srtf": "e3280493a0c61acbd2d8b7734758e115a3ac68a5560c44acaabfba9a90da2ee4",
     "las2d": "e899b9cfdff04d200104055a2876cb6d5e7ac62ed49f306b0eb1448b8783abbc",
     "maxmin": "e6026ad90bbd85edfd9d54a9851229f018d7f9c72c3d39b4d975fc58e0337e02",

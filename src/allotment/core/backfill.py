@@ -51,9 +51,11 @@ def shadow_of(cluster: Cluster, blocked: Standing, now: Instant) -> Shadow:
     assert estimates is not None, "a queue in EASY order needs estimates"
     assert ends is not None, "the ends of gangs are kept where a queue is in EASY order"
     wanted = total_of(blocked.shape.requests).gpu_milli
-    if cluster.windows.all:
+    found = None
+    if cluster.windows.all or cluster.ledger.closed:
         found = enough_beside(cluster, ends, blocked, wanted, now)
-    else:
+    if found is None:
+        # Where that takes nodes that are down, they are taken to be back by then.
         found = ends.enough(wanted, cluster.ledger.whole_free * DEVICE, now)
     if found is None:
         return Shadow(None, 0, estimates)

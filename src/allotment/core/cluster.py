@@ -592,6 +592,10 @@ class Cluster:
         shape = gang.standing.shape if gang else self.pending[job].shape
         return self.windows.bar(shape, slots, now)
 
+    def shut_nodes(self) -> frozenset[NodeId]:
+        """Name the nodes that are drained, lost or broken: closed, but not by a fence."""
+        return frozenset(self.ledger.closed - self._fenced)
+
     def fence(self, nodes: frozenset[NodeId]) -> None:
         """Let a search see just these nodes closed, besides those that are; until told anew."""
         if nodes == self._fenced:

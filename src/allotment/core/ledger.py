@@ -223,6 +223,8 @@ class Ledger:
             node.id: NodeBook(node, by_type=self._sole is None) for node in nodes
         }
         self.regions = Regions(nodes)
+        self.closed: set[NodeId] = set()
+        """Nodes that take no new work."""
         self.version = 0
         """Grows whenever something is given back or opened: what did not fit may fit now."""
         self._buckets: dict[str, dict[int, list[NodeId]]] = {}
@@ -253,6 +255,7 @@ class Ledger:
     def set_open(self, node: NodeId, is_open: bool) -> None:
         """Let a node take new work, or keep new work off it."""
         self.books[node].open = is_open
+        (self.closed.discard if is_open else self.closed.add)(node)
         self._changed.add(node)
         self.version += 1
 

@@ -1,8 +1,9 @@
-"""When a blocked job can start where nodes are set aside: the shadow of EASY among windows.
+"""When a blocked job can start where nodes are shut or set aside: the shadow of EASY there.
 
-A node counts from the moment on at which the job may be put there: not while a window that is
-not for it is open, nor so late before it that the job could still run when it begins. Enough
-may be free at the end of a running gang, or of a window.
+A node that is drained, lost or broken does not count. One of a window counts from the moment
+on at which the job may be put there: not while a window that is not for it is open, nor so
+late before it that the job could still run when it begins. Enough may be free at the end of
+a running gang, or of a window.
 """
 
 from heapq import merge
@@ -29,7 +30,8 @@ def enough_beside(
     entered = blocked.shape.enters
     windows = [each for each in cluster.windows.all if each.name not in entered]
     books = cluster.ledger.books
-    shut = {node for window in windows for node in window.nodes if node in books}
+    closed = cluster.shut_nodes()
+    shut = {node for window in windows for node in window.nodes if node in books} | closed
     on_shut = {node: books[node].whole[ANY_TYPE] * DEVICE for node in shut}
     elsewhere = cluster.ledger.whole_free * DEVICE - sum(on_shut.values())
     openings = sorted((int(window.end), NOBODY, 0) for window in windows if window.end > now)
@@ -42,7 +44,7 @@ def enough_beside(
             for node, part in there:
                 on_shut[node] += part
             elsewhere += milli - sum(part for _, part in there)
-        free = elsewhere + _usable(on_shut, windows, blocked, at)
+        free = elsewhere + _usable(on_shut, windows, blocked, at, closed)
         if free >= wanted:
             return Instant(at), free
     return None
@@ -56,9 +58,13 @@ def _parts_on(gang: Gang, nodes: set[NodeId]) -> list[tuple[NodeId, int]]:
 
 
 def _usable(
-    on_shut: dict[NodeId, int], windows: list[Window], blocked: Standing, at: int
+    on_shut: dict[NodeId, int],
+    windows: list[Window],
+    blocked: Standing,
+    at: int,
+    closed: frozenset[NodeId],
 ) -> int:
-    """Sum up what is free, at an instant, on nodes of windows that are open to a job then."""
+    """Sum up what is free, at an instant, on such nodes as are open to a job then."""
     span = blocked.shape.span_ms
     barred = {
         node
@@ -66,4 +72,5 @@ def _usable(
         if window.bars_from(span) < at < window.end
         for node in window.nodes
     }
+    barred |= closed
     return sum(milli for node, milli in on_shut.items() if node not in barred)

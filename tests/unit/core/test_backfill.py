@@ -141,6 +141,8 @@ def test_enough_is_free_beside_windows_when_every_instant_by_itself_says(
         )
         for name, begin in enumerate(data.draw(st.lists(minute, max_size=3)))
     )
+    if (drained := data.draw(st.none() | st.integers(0, 3))) is not None:
+        cluster.set_open(NodeId(drained), False)
     limit = -1 if span is None else span * MINUTE
     shape = cluster.windows.shaped(a_shape(wanted), "", limit)
     blocked = replace(a_standing(99, wanted), shape=shape)
@@ -179,6 +181,6 @@ def free_then(cluster: Cluster, job: Standing, ends: Mapping[JobId, int], at: in
     return DEVICE * sum(
         (node.id, device.index) not in used
         for node in cluster.nodes.values()
-        if node.id not in shut
+        if node.id not in shut and cluster.ledger.books[node.id].open
         for device in node.devices
     )

@@ -362,3 +362,28 @@ def test_in_easy_order_nobody_takes_what_the_first_waits_for_behind_a_window() -
     world.ends(running)
     world.cycle()
     assert world.is_(first) is S.STARTING
+
+
+def test_in_easy_order_nodes_that_are_down_are_no_spare() -> None:
+    world = Timed(in_easy_order())
+    running = world.submit(four(2))
+    world.cycle()
+    world.do(c.DrainNode(NodeId(1 - world.nodes_of(running).pop())))
+    first = world.submit(a_job().gpus(8).within(run_ms=2 * H))
+    both = world.submit(a_job().gpus(8).tasks(2).within(run_ms=2 * H))
+    later, sooner = world.submit(four(3)), world.submit(four(1))
+    world.cycle()
+    assert world.is_(first) is world.is_(both) is world.is_(later) is S.QUEUED
+    assert world.is_(sooner) is S.STARTING
+
+
+def test_in_easy_order_others_pass_who_waits_for_a_node_to_come_back() -> None:
+    world = Timed(in_easy_order())
+    running = world.submit(four(2))
+    world.cycle()
+    world.do(c.DrainNode(NodeId(1 - world.nodes_of(running).pop())))
+    both = world.submit(a_job().gpus(8).tasks(2).within(run_ms=2 * H))
+    sooner = world.submit(four(1))
+    world.cycle()
+    assert world.is_(both) is S.QUEUED
+    assert world.is_(sooner) is S.STARTING
