@@ -118,6 +118,8 @@ def _shares(state: State) -> list[str]:
     """4, 5: guaranteed use stays within each guarantee; use sums up."""
     wrong: list[str] = []
     guaranteed: dict[str, Resources] = {}
+    kept: dict[str, Resources] = {}
+    """What suspended gangs keep beside the cells that they gave back."""
     total: dict[str, Resources] = {}
     for job in state.jobs.values():
         attempt = job.attempt
@@ -133,10 +135,12 @@ def _shares(state: State) -> list[str]:
         total[tenant] = total.get(tenant, NOTHING) + held
         if attempt.entitlement is Entitlement.GUARANTEED:
             guaranteed[tenant] = guaranteed.get(tenant, NOTHING) + own
+            if attempt.suspended_at and state.cluster.cells is not None:
+                kept[tenant] = kept.get(tenant, NOTHING) + own
     cluster = state.cluster
     for tenant in state.config.tenants:
         used = guaranteed.get(tenant.name, NOTHING)
-        if not _within(used, tenant.guaranteed):
+        if not _within(used - kept.get(tenant.name, NOTHING), tenant.guaranteed):
             wrong.append(f"tenant {tenant.name} holds more than it is guaranteed")
         if cluster.guaranteed_use.get(tenant.name, NOTHING) != used:
             wrong.append(f"the guaranteed use of tenant {tenant.name} does not add up")

@@ -103,7 +103,9 @@ def _too_much(
         for node, mask in used.items():
             key = (level, node)
             claimed = holding.claims.get(key, 0) + claims.get(key, 0)
-            if not claimed:
+            # A part of a leaf in use takes nothing of what is left, be that too little by now.
+            more = claims.get(key, 0) or mask & ~holding.used.get(node, 0)
+            if not claimed or not more:
                 continue
             mine = holding.mine.get(level, {}).get(node, 0)
             for cell in bound:

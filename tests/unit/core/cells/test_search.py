@@ -119,6 +119,13 @@ def test_a_host_share_beyond_the_leaves_is_covered_by_whole_nodes_only() -> None
     assert find(cells, "b", "", gang(1, 1, cpus=32)) is None
 
 
+def test_a_host_share_that_broke_is_no_objection_to_who_takes_none_of_it() -> None:
+    cells = a_book(owns("a", node=1))
+    assert take(cells, "a", gang(1, 0.5, cpus=32)) == {0}
+    cells.set_bad(NodeId(0), frozenset(range(2, WIDTH)))
+    assert take(cells, "a", gang(1, 0.5)) == {0}
+
+
 def test_work_without_devices_uses_a_host_share() -> None:
     cells = a_book(owns("a", node=1))
     take(cells, "a", gang(1, 0, cpus=60))
