@@ -310,11 +310,21 @@ class Cluster:
 
     def promise_kept(self, promise: Reservation) -> Reservation | None:
         """Give a promise as it can be kept in this configuration; None if it cannot."""
+        if not self._is_there(promise.slots):
+            return None
         if self.cells is None or promise.entitlement is not Entitlement.GUARANTEED:
             return promise
         tenant = self.tenant_of(promise.job)
         quota = quota_for(self.cells, tenant, promise.pin, promise.slots, promise.needs)
         return msgspec.structs.replace(promise, quota=quota) if quota else None
+
+    def _is_there(self, slots: Sequence[Slot]) -> bool:
+        """Tell whether the devices of a place are in this configuration."""
+        return all(
+            (node := self.nodes.get(slot.node)) is not None
+            and all(index < len(node.devices) for index in slot.devices)
+            for slot in slots
+        )
 
     def quota_kept(self, gang: Gang) -> Quota:
         """Say by which cells a gang could hold, as its tenant's own, what it holds; or none."""
