@@ -110,7 +110,7 @@ class Line:
         self, entitlement: Entitlement
     ) -> Proposals:
         cluster = self.cluster
-        if self._nothing_fits(entitlement):
+        if entitlement is OPPORTUNISTIC and self._nothing_fits(entitlement):
             return
         self.behind = None if self.kinds is None else Behind(cluster)
         skip = self._skippable(entitlement)

@@ -226,7 +226,7 @@ def _archived(state: State, record: e.Record, event: e.JobArchived) -> None:
 
 def _placed(state: State, record: e.Record, event: e.AttemptPlaced) -> None:
     job = _step(state, event)
-    if state.cluster.unreserve(job.id) is None:
+    if state.cluster.unreserve(job.id) is None and state.cluster.overtaking is not None:
         _overtakes(state, job.id)
     waited = state.cluster.pending.remove(job.id)
     job.waits_for = ""

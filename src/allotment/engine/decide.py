@@ -76,7 +76,8 @@ def _find(state: State, job: JobId) -> JobRecord:
 def _submit(state: State, command: c.SubmitJob, actor: Actor, now: Instant) -> Emit:
     spec = in_its_queue(state, command.spec)
     warnings = (*command.warnings, *check(state, spec, actor))
-    warnings += state.budgets.warnings(spec, actor.user, now)
+    if state.budgets.exist:
+        warnings += state.budgets.warnings(spec, actor.user, now)
     if command.copies < 1:
         raise Rejected(Code.BAD_SPEC, "An array needs at least one copy.")
     check_queue(state, spec, command.copies)
