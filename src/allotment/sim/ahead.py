@@ -52,6 +52,7 @@ class Ahead:
     ) -> None:
         nodes = state.config.nodes
         self.now = max(now, state.at)
+        state.ports.configure((0, 0))  # Nobody connects here.
         self.engine = Engine(state)
         self.placed: set[JobId] = set(state.cluster.gangs)
         """Who holds a place, or came to hold one."""

@@ -6,28 +6,19 @@ when it was answered, when nobody waits any longer, and by the kernel when the s
 """
 
 import asyncio
-import gc
-import os
-import signal
 import sys
-import time
 from asyncio.subprocess import PIPE, Process
-from collections.abc import Callable, Sequence
 
 import msgspec
 
-from allotment.backends.local.runner.libc import die_with_parent
 from allotment.model.errors import Code, Rejected
 from allotment.model.forecast import Answer, Question
-from allotment.sim.forecast import RUNS, Ran, answer
-from allotment.wiring.policies import policies
 
-OURSELVES = (sys.executable, "-P", "-m", "allotment.wiring.forecast")
+CHILD = (sys.executable, "-P", "-m", "allotment.wiring.forecast_child")
 AT_A_TIME = 2
 """Children at a time; further questions wait for their turn."""
 MOST_S = 60.0
 """More than three runs take with all their patience; then something is broken."""
-NICENESS = 10
 
 
 class ChildForecast:
@@ -41,7 +32,7 @@ class ChildForecast:
         data = msgspec.msgpack.encode(question)
         async with self._turns:
             child = await asyncio.create_subprocess_exec(
-                *OURSELVES, stdin=PIPE, stdout=PIPE, stderr=PIPE
+                *CHILD, stdin=PIPE, stdout=PIPE, stderr=PIPE
             )
             try:
                 async with asyncio.timeout(MOST_S):
@@ -65,57 +56,3 @@ async def _end(child: Process) -> None:
     if child.returncode is None:
         child.kill()
         await asyncio.shield(child.wait())
-
-
-# ── in the child ────────────────────────────────────────────────────────────────────────
-
-
-def main() -> None:
-    """Answer the question on stdin; the answer goes to stdout."""
-    die_with_parent(signal.SIGKILL)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    os.nice(NICENESS)
-    gc.disable()  # what is made lives as long as we do, or goes by itself
-    question = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=Question)
-    found = answer(question, policies, patience, side_by_side)
-    sys.stdout.buffer.write(msgspec.msgpack.encode(found))
-
-
-def side_by_side(run: Callable[[int], Ran]) -> Sequence[Ran]:
-    """Carry the runs out at once, each but the first in a fork of this process."""
-    if (os.cpu_count() or 1) < 2:
-        return [run(which) for which in range(RUNS)]
-    pipes = [_forked(run, which) for which in range(1, RUNS)]
-    found = [run(0)]
-    for pipe in pipes:
-        with os.fdopen(pipe, "rb") as file:
-            found.append(msgspec.msgpack.decode(file.read(), type=Ran))
-    return found
-
-
-def _forked(run: Callable[[int], Ran], which: int) -> int:
-    """Begin a run in a fork, which dies with us; give where its result will be read."""
-    ours, theirs = os.pipe()
-    parent = os.getpid()
-    if os.fork():
-        os.close(theirs)
-        return ours
-    code = 1
-    try:
-        die_with_parent(signal.SIGKILL)
-        if os.getppid() == parent:
-            with os.fdopen(theirs, "wb") as file:
-                file.write(msgspec.msgpack.encode(run(which)))
-            code = 0
-    finally:
-        os._exit(code)
-
-
-def patience(ms: int) -> Callable[[], bool]:
-    """Begin to wait; the result tells whether so much real time is over."""
-    until = time.monotonic() + ms / 1000
-    return lambda: time.monotonic() >= until
-
-
-if __name__ == "__main__":
-    main()

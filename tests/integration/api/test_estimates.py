@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from allotment.service.estimating import ASSUMPTIONS
+from allotment.sim.forecast import RUNS
 from allotment.wiring import forecast
 from tests.integration.api.live import Live
 
@@ -73,7 +74,7 @@ def test_what_nobody_knows_is_said(live: Live) -> None:
 def test_of_who_runs_is_held_or_is_over_no_process_is_asked(
     live: Live, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(forecast, "OURSELVES", ("/bin/false",))
+    monkeypatch.setattr(forecast, "CHILD", ("/bin/false",))
     first = fill(live)
     live.wait_for(first, "running")
     assert live.get(f"/v1/jobs/{first}/eta")["outlook"] == "started"
@@ -140,7 +141,7 @@ def await_children(wanted: int, before: set[int]) -> None:
 
 
 def test_who_hangs_up_ends_the_process(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forecast, "OURSELVES", SLOW)
+    monkeypatch.setattr(forecast, "CHILD", SLOW)
     fill(live)
     second = fill(live)
     before = children()
@@ -172,24 +173,24 @@ def test_its_forks_end_with_it(
     live: Live, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     forking = (
-        "import time; from allotment.wiring.forecast import side_by_side; "
+        "import time; from allotment.wiring.forecast_child import side_by_side; "
         "side_by_side(lambda which: time.sleep(600))"
     )
     marker = f"marked-{tmp_path.name}-{os.getpid()}"
-    monkeypatch.setattr(forecast, "OURSELVES", (sys.executable, "-P", "-c", forking, marker))
+    monkeypatch.setattr(forecast, "CHILD", (sys.executable, "-P", "-c", forking, marker))
     fill(live)
     second = fill(live)
     with socket.socket(socket.AF_UNIX) as sock:
         sock.connect(live.socket)
         sock.sendall(f"GET /v1/jobs/{second}/eta HTTP/1.1\r\nHost: x\r\n\r\n".encode())
-        await_marked(forecast.RUNS if (os.cpu_count() or 1) > 1 else 1, marker)
+        await_marked(RUNS if (os.cpu_count() or 1) > 1 else 1, marker)
     await_marked(0, marker)
 
 
 def test_a_service_that_stops_ends_the_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(forecast, "OURSELVES", SLOW)
+    monkeypatch.setattr(forecast, "CHILD", SLOW)
     before = children()
     with Live(tmp_path / "state") as live, socket.socket(socket.AF_UNIX) as sock:
         fill(live)
@@ -201,7 +202,7 @@ def test_a_service_that_stops_ends_the_process(
 
 
 def test_others_are_answered_meanwhile(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forecast, "OURSELVES", SLOW)
+    monkeypatch.setattr(forecast, "CHILD", SLOW)
     fill(live)
     second = fill(live)
     before = children()
