@@ -31,7 +31,7 @@ from allotment.core.takeover import (
 from allotment.core.trial import Trial
 from allotment.model.ids import JobId
 from allotment.model.ledger import Entitlement
-from allotment.model.quantity import Instant
+from allotment.model.quantity import Instant, Resources
 from allotment.model.tenancy import Preempt
 
 
@@ -126,13 +126,7 @@ def _way_by_shedding(
         if found is None:
             return None
         place = found
-        for job in place.borrowers:
-            if job in cluster.parting:
-                trial.let_part(job)
-            gang = cluster.gangs.get(job)
-            if gang is not None and gang.entitlement is Entitlement.OPPORTUNISTIC:
-                trial.drop(job)
-        trial.hold(place.slots, needs)
+        _take_over(trial, place, needs)
 
         def stands() -> bool:
             return cluster.ledger.settled(place.slots) and not objection(
@@ -246,13 +240,7 @@ def _way(cluster: Cluster, cells: Cells, shape: Shape, holders: Sequence[Holder]
         if found is None:
             return None
         place = found
-        for job in place.borrowers:
-            if job in cluster.parting:
-                trial.let_part(job)
-            gang = cluster.gangs.get(job)
-            if gang is not None and gang.entitlement is Entitlement.OPPORTUNISTIC:
-                trial.drop(job)
-        trial.hold(place.slots, needs)
+        _take_over(trial, place, needs)
 
         def stands() -> bool:
             return not objection(
@@ -261,3 +249,15 @@ def _way(cluster: Cluster, cells: Cells, shape: Shape, holders: Sequence[Holder]
 
         needed = still_needed(trial, losers, place.slots, stands)
     return Way(place, gangs_of(needed), promises_of(needed))
+
+
+def _take_over(trial: Trial, place: Found, needs: tuple[Resources, ...]) -> None:
+    """Let borrowers, and surplus on its way out, be off a place, and hold it."""
+    cluster = trial.cluster
+    for job in place.borrowers:
+        if job in cluster.parting:
+            trial.let_part(job)
+        gang = cluster.gangs.get(job)
+        if gang is not None and gang.entitlement is Entitlement.OPPORTUNISTIC:
+            trial.drop(job)
+    trial.hold(place.slots, needs)
