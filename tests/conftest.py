@@ -3,6 +3,7 @@
 import os
 import shutil
 import signal
+import tempfile
 from collections.abc import Generator
 from pathlib import Path
 from typing import cast
@@ -26,6 +27,14 @@ for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM):
     if signal.getsignal(number) is signal.SIG_IGN:
         was_int = number is signal.SIGINT
         signal.signal(number, signal.default_int_handler if was_int else signal.SIG_DFL)
+
+
+@pytest.fixture
+def reachable() -> Generator[Path]:
+    """A folder that other users can get to; pytest closes its own to them, at any moment."""
+    with tempfile.TemporaryDirectory(prefix="allot-") as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
 
 
 @pytest.fixture(autouse=True)
