@@ -20,12 +20,12 @@ from tests.support import event_log
 PINNED = {
     "fifo": "e365c2ad2ab299d26be649a534432304a4d7ddd1a23e3495691502cfbea6cf60",
     "backfill": "a173fcd8a86db4d41678b1b26cf129b5997a2c719749efb5e4add43cc84612ac",
-    "easy": "0545e31fc56fda61a6f7297a4e6df332b1532ad9011b44c892e8930ff1489985",
-    "srtf": "e3280493a0c61acbd2d8b7734758e115a3ac68a5560c44acaabfba9a90da2ee4",
-    "las2d": "e899b9cfdff04d200104055a2876cb6d5e7ac62ed49f306b0eb1448b8783abbc",
+    "easy": "c3c376b164f7da24fcc4391bf52e11ca099dcbd4159ec2129c41e9f2665cfb68",
+    "srtf": "7c113ff8a404a0d8f9a179e1e35f1c12e2fab06e857abc662f8d03072f5d9a07",
+    "las2d": "a5792811c1b68621698661655ee16c6c811750a895a1451cd9944b0f44b28fbb",
     "maxmin": "e6026ad90bbd85edfd9d54a9851229f018d7f9c72c3d39b4d975fc58e0337e02",
     "gavel": "a3b34608369345fc2b75dd35bb191d76e039b4f083d1d37867489f6d601974e0",
-    "gavel-pack": "15e71ed317bf9fea0755a09b7dabc82b176cb9093cb95bfe5a122baa4989c495",
+    "gavel-pack": "190f905cc4ef40f0a99e508bbcc4eb1963a771c0f0c8cb020b2eae88133ac3f7",
 }
 POLICIES = tuple(PINNED)
 HASH_SEEDS = ("0", "1", "random")

@@ -1,6 +1,6 @@
 """What may happen to a cluster of cells, move by move, each with plain arguments.
 
-A machine of Hypothesis and the nightly run draw from the same table, `MOVES`.
+A machine of Hypothesis and the nightly run draw from the same table, `ALL_MOVES`.
 """
 
 from collections.abc import Callable
@@ -179,12 +179,15 @@ class Moves:
 
     def configure(self, part: str, value: int) -> None:
         """Change one part of the configuration, if what is promised in it can be had."""
-        values = PARTS[part]
+        values = (PARTS | REWIRED)[part]
         plan = msgspec.structs.replace(self.plan, **{part: values[value % len(values)]})
         changed: Config | None = config(plan)
         if changed is not None and self._ask(c.ApplyConfig(changed)):
             self.plan = plan
         self.after()
+
+    def configure_cells(self, part: str, value: int) -> None:
+        self.configure(part, value)
 
     def archive(self, keep: int) -> None:
         for job in self.world.engine.archive(self.world.now, keep):
@@ -230,7 +233,8 @@ class Moves:
     def _nobody_is_left(self) -> None:
         state = self.world.state
         reasons = {w.id: self.world.why(w.id).reason for w in state.cluster.pending.all()}
-        assert not {job: why for job, why in reasons.items() if why not in MAY_WAIT}, reasons
+        left = {job: why for job, why in reasons.items() if why not in MAY_WAIT}
+        assert not left, reasons
         assert state.cluster.cells is not None
         for space in state.cluster.cells.spaces:
             assert not any(space.lent)
@@ -247,7 +251,10 @@ class Moves:
 
 
 MAY_WAIT = ("quota", "never_fits_now")
-"""Reasons to wait on an empty cluster: a share, or the hardware, became too small."""
+"""Reasons to wait on an empty cluster: a share, or the hardware, became too small.
+
+And to be behind one for whom it did, in a queue in which that holds up others.
+"""
 
 PLACED = (JobState.STARTING, JobState.RUNNING, JobState.SUSPENDED, JobState.STOPPING)
 
@@ -270,6 +277,12 @@ PARTS: dict[str, tuple[object, ...]] = {
     "pinned": (True, False),
 }
 
+REWIRED: dict[str, tuple[object, ...]] = {
+    "bare": ("", "r1", "a0", "a", "c1"),
+    "a100": ("", "turned", "half", "type"),
+}
+"""What takes cells away from under nodes that stay, and those who run there."""
+
 ANY = tuple(range(64))
 BOTH = (True, False)
 
@@ -286,7 +299,9 @@ WHERE = (
 )
 """The level that must hold a gang, and the one that should."""
 
-MOVES: dict[str, tuple[int, dict[str, tuple[object, ...]]]] = {
+Table = dict[str, tuple[int, dict[str, tuple[object, ...]]]]
+
+MOVES: Table = {
     "submit": (
         34,
         {
@@ -328,3 +343,8 @@ MOVES: dict[str, tuple[int, dict[str, tuple[object, ...]]]] = {
     "restart": (1, {}),
 }
 """How often each is drawn, of a hundred or so, and from what its arguments are."""
+
+ALL_MOVES: Table = MOVES | {
+    "configure_cells": (4, {"part": tuple(REWIRED), "value": tuple(range(5))}),
+}
+"""These too; apart, so that histories drawn from the others stay as they are."""

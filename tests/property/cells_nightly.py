@@ -18,7 +18,7 @@ import msgspec
 
 from allotment.model.errors import InvariantViolated
 from allotment.model.tenancy import Preempt, QueueOrder
-from tests.property.cells_moves import MOVES, Moves
+from tests.property.cells_moves import ALL_MOVES, Moves, Table
 from tests.property.cells_world import Plan
 
 
@@ -33,7 +33,7 @@ class Outcome(msgspec.Struct, frozen=True):
     audit: str = ""
 
 
-def history(seed: int, length: int, every: int) -> Outcome:
+def history(seed: int, length: int, every: int, table: Table = ALL_MOVES) -> Outcome:
     """Make one history of so many moves."""
     rng = random.Random(seed)
     plan = Plan(
@@ -45,9 +45,9 @@ def history(seed: int, length: int, every: int) -> Outcome:
     crash = wrong = ""
     try:
         for name in rng.choices(
-            list(MOVES), [weight for weight, _ in MOVES.values()], k=length
+            list(table), [weight for weight, _ in table.values()], k=length
         ):
-            choices = MOVES[name][1]
+            choices = table[name][1]
             getattr(moves, name)(**{key: rng.choice(some) for key, some in choices.items()})
         moves.finish()
     except InvariantViolated:

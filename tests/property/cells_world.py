@@ -40,6 +40,11 @@ class Plan(msgspec.Struct, frozen=True):
     without: str = ""
     """A tenant that owns no cells any more."""
     pinned: bool = True
+    bare: str = ""
+    """A root cell whose nodes stay, in no cell: `r1`; all that begin so: `a`."""
+    a100: str = ""
+    """How the last node of 4 is cut: `turned` the other way round, `half` of it in no cell,
+    of another `type`."""
 
 
 def config(plan: Plan) -> Config | None:
@@ -53,7 +58,8 @@ def config(plan: Plan) -> Config | None:
 
 def _nodes(plan: Plan) -> tuple[Node, ...]:
     racked = [_node(i, 8, "V100", f"r{i // NODES_IN_RACK}") for i in range(9)]
-    small = [_node(9 + i, 4, "A100", "a") for i in range(2)]
+    kinds = ("A100", "T4" if plan.a100 == "type" else "A100")
+    small = [_node(9 + i, 4, kinds[i], "a") for i in range(2)]
     plain = [_node(11 + i, 0, "", "c") for i in range(2)]
     return (*racked[: plan.racks * NODES_IN_RACK], *small, *plain)
 
@@ -81,6 +87,8 @@ def _topology(plan: Plan) -> Topology:
         CellType("node", "socket", 2, is_node=True),
         CellType("rack", "node", NODES_IN_RACK),
         CellType("a100-node", "A100", 4, is_node=True),
+        CellType("a100-half", "A100", 2, is_node=True),
+        CellType("t4-node", "T4", 4, is_node=True),
         CellType("cpu-node", "cpu", 4, is_node=True),
     )
     roots = (
@@ -88,21 +96,55 @@ def _topology(plan: Plan) -> Topology:
             RootCell("rack", f"r{r}", tuple(NodeId(r * NODES_IN_RACK + k) for k in range(3)))
             for r in range(plan.racks)
         ),
-        *(RootCell("a100-node", f"a{i}", (NodeId(9 + i),)) for i in range(2)),
+        RootCell("a100-node", "a0", (NodeId(9),)),
+        RootCell(*A100S[plan.a100][0], (NodeId(10),), A100S[plan.a100][1]),
         *(RootCell("cpu-node", f"c{i}", (NodeId(11 + i),)) for i in range(2)),
     )
+    if plan.bare:
+        roots = tuple(root for root in roots if not root.name.startswith(plan.bare))
     pins = (PinnedCell("p", "socket", NodeId(0), 0),) if plan.pinned else ()
     return Topology(types, roots, pins)
 
 
-def _tenant(name: str, plan: Plan, topology: Topology, nodes: tuple[Node, ...]) -> Tenant:
+A100S: dict[str, tuple[tuple[str, str], tuple[tuple[int, ...], ...]]] = {
+    "": (("a100-node", "a1"), ()),
+    "turned": (("a100-node", "a1"), ((3, 2, 1, 0),)),
+    "half": (("a100-half", "a1"), ((1, 3),)),
+    "type": (("t4-node", "a1"), ()),
+}
+"""The root of the last node of 4 devices, and the devices in it."""
+
+
+def _owed(name: str, plan: Plan, topology: Topology) -> tuple[CellShare, ...]:
+    """Say what a tenant is owed, of machines of 4 as far as there are any."""
+    tops = [root.type for root in topology.roots]
+    small = {
+        "speech": (CellShare("a100-node", 1),) if "a100-node" in tops else (),
+        "nlp": (CellShare("A100", 2),)
+        if tops.count("a100-node") > 1
+        else tuple(NLPS[top] for top in tops if top in NLPS),
+    }
     pair = CellShare("V100", 4) if plan.flat else CellShare("pair", 2)
-    cells = {
-        "vision": (CellShare("node", max(0, 3 - plan.cut)), CellShare("socket", 1)),
-        "speech": (CellShare("rack", 1), pair, CellShare("a100-node", 1)),
-        "nlp": (CellShare("V100", 4), CellShare("cpu-node", 1), CellShare("A100", 2)),
+    return {
+        "vision": (
+            CellShare("node", max(0, 3 - plan.cut)),
+            CellShare("socket", 1),
+            CellShare("cpu", 1),
+        ),
+        "speech": (CellShare("rack", 1), pair, CellShare("cpu", 2), *small["speech"]),
+        "nlp": (CellShare("V100", 4), CellShare("cpu-node", 1), *small["nlp"]),
     }[name]
-    cells = () if name == plan.without else cells
+
+
+NLPS = {
+    "a100-half": CellShare("a100-half", 1),
+    "t4-node": CellShare("T4", 2),
+}
+"""What the last tenant is owed of other machines of 4."""
+
+
+def _tenant(name: str, plan: Plan, topology: Topology, nodes: tuple[Node, ...]) -> Tenant:
+    cells = () if name == plan.without else _owed(name, plan, topology)
     pins = ("p",) if name == "vision" and plan.pinned else ()
     return Tenant(
         name,

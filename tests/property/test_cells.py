@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from allotment.model.tenancy import Preempt, QueueOrder
-from tests.property.cells_moves import MOVES, Moves
+from tests.property.cells_moves import ALL_MOVES, MOVES, Moves
 from tests.property.cells_nightly import history
 from tests.property.cells_world import Plan
 
@@ -31,7 +31,7 @@ class CellsHistories(RuleBasedStateMachine):
 
 def _add_rules() -> None:
     """Make a rule of every move."""
-    for name, (_, choices) in MOVES.items():
+    for name, (_, choices) in ALL_MOVES.items():
         drawn = {key: st.sampled_from(some) for key, some in choices.items()}
 
         def move(self: CellsHistories, _name: str = name, **how: object) -> None:
@@ -60,7 +60,7 @@ def test_the_nightly_run_in_small() -> None:
 
 @pytest.mark.parametrize("seed", [770_077, 880_021, 880_106])
 def test_histories_that_once_went_wrong(seed: int) -> None:
-    outcome = history(seed, length=400, every=20)
+    outcome = history(seed, length=400, every=20, table=MOVES)
     assert (outcome.crash, outcome.audit) == ("", "")
 
 

@@ -16,6 +16,7 @@ from allotment.model import commands as c
 from allotment.model.errors import Rejected
 from allotment.model.ids import Actor, JobId, NodeId
 from allotment.model.quantity import Resources
+from allotment.model.reasons import Reason
 from allotment.model.reports import NodeReport
 from allotment.model.tenancy import Config, Preempt, Queue, QueueOrder, Tenant
 from tests.support.builders import a_config, a_job, gpus
@@ -152,10 +153,10 @@ TestTwins.settings = settings(
 )
 
 
-def test_who_lost_its_right_on_the_way_holds_up_nobody() -> None:
+def test_who_lost_its_right_on_the_way_holds_up_those_behind_it() -> None:
     """Two jobs of three devices fit nowhere.
 
-    Before the second, its tenant uses up its share.
+    Before the second, its tenant uses up its share. It is owed a place all the same.
     """
     queues = tuple(Queue(name) for name in QUEUES)
     config = a_config(
@@ -173,4 +174,5 @@ def test_who_lost_its_right_on_the_way_holds_up_nobody() -> None:
     world.cycle()
     gangs = world.state.cluster.gangs
     assert (first in gangs, passed in gangs, second in gangs) == (False, True, False)
-    assert behind in gangs
+    assert behind not in gangs
+    assert world.why(behind).reason is Reason.BEHIND

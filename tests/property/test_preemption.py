@@ -135,8 +135,13 @@ def told(world: World) -> int:
 
 
 def everybody_had_a_reason(world: World) -> None:
-    """Whoever was evicted borrowed, or made way for a more urgent job of its own tenant's."""
+    """Whoever was evicted borrowed, or made way for a more urgent job of its own tenant's.
+
+    Whoever lost a promise was to borrow what its owner takes, or is less urgent.
+    """
     grounds: dict[JobId, Entitlement] = {}
+    promised: dict[JobId, Entitlement] = {}
+    owners: set[JobId] = set()
     attempts: set[tuple[JobId, int]] = set()
     specs = {job.id: job.spec for job in world.state.jobs.values()}
     for record in world.log:
@@ -149,13 +154,21 @@ def everybody_had_a_reason(world: World) -> None:
                 assert outranks(specs[taker], specs[job])
                 grounds[job] = Entitlement.OPPORTUNISTIC
             case e.ReservationDropped(job, taker) if taker is not None:
-                assert outranks(specs[taker], specs[job])
+                if promised[job] is Entitlement.OPPORTUNISTIC:
+                    owners.add(taker)
+                else:
+                    assert outranks(specs[taker], specs[job])
+            case e.Reserved(job, _, entitlement):
+                assert job not in owners or entitlement is Entitlement.GUARANTEED
+                promised[job] = entitlement
+                owners.discard(job)
             case e.StopRequested(job, attempt, StopCause.EVICTED):
                 assert grounds[job] is Entitlement.OPPORTUNISTIC
                 assert (job, attempt) not in attempts, "nobody is told twice"
                 attempts.add((job, attempt))
             case _:
                 pass
+    assert not owners, "who takes a promise over has one"
 
 
 def outranks(taker: JobSpec, other: JobSpec) -> bool:

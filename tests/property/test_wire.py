@@ -3,6 +3,7 @@
 import json
 import string
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from allotment.model.amounts import amounts
+from allotment.model.amounts import Amounts, amounts
 from allotment.model.cluster import Device, Node
 from allotment.model.errors import BadInput
 from allotment.model.ids import DeviceIndex, JobId, NodeId
@@ -454,14 +455,22 @@ objectives = st.builds(
     st.none() | st.integers(1, 10**9),
     st.none() | st.integers(1, 10**6),
 )
-parts = st.sampled_from(["gpu", "gpu_memory", "cpu", "memory", "disk", "gpu:V100", "gpu:a.b"])
-vectors = st.dictionaries(parts, st.integers(0, 100_000), max_size=3).map(amounts)
-caps = st.dictionaries(parts, st.integers(1, 100_000), max_size=2).map(amounts)
 counts = st.none() | st.integers(0, 50)
 
 
+def vectors(types: Sequence[str], least: int, most_parts: int) -> st.SearchStrategy[Amounts]:
+    """Draw amounts of a few parts; by type only of types that there are."""
+    parts = ["gpu", "gpu_memory", "cpu", "memory", "disk", *(f"gpu:{kind}" for kind in types)]
+    drawn = st.dictionaries(
+        st.sampled_from(parts), st.integers(least, 100_000), max_size=most_parts
+    )
+    return drawn.map(amounts)
+
+
 @st.composite
-def queue_trees(draw: st.DrawFn, parent: str = "", levels: int = 3) -> tuple[Queue, ...]:
+def queue_trees(
+    draw: st.DrawFn, types: Sequence[str], parent: str = "", levels: int = 3
+) -> tuple[Queue, ...]:
     """Draw the queues inside one, depth first; no two have one path."""
     found: dict[str, Queue] = {}
     for name in draw(st.lists(names, min_size=not parent, max_size=2, unique=True)):
@@ -470,15 +479,17 @@ def queue_trees(draw: st.DrawFn, parent: str = "", levels: int = 3) -> tuple[Que
             draw(st.sampled_from(QueueOrder)),
             parent=parent,
             state=draw(st.sampled_from(QueueState)),
-            limit=draw(vectors),
+            limit=draw(vectors(types, 0, 3)),
             terms=Terms(lend=draw(st.booleans())),
             max_jobs=draw(counts),
             max_waiting=draw(counts),
         )
         if draw(st.booleans()) and not queue.limit:
-            user, group = draw(caps), draw(caps)
+            user, group = draw(vectors(types, 1, 2)), draw(vectors(types, 1, 2))
             queue = msgspec.structs.replace(queue, per_user=user, per_group=group)
-        inside = draw(queue_trees(queue.name, levels - 1)) if levels > 1 else ()
+        inside = draw(queue_trees(types, queue.name, levels - 1)) if levels > 1 else ()
+        if inside:  # An order there would have no effect.
+            queue = msgspec.structs.replace(queue, order=QueueOrder.STRICT)
         new = {each.name: each for each in (queue, *inside)}
         if found.keys().isdisjoint(new):
             found |= new
@@ -490,6 +501,7 @@ def configs(draw: st.DrawFn) -> Config:
     node_names = draw(st.lists(names, min_size=1, max_size=3, unique=True))
     tenant_names = draw(st.lists(names, min_size=1, max_size=3, unique=True))
     machines = tuple(draw(nodes(at, name)) for at, name in enumerate(node_names))
+    types = sorted({device.type for node in machines for device in node.devices})
     whole = sum((node.total() for node in machines), start=Resources())
     part = len(tenant_names) + draw(st.integers(0, 2))
     share = Resources(
@@ -505,7 +517,7 @@ def configs(draw: st.DrawFn) -> Config:
             Tenant(
                 name,
                 share,
-                draw(queue_trees()),
+                draw(queue_trees(types)),
                 tuple(draw(st.lists(users, max_size=2))),
                 tuple(draw(st.lists(users, max_size=2))),
                 draw(st.booleans()),

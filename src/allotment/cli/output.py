@@ -71,6 +71,12 @@ class Failed(ApiError):
     exit_code = 1
 
 
+class BadFile(BadInput):
+    """A file that was named in a call cannot be used: the call was wrong."""
+
+    exit_code = 2
+
+
 def tell(error: ApiError) -> None:
     """Tell what happened, why, and what to do next."""
     head = paint("error:", "bold red", sys.stderr)
@@ -90,11 +96,8 @@ def tell_bad_input(error: BadInput) -> None:
 
 
 def at_line(source: str, problem: Problem) -> str:
-    """Write a problem with its place: `job.yaml:7: roles.worker: … (did you mean gpu?)`."""
-    place = f"{source}:{problem.line}" if problem.line else source
-    path = f"{problem.path}: " if problem.path else ""
-    hint = f" ({problem.hint})" if problem.hint else ""
-    return f"{place}: {path}{problem.message}{hint}"
+    """Write a problem with its place in a file."""
+    return problem.in_file(source)
 
 
 def error_as_json(error: ApiError | BadInput) -> None:

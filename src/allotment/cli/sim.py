@@ -3,6 +3,7 @@
 from typing import Annotated
 
 import typer
+from msgspec.structs import replace
 
 from allotment.cli.options import AsJson
 from allotment.cli.output import say, say_json, talk, warn
@@ -74,12 +75,11 @@ def run(  # noqa: PLR0913, PLR0917 - a flag each
     from allotment.wiring.outputs import Outputs  # noqa: PLC0415
 
     with told_as_misuse():
-        outputs = Outputs(
-            {"--jobs-out": jobs_out, "--report": report}, reads=(trace, cluster, throughputs)
+        wanted = world.Wanted(
+            trace, cluster, policy, tuple(set_ or ()), seed, format, throughputs
         )
-        scenario = world.scenario(
-            world.Wanted(trace, cluster, policy, tuple(set_ or ()), seed, format, throughputs)
-        )
+        outputs = Outputs({"--jobs-out": jobs_out, "--report": report}, wanted.reads())
+        scenario = world.scenario(wanted)
         if report:
             scenario = scenario.to_draw()
         _warn(scenario.trace.warnings)
@@ -136,17 +136,17 @@ def compare(  # noqa: PLR0913, PLR0917 - a flag each
             raise Misused("--policies names none.", "Write some, such as fifo,las2d,srtf.")
         if len(set(names)) < len(names):
             raise Misused("--policies names one twice.")
-        for name in names:
-            world.open_policy(name)
-        outputs = Outputs({"--report": report}, reads=(trace, cluster, throughputs))
-        first = world.scenario(
-            world.Wanted(trace, cluster, names[0], tuple(set_ or ()), seed, format, throughputs)
+        found = world.open_policies(names)
+        wanted = world.Wanted(
+            trace, cluster, names[0], tuple(set_ or ()), seed, format, throughputs
         )
+        outputs = Outputs({"--report": report}, (*wanted.reads(), *world.policy_files(*names)))
+        first = world.scenario(wanted)
         if report:
             first = first.to_draw()
-        scenarios = [world.with_policy(first, name) for name in names]
+        scenarios = [replace(first, policy=policy, custom=custom) for policy, custom in found]
         _warn(first.trace.warnings)
-        with progresses(names, len(first.trace.jobs)) as going:
+        with progresses([policy for policy, _ in found], len(first.trace.jobs)) as going:
             runs = parallel.run_all(
                 scenarios,
                 processes(workers),

@@ -21,7 +21,7 @@ def generate(  # noqa: PLR0913, PLR0917 - a flag each
         str, typer.Option("--out", metavar="FILE.csv", help="Where to write the jobs.")
     ],
     jobs: Annotated[
-        int, typer.Option("--jobs", metavar="N", help="How many to make.")
+        int, typer.Option("--jobs", metavar="N", help="How many to make, at most 100 million.")
     ] = 10_000,
     like: Annotated[
         str,

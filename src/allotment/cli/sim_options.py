@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from allotment.cli.output import Failed, tell_bad_input
+from allotment.cli.output import BadFile, Failed
 from allotment.model.errors import BadInput
 from allotment.sim.bad import BadScenario
 
@@ -24,7 +24,7 @@ POLICIES = ", ".join((
 SETTINGS = """\b
 Settings (KEY=VALUE; lengths as 30s, 6min, 2d), described in docs/guide/simulate.md:
   where jobs may be   within, prefer, tasks, placing, types
-  who comes first     order, turns, round, lead, queues, first, promote
+  who comes first     priorities, order, turns, round, lead, queues, first, promote
   what is known       estimates, noise
   what it costs       start, resume, stop, checkpoint
   speed               across_nodes, across_switches, across_racks, interference
@@ -57,7 +57,8 @@ ClusterText = Annotated[
     typer.Option(
         "--cluster",
         metavar="16x8|FILE",
-        help="16 nodes of 8 devices; 4x8xA100+2x4xV100; or a file.",
+        help="16 nodes of 8 devices; 4x8xA100+2x4xV100; or a file. A device brings 16 CPU and "
+        "128 GiB, if no file says otherwise.",
     ),
 ]
 PolicyName = Annotated[
@@ -109,8 +110,7 @@ def told_as_misuse() -> Generator[None]:
     except BadScenario as error:
         raise Misused(str(error)) from error
     except BadInput as error:
-        tell_bad_input(error)
-        raise typer.Exit(Misused.exit_code) from error
+        raise BadFile(error.problems, error.source) from error
 
 
 def processes(workers: int) -> int:

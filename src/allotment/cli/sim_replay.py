@@ -78,10 +78,11 @@ def replay(  # noqa: PLR0913, PLR0917 - a flag each
 
     Its event log is the trace. A job comes when it was submitted or released. It runs as
     long as it really did, without suspension and what was lost and done again, on the same
-    machines, and starts and leaves as fast. Priorities, dependencies, caps of arrays, places
-    and the tenants' guarantees are as they were. What ran before --since comes at that
-    instant with what it ran after it; what had not ended is played as far as it got. Left
-    out are jobs that never ran. Those that ended are compared with what really happened.
+    machines, down when they were, and starts and leaves as fast. Priorities, dependencies,
+    caps of arrays, places and the tenants' guarantees are as they were. What ran before
+    --since comes at that instant with what it ran after it; what had not ended is played as
+    far as it got. Left out are jobs that never ran. Those that ended are compared with what
+    really happened.
     """  # fmt: skip
     # A whole world, and a client beside it: `allot sim run` does not pay for them.
     from allotment.cli import sim_replay_words as words  # noqa: PLC0415
@@ -97,7 +98,8 @@ def replay(  # noqa: PLR0913, PLR0917 - a flag each
     now = round(time.time() * SECOND)
     pairs = tuple(set_ or ())
     with told_as_misuse():
-        outputs = Outputs({"--jobs-out": jobs_out, "--report": report}, reads=(cluster,))
+        reads = (cluster, *world.policy_files(policy))
+        outputs = Outputs({"--jobs-out": jobs_out, "--report": report}, reads)
         past.open_policy(policy)
         read_settings(pairs)
         first, last = instant("--since", since, now), instant("--until", until or "0", now)

@@ -4,6 +4,7 @@ from datetime import datetime
 
 from allotment.cli.output import paint, say
 from allotment.cli.sim_words import machine_form as run_form
+from allotment.cli.sim_words import never_words
 from allotment.cli.table import Column, print_table
 from allotment.cli.words import count
 from allotment.model.quantity import SECOND, show_millis
@@ -33,6 +34,8 @@ def in_words(run: Run, compared: SideBySide, first: int, last: int) -> None:
     summary = run.summary
     if summary is not None and summary.never_schedulable:
         say(f"  {count(summary.never_schedulable, 'job')} can never run on these machines")
+        for reason in never_words(run):
+            say(f"    {reason}")
     say()
     if not compared.jobs:
         say("  None of them ended in both, so there is nothing to compare.")

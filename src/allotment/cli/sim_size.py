@@ -76,13 +76,13 @@ def size(  # noqa: PLR0913, PLR0917 - a flag each
     from allotment.wiring.outputs import Outputs  # noqa: PLC0415
 
     with told_as_misuse():
-        outputs = Outputs({"--report": report}, reads=(trace, throughputs))
+        wanted = world.Wanted(trace, "", policy, tuple(set_ or ()), seed, format, throughputs)
+        outputs = Outputs({"--report": report}, wanted.reads())
         conditions = read_target(target)
         if most < 1:
             raise Misused("--most: at least one node must be allowed.")
         if not 0 <= price < float("inf"):
             raise Misused("--price-per-device-hour: a price is a number from 0 up.")
-        wanted = world.Wanted(trace, "", policy, tuple(set_ or ()), seed, format, throughputs)
         scenario = sizing.scenario_of(wanted, node)
         count = processes(workers)
         found = sizing.find_size(

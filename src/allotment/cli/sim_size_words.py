@@ -1,13 +1,14 @@
 """How many nodes a workload needs: for people, and for programs."""
 
 from allotment.cli.output import paint, say, talk
+from allotment.cli.sim_words import completed_of
 from allotment.cli.table import Column, print_table
 from allotment.metrics.summary import Summary
 from allotment.model.quantity import HOUR, SECOND
 from allotment.sim.outcome import Run
 from allotment.sim.scenario import Scenario
 from allotment.sim.size import Sizing, nodes_of
-from allotment.sim.size_target import Condition, shown
+from allotment.sim.size_target import Condition, shown, value_of
 
 
 def on_the_way(size: int, run: Run, conditions: tuple[Condition, ...]) -> None:
@@ -48,6 +49,9 @@ def in_words(node: str, conditions: tuple[Condition, ...], found: Sizing, costs:
         _print_curve(conditions, found, costs)
     if found.chosen:
         say(paint(_answer(node, conditions, found), "bold"))
+        summary = dict(found.curve)[found.chosen]
+        if summary.completed < summary.jobs:
+            say(f"  There {completed_of(summary)}. Means are over completed jobs.")
 
 
 def _print_curve(conditions: tuple[Condition, ...], found: Sizing, costs: Costs) -> None:
@@ -73,7 +77,7 @@ def _print_curve(conditions: tuple[Condition, ...], found: Sizing, costs: Costs)
         mark = "→" if nodes == found.chosen else "✓" if met else "✗"
         row = [mark, f"{nodes:,}", f"{nodes * costs.devices:,}"]
         row += [shown(each.metric, each.value(summary)) for each in extra]
-        row += [shown(metric, getattr(summary, metric)) for _, metric in general]
+        row += [shown(metric, value_of(summary, metric)) for _, metric in general]
         if costs.price:
             row += [f"{costs.an_hour(nodes):,.2f}", f"{costs.whole(nodes, summary):,.2f}"]
         rows.append(row)
@@ -107,8 +111,10 @@ def machine_form(
                 "nodes": nodes,
                 "devices": nodes * costs.devices,
                 "met": all(condition.met(summary) for condition in conditions),
+                "jobs": summary.jobs,
+                "completed": summary.completed,
                 **{each.metric: each.value(summary) for each in conditions},
-                "avg_queue_delay_s": summary.avg_queue_delay_s,
+                "avg_queue_delay_s": value_of(summary, "avg_queue_delay_s"),
                 "utilization": summary.utilization,
                 "makespan_s": summary.makespan_s,
                 **cost,

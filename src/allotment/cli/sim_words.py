@@ -1,13 +1,15 @@
 """What came out of a simulation: for people, and for programs."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import cast
 
 import msgspec
 
 from allotment.cli.output import paint, say
 from allotment.cli.table import Column, print_table
-from allotment.metrics.summary import Summary
+from allotment.cli.words import count, harmless, some
+from allotment.metrics.summary import Summary, TenantBlock, is_of_completed
 from allotment.model.quantity import show_millis
 from allotment.sim.outcome import Run
 
@@ -20,18 +22,18 @@ def in_words(run: Run) -> list[str]:
     told = ", told every run time beforehand" if run.clairvoyant else ""
     lines = [
         paint(f"{run.policy} on {run.cluster}{told}", "bold", sys.stdout),
-        f"  jobs          {s.completed:,} of {s.jobs:,} completed{_others(s)}",
+        f"  jobs          {completed_of(s)}",
+        *(f"  never here    {reason}" for reason in never_words(run)),
         f"  completion    {_spread(s, 'jct')}",
         f"  waiting       {_spread(s, 'queue_delay')}",
         f"  makespan      {_length(s.makespan_s)}, {s.throughput_jobs_per_h:,.1f} jobs/h",
         f"  utilization   {s.utilization:.1%} of {run.capacity_milli // 1000:,} devices; "
         f"{s.fragmentation:.1%} of what was idle was asked for in vain",
         f"  preemptions   {s.preemptions:,}",
-        f"  fairness      Jain {s.fairness.jain:.3f} over {len(s.tenants)} tenants; "
-        f"finish-time rho: mean {s.fairness.mean_rho:.2f}, worst {s.fairness.worst_rho:.2f}",
+        f"  fairness      {_fairness(s)}",
         f"  simulated     {run.events:,} events in {run.wall_s:.2f} s",
     ]
-    lines += [f"  left out      {count:,} rows: {why}" for why, count in run.dropped]
+    lines += [f"  left out      {number:,} rows: {why}" for why, number in run.dropped]
     return lines
 
 
@@ -51,13 +53,43 @@ OTHERWISE = {
 }
 
 
-def _others(s: Summary) -> str:
-    """Count the jobs that did not complete, by what became of them."""
+def completed_of(s: Summary) -> str:
+    """Count the jobs that completed, and the others by what became of them."""
     counts = ((getattr(s, name), said) for name, said in OTHERWISE.items())
-    return "".join(f", {count:,} {said}" for count, said in counts if count)
+    others = "".join(f", {number:,} {said}" for number, said in counts if number)
+    return f"{s.completed:,} of {s.jobs:,} completed{others}"
+
+
+NONE_COMPLETED = "–"
+"""Instead of what is over completed jobs when there is none."""
+
+
+MOST_REASONS = 3
+
+
+def never_words(run: Run) -> list[str]:
+    """Say why jobs can never run, a line for each of the commonest reasons."""
+    reasons = list(run.never().items())
+    lines = [
+        harmless(f"{count(len(ids), 'job')} ({some(ids)}): {reason}")
+        for reason, ids in reasons[:MOST_REASONS]
+    ]
+    rest = sum(len(ids) for _, ids in reasons[MOST_REASONS:])
+    return [*lines, f"{count(rest, 'job')} for other reasons"] if rest else lines
+
+
+def _fairness(s: Summary) -> str:
+    if not s.completed:
+        return NONE_COMPLETED
+    return (
+        f"Jain {s.fairness.jain:.3f} over {len(s.tenants)} tenants; "
+        f"finish-time rho: mean {s.fairness.mean_rho:.2f}, worst {s.fairness.worst_rho:.2f}"
+    )
 
 
 def _spread(s: Summary, what: str) -> str:
+    if not s.completed:
+        return NONE_COMPLETED
     values = {part: getattr(s, f"{part}_{what}_s") for part in ("avg", "p50", "p90", "p99")}
     return ", ".join(
         f"{'mean' if part == 'avg' else part} {_length(value)}"
@@ -102,18 +134,17 @@ def _with_done(run: Run) -> list[str]:
 
 def _row(run: Run) -> list[str]:
     s = _summary(run)
+    times = (
+        s.avg_jct_s, s.p50_jct_s, s.p99_jct_s, s.avg_queue_delay_s, s.p90_queue_delay_s,
+    )  # fmt: skip
     return [
         run.policy + (CLAIRVOYANT if run.clairvoyant else ""),
-        _length(s.avg_jct_s),
-        _length(s.p50_jct_s),
-        _length(s.p99_jct_s),
-        _length(s.avg_queue_delay_s),
-        _length(s.p90_queue_delay_s),
+        *(_length(time) if s.completed else NONE_COMPLETED for time in times),
         _length(s.makespan_s),
         f"{s.utilization:.1%}",
         f"{s.preemptions:,}",
-        f"{s.fairness.jain:.3f}",
-        f"{s.fairness.worst_rho:.1f}",
+        f"{s.fairness.jain:.3f}" if s.completed else NONE_COMPLETED,
+        f"{s.fairness.worst_rho:.1f}" if s.completed else NONE_COMPLETED,
         f"{run.wall_s:.1f} s",
     ]
 
@@ -128,13 +159,32 @@ def machine_form(run: Run) -> dict[str, object]:
         "trace": run.trace,
         "trace_digest": run.trace_digest,
         "dropped": dict(run.dropped),
+        "never_why": {reason: len(ids) for reason, ids in run.never().items()},
         "warnings": run.warnings,
         "seed": run.seed,
         "version": run.version,
         "events": run.events,
         "wall_s": run.wall_s,
-        **msgspec.to_builtins(_summary(run)),
+        **_numbers(_summary(run)),
     }
+
+
+def _numbers(block: Summary | TenantBlock) -> dict[str, object]:
+    """Give its numbers; null for those over completed jobs where there is none."""
+    found: dict[str, object] = msgspec.to_builtins(block)
+    if isinstance(block, Summary):
+        found["tenants"] = [_numbers(tenant) for tenant in block.tenants]
+    return found if block.completed else _without_value(found)
+
+
+def _without_value(numbers: Mapping[str, object], above: str = "") -> dict[str, object]:
+    found: dict[str, object] = {}
+    for name, value in numbers.items():
+        if isinstance(value, Mapping):
+            found[name] = _without_value(cast("Mapping[str, object]", value), f"{name}.")
+        else:
+            found[name] = None if is_of_completed(f"{above}{name}") else value
+    return found
 
 
 def _summary(run: Run) -> Summary:

@@ -10,9 +10,11 @@ TPDS 12(6), 2001. Counted are devices; what is free where is left to the placeme
 
 from allotment.core.cluster import Cluster
 from allotment.core.gang import Standing
+from allotment.core.own_share import enough_of, left_of
 from allotment.core.ports import Estimates
 from allotment.core.request import total_of
 from allotment.core.shadow import enough_beside
+from allotment.model.ledger import Entitlement
 from allotment.model.quantity import DEVICE, Instant
 
 
@@ -39,14 +41,14 @@ class Shadow:
     def _ends_in_time(self, job: Standing, now: Instant) -> bool:
         run_ms = self._estimates.run_ms(job)
         return (
-            run_ms is not None
-            and self.at is not None
-            and now + run_ms - job.served_ms <= self.at
+            run_ms is not None and self.at is not None and now + job.left_of(run_ms) <= self.at
         )
 
 
-def shadow_of(cluster: Cluster, blocked: Standing, now: Instant) -> Shadow:
-    """Work out when a blocked job can start. O(gangs that end by then)."""
+def shadow_of(
+    cluster: Cluster, blocked: Standing, now: Instant, grounds: Entitlement
+) -> Shadow:
+    """Work out when a blocked job can start on these grounds. O(gangs that end by then)."""
     estimates, ends = cluster.policies.estimates, cluster.ends
     assert estimates is not None, "a queue in EASY order needs estimates"
     assert ends is not None, "the ends of gangs are kept where a queue is in EASY order"
@@ -60,4 +62,11 @@ def shadow_of(cluster: Cluster, blocked: Standing, now: Instant) -> Shadow:
     if found is None:
         return Shadow(None, 0, estimates)
     at, free = found
+    tenant = blocked.shape.tenant
+    left = left_of(cluster, tenant) if grounds is Entitlement.GUARANTEED else None
+    if left is not None:
+        owed = enough_of(cluster, ends, tenant, wanted, left, now)
+        if owed is None:
+            return Shadow(None, 0, estimates)
+        at, free = max(at, owed[0]), min(free, owed[1])
     return Shadow(at, free - wanted, estimates)

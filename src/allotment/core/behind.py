@@ -11,6 +11,7 @@ from allotment.core.entitle import due_of
 from allotment.core.gang import Standing
 from allotment.core.kinds import STRICT
 from allotment.core.lengths import Key
+from allotment.core.owed import owed_ever
 from allotment.core.request import Shape
 from allotment.model.ledger import Entitlement
 
@@ -33,8 +34,12 @@ class Behind:
         """Note that a job got a place: its tenant's other kinds may be due no longer."""
         for kind in self._blocked:
             if kind.tenant == job.shape.tenant and kind not in self._until:
+                # Who is owed a place waits for one, whoever of its tenant's has it now.
                 due = due_of(self._cluster, kind)
-                if due is not entitlement or capped_out(self._cluster, kind):
+                waits = due is entitlement or (
+                    entitlement is Entitlement.GUARANTEED and owed_ever(self._cluster, kind)
+                )
+                if not waits or capped_out(self._cluster, kind):
                     self._until[kind] = at
 
     def holds_up(self, job: Standing, kind: Shape) -> bool:

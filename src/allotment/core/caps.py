@@ -67,7 +67,7 @@ def _full(cluster: Cluster, shape: Shape) -> tuple[Account, str] | None:
     if not accounts.by_type:
         return None
     for request in narrowed(cluster, shape).requests:
-        if request.types == _NO_TYPE:
+        if request.types == NO_TYPE:
             return next(
                 (account, part)
                 for account in charged
@@ -75,6 +75,19 @@ def _full(cluster: Cluster, shape: Shape) -> tuple[Account, str] | None:
                 if part.startswith(BY_TYPE)
             )
     return None
+
+
+def charged_alike(cluster: Cluster, shape: Shape) -> list[JobId]:
+    """Name those who hold some of the cap that keeps a job: whose ends would help."""
+    found = _full(cluster, shape)
+    if found is None:
+        return []
+    of = cluster.accounts.of
+    return [
+        gang.id
+        for gang in cluster.gangs.values()
+        if found[0] in of(gang.standing.shape.who) and not gang.suspended
+    ]
 
 
 def resumes_beyond(cluster: Cluster, gang: Gang) -> bool:
@@ -112,7 +125,7 @@ def is_over(cluster: Cluster, job: JobId) -> bool:
 
 # ── devices of one type ─────────────────────────────────────────────────────────────────
 
-_NO_TYPE = ("",)
+NO_TYPE = ("",)
 """Stands where a cap leaves a task no type of device at all."""
 
 
@@ -162,7 +175,7 @@ def _narrowed(
             for account in caps
         )
     )
-    return msgspec.structs.replace(request, types=left or _NO_TYPE)
+    return msgspec.structs.replace(request, types=left or NO_TYPE)
 
 
 def _at_most(
@@ -240,7 +253,9 @@ def _words(account: Account, part: str, need: Parts) -> Blocked:
         )
         hint = f"It starts when jobs of queue {account.queue} end."
         reason = Reason.QUEUE_LIMIT
-    if alone:
+    if alone and part == JOBS:
+        hint = "Nothing starts there as it is: move it (allot edit JOB --set queue=NAME)."
+    elif alone:
         hint = "It needs more than that by itself: ask for less (allot edit)."
     return Blocked(reason, message, hint=hint)
 
@@ -253,10 +268,21 @@ def _whose(account: Account) -> str:
 
 def alone_too_large(cluster: Cluster, shape: Shape) -> tuple[str, str] | None:
     """Say what a job needs, and what of it it may ever hold, where it can never start."""
-    need = asked(shape.requests, cluster.device_types if cluster.accounts.by_type else ())
+    types = cluster.device_types if cluster.accounts.by_type else ()
+    need = asked(shape.requests, types)
+    return _too_much(cluster, shape, {p: n for p, n in need.items() if p != JOBS})
+
+
+def never_within(cluster: Cluster, shape: Shape) -> tuple[str, str] | None:
+    """Say so, also where no job at all may hold a place."""
+    types = cluster.device_types if cluster.accounts.by_type else ()
+    return _too_much(cluster, shape, asked(shape.requests, types))
+
+
+def _too_much(cluster: Cluster, shape: Shape, need: Parts) -> tuple[str, str] | None:
     for account in cluster.accounts.of(shape.who):
         part = account.too_much(need)
-        if not part or (part == JOBS):
+        if not part:
             continue
         who = "one user" if account.user else "one group" if account.group else ""
         where = f"queue {account.queue}" if account.queue else f"tenant {account.tenant}"

@@ -32,8 +32,8 @@ from allotment.model.amounts import JOBS
 from allotment.model.cells import Topology
 from allotment.model.cluster import Node
 from allotment.model.ids import JobId, NodeId
-from allotment.model.ledger import Entitlement, Quota, Slot
-from allotment.model.quantity import DAY, NOTHING, Instant, Millis, Resources
+from allotment.model.ledger import Beside, Entitlement, Quota, Slot, having
+from allotment.model.quantity import DAY, NOTHING, Instant, Millis, Resources, earlier
 from allotment.model.queue_tree import QueueTree, all_stopped
 from allotment.model.tenancy import Preempt, QueueOrder, RankBy, ShareBy, Tenant
 
@@ -232,9 +232,13 @@ class Cluster:
             self.ends.remove(gang.id)
         self._count(gang, -1)
 
-    def promote(self, job: JobId, quota: Quota = ()) -> None:
-        """Turn a borrowing gang into its tenant's own use."""
-        self.entitle(self.gangs[job], Entitlement.GUARANTEED, quota)
+    def promote(self, job: JobId, quota: Quota = (), beside: Beside = ()) -> None:
+        """Turn a borrowing gang into its tenant's own use, with these leaves beside it."""
+        gang = self.gangs[job]
+        if beside:
+            # A borrower is entered by its devices alone: what else it names may change.
+            gang.slots = having(gang.slots, beside)
+        self.entitle(gang, Entitlement.GUARANTEED, quota)
 
     def entitle(self, gang: Gang, entitlement: Entitlement, quota: Quota = ()) -> None:
         """Change the grounds on which a gang holds what it holds."""
@@ -297,7 +301,7 @@ class Cluster:
         if gang.entitlement is Entitlement.GUARANTEED:
             self.cells.take(gang.tenant, gang.pin, gang.slots, gang.needs, gang.quota, gang.id)
         else:
-            self.cells.lend(gang.id, gang.slots, gang.needs)
+            self.cells.lend(gang.id, gang.slots, gang.needs, loath=not gang.opportunistic)
 
     def _free_cells(self, gang: Gang) -> None:
         """Strike a gang off the book of cells."""
@@ -312,6 +316,8 @@ class Cluster:
         """Give a promise as it can be kept in this configuration; None if it cannot."""
         if not self._is_there(promise.slots):
             return None
+        if self.cells is not None and not self.cells.are_in_cells(promise.slots):
+            return None  # What lies in no cell takes nobody new.
         if self.cells is None or promise.entitlement is not Entitlement.GUARANTEED:
             return promise
         tenant = self.tenant_of(promise.job)
@@ -420,19 +426,19 @@ class Cluster:
         turns = self.policies.turns
         if turns is None and self.mercy is None and self.ends is None:
             return self.pending.next_change()
-        moments = [self.pending.next_change()]
+        first = self.pending.next_change()
         if self.ends is not None and len(self.pending):
-            moments.append(self.ends.next_guess())
+            first = earlier(first, self.ends.next_guess())
         if self.mercy is not None:
-            moments.append(self.mercy.wake_at)
+            first = earlier(first, self.mercy.wake_at)
         if self.running is not None:
-            moments.append(self.running.next_change())
+            first = earlier(first, self.running.next_change())
         looks = len(self.pending) or (self.policies.moving is not None and self.gangs)
         if turns is not None and looks:
             turn = turns.next(Instant(now + 1))
-            # Turns at any moment are taken when something happens.
-            moments.append(None if turn == now + 1 else turn)
-        return min((moment for moment in moments if moment is not None), default=None)
+            if turn != now + 1:  # Turns at any moment are taken when something happens.
+                first = earlier(first, turn)
+        return first
 
     def let_up(self) -> None:
         """Note that a job left its line without a place: it holds up nobody any more."""

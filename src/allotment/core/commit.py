@@ -16,6 +16,8 @@ from allotment.core.cells.together import in_one_cell
 from allotment.core.cluster import Cluster
 from allotment.core.entitle import borrows, entitle, is_due, own_victims, resume_entitlement
 from allotment.core.gang import Gang, Reservation, Standing
+from allotment.core.kept_right import promise_takes_kept, takes_kept
+from allotment.core.lending import kept_from_borrower
 from allotment.core.plan import Decision, Demote, Evict, Place, Promote, Resume, Unreserve
 from allotment.core.queue_right import may_reclaim
 from allotment.core.request import (
@@ -31,7 +33,7 @@ from allotment.core.shedding import may_shed
 from allotment.core.trial import Trial
 from allotment.core.urgency import outranks
 from allotment.model.ids import JobId, NodeId
-from allotment.model.ledger import Entitlement, Placement, Quota, Slot
+from allotment.model.ledger import Entitlement, Placement, Quota, Slot, having
 from allotment.model.quantity import DEVICE, NOTHING, Instant, Resources
 from allotment.model.spec import Arch
 from allotment.model.tenancy import Preempt
@@ -47,8 +49,8 @@ def refusal(cluster: Cluster, decision: Decision, now: Instant) -> str:
             return check(cluster, placement)
         case Resume():
             return _resume(cluster, decision, now)
-        case Promote(job, quota):
-            return _promote(cluster, job, quota)
+        case Promote():
+            return _promote(cluster, decision)
         case Demote(job, wanted_by):
             return _demote(cluster, job, wanted_by, now)
         case Evict():
@@ -73,6 +75,8 @@ def _place(cluster: Cluster, placement: Placement) -> str:
         return wrong
     if wrong := _no_room(cluster, requests, placement.slots):
         return wrong
+    if cluster.queues.keeps and (wrong := _kept(cluster, shape, placement)):
+        return wrong
     need = _total(requests)
     if cluster.cells is not None:
         claim = Claim(
@@ -80,6 +84,15 @@ def _place(cluster: Cluster, placement: Placement) -> str:
         )
         return _not_owed(cluster, claim, placement.entitlement, need, shape.preemptible)
     return _not_due(cluster, shape.tenant, need, placement.entitlement, shape.preemptible)
+
+
+def _kept(cluster: Cluster, shape: Shape, placement: Placement) -> str:
+    """Say which queue keeps a part of a place for itself, where some queue does not lend."""
+    if shape.tenant not in cluster.queues.keeps:
+        return ""
+    shape = fixed(shape, len(placement.slots)) if shape.most else shape
+    name = takes_kept(cluster, shape, placement.slots, placement.entitlement)
+    return f"queue {name} does not lend" if name else ""
 
 
 def _wrong_size(shape: Shape, slots: tuple[Slot, ...]) -> str:
@@ -123,7 +136,7 @@ def _resume(cluster: Cluster, decision: Resume, now: Instant) -> str:
         promise = cluster.reservations.get(decision.job)
         settled = promise and is_due(cluster, promise) and cluster.ledger.settled(gang.slots)
         return "" if settled else "its devices are not free yet"
-    if resume_entitlement(cluster, gang) is not decision.entitlement:
+    if resume_entitlement(cluster, gang, now) is not decision.entitlement:
         return "its tenant's share changed"
     leases = [lease_part(need) for need in gang.needs]
     version = cluster.ledger.version
@@ -167,14 +180,19 @@ def _may_outrank(cluster: Cluster, waiting: Standing, name: str, priority: int) 
     )
 
 
-def _promote(cluster: Cluster, job: JobId, quota: Quota) -> str:
-    gang = cluster.gangs.get(job)
+def _promote(cluster: Cluster, decision: Promote) -> str:
+    gang, beside = cluster.gangs.get(decision.job), decision.beside
     if gang is None or gang.entitlement is Entitlement.GUARANTEED or gang.leaving:
         return "the gang does not borrow"
+    if gang.tenant in cluster.queues.keeps and (kept := kept_from_borrower(cluster, gang)):
+        return f"queue {kept.branch.name} does not lend"
     if cluster.cells is not None:
         if gang.opportunistic:
             return "it never counts as its tenant's own"
-        claim = Claim(gang.tenant, gang.pin, gang.slots, gang.needs, quota)
+        if beside and len(beside) != len(gang.slots):
+            return "not one choice of leaves for each task"
+        slots = having(gang.slots, beside) if beside else gang.slots
+        claim = Claim(gang.tenant, gang.pin, slots, gang.needs, decision.quota)
         return _not_owed(cluster, claim, Entitlement.GUARANTEED, gang.held(), True)
     return _not_due(cluster, gang.tenant, gang.held(), Entitlement.GUARANTEED, True)
 
@@ -204,7 +222,7 @@ def _terms(cluster: Cluster, decision: Evict, now: Instant) -> str:
         return wrong
     if (decision.suspend or decision.moves) and (wrong := _gently(cluster, decision, now)):
         return wrong
-    return _promise_is_due(cluster, decision)
+    return _promise_is_due(cluster, decision, now)
 
 
 def _shrink(cluster: Cluster, decision: Evict, now: Instant) -> str:
@@ -362,14 +380,14 @@ def _must_yield(cluster: Cluster, gang: Gang, promise: Reservation, now: Instant
     return waiting.shape.tenant == gang.tenant and (mine.key, waiting.id) < (moved, gang.id)
 
 
-def _promise_is_due(cluster: Cluster, decision: Evict) -> str:
+def _promise_is_due(cluster: Cluster, decision: Evict, now: Instant) -> str:
     """Say why a job may not be promised a place, once others lost what they were promised."""
     reservation = decision.reservation
     if not cluster.slots_open(reservation.slots):
         return "a part of the place is closed or broken"
     gang = cluster.gangs.get(reservation.job)
     if gang is not None:
-        due = resume_entitlement(cluster, gang) is Entitlement.GUARANTEED
+        due = resume_entitlement(cluster, gang, now) is Entitlement.GUARANTEED
         return "" if gang.wants_resume and due else "it may not be resumed on these grounds"
     if reservation.job not in cluster.pending:
         return "the job is not in line"
@@ -380,6 +398,10 @@ def _promise_is_due(cluster: Cluster, decision: Evict) -> str:
     wrong = _misfit(cluster, shape.requests, reservation.slots)
     if wrong := wrong or beyond(cluster, shape, shape.requests, reservation.slots):
         return wrong
+    if shape.tenant in cluster.queues.keeps and (
+        name := promise_takes_kept(cluster, shape, decision)
+    ):
+        return f"queue {name} does not lend"
     if cluster.cells is not None:
         return _promise_is_owed(cluster, decision, shape)
     need = _total(shape.requests) - own_victims(cluster, reservation)

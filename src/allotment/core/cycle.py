@@ -5,10 +5,12 @@ proposal, or refuses it, before asking for the next; what is only thought of is 
 trial.
 """
 
+from allotment.core.cells.keeping import by_host_shares
 from allotment.core.cluster import Cluster
-from allotment.core.entitle import entitle, is_due, resume_entitlement
+from allotment.core.entitle import entitle, is_due, more_urgent, resume_entitlement
 from allotment.core.gang import Gang, Reservation
 from allotment.core.giving_way import gently
+from allotment.core.lending import kept_from_borrower
 from allotment.core.line import Line
 from allotment.core.molding import as_large
 from allotment.core.moving import moves
@@ -24,8 +26,7 @@ from allotment.core.plan import (
 from allotment.core.preemption import clear_leases, eviction
 from allotment.core.request import lease_part
 from allotment.core.trial import Trial
-from allotment.core.urgency import outranks
-from allotment.model.ledger import Entitlement, Placement
+from allotment.model.ledger import Beside, Entitlement, Placement, Quota
 from allotment.model.quantity import Instant
 from allotment.model.tenancy import Preempt
 
@@ -143,14 +144,31 @@ def _promote(cluster: Cluster, now: Instant) -> Proposals:
             if gang.opportunistic or gang.leaving:
                 continue
             if cluster.cells is not None:
-                if gang.suspended or _more_urgent(cluster, gang, now):
+                if gang.suspended or more_urgent(cluster, gang, now):
                     continue
-                if quota := cluster.quota_kept(gang):
-                    yield Promote(gang.id, quota)
+                quota, beside = _kept_by(cluster, gang)
+                if quota and not _is_kept(cluster, gang):
+                    yield Promote(gang.id, quota, beside)
                 continue
             due = entitle(cluster, tenant, gang.held(), preemptible=True)
-            if due is GUARANTEED and not _more_urgent(cluster, gang, now):
+            if due is not GUARANTEED or _is_kept(cluster, gang):
+                continue
+            if not more_urgent(cluster, gang, now):
                 yield Promote(gang.id)
+
+
+def _kept_by(cluster: Cluster, gang: Gang) -> tuple[Quota, Beside]:
+    """Say by which cells of its tenant's a borrower could keep what it has; or none."""
+    quota = cluster.quota_kept(gang)
+    if quota or cluster.cells is None:
+        return quota, ()
+    return by_host_shares(cluster.cells, gang.tenant, gang.pin, gang.slots, gang.needs)
+
+
+def _is_kept(cluster: Cluster, gang: Gang) -> bool:
+    """Tell whether the room in its tenant's guarantee is kept for another queue."""
+    keeps = cluster.queues.keeps
+    return gang.tenant in keeps and kept_from_borrower(cluster, gang) is not None
 
 
 def _any_due(cluster: Cluster, tenant: str) -> bool:
@@ -158,19 +176,6 @@ def _any_due(cluster: Cluster, tenant: str) -> bool:
     return any(
         entitle(cluster, tenant, held, preemptible=True) is GUARANTEED
         for held in cluster.borrowed_sizes.get(tenant, ())
-    )
-
-
-def _more_urgent(cluster: Cluster, gang: Gang, now: Instant) -> bool:
-    """Tell whether a waiting job would at once take from a gang what it were given.
-
-    The room is for that job: it may be just what the gang had to give up.
-    """
-    tenant = cluster.tenants.get(gang.tenant)
-    return (
-        tenant is not None
-        and tenant.preempt is not Preempt.NONE
-        and any(outranks(cluster.tenants, each, gang, now) for each in cluster.pending.all())
     )
 
 
@@ -183,7 +188,7 @@ def _resume(cluster: Cluster, now: Instant) -> Proposals:
             continue
         if cluster.barred(gang.id, gang.slots, now):
             continue
-        entitlement = resume_entitlement(cluster, gang)
+        entitlement = resume_entitlement(cluster, gang, now)
         if entitlement is None:
             continue
         quota = cluster.quota_kept(gang) if entitlement is GUARANTEED else ()

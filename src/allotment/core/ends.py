@@ -30,7 +30,7 @@ class Ends:
         if run_ms is None:
             return
         standing = gang.standing
-        end = gang.placed_at + run_ms - standing.served_ms
+        end = gang.placed_at + standing.left_of(run_ms)
         entry = self._entries[gang.id] = (end, gang.id, gang.held().gpu_milli)
         insort(self._sorted, entry)
         if standing.predicted_ms >= 0 and standing.limit_ms < 0:

@@ -3,10 +3,13 @@
 from allotment.core.caps import is_over, resumes_beyond
 from allotment.core.cluster import Cluster
 from allotment.core.gang import Gang, Reservation
+from allotment.core.lending import kept_of_share
 from allotment.core.owed import owed_place
 from allotment.core.request import Shape, lease_part, sum_of, total_of
+from allotment.core.urgency import outranks
 from allotment.model.ledger import Entitlement
-from allotment.model.quantity import NOTHING, Resources
+from allotment.model.quantity import NOTHING, Instant, Resources
+from allotment.model.tenancy import Preempt
 
 
 def entitle(
@@ -23,7 +26,20 @@ def entitle(
 
 
 def due_of(cluster: Cluster, shape: Shape) -> Entitlement | None:
-    """Say on what grounds a gang of this shape may have a place now, if any."""
+    """Say on what grounds a gang of this shape may have a place now, if any.
+
+    What another queue of its tenant keeps for itself it may have on idle devices only.
+    """
+    due = _due(cluster, shape)
+    if due is not Entitlement.GUARANTEED or not cluster.queues.keeps:
+        return due
+    if shape.tenant not in cluster.queues.keeps or not may_borrow(cluster, shape):
+        return due
+    kept = kept_of_share(cluster, shape)
+    return due if kept is None else Entitlement.OPPORTUNISTIC
+
+
+def _due(cluster: Cluster, shape: Shape) -> Entitlement | None:
     if cluster.cells is not None:
         if owed_place(cluster, shape) is not None:
             return Entitlement.GUARANTEED
@@ -101,8 +117,24 @@ def is_used_up(cluster: Cluster, gang: Gang) -> bool:
     )
 
 
-def resume_entitlement(cluster: Cluster, gang: Gang) -> Entitlement | None:
-    """Say on what grounds a suspended gang may go on; what it kept counts already."""
+def more_urgent(cluster: Cluster, gang: Gang, now: Instant) -> bool:
+    """Tell whether a waiting job would at once take from a gang what it were given.
+
+    The room is for that job: it may be just what the gang had to give up.
+    """
+    tenant = cluster.tenants.get(gang.tenant)
+    return (
+        tenant is not None
+        and tenant.preempt is not Preempt.NONE
+        and any(outranks(cluster.tenants, each, gang, now) for each in cluster.pending.all())
+    )
+
+
+def resume_entitlement(cluster: Cluster, gang: Gang, now: Instant) -> Entitlement | None:
+    """Say on what grounds a suspended gang may go on; what it kept counts already.
+
+    A borrower is not given what a more urgent job of its tenant would at once take from it.
+    """
     leases = sum_of(tuple(lease_part(need) for need in gang.needs))
     if resumes_beyond(cluster, gang) or is_used_up(cluster, gang):
         return None
@@ -111,6 +143,11 @@ def resume_entitlement(cluster: Cluster, gang: Gang) -> Entitlement | None:
             return Entitlement.GUARANTEED
         may = borrows(cluster, gang.tenant, leases, preemptible=gang.preemptible)
         return Entitlement.OPPORTUNISTIC if may else None
-    if gang.entitlement is Entitlement.OPPORTUNISTIC:
-        leases += gang.held()
-    return entitle(cluster, gang.tenant, leases, preemptible=gang.preemptible)
+    if gang.entitlement is not Entitlement.OPPORTUNISTIC:
+        return entitle(cluster, gang.tenant, leases, preemptible=gang.preemptible)
+    whole = leases + gang.held()
+    due = entitle(cluster, gang.tenant, whole, preemptible=gang.preemptible)
+    if due is Entitlement.GUARANTEED and more_urgent(cluster, gang, now):
+        may = borrows(cluster, gang.tenant, leases, preemptible=gang.preemptible)
+        return Entitlement.OPPORTUNISTIC if may else None
+    return due

@@ -12,15 +12,19 @@ from allotment.core.cells.words import listed
 from allotment.core.cluster import Cluster
 from allotment.core.conservative import beside_promises, delayed_by
 from allotment.core.entitle import due_of, is_used_up, resume_entitlement
+from allotment.core.ever import ever_starts
 from allotment.core.explain_cells import judge_in_cells
+from allotment.core.explain_mercy import with_protected
 from allotment.core.explain_windows import judge_in_windows, set_aside
+from allotment.core.free_of import free_for, lacking
 from allotment.core.gang import Gang, Reservation, Standing
+from allotment.core.lending import narrowed_to_lent
+from allotment.core.owed import owed_ever
 from allotment.core.preemption import make_room
 from allotment.core.queue_stages import why_aside
 from allotment.core.request import Shape, lease_part, total_of
 from allotment.core.trial import Trial
 from allotment.core.used_up import why_used_up
-from allotment.model.ids import JobId
 from allotment.model.ledger import Entitlement
 from allotment.model.quantity import NOTHING, Instant, Resources, show_resources
 from allotment.model.reasons import Blocked, Reason
@@ -30,7 +34,9 @@ from allotment.model.tenancy import QueueOrder
 def explain(cluster: Cluster, waiting: Standing, now: Instant) -> Blocked:
     """Give the dominant reason why this job in line has not started. O(nodes + jobs)."""
     blocked = judge(cluster, waiting, now)
-    need, free = total_of(waiting.shape.requests), cluster.ledger.free()
+    if cluster.mercy is not None:
+        blocked = with_protected(cluster, waiting, blocked, now)
+    need, free = total_of(waiting.shape.requests), free_for(cluster, waiting.shape.requests)
     ahead, first = cluster.pending.ahead_of(waiting)
     return Blocked(
         reason=blocked.reason,
@@ -68,6 +74,8 @@ def _in_its_place(cluster: Cluster, waiting: Standing, now: Instant) -> Blocked:
     waiting = narrowed_to_caps(cluster, waiting)
     if cluster.queues.any and (kept := why_aside(cluster, waiting.shape)) is not None:
         return kept
+    if cluster.queues.keeps_types:
+        waiting = narrowed_to_lent(cluster, waiting, due_of(cluster, waiting.shape))
     judged = _judge if cluster.cells is None else judge_in_cells
     found = judged(cluster, waiting, now)
     if cluster.overtaking is None:
@@ -95,28 +103,27 @@ def _judge(cluster: Cluster, waiting: Standing, now: Instant) -> Blocked:
         )
     if due is None:
         return _over_quota(cluster, shape.tenant, need)
-    _, first = cluster.pending.ahead_of(waiting)
-    if first is not None and cluster.order_of(shape) is QueueOrder.STRICT:
-        head = cluster.pending[first]
-        if _holds_up(cluster, head, due, now):
+    if cluster.order_of(shape) is QueueOrder.STRICT:
+        head = _held_up_by(cluster, waiting, due, now)
+        if head is not None:
             return Blocked(
                 Reason.BEHIND,
-                f"Job {first} is before it in queue {shape.queue}, which is first come, "
+                f"Job {head.id} is before it in queue {shape.queue}, which is first come, "
                 "first served.",
-                hint=f"See `allot why {first}`.",
+                hint=f"See `allot why {head.id}`.",
             )
     if fits:
         return _beside_others(cluster, waiting, due, now)
-    free = cluster.ledger.free()
-    if need.fits_in(free):
+    missing = ", ".join(lacking(cluster, shape.requests))
+    if missing:
         return Blocked(
-            Reason.FRAGMENTED,
-            f"{show_resources(free)} is free in sum, but not where one task needs it together.",
-            hint="Smaller tasks (fewer devices or less memory each) would fit sooner.",
+            Reason.CAPACITY, f"Others hold what it needs; too little is free of: {missing}."
         )
-    missing = ", ".join(_WORDS[name] for name in need.short_of(free))
+    free = free_for(cluster, shape.requests)
     return Blocked(
-        Reason.CAPACITY, f"Others hold what it needs; too little is free of: {missing}."
+        Reason.FRAGMENTED,
+        f"{show_resources(free)} is free in sum, but not where one task needs it together.",
+        hint="Smaller tasks (fewer devices or less memory each) would fit sooner.",
     )
 
 
@@ -126,9 +133,11 @@ def _beside_others(
     """Say whom a job that fits would delay, where nobody may; or that nothing keeps it."""
     order, ahead = cluster.order_of(waiting.shape), None
     if order is QueueOrder.CONSERVATIVE:
-        ahead = delayed_by(cluster, waiting, now)
+        ahead = delayed_by(cluster, waiting, now, due)
     elif order is QueueOrder.EASY:
-        ahead = _kept_by(cluster, waiting, due, now)
+        head = _held_up_by(cluster, waiting, due, now)
+        if head is not None and not shadow_of(cluster, head, now, due).admits(waiting, now):
+            ahead = head.id
     return _next_cycle() if ahead is None else beside_promises(ahead, waiting.shape.queue)
 
 
@@ -186,15 +195,6 @@ def _surplus(cluster: Cluster, reservation: Reservation) -> int:
     )
 
 
-_WORDS = {
-    "gpu_milli": "GPU",
-    "cpu_milli": "CPU",
-    "memory": "memory",
-    "disk": "disk",
-    "gpu_memory": "GPU memory",
-}
-
-
 def _count(number: int, word: str) -> str:
     return f"{number} {word}" if number == 1 else f"{number} {word}s"
 
@@ -214,25 +214,33 @@ def _fits_with_all_nodes(cluster: Cluster, waiting: Standing) -> bool:
 
 
 def _holds_up(cluster: Cluster, head: Standing, due: Entitlement, now: Instant) -> bool:
-    """Tell whether the head of a strict queue really stands in the way."""
-    if head.id in cluster.reservations or capped_out(cluster, head.shape):
+    """Tell whether a job that waits really stands in the way of those who are due on `due`.
+
+    Who is owed a place holds up those who are, also while others of its tenant have it.
+    """
+    shape = head.shape
+    if head.id in cluster.reservations or capped_out(cluster, shape):
         return False
-    with cluster.fenced(head.shape, now):
-        theirs = due_of(cluster, head.shape)
-        return theirs is due and not _fits(cluster, head, theirs, now)
+    if not ever_starts(cluster, shape):
+        return False
+    with cluster.fenced(shape, now):
+        theirs = due_of(cluster, shape)
+        if theirs is not due:
+            return due is Entitlement.GUARANTEED and owed_ever(cluster, shape)
+        return not _fits(cluster, head, theirs, now)
 
 
-def _kept_by(
+def _held_up_by(
     cluster: Cluster, waiting: Standing, due: Entitlement, now: Instant
-) -> JobId | None:
-    """Name the first blocked job before it, if it would start later for this one. O(shapes)."""
+) -> Standing | None:
+    """Give the first job before this one in its queue that stands in the way. O(shapes)."""
     pending, promised = cluster.pending, cluster.reservations
     groups = pending.ahead(waiting)
     first = [next((job for job in group if job.id not in promised), None) for group in groups]
     heads = [head for head in first if head is not None]
     for head in sorted(heads, key=lambda each: pending.key(each.id)):
         if _holds_up(cluster, head, due, now):
-            return None if shadow_of(cluster, head, now).admits(waiting, now) else head.id
+            return head
     return None
 
 
@@ -290,7 +298,7 @@ def explain_resume(cluster: Cluster, gang: Gang, now: Instant) -> Blocked:
         queue = gang.standing.shape.queue
         account = cluster.used_up.longest(gang.tenant, queue, gang.user, now)
         blocked = why_used_up(account, need, now)
-    elif resume_entitlement(cluster, gang) is None:
+    elif resume_entitlement(cluster, gang, now) is None:
         blocked = _no_right_back(cluster, gang, need)
     elif cluster.barred(gang.id, gang.slots, now):
         blocked = set_aside(cluster, gang.standing.shape, now)
@@ -306,7 +314,7 @@ def explain_resume(cluster: Cluster, gang: Gang, now: Instant) -> Blocked:
         blocked.reason,
         blocked.message,
         need=need,
-        free=cluster.ledger.free(),
+        free=free_for(cluster, gang.requests),
         until=blocked.until,
         hint=blocked.hint,
     )

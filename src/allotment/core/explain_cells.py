@@ -113,11 +113,11 @@ def _behind(
             hint=hint,
         )
     if order is QueueOrder.CONSERVATIVE:
-        ahead = delayed_by(cluster, waiting, now)
+        ahead = delayed_by(cluster, waiting, now, grounds)
         if ahead is None:
             return None
         return beside_promises(ahead, shape.queue)
-    if shadow_of(cluster, head, now).admits(waiting, now):
+    if shadow_of(cluster, head, now, grounds).admits(waiting, now):
         return None
     return Blocked(
         Reason.BEHIND,
@@ -141,7 +141,7 @@ def _ahead(cluster: Cluster, waiting: Standing) -> list[Standing]:
 def _closes(cluster: Cluster, other: Standing, grounds: Entitlement, now: Instant) -> bool:
     """Tell whether a job that cannot start holds up those behind it that are due alike."""
     shape = other.shape
-    if capped_out(cluster, shape):
+    if capped_out(cluster, shape) or not ever_starts(cluster, shape):
         return False
     with cluster.fenced(shape, now):
         return _cannot_start(cluster, shape, grounds, now)

@@ -44,13 +44,20 @@ class Standing(msgspec.Struct, frozen=True, gc=False):
         """Devices of the whole gang, in thousandths."""
         return total_of(self.shape.requests).gpu_milli
 
+    def left_of(self, run_ms: int) -> int:
+        """Say how long an attempt takes from its start, of a job that runs for so long in all.
+
+        What earlier attempts did counts, unless it was lost.
+        """
+        return run_ms - self.served_ms + self.lost_ms
+
     def end_of(self, run_ms: int, placed_at: Instant, now: Instant) -> int:
         """Say when it will be gone that was placed then, and runs for so long in all.
 
         Who runs for longer than was promised ends any moment; than was predicted, for as
         long again, and so on: a prediction that came true too late must not come true again.
         """
-        length = run_ms - self.served_ms
+        length = self.left_of(run_ms)
         end = placed_at + length
         if end > now:
             return end

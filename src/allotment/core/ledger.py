@@ -8,7 +8,7 @@ not free, and a slot is *settled* once none of its counters is negative.
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from allotment.core.ports import Placing
 from allotment.core.regions import Regions
@@ -86,6 +86,19 @@ class NodeBook:
             ),
         )
 
+    def free_devices(self, types: Collection[str]) -> tuple[int, int]:
+        """Sum up thousandths and memory of free devices of some types."""
+        free = [
+            index
+            for index, kind in enumerate(self.types)
+            if kind in types and index not in self.bad
+        ]
+        devices, memory = self.device_milli, self.device_memory
+        return (
+            sum(max(0, devices[index]) for index in free),
+            sum(max(0, memory[index]) for index in free),
+        )
+
     def fit(
         self, need: Resources, kind: str, most: int, placing: Placing
     ) -> list[tuple[int, ...]]:
@@ -93,28 +106,27 @@ class NodeBook:
 
         Lowest indexes first; fractions where the placing policy says.
         """
-        for wanted, room in (
-            (need.cpu_milli, self.cpu), (need.memory, self.memory), (need.disk, self.disk)
-        ):  # fmt: skip
-            if wanted and wanted * most > room:
-                most = max(0, room // wanted)
+        if need.cpu_milli * most > self.cpu and need.cpu_milli:
+            most = max(0, self.cpu // need.cpu_milli)
+        if need.memory * most > self.memory and need.memory:
+            most = max(0, self.memory // need.memory)
+        if need.disk * most > self.disk and need.disk:
+            most = max(0, self.disk // need.disk)
         if need.gpu_milli == 0 or most == 0:
             return [()] * most
         if need.gpu_milli < DEVICE:
             return self._fit_fractions(need, kind, most, placing)
         wanted = need.gpu_milli // DEVICE
         most = min(most, self.whole.get(kind, 0) // wanted)
-        found: list[tuple[int, ...]] = []
+        any_serves = kind == ANY_TYPE and not need.gpu_memory and not self.bad
         picked: list[int] = []
         for index, milli in enumerate(self.device_milli):
-            if len(found) == most:
+            if len(picked) == most * wanted:
                 break
-            if milli == DEVICE and index not in self.bad and self._serves(index, need, kind):
+            if milli == DEVICE and (any_serves or self._serves(index, need, kind)):
                 picked.append(index)
-                if len(picked) == wanted:
-                    found.append(tuple(picked))
-                    picked = []
-        return found
+        each = range(0, len(picked) - wanted + 1, wanted)
+        return [tuple(picked[first : first + wanted]) for first in each]
 
     def _fit_fractions(
         self, need: Resources, kind: str, most: int, placing: Placing
@@ -142,8 +154,10 @@ class NodeBook:
         return found
 
     def _serves(self, index: int, need: Resources, kind: str) -> bool:
-        return (kind in (ANY_TYPE, self.types[index])) and (
-            need.gpu_memory == 0 or need.gpu_memory <= self.device_memory[index]
+        return (
+            index not in self.bad
+            and kind in (ANY_TYPE, self.types[index])
+            and (need.gpu_memory == 0 or need.gpu_memory <= self.device_memory[index])
         )
 
     def change(self, devices: Sequence[int], need: Resources, tasks: int, sign: int) -> None:
@@ -155,7 +169,7 @@ class NodeBook:
         if not devices:
             return
         each = times * need.gpu_milli // len(devices)
-        milli, whole = self.device_milli, self.whole
+        milli, whole, more = self.device_milli, self.whole, 0
         for index in devices:
             before = milli[index]
             after = milli[index] = before + each
@@ -163,9 +177,11 @@ class NodeBook:
                 self.owed += (after < 0) - (before < 0)
             if (before == DEVICE or after == DEVICE) and index not in self.bad:
                 step = (after == DEVICE) - (before == DEVICE)
-                whole[ANY_TYPE] += step
+                more += step
                 if self._by_type:
                     whole[self.types[index]] += step
+        if more:
+            whole[ANY_TYPE] += more
         if need.gpu_memory:
             for index in devices:
                 self.device_memory[index] += sign * need.gpu_memory
@@ -199,17 +215,14 @@ class NodeBook:
         )
 
     def settled(self, slot: Slot) -> bool:
-        return (
-            self.open
-            and self.cpu >= 0
-            and self.memory >= 0
-            and self.disk >= 0
-            and self.sound(slot.devices)
-            and all(
-                self.device_milli[index] >= 0 and self.device_memory[index] >= 0
-                for index in slot.devices
-            )
-        )
+        """Tell whether nobody else has to leave a slot that was taken."""
+        if not self.open or self.cpu < 0 or self.memory < 0 or self.disk < 0:
+            return False
+        milli, memory = self.device_milli, self.device_memory
+        for index in slot.devices:
+            if milli[index] < 0 or memory[index] < 0:
+                return False
+        return self.sound(slot.devices)
 
 
 class Ledger:
@@ -223,6 +236,8 @@ class Ledger:
             node.id: NodeBook(node, by_type=self._sole is None) for node in nodes
         }
         self.regions = Regions(nodes)
+        self.device_milli = DEVICE * sum(len(node.devices) for node in nodes)
+        """All devices there are, in use or not."""
         self.closed: set[NodeId] = set()
         """Nodes that take no new work."""
         self.version = 0
@@ -295,8 +310,9 @@ class Ledger:
         if self._sole is not None:
             before = whole[ANY_TYPE]
             book.change(devices, need, tasks, sign)
-            if whole[ANY_TYPE] != before:
-                self._move(node, ANY_TYPE, before, whole[ANY_TYPE])
+            after = whole[ANY_TYPE]
+            if after != before:
+                self._move(node, ANY_TYPE, before, after)
         else:
             counts = whole.copy()
             book.change(devices, need, tasks, sign)
@@ -328,7 +344,8 @@ class Ledger:
 
     def settled(self, slots: Sequence[Slot]) -> bool:
         """Tell whether a reserved place is really there now. O(tasks)."""
-        return all(self.books[slot.node].settled(slot) for slot in slots)
+        books = self.books
+        return all(books[slot.node].settled(slot) for slot in slots)
 
     def free(self) -> Resources:
         """Sum up what is free on open nodes. O(nodes that changed since it was last asked)."""
@@ -342,6 +359,23 @@ class Ledger:
                 self._free += now
         self._changed.clear()
         return self._free
+
+    def whole_free_of(self, kind: str) -> int:
+        """Count the whole free devices of a type on open nodes. O(nodes that are closed)."""
+        if self._sole is not None:
+            kind = ANY_TYPE if kind == self._sole else kind
+        buckets = self._buckets.get(kind, {})
+        free = sum(count * len(nodes) for count, nodes in buckets.items())
+        return free - sum(self.books[node].whole.get(kind, 0) for node in self.closed)
+
+    def free_devices(self, types: Collection[str]) -> tuple[int, int]:
+        """Sum up thousandths and memory of free devices of some types. O(devices)."""
+        devices = memory = 0
+        for book in self.books.values():
+            if book.open and any(kind in types for kind in book.whole):
+                of_types = book.free_devices(types)
+                devices, memory = devices + of_types[0], memory + of_types[1]
+        return devices, memory
 
     def type_of(self, node: NodeId, index: int) -> str:
         return self.books[node].types[index]

@@ -44,7 +44,7 @@ class Lengths:
             return
         run_ms = self._estimates.run_ms(job)
         if run_ms is not None:
-            left = self._left[job.shape][job.id] = run_ms - job.served_ms
+            left = self._left[job.shape][job.id] = job.left_of(run_ms)
             insort(lengths, (left, key))
 
     def remove(self, job: Standing, key: Key) -> None:

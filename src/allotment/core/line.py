@@ -13,9 +13,11 @@ from allotment.core.caps import capped_out, caps_matter, narrowed_to_caps
 from allotment.core.cluster import MOST_MEMOS, Cluster
 from allotment.core.conservative import Promises
 from allotment.core.entitle import due_of
+from allotment.core.ever import ever_starts
 from allotment.core.fair_order import in_fair_order
 from allotment.core.gang import Standing
 from allotment.core.kinds import STRICT
+from allotment.core.lending import narrowed_to_lent
 from allotment.core.molding import as_large
 from allotment.core.owed import (
     owed_ever,
@@ -53,8 +55,8 @@ class Line:
         running = cluster.running
         self.stable = running is None or not running.rising
         self.others = False
-        self.held_up: set[tuple[str, str]] = set()
-        """Lines that wait for their first job to find room in its tenant's cells."""
+        self.held_up: set[str] = set()
+        """Tenants with lines that wait for their first job to find room in its own share."""
         self.again = False
         self.bounded = Bounds(cluster) if cluster.overtaking is not None else None
         """Who holds up others since it was overtaken often enough."""
@@ -87,14 +89,14 @@ class Line:
             if self.others:
                 for decision in walk(OPPORTUNISTIC):
                     yield decision
-                    # Whom a borrower held up in its tenant's own cells may go on now.
-                    reopened = reopened or self._line_of(decision) in self.held_up
+                    # Whom a borrower held up in its tenant's own share may go on now.
+                    reopened = reopened or self._tenant_of(decision) in self.held_up
 
-    def _line_of(self, decision: Decision) -> tuple[str, str]:
-        gang = self.cluster.gangs.get(decision.placement.job) if (
-            isinstance(decision, Place)
-        ) else None  # fmt: skip
-        return (gang.tenant, gang.standing.shape.queue) if gang else ("", "")
+    def _tenant_of(self, decision: Decision) -> str:
+        if not isinstance(decision, Place):
+            return ""
+        gang = self.cluster.gangs.get(decision.placement.job)
+        return gang.tenant if gang else ""
 
     def _walks(self, entitlement: Entitlement) -> Proposals:
         """Walk anew when one job's turn freed more than it needs.
@@ -124,12 +126,13 @@ class Line:
             asking = narrowed_to_caps(cluster, waiting) if self.capped else waiting
             due = self._due(asking.shape)
             behind = (shape.tenant, shape.queue) in closed
-            if cluster.queues.any and self._stands_aside(waiting, skip, closed):
+            if cluster.queues.any and self._stands_aside(waiting, skip, closed, entitlement):
                 continue
+            asking = narrowed_to_lent(cluster, asking, due) if self.capped else asking
             if due is not entitlement and not (due is None and self._may_displace(entitlement)):
                 # Whether it may make others give way is a matter of its urgency.
                 skip.add(shape if cluster.outranking else kind)
-                yield from self._leave_out(waiting, due, entitlement, closed)
+                yield from self._leave_out(waiting, kind, due, entitlement, closed)
                 if not behind:
                     yield from self._reclaim(asking)
             elif self._held_up(waiting, kind, closed, skip, leap):
@@ -171,6 +174,7 @@ class Line:
         waiting: Standing,
         skip: set[Shape],
         closed: dict[tuple[str, str], Hold],
+        entitlement: Entitlement,
     ) -> bool:
         """Tell whether a job's queue leaves the room to others now."""
         cluster, shape = self.cluster, waiting.shape
@@ -181,7 +185,7 @@ class Line:
             return True
         if aside(cluster, shape, self.stage):
             # In its queue it holds its place: nobody passes who would not otherwise.
-            self._close(waiting, closed)
+            self._close(waiting, closed, entitlement)
         elif not barred(cluster, shape, self.stage):
             return False
         skip.add(shape)
@@ -383,12 +387,32 @@ class Line:
         """Note a job that cannot start; tell whether others of its shape matter even so."""
         key = self.cluster.pending.key(waiting.id)
         self.cluster.blocked[kind, entitlement] = (self.cluster.ledger.version, key)
+        return self._hold_up(waiting, kind, entitlement, closed)
+
+    def _hold_up(
+        self,
+        waiting: Standing,
+        kind: Shape,
+        entitlement: Entitlement,
+        closed: dict[tuple[str, str], Hold],
+    ) -> bool:
+        """Let a job that cannot start hold up those behind it: alone, or as one of its kind.
+
+        One that could never start, as the configuration is now, holds up nobody.
+        """
+        if not ever_starts(self.cluster, waiting.shape):
+            return False
         if self.behind is None or kind.queue != STRICT:
-            return self._close(waiting, closed)
-        self.behind.blocked(kind, key)
+            return self._close(waiting, closed, entitlement)
+        self.behind.blocked(kind, self.cluster.pending.key(waiting.id))
         return False
 
-    def _close(self, waiting: Standing, closed: dict[tuple[str, str], Hold]) -> bool:
+    def _close(
+        self,
+        waiting: Standing,
+        closed: dict[tuple[str, str], Hold],
+        entitlement: Entitlement,
+    ) -> bool:
         """Let a job that cannot start hold up those behind it, as its queue has it.
 
         Tells whether others of its shape are looked at all the same: each gets a promise.
@@ -400,9 +424,9 @@ class Line:
                 case QueueOrder.STRICT:
                     closed[line] = None
                 case QueueOrder.EASY:
-                    closed[line] = shadow_of(self.cluster, waiting, self.now)
+                    closed[line] = shadow_of(self.cluster, waiting, self.now, entitlement)
                 case QueueOrder.CONSERVATIVE:
-                    closed[line] = Promises(self.cluster, shape, self.now)
+                    closed[line] = Promises(self.cluster, shape, self.now, entitlement)
                 case QueueOrder.SKIP:
                     pass
         made = closed.get(line)
@@ -414,24 +438,26 @@ class Line:
     def _leave_out(
         self,
         waiting: Standing,
+        kind: Shape,
         due: Entitlement | None,
         entitlement: Entitlement,
         closed: dict[tuple[str, str], Hold],
     ) -> Proposals:
         """See to a job that is not due in this walk.
 
-        If its tenant's cells have no room for it now, then, as on a cluster of the tenant's
-        own, it makes less urgent gangs go, or holds up those behind it; unless even all of
-        the tenant's cells were too few.
+        If its tenant's share has no room for it now, then, as on a cluster of the tenant's
+        own, it makes less urgent gangs go, or holds up those behind it; unless even the
+        whole share were too little.
         """
         self.others = self.others or due is OPPORTUNISTIC or self.turn
         if entitlement is not GUARANTEED:
             return
         asking = narrowed_to_caps(self.cluster, waiting)
+        asking = narrowed_to_lent(self.cluster, asking, due)
         yield from self._unfenced(self.places.outrank(asking), waiting.shape)
-        if self.cluster.cells is None:
+        cluster, shape = self.cluster, waiting.shape
+        passes = cluster.all_skip or cluster.order_of(shape) is QueueOrder.SKIP
+        if passes or not owed_ever(cluster, shape):
             return
-        shape = waiting.shape
-        if owed_ever(self.cluster, shape):
-            self._close(waiting, closed)
-            self.held_up |= closed.keys()
+        self._hold_up(waiting, kind, entitlement, closed)
+        self.held_up.add(shape.tenant)

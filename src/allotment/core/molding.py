@@ -12,6 +12,7 @@ from allotment.core.caps import capped_out, narrowed
 from allotment.core.cells.search import find
 from allotment.core.cluster import Cluster
 from allotment.core.entitle import borrows, entitle
+from allotment.core.lending import kept_of_idle, kept_of_share, of_types_lent
 from allotment.core.owed import idle_place
 from allotment.core.request import Shape, fixed, needs_of, total_of
 from allotment.model.ledger import Entitlement, Placement, Quota, Slot
@@ -46,6 +47,10 @@ def _found(
     if capped_out(cluster, shape):
         return None
     shape = narrowed(cluster, shape)
+    if cluster.queues.keeps:
+        if _is_kept(cluster, shape, place.entitlement):
+            return None
+        shape = of_types_lent(cluster, shape, place.entitlement)
     if cluster.cells is None:
         due = entitle(cluster, shape.tenant, need, preemptible=shape.preemptible)
         slots = cluster.find(shape.requests) if due is place.entitlement else None
@@ -60,3 +65,11 @@ def _found(
         return None
     slots = idle_place(cluster, shape)
     return (slots, ()) if slots is not None else None
+
+
+def _is_kept(cluster: Cluster, shape: Shape, due: Entitlement) -> bool:
+    """Tell whether so much would take what another queue keeps for itself."""
+    if shape.tenant not in cluster.queues.keeps:
+        return False
+    of_share = due is Entitlement.GUARANTEED and kept_of_share(cluster, shape) is not None
+    return of_share or kept_of_idle(cluster, shape, due) is not None

@@ -9,7 +9,7 @@ from allotment.core.cells.search import Found, find
 from allotment.core.cluster import MOST_MEMOS, Cluster
 from allotment.core.gang import Gang
 from allotment.core.preemption import Room, still_needed
-from allotment.core.request import Request, Shape, needs_of
+from allotment.core.request import Request, Shape, needs_of, total_of
 from allotment.core.shedding import size_off
 from allotment.core.takeover import (
     borrowed_promises,
@@ -18,7 +18,7 @@ from allotment.core.takeover import (
 from allotment.core.trial import Trial
 from allotment.model.ids import JobId
 from allotment.model.ledger import Entitlement, Slot
-from allotment.model.quantity import DEVICE, Instant
+from allotment.model.quantity import DEVICE, NOTHING, Instant
 
 
 def owed_place(cluster: Cluster, shape: Shape) -> Found | None:
@@ -46,9 +46,14 @@ def _too_large(cells: Cells, shape: Shape) -> bool:
 
 
 def owed_ever(cluster: Cluster, shape: Shape) -> bool:
-    """Tell whether a gang would fit in its tenant's cells if all were empty and healthy."""
+    """Tell whether a gang would fit in its tenant's share if all of that were free.
+
+    Where it is cells: if all were empty and healthy.
+    """
     if shape.opportunistic:
         return False
+    if cluster.cells is None:
+        return _owed_by_count(cluster, shape)
     known = cluster.owed_if_empty.get(shape)
     if known is None:
         empty = cluster.empty_cells()
@@ -57,6 +62,15 @@ def owed_ever(cluster: Cluster, shape: Shape) -> bool:
             cluster.owed_if_empty.clear()
         cluster.owed_if_empty[shape] = known
     return known
+
+
+def _owed_by_count(cluster: Cluster, shape: Shape) -> bool:
+    tenant = cluster.tenants.get(shape.tenant)
+    if tenant is None or shape.pin:
+        return False
+    need, sharing = total_of(shape.requests), cluster.policies.sharing
+    due = sharing.entitle(need, NOTHING, tenant, preemptible=shape.preemptible)
+    return due is Entitlement.GUARANTEED
 
 
 def idle_place(cluster: Cluster, shape: Shape) -> tuple[Slot, ...] | None:

@@ -9,6 +9,7 @@ from allotment.core.displacement import Turn, displace, displace_in_cells
 from allotment.core.entitle import due_of
 from allotment.core.gang import Gang, Reservation, Standing
 from allotment.core.giving_way import gently
+from allotment.core.kept_right import promise_takes_kept
 from allotment.core.outrank import conceded, concession, share_by_demotion
 from allotment.core.owed import idle_place, in_the_way, owed_place
 from allotment.core.own_way import Way, outranked, room_by_demotion, way_past
@@ -111,7 +112,7 @@ class Places:
         if cluster.cells is None:
             yield from self._outrank_by_count(waiting)
             return
-        way = outranked(cluster, waiting, self.now)
+        way = self._own_way(waiting)
         if (
             way is not None
             and self._demotes(shape)
@@ -121,10 +122,18 @@ class Places:
                 yield Demote(loser, waiting.id)
             if not way.promises:
                 return
-            way = outranked(cluster, waiting, self.now)
+            way = self._own_way(waiting)
         if way is None:
             return
         yield self._past(waiting, way)
+
+    def _own_way(self, waiting: Standing) -> Way | None:
+        """Find who of its tenant's own makes way for a job; not in what another queue keeps."""
+        cluster, shape = self.cluster, waiting.shape
+        way = outranked(cluster, waiting, self.now)
+        if way is None or shape.tenant not in cluster.queues.keeps:
+            return way
+        return None if promise_takes_kept(cluster, shape, self._past(waiting, way)) else way
 
     def _past(self, waiting: Standing, way: Way) -> Evict:
         """Reserve a place that others of its tenant's make way for."""

@@ -6,7 +6,7 @@ import msgspec
 
 from allotment.core.gang import Reservation
 from allotment.model.ids import JobId
-from allotment.model.ledger import Entitlement, Placement, Quota
+from allotment.model.ledger import Beside, Entitlement, Placement, Quota
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -30,6 +30,8 @@ class Promote(msgspec.Struct, frozen=True):
 
     job: JobId
     quota: Quota = ()
+    beside: Beside = ()
+    """The leaves that its slots have beside their devices from then on; as before if none."""
 
 
 class Demote(msgspec.Struct, frozen=True):

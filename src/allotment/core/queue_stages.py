@@ -9,12 +9,12 @@ from enum import Enum
 from allotment.core.caps import capped_out
 from allotment.core.cluster import Cluster
 from allotment.core.entitle import due_of
-from allotment.core.queues import Branch
+from allotment.core.lending import kept_of_idle, kept_of_share
+from allotment.core.queues import Branch, Kept
 from allotment.core.reclaim import need_of, within
 from allotment.core.request import Shape
-from allotment.model.amounts import FIELDS, show_bare, show_part
+from allotment.model.amounts import show_bare, show_part
 from allotment.model.ledger import Entitlement
-from allotment.model.quantity import NOTHING
 from allotment.model.reasons import Blocked, Reason
 
 
@@ -79,11 +79,10 @@ def why_aside(cluster: Cluster, shape: Shape) -> Blocked | None:
             hint="It starts when they have what they need, or jobs of its own queue end.",
         )
     if (kept := _kept(cluster, shape)) is not None:
-        branch, part, amount = kept
         return Blocked(
             Reason.QUEUE_SHARE,
-            f"Queue {branch.name} of {shape.tenant} does not lend: {show_part(part, amount)} "
-            "of what is left is kept for it.",
+            f"Queue {kept.branch.name} of {shape.tenant} does not lend: "
+            f"{show_part(kept.part, kept.amount)} of what is left is kept for it.",
             hint="It starts when jobs of its tenant end.",
         )
     return None
@@ -124,22 +123,11 @@ def _all_promised(cluster: Cluster, shape: Shape) -> bool:
     return bool(promised) and all(job in promised for job in cluster.pending.of(shape))
 
 
-def _kept(cluster: Cluster, shape: Shape) -> tuple[Branch, str, int] | None:
+def _kept(cluster: Cluster, shape: Shape) -> Kept | None:
     """Give what a job would take of what others do not lend; None if it leaves enough."""
-    if shape.tenant not in cluster.queues.keeps or within(cluster, shape):
+    if shape.tenant not in cluster.queues.keeps:
         return None
-    need = need_of(cluster, shape)
-    if due_of(cluster, shape) is Entitlement.GUARANTEED:
-        used = cluster.guaranteed_use.get(shape.tenant, NOTHING)
-        used += cluster.reserved_use(shape.tenant)
-        left = cluster.tenants[shape.tenant].guaranteed - used
-    else:
-        left = cluster.ledger.free()
-    total: dict[str, int] = {}
-    for branch, part, amount in cluster.queues.kept(shape.tenant, shape.queue):
-        if part not in FIELDS or not need.get(part):
-            continue
-        total[part] = total.get(part, 0) + amount
-        if getattr(left, FIELDS[part]) - need[part] < total[part]:
-            return branch, part, amount
-    return None
+    due = due_of(cluster, shape)
+    if due is Entitlement.GUARANTEED and (kept := kept_of_share(cluster, shape)) is not None:
+        return kept
+    return kept_of_idle(cluster, shape, due)

@@ -4,8 +4,8 @@ Rule: a job is within its queue's guarantee if with it the queue, or one around 
 no more of any guaranteed part than is guaranteed. Such jobs come before all others of their
 tenant. What a queue holds beyond its guarantee is lent to it by its siblings: it can be
 reclaimed by whoever is within (core/reclaim.py). Of a queue that does not lend, what it does
-not use is left free. Beyond its soft limit a queue goes only while no other queue of the
-tenant has a job in line that would stay below its own.
+not use is kept for it (core/lending.py). Beyond its soft limit a queue goes only while no other
+queue of the tenant has a job in line that would stay below its own.
 
 A part that a guarantee does not name is not looked at. A job that is not preemptible never
 runs beyond the guarantee of its queue, where its tenant's queues have any.
@@ -13,7 +13,10 @@ runs beyond the guarantee of its queue, where its tenant's queues have any.
 
 from collections.abc import Iterable, Iterator, Mapping
 
+import msgspec
+
 from allotment.core.accounts import Account, Accounts
+from allotment.model.amounts import BY_TYPE, GPU
 from allotment.model.queue_tree import QueueTree
 from allotment.model.tenancy import Queue, Tenant
 
@@ -42,9 +45,25 @@ class Branch:
                 return False
         return asks
 
-    def spare(self, part: str) -> int:
-        """Give what of a guaranteed part it does not use."""
-        return max(0, self.guaranteed[part] - self.account.use.get(part, 0))
+    def holds_within(self, held: Parts) -> bool:
+        """Tell whether what it holds, so much of it among that, is within its guarantee."""
+        use = self.account.use
+        return any(held.get(part) for part in self.guaranteed) and all(
+            use.get(part, 0) <= most for part, most in self.guaranteed.items()
+        )
+
+    def spare(self) -> dict[str, int]:
+        """Give what of its guarantee it does not use: devices by type count in all, too."""
+        use = self.account.use
+        left = {
+            part: spare
+            for part, most in self.guaranteed.items()
+            if (spare := most - use.get(part, 0)) > 0
+        }
+        typed = sum(spare for part, spare in left.items() if part.startswith(BY_TYPE))
+        if typed:
+            left[GPU] = max(left.get(GPU, 0), typed)
+        return left
 
     def beyond_soft(self, need: Parts) -> str:
         """Name the part of its soft limit that so much more would go beyond; '' if none."""
@@ -54,6 +73,14 @@ class Branch:
             if wanted > 0 and use.get(part, 0) + wanted > most:
                 return part
         return ""
+
+
+class Kept(msgspec.Struct, frozen=True, gc=False):
+    """What a queue that does not lend is guaranteed, and does not use."""
+
+    branch: Branch
+    part: str
+    amount: int
 
 
 class Queues:
@@ -72,6 +99,8 @@ class Queues:
         """Tenants some queue of which has a soft limit."""
         self.keeps: dict[str, tuple[Branch, ...]] = {}
         """Tenants some queue of which does not lend, with the outermost such queues."""
+        self.keeps_types: set[str] = set()
+        """Those of them of which such a queue is guaranteed devices by type."""
         for tenant in tenants:
             self._grow(tenant, trees[tenant.name], accounts)
         self.any = bool(self._chains)
@@ -91,14 +120,13 @@ class Queues:
                 return branch, part
         return None
 
-    def kept(self, tenant: str, queue: str) -> Iterator[tuple[Branch, str, int]]:
-        """Give what a job of a queue must leave free for others that do not lend."""
+    def kept(self, tenant: str, queue: str) -> Iterator[Kept]:
+        """Give what a job of a queue must leave to others that do not lend."""
         around = self.chain(tenant, queue)
         for branch in self.keeps.get(tenant, ()):
             if branch not in around:
-                for part in branch.guaranteed:
-                    if spare := branch.spare(part):
-                        yield branch, part, spare
+                for part, spare in branch.spare().items():
+                    yield Kept(branch, part, spare)
 
     def _grow(self, tenant: Tenant, tree: QueueTree, accounts: Accounts) -> None:
         if any(queue.guaranteed for queue in tenant.queues):
@@ -123,6 +151,8 @@ class Queues:
         )
         if keeps:
             self.keeps[tenant.name] = keeps
+        if any(part.startswith(BY_TYPE) for each in keeps for part in each.guaranteed):
+            self.keeps_types.add(tenant.name)
 
 
 def parted(mine: tuple[Branch, ...], theirs: tuple[Branch, ...]) -> tuple[int, int]:

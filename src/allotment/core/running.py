@@ -51,17 +51,17 @@ class Running:
     @property
     def rising(self) -> bool:
         """Whether somebody's rank gets worse by the clock alone."""
-        return any(slope > 0 for slope in self._lists)
+        return max(self._lists, default=0) > 0
 
     def worst(self, now: Instant) -> Key | None:
         """Give the place in line of the worst-ranked gang."""
-        return max(
-            (
-                (_at(group[-1][0], slope, now), group[-1][1])
-                for slope, group in self._lists.items()
-            ),
-            default=None,
-        )
+        worst: Key | None = None
+        for slope, group in self._lists.items():
+            key, job = group[-1]
+            last = (_at(key, slope, now), job)
+            if worst is None or last > worst:
+                worst = last
+        return worst
 
     def worst_first(self, after: Key, now: Instant) -> Iterator[JobId]:
         """Give the gangs that rank behind `after`, worst first. O(slopes) a step."""

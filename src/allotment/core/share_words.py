@@ -116,7 +116,7 @@ def _users(cluster: Cluster, shape: Shape, chain: Chain, kind: str) -> list[JobI
 
 def chains_for(cells: Cells, shape: Shape) -> list[int]:
     """Number the chains with hardware of its kind, best liked first."""
-    groups = cells.chains_for(shape.requests[0].types)
+    groups = cells.chains_for(shape.requests)
     return [at for group in groups for at in group if serves(cells.chains[at], shape.requests)]
 
 

@@ -73,3 +73,25 @@ class Windows:
 def bare(shape: Shape) -> Shape:
     """Give the same shape as if there were no windows."""
     return msgspec.structs.replace(shape, span_ms=0, enters=())
+
+
+def set_aside(
+    windows: Windows, shape: Shape, now: Instant
+) -> dict[tuple[int, int], set[NodeId]]:
+    """Say from when until when which nodes are not for jobs of a queue; each node once."""
+    spans: dict[NodeId, list[tuple[int, int]]] = {}
+    for window in windows.all:
+        if window.end <= now or window.admits(shape.tenant, shape.queue, shape.user):
+            continue
+        for node in window.nodes:
+            begin, end = max(now, window.begin), window.end
+            mine = spans.setdefault(node, [])
+            if mine and begin <= mine[-1][1]:
+                before = mine.pop()
+                begin, end = before[0], max(before[1], end)
+            mine.append((begin, end))
+    alike: dict[tuple[int, int], set[NodeId]] = {}
+    for node, mine in spans.items():
+        for span in mine:
+            alike.setdefault(span, set()).add(node)
+    return alike

@@ -1,9 +1,11 @@
 """Whether a job could ever start here: levels, pinned cells, sizes; and if not, what would."""
 
+import msgspec
+
 from allotment.core.caps import alone_too_large
 from allotment.core.cells.book import Cells
 from allotment.core.cells.search import serves
-from allotment.core.cells.words import levels_of, listed, owned
+from allotment.core.cells.words import leaf_types, levels_of, listed, owned
 from allotment.core.entitle import may_borrow
 from allotment.core.ever import ever_starts
 from allotment.core.owed import owed_ever
@@ -31,7 +33,7 @@ def check_fit(state: State, spec: JobSpec, tenant: Tenant, owner: Actor) -> tupl
     _check_levels(state, spec)
     _check_cap(state, spec, owner)
     if cells is None:
-        _check_size(state, spec, tenant)
+        _check_size(state, spec, shape, tenant)
         return ()
     if not ever_starts(state.cluster, shape):
         raise _too_large(state, spec, shape, cells)
@@ -87,10 +89,9 @@ def _check_pin(state: State, spec: JobSpec, tenant: Tenant) -> None:
 def _check_levels(state: State, spec: JobSpec) -> None:
     """Refuse a level that there is not: its region would be the whole cluster."""
     cells = state.cluster.cells
-    groups = (role.group_within for role in spec.roles)
-    for level in dict.fromkeys((spec.within, spec.prefer, *groups)):
-        if not level:
-            continue
+    levels = [level for level in (spec.within, spec.prefer) if level]
+    levels += [role.group_within for role in spec.roles if role.group_within]
+    for level in dict.fromkeys(levels):
         if cells is not None:
             if all(chain.level_of(level) is None for chain in cells.chains):
                 raise Rejected(
@@ -126,10 +127,10 @@ def _check_cap(state: State, spec: JobSpec, owner: Actor) -> None:
 # ── counted shares ──────────────────────────────────────────────────────────────────────
 
 
-def _check_size(state: State, spec: JobSpec, tenant: Tenant) -> None:
-    shape = shape_of(spec)
+def _check_size(state: State, spec: JobSpec, shape: Shape, tenant: Tenant) -> None:
     total = total_of(shape.requests)
     if not state.cluster.ever_fits(shape):
+        _check_types(state, shape)
         largest = max(
             (node.total() for node in state.config.nodes),
             key=lambda r: (r.gpu_milli, r.cpu_milli, r.memory),
@@ -150,6 +151,18 @@ def _check_size(state: State, spec: JobSpec, tenant: Tenant) -> None:
                 f"It may not be preempted, so it must fit in what tenant {tenant.name} is "
                 f"guaranteed: {show(tenant.guaranteed)}. It needs {show(total)}.",
                 "Make it preemptible, or ask for less.",
+            )
+
+
+def _check_types(state: State, shape: Shape) -> None:
+    """Refuse a job for devices of types that no node has, and name these."""
+    here = state.cluster.device_types
+    for request in shape.requests:
+        if request.types and request.need.gpu_milli and not set(request.types) & set(here):
+            raise Rejected(
+                Code.NEVER_FITS,
+                f"It asks for GPUs of type {' or '.join(request.types)}, and no node has any.",
+                f"Types here: {', '.join(here)}." if here else "No node has a GPU.",
             )
 
 
@@ -181,8 +194,25 @@ def _too_large(state: State, spec: JobSpec, shape: Shape, cells: Cells) -> Rejec
         message = f"{own}. To borrow does not help: {anywhere}."
         return Rejected(Code.NEVER_FITS, message, would_fit_anywhere(state, shape))
     message = f"{own}. {_why_not_borrow(spec, tenant)}."
-    hint = would_fit(state, shape) if kind else "Ask for a type that it owns."
+    hint = would_fit(state, shape) if kind else _other_ways(state, shape, tenant, cells)
     return Rejected(Code.NEVER_FITS, message, hint or "See `allot cells` for what there is.")
+
+
+def _other_ways(state: State, shape: Shape, tenant: Tenant, cells: Cells) -> str:
+    """Say what to do about a job for which its tenant owns nothing of the right kind."""
+    if shape.pin:
+        return "Take `pin` out."
+    ways: list[str] = []
+    devices = any(request.devices for request in shape.requests)
+    if types := leaf_types(cells, tenant.name, devices=devices):
+        ways.append(f"ask for {' or '.join(types)}")
+    free = msgspec.structs.replace(shape, preemptible=True)
+    if may_borrow(state.cluster, free) and ever_starts(state.cluster, free):
+        ways.append("take `preemptible: false` out, so that it may borrow")
+    named = any(request.types for request in shape.requests)
+    ways.append(f"ask the administrator for cells{f' of {_kind(shape)}' if named else ''}")
+    words = "; or ".join(ways)
+    return f"{words[0].upper()}{words[1:]}."
 
 
 def _why_not_borrow(spec: JobSpec, tenant: Tenant) -> str:

@@ -265,7 +265,11 @@ def _started(state: State, record: e.Record, event: e.AttemptStarted) -> None:
 
 def _promoted(state: State, record: e.Record, event: e.AttemptPromoted) -> None:
     job, attempt = _attempt(state, event)
-    state.cluster.promote(job.id, event.quota)
+    state.cluster.promote(job.id, event.quota, event.beside)
+    if event.beside:
+        # Surplus tasks on their way out stay as they are.
+        staying = state.cluster.gangs[job.id].slots
+        attempt.slots = (*staying, *attempt.slots[len(staying) :])
     attempt.entitlement, attempt.quota = Entitlement.GUARANTEED, event.quota
 
 

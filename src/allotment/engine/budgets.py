@@ -10,7 +10,7 @@ from heapq import heappop, heappush
 import msgspec
 
 from allotment.core.cluster import Cluster
-from allotment.core.used_up import renewal, used_of
+from allotment.core.used_up import renewal, show_gpu_hours, used_of
 from allotment.model.budget import Account
 from allotment.model.ids import JobId
 from allotment.model.quantity import Instant
@@ -186,7 +186,9 @@ class Budgets:
                 told = f"{used_of(account, now)}, so it waits. {renewal(account, now)}."
                 found.append(f"budget: {told}")
             elif account.warns(now):
-                found.append(f"budget: {used_of(account, now)}. {renewal(account, now)}.")
+                soft = show_gpu_hours(budget.soft)
+                told = f"{used_of(account, now)}, beyond its soft limit of {soft}"
+                found.append(f"budget: {told}. {renewal(account, now)}.")
         return tuple(found)
 
 

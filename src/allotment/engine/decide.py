@@ -22,7 +22,7 @@ from allotment.model.cluster import NodeState
 from allotment.model.dated import in_force
 from allotment.model.errors import Code, Rejected
 from allotment.model.ids import Actor, JobId, NodeId
-from allotment.model.lifecycle import JobState
+from allotment.model.lifecycle import JobState, ended_how
 from allotment.model.quantity import Instant, Millis
 from allotment.model.reasons import StopCause
 from allotment.model.spec import ArraySlice, EndKind, JobSpec
@@ -120,7 +120,7 @@ def check(state: State, spec: JobSpec, actor: Actor) -> tuple[str, ...]:
             )
         state_of = state.jobs[dependency.job].state
         if dependency.end is EndKind.SUCCESS and state_of in _FAILED:
-            how = state_of.value.replace("_", " ")
+            how = ended_how(state_of)
             raise Rejected(
                 Code.BAD_DEPENDENCY,
                 f"It is to start after job {dependency.job} succeeds, but that job {how}.",
@@ -158,17 +158,25 @@ def _edit(state: State, job: JobRecord, spec: JobSpec) -> Emit:
 
 
 def _no_cycle(state: State, start: JobId, spec: JobSpec) -> None:
-    seen: set[JobId] = set()
-    todo = [dependency.job for dependency in spec.depends_on]
+    after: dict[JobId, JobId] = {}
+    """Which job was found to wait for each."""
+    todo = [(start, dependency.job) for dependency in spec.depends_on]
     while todo:
-        job = todo.pop()
+        waits, job = todo.pop()
         if job == start:
+            way = [start]
+            while waits != start:
+                way.append(waits)
+                waits = after[waits]
+            words = " after ".join(f"job {each}" for each in (start, *reversed(way[1:]), start))
             raise Rejected(
-                Code.BAD_DEPENDENCY, "These dependencies would go round in a circle."
+                Code.BAD_DEPENDENCY,
+                f"These dependencies would go round in a circle: {words}.",
+                "Take one of them out.",
             )
-        if job not in seen and job in state.jobs:
-            seen.add(job)
-            todo.extend(dependency.job for dependency in state.jobs[job].spec.depends_on)
+        if job not in after and job in state.jobs:
+            after[job] = waits
+            todo += [(job, each.job) for each in state.jobs[job].spec.depends_on]
 
 
 def _hold(state: State, job: JobRecord) -> Emit:

@@ -29,7 +29,7 @@ from allotment.model.effects import AnyEffect
 from allotment.model.health import HealthReport
 from allotment.model.ids import SYSTEM, Actor, AttemptNo, JobId, Seq
 from allotment.model.port_layout import port_count
-from allotment.model.quantity import Instant
+from allotment.model.quantity import Instant, earlier
 from allotment.model.reasons import StopCause
 from allotment.model.reports import (
     AnyReport,
@@ -105,13 +105,9 @@ class Engine:
 
     def next_due(self, now: Instant) -> Instant | None:
         """Say when `tick` and `cycle` must be called next though nobody asks for anything."""
-        timer = self.state.timers.next()
-        change = self.state.cluster.next_change(self._now(now))
-        renewal = self.state.budgets.next()
-        if renewal is None and change is None:
-            return timer
-        moments = (moment for moment in (timer, change, renewal) if moment is not None)
-        return min(moments, default=None)
+        state = self.state
+        change = state.cluster.next_change(self._now(now))
+        return earlier(earlier(state.timers.next(), change), state.budgets.next())
 
     def cycle(self, now: Instant, budget: int = 256) -> bool:
         """Run one scheduling cycle; tell whether another may find more to do.
@@ -138,9 +134,11 @@ class Engine:
             else:
                 self._emit(self._carry_out(decision), SYSTEM, now)
                 made += 1
-            if number + 1 >= budget or isinstance(decision, Evict):
-                # Who is sent away may be gone at once: better looked at afresh than
-                # through what they leave behind.
+                if isinstance(decision, Evict):
+                    # Who is sent away may be gone at once: better looked at afresh than
+                    # through what they leave behind.
+                    return True
+            if number + 1 >= budget:
                 return True
         if self.refusals != refused and (made or self._refused != seen):
             # Once more, with nothing remembered; who is refused again waits for a change.
@@ -190,9 +188,9 @@ class Engine:
             case Resume(job_id, entitlement, _, quota):
                 no = self.state.jobs[job_id].attempts[-1].no
                 yield e.AttemptResumed(job_id, no, entitlement, quota)
-            case Promote(job_id, quota):
+            case Promote(job_id, quota, beside):
                 no = self.state.jobs[job_id].attempts[-1].no
-                yield e.AttemptPromoted(job_id, no, quota)
+                yield e.AttemptPromoted(job_id, no, quota, beside)
             case Demote(job_id, wanted_by):
                 no = self.state.jobs[job_id].attempts[-1].no
                 yield e.AttemptDemoted(job_id, no, wanted_by)

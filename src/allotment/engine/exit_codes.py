@@ -74,7 +74,7 @@ BY_STOP: Final[Mapping[StopCause, Diagnosis]] = {
     ),
     StopCause.EVICTED: Diagnosis(
         "evicted",
-        "It ran on devices lent by another team, and the owner wanted them back.",
+        "Another job was given its place: the owner of lent devices, or one of its own team.",
         PLATFORM,
         AGAIN,
         "It goes on by itself when there is room, from its last checkpoint.",

@@ -11,6 +11,7 @@ import msgspec
 
 from allotment.core.owed import owed_ever
 from allotment.engine.decide import decide, with_stable_ids
+from allotment.engine.foresee_waiting import Stuck, stuck
 from allotment.engine.state import Image, State
 from allotment.model.commands import ApplyConfig
 from allotment.model.dated import as_written, in_force
@@ -42,6 +43,8 @@ class Foresight(msgspec.Struct, frozen=True):
     """Wait, and would fit nowhere any more."""
     borrowing: tuple[JobId, ...] = ()
     """Wait, and would fit only on what others leave idle, not in their tenant's share."""
+    stuck: tuple[Stuck, ...] = ()
+    """Wait, and would be kept from starting by their queue, or as their tenant is gone."""
 
 
 def digest(config: Config) -> str:
@@ -78,6 +81,7 @@ def foresee(image: bytes, config: Config, state: State, now: Instant) -> Foresig
         ),
         stranded=stranded,
         borrowing=borrowing,
+        stuck=tuple(stuck(before, after)),
     )
 
 

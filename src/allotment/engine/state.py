@@ -480,11 +480,11 @@ class State:
         return self._within_windows(standing, job) if self.windows else standing
 
     def _predicted_ms(self, job: JobRecord, served_ms: int) -> Millis:
-        """Predict the run time of a job in all: what was lost of it comes on top."""
+        """Predict the run time of a job: longer than what it has done, the lost left out."""
         if job.spec.max_run_ms != NEVER or (told := self.foretelling.told_ms(job)) < 0:
             return Millis(-1)
         kept = served_ms - job.lost_ms
-        return Millis(job.lost_ms + doubled(told, kept + 1))
+        return Millis(doubled(told, kept + 1))
 
     def _within_windows(self, standing: Standing, job: JobRecord) -> Standing:
         """Let the shape of a job say what windows ask: how long it runs, which it may use."""
@@ -509,7 +509,7 @@ class State:
             shape = fixed(waited.shape, len(attempt.slots))
             standing = replace(waited, shape=shape, since=attempt.placed_at, starting=True)
         shape, role = standing.shape, job.spec.roles[-1]
-        return Gang(
+        gang = Gang(
             id=job.id,
             tenant=shape.tenant,
             priority=standing.priority,
@@ -521,18 +521,20 @@ class State:
             standing=standing,
             preemptible=shape.preemptible,
             saved_at=attempt.saved_at or attempt.placed_at,
-            leaving=attempt.stop is not None,
             quota=attempt.quota,
             pin=shape.pin,
             opportunistic=shape.opportunistic,
             user=job.owner.user,
-            suspended=attempt.suspended_at > 0,
-            wants_resume=attempt.wants_resume,
             on_eviction=job.spec.on_eviction,
-            least=job.spec.least_count if role.elastic else 0,
-            step=role.step if role.elastic else 1,
-            shrinking=attempt.shrink is not None,
         )
+        if waited is None:
+            gang.leaving = attempt.stop is not None
+            gang.suspended = attempt.suspended_at > 0
+            gang.wants_resume = attempt.wants_resume
+            gang.shrinking = attempt.shrink is not None
+        if role.elastic:
+            gang.least, gang.step = job.spec.least_count, role.step
+        return gang
 
     def surplus(self, job: JobRecord) -> Gang:
         """Make the entry of the tasks that a shrinking gang gives up: they borrow."""

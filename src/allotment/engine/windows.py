@@ -131,11 +131,27 @@ def _check_who(state: State, command: ReserveNodes) -> None:
                 f"Tenants here: {', '.join(sorted(tenants))}.",
             )
     for name in command.queues:
-        tenant, _, queue = name.partition("/")
-        if tenant not in tenants or tenants[tenant].queue(queue) is None:
-            raise Rejected(
-                Code.NO_SUCH_QUEUE, f"There is no queue {name!r}.", "Write TENANT/QUEUE."
-            )
+        _check_queue(state, name)
+
+
+def _check_queue(state: State, name: str) -> None:
+    tenants = state.cluster.tenants
+    tenant, slash, queue = name.partition("/")
+    if not slash or not queue:
+        raise Rejected(Code.NO_SUCH_QUEUE, f"{name!r} names no queue.", "Write TENANT/QUEUE.")
+    if tenant not in tenants:
+        raise Rejected(
+            Code.NO_SUCH_TENANT,
+            f"There is no tenant {tenant!r}.",
+            f"Tenants here: {', '.join(sorted(tenants))}.",
+        )
+    if tenants[tenant].queue(queue) is None:
+        there = ", ".join(each.name for each in tenants[tenant].queues)
+        raise Rejected(
+            Code.NO_SUCH_QUEUE,
+            f"Tenant {tenant} has no queue {queue!r}.",
+            f"Its queues: {there}.",
+        )
 
 
 def _named(state: State, command: ReserveNodes) -> tuple[NodeId, ...]:

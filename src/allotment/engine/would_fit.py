@@ -4,10 +4,10 @@ from collections.abc import Callable
 
 import msgspec
 
-from allotment.core.cells.search import find, serves
+from allotment.core.cells.search import find
 from allotment.core.request import Request, Shape
 from allotment.engine.state import State
-from allotment.model.quantity import DEVICE, show_resources
+from allotment.model.quantity import DEVICE, GIB, MIB, show_resources
 
 Fits = Callable[[tuple[Request, ...]], bool]
 
@@ -26,9 +26,7 @@ def asks_for(shape: Shape) -> str:
 def would_fit(state: State, shape: Shape) -> str:
     """Say what of this kind the tenant's own cells would hold if empty; '' when nothing."""
     empty = state.cluster.empty_cells()
-    return _tried(
-        state, shape, lambda asked: find(empty, shape.tenant, shape.pin, asked) is not None
-    )
+    return _tried(shape, lambda asked: find(empty, shape.tenant, shape.pin, asked) is not None)
 
 
 def would_fit_anywhere(state: State, shape: Shape) -> str:
@@ -37,64 +35,73 @@ def would_fit_anywhere(state: State, shape: Shape) -> str:
     def fits(asked: tuple[Request, ...]) -> bool:
         return state.cluster.ever_fits(msgspec.structs.replace(shape, requests=asked))
 
-    return _tried(state, shape, fits)
+    return _tried(shape, fits)
 
 
-def _tried(state: State, shape: Shape, fits: Fits) -> str:
-    """Try fewer tasks like these, then a smaller task."""
+def _tried(shape: Shape, fits: Fits) -> str:
+    """Try fewer tasks like these, then smaller groups, then a smaller task."""
     first = shape.requests[0]
     unit = first.group or 1
 
     def several(units: int) -> tuple[Request, ...]:
         return (msgspec.structs.replace(first, count=units * unit),)
 
+    def in_groups(size: int) -> tuple[Request, ...]:
+        return (msgspec.structs.replace(first, count=size, group=size),)
+
     if len(shape.requests) == 1 and fits(several(1)):
         most = unit * _most(first.count // unit, lambda units: fits(several(units)))
         return f"Of its {first.count:,} tasks, {most:,} would fit together."
+    if len(shape.requests) == 1 and unit > 1 and fits(in_groups(1)):
+        size = _most(unit - 1, lambda size: fits(in_groups(size)))
+        tasks = f"{size:,} of its tasks" if size > 1 else "One of its tasks"
+        return f"{tasks} would fit within one {first.group_within}, not {unit:,}."
     alone = [
         msgspec.structs.replace(r, count=1, group=0, group_within="") for r in shape.requests
     ]
-    hardest = max(alone, key=lambda r: (r.need.gpu_milli, r.need.cpu_milli, r.need.memory))
-    for leaves in range(hardest.devices, 0, -1):
-        smaller = _smaller(hardest, leaves)
-        for task in (smaller, _with_its_share(state, smaller)):
-            if fits((task,)):
-                return f"A task of {show_resources(task.need)} would fit."
-    return ""
+    too_large = [request for request in alone if not fits((request,))]
+    if not too_large:
+        return "Each of its tasks would fit by itself: ask for fewer of them."
+    hardest = max(too_large, key=lambda r: (r.need.gpu_milli, r.need.cpu_milli, r.need.memory))
+    smaller = _smaller(hardest, lambda request: fits((request,)))
+    return "" if smaller is None else f"A task of {show_resources(smaller.need)} would fit."
 
 
-def _smaller(request: Request, leaves: int) -> Request:
-    """Ask for fewer devices, with CPU, memory and disk in proportion."""
+def _smaller(request: Request, fits: Callable[[Request], bool]) -> Request | None:
+    """Take from a task what is too large of it, and nothing else; None if nothing helps.
+
+    Devices come first: as many as there can be, whatever they leave of the host.
+    """
     need = request.need
-    part = min(leaves * DEVICE, need.gpu_milli)
+    amounts = {"cpu_milli": need.cpu_milli, "memory": need.memory, "disk": need.disk}
+    least = {part: min(1, amount) for part, amount in amounts.items()}
+    for leaves in range(request.devices, 0 if request.devices else -1, -1):
+        gpu_milli = min(leaves * DEVICE, need.gpu_milli)
+        found = _asking(request, gpu_milli=gpu_milli, **least)
+        if fits(found):
+            break
+    else:
+        return None
+    for part, wanted in amounts.items():
+        if fits(whole := _asking(found, **{part: wanted})):
+            found = whole
+            continue
+        step = next((step for step in _STEPS[part] if fits(_asking(found, **{part: step}))), 0)
+        if not step:
+            return None
+        parts = _most(wanted // step, lambda n: fits(_asking(found, **{part: n * step})))  # noqa: B023
+        found = _asking(found, **{part: parts * step})
+    return found
 
-    def scaled(amount: int) -> int:
-        return amount * part // need.gpu_milli
 
-    smaller = msgspec.structs.replace(
-        need,
-        gpu_milli=part,
-        cpu_milli=scaled(need.cpu_milli),
-        memory=scaled(need.memory),
-        disk=scaled(need.disk),
+_STEPS = {"cpu_milli": (1_000, 100, 1), "memory": (GIB, MIB, 1), "disk": (GIB, MIB, 1)}
+"""In which round amounts less of a host is advised."""
+
+
+def _asking(request: Request, **amounts: int) -> Request:
+    return msgspec.structs.replace(
+        request, need=msgspec.structs.replace(request.need, **amounts)
     )
-    return msgspec.structs.replace(request, need=smaller)
-
-
-def _with_its_share(state: State, request: Request) -> Request:
-    """Ask for no more of the host than what comes with the devices."""
-    cells, need = state.cluster.cells, request.need
-    assert cells is not None, "asked only where shares are cells"
-    for chain in cells.chains:
-        if serves(chain, (request,)):
-            share = chain.share * request.devices
-            need = msgspec.structs.replace(
-                need,
-                cpu_milli=min(need.cpu_milli, share.cpu_milli),
-                memory=min(need.memory, share.memory),
-                disk=min(need.disk, share.disk),
-            )
-    return msgspec.structs.replace(request, need=need)
 
 
 def _most(most: int, fits: Callable[[int], bool]) -> int:

@@ -71,16 +71,17 @@ class Folds:
 
     def feed(self, records: Iterable[e.Record]) -> None:
         """Fold the next events of the log, in its order."""
-        find = self._handlers.get
+        find, submitted = self._handlers.get, e.JobSubmitted
         for record in records:
             event = record.event
-            handlers = find(type(event))
+            kind = type(event)
+            handlers = find(kind)
             if handlers is None:
                 continue
             at = record.at
             if at != self.at:
                 self.pass_to(at)
-            if type(event) is e.JobSubmitted:
+            if kind is submitted:
                 for owned_by in self._owned:
                     owned_by(record.actor.user)
             for handle in handlers:

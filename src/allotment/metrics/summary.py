@@ -112,3 +112,17 @@ class Summary(msgspec.Struct, frozen=True):
     """By name."""
     nothing_ran: str = ""
     """Why no job could run at all, in words; empty when one could."""
+
+
+OF_COMPLETED = (
+    "jct_s", "queue_delay_s", "response_s", "_rho", "jain", "progress", ".started_in_time",
+    ".fair", ".both",
+)  # fmt: skip
+
+
+def is_of_completed(metric: str) -> bool:
+    """Tell whether a number, as `fairness.jain`, says nothing when no job completed."""
+    is_promise = metric.startswith("sla.target")
+    return not is_promise and (
+        metric.endswith(OF_COMPLETED) or metric.startswith("wait_causes.")
+    )

@@ -6,6 +6,7 @@ from itertools import islice
 import msgspec
 
 from allotment.metrics.jobs import JobOutcome
+from allotment.metrics.rights import Cap, Right, User
 from allotment.metrics.shortage import Shortage
 from allotment.model.ledger import Entitlement
 from allotment.model.quantity import DEVICE, Instant, Resources
@@ -15,87 +16,25 @@ from allotment.model.tenancy import QueueOrder, Tenant
 ONE_DEVICE = Resources(gpu_milli=DEVICE)
 
 
-class Bounds(msgspec.Struct, frozen=True, gc=False):
-    """What limits jobs that may not borrow."""
-
-    right: Shortage
-    """Of what their tenant is owed and does not use."""
-    both: Shortage
-    """Of that and of free devices, whichever is less."""
-
-
-class Share:
-    """A tenant's right to devices, in thousandths, and what it uses of it."""
+class Share(Right):
+    """What a tenant has a right to, and its queues."""
 
     def __init__(self) -> None:
-        self.owed = 0
-        self.used = 0
-        self.borrows = True
-        self.cap = 0
-        """What one user may hold, on any grounds; 0 is no cap."""
-        self.users: dict[str, User] = {}
+        super().__init__()
         self.queues: dict[str, Queue] = {}
-        self.bounds: Bounds | None = None
-        """None until a job of it may not borrow."""
 
-    def configure(self, tenant: Tenant) -> None:
-        """Take what the configuration says of it."""
-        self.owed = tenant.guaranteed.gpu_milli
-        self.borrows = tenant.borrow
-        self.cap = tenant.per_user.gpu_milli
+    def set_up(self, tenant: Tenant) -> bool:
+        """Take what the configuration says; tell whether queues are bounded otherwise now."""
         for queue in tenant.queues:
             self.queue(queue.name).skips = queue.order is QueueOrder.SKIP
-
-    def settle(self, free: int, at: Instant) -> None:
-        """Take note of what it uses, and of what is free, from `at` on."""
-        if self.bounds is not None:
-            room = self.owed - self.used
-            self.bounds.right.change(room, at)
-            self.bounds.both.change(min(room, free), at)
-
-    def user(self, name: str) -> "User":
-        """Give one of its users."""
-        user = self.users.get(name)
-        if user is None:
-            user = self.users[name] = User(self, name)
-        return user
+        return self.configure(tenant)
 
     def queue(self, name: str) -> "Queue":
         """Give one of its queues."""
         queue = self.queues.get(name)
         if queue is None:
-            queue = self.queues[name] = Queue()
+            queue = self.queues[name] = Queue(name)
         return queue
-
-
-class User:
-    """What one user of a tenant holds, on any grounds, in thousandths."""
-
-    def __init__(self, share: Share, name: str) -> None:
-        self.share, self.name, self.held = share, name, 0
-        self.bounds: dict[bool, Bounds] = {}
-        """What limits those of his jobs that may borrow, and those that may not."""
-
-    def bound(self, free: int, *, borrows: bool) -> Bounds:
-        """Begin to watch what limits such jobs of his."""
-        room = self._room(borrows=borrows)
-        bounds = self.bounds[borrows] = Bounds(Shortage(room), Shortage(min(room, free)))
-        return bounds
-
-    def settle(self, free: int, at: Instant) -> None:
-        """Take note of what he holds, and of what is free, from `at` on."""
-        for borrows, bounds in self.bounds.items():
-            room = self._room(borrows=borrows)
-            bounds.right.change(room, at)
-            bounds.both.change(min(room, free), at)
-
-    def _room(self, *, borrows: bool) -> int:
-        room = self.share.cap - self.held if self.share.cap else _ENOUGH
-        return room if borrows else min(room, self.share.owed - self.share.used)
-
-
-_ENOUGH = 1 << 60
-"""More devices than anybody has, in thousandths."""
 
 
 class Waits(msgspec.Struct, gc=False):
@@ -156,6 +95,10 @@ class Ask(msgspec.Struct):
     """Tells when it had no right to as much, by its tenant's share or its user's cap; None
     when it may borrow and there is no cap."""
     user: User
+    borrows: bool
+    """Whether it may hold more than its tenant is owed."""
+    caps: tuple[Cap, ...] = ()
+    """Of its queue and those around it."""
     waits_for: int = -1
     """What it needs while it waits, if it may hold more; else -1."""
     parts: tuple[int, ...] = ()
@@ -171,8 +114,10 @@ class Ask(msgspec.Struct):
     """Its row, once it was placed for the first time."""
     waited: Waits | None = None
     """None while it has not."""
+    placed: bool = False
+    """Whether it has a place now, whether it holds devices there (suspended it does not), and
+    whether out of its tenant's right."""
     holds: bool = False
-    """Whether it holds devices now, and whether out of its tenant's right."""
     owns: bool = False
     out_since: int = 0
     since: int = 0
@@ -194,16 +139,37 @@ class Ask(msgspec.Struct):
     def take(self, grounds: Entitlement) -> None:
         """Let it hold its devices, on its tenant's right or on borrowed ground."""
         self.holds = True
-        self.user.held += self.need
         self.owns = grounds is Entitlement.GUARANTEED
+        self.hold(self.need)
+
+    def hold(self, more: int) -> None:
+        """Count what it holds more than before, wherever that is limited."""
+        self.user.held += more
         if self.owns:
-            self.share.used += self.need
+            self.share.used += more
+        for cap in self.caps:
+            cap.held += more
+
+    def place(self, more: int) -> None:
+        """Count a place that it has now (+1), or gave up (-1)."""
+        self.placed = more > 0
+        for cap in self.caps:
+            cap.jobs += more
+
+    def count_under(self, caps: tuple[Cap, ...]) -> None:
+        """Let it be counted under other caps of queues."""
+        for sign, each in ((-1, self.caps), (1, caps)):
+            for cap in each:
+                cap.held += sign * self.need * self.holds
+                cap.jobs += sign * self.placed
+        self.caps = caps
 
 
 class Queue:
     """A queue's line; where nobody may pass, its first is known. O(log n) a change."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str) -> None:
+        self.name = name
         self.skips = False
         self.watched = False
         """Whether its first is known: not before a job comes to which it matters."""

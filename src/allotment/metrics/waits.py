@@ -13,10 +13,11 @@ from msgspec.structs import astuple
 
 from allotment.metrics.fold import FINISHED, Handlers, devices_of
 from allotment.metrics.jobs import JobOutcome, Jobs
+from allotment.metrics.rights import Room
 from allotment.metrics.shortage import Shortage
 from allotment.metrics.summary import WaitParts
 from allotment.metrics.usage import Usage
-from allotment.metrics.waiting import Array, Ask, Bounds, Queue, Share, User, Waits, is_loose
+from allotment.metrics.waiting import Array, Ask, Queue, Share, Waits, is_loose
 from allotment.model import events as e
 from allotment.model.quantity import SECOND, Instant
 from allotment.model.spec import JobSpec
@@ -26,7 +27,7 @@ class WaitCauses:
     """Splits the time that jobs wait in line. `usage` and `jobs` belong to the same `Folds`.
 
     O(log n) an event at most; a tenant whose jobs may not borrow costs O(1) an instant, and
-    so does each user whose tenant caps users.
+    so do each user whose tenant caps users, and each queue with a limit.
     """
 
     def __init__(self, usage: Usage, jobs: Jobs) -> None:
@@ -35,7 +36,7 @@ class WaitCauses:
         self._at = Instant(0)
         self._asks: dict[int, Ask] = {}
         self._shares: defaultdict[str, Share] = defaultdict(Share)
-        self._bounded: list[Share | User] = []
+        self._rooms: list[Room] = []
         self._owner = ""
         self._free = Shortage(usage.free_milli)
         self._backoffs: list[tuple[Instant, int]] = []
@@ -79,8 +80,8 @@ class WaitCauses:
         then, free = self._at, self._usage.free_milli
         self._at = at
         self._free.change(free, then)
-        for share in self._bounded:
-            share.settle(free, then)
+        for room in self._rooms:
+            room.settle(free, then)
         while self._backoffs and self._backoffs[0][0] <= at:
             due, job = heappop(self._backoffs)
             ask = self._asks.get(job)
@@ -91,7 +92,22 @@ class WaitCauses:
 
     def _configured(self, at: Instant, event: e.ConfigApplied) -> None:
         for tenant in event.config.tenants:
-            self._shares[tenant.name].configure(tenant)
+            share = self._shares[tenant.name]
+            if share.set_up(tenant):
+                self._bound_anew(share, at)
+
+    def _bound_anew(self, share: Share, at: Instant) -> None:
+        """Let the jobs of a tenant wait for what bounds them now. O(unfinished jobs)."""
+        self._rooms = [room for room in self._rooms if room.of is not share]
+        for ask in self._asks.values():
+            if ask.share is share:
+                lined_up = ask.in_line
+                if lined_up:
+                    self._leave(ask, at)
+                ask.count_under(share.caps(ask.queue.name, ask.user.name))
+                self._bound(ask)
+                if lined_up:
+                    self._join(ask, at)
 
     def _submitted(self, at: Instant, event: e.JobSubmitted) -> None:
         ask = self._asks[event.job] = self._ask(event.job, event.spec, self._owner)
@@ -114,9 +130,11 @@ class WaitCauses:
             return
         self._step_out(ask, at)
         new = self._ask(event.job, event.spec, ask.user.name)
+        ask.count_under(new.caps)
         ask.need, ask.loose, ask.priority = new.need, new.loose, new.priority
         ask.share, ask.queue, ask.user = new.share, new.queue, new.user
         ask.enough, ask.right, ask.waits_for = new.enough, new.right, new.waits_for
+        ask.borrows = new.borrows
         self._line_up(ask, at)
 
     def _held(self, at: Instant, event: e.JobHeld) -> None:
@@ -158,6 +176,7 @@ class WaitCauses:
             ask.parts = tuple(slot.gpu_milli for slot in event.slots)
             ask.need = sum(ask.parts)
         ask.take(event.entitlement)
+        ask.place(1)
 
     def _promoted(self, at: Instant, event: e.AttemptPromoted) -> None:
         ask = self._asks.get(event.job)
@@ -175,9 +194,7 @@ class WaitCauses:
         ask = self._asks.get(event.job)
         if ask is not None and ask.holds:
             ask.holds = False
-            ask.user.held -= ask.need
-            if ask.owns:
-                ask.share.used -= ask.need
+            ask.hold(-ask.need)
 
     def _shrunk(self, at: Instant, event: e.AttemptShrunk) -> None:
         ask = self._asks.get(event.job)
@@ -187,14 +204,16 @@ class WaitCauses:
         ask.parts = ask.parts[: event.tasks]
         ask.need -= less
         if ask.holds:
-            ask.user.held -= less
-            if ask.owns:
-                ask.share.used -= less
+            ask.hold(-less)
 
     def _ended(self, at: Instant, event: e.AttemptEnded) -> None:
         self._gave_up(at, event)
         ask = self._asks.get(event.job)
-        if ask is not None and ask.array is not None:
+        if ask is None:
+            return
+        if ask.placed:
+            ask.place(-1)
+        if ask.array is not None:
             self._step_out(ask, at)
 
     def _finished(self, at: Instant, event: e.JobEvent) -> None:
@@ -283,20 +302,19 @@ class WaitCauses:
         queue = share.queues.get(spec.queue) or share.queue(spec.queue)
         user = share.users.get(owner) or share.user(owner)
         need, loose = devices_of(spec), is_loose(spec)
-        enough, right = self._free, None
-        borrows = share.borrows and spec.preemptible
-        if share.cap and need:
-            bounds = user.bounds.get(borrows) or self._bound_user(user, borrows=borrows)
-            enough, right = bounds.both, bounds.right
-        elif not borrows:
-            bounds = share.bounds or self._bound(share)
-            enough, right = bounds.both, bounds.right
         if not (loose or queue.skips or queue.watched):
             self._watch(queue)
         waits_for = need if spec.roles[-1].least else -1
-        return Ask(
-            job, need, loose, spec.priority, share, queue, enough, right, user, waits_for
+        borrows = share.borrows and spec.preemptible
+        ask = Ask(
+            job, need, loose, spec.priority, share, queue, self._free, None, user, borrows
         )
+        ask.waits_for = waits_for
+        if share.bounds_queues:
+            ask.caps = share.caps(queue.name, user.name)
+        if share.cap or not borrows or ask.caps:
+            self._bound(ask)
+        return ask
 
     def _watch(self, queue: Queue) -> None:
         """Begin to follow who is the first of a queue. O(unfinished jobs), once a queue."""
@@ -306,16 +324,16 @@ class WaitCauses:
                 queue.join(ask)
         queue.hand_on(self._at)
 
-    def _bound(self, share: Share) -> Bounds:
-        """Begin to watch the right of a tenant, for jobs that may not borrow."""
-        room = share.owed - share.used
-        both = min(room, self._usage.free_milli)
-        share.bounds = Bounds(Shortage(room), Shortage(both))
-        self._bounded.append(share)
-        return share.bounds
-
-    def _bound_user(self, user: User, *, borrows: bool) -> Bounds:
-        """Begin to watch what a user may still hold."""
-        if not user.bounds:
-            self._bounded.append(user)
-        return user.bound(self._usage.free_milli, borrows=borrows)
+    def _bound(self, ask: Ask) -> None:
+        """Watch what limits a job beside the devices that are free, if anything does."""
+        share, user = ask.share, ask.user if ask.share.cap and ask.need else None
+        if user is None and ask.borrows and not ask.caps:
+            ask.enough, ask.right = self._free, None
+            return
+        key = (ask.borrows, user.name if user else "", ask.caps)
+        room = share.rooms.get(key)
+        if room is None:
+            free = self._usage.free_milli
+            room = share.rooms[key] = Room(share, user, ask.caps, free, borrows=ask.borrows)
+            self._rooms.append(room)
+        ask.enough, ask.right = room.both, room.right

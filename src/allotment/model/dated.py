@@ -55,6 +55,7 @@ def _changed(tenant: Tenant, holding: list[DatedChange]) -> Tenant:
                 cells=share.cells,
                 borrow=share.borrow,
                 weight_milli=share.weight_milli,
+                per_user=tenant.per_user if share.per_user is None else share.per_user,
             )
         if (new := change.queue) is not None:
             queues = (new if queue.name == new.name else queue for queue in tenant.queues)

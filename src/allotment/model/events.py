@@ -12,7 +12,7 @@ import msgspec
 from allotment.model.diagnosis import Diagnosis, Exit
 from allotment.model.health import HardwareHealth, Source
 from allotment.model.ids import Actor, AttemptNo, DeviceIndex, JobId, NodeId, Seq, TaskIndex
-from allotment.model.ledger import Entitlement, Quota, Slot
+from allotment.model.ledger import Beside, Entitlement, Quota, Slot
 from allotment.model.quantity import Instant, Millis
 from allotment.model.reasons import Reason, StopCause
 from allotment.model.spec import JobSpec
@@ -236,6 +236,8 @@ class AttemptPromoted(AttemptEvent, frozen=True):
     """A borrowing gang became its tenant's own use: there was room in its guarantee again."""
 
     quota: Quota = ()
+    beside: Beside = ()
+    """The leaves that its slots have beside their devices from now on; as before if none."""
 
 
 class AttemptDemoted(AttemptEvent, frozen=True):

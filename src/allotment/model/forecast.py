@@ -8,6 +8,7 @@ from allotment.model.commands import SubmitJob
 from allotment.model.ids import Actor, JobId
 from allotment.model.ledger import Entitlement, Slot
 from allotment.model.quantity import Instant, Millis
+from allotment.model.reasons import Blocked
 
 
 class Ground(StrEnum):
@@ -57,6 +58,8 @@ class Course(msgspec.Struct, frozen=True):
     """How the job ended without having started."""
     gave_up: bool = False
     """It was taking too long, not too far away."""
+    blocked: Blocked | None = None
+    """Why it had not started by the end of what was looked at."""
 
 
 class Counted(msgspec.Struct, frozen=True):

@@ -1,5 +1,6 @@
 """Who holds what. A placement is proposed, an allocation is committed."""
 
+from collections.abc import Sequence
 from enum import StrEnum
 
 import msgspec
@@ -25,6 +26,23 @@ class Slot(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     node: NodeId
     devices: tuple[int, ...] = ()
     gpu_milli: int = 0
+    beside: tuple[int, ...] = ()
+    """Leaves of the node whose share of the host it has beside that of its devices.
+
+    Told where its tenant's cells are smaller than a node: which of them they are.
+    """
+
+
+Beside = tuple[tuple[int, ...], ...]
+"""The leaves that each task of a gang has beside those of its devices, slot by slot."""
+
+
+def having(slots: Sequence[Slot], beside: Beside) -> tuple[Slot, ...]:
+    """Give slots with other leaves beside them. Raises ValueError unless there is one each."""
+    return tuple(
+        msgspec.structs.replace(slot, beside=leaves)
+        for slot, leaves in zip(slots, beside, strict=True)
+    )
 
 
 Quota = tuple[str, ...]

@@ -49,6 +49,11 @@ FINISHED: Final = frozenset(
 )
 
 
+def ended_how(state: JobState) -> str:
+    """Say how a job ended, after its name: `failed`, `was cancelled`."""
+    return "was cancelled" if state is JobState.CANCELLED else state.value.replace("_", " ")
+
+
 class AttemptState(StrEnum):
     """Where one try at running a job stands."""
 

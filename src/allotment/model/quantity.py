@@ -25,6 +25,11 @@ HOUR = 60 * MINUTE
 DAY = 24 * HOUR
 
 
+def earlier(one: Instant | None, other: Instant | None) -> Instant | None:
+    """Give the first of two moments, neither of which need ever come."""
+    return one if other is None or (one is not None and one <= other) else other
+
+
 class Resources(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """An amount of everything a task can hold: asked for, owned, or free.
 

@@ -5,7 +5,7 @@ from operator import attrgetter
 
 import msgspec
 
-from allotment.model.amounts import FIELDS, Amounts, amounts, show_bare, show_part
+from allotment.model.amounts import BY_TYPE, FIELDS, GPU, Amounts, amounts, show_bare, show_part
 from allotment.model.tenancy import Queue, QueueState, Tenant
 
 MOST_LEVELS = 12
@@ -145,14 +145,15 @@ def _limits(by_name: Mapping[str, Queue]) -> Iterator[Flaw]:
             ("per_group", queue.per_group),
         ):
             if part := amount.over(queue.limit):
-                most = queue.limit.get(part) or 0
-                yield Flaw(
-                    queue.name,
-                    key,
-                    f"{show_part(part, amount.get(part) or 0)} is more than the limit of the "
-                    f"queue, {show_bare(part, most)}",
-                    "lower it, or raise `limit`",
+                most = show_bare(part, queue.limit.get(part) or 0)
+                given = show_part(part, amount.get(part) or 0)
+                whose = {"per_user": " for one user", "per_group": " for one group"}.get(
+                    key, ""
                 )
+                message = f"{given}{whose} is more than the limit of the queue, {most}"
+                hint = f"lower `{key}`, or raise `limit`"
+                yield Flaw(queue.name, key, message, hint)
+        yield from _typed(queue)
         if part := queue.guaranteed.over(queue.terms.soft_limit):
             most = show_bare(part, queue.terms.soft_limit.get(part) or 0)
             own = show_part(part, queue.guaranteed.get(part) or 0)
@@ -163,17 +164,36 @@ def _limits(by_name: Mapping[str, Queue]) -> Iterator[Flaw]:
             yield Flaw(queue.name, "borrow", message, "give it something, or take this out")
 
 
+def _typed(queue: Queue) -> Iterator[Flaw]:
+    """Find devices guaranteed by type that are more than all devices it may have."""
+    typed = sum(n for part, n in queue.guaranteed.parts if part.startswith(BY_TYPE))
+    limit, own = queue.limit.get(GPU), queue.guaranteed.get(GPU)
+    for most, whose, hint in (
+        (limit, "the limit of the queue", "lower it, or raise `limit`"),
+        (own, "all that the queue is guaranteed", "lower it, or raise `gpu`"),
+    ):
+        if most is not None and typed > most:
+            message = f"{show_part(GPU, typed)} by type is more than {whose}, "
+            yield Flaw(queue.name, "guaranteed", message + show_bare(GPU, most), hint)
+            return
+
+
 def _shares(tenant: Tenant) -> Iterator[Flaw]:
     """Find guarantees that add up to more than what they are part of."""
     whole = {part: getattr(tenant.guaranteed, field) for part, field in FIELDS.items()}
     yield from _over(tenant, "", f"tenant {tenant.name}", whole)
     for queue in tenant.queues:
-        if queue.guaranteed:
-            name = f"queue {queue.name}"
-            yield from _over(tenant, queue.name, name, dict(queue.guaranteed.parts))
+        name, own, limit = f"queue {queue.name}", queue.guaranteed, queue.limit
+        if own:
+            yield from _over(tenant, queue.name, name, dict(own.parts))
+        if limit:
+            beside = {part: n for part, n in limit.parts if own.get(part) is None}
+            yield from _over(tenant, queue.name, name, beside, "its limit is")
 
 
-def _over(tenant: Tenant, parent: str, name: str, whole: Mapping[str, int]) -> Iterator[Flaw]:
+def _over(
+    tenant: Tenant, parent: str, name: str, whole: Mapping[str, int], has: str = "it has"
+) -> Iterator[Flaw]:
     given = {
         queue.name: _given(tenant, queue) for queue in tenant.queues if queue.parent == parent
     }
@@ -185,16 +205,24 @@ def _over(tenant: Tenant, parent: str, name: str, whole: Mapping[str, int]) -> I
                 max(parts, key=lambda queue: parts[queue]),
                 "guaranteed",
                 f"the queues inside {name} are guaranteed {show_part(part, total)} in all, and "
-                f"it has {show_bare(part, most)}: {who}",
-                "lower one of them",
+                f"{has} {show_bare(part, most)}: {who}",
+                "lower one of them"
+                if has == "it has"
+                else "lower one of them, or raise `limit`",
             )
 
 
 def _given(tenant: Tenant, queue: Queue) -> Amounts:
-    """Give what is guaranteed to a queue: of a part it does not name, to those inside it."""
+    """Give what is guaranteed to a queue: of a part it does not name, to those inside it.
+
+    Devices by type are devices, too.
+    """
     inside = Amounts()
     for each in tenant.queues:
         if each.parent == queue.name:
             inside += _given(tenant, each)
-    named = dict(queue.guaranteed.parts)
-    return amounts({**dict(inside.parts), **named})
+    given = {**dict(inside.parts), **dict(queue.guaranteed.parts)}
+    typed = sum(n for part, n in given.items() if part.startswith(BY_TYPE))
+    if typed > given.get(GPU, 0):
+        given[GPU] = typed
+    return amounts(given)

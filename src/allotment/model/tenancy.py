@@ -217,12 +217,14 @@ class Limits(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class Share(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a tenant is owed, as a whole."""
+    """What a tenant is owed, as a whole, and what of it one user may hold."""
 
     guaranteed: Resources = NOTHING
     cells: tuple[CellShare, ...] = ()
     borrow: bool = True
     weight_milli: int = 1000
+    per_user: Resources | None = None
+    """What one user may hold then; None where that is as always."""
 
 
 class DatedChange(msgspec.Struct, frozen=True, omit_defaults=True):

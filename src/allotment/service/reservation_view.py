@@ -47,4 +47,4 @@ class ReservationView(msgspec.Struct, frozen=True):
     notice_ms: int
     reason: str
     jobs: tuple[JobId, ...]
-    """Who is on these nodes and may not use them meanwhile."""
+    """Who is on these nodes and may not use them meanwhile; not who ends before by a limit."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from allotment.core.gang import Gang
 from allotment.engine.state import State
 from allotment.model.commands import ReserveNodes
 from allotment.model.ids import NodeId
@@ -33,12 +34,23 @@ def reservation_views(state: State, now: Instant) -> list[ReservationView]:
     return [_view(state, window, now) for window in state.cluster.windows.all]
 
 
+def _ends_before(gang: Gang, window: Window, now: Instant) -> bool:
+    """Tell whether a job's own time limit ends it before a window begins."""
+    limit = gang.standing.limit_ms
+    return (
+        limit >= 0
+        and window.begin > now
+        and gang.standing.end_of(limit, gang.placed_at, now) <= window.begin
+    )
+
+
 def _view(state: State, window: Window, now: Instant) -> ReservationView:
     nodes = {node.id: node for node in state.config.nodes if node.id in window.nodes}
     jobs = tuple(
         job
         for job, gang in sorted(state.cluster.gangs.items())
-        if any(slot.node in nodes for slot in gang.slots)
+        if not _ends_before(gang, window, now)
+        and any(slot.node in nodes for slot in gang.slots)
         and not window.admits(gang.tenant, state.jobs[job].spec.queue, gang.user)
     )
     return ReservationView(

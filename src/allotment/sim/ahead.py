@@ -6,6 +6,7 @@ is nothing else: nobody submits, cancels or breaks.
 
 from collections.abc import Callable, Mapping
 
+from allotment.core.explain import explain
 from allotment.engine.engine import Engine
 from allotment.engine.records import JobRecord
 from allotment.engine.state import State
@@ -13,7 +14,8 @@ from allotment.model import events as e
 from allotment.model.forecast import Course
 from allotment.model.ids import JobId
 from allotment.model.lifecycle import JobState
-from allotment.model.quantity import Instant
+from allotment.model.quantity import SECOND, Instant, Millis
+from allotment.model.reasons import Blocked
 from allotment.sim.machines import Machines, size_of
 from allotment.sim.run_times import progress_of
 from allotment.sim.settings import Settings
@@ -37,10 +39,35 @@ BUDGET = 1 << 20
 """Decisions in one cycle: nobody waits in between, and every cycle looks at the whole line."""
 
 
+Leaving = Callable[[JobRecord, Millis], int]
+
+
+def leaves_at_once(job: JobRecord, grace_ms: Millis) -> int:
+    """Let who is told to go be gone at once."""
+    del job, grace_ms
+    return 0
+
+
+def leaves_as_told(job: JobRecord, grace_ms: Millis) -> int:
+    """Let who saves checkpoints take half its grace for that, and others go at once."""
+    return grace_ms // 2 if job.spec.checkpoint is not None else 0
+
+
+def leaves_by_force(job: JobRecord, grace_ms: Millis) -> int:
+    """Let everybody take all its grace, and be ended by force then."""
+    del job
+    return grace_ms + FORCE_MS
+
+
+FORCE_MS = SECOND
+"""How long it takes at most, after a grace is over, until a place is really free."""
+
+
 class Ahead:
     """One future of a state, which is used up by it.
 
-    `left_ms` says how long each job that has not finished will run yet.
+    `left_ms` says how long each job that has not finished will run yet, `leaving` how long
+    one that is told to go takes to be gone, given its grace; without it that takes no time.
     """
 
     def __init__(
@@ -49,6 +76,7 @@ class Ahead:
         left_ms: Mapping[JobId, int | None],
         now: Instant,
         settings: Settings | None = None,
+        leaving: Leaving | None = None,
     ) -> None:
         nodes = state.config.nodes
         self.now = max(now, state.at)
@@ -61,6 +89,7 @@ class Ahead:
         self._machines = Machines(
             self.engine, nodes, settings or Settings(), Speeds(nodes), seed=0
         )
+        self._machines.leaving = leaving
         for job in state.jobs.values():
             if not job.state.finished:
                 self._machines.adopt(job, work_of(job, left_ms[job.id], self.now), self.now)
@@ -86,7 +115,7 @@ class Ahead:
                 return Course(None, self.now, gave_up=True)
             happens = self._next()
             if happens is None or happens > horizon:
-                return Course(None, Instant(horizon))
+                return Course(None, Instant(horizon), blocked=self._why(asked))
             steps += 1
             self._stretch(max(happens, self.now), steps)
         if job.state.finished:
@@ -95,6 +124,13 @@ class Ahead:
         attempt = job.attempts[-1]
         at = Instant(self.now - self._machines.early_ms)
         return Course(at, self.now, attempt.slots, attempt.entitlement)
+
+    def _why(self, asked: JobId) -> Blocked | None:
+        """Say why a job in line does not start, however long one waits."""
+        cluster = self.engine.state.cluster
+        if asked not in cluster.pending:
+            return None
+        return explain(cluster, cluster.pending[asked], self.now)
 
     def _stretch(self, now: Instant, steps: int) -> None:
         """Let happen what happens now; later on, also what happens soon after."""

@@ -75,16 +75,21 @@ def _rounds(settings: Settings) -> Turns:
 
 
 RECIPES: dict[str, Recipe] = {
-    "fifo": Recipe("first come, first served; nobody passes", _fifo, QueueOrder.STRICT),
-    "backfill": Recipe("first come, first served; whoever fits passes", _fifo),
+    "fifo": Recipe(
+        "by priority, then first come, first served; nobody passes", _fifo, QueueOrder.STRICT
+    ),
+    "backfill": Recipe(
+        "by priority, then first come, first served; whoever fits passes", _fifo
+    ),
     "easy": Recipe(
-        "first come, first served; others pass if the first is not delayed",
+        "by priority, then first come, first served; others pass if the first is not delayed",
         _fifo,
         QueueOrder.EASY,
         told=True,
     ),
     "conservative": Recipe(
-        "first come, first served; others pass if nobody before them is delayed",
+        "by priority, then first come, first served; others pass if nobody before them is "
+        "delayed",
         _fifo,
         QueueOrder.CONSERVATIVE,
         told=True,
@@ -149,7 +154,7 @@ RECIPES: dict[str, Recipe] = {
 def recipe(name: str) -> Recipe:
     """Find a policy. Raises UnknownPolicy."""
     if name not in RECIPES:
-        near = get_close_matches(name, RECIPES, 3, 0.4)
+        near = get_close_matches(name.lower(), RECIPES, 3, 0.4)
         hint = f"Did you mean {' or '.join(near)}? " if near else ""
         raise UnknownPolicy(
             f"There is no policy {name!r}. {hint}There are: {', '.join(RECIPES)}."

@@ -10,11 +10,14 @@ from allotment.model.ids import DeviceIndex, NodeId
 from allotment.model.quantity import CPU, GIB, TIB
 from allotment.sim.bad import BadScenario
 
-PART = re.compile(r"(\d{1,7})x(\d{1,4})(?:x([A-Za-z0-9][\w.-]{0,40}))?(?:/(\d{1,5}))?")
-MOST_NODES, MOST_DEVICES = 100_000, 10_000_000
+PART = re.compile(r"(\d{1,12})x(\d{1,12})(?:x([A-Za-z0-9][\w.-]{0,40}))?(?:/(\d{1,5}))?")
+MOST_NODES, MOST_ON_A_NODE, MOST_DEVICES = 100_000, 9_999, 10_000_000
+
+UNTYPED = "gpu"
+"""The type of devices of which none is named."""
 
 CPUS_A_DEVICE, MEMORY_A_DEVICE = 16 * CPU, 128 * GIB
-"""Ample: a trace without CPU and memory is counted in devices alone."""
+"""What a node has; of jobs that ask for no CPU and memory devices alone are counted."""
 
 
 class BadCluster(BadScenario):
@@ -27,10 +30,12 @@ def cluster_of(text: str) -> tuple[Node, ...]:
     racks = 0
     for part in text.split("+"):
         count, devices, kind, rack = _part(part.strip(), text)
-        if not count or len(nodes) + count > MOST_NODES or count * devices > MOST_DEVICES:
+        is_too_large = devices > MOST_ON_A_NODE or count * devices > MOST_DEVICES
+        if not count or len(nodes) + count > MOST_NODES or is_too_large:
             raise BadCluster(
                 f"{part.strip()!r}: a cluster has at least one node, and at most "
-                f"{MOST_NODES:,} nodes and {MOST_DEVICES:,} devices."
+                f"{MOST_NODES:,} nodes and {MOST_DEVICES:,} devices, {MOST_ON_A_NODE:,} on a "
+                "node."
             )
         for place in range(count):
             label = f"rack{racks + place // rack}" if rack else ""
@@ -58,7 +63,7 @@ def _part(part: str, text: str) -> tuple[int, int, str, int]:
             f"{alike + rack}x{each}/{rack}, or {fewer}{count - alike}x{each}/{count - alike} "
             "for a rack that is smaller."
         )
-    return count, devices, match[3] or "gpu", rack
+    return count, devices, match[3] or UNTYPED, rack
 
 
 def _node(number: int, devices: int, kind: str, rack: str) -> Node:

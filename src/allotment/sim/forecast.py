@@ -14,12 +14,20 @@ from allotment.model.errors import Rejected
 from allotment.model.forecast import Answer, Counted, Course, Ground, Question
 from allotment.model.ids import SYSTEM, JobId
 from allotment.model.quantity import Instant
-from allotment.sim.ahead import Ahead
+from allotment.sim.ahead import (
+    Ahead,
+    leaves_as_told,
+    leaves_at_once,
+    leaves_by_force,
+)
 from allotment.sim.run_times import Left, RunTimes
 
 UNSEEN = Course(None, Instant(0))
 
 RUNS = 3
+
+LEAVING = (leaves_at_once, leaves_as_told, leaves_by_force)
+"""How long those who are told to go take, in each run."""
 
 Patience = Callable[[int], Callable[[], bool]]
 """Begins to wait for so many milliseconds of real time; the result tells when they are over."""
@@ -69,7 +77,7 @@ def answer(
     def run(which: int) -> Ran:
         state, left = ready.pop() if ready else prepared()
         lengths = {each: left[each].all[which] for each in left}
-        ahead = Ahead(state, lengths, question.now)
+        ahead = Ahead(state, lengths, question.now, leaving=LEAVING[which])
         horizon = ahead.now + question.horizon_ms
         course = ahead.until_start(job, horizon, patience(question.patience_ms))
         grounds = Counter(left[each].ground for each in ahead.placed if each != job)

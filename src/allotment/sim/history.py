@@ -7,6 +7,7 @@ What counts is decided here:
 * Who shares the cluster, and each job as it was asked for, stand beside the trace.
 * Its run time is what its attempts ran, suspension and start-up left out, less what was
   lost and done again. What the last attempt of a job that ended lost was not done again.
+* Nodes are down when they were drained or lost (`outages.py`).
 * What lies before `since_ms` is left out: a job that was there already comes at `since_ms`
   with the run time that it had from then on.
 * A job that has not ended by `until_ms` is censored; one that never ran is left out.
@@ -27,6 +28,7 @@ from allotment.model.ids import JobId
 from allotment.model.reasons import StopCause
 from allotment.model.tenancy import Config
 from allotment.sim.history_job import Job, closed, run
+from allotment.sim.outages import Outage, Outages
 from allotment.sim.readers.shape import NEVER_RAN
 from allotment.sim.replayed_wishes import Share, Wishes, bare
 from allotment.sim.trace import Ending, Trace, TraceJob
@@ -53,6 +55,8 @@ class History(msgspec.Struct, frozen=True):
     """From placing a gang to its running: the median over attempts; 0 when none started."""
     stop_ms: int
     """From asking a borrower to leave to its being gone, likewise."""
+    outages: tuple[Outage, ...] = ()
+    """When nodes took no work, drained or lost."""
 
 
 def trace_of(records: Iterable[e.Record], since_ms: int, until_ms: int) -> Trace:
@@ -83,8 +87,7 @@ class _Fold:
         self._shares: list[tuple[int, Config]] = []
         """Configurations and since when, those of before the stretch but the last left out."""
         self._changes = 0
-        self._down: set[int] = set()
-        """Nodes that took no work at some time of the stretch."""
+        self._outages = Outages(since_ms)
         self._starts: list[int] = []
         self._stops: list[int] = []
 
@@ -178,14 +181,12 @@ class _Fold:
                 if at >= self._since and self._nodes and config.nodes != self._nodes:
                     self._changes += 1
                 self._nodes = config.nodes
+                self._outages.configured(config.nodes)
                 if at < self._since:
                     self._shares.clear()
                 self._shares.append((at, config))
-            case e.NodeDrained(node) | e.NodeLost(node):
-                self._down.add(node)
-            case e.NodeUndrained(node) | e.NodeRecovered(node):
-                if at < self._since:
-                    self._down.discard(node)
+            case e.NodeDrained() | e.NodeUndrained() | e.NodeLost() | e.NodeRecovered():
+                self._outages.feed(at, event)
             case _:
                 pass
 
@@ -204,19 +205,20 @@ class _Fold:
         rows = [closed(job, comes[job.id], self._since) for job in ran]
         jobs = tuple(job for job, _ in rows)
         wishes = Wishes(tuple(bare(job.spec) for job in ran), self._shares_of(jobs))
+        outages = self._outages.result(self._nodes, jobs[0].submit_ms if jobs else 0)
         never = len(self._jobs) - len(ran)
+        all_of_it = (jobs, wishes, outages) if outages else (jobs, wishes)
         trace = Trace(
             source="event log",
             format="history",
-            digest=sha256(msgspec.msgpack.encode((jobs, wishes))).hexdigest()[:16],
+            digest=sha256(msgspec.msgpack.encode(all_of_it)).hexdigest()[:16],
             jobs=jobs,
             dropped=((NEVER_RAN, never),) if never else (),
-            warnings=tuple(self._warnings(jobs)),
+            warnings=tuple(self._warnings(jobs, outages)),
         )
         happened = tuple(row for _, row in rows)
-        return History(
-            trace, happened, self._nodes, wishes, _median(self._starts), _median(self._stops)
-        )
+        start_ms, stop_ms = _median(self._starts), _median(self._stops)
+        return History(trace, happened, self._nodes, wishes, start_ms, stop_ms, outages)
 
     def _comes(self, replayed: Mapping[JobId, Job]) -> Mapping[JobId, int]:
         """Say when each job of the trace comes."""
@@ -246,14 +248,17 @@ class _Fold:
         shares = [Share(at - first, config) for at, config in self._shares]
         return tuple(shares) or (Share(0, Config(self._nodes, ())),)
 
-    def _warnings(self, jobs: Sequence[TraceJob]) -> Iterable[str]:
+    def _warnings(self, jobs: Sequence[TraceJob], outages: Iterable[Outage]) -> Iterable[str]:
         censored = sum(job.ending is Ending.CENSORED for job in jobs)
         if censored:
             yield f"Not ended yet: {censored} of {len(jobs)} jobs. What they ran is a least."
         if self._changes:
             yield f"Changes of nodes meanwhile: {self._changes}. The last ones are replayed."
-        if self._down:
-            yield f"Nodes drained or lost for a while: {len(self._down)}. The replay has them."
+        if down := {outage.event.node for outage in outages}:
+            yield (
+                f"Nodes drained or lost for a while: {len(down)}. So they are in the replay, "
+                "unless it has other machines."
+            )
 
 
 def _hold(job: Job, at: int, *, held: bool) -> None:

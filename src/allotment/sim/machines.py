@@ -4,7 +4,7 @@ They report to the engine as a backend would, and to nobody else. Chance is draw
 seed, the job's place and the attempt, so that a draw does not depend on what else happened.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from random import Random
 
 from allotment.engine.engine import Engine
@@ -49,6 +49,8 @@ class Machines:
         self.agenda = Agenda()
         self._engine = engine
         self._settings = settings
+        self.leaving: Callable[[JobRecord, Millis], int] | None = None
+        """How long a job takes to be gone, given its grace; without it as the settings say."""
         self._speeds = speeds
         self._seed = seed
         self._busy: dict[NodeId, set[JobId]] = {node.id: set() for node in nodes}
@@ -56,7 +58,8 @@ class Machines:
         self._paced = speeds.disturbed or shared
         """Whether the speed of a job changes as others come and go."""
         self._shared = shared
-        self._tracked = self._paced or settings.mtbf_ms > 0
+        self.tracked = self._paced or settings.mtbf_ms > 0
+        """Whether it is known who is where; must be before anything starts, if nodes fail."""
         self.early_ms = 0
         """How long before they are told to, gangs have begun: for whoever tells them late."""
         self._vain = 0
@@ -71,6 +74,7 @@ class Machines:
     def adopt(self, job: JobRecord, work: Work, now: Instant) -> None:
         """Take over a job as it stands in the engine: waiting, or holding a place."""
         self.works[job.id] = work
+        work.began = any(attempt.started_at for attempt in job.attempts)
         attempt = job.attempt
         if attempt is None:
             return
@@ -81,13 +85,13 @@ class Machines:
         work.begun = True
         if attempt.stop is not None:
             work.stopped_at = attempt.stop.at
-            gone_at = max(now, attempt.stop.at + self._settings.stop_ms)
-            self.agenda.add(gone_at, Phase.GONE, job.id, attempt.no)
+            gone_at = attempt.stop.at + self._stop_ms(job.id, attempt.stop.grace_ms)
+            self.agenda.add(max(now, gone_at), Phase.GONE, job.id, attempt.no)
         elif attempt.state is AttemptState.RUNNING:
             self._go_on(job.id, work, now)
             if attempt.shrink is not None:
-                gone_at = max(now, attempt.shrink.at + self._settings.stop_ms)
-                self.agenda.add(gone_at, Phase.SHED, job.id, attempt.no)
+                gone_at = attempt.shrink.at + self._stop_ms(job.id, attempt.shrink.grace_ms)
+                self.agenda.add(max(now, gone_at), Phase.SHED, job.id, attempt.no)
 
     def _go_on(self, job: JobId, work: Work, now: Instant) -> None:
         work.since = now
@@ -107,7 +111,8 @@ class Machines:
             if shrink is None:
                 self._stop(key.job, key.attempt, now)
             elif key.index == shrink.tasks:
-                self.agenda.add(now + self._settings.stop_ms, Phase.SHED, key.job, key.attempt)
+                gone_at = now + self._stop_ms(key.job, shrink.grace_ms)
+                self.agenda.add(gone_at, Phase.SHED, key.job, key.attempt)
         elif isinstance(effect, f.FreezeTask):
             work = self.works[effect.key.job]
             if work.since >= 0:
@@ -117,6 +122,16 @@ class Machines:
             work = self.works[effect.key.job]
             if work.since < 0 and work.stopped_at is None:
                 self._go_on(effect.key.job, work, now)
+
+    def _grace_of(self, job: JobId) -> int:
+        stop = self._engine.state.jobs[job].attempts[-1].stop
+        return self._stop_ms(job, stop.grace_ms) if stop is not None else 0
+
+    def _stop_ms(self, job: JobId, grace_ms: Millis) -> int:
+        """Say how long after it was told to go a gang, or its surplus, is gone."""
+        if self.leaving is None:
+            return self._settings.stop_ms
+        return self.leaving(self._engine.state.jobs[job], grace_ms)
 
     def _shrinking(self, job: JobId, no: AttemptNo) -> Shrink | None:
         """Say how a gang shrinks, if it is not told to stop altogether."""
@@ -136,7 +151,7 @@ class Machines:
             key = TaskKey(job, work.attempt, TaskIndex(index))
             self._engine.report(TaskReport(key, Seen.ENDED, exit=STOPPED), now)
         nodes = work.nodes
-        if self._tracked:
+        if self.tracked:
             slots = self._slots(job)
             work.nodes = tuple(sorted({slot.node for slot in slots}))
             work.devices = _devices(slots) if self._shared else work.devices
@@ -152,7 +167,7 @@ class Machines:
     def _launch(self, job: JobId, attempt: AttemptNo, now: Instant) -> None:
         work = self.works[job]
         work.attempt, work.begun, work.stopped_at = attempt, False, None
-        wait = self._settings.resume_ms if attempt > 1 else self._settings.start_ms
+        wait = self._settings.resume_ms if work.began else self._settings.start_ms
         if wait:
             self.agenda.add(now + wait, Phase.START, job, attempt)
         else:
@@ -160,8 +175,9 @@ class Machines:
 
     def _begin(self, job: JobId, work: Work, now: Instant) -> None:
         self._engine.report(GangReport(job, work.attempt, Seen.RUNNING), now)
-        work.begun, work.since = True, Instant(now - self.early_ms)
-        if self._tracked:
+        work.begun = work.began = True
+        work.since = Instant(now - self.early_ms)
+        if self.tracked:
             slots = self._slots(job)
             work.nodes = tuple(sorted({slot.node for slot in slots}))
             if self._shared:
@@ -182,8 +198,9 @@ class Machines:
             return
         lost = work.stop(now)
         work.stopped_at = now
-        if self._settings.stop_ms:
-            self.agenda.add(now + self._settings.stop_ms, Phase.GONE, job, attempt)
+        wait = self._settings.stop_ms if self.leaving is None else self._grace_of(job)
+        if wait:
+            self.agenda.add(now + wait, Phase.GONE, job, attempt)
         else:
             self._leave(job, work, STOPPED, now, lost)
 
@@ -302,13 +319,20 @@ class Machines:
         wait = max(1, round(chance.expovariate(1 / self._settings.mtbf_ms)))
         self.agenda.add(now + wait, Phase.FAULT, node, AttemptNo(count))
 
-    def _fault(self, node: NodeId, count: int, now: Instant) -> None:
-        """A node fails: what ran there ends, what was not saved is lost."""
+    def go_down(self, node: NodeId, now: Instant) -> None:
+        """Let a node fail: what ran there ends, what was not saved is lost."""
         for job in sorted(self._busy[node]):
             work = self.works[job]
             lost = work.stop(now, self._settings.checkpoint_ms)
             self._leave(job, work, LOST, now, lost + work.in_vain(now), NODE_FAULT)
         self._engine.report(NodeReport(node, alive=False, reason="failure"), now)
+
+    def come_back(self, node: NodeId, now: Instant) -> None:
+        """Let a node that failed answer again."""
+        self._engine.report(NodeReport(node, alive=True), now)
+
+    def _fault(self, node: NodeId, count: int, now: Instant) -> None:
+        self.go_down(node, now)
         self._fear_standstill()
         chance = Random(f"{self._seed}/repair/{node}/{count}")
         wait = max(1, round(chance.expovariate(1 / max(1, self._settings.mttr_ms))))
@@ -340,7 +364,7 @@ class Machines:
         )
 
     def _repair(self, node: NodeId, count: int, now: Instant) -> None:
-        self._engine.report(NodeReport(node, alive=True), now)
+        self.come_back(node, now)
         self._plan_fault(node, count + 1, now)
 
 

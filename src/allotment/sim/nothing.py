@@ -3,10 +3,16 @@
 from collections.abc import Sequence
 
 from allotment.metrics.jobs import JobOutcome
-from allotment.model.quantity import show_milli
+from allotment.model.quantity import CPU, GIB, show_milli
+from allotment.sim.cluster import CPUS_A_DEVICE, MEMORY_A_DEVICE
 from allotment.sim.trace import Trace
 
 MOST_NAMED = 5
+
+BROUGHT = (
+    f"(In NODESxDEVICES a node has {CPUS_A_DEVICE // CPU} CPU and {MEMORY_A_DEVICE // GIB} GiB "
+    "for each device; a cluster file can say more.)"
+)
 
 
 def why_nothing_ran(
@@ -23,11 +29,13 @@ def why_nothing_ran(
         return f"{trace.source}: no job to play.{_left_out(trace)}"
     named = ", ".join(row.id for row in rows[:MOST_NAMED])
     more = f" and {len(rows) - MOST_NAMED:,} more" if len(rows) > MOST_NAMED else ""
+    need = any(job.need.cpu_milli or job.need.memory for job in trace.jobs)
+    hint = f" {BROUGHT}" if need else ""
     largest = max(rows, key=lambda row: row.gpu_milli)
     return (
         f"{trace.source}: no job can ever run on this cluster ({named}{more}). The largest, "
         f"{largest.id}, asks for {show_milli(largest.gpu_milli)} devices; there are "
-        f"{show_milli(capacity_milli)}: {cluster}. Of {rows[0].id}: {rows[0].never}"
+        f"{show_milli(capacity_milli)}: {cluster}. Of {rows[0].id}: {rows[0].never}{hint}"
         f"{_left_out(trace)}"
     )
 

@@ -39,3 +39,11 @@ class Run(msgspec.Struct, frozen=True):
     wall_s: float = 0.0
     events: int = 0
     summary: Summary | None = None
+
+    def never(self) -> dict[str, list[str]]:
+        """List the jobs that can never run by the reason, most first."""
+        found: dict[str, list[str]] = {}
+        for job in self.jobs:
+            if job.never:
+                found.setdefault(job.never, []).append(job.id)
+        return dict(sorted(found.items(), key=lambda one: -len(one[1])))

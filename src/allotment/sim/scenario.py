@@ -9,6 +9,7 @@ from allotment.model.cluster import Node
 from allotment.model.quantity import DEVICE
 from allotment.model.tenancy import Limits, ShareBy, Tenant
 from allotment.sim.catalogue import Recipe, recipe
+from allotment.sim.outages import Outage
 from allotment.sim.replayed_wishes import Wishes
 from allotment.sim.settings import Settings
 from allotment.sim.speeds import Factors, Pairs, Rates, Speeds
@@ -43,6 +44,9 @@ class Scenario(msgspec.Struct, frozen=True):
 
     wishes: Wishes | None = None
     """What a service's history knows beyond its trace; None where there is no more."""
+
+    outages: tuple[Outage, ...] = ()
+    """When nodes took no work in a history that is played again."""
 
     owners: Owners | None = None
     """Who shares the nodes; None where all jobs stand in one line. The trace names them."""

@@ -27,6 +27,8 @@ class Settings(msgspec.Struct, frozen=True):
     tasks: Literal["", "node"] = ""
     """`node`: jobs become tasks of up to 8 devices, each on one node."""
     placing: Literal["pack", "spread", "fgd"] = "pack"
+    priorities: Literal["keep", "ignore"] = "keep"
+    """`ignore`: all jobs have the same, whatever the trace says."""
     order: Literal["", "strict", "skip", "easy", "conservative"] = ""
     """What may pass a blocked job; empty: as the policy says."""
     turns: Literal["", "never", "at_once", "rounds"] = ""
@@ -46,9 +48,9 @@ class Settings(msgspec.Struct, frozen=True):
     noise: float = 0.3
     """`noisy`: the standard deviation of the logarithm of told over true run time."""
     start_ms: int = 0
-    """From placing a gang to its running."""
+    """From placing a gang to its running, until it has run for the first time."""
     resume_ms: int = 0
-    """The same, when it starts again after it was sent away."""
+    """The same, when it starts again after it has run."""
     stop_ms: int = 0
     """From telling a gang to go to its being gone; it makes no progress meanwhile."""
     checkpoint_ms: int = 0

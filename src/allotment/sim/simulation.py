@@ -5,6 +5,7 @@ engine's effects into future happenings, and carries the records to whoever fold
 All that decides is the engine's.
 """
 
+import re
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from random import Random
@@ -18,14 +19,15 @@ from allotment.model import commands as c
 from allotment.model import events as e
 from allotment.model.errors import Rejected
 from allotment.model.ids import SYSTEM, Actor, JobId
-from allotment.model.quantity import DEVICE, Instant, Resources
-from allotment.model.spec import NEVER, JobSpec, TaskRole
+from allotment.model.quantity import DEVICE, Instant, Resources, earlier
+from allotment.model.spec import NEVER, JobSpec, Priority, TaskRole
 from allotment.model.tenancy import Config, Limits, Queue, QueueOrder, Tenant
 from allotment.policies.estimates.known import Known
 from allotment.policies.estimates.promised import Promised
 from allotment.policies.moving.pairs import RandomPairs
 from allotment.sim.catalogue import passing, policies
 from allotment.sim.machines import Machines
+from allotment.sim.outages import NodeEvent
 from allotment.sim.replayed_wishes import Again
 from allotment.sim.scenario import Scenario
 from allotment.sim.settle import settle
@@ -55,6 +57,7 @@ class Simulation:
 
     def __init__(self, scenario: Scenario, carry: Carry) -> None:
         settings, nodes = scenario.settings, scenario.nodes
+        self._keeps_priorities = settings.priorities == "keep"
         self._predicts = settings.estimates == "predicted"
         known = Promised() if self._predicts else Known(self.run_ms_of)
         speeds = scenario.speeds()
@@ -84,6 +87,8 @@ class Simulation:
             scenario.seed,
             scenario.recipe().packs,
         )
+        if scenario.outages:
+            self.machines.tracked = True
         self.refused: list[Refused] = []
         self.events = 0
         self.now = Instant(0)
@@ -107,27 +112,31 @@ class Simulation:
         configs = deque(
             (Instant(first + max(0, after)), config) for after, config in self._configs
         )
+        outages = deque(self._scenario.outages)
         self._configure(configs, first)
         self.machines.open(first)
         agenda, works = self.machines.agenda, self.machines.works
         come, count = 0, len(jobs)
         while True:
-            now = agenda.next()
-            if come < count and (now is None or jobs[come].submit_ms < now):
-                now = Instant(jobs[come].submit_ms)
-            due = self.engine.next_due(self.now)
-            if due is not None and (now is None or due < now):
-                now = due
+            arrival = Instant(jobs[come].submit_ms) if come < count else None
+            now = earlier(agenda.next(), arrival)
+            now = earlier(now, self.engine.next_due(self.now))
+            if configs:
+                now = earlier(now, configs[0][0])
+            if outages:
+                now = earlier(now, Instant(first + outages[0].after_ms))
             if now is None or (come == count and not works):
                 break
-            if configs and configs[0][0] < now:
-                now = configs[0][0]
             self.now = now
-            self._configure(configs, now)
+            if configs:
+                self._configure(configs, now)
             self.machines.play_until(now)
-            while come < count and jobs[come].submit_ms == now:
+            while outages and first + outages[0].after_ms <= now:
+                self._change_node(outages.popleft().event, now)
+            while arrival == now:
                 self._submit(jobs[come], come, now)
                 come += 1
+                arrival = jobs[come].submit_ms if come < count else None
                 if come % 1024 == 0:
                     yield come
             self._decide(now)
@@ -141,6 +150,18 @@ class Simulation:
         if config is not None:
             self.engine.command(c.ApplyConfig(config), SYSTEM, now)
 
+    def _change_node(self, event: NodeEvent, now: Instant) -> None:
+        """Let a node take no work any more, or take work again, as it did."""
+        match event:
+            case e.NodeLost(node):
+                self.machines.go_down(node, now)
+            case e.NodeRecovered(node):
+                self.machines.come_back(node, now)
+            case e.NodeDrained(node, reason):
+                self.engine.command(c.DrainNode(node, reason), SYSTEM, now)
+            case e.NodeUndrained(node):
+                self.engine.command(c.UndrainNode(node), SYSTEM, now)
+
     def _decide(self, now: Instant) -> None:
         """Let the engine decide, and carry away what came of it."""
         engine = self.engine
@@ -151,8 +172,9 @@ class Simulation:
             if not work.left_ms:
                 self._told.ended(work.job)
         records, _ = engine.take()
-        self.events += len(records)
-        self._carry(records)
+        if records:
+            self.events += len(records)
+            self._carry(records)
 
     # ── users ───────────────────────────────────────────────────────────────────────────
 
@@ -169,7 +191,7 @@ class Simulation:
         try:
             records = self.engine.command(c.SubmitJob(self._spec(job, place)), actor, now)
         except Rejected as refusal:
-            self.refused.append(Refused(place, now, str(refusal)))
+            self.refused.append(Refused(place, now, _why(refusal)))
             return
         event = records[0].event
         assert isinstance(event, e.JobSubmitted)
@@ -186,6 +208,7 @@ class Simulation:
                 name=self._name_of(job),
                 roles=self._roles_of(job, place) if self._packs else spec.roles,
                 retry=self._retries,
+                priority=spec.priority if self._keeps_priorities else Priority.LOWEST,
                 within=settings.within or spec.within,
                 prefer=settings.prefer or spec.prefer,
             )
@@ -193,7 +216,7 @@ class Simulation:
             name=self._name_of(job),
             tenant=EVERYBODY if self._scenario.owners is None else job.tenant,
             roles=self._roles_of(job, place),
-            priority=job.priority,
+            priority=job.priority if self._keeps_priorities else Priority.LOWEST,
             max_run_ms=job.limit_ms or NEVER,
             retry=self._retries,
             preemptible=job.preemptible,
@@ -257,3 +280,9 @@ def _queues(tenant: Tenant, order: QueueOrder) -> tuple[Queue, ...]:
     """Let the policy say who may pass; and have one for jobs of traces without queues."""
     queues = tuple(replace(queue, order=order) for queue in tenant.queues)
     return queues if tenant.queue("default") else (*queues, Queue("default", order))
+
+
+def _why(refusal: Rejected) -> str:
+    """Say why a job was refused; to ask a service for more is of no use here."""
+    hints = re.split(r"(?<=\.) ", refusal.hint)
+    return " ".join([refusal.message, *(hint for hint in hints if "`allot " not in hint)])

@@ -107,11 +107,14 @@ BEST = ("jct_s", "queue_delay_s", "response_s", "makespan_s", "throughput_jobs_p
 def hopeless(jobs: Sequence[TraceJob], conditions: Iterable[Condition]) -> str:
     """Say which condition is missed even when no job ever waits; empty when none is.
 
-    Holds where no job runs faster, or ends earlier, than the trace says.
+    Holds where no job runs faster, or ends earlier, than the trace says, or fails.
     """
     summary = summarise([_unhindered(job) for job in jobs], Totals(), 1)
     for condition in conditions:
-        if condition.metric.endswith(BEST) and not condition.met(summary):
+        if condition.value(summary) is None:
+            return f"{condition.text}: even were no job to wait, {condition.missed(summary)}."
+        is_best = condition.eased_by_size and condition.metric.endswith(BEST)
+        if is_best and not condition.met(summary):
             return (
                 f"{condition.text} is missed by run times alone: were no job ever to wait, it "
                 f"would be {shown(condition.metric, condition.value(summary))}."
@@ -200,10 +203,17 @@ class _Search:
         return low, high
 
     def _saturated(self) -> bool:
-        """Tell whether more nodes change nothing: nobody waits, and the last ones did not."""
+        """Tell whether more nodes change nothing: nobody waits, and the last ones did not.
+
+        Nor do they where no job completes, with fewer or with more.
+        """
         if not self.least or len(self.played) < 2:
             return False
         one, two = (self.played[size] for size in sorted(self.played)[-2:])
+        if any(
+            condition.value(one) is condition.value(two) is None for condition in self.deciding
+        ):
+            return True
         return not two.peak_waiting_jobs and all(
             condition.value(one) == condition.value(two) for condition in self.deciding
         )
@@ -240,11 +250,9 @@ def _why_not(search: _Search, conditions: Sequence[Condition], chosen: int) -> s
     missed = [condition for condition in conditions if not condition.met(summary)]
     if not missed:
         return ""
-    found = ", ".join(
-        f"{condition.metric.removesuffix('_s')} is "
-        f"{shown(condition.metric, condition.value(summary))} and not {condition.limit}"
-        for condition in missed
-    )
+    found = ", ".join(condition.missed(summary) for condition in missed)
+    if any(condition.value(summary) is None for condition in missed):
+        return f"With {nodes_of(tried)}, {found}. `allot sim run` tells what becomes of them."
     if chosen:
         eased = " and ".join(condition.text for condition in search.deciding)
         return f"It takes {nodes_of(chosen)} for {eased}, and there {found}."

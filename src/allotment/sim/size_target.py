@@ -7,7 +7,13 @@ from difflib import get_close_matches
 
 import msgspec
 
-from allotment.metrics.summary import Fairness, Sla, Summary, WaitParts
+from allotment.metrics.summary import (
+    Fairness,
+    Sla,
+    Summary,
+    WaitParts,
+    is_of_completed,
+)
 from allotment.model.quantity import show_millis
 from allotment.sim.bad import BadScenario
 from allotment.sim.settings import BadSetting, read_length
@@ -68,17 +74,32 @@ class Condition(msgspec.Struct, frozen=True):
         """Sign and bound, as they were written."""
         return self.text[self.text.index(self.sign) :]
 
-    def value(self, summary: Summary) -> float:
-        """Give the metric's value."""
-        found: object = summary
-        for name in self.metric.split("."):
-            found = getattr(found, name)
-        assert isinstance(found, int | float)
-        return found
+    def value(self, summary: Summary) -> float | None:
+        """Give the metric's value; None where it is of completed jobs and there is none."""
+        return value_of(summary, self.metric)
 
     def met(self, summary: Summary) -> bool:
-        """Tell whether a run meets it."""
-        return COMPARE[self.sign](self.value(summary), self.bound)
+        """Tell whether a run meets it. What has no value meets nothing."""
+        value = self.value(summary)
+        return value is not None and COMPARE[self.sign](value, self.bound)
+
+    def missed(self, summary: Summary) -> str:
+        """Say what a run that misses it has instead."""
+        name, value = self.metric.removesuffix("_s"), self.value(summary)
+        if value is None:
+            return f"no job completes, so there is no {name}"
+        return f"{name} is {shown(self.metric, value)} and not {self.limit}"
+
+
+def value_of(summary: Summary, metric: str) -> float | None:
+    """Give a metric's value; None where it is of completed jobs and there is none."""
+    if not summary.completed and is_of_completed(metric):
+        return None
+    found: object = summary
+    for name in metric.split("."):
+        found = getattr(found, name)
+    assert isinstance(found, int | float)
+    return found
 
 
 def read_target(text: str) -> tuple[Condition, ...]:
@@ -128,8 +149,10 @@ def _number(text: str) -> float:
 SHARES = ("utilization", "fragmentation", "stranded")
 
 
-def shown(metric: str, value: float) -> str:
-    """Write a value of a metric with its unit."""
+def shown(metric: str, value: float | None) -> str:
+    """Write a value of a metric with its unit; a dash where there is none."""
+    if value is None:
+        return "–"
     if metric.endswith("_s"):
         return show_millis(round(value * 1000))
     if metric in SHARES:

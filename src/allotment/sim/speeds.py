@@ -4,7 +4,8 @@ Speeds are millionths: 1,000,000 is the speed of the trace. Each factor is 1 unl
 
 * by device type: rates of (model, devices) on each type, as Gavel publishes them, against
   a reference type (Narayanan et al., OSDI 2020);
-* by locality: what is left of it when a gang spans nodes, switches or racks. Jeon et al.,
+* by locality: what is left of it when a gang spans nodes, switches or racks. Who spans
+  racks spans switches and nodes too: the least of the factors counts. Jeon et al.,
   "Analysis of Large-Scale Multi-Tenant GPU Clusters", ATC 2019, measured 0.85 for two
   devices on two nodes against one;
 * by packing: what two jobs that share devices have of them, from the same tables. Where
@@ -136,11 +137,10 @@ class Speeds:
         nodes = {slot.node for slot in slots}
         if len(nodes) < 2:
             return 1.0
-        if self._apart(nodes, "rack"):
-            return self._factors.across_racks
-        if self._apart(nodes, "switch"):
-            return self._factors.across_switches
-        return self._factors.across_nodes
+        least, racks = self._factors.across_nodes, self._apart(nodes, "rack")
+        if racks or self._apart(nodes, "switch"):
+            least = min(least, self._factors.across_switches)
+        return min(least, self._factors.across_racks) if racks else least
 
     def _apart(self, nodes: set[NodeId], level: str) -> bool:
         return len({self._labels[node].get(level, "") for node in nodes}) > 1

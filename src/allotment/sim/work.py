@@ -30,6 +30,8 @@ class Work(msgspec.Struct, gc=False):
     speed: int = FULL_SPEED
     begun: bool = False
     """Whether this attempt came to run."""
+    began: bool = False
+    """Whether any attempt did."""
     stopped_at: Instant | None = None
     """When this attempt was told to stop."""
     spare: int = 0

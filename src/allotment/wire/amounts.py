@@ -123,6 +123,14 @@ def read_duration(value: object) -> Millis:
     """Read a length of time of at least a millisecond."""
     length = read_duration_or_none(value)
     if length == 0:
+        raise Amiss("must be more than 0", "write it like 90s or 2h30m")
+    return length
+
+
+def read_limit(value: object) -> Millis:
+    """Read a length of time of at least a millisecond, of what has no limit if left out."""
+    length = read_duration_or_none(value)
+    if length == 0:
         raise Amiss(
             "must be more than 0", "write it like 90s or 2h30m; leave it out for no limit"
         )

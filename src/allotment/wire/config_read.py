@@ -37,6 +37,7 @@ from allotment.wire.problems import (
     problems_of,
     raise_all,
 )
+from allotment.wire.queue_types import wrong_types
 from allotment.wire.queues_read import ReadQueues, tree_of
 from allotment.wire.tree import Place, Plain, Tree, path_of
 
@@ -136,7 +137,11 @@ def _tenants(shapes: Mapping[str, TenantShape], ground: _Ground) -> _Read:
     by_cells = any(tenant.cells or tenant.pins for tenant in shapes.values())
     if ground.there and not by_cells:
         found += over_capacity(tenants, shapes, capacity)
-    return _Read(tenants, trees, found, owed.warnings)
+    if ground.there and not any(tree.found for tree in trees.values()):
+        places = {name: tree.places for name, tree in trees.items()}
+        found += wrong_types(tenants, places, ground.nodes)
+    idle = [flaw for tree in trees.values() for flaw in tree.idle()]
+    return _Read(tenants, trees, found, [*owed.warnings, *idle])
 
 
 def _plainly(

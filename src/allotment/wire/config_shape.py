@@ -35,6 +35,7 @@ from allotment.wire.queue_shape import (
     AmountsShape,
     CapShape,
     MostJobs,
+    MostJobsOrNone,
     Overtaken,
     State,
     read_cpu_or_none,
@@ -68,9 +69,10 @@ def read_order(value: object) -> QueueOrder:
     """Read what a job that cannot start does to those behind it."""
     if value not in tuple(QueueOrder):
         raise not_a(
-            "strict or skip",
+            "strict, skip, easy or conservative",
             value,
-            "strict keeps the order; skip lets later jobs pass one that cannot start",
+            "strict keeps the order; skip lets later jobs pass one that cannot start, easy "
+            "only such as do not delay it, conservative such as delay nobody before them",
         )
     return QueueOrder(str(value))
 
@@ -239,26 +241,6 @@ class GuaranteedShape(Shape):
     gpu_memory: SizeOrNone | None = None
 
 
-class TenantChangeShape(PeriodShape):
-    """What a tenant is owed for some time."""
-
-    guaranteed: GuaranteedShape = Field(default=GuaranteedShape(), examples=["{gpu: 4}"])
-    cells: dict[Word, ShareCount] = Field(default={}, examples=["{v100-node: 8}"])
-    borrow: Truth = True
-    weight: Weight = 1000
-
-
-class QueueChangeShape(PeriodShape):
-    """What a queue is owed, and may use, for some time."""
-
-    guaranteed: AmountsShape = Field(default=AmountsShape(), examples=["{gpu: 4}"])
-    soft_limit: AmountsShape = Field(default=AmountsShape(), examples=["{gpu: 6}"])
-    limit: AmountsShape = Field(default=AmountsShape(), examples=["{gpu: 8}"])
-    lend: Truth = True
-    borrow: Truth = True
-    weight: Weight = 1000
-
-
 class UserCapShape(Shape):
     """What one user of a tenant may hold at once; what is left out is not capped."""
 
@@ -273,6 +255,30 @@ class UserCapShape(Shape):
         if self.gpu == 0:
             raise Amiss("0 is no cap", "leave it out, or give at least 1", at=("gpu",))
         return self
+
+
+class TenantChangeShape(PeriodShape):
+    """What a tenant is owed for some time."""
+
+    guaranteed: GuaranteedShape = Field(default=GuaranteedShape(), examples=["{gpu: 4}"])
+    cells: dict[Word, ShareCount] = Field(default={}, examples=["{v100-node: 8}"])
+    borrow: Truth = True
+    weight: Weight = 1000
+    per_user: UserCapShape = Field(default=UserCapShape(), examples=["{gpu: 8}"])
+
+
+class QueueChangeShape(PeriodShape):
+    """What a queue is owed, and may use, for some time."""
+
+    guaranteed: AmountsShape = Field(default=AmountsShape(), examples=["{gpu: 4}"])
+    soft_limit: AmountsShape = Field(default=AmountsShape(), examples=["{gpu: 6}"])
+    limit: AmountsShape = Field(default=AmountsShape(), examples=["{gpu: 8}"])
+    lend: Truth = True
+    borrow: Truth = True
+    weight: Weight = 1000
+    max_jobs: MostJobsOrNone = Field(default=None, examples=["10"])
+    per_user: CapShape = Field(default=CapShape(), examples=["{gpu: 2}"])
+    per_group: CapShape = Field(default=CapShape(), examples=["{gpu: 4}"])
 
 
 class QueueShape(Shape):

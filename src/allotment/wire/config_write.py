@@ -115,6 +115,8 @@ def _tenant(tenant: Tenant, changes: Sequence[DatedChange]) -> Written:
 def _dated(tenant: Tenant, change: DatedChange) -> Written:
     assert change.share is not None, "only what a tenant is owed is written here"
     share = msgspec.structs.asdict(change.share)
+    if change.share.per_user is None:
+        del share["per_user"]
     then = _owed(msgspec.structs.replace(tenant, **share))
     differs = differing(_owed(tenant), then, _USUAL)
     if "cells" in differs:
@@ -122,7 +124,7 @@ def _dated(tenant: Tenant, change: DatedChange) -> Written:
     return {**period_to_wire(change), **differs}
 
 
-_USUAL: Written = {"guaranteed": {}, "cells": {}, "borrow": True, "weight": 1}
+_USUAL: Written = {"guaranteed": {}, "cells": {}, "borrow": True, "weight": 1, "per_user": {}}
 """What may change by date of a tenant, and what it is where it is not written."""
 
 
@@ -131,6 +133,7 @@ def _owed(tenant: Tenant) -> Written:
         "guaranteed": _resources(tenant.guaranteed),
         "borrow": tenant.borrow,
         "cells": shares_to_wire(tenant.cells),
+        "per_user": _cap(tenant.per_user),
         **shared_to_wire(tenant.share, tenant.weight_milli),
     }
 

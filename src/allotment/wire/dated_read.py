@@ -171,8 +171,8 @@ def _add(read: ReadChanges, written: _Written, tenant: Tenant, usual: Tenant) ->
         same = queue == usual.queue(written.queue)
         change = msgspec.structs.replace(change, queue=queue)
     else:
-        share = share_of(tenant)
-        same = share == share_of(usual)
+        share = share_of(tenant, usual)
+        same = share == share_of(usual, usual)
         change = msgspec.structs.replace(change, share=share)
     if same:
         message = "changes nothing: it is what is written for always"
@@ -181,6 +181,7 @@ def _add(read: ReadChanges, written: _Written, tenant: Tenant, usual: Tenant) ->
         read.changes.append(change)
 
 
-def share_of(tenant: Tenant) -> Share:
-    """Give what a tenant is owed."""
-    return Share(tenant.guaranteed, tenant.cells, tenant.borrow, tenant.weight_milli)
+def share_of(tenant: Tenant, usual: Tenant) -> Share:
+    """Give what a tenant is owed, and what one user may hold where that is not as usual."""
+    cap = tenant.per_user if tenant.per_user != usual.per_user else None
+    return Share(tenant.guaranteed, tenant.cells, tenant.borrow, tenant.weight_milli, cap)

@@ -130,6 +130,9 @@ SizeOrNone = Annotated[
 Duration = Annotated[
     Millis, PlainValidator(amounts.read_duration, json_schema_input_type=float | str)
 ]
+TimeLimit = Annotated[
+    Millis, PlainValidator(amounts.read_limit, json_schema_input_type=float | str)
+]
 DurationOrNone = Annotated[
     Millis, PlainValidator(amounts.read_duration_or_none, json_schema_input_type=float | str)
 ]

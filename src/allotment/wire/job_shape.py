@@ -27,7 +27,6 @@ from allotment.wire.fields import (
     Command,
     Cpu,
     DialectWord,
-    Duration,
     DurationOrNone,
     EndWord,
     EnvValue,
@@ -52,6 +51,7 @@ from allotment.wire.fields import (
     Size,
     SizeOrNone,
     TaskCount,
+    TimeLimit,
     Truth,
     Variable,
     Word,
@@ -291,9 +291,9 @@ class JobShape(RoleParts):
     output: Path = ""
     workdir: Path = ""
     retry: Retry = 0
-    max_run_time: Duration = NEVER
-    max_queue_time: Duration = NEVER
-    deadline: Duration = NEVER
+    max_run_time: TimeLimit = NEVER
+    max_queue_time: TimeLimit = NEVER
+    deadline: TimeLimit = NEVER
     checkpoint: CheckpointShape | None = Field(default=None, examples=["{dir: ckpt}"])
     depends_on: list[DependsOn] = Field(default=[], examples=["[12, {job: 13, end: any}]"])
     array: ArrayShape | None = Field(default=None, examples=["{count: 10, max_running: 2}"])

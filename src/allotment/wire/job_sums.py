@@ -1,12 +1,17 @@
 """What all tasks of a job ask for together: within bounds, or absurd."""
 
+import msgspec
+
 from allotment.model.port_layout import port_count
-from allotment.model.quantity import show_bytes
+from allotment.model.quantity import MIB, show_bytes
 from allotment.model.spec import JobSpec
 from allotment.wire.amounts import MOST_BYTES, MOST_TASKS
 
 MOST_PORTS = 60_000
 """Ports of one job: a machine has few more."""
+
+MOST_WRITTEN = 32 * MIB
+"""What the copies of one array take in the event log: each is a job of its own there."""
 
 
 def excess(spec: JobSpec, copies: int = 1) -> tuple[str, str] | None:
@@ -17,6 +22,10 @@ def excess(spec: JobSpec, copies: int = 1) -> tuple[str, str] | None:
     tasks = copies * spec.task_count
     if tasks > MOST_TASKS:
         return f"makes {tasks:,} tasks, and {MOST_TASKS:,} are accepted", "check the counts"
+    if copies > 1 and (one := len(msgspec.msgpack.encode(spec))) * copies > MOST_WRITTEN:
+        size = f"{copies:,} copies of {show_bytes(one)}"
+        message = f"makes {size}, and {show_bytes(MOST_WRITTEN)} in all are accepted"
+        return message, "keep what is large in a file the jobs read, or make several arrays"
     ports = port_count(spec)
     if ports > MOST_PORTS:
         return f"needs {ports:,} ports, and {MOST_PORTS:,} are accepted", "ask for fewer ports"

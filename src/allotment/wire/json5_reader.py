@@ -26,16 +26,18 @@ from allotment.wire.tree import (
     path_of,
 )
 
-GAP = re.compile(r"(?:[\s\ufeff]++|//[^\n\r]*+|/\*(?:[^*]++|\*(?!/))*+\*/)*+")
+# Linear without possessive groups: those of Python before 3.11.5 do not match all they should.
+GAP = re.compile(r"(?:[\s\ufeff]+|//[^\n\r]*|/\*[^*]*\*+(?:[^/*][^*]*\*+)*/)*")
 STRING = re.compile(
-    r'"(?:[^"\\\n\r]++|\\(?:\r\n|[\s\S]))*+"' + r"|'(?:[^'\\\n\r]++|\\(?:\r\n|[\s\S]))*+'"
+    r'"[^"\\\n\r]*(?:\\(?:\r\n|[\s\S])[^"\\\n\r]*)*"'
+    r"|'[^'\\\n\r]*(?:\\(?:\r\n|[\s\S])[^'\\\n\r]*)*'"
 )
 NUMBER = re.compile(
-    r"[-+]?(?:0[xX][0-9a-fA-F]++|Infinity|NaN|"
-    r"(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][-+]?[0-9]++)?)(?![\w$.])"
+    r"[-+]?(?:0[xX][0-9a-fA-F]+|Infinity|NaN|"
+    r"(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?)(?![\w$.])"
 )
-WORD = re.compile(r"[^\W\d][\w$]*+|\$[\w$]*+")
-TOKEN = re.compile(r"[^\s,:\[\]{}\"']++")
+WORD = re.compile(r"[^\W\d][\w$]*|\$[\w$]*")
+TOKEN = re.compile(r"[^\s,:\[\]{}\"']+")
 ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})|(\r\n|[\s\S]))")
 WORDS: dict[str, Scalar] = {"true": True, "false": False, "null": None}
 LETTERS = {

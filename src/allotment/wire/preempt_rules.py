@@ -11,7 +11,7 @@ from allotment.model.tenancy import PreemptRules, Tenant
 from allotment.wire import amounts
 from allotment.wire.amiss import Amiss
 from allotment.wire.amounts import write_duration
-from allotment.wire.fields import Duration, DurationOrNone
+from allotment.wire.fields import DurationOrNone
 from allotment.wire.job_shape import Shape
 from allotment.wire.tree import Plain
 
@@ -29,14 +29,16 @@ class PreemptRulesShape(Shape):
     min_run: DurationOrNone = Millis(0)
     evictions: Annotated[int, PlainValidator(read_evictions, json_schema_input_type=int)] = 0
     lost_gpu_time: DurationOrNone = Millis(0)
-    per: Duration = Millis(HOUR)
+    per: DurationOrNone = Millis(HOUR)
     starved: DurationOrNone = Millis(0)
     short: DurationOrNone = Millis(0)
 
     @model_validator(mode="after")
     def _some_time(self) -> "PreemptRulesShape":
         if not self.per:
-            raise Amiss("a budget is for some time", "write it like 1h", at=("per",))
+            raise Amiss(
+                "must be more than 0", "write it like 30min; left out it is 1h", ("per",)
+            )
         return self
 
 

@@ -41,6 +41,11 @@ def read_most_jobs(value: object) -> int:
     return readers.read_whole(value, 0, MOST_JOBS)
 
 
+def read_most_jobs_or_none(value: object) -> int | None:
+    """Read how many jobs there may be at once; none is no bound."""
+    return None if value == "none" else read_most_jobs(value)
+
+
 def read_overtaken(value: object) -> int:
     """Read how many may start before a job that came before them; none is no bound."""
     return readers.read_whole(value, 1, MOST_JOBS)
@@ -49,6 +54,7 @@ def read_overtaken(value: object) -> int:
 State = Annotated[QueueState, PlainValidator(read_state)]
 Gpus = Annotated[int, PlainValidator(readers.read_gpus)]
 MostJobs = Annotated[int, PlainValidator(read_most_jobs)]
+MostJobsOrNone = Annotated[int | None, PlainValidator(read_most_jobs_or_none)]
 Overtaken = Annotated[int, PlainValidator(read_overtaken)]
 
 

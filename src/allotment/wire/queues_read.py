@@ -10,6 +10,9 @@ from allotment.wire.config_shape import QueueShape, TenantShape
 from allotment.wire.problems import Finding, nearest
 from allotment.wire.tree import Place
 
+OF_LEAVES = frozenset({"order", "rank", "overtaken"})
+"""Keys that matter only in a leaf."""
+
 
 class ReadQueues(msgspec.Struct):
     """The queues that were read, with their places in the file."""
@@ -17,6 +20,17 @@ class ReadQueues(msgspec.Struct):
     queues: tuple[Queue, ...]
     places: dict[str, Place]
     found: list[Finding]
+    said: dict[str, set[str]] = {}
+    """What is said of each that matters only in a leaf."""
+
+    def idle(self) -> Iterator[Finding]:
+        """Find what has no effect, as the queue has others inside it."""
+        for name in dict.fromkeys(queue.parent for queue in self.queues if queue.parent):
+            for key in sorted(self.said[name]):
+                message = (
+                    f"has no effect: queue {name} has queues inside it, where its jobs are"
+                )
+                yield (*self.places[name], key), message, "write it at those"
 
     def amiss(self, tenant: Tenant) -> Iterator[Finding]:
         """Find what does not add up, once the tenant they are of is put together."""
@@ -28,7 +42,7 @@ class ReadQueues(msgspec.Struct):
 
 def tree_of(tenant: Place, shape: TenantShape) -> ReadQueues:
     """Read a tenant's queues: nested as they are written, or under the `parent` they name."""
-    tree = ReadQueues((), {}, [])
+    tree = ReadQueues((), {}, [], {})
     queues: list[Queue] = []
     todo = dict(shape.queues)
     paths: dict[str, str] = {}
@@ -63,6 +77,7 @@ def _queues(
         tree.found.append((place, f"there is another queue {path}", "rename one"))
         return
     tree.places[path] = place
+    tree.said[path] = shape.model_fields_set & OF_LEAVES
     yield Queue(
         path,
         shape.order,

@@ -4,7 +4,15 @@ from collections.abc import Sequence
 
 from allotment.model.amounts import BY_TYPE, CPU, GPU, Amounts
 from allotment.model.queue_tree import last_part
-from allotment.model.tenancy import DatedChange, Queue, QueueState, RankBy, ShareBy, Tenant
+from allotment.model.tenancy import (
+    DatedChange,
+    Queue,
+    QueueOrder,
+    QueueState,
+    RankBy,
+    ShareBy,
+    Tenant,
+)
 from allotment.wire.amounts import write_milli, write_size
 from allotment.wire.dated_write import differing, period_to_wire
 from allotment.wire.tree import Plain
@@ -33,6 +41,8 @@ def _queue(tenant: Tenant, queue: Queue, changes: Sequence[DatedChange]) -> Writ
         for change in changes
         if change.queue is not None and change.queue.name == queue.name
     ]
+    if inside and queue.order is QueueOrder.STRICT:
+        del alone["order"]  # Said of its leaves alone: here it would have no effect.
     return {
         **alone,
         **({"changes": list[Plain](dated)} if dated else {}),
@@ -47,6 +57,9 @@ _USUAL: Written = {
     "lend": True,
     "borrow": True,
     "weight": 1,
+    "max_jobs": "none",
+    "per_user": {},
+    "per_group": {},
 }
 """What may change by date of a queue, and what it is where it is not written."""
 

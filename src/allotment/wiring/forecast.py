@@ -39,6 +39,8 @@ class ChildForecast:
                     said, complaint = await child.communicate(data)
             except TimeoutError:
                 said, complaint = b"", b"it took too long"
+            except RuntimeError:  # The loop's own, where a child is gone before it is asked.
+                said, complaint = b"", b"it ended before it was asked"
             finally:
                 await _end(child)
         if child.returncode != 0 or not said:

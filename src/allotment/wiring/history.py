@@ -16,7 +16,7 @@ from allotment.sim.history import History
 from allotment.sim.scenario import Scenario
 from allotment.sim.settings import read_settings
 from allotment.wire.job import read_job_json
-from allotment.wiring.sim import open_cluster
+from allotment.wiring.sim import check_levels, open_cluster
 from allotment.wiring.sim import open_policy as find_policy
 
 OF_TASKS = "Task"
@@ -106,11 +106,19 @@ def replayed(history: History, again: Again) -> Scenario:
     named = {pair.partition("=")[0].strip() for pair in again.settings}
     unsaid = {key: value for key, value in as_it_was.items() if _shown(key) not in named}
     settings = msgspec.structs.replace(read_settings(again.settings), **unsaid)
+    check_levels(settings, nodes)
     wishes = msgspec.structs.replace(history.wishes, keeps_orders=name == OWN)
     if again.one_pool:
         wishes = None
     return Scenario(
-        history.trace, nodes, name, settings, again.seed, custom=custom, wishes=wishes
+        history.trace,
+        nodes,
+        name,
+        settings,
+        again.seed,
+        custom=custom,
+        wishes=wishes,
+        outages=() if again.cluster else history.outages,
     )
 
 

@@ -9,6 +9,7 @@ import fcntl
 import os
 import re
 import shutil
+import signal
 import stat
 import sys
 import tempfile
@@ -21,12 +22,19 @@ import msgspec
 
 from allotment.model.errors import AllotmentError
 from allotment.sim.bad import BadScenario
+from allotment.sim.readers.pai import tables_in
+from allotment.sim.trace import BadTrace
 
 Write = Callable[[TextIO], object]
 """Writes one output, whole."""
 
 STREAM = re.compile(r"/dev/(stdout|stderr)|/(?:dev|proc/self)/fd/(\d{1,6})")
 NUMBERS = {"stdout": 1, "stderr": 2}
+
+BOOKS, LOCK = "allot.db", "lock"
+"""What a service keeps in its state folder."""
+OF_JOBS = ("outputs", "checkpoints", "scratch")
+"""Folders there in which jobs write what they like."""
 
 
 class BadOutput(BadScenario):
@@ -64,10 +72,11 @@ class Outputs:
     def __init__(self, places: Mapping[str, str], reads: Sequence[str] = ()) -> None:
         """Try each place; it must be none of the files the command `reads`.
 
-        Raises BadOutput.
+        Of a folder that it reads, the trace's tables are meant. Raises BadOutput.
         """
+        files = [file for read in reads if read for file in _files_of(Path(read))]
         self._places = {
-            option: _tried(option, text, reads) for option, text in places.items() if text
+            option: _tried(option, text, files) for option, text in places.items() if text
         }
         seen: dict[Path, Place] = {}
         for place in self._places.values():
@@ -81,7 +90,7 @@ class Outputs:
         Two things can still part them: somebody who changes the folders in that very moment,
         and a device that takes what it is given before another one fails.
         """
-        with ExitStack() as stack:
+        with _taken_back_at_the_end(), ExitStack() as stack:
             written = [
                 (place, stack.enter_context(_whole(place, writers[option])))
                 for option, place in self._places.items()
@@ -98,7 +107,16 @@ class Outputs:
 # ── before ──────────────────────────────────────────────────────────────────────────────
 
 
-def _tried(option: str, text: str, reads: Sequence[str]) -> Place:
+def _files_of(read: Path) -> Sequence[Path]:
+    if not read.is_dir():
+        return (read,)
+    try:
+        return tables_in(read)
+    except BadTrace:
+        return ()  # Whoever reads it says what is wrong.
+
+
+def _tried(option: str, text: str, reads: Sequence[Path]) -> Place:
     """Find out whether something can be written there. Raises BadOutput."""
     stream = STREAM.fullmatch(text)
     if stream:
@@ -110,8 +128,10 @@ def _tried(option: str, text: str, reads: Sequence[str]) -> Place:
         why = _wrong_with(place)
     except OSError as error:
         why = f"{_why(error)}. Name a place that can be written to"
-    if not why and any(_is_same(place.target, Path(read)) for read in reads if read):
+    if not why and any(_is_same(place.target, read) for read in reads):
         why = "it is read in the same run. Name another file"
+    if not why and place.stream < 0:
+        why = _wrong_with_folder(place.target)
     if why:
         raise BadOutput(place.says(f"{why}."))
     return place
@@ -158,6 +178,20 @@ def _wrong_with_file(place: Place) -> str:
     return ""
 
 
+def _wrong_with_folder(target: Path) -> str:
+    """Say whether a service keeps its books there, which nobody else may write to."""
+    for folder in target.parents:
+        inside = target.relative_to(folder).parts[0]
+        is_book = target.parent == folder and inside.startswith(BOOKS)
+        if os.access(folder / BOOKS, os.F_OK) and (
+            is_book or os.access(folder / LOCK, os.F_OK)
+        ):
+            if inside in OF_JOBS:
+                return ""
+            return f"{folder} is the state folder of a service. Name a place outside of it"
+    return ""
+
+
 def _is_same(one: Path, other: Path) -> bool:
     try:
         return stat.S_ISREG(one.stat().st_mode) and one.samefile(other)
@@ -166,6 +200,38 @@ def _is_same(one: Path, other: Path) -> bool:
 
 
 # ── after ───────────────────────────────────────────────────────────────────────────────
+
+
+class _Ended(BaseException):
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+@contextmanager
+def _taken_back_at_the_end() -> Generator[None]:
+    """If a signal ends the process meanwhile, let it take back what is half written first."""
+
+    def end(number: int, _: object) -> None:
+        raise _Ended(number)
+
+    caught = [
+        number
+        for number in (signal.SIGTERM, signal.SIGHUP)
+        if signal.getsignal(number) is signal.SIG_DFL
+    ]
+    for number in caught:
+        signal.signal(number, end)
+    ended = 0
+    try:
+        yield
+    except _Ended as error:
+        ended = error.number
+    finally:
+        for number in caught:
+            signal.signal(number, signal.SIG_DFL)
+    if ended:
+        signal.raise_signal(ended)
 
 
 @contextmanager

@@ -11,16 +11,15 @@ from collections.abc import Callable, Sequence
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkProcess
-from pathlib import Path
 
 import msgspec
 
 from allotment.backends.local.runner.libc import die_with_parent
-from allotment.model.errors import AllotmentError
 from allotment.sim.bad import BadScenario
 from allotment.sim.outcome import Run
 from allotment.sim.run import Progress
 from allotment.sim.scenario import Scenario
+from allotment.wiring.crashed import Crashed, crashed
 from allotment.wiring.sim import run
 
 Told = Callable[[int, Run], None]
@@ -28,10 +27,6 @@ Told = Callable[[int, Run], None]
 
 Going = Callable[[int, int], None]
 """Told how far one is: its place, and how many of its jobs have come."""
-
-
-class Crashed(AllotmentError):
-    """A simulation came to a bad end of its own: under which policy, where and why."""
 
 
 class _Come(msgspec.Struct, tag="come"):
@@ -151,17 +146,7 @@ def _play(scenario: Scenario, going: Progress) -> Run:
         return run(scenario, going)
     except BadScenario as error:
         raise BadScenario(f"{scenario.policy}: {error}") from error
-    except BrokenPipeError:
+    except (Crashed, BrokenPipeError):
         raise
     except Exception as error:
-        raise Crashed(f"{scenario.policy}: {_what(error)}.") from error
-
-
-def _what(error: Exception) -> str:
-    """Name an error and the line it came from."""
-    last = error.__traceback__
-    while last is not None and last.tb_next is not None:
-        last = last.tb_next
-    code = last.tb_frame.f_code if last else _what.__code__
-    where = f"{Path(code.co_filename).name}:{last.tb_lineno if last else 0}"
-    return f"{type(error).__name__} at {where}: {error}".removesuffix(": ")
+        raise crashed(scenario.policy, error) from error

@@ -2,21 +2,24 @@
 
 import csv
 import gc
+import sys
 import time
 from collections import Counter
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from importlib.util import module_from_spec, spec_from_file_location
+from difflib import get_close_matches
 from pathlib import Path
+from types import ModuleType
 from typing import TextIO
 
 import msgspec
 
 from allotment import __version__
 from allotment.model.cluster import Node
+from allotment.model.errors import AllotmentError
 from allotment.model.quantity import DEVICE, NOTHING, SECOND
-from allotment.sim.catalogue import Recipe, UnknownPolicy, recipe
-from allotment.sim.cluster import BadCluster, cluster_of
+from allotment.sim.catalogue import RECIPES, Recipe, UnknownPolicy, recipe
+from allotment.sim.cluster import UNTYPED, BadCluster, cluster_of
 from allotment.sim.outcome import JobOutcome, Run
 from allotment.sim.readers import read_trace
 from allotment.sim.run import Progress, nobody, simulate
@@ -24,6 +27,7 @@ from allotment.sim.scenario import Owners, Scenario
 from allotment.sim.settings import BadSetting, Settings, read_settings
 from allotment.sim.speeds import REFERENCE, Pairs, Rates
 from allotment.sim.trace import BadTrace, Trace
+from allotment.wiring.crashed import crashed
 
 LONGEST_CLUSTER = 16 << 20
 
@@ -65,7 +69,7 @@ def open_owned(text: str) -> tuple[tuple[Node, ...], Owners | None]:
     Where nobody is guaranteed anything, nobody owns it. Raises BadCluster or BadInput.
     """
     path = Path(text)
-    if not path.suffix and not path.exists():
+    if not text or (not path.suffix and not path.exists()):
         nodes = cluster_of(text)
         if not any(node.devices for node in nodes):
             raise BadCluster(
@@ -100,14 +104,20 @@ class Wanted(msgspec.Struct, frozen=True):
     rates: str = ""
     """A file of throughputs; empty for none."""
 
+    def reads(self) -> tuple[str, ...]:
+        """List what it is read from: files and folders, besides words that are none."""
+        return (self.trace, self.cluster, self.rates, *policy_files(self.policy))
+
 
 def scenario(wanted: Wanted) -> Scenario:
     """Put a scenario together. Raises BadScenario; what is cheap to check is checked first."""
     settings = read_settings(wanted.settings)
     name, custom = open_policy(wanted.policy)
     nodes, owners = open_owned(wanted.cluster)
-    _check_levels(settings, nodes)
+    check_levels(settings, nodes)
     rates = open_rates(Path(wanted.rates)) if wanted.rates else None
+    if rates is not None:
+        _check_types(rates, nodes, Path(wanted.rates).name)
     trace = open_trace(Path(wanted.trace), wanted.format, settings.tasks, rates)
     pairs = open_pairs(Path(wanted.rates)) if wanted.rates else None
     if owners is not None:
@@ -131,22 +141,39 @@ def check_tenants(trace: Trace, owners: Owners, source: str) -> None:
         )
 
 
-def _check_levels(settings: Settings, nodes: tuple[Node, ...]) -> None:
-    """Refuse a place that the cluster does not have."""
+LEVELS_CURE = (
+    "Write --cluster 64x8/4 for racks of 4 nodes behind a switch each, or label the nodes of "
+    "the cluster file."
+)
+
+
+def check_levels(settings: Settings, nodes: tuple[Node, ...], cure: str = LEVELS_CURE) -> None:
+    """Refuse a setting of a level that the cluster does not have. Raises BadSetting."""
     labels = {"node", *(label for node in nodes for label, _ in node.labels)}
-    for key, level in (("within", settings.within), ("prefer", settings.prefer)):
+    asked = {
+        f"within={settings.within}": settings.within,
+        f"prefer={settings.prefer}": settings.prefer,
+        f"across_switches={settings.across_switches}": "switch"
+        * (settings.across_switches < 1),
+        f"across_racks={settings.across_racks}": "rack" * (settings.across_racks < 1),
+    }
+    for setting, level in asked.items():
         if level and level not in labels:
             raise BadSetting(
-                f"--set {key}={level}: no node of this cluster is in a {level}. Write "
-                "--cluster 64x8/4 for racks of 4 nodes behind a switch each, or label the "
-                "nodes of the cluster file."
+                f"--set {setting}: no node of this cluster is in a {level}. {cure}"
             )
 
 
-def with_policy(scenario: Scenario, policy: str) -> Scenario:
-    """Give the same scenario under another policy. Raises UnknownPolicy."""
-    name, custom = open_policy(policy)
-    return msgspec.structs.replace(scenario, policy=name, custom=custom)
+def _check_types(rates: Rates, nodes: tuple[Node, ...], table: str) -> None:
+    """Refuse a named type of device of which no speed is told."""
+    types = dict.fromkeys(device.type for node in nodes for device in node.devices)
+    for kind in types:
+        if kind not in rates and kind != UNTYPED:
+            near = get_close_matches(kind.lower(), rates, 3) or list(rates)
+            raise BadCluster(
+                f"{table} has no throughputs for devices of type {kind!r}. Write "
+                f"{' or '.join(near)}, or no type: such devices are as fast as {REFERENCE}."
+            )
 
 
 def open_policy(text: str) -> tuple[str, Recipe | None]:
@@ -154,16 +181,18 @@ def open_policy(text: str) -> tuple[str, Recipe | None]:
 
     The file is run, so it can do whatever its author can.
     """
-    if not text.endswith(".py"):
+    if not policy_files(text):
         recipe(text)
         return text, None
     path = Path(text)
-    spec = spec_from_file_location(f"allot_policy_{path.stem}", path)
-    if spec is None or spec.loader is None or not path.is_file():
+    if not path.is_file():
         raise UnknownPolicy(f"{path}: there is no such file.")
-    module = module_from_spec(spec)
+    module = ModuleType(f"allot_policy_{path.stem}")
+    module.__file__ = text
+    sys.modules[module.__name__] = module  # dataclasses look their module up
     try:
-        spec.loader.exec_module(module)
+        # Not by import: that would leave a cache beside it, and take an old one for it.
+        exec(compile(path.read_bytes(), path, "exec"), module.__dict__)
     except Exception as error:
         raise UnknownPolicy(f"{path}: {type(error).__name__}: {error}") from error
     found = getattr(module, "RECIPE", None)
@@ -171,14 +200,39 @@ def open_policy(text: str) -> tuple[str, Recipe | None]:
         raise UnknownPolicy(
             f"{path} defines no RECIPE: see src/allotment/sim/catalogue.py for what one is."
         )
-    return path.stem, found
+    return path.name if path.stem in RECIPES else path.stem, found
+
+
+def open_policies(texts: Sequence[str]) -> list[tuple[str, Recipe | None]]:
+    """Find policies; files of the same name are called as they were written."""
+    found = [open_policy(text) for text in texts]
+    called = Counter(name for name, _ in found)
+    return [
+        (text if called[name] > 1 else name, custom)
+        for text, (name, custom) in zip(texts, found, strict=True)
+    ]
+
+
+def policy_files(*names: str) -> tuple[str, ...]:
+    """Choose those names of policies that are files."""
+    return tuple(name for name in names if name.endswith(".py"))
 
 
 def run(scenario: Scenario, told: Progress = nobody) -> Run:
-    """Play a scenario, and say how long that took. Raises BadScenario."""
+    """Play a scenario, and say how long that took.
+
+    Raises BadScenario, or Crashed when a policy of somebody's own breaks.
+    """
     begun = time.perf_counter()
     with _seldom_collected():
-        done = simulate(scenario, told)
+        try:
+            done = simulate(scenario, told)
+        except (AllotmentError, BrokenPipeError):
+            raise
+        except Exception as error:
+            if scenario.custom is None:
+                raise
+            raise crashed(scenario.policy, error) from error
     wall = time.perf_counter() - begun
     return msgspec.structs.replace(done, wall_s=round(wall, 3), version=__version__)
 

@@ -7,6 +7,7 @@ import msgspec
 from allotment.sim.cluster import cluster_of
 from allotment.sim.outcome import Run
 from allotment.sim.scenario import Scenario
+from allotment.sim.settings import read_settings
 from allotment.sim.size import (
     BadSize,
     Range,
@@ -21,7 +22,7 @@ from allotment.sim.size import (
 from allotment.sim.size_target import Condition
 from allotment.sim.trace import TraceJob
 from allotment.wiring.parallel import run_all
-from allotment.wiring.sim import Wanted
+from allotment.wiring.sim import Wanted, check_levels
 from allotment.wiring.sim import scenario as read_scenario
 
 Told = Callable[[int, Run], None]
@@ -31,6 +32,12 @@ Told = Callable[[int, Run], None]
 def scenario_of(wanted: Wanted, node: str) -> Scenario:
     """Put the scenario of one such node together. Raises BadScenario."""
     check_node(node)
+    check_levels(
+        read_settings(wanted.settings),
+        (),
+        "Sizes are sought one node at a time, without racks: leave it out, or compare "
+        "clusters with `allot sim run --cluster 64x8/4`.",
+    )
     return read_scenario(msgspec.structs.replace(wanted, cluster=f"1x{node}"))
 
 
@@ -65,7 +72,8 @@ def find_size(
             f"The largest job needs {nodes_of(low)}, and no more than {most:,} are allowed. "
             "Raise --most, or choose a node with more devices."
         )
-    if scenario.rates is None and not scenario.settings.job_failure:
+    chances = scenario.settings
+    if scenario.rates is None and not (chances.job_failure or chances.mtbf_ms):
         why = hopeless(jobs, conditions)
         if why:
             return Sizing(0, True, (), why=why)

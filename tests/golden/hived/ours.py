@@ -5,9 +5,9 @@ What is asked is what the scheduler asks: `engine.decide.check` at submission; t
 more urgent work, what is idle. Gangs that run on after a restart keep what `rights.quota_for`
 grants them.
 
+What is reserved is a promise on the books, so who takes it over is the product's answer too.
 What the product does not have is done here, in the plainest way: HiveD's *suggested nodes*
-(all others are closed while it decides), and a reservation that a gang of higher priority
-takes over (it counts as a gang that can be outranked).
+(all others are closed while it decides).
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ from allotment.core.cells.book import Cells, Found
 from allotment.core.cells.quota import shortages
 from allotment.core.cells.rights import quota_for
 from allotment.core.cluster import Cluster as Books
-from allotment.core.gang import Gang, Standing
+from allotment.core.gang import Gang, Reservation, Standing
 from allotment.core.owed import idle_place, owed_place
 from allotment.core.own_way import Way, outranked
 from allotment.core.request import Shape, shape_of
@@ -35,7 +35,17 @@ from allotment.model.spec import JobSpec, TaskRole
 from allotment.model.tenancy import Config, Preempt
 from tests.golden.hived import geometry
 from tests.golden.hived.cluster import CPU_MILLI, MEMORY, Cluster
-from tests.golden.hived.words import Answer, Ask, Book, Held, Placed, Refused, Task, Waits
+from tests.golden.hived.words import (
+    Answer,
+    Ask,
+    Book,
+    Held,
+    Placed,
+    Refused,
+    Reserved,
+    Task,
+    Waits,
+)
 from tests.support.builders import ALICE, POLICIES
 
 NOW = Instant(1)
@@ -43,11 +53,10 @@ GUARANTEED, OPPORTUNISTIC = Entitlement.GUARANTEED, Entitlement.OPPORTUNISTIC
 
 
 class Known(msgspec.Struct, frozen=True):
-    """Who an entry of the books is: a gang, a part of one, or what is reserved for one."""
+    """Who an entry of the books is: a gang, a part of one, or who is promised a place."""
 
     name: str
     lazy: bool = False
-    reserved: bool = False
 
 
 class Ours:
@@ -96,8 +105,7 @@ class Ours:
         for held in book.held:
             self._hold(held, kept)
         for each in book.reserved:
-            known = Known(each.gang, reserved=True)
-            self._enter(known, each.tenant, each.pin, each.priority, each.tasks)
+            self._promise(each)
         return list(flaws(self.cells))
 
     def _devices(self, node: NodeId):
@@ -127,9 +135,8 @@ class Ours:
     ) -> None:
         """Put a gang on the books: as its tenant's own where its tasks name cells."""
         spec = _spec(tenant, [len(t.devices) for t in tasks], (), pin, priority)
-        shape, job = shape_of(spec), JobId(len(self.known) + 1)
+        shape, job = shape_of(spec), self._next(known)
         quota = tuple(task.cell for task in tasks if task.cell)
-        self.known[job] = known
         self.books.add(
             Gang(
                 id=job,
@@ -146,6 +153,36 @@ class Ours:
                 opportunistic=priority < 0,
             )
         )
+
+    def _promise(self, kept: Reserved) -> None:
+        """Put a reservation on the books: a promise to one who waits while others leave."""
+        sizes = [len(task.devices) for task in kept.tasks]
+        shape = shape_of(_spec(kept.tenant, sizes, (), kept.pin, kept.priority))
+        job = self._next(Known(kept.gang))
+        self.books.pending.add(Standing(job, shape, kept.priority, Instant(0)), Instant(0))
+        victims = tuple(
+            each
+            for each, gang in sorted(self.books.gangs.items())
+            if self.known[each].name in kept.victims and gang.entitlement is OPPORTUNISTIC
+        )
+        for victim in victims:
+            self.books.mark_leaving(victim)
+        self.books.reserve(
+            Reservation(
+                job,
+                tuple(_slot(task) for task in kept.tasks),
+                tuple(_amount(size) for size in sizes),
+                GUARANTEED,
+                victims,
+                tuple(task.cell for task in kept.tasks if task.cell),
+                kept.pin,
+            )
+        )
+
+    def _next(self, known: Known) -> JobId:
+        job = JobId(len(self.known) + 1)
+        self.known[job] = known
+        return job
 
     # ── placing ─────────────────────────────────────────────────────────────────────────
 
@@ -197,6 +234,9 @@ class Ours:
         """Look again once those who agreed to stay as borrowers are such, as a cycle does."""
         lazy = [self.books.gangs[job] for job in way.losers if self.known[job].lazy]
         others = [self.books.drop(job) for job in way.losers if not self.known[job].lazy]
+        promises = [self.books.reservations[job] for job in way.promises]
+        for promise in promises:
+            self.books.unreserve(promise.job)
         grounds = {gang.id: gang.quota for gang in lazy}
         for gang in lazy:
             self.books.entitle(gang, OPPORTUNISTIC)
@@ -205,13 +245,15 @@ class Ours:
             self.books.entitle(gang, GUARANTEED, grounds[gang.id])
         for gang in others:
             self.books.add(gang)
+        for promise in promises:
+            self.books.reserve(promise)
         return found or way.found
 
     def _placed(
         self, tasks: tuple[Task, ...], borrowers: Sequence[JobId], losers: Sequence[JobId]
     ) -> Placed:
         """Who loses its guarantee stays where it agreed to, and is sent away where not."""
-        gone = {self.known[job] for job in losers if not self.known[job].reserved}
+        gone = {self.known[job] for job in losers}
         lazy = {known.name for known in gone if known.lazy and not self._sits_on(known, tasks)}
         sent = {self.known[job].name for job in borrowers} | {known.name for known in gone}
         return Placed(tasks, tuple(sorted(sent - lazy)), demoted=tuple(sorted(lazy)))
@@ -219,7 +261,7 @@ class Ours:
     def _sits_on(self, known: Known, tasks: Sequence[Task]) -> bool:
         wanted = geometry.leaves_of(tasks)
         return any(
-            wanted & {(slot.node, device) for slot in gang.slots for device in slot.devices}
+            wanted & _leaves(gang.slots)
             for job, gang in self.books.gangs.items()
             if self.known[job] == known
         )
@@ -230,16 +272,14 @@ class Ours:
         if not isinstance(answer, Placed):
             return list(flaws(self.cells))
         wanted = geometry.leaves_of(answer.tasks)
+        for job, promise in list(self.books.reservations.items()):
+            if self.known[job].name == ask.gang or wanted & _leaves(promise.slots):
+                self.books.unreserve(job)
         for job, gang in list(self.books.gangs.items()):
-            known = self.known[job]
-            there = {(slot.node, device) for slot in gang.slots for device in slot.devices}
-            if known.reserved:
-                gone = known.name == ask.gang or bool(wanted & there)
-            else:
-                gone = known.name in answer.victims
-            if gone:
+            name = self.known[job].name
+            if name in answer.victims:
                 self.books.drop(job)
-            elif not known.reserved and known.name in answer.demoted:
+            elif name in answer.demoted:
                 self.books.entitle(gang, OPPORTUNISTIC)
         self._enter(Known(ask.gang), ask.tenant, ask.pin, ask.priority, answer.tasks)
         return list(flaws(self.cells))
@@ -294,6 +334,10 @@ def _amount(devices: int) -> Resources:
     return Resources(
         gpu_milli=1000 * devices, cpu_milli=CPU_MILLI * devices, memory=MEMORY * devices
     )
+
+
+def _leaves(slots: Sequence[Slot]) -> set[tuple[NodeId, int]]:
+    return {(slot.node, device) for slot in slots for device in slot.devices}
 
 
 def _slot(task: Task) -> Slot:

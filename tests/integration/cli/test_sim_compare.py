@@ -167,3 +167,18 @@ def test_without_a_terminal_it_does_not(folder: Folder) -> None:
     done = folder.sim(*ON_TWO, "fifo,las2d")
     assert done.code == 0
     assert sorted(line.split(":")[0] for line in done.err.splitlines()) == ["fifo", "las2d"]
+
+
+def test_a_policy_in_a_file_is_not_taken_for_another(folder: Folder) -> None:
+    (folder.path / "more").mkdir()
+    for name in ("fifo.py", "mine.py", "more/mine.py"):
+        folder.write(name, "from allotment.sim.catalogue import RECIPES\n"
+                     "RECIPE = RECIPES['srtf']\n")  # fmt: skip
+    before = folder.names()
+    done = folder.sim(*ON_TWO, "fifo,fifo.py,mine.py,more/mine.py", "--json")
+    assert done.code == 0, done.err
+    assert folder.names() == before
+    names = ["fifo", "fifo.py", "mine.py", "more/mine.py"]
+    assert [run["policy"] for run in json.loads(done.out)] == names
+    alone = folder.sim("run", *ON_TWO[1:5], "--policy", "mine.py", "--json")
+    assert json.loads(alone.out)["policy"] == "mine"

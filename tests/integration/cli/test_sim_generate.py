@@ -1,12 +1,15 @@
 """`allot sim generate` as a user calls it: what it writes, what it says, what it refuses."""
 
+import contextlib
 import csv
 import json
+import signal
 from pathlib import Path
+from subprocess import TimeoutExpired
 
 import pytest
 
-from tests.integration.cli.sim_shell import Folder
+from tests.integration.cli.sim_shell import PATIENCE_S, Folder
 
 COLUMNS = [
     "job_id", "submit_time", "num_gpus", "duration", "vc", "user", "model", "end_time",
@@ -93,6 +96,7 @@ BAD = {
     "--load 0.5": "--load needs --cluster",
     "--load 0.5 --cluster 8x0": "'8x0' has no devices",
     "--jobs 0": "0 jobs: there must be at least 1",
+    "--jobs 99999999999": "99,999,999,999 jobs: there may be at most 100,000,000",
     "--jobs -5": "-5 jobs: there must be at least 1",
     "--seed -1": "seed -1: it must be 0 or more",
     "--like t.csv --model m.json": "--like and --model: give one of them",
@@ -126,3 +130,25 @@ def test_a_full_device_leaves_no_model(folder: Folder) -> None:
     assert "error: --out full: no space left on device. It was not written.\n" in done.err
     assert folder.names() == ["full", "t.csv"]
     assert Path("/dev/full").is_char_device()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_who_ends_it_finds_nothing_half_written(folder: Folder, number: signal.Signals) -> None:
+    folder.write("made.csv", "as it was")
+    with folder.started("generate", "--jobs", "50000000", "--out", "made.csv") as process:
+        for _ in range(20 * PATIENCE_S):
+            if is_half_written(folder):
+                break
+            with pytest.raises(TimeoutExpired):
+                process.wait(0.05)
+        process.send_signal(number)
+        process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == (130 if number is signal.SIGINT else -number)
+    assert folder.names() == ["made.csv", "t.csv"]
+    assert (folder.path / "made.csv").read_text() == "as it was"
+
+
+def is_half_written(folder: Folder) -> bool:
+    with contextlib.suppress(FileNotFoundError):
+        return any(part.stat().st_size for part in folder.path.glob(".*.part"))
+    return False

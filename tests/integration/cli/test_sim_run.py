@@ -82,8 +82,12 @@ def test_a_job_larger_than_the_cluster_is_told_and_the_rest_runs(folder: Folder)
     done = folder.sim(*words)
     assert done.code == 0
     assert "3 of 4 completed, 1 can never run here" in done.out
+    assert "\n  never here    1 job (" in done.out
+    assert "no arrangement on these 1 node(s) has room" in done.out
+    assert "`allot nodes`" not in done.out, "there is no service to ask"
     told = json.loads(folder.sim(*words, "--json", "--jobs-out", "jobs.csv").out)
     assert (told["completed"], told["never_schedulable"]) == (3, 1)
+    assert list(told["never_why"].values()) == [1]
     rows = csv.DictReader((folder.path / "jobs.csv").read_text().splitlines())
     (never,) = [row for row in rows if not row["start_time"]]
     assert (never["job_id"], never["end_time"], never["attained_gpu_s"]) == ("c", "", "0")
@@ -141,6 +145,7 @@ FILES = {
     "key.yaml": CLUSTER.replace("memory", "memroy", 1),
     "racks.yaml": "hardware: [8 x dgx-a100 in racks of 3]\ntenants: {a: {}}\n",
     "policy.py": "RECIPE = 5\n",
+    "rates.json": json.dumps({kind: {"('lm', 1)": {"null": 2.0}} for kind in ("k80", "v100")}),
     "broken.py": "import nothing_like_it\n",
 }
 BAD = {
@@ -155,12 +160,16 @@ BAD = {
     "--trace cut.csv.zst": "cut.csv.zst: the compressed file is cut short: it ends at byte",
     "--format tiresis": "did you mean tiresias",
     "--policy lsa2d": "There is no policy 'lsa2d'. Did you mean las2d",
+    "--policy SRTF": "There is no policy 'SRTF'. Did you mean srtf",
     "--policy policy.py": "policy.py defines no RECIPE",
     "--policy broken.py": "broken.py: ModuleNotFoundError: No module named 'nothing_like_it'",
     "--policy no.py": "no.py: there is no such file",
     "--cluster 8x0": "'8x0' has no devices, so no job could run: write NODESxDEVICES",
     "--cluster 0x8": "a cluster has at least one node",
     "--cluster 16x8/3": "16 nodes do not fill racks of 3. Write 18x8/3, or 15x8/3+1x8/1",
+    "--cluster 1x10000": "'1x10000': a cluster has at least one node, and at most 100,000 ",
+    "--cluster 10000000x1": "'10000000x1': a cluster has at least one node, and at most",
+    "--cluster=": "'' is no cluster: write NODESxDEVICES, such as 16x8",
     "--cluster eight": "'eight' is no cluster: write NODESxDEVICES, such as 16x8",
     "--cluster no.yaml": "no.yaml: no such file or directory. Name a cluster file, or write",
     "--cluster switch.yaml": "switch.yaml:3: nodes[1].labels.switch: switch s is in rack r1",
@@ -168,6 +177,9 @@ BAD = {
     "--cluster key.yaml": "key.yaml:2: nodes[0].memroy: there is no key `memroy` here",
     "--cluster racks.yaml": "racks.yaml:1: hardware[0]: 8 nodes do not fill racks of 3",
     "--set within=rack": "no node of this cluster is in a rack. Write --cluster 64x8/4",
+    "--set across_racks=0.5": "no node of this cluster is in a rack. Write --cluster 64x8/4",
+    "--throughputs rates.json --cluster 2x4xK80": "no throughputs for devices of type 'K80'. "
+    "Write k80, or no type: such devices are as fast as v100",
     "--set qeues=5": "--set qeues: there is no such setting. Near: queues",
     "--set queues=": "--set queues: '' is no length of time",
     "--set round": "--set round: write KEY=VALUE",
@@ -192,6 +204,94 @@ def test_bad_input(folder: Folder, words: str, said: str) -> None:
     assert said in done.err
     assert "Traceback" not in done.err
     assert folder.names() == before
+
+
+def a_tree(folder: Folder) -> dict[str, str]:
+    """Make a trace in a folder, a service's state folder and a policy; give all files."""
+    for name in ("pai/pai_job_table.csv", "pai/pai_task_table.csv", "pai/more.csv",
+                 "state/allot.db", "state/lock", "state/outputs/1/old.csv"):  # fmt: skip
+        (folder.path / name).parent.mkdir(parents=True, exist_ok=True)
+        folder.write(name, name)
+    folder.write("mine.py", "from allotment.sim.catalogue import RECIPES\n"
+                 "RECIPE = RECIPES['fifo']\n")  # fmt: skip
+    return contents(folder)
+
+
+def contents(folder: Folder) -> dict[str, str]:
+    files = [path for path in folder.path.rglob("*") if path.is_file()]
+    return {str(path.relative_to(folder.path)): path.read_text() for path in files}
+
+
+IT_IS_READ = "it is read in the same run. Name another file"
+OF_A_SERVICE = "is the state folder of a service. Name a place outside of it"
+KEPT = {
+    "run --trace pai --cluster 1x1 --jobs-out pai/pai_job_table.csv": IT_IS_READ,
+    "run --trace pai --cluster 1x1 --report pai/pai_task_table.csv": IT_IS_READ,
+    "run --trace t.csv --cluster 1x1 --policy mine.py --jobs-out mine.py": IT_IS_READ,
+    "run --trace t.csv --cluster 1x1 --jobs-out state/allot.db": OF_A_SERVICE,
+    "run --trace t.csv --cluster 1x1 --jobs-out state/new.csv": OF_A_SERVICE,
+    "run --trace t.csv --cluster 1x1 --jobs-out state/tasks/../lock": OF_A_SERVICE,
+    "compare --trace t.csv --cluster 1x1 --policies fifo,mine.py --report mine.py": IT_IS_READ,
+    "compare --trace pai --cluster 1x1 --policies fifo,srtf --report pai/pai_job_table.csv": (
+        IT_IS_READ
+    ),
+    "size --trace t.csv --node 1 --target avg_jct<=1h --policy mine.py --report mine.py": (
+        IT_IS_READ
+    ),
+    "replay --since 1d --policy mine.py --jobs-out mine.py": IT_IS_READ,
+    "replay --since 1d --policy fifo --jobs-out state/allot.db": OF_A_SERVICE,
+    "generate --jobs 5 --out state/jobs.csv": OF_A_SERVICE,
+    "generate --jobs 5 --out pai/pai_job_table.csv --like pai": IT_IS_READ,
+}
+
+
+@pytest.mark.parametrize(("words", "said"), KEPT.items(), ids=KEPT)
+def test_what_is_read_and_what_a_service_keeps_is_never_written(
+    folder: Folder, words: str, said: str
+) -> None:
+    (folder.path / "state" / "tasks").mkdir(parents=True)
+    before = a_tree(folder)
+    done = folder.sim(*words.split())
+    assert (done.code, done.out) == (2, "")
+    assert said in done.err
+    assert contents(folder) == before
+
+
+@pytest.mark.parametrize("place", ["state/outputs/1/old.csv", "pai/more.csv", "pai/new.csv"])
+def test_other_files_beside_them_are_written(folder: Folder, place: str) -> None:
+    a_tree(folder)
+    done = folder.sim(*ON_TWO, "--jobs-out", place)
+    assert done.code == 0, done.err
+    assert contents(folder)[place].startswith("job_id,")
+
+
+@pytest.mark.parametrize("name", ["key.yaml", "switch.yaml", "no.yaml"])
+def test_bad_input_is_told_to_programs_in_a_line(folder: Folder, name: str) -> None:
+    folder.write("key.yaml", FILES["key.yaml"])
+    folder.write("switch.yaml", FILES["switch.yaml"])
+    done = folder.sim("run", "--trace", "t.csv", "--cluster", name, "--json")
+    assert (done.code, done.out) == (2, "")
+    (line,) = done.err.splitlines()
+    assert name in json.loads(line)["error"]["message"]
+
+
+RAISES = """\
+from __future__ import annotations; from dataclasses import dataclass
+from allotment.sim.catalogue import Recipe
+@dataclass
+class Mine:
+    field: int = 1
+    def rank(self, job, now): raise KeyError("no")
+RECIPE = Recipe("breaks", lambda s, e: Mine())
+"""
+
+
+def test_a_policy_that_breaks_is_told_in_a_line(folder: Folder) -> None:
+    folder.write("mine.py", RAISES)
+    done = folder.sim(*ON_TWO, "--policy", "mine.py", "--jobs-out", "jobs.csv")
+    assert (done.code, done.out) == (1, "")
+    assert done.err == "error: mine: KeyError at mine.py:6: 'no'.\n"
+    assert "jobs.csv" not in folder.names()
 
 
 def test_where_it_goes_is_tried_before_the_trace_is_read(folder: Folder) -> None:

@@ -125,6 +125,10 @@ def test_targets_that_cannot_be_met(trace: Path, words: list[str], said: str) ->
         (["--target", "avg_jct<=1h", "--policy", "fife"], "Did you mean fifo"),
         (["--target", "avg_jct<=1h", "--trace", "no.csv"], "no.csv"),
         (
+            ["--target", "avg_jct<=1h", "--set", "across_racks=0.5"],
+            "in a rack. Sizes are sought one node at a time, without racks: leave it out",
+        ),
+        (
             ["--target", "avg_jct<=1h", "--node", "4", "--set", "tasks=node"],
             "has tasks of 8 GPU, for which a node of 4 GPU",
         ),
@@ -135,6 +139,48 @@ def test_bad_input(trace: Path, words: list[str], said: str) -> None:
     ran = allot("sim", "size", "--trace", trace, *node, *words)
     assert (ran.code, ran.out) == (2, "")
     assert said in ran.err
+
+
+ONE = "job_id,submit_time,num_gpus,duration{0}\na,0,1,100000{1}\n"
+FAILS = ["--set", "mtbf=1h", "--set", "mttr=10h"]
+
+
+@pytest.mark.parametrize(
+    ("ending", "words"),
+    [
+        ("", ["--target", "p90_queue_delay<=1h", *FAILS]),
+        ("", ["--target", "p90_queue_delay<=1h", "--set", "job_failure=1"]),
+        ("", ["--target", "avg_jct>=1s", "--set", "job_failure=1"]),
+        ("censored", ["--target", "avg_jct<=1s"]),
+    ],
+)
+def test_where_no_job_completes_no_target_is_met(
+    tmp_path: Path, ending: str, words: list[str]
+) -> None:
+    path = tmp_path / "one.csv"
+    path.write_text(ONE.format(*((",ending", f",{ending}") if ending else ("", ""))))
+    ran = allot("sim", "size", "--trace", path, "--node", "1", *words)
+    assert (ran.code, "→" in ran.out) == (1, False)
+    assert "no job completes, so there is no" in ran.err
+
+
+def test_how_many_completed_is_told_beside_the_answer(trace: Path) -> None:
+    words = ("--node", "8xA100", "--target", "avg_jct<=10d", "--set", "job_failure=0.3")
+    ran = allot("sim", "size", "--trace", trace, *words)
+    assert ran.code == 0, ran.err
+    answer, others = ran.out.splitlines()[-2:]
+    assert answer.endswith("the least that meet avg_jct<=10d.")
+    assert " of 200 completed, " in others
+    assert "failed. Means are over completed jobs." in others
+
+
+def test_a_wait_that_must_be_long_is_looked_for_on_few_nodes(tmp_path: Path) -> None:
+    path = tmp_path / "two.csv"
+    path.write_text("job_id,submit_time,num_gpus,duration\na,0,1,118\nb,0,1,60\n")
+    words = ("--node", "1", "--target", "p90_queue_delay>=1min")
+    ran = allot("sim", "size", "--trace", path, *words)
+    assert ran.code == 0, ran.err
+    assert ran.out.endswith("1 node of 1: the most that meet p90_queue_delay>=1min.\n")
 
 
 def test_jobs_that_want_other_devices(tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ def test_whoever_passes_is_counted() -> None:
     assert played([(0, 8, 100), *rows[1:]], "cells", "packing").idle["a"].overtakers == 2
 
 
-def test_where_shares_are_only_counted_a_job_beyond_them_is_passed() -> None:
+def test_where_shares_are_only_counted_nobody_is_passed_either() -> None:
     rows = [(0, 10, 100), (1, 8, 10), (2, 1, 10)]
-    assert played(rows, "counted").idle["a"].overtakers == 1
+    assert played(rows, "counted").idle["a"].overtakers == 0
     assert played(rows, "quota").idle["a"].overtakers == 0

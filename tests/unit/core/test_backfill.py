@@ -29,8 +29,8 @@ LENGTHS = st.lists(st.none() | st.integers(0, 9), min_size=1, max_size=25).map(
 )
 
 
-def a_job(job: int, served: int = 0) -> Standing:
-    return replace(a_standing(job), served_ms=Millis(served))
+def a_job(job: int, served: int = 0, lost: int = 0) -> Standing:
+    return replace(a_standing(job), served_ms=Millis(served), lost_ms=Millis(lost))
 
 
 # ── who is next to end in time ──────────────────────────────────────────────────────────
@@ -43,25 +43,27 @@ def test_the_next_that_ends_in_time_is_that_of_looking_at_everybody(
     ordering = Given({job: Rank((ranks[job - 1],)) for job in lengths})
     line = Pending(ordering, Known(lengths.get))
     served = {job: data.draw(st.integers(0, 3)) for job in lengths}
+    lost = {job: data.draw(st.integers(0, served[job])) for job in lengths}
+    kept = {job: served[job] - lost[job] for job in lengths}
     coming = sorted(lengths, key=lambda job: ranks[-job])
     for job in coming:
-        line.add(a_job(job, served[job]), Instant(1))
+        line.add(a_job(job, served[job], lost[job]), Instant(1))
         if data.draw(st.booleans()):
             gone = data.draw(st.sampled_from(coming))
             if gone != job:
                 line.remove(JobId(gone))
         most = data.draw(st.integers(-3, 9))
         after = data.draw(st.sampled_from([waiting.id for waiting in line.all()]))
-        assert line.next_to_end(line[after], most) == slowly(line, lengths, served, after, most)
+        assert line.next_to_end(line[after], most) == slowly(line, lengths, kept, after, most)
 
 
 def slowly(
-    line: Pending, lengths: Lengths, served: dict[int, int], after: JobId, most: int
+    line: Pending, lengths: Lengths, kept: dict[int, int], after: JobId, most: int
 ) -> Key | None:
     for waiting in line.in_order(set()):
         length = lengths[waiting.id]
         behind = line.key(waiting.id) > line.key(after)
-        if behind and length is not None and length - served[waiting.id] <= most:
+        if behind and length is not None and length - kept[waiting.id] <= most:
             return line.key(waiting.id)
     return None
 
@@ -87,17 +89,19 @@ def test_shapes_do_not_mix() -> None:
     wanted=st.integers(1, 30),
     free=st.integers(0, 5),
     now=st.integers(1, 12),
+    lost=st.integers(0, 2),
 )
 def test_enough_is_free_when_adding_up_all_ends_says(
-    lengths: Lengths, gone: set[int], wanted: int, free: int, now: int
+    lengths: Lengths, gone: set[int], wanted: int, free: int, now: int, lost: int
 ) -> None:
     ends = Ends(Known(lengths.get))
+    had = {"served_ms": Millis(3), "lost_ms": Millis(lost)}
     for job in lengths:
-        ends.add(a_gang(a_standing(job, job % 4 + 1)))
+        ends.add(a_gang(replace(a_standing(job, job % 4 + 1), **had)))
     for job in gone:
         ends.remove(JobId(job))
     runs = {
-        job: max(now + 1, 1 + length)
+        job: max(now + 1, 1 + length - 3 + lost)
         for job, length in lengths.items()
         if length is not None and job not in gone
     }

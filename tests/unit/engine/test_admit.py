@@ -79,7 +79,7 @@ def test_a_pinned_job_runs_nowhere_else() -> None:
         Code.NEVER_FITS,
         "It needs 8 GPU, 1 CPU, 1 GiB memory; the pinned cell own is 1 dgx-v100-socket "
         "(4 × V100). With `pin` it runs nowhere else.",
-        "A task of 4 GPU, 0.5 CPU, 512 MiB memory would fit.",
+        "A task of 4 GPU, 1 CPU, 1 GiB memory would fit.",
     )
 
 
@@ -149,7 +149,7 @@ def test_a_gang_too_large_for_the_cluster_is_told_what_would_fit_there() -> None
         Code.NEVER_FITS,
         "It needs 9 GPU, 1 CPU, 1 GiB memory, and tenant guest owns no cells. To borrow does "
         "not help: no arrangement on these 5 node(s) has room for it.",
-        "A task of 8 GPU, 0.888 CPU, 910.2 MiB memory would fit.",
+        "A task of 8 GPU, 1 CPU, 1 GiB memory would fit.",
     )
 
 
@@ -158,7 +158,7 @@ def test_a_share_of_the_host_goes_with_each_device() -> None:
     job = a_job().of("vision").tasks(2).gpus(2).cpus(30).memory(GIB).not_preemptible()
     world.submit(job)  # Each takes a whole node of 40 CPUs.
     job = a_job().of("vision").gpus(2).cpus(50).not_preemptible()
-    assert refused(world, job)[2] == "A task of 2 GPU, 10 CPU, 1 GiB memory would fit."
+    assert refused(world, job)[2] == "A task of 2 GPU, 40 CPU, 1 GiB memory would fit."
 
 
 def test_hardware_that_a_tenant_does_not_own_is_borrowed_or_refused() -> None:
@@ -171,7 +171,7 @@ def test_hardware_that_a_tenant_does_not_own_is_borrowed_or_refused() -> None:
         Code.NEVER_FITS,
         "Tenant nlp owns no cell of V100 or A100: its cells are 1 mi100-8-node (8 × MI100). "
         "The tenant may not borrow.",
-        "Ask for a type that it owns.",
+        "Ask for MI100; or ask the administrator for cells of V100 or A100.",
     )
     message = refused(world, a_job().of("vision").gpus(1).types("H100"))[1]
     assert "owns no cell of H100" in message
@@ -216,3 +216,11 @@ def test_a_gang_larger_than_the_cell_it_must_lie_within_is_refused() -> None:
         "It needs 3 × (2 GPU, 1 CPU, 1 GiB memory), all within one socket: that is larger"
     )
     assert hint == "Of its 3 tasks, 2 would fit together."
+
+
+def test_a_type_that_no_node_has_is_named() -> None:
+    world = World(a_config(a_tenant("vision", 8)))
+    code, message, hint = refused(world, a_job().gpus(2).types("H100"))
+    assert code is Code.NEVER_FITS
+    assert message == "It asks for GPUs of type H100, and no node has any."
+    assert hint == "Types here: A100."

@@ -169,8 +169,8 @@ def test_a_warning_on_submission() -> None:
     pass_by(world, HOUR)
     second = submit(world, gpus(1))
     assert world.job(second).warnings == (
-        "budget: Tenant vision used 50% of its GPU-hours (1 of 2 today). "
-        "It is renewed on 1970-01-02 UTC.",
+        "budget: Tenant vision used 50% of its GPU-hours (1 of 2 today), beyond its soft limit "
+        "of 1. It is renewed on 1970-01-02 UTC.",
     )
     assert world.job(submit(world, a_job())).warnings == ()
     world.runs(second)

@@ -158,6 +158,30 @@ def test_a_limit_of_a_queue_is_another_from_a_date_on() -> None:
     assert held(world, "vision", GUARANTEED) == 5
 
 
+def test_caps_are_others_from_a_date_on() -> None:
+    caps = f"{{from: {after(1)}, until: {after(2)}, per_user: {{gpu: 2}}}}"
+    jobs = f"{{from: {after(3)}, until: {after(4)}, max_jobs: 1}}"
+    world = begun(
+        config(
+            f"\n  vision:\n    guaranteed: {{gpu: 4}}\n    changes: [{caps}]\n"
+            f"    queues: {{default: {{changes: [{jobs}]}}}}\n"
+        )
+    )
+    running: list[int] = []
+    for _ in range(5):
+        jobs_now = submit(world, "vision", 4)
+        run_all(world)
+        running.append(sum(world.is_(job) is JobState.RUNNING for job in jobs_now))
+        for job in jobs_now:
+            if world.is_(job) is JobState.RUNNING:
+                world.ends(job)
+            else:
+                world.do(c.CancelJob(job))
+        world.wait(HOUR)
+        world.engine.tick(world.now)
+    assert running == [4, 2, 4, 1, 4]
+
+
 def test_cells_are_others_from_a_date_on() -> None:
     world = begun(
         config(

@@ -87,8 +87,9 @@ def test_who_needs_the_success_of_what_has_none_is_refused(world: World, how: st
         with pytest.raises(Rejected) as caught:
             world.do(command)
         assert caught.value.code is Code.BAD_DEPENDENCY
+        ended = {"cancelled": "was cancelled"}.get(how, how)
         assert caught.value.message == (
-            f"It is to start after job {job} succeeds, but that job {how}."
+            f"It is to start after job {job} succeeds, but that job {ended}."
         )
     late = world.submit(after(job, end=EndKind.ANY))
     world.cycle()
@@ -100,10 +101,14 @@ def test_circles_are_refused_and_change_nothing(world: World) -> None:
     second = world.submit(after(first))
     third = world.submit(after(second, end=EndKind.ANY))
     before = world.job(first).spec
-    for circle in (after(third), after(first)):
+    for circle, words in (
+        (after(third), "circle: job 1 after job 3 after job 2 after job 1."),
+        (after(first), "A job cannot wait for itself."),
+    ):
         with pytest.raises(Rejected) as caught:
             world.do(c.EditJob(first, circle.spec()))
         assert caught.value.code is Code.BAD_DEPENDENCY
+        assert words in caught.value.message
     assert world.job(first).spec == before
     with pytest.raises(Rejected) as caught:
         world.submit(after(99))

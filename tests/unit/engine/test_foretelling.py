@@ -215,7 +215,7 @@ def test_who_outlives_its_prediction_is_expected_later_and_others_may_pass() -> 
     assert world.is_(long) is S.STARTING, "now twice as much"
 
 
-def test_what_was_lost_comes_on_top() -> None:
+def test_what_was_lost_is_to_be_done_again() -> None:
     world = Told(config())
     for _ in range(4):
         world.ran(a("train"), H)
@@ -225,7 +225,9 @@ def test_what_was_lost_comes_on_top() -> None:
     world.ends(job, 1)
     world.wait(H)
     world.cycle()
-    assert world.told(job) == world.job(job).lost_ms + H * 5 // 4
+    assert world.job(job).lost_ms == 40 * M
+    assert world.told(job) == H * 5 // 4
+    assert world.state.cluster.gangs[job].standing.left_of(world.told(job)) == H * 5 // 4
 
 
 def test_windows_go_by_it() -> None:

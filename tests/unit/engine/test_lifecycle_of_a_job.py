@@ -277,7 +277,8 @@ def test_a_strict_queue_is_first_come_first_served(world: World) -> None:
     assert world.is_(running) is S.STARTING
     assert world.is_(large) is S.QUEUED
     assert world.why(large).reason is Reason.QUOTA
-    assert world.is_(small) is S.STARTING, "the quota holds up only what exceeds it"
+    assert world.is_(small) is S.QUEUED, "the share will be the first one's in its turn"
+    assert world.why(small).reason is Reason.BEHIND
 
 
 def test_a_strict_queue_holds_up_those_behind_a_blocked_head() -> None:

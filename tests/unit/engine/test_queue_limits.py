@@ -294,3 +294,12 @@ def test_a_suspended_job_goes_on_only_within_the_limit() -> None:
 def test_open_is_what_a_queue_is_unless_told_otherwise() -> None:
     (tenant,) = tree("a: {}").tenants
     assert tenant.queues == (Queue("a", state=QueueState.OPEN),)
+
+
+def test_a_queue_that_may_hold_no_job_is_not_to_be_asked_for_less() -> None:
+    world = World(tree("a: {max_jobs: 0}"))
+    job = world.submit(a_job().of("lab", "a"))
+    world.cycle()
+    assert world.why(job).hint == (
+        "Nothing starts there as it is: move it (allot edit JOB --set queue=NAME)."
+    )

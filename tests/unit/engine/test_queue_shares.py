@@ -290,6 +290,11 @@ def end_some(world: World, queue: str, number: int) -> None:
     ("queues", "words"),
     [
         ("a: {guaranteed: {gpu: 4}, limit: {gpu: 2}}", "a.guaranteed: 4 GPUs is more than the"),
+        (
+            "a: {per_user: {gpu: 3}, limit: {gpu: 2}}",
+            "a.per_user: 3 GPUs for one user is more than the limit of the queue, 2 (lower "
+            "`per_user`, or raise `limit`)",
+        ),
         ("a: {soft_limit: {gpu: 4}, limit: {gpu: 2}}", "a.soft_limit: 4 GPUs is more than the"),
         ("a: {soft_limit: {gpu: 1}, guaranteed: {gpu: 2}}", "a.soft_limit: 1 is less than the"),
         ("a: {borrow: false}", "a.borrow: is false, and the queue is guaranteed nothing"),
@@ -303,6 +308,39 @@ def end_some(world: World, queue: str, number: int) -> None:
             "a.queues.x.guaranteed: the queues inside queue a are guaranteed 3 GPUs in all, "
             "and it has 2: a.x 3",
         ),
+        (
+            "a: {limit: {gpu: 3}, queues: {x: {guaranteed: {gpu: 6}}}}",
+            "a.queues.x.guaranteed: the queues inside queue a are guaranteed 6 GPUs in all, "
+            "and its limit is 3: a.x 6",
+        ),
+        (
+            "a: {limit: {gpu: 3}, queues: {x: {queues: {y: {guaranteed: {gpu: 2}}, "
+            "z: {guaranteed: {gpu_by_type: {V100: 2}}}}}}}",
+            "a.queues.x.guaranteed: the queues inside queue a are guaranteed 4 GPUs in all, "
+            "and its limit is 3: a.x 4",
+        ),
+        (
+            "a: {guaranteed: {gpu_by_type: {V100: 3}}, limit: {gpu: 2}}",
+            "a.guaranteed: 3 GPUs by type is more than the limit of the queue, 2",
+        ),
+        (
+            "a: {guaranteed: {gpu: 2, gpu_by_type: {V100: 3}}}",
+            "a.guaranteed: 3 GPUs by type is more than all that the queue is guaranteed, 2",
+        ),
+        (
+            "a: {guaranteed: {gpu_by_type: {V100: 8}}}, b: {guaranteed: {gpu: 8}}",
+            "a.guaranteed: the queues inside tenant lab are guaranteed 16 GPUs in all, and it "
+            "has 10: a 8, b 8",
+        ),
+        (
+            "a: {guaranteed: {gpu_by_type: {H100: 1}}}",
+            "line 6: tenants.lab.queues.a.guaranteed.gpu_by_type.H100: no node has GPUs of "
+            "type H100, and this names 1",
+        ),
+        (
+            "a: {limit: {gpu_by_type: {V9: 3}}}",
+            "a.limit.gpu_by_type.V9: no node has GPUs of type V9, and this names 3",
+        ),
         ("a: {weight: -1}", "a.weight: must not be negative"),
     ],
 )
@@ -310,3 +348,41 @@ def test_shares_that_do_not_add_up_are_refused(queues: str, words: str) -> None:
     with pytest.raises(BadInput) as caught:
         tree(queues, 10)
     assert words in str(caught.value)
+
+
+def test_guarantees_of_a_type_that_no_tenant_could_have_are_refused() -> None:
+    text = """
+nodes:
+  - {name: n1, cpu: 8, memory: 8GiB, gpu: [{type: A100, count: 4}, {type: T4, count: 8}]}
+tenants:
+  lab:
+    queues: {a: {queues: {x: {guaranteed: {gpu_by_type: {A100: 3}}}}}}
+    guaranteed: {gpu: 6}
+  nlp: {guaranteed: {gpu: 6}, queues: {b: {guaranteed: {gpu_by_type: {A100: 2}}}}}
+"""
+    with pytest.raises(BadInput) as caught:
+        read_config(text.encode(), source="c.yaml", machine=None)
+    assert (
+        "line 6: tenants.lab.queues.a.guaranteed: queues are guaranteed 5 A100 GPUs in all, "
+        "and there are 4: lab/a 3, nlp/b 2 (lower one of them, or add nodes)"
+    ) in str(caught.value)
+
+
+def test_what_matters_in_leaves_only_is_told_of_other_queues() -> None:
+    text = """
+nodes: [{name: n1, cpu: 8, memory: 8GiB, gpu: {type: T4, count: 8}}]
+tenants:
+  lab:
+    queues:
+      a: {order: easy, rank: shortest, overtaken: 2, queues: {x: {order: easy}}}
+      b: {order: skip}
+      y: {parent: b}
+"""
+    _, warnings = read_config(text.encode(), source="c.yaml", machine=None)
+    assert [(each.line, each.path) for each in warnings] == [
+        (6, "tenants.lab.queues.a.order"),
+        (6, "tenants.lab.queues.a.overtaken"),
+        (6, "tenants.lab.queues.a.rank"),
+        (7, "tenants.lab.queues.b.order"),
+    ]
+    assert "queue a has queues inside it, where its jobs are" in warnings[0].message

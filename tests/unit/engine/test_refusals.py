@@ -1,11 +1,13 @@
 """What the engine does when the committer sends a decision back."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
-from allotment.core.plan import Decision, Promote
+from allotment.core.gang import Reservation
+from allotment.core.plan import Decision, Evict, Promote
 from allotment.model.ids import JobId
+from allotment.model.ledger import Entitlement
 from tests.support.builders import a_config, a_job, a_tenant
 from tests.support.world import World
 
@@ -15,12 +17,19 @@ def wrong(*_: object) -> Iterator[Decision]:
     yield Promote(JobId(99))
 
 
+def foolish(*_: object) -> Iterator[Decision]:
+    """Send away, always, somebody who is not there."""
+    gone = (JobId(99),)
+    yield Evict(Reservation(JobId(1), (), (), Entitlement.GUARANTEED, gone), gone)
+
+
+@pytest.mark.parametrize("plan", [wrong, foolish])
 def test_a_wrong_plan_is_tried_once_more_and_then_when_something_changed(
-    monkeypatch: pytest.MonkeyPatch,
+    plan: Callable[..., Iterator[Decision]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = World(a_config(a_tenant("vision", 4)))
     world.submit(a_job().of("vision"))
-    monkeypatch.setattr("allotment.engine.engine.proposals", wrong)
+    monkeypatch.setattr("allotment.engine.engine.proposals", plan)
     engine = world.engine
     assert [engine.cycle(world.now) for _ in range(4)] == [True, False, False, False]
     assert engine.refusals == 2

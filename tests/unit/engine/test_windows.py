@@ -13,6 +13,7 @@ from allotment.model.lifecycle import JobState as S
 from allotment.model.quantity import HOUR, MINUTE, Instant, Millis
 from allotment.model.reasons import Reason
 from allotment.model.tenancy import Config, QueueOrder, Tenant
+from allotment.service.reservations import reservation_views
 from tests.support.builders import POLICIES, JobBuilder, a_config, a_job, a_node, a_tenant, gpus
 from tests.support.world import World
 
@@ -255,7 +256,13 @@ def test_strict_queues_wait_behind_whom_a_window_holds_up() -> None:
         ({"nodes": ()}, Code.BAD_REQUEST, "no nodes"),
         ({"devices": 4}, Code.BAD_REQUEST, "not both"),
         ({"tenants": ("x",)}, Code.NO_SUCH_TENANT, "no tenant 'x'"),
-        ({"queues": ("vision/x",)}, Code.NO_SUCH_QUEUE, "no queue 'vision/x'"),
+        (
+            {"queues": ("vision/x",)},
+            Code.NO_SUCH_QUEUE,
+            "Tenant vision has no queue 'x'. Its queues: default.",
+        ),
+        ({"queues": ("x/y",)}, Code.NO_SUCH_TENANT, "no tenant 'x'"),
+        ({"queues": ("default",)}, Code.NO_SUCH_QUEUE, "Write TENANT/QUEUE"),
         ({"notice_ms": Millis(-1)}, Code.BAD_REQUEST, "negative"),
     ],
 )
@@ -320,6 +327,49 @@ def test_conservative_promises_know_of_windows() -> None:
     world.cycle()
     assert world.is_(large) is S.QUEUED
     assert world.is_(until_then) is S.STARTING
+
+
+def conservative() -> Timed:
+    return Timed(a_config(a_tenant("vision", 16, order=QueueOrder.CONSERVATIVE), nodes=2))
+
+
+def test_conservative_promises_count_nodes_again_once_a_window_is_over() -> None:
+    world = conservative()
+    world.reserve(1, 4, 0)
+    # It would run into the window on one of the two nodes, so it starts in five hours.
+    large = world.submit(a_job().tasks(2).gpus(8).within(run_ms=2 * H))
+    in_time, late = world.submit(four(4)), world.submit(four(6))
+    world.cycle()
+    assert world.is_(large) is S.QUEUED
+    assert world.is_(in_time) is S.STARTING
+    assert world.nodes_of(in_time) == {1}
+    assert world.is_(late) is S.QUEUED, "the large one would start later for it"
+    assert f"Job {large} is before it" in world.why(late).message
+
+
+def test_conservative_promises_count_a_node_once_that_lies_in_two_windows() -> None:
+    world = conservative()
+    world.reserve(1, 4, 0)
+    world.reserve(2, 2, 0, name="again")
+    large = world.submit(a_job().tasks(2).gpus(8).within(run_ms=2 * H))
+    in_time = world.submit(four(4))
+    world.cycle()
+    assert world.is_(large) is S.QUEUED
+    assert world.nodes_of(in_time) == {1}
+
+
+def test_conservative_promises_count_no_node_in_a_window_when_who_is_there_ends() -> None:
+    world = conservative()
+    there = world.submit(a_job().gpus(8).within(run_ms=2 * H))
+    world.cycle()
+    world.runs(there)
+    (node,) = world.nodes_of(there)
+    world.reserve(1, 4, node)
+    large = world.submit(a_job().tasks(2).gpus(8).within(run_ms=H))
+    in_time = world.submit(four(4))
+    world.cycle()
+    assert world.is_(large) is S.QUEUED
+    assert world.nodes_of(in_time) == {1 - node}
 
 
 def in_easy_order() -> Config:
@@ -387,3 +437,13 @@ def test_in_easy_order_others_pass_who_waits_for_a_node_to_come_back() -> None:
     world.cycle()
     assert world.is_(both) is S.QUEUED
     assert world.is_(sooner) is S.STARTING
+
+
+def test_who_ends_by_its_limit_before_a_window_is_not_in_its_way() -> None:
+    world = Timed(counted())
+    short, long = world.submit(four(1)), world.submit(four(9))
+    world.cycle()
+    world.reserve(2, 2, 0, 1)
+    (view,) = reservation_views(world.state, world.now)
+    assert view.jobs == (long,)
+    assert short in world.state.cluster.gangs

@@ -10,22 +10,40 @@ from allotment.metrics.jobs import Fate, Jobs
 from allotment.metrics.usage import PPM, Usage
 from allotment.metrics.waits import WaitCauses
 from allotment.model import events as e
+from allotment.model.amounts import NO_AMOUNTS, amounts
 from allotment.model.ids import JobId
 from allotment.model.ledger import Entitlement
 from allotment.model.quantity import Resources
 from allotment.model.spec import Dependency, TaskRole
-from allotment.model.tenancy import QueueOrder
+from allotment.model.tenancy import Queue, QueueOrder, Tenant, Terms
 from tests.support.builders import a_config, a_tenant
 from tests.unit.metrics.history import History
 from tests.unit.metrics.twin import Twin
 
+SKIP = QueueOrder.SKIP
+
+
+def limited(**rules: object) -> Tenant:
+    """Two queues in one, whose limits others may stand in for."""
+    lab = Queue("lab", SKIP, limit=amounts({"gpu": 4000}))
+    train = Queue("lab.train", SKIP, parent="lab", max_jobs=2)
+    dev = Queue("lab.dev", SKIP, parent="lab", per_user=amounts({"gpu": 2000}))
+    own = Terms(guaranteed=amounts({"gpu": 1000}), borrow=False)
+    bound = Queue("lab.bound", SKIP, parent="lab", terms=own)
+    queues = (Queue("default", SKIP), replace(lab, **rules), train, dev, bound)
+    return replace(a_tenant("limited", 2), queues=queues)
+
+
 CONFIG = a_config(
+    limited(),
     a_tenant("strict", 2),
     a_tenant("skips", order=QueueOrder.SKIP),
     a_tenant("bound", 3, borrow=False),
     replace(a_tenant("capped", 2, order=QueueOrder.SKIP), per_user=Resources(gpu_milli=3000)),
     devices=6,
 )
+LATER = replace(CONFIG, tenants=(limited(limit=NO_AMOUNTS, max_jobs=1), *CONFIG.tenants[1:]))
+QUEUES = ("lab.train", "lab.dev", "lab.bound")
 NAMES = {
     "own": "own_s",
     "quota": "quota_s",
@@ -44,11 +62,10 @@ STATES = {
 }
 """What may happen to a job next."""
 
+parts = (st.integers(0, 3), st.integers(0, 40), st.integers(0, 40))
 step = st.tuples(
-    st.integers(0, 3),
-    st.integers(0, 40),
-    st.integers(0, 40),
-    st.sampled_from(["strict", "skips", "bound", "capped"]),
+    *parts,
+    st.sampled_from(["strict", "skips", "bound", "capped", "limited"]),
     st.integers(0, 1),
 )
 
@@ -62,6 +79,9 @@ class Chance:
 
     def step(self, wait: int, which: int, what: int, tenant: str, bit: int) -> None:
         self.log.at(self.log.now + wait)
+        if which == 40:
+            self.log.configure((CONFIG, LATER)[bit])
+            return
         if not self.states or which % 4 == 0:
             self.submit(what, tenant, bit)
             return
@@ -85,6 +105,7 @@ class Chance:
             depends_on=depends,
             held=held,
             user=("ann", "ben")[what // 4 % 2],
+            queue=QUEUES[what % 3] if tenant == "limited" else "default",
         )
         self.states[job] = "held" if held else "queued"
 
@@ -110,6 +131,8 @@ class Chance:
         )
         (role,) = spec.roles
         roles = (replace(role, count=3 - role.count),)
+        if spec.queue in QUEUES:
+            spec = replace(spec, queue=QUEUES[bit])
         self.log.rewrite(job, replace(spec, roles=roles, priority=bit))
 
     def cancel(self, job: int, bit: int) -> None:
@@ -154,6 +177,17 @@ class Chance:
 def test_folds_agree_with_their_twin(
     steps: list[tuple[int, int, int, str, int]],
 ) -> None:
+    agrees(steps)
+
+
+@given(st.lists(st.tuples(*parts, st.just("limited"), st.integers(0, 1)), min_size=40))
+def test_limits_of_queues_agree_with_their_twin(
+    steps: list[tuple[int, int, int, str, int]],
+) -> None:
+    agrees(steps)
+
+
+def agrees(steps: list[tuple[int, int, int, str, int]]) -> None:
     chance = Chance()
     for each in steps:
         chance.step(*each)

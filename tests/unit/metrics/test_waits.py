@@ -8,10 +8,11 @@ from allotment.metrics.summary import WaitParts
 from allotment.metrics.usage import Usage
 from allotment.metrics.waits import WaitCauses
 from allotment.model import events as e
+from allotment.model.amounts import amounts
 from allotment.model.ids import JobId
 from allotment.model.quantity import Instant, Resources
 from allotment.model.spec import ArraySlice, Dependency
-from allotment.model.tenancy import QueueOrder
+from allotment.model.tenancy import Queue, QueueOrder
 from tests.support.builders import a_config, a_tenant
 from tests.unit.metrics.history import History, a_spec
 
@@ -175,6 +176,56 @@ def test_a_log_may_begin_in_the_middle() -> None:
     log.at(5).hold(2).release(2).suspend(1).resume(1).promote(1).evict(1).cancel(3)
     log.rewrite(2, a_spec(1)).submit(4, 6, "skips").at(6).start(4).start(2).at(7).succeed(4)
     assert waits(log, "skips") == {"fragmentation_or_locality": 1}
+
+
+# ── limits of queues ────────────────────────────────────────────────────────────────────
+
+
+def in_queues(*queues: Queue) -> History:
+    """Begin with a tenant `lab` of these queues, and six devices."""
+    return History().configure(a_config(replace(a_tenant("lab", 6), queues=queues), devices=6))
+
+
+def test_what_the_limit_of_its_queue_keeps_out_is_quota() -> None:
+    log = in_queues(Queue("train", limit=amounts({"gpu": 2000})))
+    log.submit(1, 2, "lab", queue="train").start(1)
+    log.submit(2, 1, "lab", queue="train", tasks=2).at(7).succeed(1).at(9).start(2)
+    assert waits(log.at(10).succeed(2), "lab") == {"quota": 7, "order": 2}
+
+
+def test_a_limit_counts_what_the_queues_inside_hold() -> None:
+    around = Queue("lab", limit=amounts({"gpu": 3000}))
+    log = in_queues(around, Queue("lab.a", parent="lab"), Queue("lab.b", parent="lab"))
+    log.submit(1, 2, "lab", queue="lab.a").start(1)
+    log.submit(2, 2, "lab", queue="lab.b").submit(3, 1, "lab", queue="lab.b", tasks=1)
+    log.at(4).start(3).at(7).succeed(1).start(2)
+    assert waits(log.at(10).succeed(2).succeed(3), "lab") == {"quota": 7, "order": 4}
+
+
+def test_what_a_most_of_jobs_keeps_out_is_quota_also_of_jobs_without_devices() -> None:
+    log = in_queues(Queue("train", max_jobs=1)).submit(1, 0, "lab", queue="train").start(1)
+    log.submit(2, 0, "lab", queue="train").submit(3, 1, "lab", queue="train")
+    log.at(4).suspend(1).at(5).succeed(1).start(2).at(8).succeed(2).start(3)
+    assert waits(log.at(9).succeed(3), "lab") == {"quota": 5 + 8}
+
+
+def test_the_cap_of_one_user_in_a_queue_is_quota() -> None:
+    log = in_queues(Queue("train", per_user=amounts({"gpu": 1000})))
+    log.submit(1, 1, "lab", queue="train", user="ann").start(1)
+    log.submit(2, 1, "lab", queue="train", user="ann")
+    log.submit(3, 1, "lab", queue="train", user="ben")
+    log.at(4).start(3).at(7).succeed(1).start(2)
+    assert waits(log.at(8).succeed(2).succeed(3), "lab") == {"quota": 7, "order": 4}
+
+
+def test_a_limit_that_comes_later_counts_from_then_on_and_for_what_runs() -> None:
+    plain = Queue("train")
+    log = in_queues(plain).submit(1, 2, "lab", queue="train").start(1)
+    log.submit(2, 1, "lab", queue="train", tasks=2).at(3)
+    tenant = replace(a_tenant("lab", 6), queues=(replace(plain, limit=amounts({"gpu": 3000})),))
+    log.configure(a_config(tenant, devices=6)).at(8)
+    log.configure(a_config(replace(tenant, queues=(plain,)), devices=6)).at(9).start(2)
+    assert waits(log.at(10).succeed(2), "lab") == {"order": 3 + 1, "quota": 5}
 
 
 # ── arrays with a cap ───────────────────────────────────────────────────────────────────

@@ -50,7 +50,9 @@ class World:
             self._take(record.event, record.actor.user)
 
     def _take(self, event: e.AnyEvent, user: str) -> None:
-        if isinstance(event, e.JobSubmitted):
+        if isinstance(event, e.ConfigApplied):
+            self.config = event.config
+        elif isinstance(event, e.JobSubmitted):
             unfinished = set(self.jobs)
             self.jobs[event.job] = Job(event.job, event.spec, event.held, unfinished, user)
         elif isinstance(event, FINISHED):
@@ -72,7 +74,9 @@ class World:
                 job.status, job.grounds = "active", grounds
             case e.AttemptPromoted():
                 job.grounds = Entitlement.GUARANTEED
-            case e.AttemptSuspended() | e.AttemptEnded():
+            case e.AttemptSuspended():
+                job.status = "suspended"
+            case e.AttemptEnded():
                 job.status = "out"
             case _:
                 pass
@@ -111,13 +115,43 @@ class World:
         )
         return bool(cap.gpu_milli and job.need()) and held + job.need() > cap.gpu_milli
 
+    def limited(self, job: Job) -> bool:
+        """A queue that it is in, at whatever depth, would hold more than it may."""
+        tenant = next(t for t in self.config.tenants if t.name == job.spec.tenant)
+        queue = tenant.queue(job.spec.queue)
+        while queue is not None:
+            others = [
+                other
+                for other in self.jobs.values()
+                if other.spec.tenant == tenant.name
+                and (other.spec.queue + ".").startswith(queue.name + ".")
+            ]
+            placed = [other for other in others if other.status in ("active", "suspended")]
+            if queue.max_jobs is not None and len(placed) >= queue.max_jobs:
+                return True
+            most = queue.limit.get("gpu")
+            if not queue.terms.borrow:
+                most = queue.guaranteed.get("gpu")
+            active = [other for other in others if other.status == "active"]
+            mine = [other for other in active if other.user == job.user]
+            for cap, holders in ((most, active), (queue.per_user.get("gpu"), mine)):
+                held = sum(other.need() for other in holders)
+                if cap is not None and job.need() > max(0, cap - held):
+                    return True
+            queue = tenant.queue(queue.parent) if queue.parent else None
+        return False
+
     def cause(self, job: Job, at: int) -> str:
         """Why a queued job is not placed."""
         tenant = next(t for t in self.config.tenants if t.name == job.spec.tenant)
         if job.own(at):
             return "own"
         bound = not tenant.borrow or not job.spec.preemptible
-        if (bound and self.room(tenant.name) < job.need()) or self.capped(job):
+        if (
+            (bound and self.room(tenant.name) < job.need())
+            or self.capped(job)
+            or self.limited(job)
+        ):
             return "quota"
         if self.free() < job.need() or not job.need():
             return "capacity"

@@ -16,8 +16,12 @@ from allotment.model.lifecycle import JobState
 from allotment.model.quantity import DAY, HOUR, MINUTE, Instant, Millis
 from allotment.model.reports import GangReport, Seen
 from allotment.model.spec import Dependency, JobSpec
+from allotment.sim.ahead import FORCE_MS
 from allotment.sim.forecast import answer
 from tests.support.builders import ALICE, NOW, POLICIES, a_config, a_job, a_tenant
+
+GRACE = 5000
+"""What who says nothing of its own gets, in milliseconds."""
 
 
 class World:
@@ -188,12 +192,42 @@ def test_a_suspended_job_goes_on_when_its_device_is_free() -> None:
     assert starts(world.ask(third))[1:] == [6 * HOUR, 6 * HOUR]
 
 
-def test_a_stopped_job_is_gone_at_once() -> None:
+def test_a_stopped_job_is_gone_at_once_or_at_the_end_of_its_grace() -> None:
     world = World()
     first = world.submit(a_job().gpus(1).within(run_ms=5 * HOUR).spec())
     second = world.submit(a_job().gpus(1).spec())
     world.engine.command(c.CancelJob(first), ALICE, NOW)
-    assert starts(world.ask(second)) == [0, 0, 0]
+    assert starts(world.ask(second)) == [0, 0, GRACE + FORCE_MS]
+    later = NOW + 2000
+    assert starts(world.ask(second, later), later) == [0, 0, GRACE + FORCE_MS - 2000]
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_the_range_holds_the_grace_of_those_who_must_go(told: bool) -> None:
+    """Told to go already, or only once the owner's job is submitted."""
+    world = World(1)
+    config = a_config(a_tenant("vision", 0), a_tenant("owner", 1), devices=1)
+    world.engine.command(c.ApplyConfig(config), ALICE, NOW)
+    world.submit(a_job().gpus(1).of("vision").checkpointing(grace_ms=7000).spec())
+    owner = a_job().gpus(1).of("owner").spec()
+    if told:
+        job = world.engine.state.next_job
+        world.engine.command(c.SubmitJob(owner), ALICE, NOW)
+        world.engine.cycle(NOW)
+        found = world.ask(job)
+    else:
+        found = world.ask(submit=c.SubmitJob(owner))
+    assert starts(found) == [0, 3500, 7000 + FORCE_MS]
+
+
+def test_surplus_tasks_have_their_grace_too() -> None:
+    world = World(4)
+    config = a_config(a_tenant("vision", 0), a_tenant("owner", 2), devices=4)
+    world.engine.command(c.ApplyConfig(config), ALICE, NOW)
+    elastic = a_job().gpus(1).of("vision").between(2, 4, elastic=True)
+    world.submit(elastic.checkpointing(grace_ms=7000).spec())
+    found = world.ask(submit=c.SubmitJob(a_job().gpus(2).of("owner").spec()))
+    assert starts(found) == [0, 3500, 7000 + FORCE_MS]
 
 
 def test_a_job_not_yet_submitted_is_asked_for_on_a_copy() -> None:
@@ -225,7 +259,8 @@ def test_without_checkpoints_an_evicted_borrower_begins_anew() -> None:
         past = [finished(HOUR, "train")] * 4
         found = world.ask(last, later, past)
         assert world.engine.state.jobs[first].state is JobState.RUNNING
-        assert starts(found, later)[1] == (30 + left) * MINUTE
+        saving = 1500 if saves else 0
+        assert starts(found, later)[1] == (30 + left) * MINUTE + saving
 
 
 @pytest.mark.parametrize("count", [1, 80, 400])

@@ -148,6 +148,18 @@ def test_a_stop_keeps_all_and_a_fault_takes_what_is_not_safe(
     ledger_of(rows, Settings(**world), policy, seed)  # pyright: ignore[reportArgumentType]
 
 
+@pytest.mark.parametrize("policy", ["easy", "conservative"])
+def test_who_lost_its_work_is_expected_to_do_it_again(policy: str) -> None:
+    """The first fails and begins anew before the others come: there is time for the last."""
+    seconds = [(0, 1, 100_000), (120_000, 2, 100), (120_001, 1, 1_000)]
+    rows = [(DAY + at * SECOND, gpus, run * SECOND) for at, gpus, run in seconds]
+    faulty = Settings(job_failure=0.9, retries=9, checkpoint_ms=3_000 * DAY)
+    first, wide, last = sim.played(sim.a_trace(rows), "1x2", policy, faulty).jobs
+    assert first.start_ms < wide.submit_ms < first.end_ms, "it is running when they come"
+    assert first.ran_ms > first.run_ms, "again"
+    assert last.start_ms == last.submit_ms
+
+
 def test_that_is_tried_with_faults_after_preemptions() -> None:
     """The world of the test above, at its most restless, has many of both."""
     rows = [(place * 60, 1 + place % 4, 900 - place * 70) for place in range(12)]
@@ -207,6 +219,13 @@ def test_a_run_in_which_no_job_fits_says_which_how_large_and_why() -> None:
         "made.csv: no job can ever run on this cluster (0, 1). The largest, 1, "
     )
     assert "asks for 99 devices; there are 16: 2 nodes × 8 gpu. Of 0: It can never start" in why
+
+
+def test_who_asks_for_more_cpu_than_devices_bring_is_told_what_they_bring() -> None:
+    need = Resources(gpu_milli=DEVICE, cpu_milli=40_000)
+    why = nothing(Trace("t.csv", "spot", "0", (TraceJob("a", DAY, 9, need=need),)), "1x2")
+    assert "The largest node has 2 GPU, 32 CPU, 256 GiB" in why
+    assert "a node has 16 CPU and 128 GiB for each device; a cluster file can say more" in why
 
 
 def test_of_many_that_do_not_fit_a_few_are_named() -> None:

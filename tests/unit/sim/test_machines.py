@@ -1,5 +1,6 @@
 """The simulated world: what slows jobs down, what fails, what starting and stopping costs."""
 
+import msgspec
 import pytest
 
 from allotment.model.quantity import DEVICE, HOUR, MINUTE, SECOND, Resources
@@ -40,6 +41,41 @@ def test_a_gang_across_racks_is_slower_still() -> None:
     assert ends_s(play(jobs, "4x2/2", "backfill", *pairs)) == [200]
 
 
+def test_a_wider_gang_is_never_the_faster() -> None:
+    """Who spans racks spans switches and nodes; the least factor counts."""
+    near, far = a_job("near", 0, 100, 2), [a_job("far", 0, 100, 2)]
+    assert ends_s(play([near], "2x1/2", "backfill", "across_nodes=0.5")) == [200]
+    assert ends_s(play(far, "2x1/1", "backfill", "across_nodes=0.5")) == [200]
+    assert ends_s(play(far, "2x1/1", "backfill", "across_switches=0.5")) == [200]
+    both = ("across_nodes=0.5", "across_racks=0.8")
+    assert ends_s(play(far, "2x1/1", "backfill", *both)) == [200]
+    assert ends_s(play([near], "2x1/2", "backfill", "across_switches=0.5")) == [100]
+
+
+def test_in_the_short_form_a_rack_is_a_switch_and_either_factor_alone_counts() -> None:
+    near, far = a_job("near", 0, 100, 2), a_job("far", 0, 100, 4)
+    for factor in ("across_switches=0.5", "across_racks=0.5"):
+        assert ends_s(play([near], "4x1/2", "backfill", factor)) == [100]
+        assert ends_s(play([far], "4x1/2", "backfill", factor)) == [200]
+    both = ("across_switches=0.8", "across_racks=0.5")
+    assert ends_s(play([far], "4x1/2", "backfill", *both)) == [200]
+
+
+@pytest.mark.parametrize(("devices", "lasts_s"), [(1, 100), (2, 125), (4, 200), (8, 400)])
+def test_where_switches_lie_in_racks_each_factor_has_a_distance(
+    devices: int, lasts_s: int
+) -> None:
+    nodes = tuple(
+        msgspec.structs.replace(
+            node, labels=(("switch", f"s{place // 2}"), ("rack", f"r{place // 4}"))
+        )
+        for place, node in enumerate(cluster_of("8x1"))
+    )
+    pairs = ("prefer=switch", "across_nodes=0.8", "across_switches=0.5", "across_racks=0.25")
+    trace = Trace("made up", "simple", "0", (a_job("gang", 0, 100, devices),))
+    assert ends_s(simulate(Scenario(trace, nodes, "fifo", read_settings(pairs)))) == [lasts_s]
+
+
 def test_neighbours_disturb_as_long_as_they_are_there() -> None:
     jobs = [a_job("long", 0, 100), a_job("short", 0, 20)]
     # Together at half speed: the short one takes 40 s. The long one has done 20 by then.
@@ -59,6 +95,18 @@ def test_starting_and_resuming_take_their_time() -> None:
     # to 38; then the long one, of which 95 s are left, from 45.
     assert ends_s(run) == [140, 38]
     assert run.jobs[0].preemptions == 1
+
+
+def test_who_was_sent_away_before_it_ran_has_the_whole_start_before_it() -> None:
+    jobs = [a_job("long", 0, 100, 2), a_job("short", 5, 10, 2)]
+    # The long one is sent away while it starts; the short one runs from 15 to 25.
+    assert ends_s(play(jobs, "1x2", "srtf", "start=10s", "resume=1s")) == [135, 25]
+
+
+def test_nobody_runs_before_its_start_is_over_however_often_nodes_fail() -> None:
+    pairs = ("start=2h", "mtbf=3h", "mttr=1min")
+    run = play([a_job(str(n), 0, 600) for n in range(6)], "1x6", "backfill", *pairs)
+    assert run.jobs[0].start_ms >= 2 * HOUR
 
 
 def test_nodes_fail_and_are_repaired_and_nothing_is_forgotten() -> None:

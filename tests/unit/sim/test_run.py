@@ -235,6 +235,21 @@ def test_higher_priority_takes_the_place_of_lower() -> None:
     assert times(run) == [(DAY, DAY + 120), (DAY + 10, DAY + 30), (DAY + 120, DAY + 140)]
 
 
+@pytest.mark.parametrize("policy", ["fifo", "backfill", "easy", "conservative", "priority"])
+def test_first_come_first_served_is_by_priority_unless_that_is_ignored(policy: str) -> None:
+    trace = a_trace(
+        a_job("first", DAY, 100, priority=5),
+        a_job("second", DAY + 1, 100, priority=5),
+        a_job("urgent", DAY + 2, 100, priority=6),
+    )
+    starts = [start - DAY for start, _ in times(sim.played(trace, "1x1", policy))]
+    assert starts[1] > starts[2]
+    equal = Settings(priorities="ignore")
+    ignored = sim.played(trace, "1x1", policy, equal)
+    assert [start - DAY for start, _ in times(ignored)] == [0, 100, 200]
+    assert ignored.settings == (("priorities", "ignore"),)
+
+
 def test_an_equal_in_priority_does_not_give_way() -> None:
     trace = a_trace(
         a_job("first", DAY, 100, priority=5),

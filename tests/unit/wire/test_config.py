@@ -243,8 +243,13 @@ tenants:
         ("tenants: {a: {queues: {}}}", "line 1: tenants.a.queues: must have at least one entry "
          "(add one, or take the key out)"),
         ("tenants: {a: {queues: {q: {order: fifo}}}}", "line 1: tenants.a.queues.q.order: must "
-         "be strict or skip, not 'fifo' (strict keeps the order; skip lets later jobs pass one "
-         "that cannot start)"),
+         "be strict, skip, easy or conservative, not 'fifo' (strict keeps the order; skip lets "
+         "later jobs pass one that cannot start, easy only such as do not delay it, "
+         "conservative such as delay nobody before them)"),
+        ("tenants: {a: {preempt_rules: {per: 0s}}}", "line 1: tenants.a.preempt_rules.per: "
+         "must be more than 0 (write it like 30min; left out it is 1h)"),
+        ("tenants: {a: {}}\nlimits: {phase: 0s}", "line 2: limits.phase: must be more than 0 "
+         "(write it like 90s or 2h30m)"),
         ("tenants: {a: {preempt: kill}}", "line 1: tenants.a.preempt: must be none, evict or "
          "demote, not 'kill' (none lets them wait, evict takes the place, demote only the "
          "guarantee if it can)"),

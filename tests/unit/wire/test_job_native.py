@@ -232,6 +232,9 @@ nmae: x
          "file with `allot submit`, or give the secret itself)"),
         ("name: a\ncommand: x\ncount: 1000\narray: {count: 1001}", "line 4: array: makes "
          "1,001,000 tasks, and 1,000,000 are accepted (check the counts)"),
+        ("name: a\ncommand: " + "x" * 9000 + "\narray: {count: 5000}", "line 3: array: makes "
+         "5,000 copies of 8.9 KiB, and 32 MiB in all are accepted (keep what is large in a "
+         "file the jobs read, or make several arrays)"),
         ("name: a\ncommand: x\ncount: 1000001", "line 3: count: 1000001 is more than the "
          "1,000,000 that are accepted"),
         ("name: a\ncommand: x\ncount: 1000000\nresources: {memory: 2TiB}", "line 1: roles: "

@@ -86,8 +86,8 @@ def test_what_is_written_reads_back_the_same() -> None:
         ),
         (
             "      a: {limit: {gpu: 2}, per_user: {gpu: 4}}\n",
-            "line 5: tenants.lab.queues.a.per_user: 4 GPUs is more than the limit of the "
-            "queue, 2 (lower it, or raise `limit`)",
+            "line 5: tenants.lab.queues.a.per_user: 4 GPUs for one user is more than the "
+            "limit of the queue, 2 (lower `per_user`, or raise `limit`)",
         ),
         (
             "      a: {limit: {gpu: -1}}\n",

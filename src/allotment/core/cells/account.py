@@ -6,7 +6,7 @@ For people: no decision reads it.
 import msgspec
 
 from allotment.core.cells.book import Cells
-from allotment.core.cells.chain import Cell
+from allotment.core.cells.chain import Cell, bits
 from allotment.core.cells.holding import Holding
 from allotment.core.cells.safety import spare
 from allotment.core.cells.space import Space
@@ -38,7 +38,9 @@ class Account(msgspec.Struct, frozen=True):
 def accounts(cells: Cells) -> list[Account]:
     """Give every tenant's cells, in the order of tenants, chains and levels, largest first."""
     short = [shortage(space) for space in cells.spaces]
-    lent = [_lacking(space, short[at], _quiet(space)) for at, space in enumerate(cells.spaces)]
+    lent = [
+        _lacking(space, short[at], _quiet(cells, at)) for at, space in enumerate(cells.spaces)
+    ]
     found: list[Account] = []
     for (tenant, pin), holdings in cells.holdings.items():
         for at, holding in sorted(holdings.items()):
@@ -118,16 +120,46 @@ def _lacking(space: Space, short: list[int], quiet: list[int]) -> list[int]:
     return [max(0, -here) - gone for here, gone in zip(left, short, strict=True)]
 
 
-def _quiet(space: Space) -> list[int]:
+def _quiet(cells: Cells, at: int) -> list[int]:
     """Count, by level, the largest free cells that no borrower sits in."""
+    space = cells.spaces[at]
+    if not space.chain.has_devices:
+        return _quiet_hosts(cells, at)
     count = space.count.copy()
     lowest = next((level for level, owed in enumerate(space.owed) if owed), len(count))
     for level, buckets in enumerate(space.buckets()):
-        for lent, numbers in buckets.items():
-            if lent:
+        for cost, numbers in buckets.items():
+            if cost:
                 count[level] -= len(numbers)
                 for number in numbers:
+                    lent = space.lent_in((level, number))
                     _count_parts(space, (level, number), lent, lowest, count)
+    return count
+
+
+def _quiet_hosts(cells: Cells, at: int) -> list[int]:
+    """Count them where leaves are parts of hosts, of which any serve a borrower: the last."""
+    space, chain = cells.spaces[at], cells.chains[at]
+    lent: dict[int, int] = {}
+    for (where, node), leaves in cells.hosted.items():
+        if where == at:
+            free = chain.full & ~space.held[node] & ~space.shut[node]
+            lent[node] = sum(1 << place for place in [*bits(free)][::-1][:leaves])
+    count = space.count.copy()
+
+    def part(cell: Cell) -> None:
+        """Count the quiet parts of a cell that is no whole any more."""
+        mask = chain.mask_of(cell)
+        if not any(lent.get(node, 0) & mask for node in chain.nodes_of(cell)):
+            count[cell[0]] += 1
+        elif cell[0]:
+            for child in chain.children(cell):
+                part((cell[0] - 1, child))
+
+    for level, buckets in enumerate(space.buckets()):
+        for number in (number for numbers in buckets.values() for number in numbers):
+            count[level] -= 1
+            part((level, number))
     return count
 
 

@@ -7,7 +7,7 @@ by side. Nothing is changed: what each task takes is only not free for the next 
 from collections.abc import Sequence
 
 from allotment.core.cells.book import Cells, Found
-from allotment.core.cells.chain import Cell
+from allotment.core.cells.chain import Cell, bits
 from allotment.core.cells.fresh import fresh_cells, side_by_side
 from allotment.core.cells.groups import group_cells
 from allotment.core.cells.holding import Holding
@@ -16,8 +16,8 @@ from allotment.core.request import Request, one_group
 from allotment.model.ledger import Slot
 from allotment.model.quantity import DEVICE
 
-_Place = tuple[int, int, int]
-"""Level of the cell, number of the node, leaves."""
+_Place = tuple[int, int, int, int]
+"""Level of the cell, number of the node, leaves it sits on, leaves it has beside."""
 
 
 def attempt(
@@ -121,7 +121,7 @@ class Attempt:
                 search(1, 0, devices, whole)
         found += [place for place in whole for _ in range(per)]
         del found[count:]
-        for _, node, mask in found:
+        for _, node, mask, _ in found:
             leaf = mask.bit_length() - 1
             self.parts[node, leaf] = self.parts.get((node, leaf), 0) + milli
         return found
@@ -139,7 +139,7 @@ class Attempt:
                          if mine.get(node, 0) & mask)  # fmt: skip
             left = DEVICE - used - self.parts.get((node, leaf), 0)
             while left >= milli and len(found) < count:
-                found.append((level, node, mask))
+                found.append((level, node, mask, 0))
                 left -= milli
 
     def _in_bound(self, leaves: int, claim: int, count: int, found: list[_Place]) -> None:
@@ -205,12 +205,15 @@ class Attempt:
     ) -> None:
         """Put as many tasks as fit on one node, in cells of one level.
 
-        What a task needs of the host beyond its leaves' share only cells of whole nodes
-        cover: smaller ones are known by the leaves in use alone.
+        What a task needs of the host beyond its leaves' share cells of whole nodes cover in
+        sum; of smaller ones it has leaves of its own for it.
         """
         holding = self.holding
-        if level < self.chain.node_level and (claim or not leaves):
-            return
+        named = 0
+        if level < self.chain.node_level:
+            named, claim = claim, 0
+            if not (leaves or named):
+                return
         key = (level, node)
         free = 0
         if level in holding.mine:
@@ -221,12 +224,18 @@ class Attempt:
             free &= self._mask(node)
         claimed = holding.claims.get(key, 0) + self.claimed.get(key, 0)
         while len(found) < count:
-            if free.bit_count() - claimed < leaves + claim:
+            if free.bit_count() - claimed < leaves + named + claim:
                 return
-            mask = self._pick(node, free, leaves) if leaves else 0
-            found.append((level, node, mask))
-            free &= ~mask
-            self.used[node] = self.used.get(node, 0) | mask
+            mask = beside = 0
+            if named:
+                both = self._pick(node, free, leaves + named)
+                mask = self._pick(node, both, leaves) if leaves else 0
+                beside = both & ~mask
+            elif leaves:
+                mask = self._pick(node, free, leaves)
+            found.append((level, node, mask, beside))
+            free &= ~(mask | beside)
+            self.used[node] = self.used.get(node, 0) | mask | beside
             if claim:
                 claimed += claim
                 self.claimed[key] = self.claimed.get(key, 0) + claim
@@ -293,10 +302,11 @@ class Attempt:
                 chain.nodes[node],
                 chain.devices_at(node, mask) if chain.devices[node] else (),
                 need.gpu_milli,
+                tuple(bits(beside)) if beside else (),
             )
-            for (_, node, mask), need in zip(places, needs, strict=True)
+            for (_, node, mask, beside), need in zip(places, needs, strict=True)
         )
-        levels = [level for level, _, _ in places]
+        levels = [level for level, _, _, _ in places]
         one = all(level == levels[0] for level in levels)
         quota = (names[levels[0]],) if one else tuple(names[level] for level in levels)
         return Found(slots, quota, self.cells.borrowers_on(self.at, places))

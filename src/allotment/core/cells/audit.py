@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from allotment.core.cells.book import Cells
 from allotment.core.cells.chain import Cell, Chain
 from allotment.core.cells.holding import Holding
-from allotment.core.cells.space import Space
+from allotment.core.cells.space import LOATH, Space
 
 
 def flaws(cells: Cells) -> Iterator[str]:
@@ -46,14 +46,14 @@ def _of_free_cells(space: Space) -> Iterator[str]:
             yield f"free cells of {chain.names[level]}: {free[level]} should be {expect}"
         if space.count[level] != len(expect):
             yield f"{space.count[level]} free {chain.names[level]} counted, {len(expect)} there"
-        for lent, bucket in space.buckets()[level].items():
+        for cost, bucket in space.buckets()[level].items():
             if bucket != sorted(set(bucket)):
-                yield f"bucket {lent} of {chain.names[level]} is out of order"
+                yield f"bucket {cost} of {chain.names[level]} is out of order"
             for number in bucket:
-                true = _lent_in(space, (level, number))
-                if true != lent:
+                true = _cost_of(space, (level, number))
+                if true != cost:
                     name = chain.name_of((level, number))
-                    yield f"{name} has {true} lent leaves, not {lent}"
+                    yield f"{name} costs {true}, not {cost}"
 
 
 def _wholly_free(space: Space, cell: Cell) -> bool:
@@ -63,9 +63,10 @@ def _wholly_free(space: Space, cell: Cell) -> bool:
     )
 
 
-def _lent_in(space: Space, cell: Cell) -> int:
-    mask = space.chain.mask_of(cell)
-    return sum((space.lent[n] & mask).bit_count() for n in space.chain.nodes_of(cell))
+def _cost_of(space: Space, cell: Cell) -> int:
+    mask, nodes = space.chain.mask_of(cell), space.chain.nodes_of(cell)
+    lent = sum((space.lent[n] & mask).bit_count() for n in nodes)
+    return lent + LOATH * sum((space.loath[n] & mask).bit_count() for n in nodes)
 
 
 def _of_holdings(cells: Cells, at: int, holdings: list[Holding]) -> Iterator[str]:
@@ -82,8 +83,10 @@ def _of_holdings(cells: Cells, at: int, holdings: list[Holding]) -> Iterator[str
                     yield f"{chain.name_of(cell)} overlaps another bound cell"
                 held[node] |= chain.mask_of(cell)
         for node, used in holding.used.items():
-            taken[node] += used  # Each leaf once, or the sum shows it.
+            beside = holding.beside.get(node, 0)
+            taken[node] += used - beside  # Each leaf once, or the sum shows it.
         yield from _of_rooms(holding)
+        yield from _of_beside(holding)
     if held != space.held:
         yield "held leaves are not those of bound cells"
     if taken != cells.taken[at]:
@@ -100,6 +103,16 @@ def _of_rooms(holding: Holding) -> Iterator[str]:
             room = max(0, room - holding.claims.get((level, node), 0))
             if node not in {each for _, each in holding.rooms[level].get(room, ())}:
                 yield f"node {holding.chain.nodes[node]} is in the wrong bucket of rooms"
+
+
+def _of_beside(holding: Holding) -> Iterator[str]:
+    """Leaves that a task has beside those it sits on are the tenant's own, and in use."""
+    for node, beside in holding.beside.items():
+        mine = 0
+        for leaves in holding.mine.values():
+            mine |= leaves.get(node, 0)
+        if beside & ~(holding.used.get(node, 0) & mine):
+            yield f"leaves beside others on {holding.chain.nodes[node]} are not the tenant's"
 
 
 def _of_idle(cells: Cells, at: int) -> Iterator[str]:

@@ -18,25 +18,15 @@ from allotment.core.cells.chain import Cell, bits, chains_of
 from allotment.core.cells.holding import NOBODY, Holding
 from allotment.core.cells.idle import Idle
 from allotment.core.cells.space import Space
+from allotment.core.cells.spot import Spot
+from allotment.core.request import Request
 from allotment.model.cells import Topology
 from allotment.model.cluster import Node
 from allotment.model.errors import InvariantViolated
 from allotment.model.ids import JobId, NodeId
 from allotment.model.ledger import Quota, Slot
-from allotment.model.quantity import DEVICE, Resources
+from allotment.model.quantity import DEVICE, NOTHING, Resources
 from allotment.model.tenancy import Tenant
-
-
-class Spot(msgspec.Struct, frozen=True, gc=False):
-    """Where one slot lies: on which leaves of which node of which chain."""
-
-    chain: int
-    node: int
-    mask: int
-    milli: int
-    """What it uses of each leaf, in thousandths."""
-    claim: int
-    """Leaves whose share of the host it needs beside those it sits on."""
 
 
 class Found(msgspec.Struct, frozen=True, gc=False):
@@ -61,11 +51,17 @@ class Cells:
             [{} for _ in chain.nodes] for chain in self.chains
         )
         """Who sits on lent leaves of a node, and on which."""
+        self.loath: tuple[list[dict[JobId, int]], ...] = tuple(
+            [{} for _ in chain.nodes] for chain in self.chains
+        )
+        """The same of those who are loath to go."""
         self.idle = tuple(Idle(chain) for chain in self.chains)
         self._parts: dict[tuple[int, int, int], int] = {}
         """Lent leaves that are shared: what is used of them, by chain, node and leaf."""
         self.aside: dict[tuple[int, int], dict[int, int]] = {}
         """Leaves that are promised to borrowers, and how often, by chain and node."""
+        self.hosted: dict[tuple[int, int], int] = {}
+        """Leaves whose part of the host borrowers use without a device, by chain and node."""
         self._at: dict[NodeId, tuple[tuple[int, int], ...]] = {}
         for at, chain in enumerate(self.chains):
             for number, node in enumerate(chain.nodes):
@@ -73,6 +69,12 @@ class Cells:
         self.last: tuple[object, Found | None] | None = None
         """What was looked for last, and what was found, while the book stays as it was."""
         self._claims: list[dict[Resources, int]] = [{} for _ in self.chains]
+        self._by_host = [
+            some
+            for devices in (False, True)
+            if (some := [at for at, c in enumerate(self.chains) if c.has_devices is devices])
+        ]
+        """All chains: those without devices, then those with."""
         self._closed: set[NodeId] = set()
         self._bad: dict[NodeId, frozenset[int]] = {}
         """Devices that are not to be used, by node."""
@@ -129,7 +131,7 @@ class Cells:
         self.last = None
         holdings = self.holdings[tenant, pin]
         for spot, level in self.spots(slots, needs, quota):
-            holdings[spot.chain].take(level, spot.node, spot.mask, spot.milli, spot.claim, job)
+            holdings[spot.chain].take(level, spot, job)
             self.taken[spot.chain][spot.node] |= spot.mask
             self._rate(spot.chain, spot.node)
 
@@ -147,34 +149,49 @@ class Cells:
         holdings = self.holdings[tenant, pin]
         for spot, level in self.spots(slots, needs, quota):
             holding = holdings[spot.chain]
-            holding.give(level, spot.node, spot.mask, spot.milli, spot.claim, job)
+            holding.give(level, spot, job)
             taken = self.taken[spot.chain]
             left = holding.used.get(spot.node, 0) & spot.mask
             taken[spot.node] = (taken[spot.node] & ~spot.mask) | left
             self._rate(spot.chain, spot.node)
 
-    def lend(self, job: JobId, slots: Sequence[Slot], needs: Sequence[Resources]) -> None:
-        """Let an opportunistic gang sit on leaves that nobody takes."""
+    def lend(
+        self,
+        job: JobId,
+        slots: Sequence[Slot],
+        needs: Sequence[Resources],
+        *,
+        loath: bool = False,
+    ) -> None:
+        """Let an opportunistic gang sit on leaves that nobody takes.
+
+        It is `loath` to go unless it asked to run on idle cells alone. What of it lies in no
+        cell is nobody's: a configuration may have taken the cell away from under it.
+        """
         self.last = None
-        for spot, _ in self.spots(slots, needs, ()):
+        for spot in self.leaves_of(slots, needs):
             if spot.milli < DEVICE:
                 for leaf in bits(spot.mask):
                     key = (spot.chain, spot.node, leaf)
                     self._parts[key] = self._parts.get(key, 0) + spot.milli
             borrowers = self.borrowers[spot.chain][spot.node]
             borrowers[job] = borrowers.get(job, 0) | spot.mask
+            if loath:
+                unwilling = self.loath[spot.chain][spot.node]
+                unwilling[job] = unwilling.get(job, 0) | spot.mask
             space = self.spaces[spot.chain]
-            space.set_lent(spot.node, space.lent[spot.node] | spot.mask)
+            self._host(spot, +1)
+            self._set_lent(spot, space.lent[spot.node] | spot.mask)
             self._rate(spot.chain, spot.node)
 
     def set_aside(self, slots: Sequence[Slot], needs: Sequence[Resources]) -> None:
         """Keep other borrowers off leaves that one of them is promised; owners take them."""
-        for spot, _ in self.spots(slots, needs, ()):
+        for spot in self.leaves_of(slots, needs):
             self._set_aside(spot, +1)
 
     def put_back(self, slots: Sequence[Slot], needs: Sequence[Resources]) -> None:
         """Undo `set_aside`."""
-        for spot, _ in self.spots(slots, needs, ()):
+        for spot in self.leaves_of(slots, needs):
             self._set_aside(spot, -1)
 
     def _set_aside(self, spot: Spot, times: int) -> None:
@@ -192,7 +209,7 @@ class Cells:
     def call_in(self, job: JobId, slots: Sequence[Slot], needs: Sequence[Resources]) -> None:
         """Undo `lend`."""
         self.last = None
-        for spot, _ in self.spots(slots, needs, ()):
+        for spot in self.leaves_of(slots, needs):
             gone = spot.mask
             if spot.milli < DEVICE:
                 for leaf in bits(spot.mask):
@@ -205,9 +222,26 @@ class Cells:
             mine = borrowers.pop(job, 0) & ~spot.mask
             if mine:
                 borrowers[job] = mine
+            unwilling = self.loath[spot.chain][spot.node]
+            if mine := unwilling.pop(job, 0) & ~spot.mask:
+                unwilling[job] = mine
             space = self.spaces[spot.chain]
-            space.set_lent(spot.node, space.lent[spot.node] & ~gone)
+            self._host(spot, -1)
+            self._set_lent(spot, space.lent[spot.node] & ~gone)
             self._rate(spot.chain, spot.node)
+
+    def _host(self, spot: Spot, times: int) -> None:
+        """Count what a borrower that sits on no leaf uses of a host, or that it is gone."""
+        if spot.claim and not spot.mask:
+            key = (spot.chain, spot.node)
+            if left := self.hosted.pop(key, 0) + times * spot.claim:
+                self.hosted[key] = left
+
+    def _set_lent(self, spot: Spot, lent: int) -> None:
+        loath = 0
+        for mask in self.loath[spot.chain][spot.node].values():
+            loath |= mask
+        self.spaces[spot.chain].set_lent(spot.node, lent, loath)
 
     def set_open(self, node: NodeId, is_open: bool) -> None:
         """Let a node take new work, or keep new work off it."""
@@ -265,22 +299,46 @@ class Cells:
         """Give the chains a node lies in, and its number in each."""
         return self._at.get(node, ())
 
-    def spot(self, slot: Slot, need: Resources, kind: str = "") -> Spot:
-        """Say where a slot lies. Raises InvariantViolated if in no chain."""
+    def spot(self, slot: Slot, need: Resources, kind: str = "") -> Spot | None:
+        """Say where a slot lies; None if not all of it lies in cells of one chain."""
         for at, number in self._at.get(slot.node, ()):
             chain = self.chains[at]
+            beside = chain.leaves_at(slot.beside) if slot.beside else 0
             if slot.devices:
                 leaf = chain.leaf[number]
                 if slot.devices[0] not in leaf:
                     continue
                 mask = 0
                 for device in slot.devices:
+                    if device not in leaf:
+                        return None
                     mask |= 1 << leaf[device]
                 milli = need.gpu_milli // len(slot.devices)
-                return Spot(at, number, mask, milli, self.claim(at, need))
+                return Spot(at, number, mask, milli, self.claim(at, need), beside & ~mask)
             if kind in ("", *chain.names):
-                return Spot(at, number, 0, DEVICE, self.claim(at, need))
-        raise InvariantViolated(f"node {slot.node} has no such leaf in a cell")
+                return Spot(at, number, 0, DEVICE, self.claim(at, need), beside)
+        return None
+
+    def leaves_of(self, slots: Sequence[Slot], needs: Sequence[Resources]) -> Iterator[Spot]:
+        """Give the leaves that slots lie on, of as many chains as they lie in.
+
+        One that lies on no leaf of its node is there all the same: it uses the host.
+        """
+        for slot, need in zip(slots, needs, strict=True):
+            milli = need.gpu_milli // len(slot.devices) if slot.devices else DEVICE
+            on_leaves = False
+            chains = self._at.get(slot.node, ())
+            for at, number in chains:
+                leaf, mask = self.chains[at].leaf[number], 0
+                for device in slot.devices:
+                    if device in leaf:
+                        mask |= 1 << leaf[device]
+                if mask:
+                    on_leaves = True
+                    yield Spot(at, number, mask, milli, 0)
+            if chains and not on_leaves:
+                claim = 0 if slot.devices else self.claim(chains[0][0], need)
+                yield Spot(*chains[0], 0, DEVICE, claim)
 
     def claim(self, chain: int, need: Resources) -> int:
         """Count the leaves whose share of the host a task uses up beside its own.
@@ -304,22 +362,35 @@ class Cells:
     def spots(
         self, slots: Sequence[Slot], needs: Sequence[Resources], quota: Quota
     ) -> Iterator[tuple[Spot, int]]:
-        """Give every slot's place, and the level of the cells it lies in."""
+        """Give every slot's place, and the level of the cells it lies in.
+
+        Raises InvariantViolated where there is no such cell: `are_in_cells` tells before.
+        """
         for at, (slot, need) in enumerate(zip(slots, needs, strict=True)):
             kind = quota[at if len(quota) > 1 else 0] if quota else ""
             spot = self.spot(slot, need, kind)
+            if spot is None:
+                raise InvariantViolated(f"node {slot.node} has no such leaf in a cell")
             yield spot, self.chains[spot.chain].names.index(kind) if kind else 0
+
+    def are_in_cells(self, slots: Sequence[Slot]) -> bool:
+        """Tell whether each slot lies in cells of one chain, be it not in the same."""
+        return all(self.spot(slot, NOTHING) is not None for slot in slots)
 
     def cell_names(self, cells: Sequence[tuple[int, Cell]]) -> tuple[str, ...]:
         """Name cells for people."""
         return tuple(self.chains[at].name_of(cell) for at, cell in cells)
 
-    def chains_for(self, types: Sequence[str]) -> list[list[int]]:
-        """Number the chains whose leaves are of one of these types, best liked first.
+    def chains_for(self, requests: Sequence[Request]) -> list[list[int]]:
+        """Number the chains whose leaves are of the types a gang asks for, best liked first.
 
-        Those of one type, or all of them where none is named, are as good as each other.
+        Those of one type, or all of them where none is named, are as good as each other; but
+        who needs no device goes to machines without any first.
         """
+        types = requests[0].types
         if not types:
+            if len(self._by_host) > 1 and not any(r.need.gpu_milli for r in requests):
+                return self._by_host
             return [list(range(len(self.chains)))]
         return [
             [at for at, chain in enumerate(self.chains) if chain.names[0] == kind]
@@ -336,7 +407,7 @@ class Cells:
                     return False
                 chain = self.chains[at]
                 mask = chain.mask(number, [d for d in slot.devices if d in chain.leaf[number]])
-                if mask & self.spaces[at].shut[number]:
+                if (mask | chain.leaves_at(slot.beside)) & self.spaces[at].shut[number]:
                     return False
         return bool(quota)
 
@@ -366,13 +437,13 @@ class Cells:
         return len(geometry.nodes) * geometry.width
 
     def borrowers_on(
-        self, chain: int, places: Sequence[tuple[int, int, int]]
+        self, chain: int, places: Sequence[tuple[int, int, int, int]]
     ) -> tuple[JobId, ...]:
-        """Name the opportunistic gangs that sit on leaves: (level, node, leaves) each."""
+        """Name the opportunistic gangs that sit on leaves: (level, node, leaves, _) each."""
         lent = self.borrowers[chain]
         found = {
             job
-            for _, node, mask in places
+            for _, node, mask, _ in places
             if lent[node]
             for job, leaves in lent[node].items()
             if leaves & mask

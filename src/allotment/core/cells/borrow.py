@@ -17,7 +17,7 @@ def find_idle(
     cells: Cells, requests: tuple[Request, ...], hosts: Hosts
 ) -> tuple[Slot, ...] | None:
     """Find idle leaves for a whole gang; None if there are too few. Changes nothing."""
-    for chains in cells.chains_for(requests[0].types):
+    for chains in cells.chains_for(requests):
         found = {
             at: slots
             for at in chains

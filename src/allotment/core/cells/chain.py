@@ -158,6 +158,13 @@ class Chain:
             found |= 1 << leaf[device]
         return found
 
+    def leaves_at(self, places: Sequence[int]) -> int:
+        """Give some leaves of a node by their places; what no leaf is at counts for nothing."""
+        found = 0
+        for place in places:
+            found |= 1 << place
+        return found & self.full
+
     def devices_at(self, node: int, mask: int) -> tuple[int, ...]:
         """Turn leaves of a node into device indexes, in the order of the leaves."""
         devices = self.devices[node]
@@ -187,6 +194,8 @@ class Chain:
             return 0
         if have == count:
             return free
+        if level == 1:
+            return _lowest(free, count)
         fanout = self.fanout[level]
         below = [
             ((free & self._masks[level - 1][child]).bit_count(), child)
@@ -227,6 +236,16 @@ class Chain:
 
 _MOST_PICKS = 1 << 16
 """Choices remembered for each chain."""
+
+
+def _lowest(mask: int, count: int) -> int:
+    """Give the lowest bits that are set."""
+    found = 0
+    for _ in range(count):
+        low = mask & -mask
+        found |= low
+        mask ^= low
+    return found
 
 
 def bits(mask: int) -> Iterator[int]:

@@ -68,8 +68,8 @@ def _parts(space: Space, cell: Cell, level: int, region: Cell | None) -> Iterato
     chain = space.chain
     first, end = _range(chain, cell[0] - 1, region)
     below = [(cell[0] - 1, n) for n in chain.children(cell) if first <= n < end]
-    if space.lent_in(cell):
-        below.sort(key=space.lent_in)
+    if space.cost_of(cell):
+        below.sort(key=space.cost_of)
     for child in below:
         yield from _parts(space, child, level, region)
 
@@ -173,7 +173,7 @@ def _group(
     ]
     if count <= 0 or len(free) < count:
         return
-    free.sort(key=lambda cell: (space.lent_in(cell), cell))
+    free.sort(key=lambda cell: (space.cost_of(cell), cell))
     best = _together(chain, free, count)
     if allows(space, [*bound, *best]):
         yield best

@@ -42,7 +42,7 @@ def group_cells(holding: Holding, outer: Cell | None, level: int, want: int) -> 
         already = bound.get(number, 0)
         if already + room >= want and not already >= want > 0:
             larger = chain.above((level, number), up)
-            ranked.append((space.lent_in(larger), larger[1], room, number))
+            ranked.append((space.cost_of(larger), larger[1], room, number))
     yield from ((level, number) for _, _, _, number in sorted(ranked))
 
 

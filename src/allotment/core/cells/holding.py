@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from allotment.core.cells.chain import Cell, Chain, bits
 from allotment.core.cells.space import Space
+from allotment.core.cells.spot import Spot
 from allotment.model.errors import InvariantViolated
 from allotment.model.ids import JobId
 from allotment.model.quantity import DEVICE
@@ -42,7 +43,9 @@ class Holding:
         self.mine: dict[int, dict[int, int]] = {}
         """Leaves in bound cells, by level of the cell and node."""
         self.used: dict[int, int] = {}
-        """Leaves of bound cells that guaranteed tasks sit on, by node."""
+        """Leaves of bound cells that guaranteed tasks have, by node: to sit on, or beside."""
+        self.beside: dict[int, int] = {}
+        """Those of them of which they have the share of the host and not the device."""
         self.claims: dict[tuple[int, int], int] = {}
         """Leaves whose share of the host is used up without their device, by level and node."""
         self.parts: dict[tuple[int, int], int] = {}
@@ -62,15 +65,15 @@ class Holding:
 
     # ── writing ─────────────────────────────────────────────────────────────────────────
 
-    def take(
-        self, level: int, node: int, mask: int, milli: int, claim: int, job: JobId = NOBODY
-    ) -> None:
-        """Let a task of a job sit in cells of a level: on these leaves of a node.
+    def take(self, level: int, spot: Spot, job: JobId = NOBODY) -> None:
+        """Let a task of a job sit in cells of a level.
 
-        `milli` is what it uses of each leaf, in thousandths; `claim` the leaves whose
-        share of the host it needs beside.
+        Cells of whole nodes cover what it claims of the host as a number, wherever it sits
+        on the node; smaller ones by the leaves that are named.
         """
-        for cell in self.cells_of(level, node, mask):
+        node, mask, milli = spot.node, spot.mask, spot.milli
+        claim, beside = self.claimed(level, spot)
+        for cell in self.cells_of(level, node, mask | beside):
             uses = self.bound.get(cell)
             if uses is None:
                 self._bind(cell)
@@ -83,19 +86,21 @@ class Holding:
         if claim:
             key = (level, node)
             self.claims[key] = self.claims.get(key, 0) + claim
-        if mask:
-            self.used[node] = self.used.get(node, 0) | mask
+        if beside:
+            self.beside[node] = self.beside.get(node, 0) | beside
+        if mask or beside:
+            self.used[node] = self.used.get(node, 0) | mask | beside
         if self._joins(level, node, job):
             self._rate_around(level, node)
         else:
             self.rate(level, node)
 
-    def give(
-        self, level: int, node: int, mask: int, milli: int, claim: int, job: JobId = NOBODY
-    ) -> None:
+    def give(self, level: int, spot: Spot, job: JobId = NOBODY) -> None:
         """Undo `take`."""
+        node, mask, milli = spot.node, spot.mask, spot.milli
+        claim, beside = self.claimed(level, spot)
         was_first = self._leaves(level, node, job)
-        gone = mask
+        gone = mask | beside
         if milli < DEVICE:
             for leaf in bits(mask):
                 key = (node, leaf)
@@ -103,14 +108,12 @@ class Holding:
                 if left:
                     self.parts[key] = left
                     gone &= ~(1 << leaf)
-        if claim:
-            left = self.claims.pop((level, node)) - claim
-            if left:
-                self.claims[level, node] = left
+        if claim or beside:
+            self._unclaim(level, node, claim, beside)
         used = self.used.pop(node, 0) & ~gone
         if used:
             self.used[node] = used
-        for cell in self.cells_of(level, node, mask):
+        for cell in self.cells_of(level, node, mask | beside):
             uses = self.bound[cell] - 1
             self.bound[cell] = uses
             if not uses and cell != self.pinned and not self.keeps:
@@ -119,6 +122,18 @@ class Holding:
             self._rate_around(level, node)
         else:
             self.rate(level, node)
+
+    def claimed(self, level: int, spot: Spot) -> tuple[int, int]:
+        """Say what of the host a task claims: a number of leaves, or just which."""
+        if level >= self.chain.node_level:
+            return spot.claim, 0
+        return 0, spot.beside
+
+    def _unclaim(self, level: int, node: int, claim: int, beside: int) -> None:
+        if claim and (left := self.claims.pop((level, node)) - claim):
+            self.claims[level, node] = left
+        if beside and (mask := self.beside.pop(node) & ~beside):
+            self.beside[node] = mask
 
     def _joins(self, level: int, node: int, job: JobId) -> bool:
         """Note one task of a job; tell whether the job is the oldest there."""

@@ -5,10 +5,11 @@ It shares nothing with the search but the book it reads.
 
 from collections.abc import Sequence
 
-from allotment.core.cells.book import Cells, Spot
+from allotment.core.cells.book import Cells
 from allotment.core.cells.chain import Cell
 from allotment.core.cells.holding import Holding
 from allotment.core.cells.safety import allows
+from allotment.core.cells.spot import Spot
 from allotment.model.ledger import Quota, Slot
 from allotment.model.quantity import DEVICE, Resources
 
@@ -28,18 +29,20 @@ def objection(
     holdings = cells.holdings.get((tenant, pin))
     if not holdings or not quota:
         return f"tenant {tenant} is owed no cells there"
-    by_chain: dict[int, list[tuple[Spot, int]]] = {}
-    for spot, level in cells.spots(slots, needs, quota):
-        by_chain.setdefault(spot.chain, []).append((spot, level))
-    if len(by_chain) != 1:
-        return "a gang lies within one chain"
-    for at, spots in by_chain.items():
-        holding = holdings.get(at)
-        if holding is None:
-            return f"tenant {tenant} is owed no cells there"
-        if wrong := _in_holding(cells, holding, spots):
-            return wrong
-    return ""
+    spots: list[tuple[Spot, int]] = []
+    for at, (slot, need) in enumerate(zip(slots, needs, strict=True)):
+        kind = quota[at if len(quota) > 1 else 0]
+        spot = cells.spot(slot, need, kind)
+        if spot is None:
+            return f"not all of it lies in cells of node {slot.node}"
+        names = cells.chains[spot.chain].names
+        if kind not in names or (spots and spot.chain != spots[0][0].chain):
+            return "a gang lies within one chain"
+        spots.append((spot, names.index(kind)))
+    holding = holdings.get(spots[0][0].chain) if spots else None
+    if holding is None:
+        return f"tenant {tenant} is owed no cells there"
+    return _in_holding(cells, holding, spots)
 
 
 def _in_holding(cells: Cells, holding: Holding, spots: Sequence[tuple[Spot, int]]) -> str:
@@ -50,29 +53,39 @@ def _in_holding(cells: Cells, holding: Holding, spots: Sequence[tuple[Spot, int]
     claims: dict[tuple[int, int], int] = {}
     for spot, level in spots:
         node, mask = spot.node, spot.mask
-        if level < chain.node_level and (spot.claim or not mask):
-            return "only cells of whole nodes cover a host beyond its leaves' share"
-        for cell in holding.cells_of(level, node, mask):
+        claim, beside = holding.claimed(level, spot)
+        if level < chain.node_level and not _by_leaves(spot):
+            return "small cells cover a host beyond its leaves' share only leaf by leaf"
+        for cell in holding.cells_of(level, node, mask | beside):
             if cell not in holding.bound:
                 if not _could_be_bound(holding, cell):
                     return f"{chain.name_of(cell)} is not the tenant's, nor free"
                 bound[cell] = None
-        if mask & space.shut[node]:
+        if (mask | beside) & space.shut[node]:
             return f"leaves of node {chain.nodes[node]} are broken or closed"
-        busy = mask & (used.get(node, 0) | holding.used.get(node, 0))
-        if busy and (spot.milli == DEVICE or not _shareable(holding, spot, parts)):
+        busy = (mask | beside) & (used.get(node, 0) | holding.used.get(node, 0))
+        if busy and not _shareable(holding, spot, parts, busy):
             return f"leaves of node {chain.nodes[node]} are in use"
         if spot.milli < DEVICE:
             key = (node, mask)
             parts[key] = parts.get(key, 0) + spot.milli
-        used[node] = used.get(node, 0) | mask
-        if spot.claim:
-            claims[level, node] = claims.get((level, node), 0) + spot.claim
+        used[node] = used.get(node, 0) | mask | beside
+        if claim:
+            claims[level, node] = claims.get((level, node), 0) + claim
     return _too_much(holding, list(bound), used, claims, [level for _, level in spots])
 
 
-def _shareable(holding: Holding, spot: Spot, parts: dict[tuple[int, int], int]) -> bool:
-    """Tell whether a leaf in use has room for one more part."""
+def _by_leaves(spot: Spot) -> bool:
+    """Tell whether a task has leaves for all it needs, and any at all."""
+    return spot.beside.bit_count() >= spot.claim and bool(spot.mask | spot.beside)
+
+
+def _shareable(
+    holding: Holding, spot: Spot, parts: dict[tuple[int, int], int], busy: int
+) -> bool:
+    """Tell whether a leaf in use, the only one, has room for one more part."""
+    if spot.milli == DEVICE or busy & ~spot.mask:
+        return False
     leaf = spot.mask.bit_length() - 1
     there = holding.parts.get((spot.node, leaf), 0) + parts.get((spot.node, spot.mask), 0)
     return 0 < there <= DEVICE - spot.milli
@@ -127,9 +140,10 @@ def quota_for(
     The smallest type that serves is taken, for all slots alike.
     """
     holdings = cells.holdings.get((tenant, pin), {})
-    if not slots or not cells.at(slots[0].node):
+    spot = cells.spot(slots[0], needs[0]) if slots else None
+    if spot is None:
         return ()
-    chain = cells.spot(slots[0], needs[0]).chain
+    chain = spot.chain
     holding = holdings.get(chain)
     if holding is None:
         return ()

@@ -3,8 +3,8 @@
 A guaranteed gang is placed as if its tenant had a cluster of its own, borrowers or not:
 first on bound nodes with the least room, then in newly bound cells, the smallest that
 serve; where shares are of small cells, several side by side. Of alike cells that could be
-bound, the one with fewest borrowers on it is. (HiveD, OSDI'20, 3.3; its intra-tenant
-scheduler packs in the same order.)
+bound, the one with fewest borrowers on it is, `opportunistic` jobs before any other. (HiveD,
+OSDI'20, 3.3; its intra-tenant scheduler packs in the same order.)
 """
 
 from collections.abc import Iterator
@@ -37,7 +37,7 @@ def find(cells: Cells, tenant: str, pin: str, requests: tuple[Request, ...]) -> 
 
 def _find(cells: Cells, tenant: str, pin: str, requests: tuple[Request, ...]) -> Found | None:
     holdings = cells.holdings.get((tenant, pin), {})
-    for chains in cells.chains_for(requests[0].types):
+    for chains in cells.chains_for(requests):
         best: tuple[int, int, Found] | None = None
         for at in chains:
             holding = holdings.get(at)
@@ -132,7 +132,7 @@ def regions(
     for number, nodes in enumerate(space.free_nodes(level)):
         room = rooms.get(number, 0) + min(unbound, nodes * chain.width)
         if room >= want:
-            fits.append((room, space.lent_in((level, number)), number))
+            fits.append((room, space.cost_of((level, number)), number))
     for _, _, number in sorted(fits):
         yield (level, number)
     if any(n > 0 and kind < chain.node_level for kind, n in holding.unbound.items()):

@@ -6,14 +6,18 @@ cells are free follows from which leaves are held or shut, and from nothing else
 no history in the lists, so what is undone, replayed or reported in another order ends the
 same. A shut leaf, one that is broken, is nobody's and parts the cells above it.
 
-Free cells of a level stand in buckets by how many of their leaves are lent, so that whoever
-is owed a cell gets the one from which fewest must be sent away.
+Free cells of a level stand in buckets by what it costs to have them: who is owed a cell gets
+one with fewest leaves whose user is loath to go, and of these the one with fewest that are lent
+at all. Loath is who borrows for want of a share; who asked to run on idle cells alone is not.
 """
 
 from bisect import bisect_left, insort
 from collections.abc import Iterator
 
 from allotment.core.cells.chain import Cell, Chain, bits
+
+LOATH = 1 << 32
+"""What a leaf costs whose user is loath to go, in leaves that are only lent."""
 
 
 class Space:
@@ -30,6 +34,8 @@ class Space:
         """The same, for the nodes that have any."""
         self.lent = [0] * nodes
         """Leaves whose user may be sent away, by node."""
+        self.loath = [0] * nodes
+        """Those of them whose user is loath to go."""
         self.owed = [0] * levels
         """Cells that tenants may still ask for, by level."""
         self.count = [0] * levels
@@ -43,11 +49,11 @@ class Space:
         """Nodes of larger cells that are not wholly free."""
         self._had = [list(cells) for cells in self._busy]
         """Nodes of larger cells of which somebody has a part."""
-        self._lent_in: list[list[int]] = [
+        self._cost_of: list[list[int]] = [
             [0] * chain.cells[level] if level > chain.node_level else []
             for level in range(levels)
         ]
-        """Lent leaves of larger cells."""
+        """What larger cells cost."""
         self._free: list[dict[int, list[int]]] = [{} for _ in range(levels)]
         self._free[chain.top] = {0: list(range(chain.cells[chain.top]))}
         self.count[chain.top] = self.whole[chain.top] = chain.cells[chain.top]
@@ -83,20 +89,25 @@ class Space:
         self._set(node, self.held[node], shut)
         self._lay(cell)
 
-    def set_lent(self, node: int, lent: int) -> None:
-        """Say on which leaves of a node somebody sits who may be sent away."""
-        before = self.lent[node]
+    def set_lent(self, node: int, lent: int, loath: int = 0) -> None:
+        """Say on which leaves of a node somebody sits who may be sent away, and is loath to go.
+
+        Who is loath to go sits on lent leaves.
+        """
+        before, was_loath = self.lent[node], self.loath[node]
+        changed = (before ^ lent) | (was_loath ^ loath)
         cells: list[Cell] = []
-        for leaf in bits((before ^ lent) & ~self.held[node] & ~self.shut[node]):
+        for leaf in bits(changed & ~self.held[node] & ~self.shut[node]):
             cell = self.free_around(self.chain.cell_at(0, node, leaf))
             if cell not in cells:
                 cells.append(cell)
         for cell in cells:
             self._remove(cell)
-        self.lent[node] = lent
+        self.lent[node], self.loath[node] = lent, loath
         more = lent.bit_count() - before.bit_count()
+        more += LOATH * (loath.bit_count() - was_loath.bit_count())
         for level in range(self.chain.node_level + 1, self.chain.top + 1):
-            self._lent_in[level][node // self.chain.per[level]] += more
+            self._cost_of[level][node // self.chain.per[level]] += more
         for cell in cells:
             self._add(cell)
 
@@ -204,28 +215,36 @@ class Space:
 
     def lent_in(self, cell: Cell) -> int:
         """Count the leaves of a cell whose user may be sent away."""
+        return self.cost_of(cell) % LOATH
+
+    def cost_of(self, cell: Cell) -> int:
+        """Say what it costs to have a cell: for those who sit there."""
         level, number = cell
         chain = self.chain
         if level > chain.node_level:
-            return self._lent_in[level][number]
+            return self._cost_of[level][number]
         node = number * chain.size[level] // chain.width
-        return (self.lent[node] & chain.mask_of(cell)).bit_count()
+        lent = self.lent[node]
+        if not lent:
+            return 0
+        mask = chain.mask_of(cell)
+        return (lent & mask).bit_count() + LOATH * (self.loath[node] & mask).bit_count()
 
     def _add(self, cell: Cell) -> None:
         level, number = cell
-        bucket = self._free[level].get(lent := self.lent_in(cell))
+        bucket = self._free[level].get(cost := self.cost_of(cell))
         if bucket is None:
-            self._free[level][lent] = [number]
+            self._free[level][cost] = [number]
         else:
             insort(bucket, number)
         self.count[level] += 1
 
     def _remove(self, cell: Cell) -> None:
         level, number = cell
-        lent = self.lent_in(cell)
-        bucket = self._free[level][lent]
+        cost = self.cost_of(cell)
+        bucket = self._free[level][cost]
         if len(bucket) == 1:
-            del self._free[level][lent]
+            del self._free[level][cost]
         else:
             del bucket[bisect_left(bucket, number)]
         self.count[level] -= 1
@@ -233,19 +252,19 @@ class Space:
     # ── reading ─────────────────────────────────────────────────────────────────────────
 
     def free_at(self, level: int, first: int, end: int, *, quiet: bool | None) -> Iterator[int]:
-        """Number the free cells of a level in a range, fewest lent leaves first.
+        """Number the free cells of a level in a range, the cheapest first.
 
         `quiet` ones have none that is lent; None gives all.
         """
         buckets = self._free[level]
-        for lent in sorted(buckets):
-            if quiet is None or quiet is (lent == 0):
-                bucket = buckets[lent]
+        for cost in sorted(buckets):
+            if quiet is None or quiet is (cost == 0):
+                bucket = buckets[cost]
                 for at in range(bisect_left(bucket, first), bisect_left(bucket, end)):
                     yield bucket[at]
 
     def buckets(self) -> list[dict[int, list[int]]]:
-        """Give the free cells, by level and by how many of their leaves are lent."""
+        """Give the free cells, by level and by what they cost."""
         return self._free
 
     def broken_at(self, level: int, first: int, end: int) -> Iterator[int]:

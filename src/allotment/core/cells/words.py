@@ -39,6 +39,16 @@ def owned(cells: Cells, tenant: str, pin: str) -> str:
     return listed(parts)
 
 
+def leaf_types(cells: Cells, tenant: str, *, devices: bool) -> list[str]:
+    """Name the types of leaves of which a tenant owns any: devices alone, or `core` too."""
+    chains = {
+        at
+        for at, holding in cells.holdings.get((tenant, ""), {}).items()
+        if (cells.chains[at].has_devices or not devices) and any(holding.promised.values())
+    }
+    return list(dict.fromkeys(cells.chains[at].names[0] for at in sorted(chains)))
+
+
 def _sized(chain: Chain, level: int, each: str) -> str:
     if level == 0:
         return chain.names[0]

@@ -3,6 +3,9 @@
 Source: Gu et al., Tiresias, NSDI 2019, section 3.1 (SRTF, and SRSF that weighs remaining
 time by the number of devices).
 
+What is left is the run time that is known, less the time it ran, but for work that was lost.
+So of a job that runs slower than it was measured, the work left is underrated.
+
 Bad at: knowing run times; and every short arrival may send a long job away.
 """
 

@@ -15,6 +15,9 @@ from allotment.sim.generate.curve import ALL_PPM, DRAW_BITS, drawer
 from allotment.sim.generate.model import BadModel, Model, Size, check
 from allotment.sim.trace import Ending, TraceJob
 
+MOST_JOBS = 100_000_000
+"""A file of gigabytes; more is a slip of the finger."""
+
 LONGEST_SPAN_MS = 1 << 60
 """As far as the readers of traces go."""
 
@@ -43,6 +46,8 @@ def _check_asked(
 ) -> None:
     if jobs < 1:
         raise BadModel(f"{jobs} jobs: there must be at least 1")
+    if jobs > MOST_JOBS:
+        raise BadModel(f"{jobs:,} jobs: there may be at most {MOST_JOBS:,}")
     if seed < 0:
         raise BadModel(f"seed {seed}: it must be 0 or more")
     if load is None:

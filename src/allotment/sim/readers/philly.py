@@ -82,7 +82,7 @@ class _Reader:
                 since_ms = start_ms
             else:
                 end_ms = self._clock.ms(attempt.end_time, "end_time")
-                ran_ms += max(end_ms - start_ms, 0)
+                ran_ms += _from_to(start_ms, end_ms)
             self.last_ms = max(self.last_ms, end_ms or start_ms)
         if not devices:
             raise Unreadable(NEVER_RAN)
@@ -99,6 +99,12 @@ class _Reader:
             ending=_ENDINGS.get(entry.status, Ending.FAILED),
         )
         return job if since_ms is None else Running(job, since_ms)
+
+
+def _from_to(start_ms: int, end_ms: int) -> int:
+    if end_ms < start_ms:
+        raise Unreadable("an attempt ends before it starts")
+    return end_ms - start_ms
 
 
 def _whole_text(text: str) -> str:

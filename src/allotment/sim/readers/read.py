@@ -28,6 +28,10 @@ NOTHING_WRONG = frozenset((NEVER_RAN, NO_DEVICES, NO_TASKS, NO_RATE, A_STEP))
 """Reasons that say nothing against the file."""
 
 
+TOO_EARLY = "submission is negative, or before 1970"
+"""Times are counted from 0 on, and what is before it is no time."""
+
+
 def read_trace(
     path: Path, format: str = "", tasks: str = "", *, rates: Rates | None = None
 ) -> Trace:
@@ -67,6 +71,9 @@ def _trace(
     source: str, known: Format, digest: str, rows: list[Row], warnings: list[str]
 ) -> Trace:
     jobs = [row for row in rows if isinstance(row, TraceJob)]
+    if jobs and min(job.submit_ms for job in jobs) < 0:
+        rows = [TOO_EARLY if _is_too_early(row) else row for row in rows]
+        jobs = [row for row in rows if isinstance(row, TraceJob)]
     dropped = most_first(Counter(row for row in rows if isinstance(row, str)))
     left_out = [_left_out(reason, count, rows) for reason, count in dropped[:TOLD]]
     if not jobs:
@@ -88,6 +95,10 @@ def _trace(
         ]
     warnings = [*warnings, *broken, *censored_note(jobs), *doubts(jobs)]
     return Trace(source, known.name, digest, tuple(jobs), dropped, tuple(warnings))
+
+
+def _is_too_early(row: Row) -> bool:
+    return isinstance(row, TraceJob) and row.submit_ms < 0
 
 
 def _left_out(reason: str, count: int, rows: list[Row]) -> str:

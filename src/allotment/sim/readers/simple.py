@@ -2,12 +2,14 @@
 
 Columns: submit_time, num_gpus, and duration (or attained_gpu_s, the device-seconds it ran
 for). Optional: job_id, tenant or vc, user, model, ending (succeeded, failed, cancelled or
-censored), end_time (without an ending: empty where it had not ended).
+censored) or outcome (as a run writes it), end_time (without an ending: empty where it had not
+ended).
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from sys import intern
 
+from allotment.metrics.jobs import Fate
 from allotment.sim.readers.fields import Clock, Unreadable, checked_span, is_blank, span_ms
 from allotment.sim.readers.formats import Format, Options
 from allotment.sim.readers.shape import NEVER_RAN, Shapes
@@ -16,7 +18,17 @@ from allotment.sim.readers.table import Row, Table, header_of
 from allotment.sim.trace import Ending, TraceJob
 
 NEEDS = ("submit_time", "num_gpus")
-ENDINGS = {ending.value: ending for ending in Ending}
+OUTCOMES: Mapping[str, Ending] = {
+    Fate.COMPLETED.value: Ending.SUCCEEDED,
+    Fate.FAILED.value: Ending.FAILED,
+    Fate.TIMED_OUT.value: Ending.FAILED,
+    Fate.CANCELLED.value: Ending.CANCELLED,
+    Fate.CENSORED.value: Ending.CENSORED,
+    Fate.NEVER_SCHEDULABLE.value: Ending.CENSORED,
+    Fate.UNFINISHED.value: Ending.CENSORED,
+}
+"""What a run says became of a job. One that can never run is left out: it never ran."""
+ENDINGS: Mapping[str, Ending] = {**{ending.value: ending for ending in Ending}, **OUTCOMES}
 
 
 def _tells(head: str) -> bool:
@@ -32,7 +44,8 @@ def _read(text: Text, options: Options) -> Iterable[Row]:
     when, count, length = table.places("submit_time", "num_gpus", "duration")
     name, user, model = table.places("job_id", "user", "model")
     tenant, end = table.place("tenant", "vc"), table.place("end_time")
-    attained, ending = table.places("attained_gpu_s", "ending")
+    attained = table.place("attained_gpu_s")
+    ending = table.place("ending", *(("outcome",) if is_outcome else ()))
     submit_ms = Clock().ms
 
     def make(number: int, row: list[str]) -> TraceJob:
@@ -48,11 +61,21 @@ def _read(text: Text, options: Options) -> Iterable[Row]:
             intern(row[tenant]) if tenant >= 0 else "all",
             intern(row[user]) if user >= 0 else "",
             model=intern(row[model]) if model >= 0 else "",
-            ending=(ending >= 0 and ENDINGS.get(row[ending].strip().lower()))
-            or (Ending.CENSORED if end >= 0 and is_blank(row[end]) else Ending.SUCCEEDED),
+            ending=_ending(row[ending])
+            if ending >= 0 and not is_blank(row[ending])
+            else Ending.CENSORED
+            if end >= 0 and is_blank(row[end])
+            else Ending.SUCCEEDED,
         )
 
     return table.jobs(make)
+
+
+def _ending(text: str) -> Ending:
+    word = text.strip().lower()
+    if word not in ENDINGS:
+        raise Unreadable(f"{text[:40]!r} is no ending: {', '.join(Ending)}")
+    return ENDINGS[word]
 
 
 def _attained_ms(text: str, gpu_milli: int) -> int:

@@ -165,23 +165,21 @@ def _never(views: Sequence[View]) -> list[str]:
 
 
 def _never_words(view: View) -> str:
-    jobs = [job for job in view.run.jobs if job.never]
-    if not jobs:
+    reasons = view.run.never()
+    if not reasons:
         return ""
-    reasons: dict[str, list[str]] = {}
-    for job in jobs:
-        reasons.setdefault(job.never, []).append(short(job.id, 24))
+    count = sum(map(len, reasons.values()))
     said = "; ".join(
         f"{short(reason, 160)} ({'jobs' if len(ids) > 1 else 'job'} {_some(ids)})"
         for reason, ids in list(reasons.items())[:MOST_LISTED]
     )
     more = len(reasons) - MOST_LISTED
     rest = f"; and {counted(more, 'other reason')}" if more > 0 else ""
-    return f"{counted(len(jobs), 'job')} can never run on this cluster: {said}{rest}."
+    return f"{counted(count, 'job')} can never run on this cluster: {said}{rest}."
 
 
 def _some(ids: Sequence[str]) -> str:
-    shown = ", ".join(ids[:MOST_LISTED])
+    shown = ", ".join(short(name, 24) for name in ids[:MOST_LISTED])
     more = len(ids) - MOST_LISTED
     return f"{shown} and {more:,} more" if more > 0 else shown
 

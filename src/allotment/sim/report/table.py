@@ -46,8 +46,8 @@ COLUMNS = (
     Column(DELAY, "median", lambda s: s.p50_queue_delay_s, seconds),
     Column(DELAY, "p90", lambda s: s.p90_queue_delay_s, seconds),
     Column(DELAY, "p99", lambda s: s.p99_queue_delay_s, seconds),
-    Column(CLUSTER, "makespan", lambda s: s.makespan_s, seconds),
-    Column(CLUSTER, "in use", lambda s: s.utilization, _share, max),
+    Column(CLUSTER, "makespan", lambda s: s.makespan_s, seconds, of_completed=False),
+    Column(CLUSTER, "in use", lambda s: s.utilization, _share, max, of_completed=False),
     Column(CLUSTER, "preempted", lambda s: s.preemptions, number, of_completed=False),
     Column(FAIR, "Jain", lambda s: s.fairness.jain, _ratio, max),
     Column(FAIR, "worst ρ", lambda s: s.fairness.worst_rho, _times),
@@ -148,10 +148,13 @@ def _row(view: View, place: int, marks: Sequence[Sequence[str]]) -> str:
 
 
 def _marks(column: Column, views: Sequence[View]) -> list[str]:
-    """Mark the best of a column, and the best that could be had in life."""
+    """Mark the best of a column, and the best that could be had in life.
+
+    A run in which no job completed is best at nothing.
+    """
     marks = [""] * len(views)
     choose = column.best
-    known = [v for v in views if v.summary.completed or not column.of_completed]
+    known = [v for v in views if v.summary.completed]
     values = [column.get(view.summary) for view in known]
     if choose is None or len(views) < 2 or not values or len(set(map(column.show, values))) < 2:
         return marks

@@ -168,12 +168,32 @@ def test_nobody_takes_what_another_holds() -> None:
         cells.take("b", "", (Slot(NodeId(0), (1,), 1000),), needs, ("node",))
 
 
-def test_a_slot_outside_of_all_cells_is_a_bug() -> None:
+def test_nobody_owns_what_lies_outside_of_all_cells() -> None:
     cells = a_book(owns("a", node=1))
+    slots, needs = (Slot(NodeId(9), (0,), 1000),), needs_of(gang(1, 1))
+    assert objection(cells, "a", "", slots, needs, ("node",))
     with pytest.raises(InvariantViolated, match="no such leaf"):
-        cells.spot(Slot(NodeId(9), (0,), 1000), needs_of(gang(1, 1))[0])
+        cells.take("a", "", slots, needs, ("node",))
     with pytest.raises(InvariantViolated, match="no chain"):
         cells.chain_of("A100")
+
+
+def test_who_borrows_outside_of_all_cells_is_in_nobodys_way() -> None:
+    cells = a_book(owns("a", node=1))
+    before, needs = repr(pages(cells)), needs_of(gang(1, 2))
+    beside = (Slot(NodeId(9), (0, 1), 2000),)
+    in_part = (Slot(NodeId(0), (7, 8), 2000),)
+    cells.lend(JobId(1), beside, needs)
+    cells.set_aside(beside, needs)
+    assert repr(pages(cells)) == before
+    assert not cells.are_in_cells(in_part)
+    cells.lend(JobId(2), in_part, needs)
+    assert cells.borrowers_on(0, [(NODE, 0, 1 << 7, 0)]) == (2,)
+    sound(cells)
+    cells.call_in(JobId(1), beside, needs)
+    cells.put_back(beside, needs)
+    cells.call_in(JobId(2), in_part, needs)
+    assert repr(pages(cells)) == before
 
 
 def test_borrowers_are_known_by_where_they_sit() -> None:
@@ -181,8 +201,8 @@ def test_borrowers_are_known_by_where_they_sit() -> None:
     half = needs_of(gang(1, 0.5))
     for job in (1, 2):
         cells.lend(JobId(job), (Slot(NodeId(1), (3,), 500),), half)
-    assert cells.borrowers_on(0, [(NODE, 1, 0b1000)]) == (1, 2)
-    assert cells.borrowers_on(0, [(NODE, 1, 0b0111)]) == ()
+    assert cells.borrowers_on(0, [(NODE, 1, 0b1000, 0)]) == (1, 2)
+    assert cells.borrowers_on(0, [(NODE, 1, 0b0111, 0)]) == ()
     assert list(cells.parts_lent(0)) == [((1, 3), 1000)]
     cells.call_in(JobId(1), (Slot(NodeId(1), (3,), 500),), half)
     assert cells.spaces[0].lent[1] == 0b1000

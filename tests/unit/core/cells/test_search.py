@@ -111,12 +111,15 @@ def test_parts_of_devices_share_one() -> None:
     assert take(cells, "a", gang(1, 0.25)) == {1} or cells.room_of("a", "") == 0
 
 
-def test_a_host_share_beyond_the_leaves_is_covered_by_whole_nodes_only() -> None:
+def test_a_host_share_beyond_the_leaves_is_covered_by_others_of_the_node() -> None:
     cells = a_book(owns("a", node=1), owns("b", socket=2))
     take(cells, "a", gang(1, 1, cpus=32))
     assert find(cells, "a", "", gang(1, 5)) is None
     take(cells, "a", gang(1, 4))
-    assert find(cells, "b", "", gang(1, 1, cpus=32)) is None
+    assert take(cells, "b", gang(1, 1, cpus=32)) == {8}
+    assert find(cells, "b", "", gang(1, 5)) is None
+    assert take(cells, "b", gang(1, 4)) == {12, 13, 14, 15}
+    assert find(cells, "b", "", gang(1, 1)) is None
 
 
 def test_a_host_share_that_broke_is_no_objection_to_who_takes_none_of_it() -> None:
@@ -329,7 +332,7 @@ def test_objections_say_what_is_wrong() -> None:
     assert refused((a,), ("node",), at(0, 0), at(1, 0)) == "no more node are owed"
     assert refused((a,), ("node",), at(0, 0), at(0, 0)) == "leaves of node 0 are in use"
     assert "host share" in refused((a,), ("node",), at(0, *range(8)), cpus=65)
-    assert "whole nodes" in refused((owns("a", pair=1),), ("pair",), at(0, 0), cpus=9)
+    assert "leaf by leaf" in refused((owns("a", pair=1),), ("pair",), at(0, 0), cpus=9)
     both = (owns("a", V100=1, node=1), owns("b", node=3))
     assert refused(both[:1], ("V100",), at(0, 0)) == ""
     assert refused(both, ("V100",), at(0, 0)) == "another tenant is owed those cells"

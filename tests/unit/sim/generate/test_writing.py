@@ -22,7 +22,7 @@ def test_there_and_back(tmp_path: Path):
 
 def test_odd_jobs_there_and_back(tmp_path: Path):
     jobs = (
-        TraceJob("a", -1500, 1, tenant='x,"y"', user="ann", model="ResNet-50"),
+        TraceJob("a", 0, 1, tenant='x,"y"', user="ann", model="ResNet-50"),
         TraceJob("b", 0, 1234, need=Resources(gpu_milli=250), tenant="späte Schicht"),
         TraceJob("c", 1_704_067_200_001, 10**12, tasks=128, ending=Ending.CENSORED),
     )

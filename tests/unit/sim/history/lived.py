@@ -9,6 +9,7 @@ from allotment.model import effects as f
 from allotment.model import events as e
 from allotment.model.ids import JobId
 from allotment.model.quantity import Instant
+from allotment.model.reports import NodeReport
 from allotment.model.spec import Dependency
 from allotment.model.tenancy import Config
 from tests.support.builders import NOW, JobBuilder
@@ -29,10 +30,14 @@ class Wish(NamedTuple):
     """Places of earlier wishes; the job depends on the first job of each."""
 
 
+Change = Config | c.DrainNode | c.UndrainNode | NodeReport
+"""What happens to the cluster at some instant."""
+
+
 class Lived:
     """Plays wishes on an audited engine. `log` is what a service would have kept."""
 
-    def __init__(self, config: Config, changes: Iterable[tuple[int, Config]] = ()) -> None:
+    def __init__(self, config: Config, changes: Iterable[tuple[int, Change]] = ()) -> None:
         self.world = World(config)
         self.first: list[JobId] = []
         self._agenda: list[tuple[int, int, str, JobId, int]] = []
@@ -50,10 +55,10 @@ class Lived:
         coming = sorted(wishes, key=lambda wish: wish.at)
         while coming or self._agenda or self._changes:
             self._go_to(min(self._next(coming)))
-            while self._changes and self._changes[0][0] <= self.world.now:
-                self.world.do(c.ApplyConfig(self._changes.pop(0)[1]))
             while self._agenda and self._agenda[0][0] <= self.world.now:
                 self._happen(*heappop(self._agenda)[2:])
+            while self._changes and self._changes[0][0] <= self.world.now:
+                self._change(self._changes.pop(0)[1])
             while coming and NOW + coming[0].at <= self.world.now:
                 self._submit(coming.pop(0))
             self.world.cycle()
@@ -75,6 +80,30 @@ class Lived:
 
     def _go_to(self, at: int) -> None:
         self.world.wait(at - self.world.now)
+
+    def _change(self, to: Change) -> None:
+        if isinstance(to, Config):
+            self.world.do(c.ApplyConfig(to))
+        elif isinstance(to, NodeReport):
+            gangs = [
+                gang.id
+                for gang in self.world.state.cluster.gangs.values()
+                if not to.alive and any(slot.node == to.node for slot in gang.slots)
+            ]
+            for job in gangs:
+                self._save(job)
+            self.world.tell(to)
+            for job in gangs:
+                if self.world.job(job).attempt is not None:
+                    self.world.ends(job, 1)  # its other tasks cannot go on without it
+        else:
+            self.world.do(to)
+
+    def _save(self, job: JobId) -> None:
+        """Let a job save all it has done: it stops."""
+        if job in self._since:
+            self.world.saves(job, self._count)
+            self._left[job] -= self.world.now - self._since.pop(job)
 
     def _submit(self, wish: Wish) -> None:
         job = wish.job
@@ -109,9 +138,7 @@ class Lived:
             elif isinstance(effect, f.StopTask) and effect.key.index == 0:
                 job = effect.key.job
                 # It saves at once; what it does between the warning and the end is lost.
-                if job in self._since:
-                    self.world.saves(job, self._count)
-                    self._left[job] -= self.world.now - self._since.pop(job)
+                self._save(job)
                 self._plan(STOP_MS, "goes", job)
 
     def _plan(self, length: int, what: str, job: JobId) -> None:

@@ -164,10 +164,12 @@ def test_the_cluster_is_the_last_one() -> None:
     assert len(history.nodes) == 3
     assert history.trace.warnings == (
         "Changes of nodes meanwhile: 1. The last ones are replayed.",
-        "Nodes drained or lost for a while: 1. The replay has them.",
+        "Nodes drained or lost for a while: 1. So they are in the replay, unless it has other "
+        "machines.",
     )
     assert history_of(log.records, 70, 80).trace.warnings == (
-        "Nodes drained or lost for a while: 1. The replay has them.",
+        "Nodes drained or lost for a while: 1. So they are in the replay, unless it has other "
+        "machines.",
     )
 
 

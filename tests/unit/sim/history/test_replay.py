@@ -6,14 +6,19 @@ from random import Random
 import msgspec
 import pytest
 
+from allotment.model import commands as c
 from allotment.model import events as e
-from allotment.model.ids import JobId
+from allotment.model.ids import JobId, NodeId
+from allotment.model.reasons import StopCause
+from allotment.model.reports import NodeReport
 from allotment.model.tenancy import Config, QueueOrder
 from allotment.sim.history import History, history_of
+from allotment.sim.outages import NodeEvent
 from allotment.sim.run import simulate
 from allotment.sim.scenario import Scenario
+from allotment.sim.settings import BadSetting
 from allotment.wiring.history import Again, replayed
-from tests.support.builders import a_config, a_job, a_tenant
+from tests.support.builders import NOW, a_config, a_job, a_tenant
 from tests.unit.sim.history.lived import Lived, Wish, starts
 
 FOREVER = 1 << 50
@@ -86,6 +91,61 @@ def test_the_shares_change_on_the_way() -> None:
     )
     found = msgspec.structs.replace(history(lived), wishes=fixed)
     assert again(found) != lived.starts(), "the change matters"
+
+
+def an_outage() -> Lived:
+    """One node is drained, another is lost, and both come back; so does a third."""
+    changes = [
+        (20_000, c.DrainNode(NodeId(0), "disk")),
+        (31_000, NodeReport(NodeId(1), alive=False)),
+        (52_000, NodeReport(NodeId(1), alive=True)),
+        (70_000, c.UndrainNode(NodeId(0))),
+        (90_000, c.DrainNode(NodeId(2))),
+        (95_000, c.UndrainNode(NodeId(2))),
+    ]
+    return Lived(a_cluster(QueueOrder.SKIP), changes).play(a_life(4))
+
+
+def test_nodes_are_down_when_they_were() -> None:
+    lived = an_outage()
+    found = history(lived)
+    lost = [r for r in lived.log if isinstance(r.event, e.StopRequested)]
+    assert any(r.event.cause is StopCause.NODE_LOST for r in lost)  # type: ignore[union-attr]
+    assert again(found) == lived.starts()
+    never = msgspec.structs.replace(found, outages=())
+    assert again(never) != lived.starts(), "the outages matter"
+    log: list[e.Record] = []
+    simulate(replayed(found, Again("fifo", one_pool=True)), tap=log.extend)
+    assert [type(r.event) for r in log if isinstance(r.event, NodeEvent)] == [
+        e.NodeDrained, e.NodeLost, e.NodeRecovered, e.NodeUndrained, e.NodeDrained,
+        e.NodeUndrained,
+    ]  # fmt: skip
+    assert replayed(found, Again("fifo", cluster="3x4")).outages == ()
+
+
+def test_a_stretch_begins_with_the_nodes_as_they_stood() -> None:
+    lived = an_outage()
+    begin = NOW + 60_000
+    found = history_of(lived.log, begin, FOREVER)
+    assert [(type(each.event), each.event.node) for each in found.outages] == [
+        (e.NodeDrained, 0),
+        (e.NodeUndrained, 0),
+        (e.NodeDrained, 2),
+        (e.NodeUndrained, 2),
+    ]
+    assert found.outages[0].after_ms == 0
+    assert found.outages[1].after_ms == NOW + 70_000 - found.trace.jobs[0].submit_ms
+    assert "for a while: 2. So they are in the replay" in found.trace.warnings[-1]
+
+
+def test_jobs_wait_for_the_only_node_to_come_back() -> None:
+    down = NodeReport(NodeId(0), alive=False)
+    changes = [(100, down), (50_000, msgspec.structs.replace(down, alive=True))]
+    config = a_config(a_tenant("vision", 4), nodes=1, devices=4)
+    wishes = [Wish(0, a_job().of("vision"), 1000), Wish(500, a_job().of("vision"), 1000)]
+    lived = Lived(config, changes).play(wishes)
+    assert again(history(lived)) == lived.starts()
+    assert lived.starts()[-1][0] == NOW + 50_000
 
 
 def varying() -> Lived:
@@ -175,6 +235,17 @@ def test_other_machines_may_lack_a_level() -> None:
     wishes = msgspec.structs.replace(found.wishes, specs=(spec,))
     found = msgspec.structs.replace(found, wishes=wishes)
     assert len(again(found, cluster="1x8")) == 1
+
+
+@pytest.mark.parametrize("pair", ["within=rack", "prefer=switch", "across_racks=0.5"])
+def test_a_setting_of_a_level_that_the_machines_lack_is_refused(pair: str) -> None:
+    found = history(Lived(a_cluster(QueueOrder.SKIP)).play(a_life(3)))
+    level = "switch" if "switch" in pair else "rack"
+    with pytest.raises(
+        BadSetting, match=f"--set {pair}: no node of this cluster is in a {level}"
+    ):
+        replayed(found, Again("own", settings=(pair,)))
+    assert replayed(found, Again("own", cluster="4x4/2", settings=(pair,))).nodes
 
 
 def test_a_job_of_a_tenant_that_is_gone_is_played_all_the_same() -> None:

@@ -172,6 +172,24 @@ def test_broken_rows_are_told_by_number(write: WriteTrace):
     )
 
 
+def test_who_came_before_the_beginning_of_time_is_left_out(write: WriteTrace):
+    rows = ("a,-50,1,5,x", "b,1969-12-31 23:59:59,1,5,x", "c,1970-01-01,1,5,x", "d,0,1,-5,x")
+    trace = read_trace(write(HEAD, *rows, "e,1970-01-01T00:30:00+01:00,1,5,x"))
+    assert [job.id for job in trace.jobs] == ["c"]
+    assert trace.dropped == (
+        ("submission is negative, or before 1970", 3),
+        ("duration is negative", 1),
+    )
+    assert trace.warnings == (
+        "left out: row 1 and 2 more: submission is negative, or before 1970",
+        "left out: row 4: duration is negative",
+    )
+    assert _refused(write(HEAD, "a,-50,1,5,x")) == (
+        "trace.csv: no job could be read as simple: row 1: submission is negative, or before "
+        "1970"
+    )
+
+
 def test_rows_of_jobs_that_asked_for_nothing_are_counted_only(write: WriteTrace):
     trace = read_trace(write(HEAD, "a,0,1,5,x", "b,0,0,5,x"))
     assert trace.rows == 2
@@ -195,6 +213,16 @@ def test_durations_in_milliseconds_are_doubted(write: WriteTrace):
     )
 
 
+def test_one_job_in_ten_that_runs_for_months_is_doubted(write: WriteTrace):
+    hours = [1, 1, 1, 1, 1, 1, 1, 1, 24 * 61]
+    rows = [f"{n},{n},1,{hour * 3_600},x" for n, hour in enumerate(hours)]
+    assert read_trace(write(HEAD, *rows)).warnings == (
+        "one job in ten runs longer than 61 days: the durations look like milliseconds; "
+        "divide that column by 1000",
+    )
+    assert read_trace(write(HEAD, *rows, "9,9,1,1,x", "10,10,1,1,x")).warnings == ()
+
+
 def test_submissions_in_milliseconds_are_doubted(write: WriteTrace):
     since_1970 = read_trace(
         write(HEAD, *(f"{n},{1_507_532_515_000 + n},1,60,x" for n in range(9)))
@@ -208,6 +236,54 @@ def test_submissions_in_milliseconds_are_doubted(write: WriteTrace):
         "submissions span 82 years: the submission times look like milliseconds; divide that "
         "column by 1000",
     )
+
+
+def uneven(count: int) -> list[int]:
+    """Give seconds that nobody planned, over some minutes."""
+    return [7 * n + n * n % 11 for n in range(count)]
+
+
+IN_THOUSANDS = "is in whole thousands of seconds: they look like milliseconds; divide that"
+
+
+def test_submissions_times_1000_over_minutes_are_doubted(write: WriteTrace):
+    rows = [f"{at},{at * 1000},1,{600 + at},x" for at in uneven(12)]
+    (told,) = read_trace(write(HEAD, *rows)).warnings
+    assert told.startswith(f"every submission time {IN_THOUSANDS} column by 1000")
+
+
+def test_short_durations_times_1000_are_doubted(write: WriteTrace):
+    rows = [f"{n},{n},1,{at * 1000},x" for n, at in enumerate(uneven(12))]
+    (told,) = read_trace(write(HEAD, *rows)).warnings
+    assert told.startswith(f"every duration {IN_THOUSANDS} column by 1000")
+
+
+def test_whole_thousands_are_not_doubted_where_few_or_even(write: WriteTrace):
+    even = [f"{n},{n * 1000},1,{n * 2000},x" for n in range(50)]
+    assert read_trace(write(HEAD, *even)).warnings == ()
+    few = [f"{at},{at * 1000},1,{at * 1000},x" for at in uneven(9)]
+    assert read_trace(write(HEAD, *few)).warnings == ()
+    but_one = [f"{at},{at * 1000 + (at > 60)},1,{9 + at},x" for at in uneven(12)]
+    assert read_trace(write(HEAD, *but_one)).warnings == ()
+
+
+def test_jobs_of_minutes_that_come_days_apart_are_doubted(write: WriteTrace):
+    hour_in_ms = [f"{n},{n * 3_600_000 // 20 + n % 7},1,600,x" for n in range(21)]
+    (told,) = read_trace(write(HEAD, *hour_in_ms)).warnings
+    assert told == (
+        "submissions span 42 days, in which all jobs together run for 0.1: the submission "
+        "times look like milliseconds, or the durations are not in seconds"
+    )
+
+
+def test_quiet_clusters_are_not_doubted(write: WriteTrace):
+    step_s = 4 * 86_400 + 17
+    half_busy = [f"{n},{n * step_s},8,{step_s // 2 + 1},x" for n in range(21)]
+    assert read_trace(write(HEAD, *half_busy)).warnings == ()
+    used = [f"{n},{n * step_s},8,{step_s // 15},x" for n in range(21)]
+    assert read_trace(write(HEAD, *used)).warnings == ()
+    dated = [f"{n},2026-{1 + n % 12:02}-0{1 + n // 12} 10:00:00,1,600,x" for n in range(24)]
+    assert not any("milli" in told for told in read_trace(write(HEAD, *dated)).warnings)
 
 
 def test_a_line_without_end_is_refused_in_little_memory(write: WriteTrace):

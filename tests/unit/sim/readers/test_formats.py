@@ -4,8 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from allotment.metrics.jobs import Fate
 from allotment.model.quantity import DAY, GIB, HOUR, MINUTE, Resources
 from allotment.sim.readers import FORMATS, read_trace
+from allotment.sim.readers.simple import OUTCOMES
 from allotment.sim.trace import BadTrace, Ending, TraceJob
 from tests.unit.sim.readers.conftest import WriteTrace
 
@@ -47,6 +49,30 @@ def test_simple_without_ids_calls_rows_by_number(write: WriteTrace):
         TraceJob("1", 0, 5_000),
         TraceJob("2", 0, 5_000),
         TraceJob("3", 7_000, 2_500, 1, Resources(gpu_milli=500)),
+    )
+
+
+def test_what_became_of_the_jobs_of_a_run_is_kept(write: WriteTrace):
+    outcomes = {
+        "completed": Ending.SUCCEEDED, "failed": Ending.FAILED, "timed_out": Ending.FAILED,
+        "cancelled": Ending.CANCELLED, "censored": Ending.CENSORED,
+        "unfinished": Ending.CENSORED,
+    }  # fmt: skip
+    assert {*outcomes, "never_schedulable"} == set(OUTCOMES) == {fate.value for fate in Fate}
+    head = "job_id,num_gpus,submit_time,end_time,attained_gpu_s,outcome"
+    rows = [f"{word},1,0,9,9,{word}" for word in outcomes]
+    trace = read_trace(write(head, *rows, "never,64,0,,0,never_schedulable"))
+    assert {job.id: job.ending for job in trace.jobs} == outcomes
+    assert trace.dropped == ((NEVER_RAN, 1),)
+    assert any(words.startswith("2 of 6 jobs had not ended") for words in trace.warnings)
+
+
+def test_a_word_that_is_no_ending_is_told(write: WriteTrace):
+    path = write("submit_time,num_gpus,duration,ending", "0,1,5,done", "0,1,5,", "0,1,5,Failed")
+    trace = read_trace(path)
+    assert [job.ending for job in trace.jobs] == [Ending.SUCCEEDED, Ending.FAILED]
+    assert trace.warnings == (
+        "left out: row 1: 'done' is no ending: succeeded, failed, cancelled, censored",
     )
 
 
@@ -125,6 +151,14 @@ PHILLY = """
       "detail": [{"ip": "m1", "gpus": ["gpu0"]}]}]}
 ]
 """
+
+
+def test_a_philly_attempt_that_ends_before_it_starts_is_left_out(write: WriteTrace):
+    attempt = PHILLY.replace("2017-10-08 02:00:00", "2017-10-07 23:00:00")
+    assert attempt != PHILLY
+    trace = read_trace(write(attempt))
+    assert ("an attempt ends before it starts", 1) in trace.dropped
+    assert "left out: row 3: an attempt ends before it starts" in trace.warnings
 
 
 def test_philly_cut_short_names_the_entry(write: WriteTrace):

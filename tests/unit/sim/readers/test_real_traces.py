@@ -61,6 +61,20 @@ def test_the_golden_inputs(file: str, rows: int):
     assert [job.id for job in trace.jobs] == [str(n) for n in range(rows)]
 
 
+@pytest.mark.parametrize("file", ["philly480.csv", "philly480le8.csv", "philly5k.csv"])
+@pytest.mark.parametrize("both", [False, True])
+def test_the_same_in_milliseconds_is_doubted(file: str, both: bool, tmp_path: Path):
+    head, *lines = (GOLDEN / file).read_text().splitlines()
+    columns = head.split(",")
+    rows = [dict(zip(columns, line.split(","), strict=True)) for line in lines]
+    for row in rows:
+        row["duration"] += "000"
+        row["submit_time"] += "000" if both else ""
+    copy = tmp_path / file
+    copy.write_text("\n".join([head, *(",".join(row.values()) for row in rows), ""]))
+    assert read_trace(copy).warnings[0].startswith("half of the jobs run longer than ")
+
+
 def test_the_first_golden_job():
     job = read_trace(GOLDEN / "philly480.csv").jobs[0]
     assert (job.submit_ms, job.run_ms, job.tasks, job.tenant) == (0, 45_025_000, 16, "ee9e8c")

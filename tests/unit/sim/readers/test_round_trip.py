@@ -23,7 +23,7 @@ def jobs_called(name: str) -> st.SearchStrategy[TraceJob]:
     whole = st.builds(
         TraceJob,
         id=st.just(name),
-        submit_ms=st.integers(-(10**12), 10**13),
+        submit_ms=st.integers(0, 10**13),
         run_ms=MILLIS,
         tasks=st.integers(1, 512),
         tenant=WORDS,
@@ -77,7 +77,8 @@ def test_endings_of_a_model_there_and_back(failed: int, others: int, seed: int) 
         ("succeeded", "", Ending.SUCCEEDED),
         ("", "65", Ending.SUCCEEDED),
         ("", "", Ending.CENSORED),
-        ("well", "65", Ending.SUCCEEDED),
+        ("completed", "65", Ending.SUCCEEDED),
+        ("unfinished", "", Ending.CENSORED),
     ],
 )
 def test_an_ending_in_words(write: WriteTrace, ending: str, end: str, read: Ending) -> None:

@@ -47,7 +47,11 @@ class Machine:
     def _run(self, size: int) -> Run:
         wait = self.wait(size)
         summary = msgspec.structs.replace(
-            NOTHING, avg_queue_delay_s=wait * 60.0, utilization=1 / size, peak_waiting_jobs=wait
+            NOTHING,
+            completed=1,
+            avg_queue_delay_s=wait * 60.0,
+            utilization=1 / size,
+            peak_waiting_jobs=wait,
         )
         return Run("fifo", False, "", size, 0, (), (), summary=summary)
 
@@ -116,6 +120,23 @@ def test_when_nobody_waits_more_nodes_are_not_tried() -> None:
     assert found.chosen == 0
     assert found.why.startswith("With 4 nodes no job waits any more, and still avg_queue_delay")
     assert machine.asked == [1, 2, 4]
+
+
+def test_where_no_job_completes_no_size_will_do() -> None:
+    asked: list[int] = []
+
+    def play(sizes: Sequence[int]) -> list[Run]:
+        asked.extend(sizes)
+        failed = msgspec.structs.replace(NOTHING, failed=1, jobs=1, peak_waiting_jobs=1)
+        return [Run("fifo", False, "", size, 0, (), (), summary=failed) for size in sizes]
+
+    found = find(play, read_target("p90_queue_delay<=1h"), Range(1, 10_000, 1))
+    assert (found.chosen, asked) == (0, [1, 2])
+    assert found.why == (
+        "With 2 nodes, no job completes, so there is no p90_queue_delay. `allot sim run` tells "
+        "what becomes of them."
+    )
+    assert find(play, read_target("failed<=1"), Range(1, 10_000, 1)).chosen == 1
 
 
 def test_when_even_the_most_will_not_do() -> None:
@@ -212,7 +233,15 @@ def test_a_target_that_run_times_alone_miss() -> None:
         "3 h 0 min."
     )
     assert "makespan<5h" in hopeless(jobs, read_target("makespan<5h"))
+    limited = [msgspec.structs.replace(job, limit_ms=Millis(3 * HOUR)) for job in jobs]
+    assert hopeless(limited, read_target("avg_jct<=2h")) == "", "the other one times out"
     limited = [msgspec.structs.replace(job, limit_ms=Millis(HOUR)) for job in jobs]
-    assert hopeless(limited, read_target("avg_jct<=1h")) == ""
+    assert "no job completes" in hopeless(limited, read_target("avg_jct<=1h"))
     censored = [msgspec.structs.replace(job, ending=Ending.CENSORED) for job in jobs]
-    assert hopeless(censored, read_target("avg_jct<=1h")) == ""
+    assert hopeless(censored, read_target("makespan<=5h")) == ""
+    assert hopeless(censored, read_target("avg_jct<=9h")) == (
+        "avg_jct<=9h: even were no job to wait, no job completes, so there is no avg_jct."
+    )
+    above = read_target("avg_jct>=4h, makespan>=1d, throughput_jobs_per_h<=0.1")
+    assert hopeless(jobs, above) == "", "fewer nodes may do it"
+    assert "throughput" in hopeless(jobs, read_target("throughput_jobs_per_h>=1"))

@@ -1,7 +1,10 @@
 """Targets as people write them."""
 
+import msgspec
 import pytest
 
+from allotment.metrics.summarise import summarise
+from allotment.metrics.usage import Totals
 from allotment.sim.size_target import BadTarget, Condition, read_target, shown
 
 
@@ -58,8 +61,22 @@ def test_what_cannot_be_read(text: str, said: str) -> None:
         read_target(text)
 
 
+def test_what_is_of_completed_jobs_has_no_value_without_any() -> None:
+    none = summarise([], Totals(), 1)
+    one = msgspec.structs.replace(none, completed=1)
+    text = "avg_jct<=1h, fairness.jain>0, sla.both>=0, wait_causes.quota<=1h, p99_response<=1s"
+    for condition in read_target(text):
+        assert condition.value(none) is None
+        assert not condition.met(none)
+        assert "no job completes" in condition.missed(none)
+        assert condition.value(one) is not None
+    for condition in read_target("makespan<=1h, failed<=0, utilization<=1, completed<=0"):
+        assert condition.met(none)
+
+
 def test_values_are_shown_with_their_units() -> None:
     assert shown("avg_jct_s", 90.0) == "1 min 30 s"
     assert shown("utilization", 0.512) == "51.2%"
     assert shown("preemptions", 1200) == "1,200"
+    assert shown("avg_jct_s", None) == "–"
     assert Condition("avg_jct_s", "<=", 1.0, "avg_jct<=1").limit == "<=1"

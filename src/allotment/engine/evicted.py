@@ -1,0 +1,44 @@
+"""For whom a job had to give way, and by what right, in words."""
+
+from msgspec.structs import replace
+
+from allotment.engine.exit_codes import BY_STOP
+from allotment.engine.records import AttemptRecord, JobRecord
+from allotment.engine.state import State
+from allotment.model.diagnosis import Diagnosis
+from allotment.model.ids import JobId
+from allotment.model.reasons import StopCause
+
+
+def for_whom(state: State, job: JobRecord, found: Diagnosis | None) -> Diagnosis | None:
+    """Let a task that ended as it had to give way be told for whom, where that is known."""
+    if found is None or found.code != BY_STOP[StopCause.EVICTED].code:
+        return found
+    return replace(found, cause=evicted_for(state, job) or found.cause)
+
+
+def evicted_for(state: State, job: JobRecord) -> str:
+    """Say who was given the place of a job that was told to go; '' where it is not known."""
+    wanted_by = _wanted_by(job.attempts[-1]) if job.attempts else None
+    other = state.jobs.get(wanted_by) if wanted_by is not None else None
+    if other is None:
+        return ""
+    mine, theirs = job.spec, other.spec
+    if state.cluster.policies.turns is not None:
+        return (
+            f"Its place went to job {other.id}: running jobs make way by their place in line."
+        )
+    if mine.tenant != theirs.tenant:
+        return (
+            "It ran on devices lent by another team, and the owner wanted them back: "
+            f"job {other.id} of {theirs.tenant}."
+        )
+    if theirs.priority > mine.priority:
+        return f"A more urgent job of its own team was given its place: job {other.id}."
+    queue = f" of queue {theirs.queue}" if theirs.queue != mine.queue else ""
+    return f"Another job of its own team was given its place: job {other.id}{queue}."
+
+
+def _wanted_by(attempt: AttemptRecord) -> JobId | None:
+    told = attempt.stop or attempt.shrink
+    return told.wanted_by if told else None

@@ -1,0 +1,40 @@
+"""Which waiting jobs a new configuration would keep from starting, by queue or tenant."""
+
+from collections.abc import Iterator
+
+import msgspec
+
+from allotment.core.caps import never_within
+from allotment.engine.state import State
+from allotment.model.ids import JobId
+
+
+class Stuck(msgspec.Struct, frozen=True):
+    """A waiting job that could not start any more, and what would keep it."""
+
+    job: JobId
+    tenant: str
+    why: str
+
+
+def stuck(before: State, after: State) -> Iterator[Stuck]:
+    """Give those that could start before, as far as queues and tenants go. O(jobs)."""
+    for job in before.jobs.values():
+        if job.state.waiting:
+            why = _why(after, job.id)
+            if why and not _why(before, job.id):
+                yield Stuck(job.id, job.spec.tenant, why)
+
+
+def _why(state: State, id: JobId) -> str:
+    """Say what keeps a waiting job for as long as the configuration holds; '' if nothing."""
+    cluster, job = state.cluster, state.jobs[id]
+    tenant, queue = job.spec.tenant, job.spec.queue
+    if tenant not in cluster.tenants:
+        return f"tenant {tenant} is not in the configuration"
+    found = never_within(cluster, state.standing(job).shape)
+    if found is not None:
+        needs, most = found
+        return f"it needs {needs}, and {most} at once"
+    halted = cluster.trees[tenant].stopped(queue)
+    return f"queue {halted.name} is stopped" if halted is not None else ""

@@ -1,0 +1,71 @@
+"""Which waiting jobs a new configuration would keep from starting, by queue or tenant."""
+
+import msgspec
+import pytest
+
+from allotment.engine.foresee import foresee
+from allotment.model import commands as c
+from allotment.model.tenancy import Config
+from allotment.wire.config import read_config
+from tests.support.builders import a_job
+from tests.support.world import World
+
+HEAD = "nodes: [{name: n1, cpu: 64, memory: 512GiB, gpu: {type: V100, count: 8}}]\ntenants:\n"
+OTHER = "  other: {}\n"
+
+
+def read(dev: str) -> Config:
+    queues = f"train: {{}}, dev: {{{dev}}}"
+    text = f"{HEAD}  lab: {{guaranteed: {{gpu: 8}}, queues: {{{queues}}}}}\n{OTHER}"
+    return read_config(text.encode(), source="c.yaml", machine=None)[0]
+
+
+@pytest.fixture
+def world() -> World:
+    """One of dev that runs, and of those that wait one with 1 device and one with 2."""
+    world = World(read("limit: {gpu: 4}"))
+    for gpus in (4, 1, 2):
+        world.submit(a_job().of("lab", "dev").gpus(gpus))
+    world.cycle()
+    assert [job.state.waiting for job in world.state.jobs.values()] == [False, True, True]
+    return world
+
+
+def told(world: World, config: Config) -> dict[int, str]:
+    image = msgspec.msgpack.encode(world.state.image())
+    found = foresee(image, config, world.state, world.now)
+    assert not found.refusal
+    return {each.job: each.why for each in found.stuck}
+
+
+def test_a_lower_limit_keeps_whoever_is_larger_for_ever(world: World) -> None:
+    assert told(world, read("limit: {gpu: 1}")) == {
+        3: "it needs 2 GPUs, and queue dev may hold 1 GPU at once"
+    }
+
+
+def test_a_stopped_queue_keeps_all_that_wait_in_it(world: World) -> None:
+    why = "queue dev is stopped"
+    assert told(world, read("limit: {gpu: 4}, state: stopped")) == {2: why, 3: why}
+    assert told(world, read("limit: {gpu: 1}, state: stopped, max_jobs: 1")) == {
+        2: why,
+        3: "it needs 2 GPUs, and queue dev may hold 1 GPU at once",
+    }
+
+
+def test_a_queue_without_a_place_for_any_job_keeps_all(world: World) -> None:
+    why = "it needs 1 job, and queue dev may hold 0 jobs at once"
+    assert told(world, read("limit: {gpu: 4}, max_jobs: 0")) == {2: why, 3: why}
+
+
+def test_the_jobs_of_a_tenant_that_goes_would_wait_for_ever(world: World) -> None:
+    config = read_config((HEAD + OTHER).encode(), source="c.yaml", machine=None)[0]
+    why = "tenant lab is not in the configuration"
+    assert told(world, config) == {2: why, 3: why}
+
+
+def test_who_is_kept_already_is_not_told_again(world: World) -> None:
+    stopped = read("limit: {gpu: 4}, state: stopped")
+    world.do(c.ApplyConfig(stopped))
+    assert told(world, stopped) == {}
+    assert told(world, read("limit: {gpu: 4}")) == {}
