@@ -135,7 +135,14 @@ def until(check: Callable[[], bool], what: str, seconds: float = 30) -> None:
 
 
 def end_launchers(state: Path) -> None:
-    """End what outlives a service on purpose: the launcher of this state folder."""
+    """End what outlives a service that left tasks, or was killed."""
+    for pid in launchers(state):
+        os.kill(pid, signal.SIGTERM)
+
+
+def launchers(state: Path) -> list[int]:
+    """Give the launchers of this state folder."""
+    found: list[int] = []
     for entry in Path("/proc").iterdir():
         if not entry.name.isdecimal():
             continue
@@ -145,4 +152,5 @@ def end_launchers(state: Path) -> None:
         except OSError:
             continue
         if name == "allot-launcher" and folder == state.resolve():
-            os.kill(int(entry.name), signal.SIGTERM)
+            found.append(int(entry.name))
+    return found

@@ -1,15 +1,19 @@
 """Users of this machine: who stands behind a uid."""
 
-import asyncio
 import grp
 import os
 import pwd
+from functools import partial
 from time import monotonic
 
+from allotment.model.errors import Code, Rejected
 from allotment.model.ids import Actor
+from allotment.service.threads import Threads
 
 KEEP_S = 60.0
 """How long an answer is used: a directory service behind it may be slow."""
+
+PATIENCE_S = 10.0
 
 
 def actor_of(uid: int) -> Actor:
@@ -59,13 +63,23 @@ class Accounts:
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[float, Actor]] = {}
+        self._threads = Threads("callers")
 
     async def actor(self, uid: int) -> Actor:
-        """Give the actor behind a uid."""
+        """Give the actor behind a uid. Raises Rejected when the host does not say."""
         known = self._known.get(uid)
         now = monotonic()
         if known is not None and known[0] > now:
             return known[1]
-        found = await asyncio.get_running_loop().run_in_executor(None, actor_of, uid)
+        try:
+            found = await self._threads.run(uid, partial(actor_of, uid), PATIENCE_S)
+        except TimeoutError:
+            if known is not None:
+                return known[1]
+            raise Rejected(
+                Code.UNAVAILABLE,
+                f"The host did not say in {PATIENCE_S:.0f} s who user {uid} is.",
+                "Look whether its user directory answers (`id`), and try again.",
+            ) from None
         self._known[uid] = (now + KEEP_S, found)
         return found

@@ -1,8 +1,10 @@
 """Request bodies: bounded while they are read, then decoded into a known shape."""
 
+import re
 from typing import TypeVar
 
 import msgspec
+from msgspec import inspect
 from starlette.types import Receive
 
 from allotment.model.errors import BadInput, Code, Problem, Rejected
@@ -58,4 +60,25 @@ def decode(body: bytes, shape: type[T]) -> T:
     try:
         return msgspec.json.decode(body or b"{}", type=shape, strict=True)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
-        raise BadInput((Problem(str(error) or "is nested too deeply"),), "body") from error
+        told = str(error) or "is nested too deeply"
+        raise BadInput((Problem(told + _one_of(told, shape)),), "body") from error
+
+
+_OUT_OF_LIST = re.compile(r"^Invalid enum value .* - at `\$\.(\w+)`$")
+
+
+def _one_of(told: str, shape: type) -> str:
+    """Say what a field may be of which a complaint says that it is not in a list."""
+    found = _OUT_OF_LIST.match(told)
+    if found is None:
+        return ""
+    info = inspect.type_info(shape)
+    for field in info.fields if isinstance(info, inspect.StructType) else ():
+        if field.encode_name != found[1]:
+            continue
+        kind = field.type
+        if isinstance(kind, inspect.LiteralType):
+            return f": one of {', '.join(map(str, kind.values))}"
+        if isinstance(kind, inspect.EnumType):
+            return f": one of {', '.join(str(each.value) for each in kind.cls)}"
+    return ""

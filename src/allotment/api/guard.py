@@ -14,6 +14,7 @@ import msgspec
 from starlette.types import Scope
 
 from allotment.api.accounts import Accounts
+from allotment.api.connections import MOST_CONNECTIONS, Place
 from allotment.api.peer import Peer
 from allotment.model.errors import Code, Rejected
 from allotment.model.ids import Actor
@@ -94,6 +95,13 @@ class Guard:
         if scope["path"] in OPEN_PATHS and scope["type"] == "http":
             return NOBODY
         self._check_token(heads)
+        place: Place = scope["state"]["place"]
+        if not place.take(None):
+            raise Rejected(
+                Code.UNAVAILABLE,
+                f"The holders of the token have {MOST_CONNECTIONS} connections already.",
+                "Close some, or use the Unix socket in the service's state folder.",
+            )
         return self._rules.owner
 
     async def _neighbour(self, peer: Peer) -> Actor:

@@ -1,13 +1,14 @@
 """Connections that know who is at the other end: uvicorn's protocols, and the kernel's word.
 
 A Unix socket tells the pid and uid of the process that connected (SO_PEERCRED). They travel
-to the application as `scope["state"]["peer"]`; over TCP there is none.
+to the application as `scope["state"]["peer"]`; over TCP there is none. A connection's own
+place among all is `scope["state"]["place"]`.
 """
 
 import asyncio
+import select
 import socket
 import struct
-from collections import Counter
 from typing import Any, cast
 
 import msgspec
@@ -16,6 +17,8 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from uvicorn.server import ServerState
 
+from allotment.api.connections import Connections, Place
+
 UCRED = struct.Struct("3i")
 
 MOST_HEAD_BYTES = 64 * 1024
@@ -23,9 +26,6 @@ MOST_HEAD_BYTES = 64 * 1024
 
 MOST_UNREAD_BYTES = 32 << 20
 """How much of a body is thrown away after its request was refused, before we hang up."""
-
-MOST_CONNECTIONS = 512
-"""Of one user, so that nobody can use up the service's file descriptors."""
 
 TOO_LONG = (
     b"HTTP/1.1 431 Request Header Fields Too Large\r\n"
@@ -54,25 +54,6 @@ def peer_of(transport: asyncio.BaseTransport) -> Peer | None:
     return Peer(pid, uid)
 
 
-class Connections:
-    """Counts connections by user."""
-
-    def __init__(self) -> None:
-        self._open: Counter[int | None] = Counter()
-
-    def take(self, uid: int | None) -> bool:
-        """Count one more; False when this user has too many."""
-        if self._open[uid] >= MOST_CONNECTIONS:
-            return False
-        self._open[uid] += 1
-        return True
-
-    def give_back(self, uid: int | None) -> None:
-        self._open[uid] -= 1
-        if not self._open[uid]:
-            del self._open[uid]
-
-
 class PeerHttpProtocol(HttpToolsProtocol):
     """HTTP from a known peer, with bounds on what the parser leaves unbounded."""
 
@@ -84,27 +65,25 @@ class PeerHttpProtocol(HttpToolsProtocol):
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
-        self._counted: Connections | None = None
-        self._uid: int | None = None
+        self._place: Place | None = None
         self._head_bytes = 0
         self._unread_bytes = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         peer = peer_of(transport)
-        self.app_state = {**self.app_state, "peer": peer}
+        place = Place(cast("Connections", self.app_state["connections"]), transport)
+        self.app_state = {**self.app_state, "peer": peer, "place": place}
         super().connection_made(transport)
-        counts = cast("Connections", self.app_state["connections"])
-        self._uid = peer.uid if peer else None
-        if counts.take(self._uid):
-            self._counted = counts
-        else:
+        self._place = place
+        if peer is None:
+            place.wait()
+        elif not place.take(peer.uid):
             transport.write(TOO_MANY)
             transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self._counted is not None:
-            self._counted.give_back(self._uid)
-            self._counted = None
+        if self._place is not None:
+            self._place.leave()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -132,10 +111,23 @@ class PeerHttpProtocol(HttpToolsProtocol):
 
 
 class PeerWebSocketProtocol(WebSocketsSansIOProtocol):
-    """A WebSocket that grew out of such a connection, counted with it."""
+    """A WebSocket that grew out of such a connection, counted with it.
+
+    `scope["state"]["hung_up"]` says whether the client is gone. What it sent last may lie
+    unread in front of its end, for as long as a command takes no input.
+    """
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self.app_state = {**self.app_state, "hung_up": self._has_hung_up}
+
+    def _has_hung_up(self) -> bool:
+        if self.disconnected:
+            return True
+        poll = select.poll()
+        poll.register(self.transport.get_extra_info("socket"), select.POLLRDHUP)
+        return bool(poll.poll(0))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        peer = cast("Peer | None", self.app_state["peer"])
-        counts = cast("Connections", self.app_state["connections"])
-        counts.give_back(peer.uid if peer else None)
+        cast("Place", self.app_state["place"]).leave()
         super().connection_lost(exc)

@@ -36,7 +36,7 @@ async def job_of(
     caller: Annotated[Actor, Depends(caller_of)],
 ) -> JobId:
     """Find the job that a path means. Raises Rejected."""
-    return service.resolve(ref, caller)
+    return service.finding.resolve(ref, caller)
 
 
 TheService = Annotated[Service, Depends(service_of)]

@@ -10,7 +10,8 @@ from collections.abc import Callable, Generator
 from starlette.types import ASGIApp
 from uvicorn import Config, Server
 
-from allotment.api.peer import Connections, PeerHttpProtocol, PeerWebSocketProtocol
+from allotment.api.connections import Connections
+from allotment.api.peer import PeerHttpProtocol, PeerWebSocketProtocol
 
 STOP_S = 1
 """For answers under way. Streams end by themselves when told to."""
@@ -30,6 +31,8 @@ class ApiServer(Server):
                 http=PeerHttpProtocol,
                 ws=PeerWebSocketProtocol,
                 ws_max_size=MOST_FRAME,
+                # A pong waits behind input that the command does not take: silence is no end.
+                ws_ping_interval=None,
                 ws_per_message_deflate=False,
                 lifespan="off",
                 interface="asgi3",

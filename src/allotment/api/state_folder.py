@@ -65,9 +65,19 @@ def write_whole(path: Path, data: bytes, mode: int) -> None:
             os.fchmod(fd, mode)
             os.fsync(fd)
         part.rename(path)
+        sync_folder(path.parent)
     except BaseException:
         part.unlink(missing_ok=True)
         raise
+
+
+def sync_folder(folder: Path) -> None:
+    """Wait until the names in a folder survive a power cut."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 # ── token ───────────────────────────────────────────────────────────────────────────────

@@ -80,7 +80,7 @@ def sources_of(
     service: Service, wanted: Wanted, caller: Actor, offsets: Sequence[int | None] = ()
 ) -> tuple[AttemptNo, list[Source]]:
     """List what there is to read of an attempt. Raises Rejected."""
-    no, index = service.task_index(wanted.job, wanted.attempt, wanted.task or "0")
+    no, index = service.output.task_index(wanted.job, wanted.attempt, wanted.task or "0")
     attempt = service.job(wanted.job, caller).attempts[no - 1]
     tasks = [(TaskIndex(task.index), task.name) for task in attempt.tasks]
     if wanted.task:
@@ -103,7 +103,7 @@ async def read(
     for source in sources:
         offset, more = source.offset, wanted.tail != 0
         while more:
-            chunk = await service.read_log(
+            chunk = await service.output.read_log(
                 wanted.job, no, source.index, source.stream, offset, CHUNK
             )
             if chunk.data:
@@ -174,10 +174,10 @@ async def _more_of(
     """Give what one stream has got since last time; note when it can get no more."""
     over = task_is_over(service, job, no, source.index)
     if source.from_end:
-        last = await service.read_log(job, no, source.index, source.stream, -1, 1)
+        last = await service.output.read_log(job, no, source.index, source.stream, -1, 1)
         source.offset, source.from_end = last.next, False
     for _ in range(CHUNKS_A_TURN):
-        chunk = await service.read_log(
+        chunk = await service.output.read_log(
             job, no, source.index, source.stream, source.offset, CHUNK
         )
         source.offset = chunk.next

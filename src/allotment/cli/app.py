@@ -12,12 +12,13 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
 
 from allotment import __version__
-from allotment.cli.output import Failed, error_as_json, say, tell, tell_bad_input
+from allotment.cli.output import BadFile, Failed, error_as_json, say, tell, tell_bad_input
 from allotment.cli.quick import install
 from allotment.client.errors import ApiError, Unreachable
 from allotment.model.errors import AllotmentError, BadInput
@@ -76,19 +77,34 @@ Verb = Callable[..., object]
 def main(argv: Sequence[str] | None = None) -> NoReturn:
     """Run `allot` with these arguments, and end the process."""
     words = list(sys.argv[1:] if argv is None else argv)
+    _have_streams()
     _print_anything()
     install()
     app = build(_wanted(words))
     try:
-        app(words, prog_name="allot")
+        try:
+            app(words, prog_name="allot")
+        finally:
+            print(end="", flush=True)  # while a fault of it can still be told
+    except BrokenPipeError:
+        _print_no_more()
+        sys.exit(FAILED)
     except AllotmentError as error:
         sys.exit(_report(error, as_json="--json" in _own(words)))
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
     except OSError as error:
+        _print_no_more()
         where = f"{error.filename}: " if error.filename else ""
         sys.exit(_report(Failed(f"{where}{error.strerror or error}"), as_json=False))
     sys.exit(0)
+
+
+def _have_streams() -> None:
+    """Open what we were started without (`>&-`), before a socket takes its number."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115
 
 
 def _print_anything() -> None:
@@ -96,6 +112,16 @@ def _print_anything() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+
+
+def _print_no_more() -> None:
+    """Let the interpreter's last flush not fail where nobody reads, or no more fits."""
+    try:
+        print(end="", flush=True)
+    except OSError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
 
 
 def _report(error: AllotmentError, *, as_json: bool) -> int:
@@ -107,7 +133,7 @@ def _report(error: AllotmentError, *, as_json: bool) -> int:
         tell_bad_input(error)
     else:
         tell(error)
-    if isinstance(error, Failed):
+    if isinstance(error, (Failed, BadFile)):
         return error.exit_code
     return UNREACHABLE if isinstance(error, Unreachable) else FAILED
 

@@ -1,5 +1,6 @@
 """The tree of cells as lines of text: all of a small cluster, the sum of a large one."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 import msgspec
@@ -12,6 +13,7 @@ MOST_IN_FULL = 64
 """Nodes of a cluster that is shown node by node without being asked."""
 MOST_NAMED = 4
 WIDEST_MARKS = 16
+INDENT = "  "
 SEVERAL = "several"
 
 TREE = (
@@ -55,13 +57,15 @@ def _all(cell: CellView) -> Iterable[CellView]:
 
 def tree_rows(tree: CellTree, now: int) -> list[Row]:
     """Write cell by cell; alike neighbours in which nobody sits share a line."""
-    return list(_rows(tree.roots, 0, now))
+    return list(_rows(tree.roots, Names(tree), now))
 
 
-def _rows(cells: Sequence[CellView], depth: int, now: int) -> Iterable[Row]:
+def _rows(
+    cells: Sequence[CellView], names: "Names", now: int, above: str = ""
+) -> Iterable[Row]:
     for run in _runs(cells):
-        yield _row(run, depth, now)
-        yield from _rows(run[0].cells, depth + 1, now)
+        yield _row(run, names, now, above)
+        yield from _rows(run[0].cells, names, now, f"{above}{INDENT}")
 
 
 def _runs(cells: Sequence[CellView]) -> Iterable[list[CellView]]:
@@ -83,11 +87,11 @@ def _idle(cell: CellView) -> object:
     return (cell.type, cell.state, cell.health, cell.marks, cell.owners, cell.leaves)
 
 
-def _row(run: Sequence[CellView], depth: int, now: int) -> Row:
+def _row(run: Sequence[CellView], names: "Names", now: int, above: str) -> Row:
     first, last = run[0], run[-1]
-    name = "  " * depth + _name(first)
+    name = above + names.of(first)
     if len(run) > 1:
-        name += f" … {_name(last)} ({len(run):,})"
+        name += f" … {names.of(last)} ({len(run):,})"
     return (
         name,
         first.state.value,
@@ -98,15 +102,33 @@ def _row(run: Sequence[CellView], depth: int, now: int) -> Row:
     )
 
 
-def _name(cell: CellView) -> str:
-    """Name a cell where it stands: `rack r1`, `n3`, `switch 2`, `device 5`."""
-    kind = cell.type.rpartition("-")[2]
-    if cell.device:
-        return f"{cell.type} {cell.device}"
-    place = cell.name.rpartition("/")[2]
-    if cell.marks and kind == "node":
-        return cell.node
-    return f"{kind} {place}"
+class Names:
+    """What cells are called where they stand: `rack r1`, `n3`, `switch 2`, `device 5`."""
+
+    def __init__(self, tree: CellTree) -> None:
+        machines = [cell for root in tree.roots for cell in _machines(root)]
+        self._machines = {id(cell) for cell in machines}
+        self._chains = Counter(cell.node for cell in machines)
+
+    def of(self, cell: CellView) -> str:
+        """Name a cell: a machine by its own name, and by its type where it has several."""
+        if cell.device:
+            return f"{cell.type} {cell.device}"
+        kind = cell.type.rpartition("-")[2]
+        if id(cell) not in self._machines:
+            return f"{kind} {cell.name.rpartition('/')[2]}"
+        if self._chains[cell.node] > 1:
+            return f"{cell.type} {cell.node}"
+        return cell.node if kind.casefold() == "node" else f"{kind} {cell.node}"
+
+
+def _machines(cell: CellView) -> Iterable[CellView]:
+    """Give the cells that are whole machines, as far as their chain goes: a root, or in one."""
+    if cell.node:
+        yield cell
+        return
+    for part in cell.cells:
+        yield from _machines(part)
 
 
 def _leaves(cell: CellView) -> str:

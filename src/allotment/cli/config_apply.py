@@ -1,5 +1,7 @@
 """`allot config plan`, `apply` and `show`: changing the cluster while jobs run."""
 
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -9,7 +11,8 @@ from allotment.cli.config_import import read_file
 from allotment.cli.options import AsJson, State
 from allotment.cli.output import say, say_json, talk, warn
 from allotment.cli.words import count
-from allotment.client import Client
+from allotment.client import Client, Refused
+from allotment.model.errors import BadInput
 from allotment.model.ids import JobId
 from allotment.service.config_view import ConfigPlan
 
@@ -28,7 +31,7 @@ def plan(file: File, state: State = "", as_json: AsJson = False) -> None:
       allot config plan cluster.yaml
     """
     text = read_file(file).decode(errors="replace")
-    with Client(state=state) as client:
+    with Client(state=state) as client, _problems_in(file):
         found = client.plan_config(text, str(file))
     if as_json:
         say_json(found)
@@ -45,7 +48,9 @@ def apply(
     expect: Annotated[
         str,
         typer.Option(
-            "--expect", metavar="DIGEST", help="Only if this is in force: see `plan`."
+            "--expect",
+            metavar="DIGEST",
+            help="Only over this one, as `plan` names it; else over the one in force now.",
         ),
     ] = "",
     state: State = "",
@@ -55,19 +60,32 @@ def apply(
 
     It happens as a whole or not at all. Jobs that their tenant is no longer owed become
     borrowers: they may be evicted when an owner wants its share. Nodes that still run jobs
-    cannot be taken out. The file is kept, so that the next start has it too.
+    cannot be taken out. The file is kept, so that the next start has it too. If somebody
+    else puts another one in force meanwhile, nothing is applied.
 
     Examples:
       allot config plan cluster.yaml && allot config apply cluster.yaml
     """
-    text = read_file(file).decode(errors="replace")
-    with Client(state=state) as client:
+    with Client(state=state) as client, _problems_in(file):
+        expect = expect or client.config().digest
+        text = read_file(file).decode(errors="replace")
         done = client.apply_config(text, str(file), expect)
     if as_json:
         say_json(done)
         return
     _say(done)
     talk(f"in force: {done.proposed}" if done.changes else "nothing had to change")
+
+
+@contextmanager
+def _problems_in(file: Path) -> Generator[None, None, None]:
+    """Tell what the service finds wrong in a file just as `config check` does."""
+    try:
+        yield
+    except Refused as refusal:
+        if not refusal.problems:
+            raise
+        raise BadInput(refusal.problems, str(file)) from refusal
 
 
 def show(state: State = "", as_json: AsJson = False) -> None:
@@ -102,10 +120,21 @@ def _say(plan: ConfigPlan) -> None:
     ):
         if jobs:
             say(f"! {_jobs(list(jobs))} {words}")
+    for tenant, why, jobs in _stuck(plan):
+        say(f"! {_jobs(jobs)} of {tenant} could not start any more: {why}")
     if plan.changes and not (
-        plan.demoted or plan.unpromised or plan.borrowing or plan.stranded
+        plan.demoted or plan.unpromised or plan.borrowing or plan.stranded or plan.stuck
     ):
         say("No job is worse off.")
+
+
+def _stuck(plan: ConfigPlan) -> Iterator[tuple[str, str, list[JobId]]]:
+    """Put together who is kept by the same, in the order of the first of each."""
+    found: dict[tuple[str, str], list[JobId]] = {}
+    for job in plan.stuck:
+        found.setdefault((job.tenant, job.why), []).append(job.job)
+    for (tenant, why), jobs in found.items():
+        yield tenant, why, jobs
 
 
 def _say_changes(plan: ConfigPlan) -> None:

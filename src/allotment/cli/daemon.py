@@ -20,6 +20,7 @@ GONE_S = 5.0
 POLL_S = 0.05
 LOG = "service.log"
 LAST_LINES = 12
+LAST_BYTES = 64 * 1024
 OURSELVES = (sys.executable, "-P", "-m", "allotment.cli")
 """-P: nothing of the folder we happen to stand in is imported."""
 
@@ -113,10 +114,27 @@ def _last_words(folder: Path, began: int) -> str:
     try:
         with (folder / LOG).open("rb") as log:
             log.seek(began)
-            lines = log.read()[-8192:].decode("utf-8", "replace").splitlines()
+            lines = log.read()[-LAST_BYTES:].decode("utf-8", "replace").splitlines()
     except OSError:
         return ""
-    return "".join(f"\n    {line}" for line in lines[-LAST_LINES:])
+    said = [words for line in lines if (words := _for_people(line))]
+    return "".join(f"\n    {line}" for line in said[-LAST_LINES:])
+
+
+class _Entry(msgspec.Struct):
+    """What people want to know of a line of the log."""
+
+    event: str
+    level: str = ""
+
+
+def _for_people(line: str) -> str:
+    """Give a line of the log in words; '' for one that tells of nothing wrong."""
+    try:
+        entry = msgspec.json.decode(line, type=_Entry)
+    except msgspec.DecodeError:
+        return line
+    return "" if entry.level in ("info", "debug") else entry.event
 
 
 def is_running(pid: int) -> bool:

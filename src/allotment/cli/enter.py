@@ -8,13 +8,15 @@ import sys
 import threading
 from collections.abc import Generator
 from contextlib import contextmanager
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from allotment.cli.options import Job, State, Task
 from allotment.client import Client
-from allotment.client.session import Session
+
+if TYPE_CHECKING:
+    from allotment.client.session import Session
 
 CHUNK = 1 << 16
 SHELL = ("/bin/sh", "-c", "command -v bash >/dev/null && exec bash; exec sh")
@@ -68,7 +70,7 @@ def _write(data: bytes) -> None:
 
 
 @contextmanager
-def _terminal(session: Session, tty: bool) -> Generator[None]:
+def _terminal(session: "Session", tty: bool) -> Generator[None]:
     """Pass input and size changes on from another thread; raw mode while it lasts."""
     reader, writer = os.pipe()
     thread = threading.Thread(target=_feed, args=(session, reader), daemon=True)
@@ -85,7 +87,8 @@ def _terminal(session: Session, tty: bool) -> Generator[None]:
         if tty:
             signal.signal(signal.SIGWINCH, before)
         os.write(writer, STOP)
-        thread.join(1)
+        session.close()  # what is being sent may never be taken
+        thread.join()
         os.close(writer)
         os.close(reader)
 
@@ -109,7 +112,7 @@ def _as_it_is() -> Generator[None]:
     yield
 
 
-def _feed(session: Session, wake: int) -> None:
+def _feed(session: "Session", wake: int) -> None:
     """Send what is typed, until told to stop or there is no more."""
     watched = [0, wake]
     while True:

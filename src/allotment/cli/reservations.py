@@ -119,7 +119,8 @@ def unreserve(name: Name, state: State = "", as_json: AsJson = False) -> None:
 def reservations(state: State = "", as_json: AsJson = False) -> None:
     """List the nodes that are set aside, now or some time ahead, and for whom.
 
-    JOBS are on these nodes and may not use them meanwhile.
+    JOBS are on these nodes and may not use them meanwhile; without those whose time limit
+    ends them before.
 
     Examples:
       allot reservations

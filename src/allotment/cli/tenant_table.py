@@ -1,11 +1,15 @@
 """`allot tenants` where shares are cells: a line for each type of cell a tenant has."""
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 
 from allotment.cli.table import Column
 from allotment.cli.words import NOTHING_THERE, show_age
-from allotment.service.cells_view import TenantCells
+from allotment.service.cells_view import DownPart, TenantCells
 from allotment.service.views import TenantView
+
+MOST_NAMED = 8
+"""Pieces of hardware that are named; of others it is said how many there are."""
 
 COLUMNS = (
     Column("TENANT"),
@@ -24,9 +28,11 @@ COLUMNS = (
 def rows(tenants: Iterable[TenantView]) -> list[tuple[str, ...]]:
     """Write every tenant: its jobs on its first line, its cells on one each."""
     found: list[tuple[str, ...]] = []
+    tenants = list(tenants)
+    names = _names(tenants)
     for tenant in tenants:
         jobs = (str(tenant.running), str(tenant.waiting))
-        lines = [_cells(cells) for cells in tenant.cells] or [(NOTHING_THERE,) * 7]
+        lines = [_cells(cells, names) for cells in tenant.cells] or [(NOTHING_THERE,) * 7]
         for at, line in enumerate(lines):
             found.append(
                 (tenant.name if not at else "", *line, *(jobs if not at else ("", "")))
@@ -34,27 +40,62 @@ def rows(tenants: Iterable[TenantView]) -> list[tuple[str, ...]]:
     return found
 
 
-def _cells(cells: TenantCells) -> tuple[str, ...]:
-    name = f"{cells.type} (pin {cells.pin})" if cells.pin else cells.type
-    amounts = (cells.owed, cells.used, cells.free, cells.lent, cells.lost, cells.borrowed)
+Names = Mapping[tuple[str, str], str]
+"""What types of cells are called, by type and chain."""
+
+
+def _names(tenants: Iterable[TenantView]) -> Names:
+    """Name cells by their type; with their chain where several of those shown have it."""
+    shown = {(cells.type, cells.chain) for tenant in tenants for cells in tenant.cells}
+    chains = Counter(kind for kind, _ in shown)
+    return {
+        (kind, chain): kind if chains[kind] == 1 or kind == chain else f"{kind} of {chain}"
+        for kind, chain in shown
+    }
+
+
+def _cells(cells: TenantCells, names: Names) -> tuple[str, ...]:
+    name = names[cells.type, cells.chain]
+    name = f"{name} (pin {cells.pin})" if cells.pin else name
+    lost = cells.lost + cells.broken
+    amounts = (cells.owed, cells.used, cells.free, cells.lent, lost, cells.borrowed)
     return (name, *(f"{amount:,}" if amount else NOTHING_THERE for amount in amounts))
 
 
 def notes(tenants: Iterable[TenantView], now: int) -> list[str]:
     """Say what of whose share cannot be had now, why, and since when."""
     found: list[str] = []
+    tenants = list(tenants)
+    names = _names(tenants)
     for tenant in tenants:
         for cells in tenant.cells:
+            kind = names[cells.type, cells.chain]
             if not cells.lost and not cells.broken:
                 continue
-            since = f" for {show_age(cells.since, now)}" if cells.since else ""
-            down = f" (down{since}: {', '.join(cells.down)})" if cells.down else ""
             words: list[str] = []
             if cells.lost:
-                words.append(f"{cells.lost:,} of {cells.owed:,} {cells.type} cannot be had now")
+                words.append(f"{cells.lost:,} of {cells.owed:,} {kind} cannot be had now")
                 if cells.lost_with:
                     words[-1] += f", or {', '.join(cells.lost_with)} cannot have its own"
+                words[-1] += _down(cells.down, now)
             if cells.broken:
-                words.append(f"{cells.broken:,} {cells.type} in use has hardware that is down")
-            found.append(f"{tenant.name}: {'; '.join(words)}{down}")
+                have = "has" if cells.broken == 1 else "have"
+                words.append(
+                    f"{cells.broken:,} {kind} in use {have} hardware that is down"
+                    f"{_down(cells.hurt, now)}"
+                )
+            found.append(f"{tenant.name}: {'; '.join(words)}")
     return found
+
+
+def _down(parts: Sequence[DownPart], now: int) -> str:
+    """Write what is down, and how long each: ` (n1, n2 for 3h, n3:5 for 26s)`."""
+    if not parts:
+        return ""
+    ages: dict[str, list[str]] = {}
+    for part in parts[:MOST_NAMED]:
+        ages.setdefault(show_age(part.since, now) if part.since else "", []).append(part.name)
+    told = [", ".join(names) + (f" for {age}" if age else "") for age, names in ages.items()]
+    if len(parts) > MOST_NAMED:
+        told.append(f"{len(parts) - MOST_NAMED:,} more")
+    return f" ({', '.join(told)})"

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import msgspec
 
@@ -26,7 +26,6 @@ from allotment.client.request import (
     path_to,
     reservation_path,
 )
-from allotment.client.session import Session, open_session
 from allotment.client.streams import follow_events, follow_logs, read_events, read_logs
 from allotment.client.transport import TIMEOUT_S, Transport
 from allotment.model.ids import JobId
@@ -52,6 +51,9 @@ from allotment.service.views import (
     TenantView,
 )
 from allotment.service.wait_view import WaitHistory
+
+if TYPE_CHECKING:
+    from allotment.client.session import Session
 
 LONG_S = 600.0
 """For an answer that takes a reading of the whole log."""
@@ -356,8 +358,10 @@ class Client:
         tty: bool = False,
         size: tuple[int, int] = (24, 80),
         env: Mapping[str, str] | None = None,
-    ) -> Session:
+    ) -> "Session":
         """Run a command inside a running task's isolation. `size` is rows and columns."""
+        from allotment.client.session import open_session  # noqa: PLC0415 - heavy
+
         job = self.job(ref)
         greeting = {
             "argv": list(argv), "tty": tty, "rows": size[0], "cols": size[1],
@@ -413,7 +417,11 @@ class Client:
         return decode(self._send("POST", "/v1/config:plan", body), ConfigPlan)
 
     def apply_config(self, text: str, source: str = "config", expect: str = "") -> ConfigPlan:
-        """Put a configuration in force while jobs run on; only over `expect`, if given."""
+        """Put a configuration in force while jobs run on; only over that named `expect`.
+
+        Without, it is the one in force when the service is asked. Raises Refused if that
+        was changed by somebody meanwhile: plan again then.
+        """
         body = {"text": text, "source": source, "expect": expect}
         return decode(self._send("POST", "/v1/config:apply", body), ConfigPlan)
 

@@ -1,17 +1,18 @@
 """The tree of cells, made from the state. O(nodes · levels asked for + placed tasks)."""
 
-from collections.abc import Sequence
 from functools import lru_cache
 
 from allotment.core.cells.book import Cells
 from allotment.core.cells.chain import NODE, Cell, Chain, bits
 from allotment.core.cells.space import Space
+from allotment.core.gang import Gang, Reservation
 from allotment.engine.state import State
 from allotment.model.cluster import NodeState
 from allotment.model.errors import Code, Rejected
 from allotment.model.health import WHOLE
 from allotment.model.ids import JobId, NodeId
-from allotment.model.ledger import Entitlement, Slot
+from allotment.model.ledger import Entitlement
+from allotment.service.cells_hosts import HostUse
 from allotment.service.cells_view import CellOwner, CellState, CellTree, CellUser, CellView
 
 WORST = ("lost", "bad", "drained", "suspect", "healthy")
@@ -118,6 +119,7 @@ class _Reader:
         self.ills = ills
         self.owners: list[list[_Owner]] = [[] for _ in self.chain.nodes]
         self.users: list[list[_User]] = [[] for _ in self.chain.nodes]
+        self.hosts = HostUse(cells, at)
         self._read_owners()
         self._read_users()
 
@@ -133,30 +135,33 @@ class _Reader:
 
     def _read_users(self) -> None:
         cluster = self.state.cluster
-        for gang in cluster.holders():
-            if not gang.suspended:
-                lent = gang.entitlement is Entitlement.OPPORTUNISTIC
-                self._enter(gang.slots, gang.id, gang.tenant, lent=lent, promised=False)
+        gangs = sorted(
+            (gang for gang in cluster.holders() if not gang.suspended),
+            key=lambda gang: gang.entitlement is Entitlement.OPPORTUNISTIC,
+        )
+        for gang in gangs:
+            self._enter(gang, gang.id, gang.tenant, promised=False)
         for promise in cluster.reservations.values():
-            tenant = cluster.tenant_of(promise.job)
-            lent = promise.entitlement is Entitlement.OPPORTUNISTIC
-            self._enter(promise.slots, promise.job, tenant, lent=lent, promised=True)
+            self._enter(promise, promise.job, cluster.tenant_of(promise.job), promised=True)
 
     def _enter(
-        self, slots: Sequence[Slot], job: JobId, tenant: str, *, lent: bool, promised: bool
+        self, place: Gang | Reservation, job: JobId, tenant: str, *, promised: bool
     ) -> None:
-        number, leaf = self.chain.number, self.chain.leaf
-        for slot in slots:
-            node = number.get(slot.node)
-            if node is None:
-                continue
-            places = leaf[node]
-            mask = 0
-            for device in slot.devices:
-                if device in places:
-                    mask |= 1 << places[device]
-            if mask or (not slot.devices and not places):
-                self.users[node].append((mask, job, tenant, lent, promised))
+        lent = place.entitlement is Entitlement.OPPORTUNISTIC
+        slots, needs = place.slots, place.needs
+        found: list[tuple[int, int]] = []
+        if lent or not place.quota:
+            for spot in self.cells.leaves_of(slots, needs):
+                if spot.chain == self.at:
+                    mask = spot.mask if promised else self.hosts.of_borrower(spot)
+                    found.append((spot.node, mask))
+        else:
+            for spot, level in self.cells.spots(slots, needs, place.quota):
+                if spot.chain == self.at:
+                    mask = self.hosts.of_owner(tenant, place.pin, level, spot)
+                    found.append((spot.node, mask))
+        for node, mask in found:
+            self.users[node].append((mask, job, tenant, lent, promised))
 
     # ── views ───────────────────────────────────────────────────────────────────────────
 
@@ -195,7 +200,7 @@ class _Reader:
         return CellView(
             name,
             chain.names[cell[0]],
-            _state(used, lent, bound, free),
+            _state(used, lent, bound, free, worst),
             worst,
             size,
             free,
@@ -211,8 +216,9 @@ class _Reader:
     def _counts(self, node: int, mask: int, first: int) -> tuple[int, int, int, int]:
         """Part the leaves of a node, from the first of a cell on: used, lent, bound, bad."""
         space = self.space
-        used = self.cells.taken[self.at][node] & mask
-        lent = space.lent[node] & mask & ~used
+        hosts = self.hosts
+        used = (self.cells.taken[self.at][node] | hosts.used.get(node, 0)) & mask
+        lent = (space.lent[node] | hosts.lent.get(node, 0)) & mask & ~used
         bad = space.shut[node] & mask & ~used & ~lent
         bound = space.held[node] & mask & ~(used | lent | bad)
         return used >> first, lent >> first, bound >> first, bad >> first
@@ -233,7 +239,7 @@ class _Reader:
         return CellView(
             name,
             chain.names[level],
-            _state(used, lent, bound, free),
+            _state(used, lent, bound, free, health),
             health,
             size,
             free,
@@ -281,14 +287,16 @@ class _Reader:
         return min(found, key=lambda how: WORST.index(how[0]))[0], min(at for _, at in found)
 
 
-def _state(used: int, lent: int, bound: int, free: int) -> CellState:
+def _state(used: int, lent: int, bound: int, free: int, worst: str) -> CellState:
     if used:
         return CellState.USED
     if lent:
         return CellState.LENT
     if bound:
         return CellState.BOUND
-    return CellState.FREE if free else CellState.BAD
+    if free:
+        return CellState.FREE
+    return CellState.SUSPECT if worst == "suspect" else CellState.BAD
 
 
 @lru_cache(maxsize=4_096)

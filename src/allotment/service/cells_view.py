@@ -20,6 +20,8 @@ class CellState(StrEnum):
     """It is a tenant's own now, with nothing in it: pinned, or promised, or beside its jobs."""
     FREE = "free"
     """Nobody's at the moment."""
+    SUSPECT = "suspect"
+    """As `bad`, but none of it is known to be broken: it is suspect at worst."""
 
 
 class CellOwner(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -84,6 +86,14 @@ class CellTree(msgspec.Struct, frozen=True):
     roots: tuple[CellView, ...]
 
 
+class DownPart(msgspec.Struct, frozen=True):
+    """A node, or one device of it (`n3:5`), that takes no new work."""
+
+    name: str
+    since: int
+    """In ms since the epoch; 0 if that is not known."""
+
+
 class TenantCells(msgspec.Struct, frozen=True, omit_defaults=True):
     """One tenant's cells of one type. owed = used + free + lost."""
 
@@ -106,7 +116,7 @@ class TenantCells(msgspec.Struct, frozen=True, omit_defaults=True):
     """Cells it may not get whole while hardware is down."""
     lost_with: tuple[str, ...] = ()
     """Other tenants that are owed the same: who comes last goes without."""
-    down: tuple[str, ...] = ()
-    """Where anything is lost or broken: the hardware of the chain that is down."""
-    since: int = 0
-    """Since when the first of it is, in ms since the epoch."""
+    hurt: tuple[DownPart, ...] = ()
+    """The hardware of `broken` cells that is down."""
+    down: tuple[DownPart, ...] = ()
+    """Where anything is lost: the hardware of the chain that is down and in nobody's cells."""

@@ -17,7 +17,7 @@ import structlog
 from allotment.model.effects import AnyEffect
 from allotment.model.errors import Code, Rejected, StoreError
 from allotment.model.events import Record
-from allotment.model.ids import Seq
+from allotment.model.ids import JobId, Seq
 from allotment.service.ports import ArchivedJob, Store
 from allotment.service.telemetry import Telemetry
 
@@ -41,11 +41,14 @@ class Committer:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="store")
         self._records: list[Record] = []
         self._archived: list[ArchivedJob] = []
+        self.leaving: dict[JobId, ArchivedJob] = {}
+        """Jobs that left memory and are not yet on disk."""
         self._effects: list[AnyEffect] = []
         self._waiters: list[tuple[Seq, asyncio.Future[None]]] = []
         self._watchers: set[asyncio.Event] = set()
         self._task: asyncio.Task[None] | None = None
-        self.durable = store.last_seq()
+        self.durable = self.taken = store.last_seq()
+        """The newest record that is on disk, and the newest that was handed over at all."""
         self.trouble = ""
         """What keeps the log from being written; empty when all is well."""
 
@@ -59,6 +62,9 @@ class Committer:
         self._records += records
         self._effects += effects
         self._archived += archived
+        self.leaving |= {job.id: job for job in archived}
+        if records:
+            self.taken = records[-1].seq
         if self._records and (self._task is None or self._task.done()):
             self._task = asyncio.get_running_loop().create_task(self._write())
             self._task.add_done_callback(self._check)
@@ -85,15 +91,18 @@ class Committer:
         self._watchers.discard(event)
 
     async def idle(self) -> None:
-        """Return when nothing is left to write."""
-        while self._task is not None and not self._task.done():
-            await self._task
+        """Return when nothing is left to write, or what is left cannot be written."""
+        while self._task is not None and not self._task.done() and not self.trouble:
+            await asyncio.wait((self._task,), timeout=RETRY_S)
 
     async def in_thread(self, work: Callable[[], T]) -> T:
         """Do something else with the store, between two batches."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
     def close(self) -> None:
+        """Give up what cannot be written: nobody was told that it happened."""
+        if self._task is not None:
+            self._task.cancel()
         self._thread.shutdown()
 
     async def _write(self) -> None:
@@ -103,6 +112,8 @@ class Committer:
             archived, self._archived = self._archived, []
             await self._append(records, archived)
             self.durable = records[-1].seq
+            for job in archived:
+                del self.leaving[job.id]
             self._release(effects)
             self._wake()
 

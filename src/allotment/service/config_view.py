@@ -43,6 +43,16 @@ class DemotedJob(msgspec.Struct, frozen=True):
     tenant: str
 
 
+class StuckJob(msgspec.Struct, frozen=True):
+    """A waiting job that its queue would keep from starting, or that its tenant is gone."""
+
+    job: JobId
+    name: str
+    tenant: str
+    why: str
+    """What keeps it, in words."""
+
+
 class ConfigPlan(msgspec.Struct, frozen=True):
     """What applying a configuration would change. Nothing has happened yet."""
 
@@ -59,6 +69,8 @@ class ConfigPlan(msgspec.Struct, frozen=True):
     """Waiting jobs that would fit nowhere any more."""
     borrowing: tuple[JobId, ...] = ()
     """Waiting jobs that would no longer fit in their tenant's cells, only borrow."""
+    stuck: tuple[StuckJob, ...] = ()
+    """Waiting jobs that could not start any more as their queue or tenant would be."""
     warnings: tuple[str, ...] = ()
     coming: tuple[ComingChange, ...] = ()
     """What holds by date, now or later, by when it begins."""

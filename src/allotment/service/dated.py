@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
-from allotment.model.amounts import Amounts, show_part
+from allotment.model.amounts import Amounts, amounts, parts_of, show_part
 from allotment.model.budget import FOREVER
 from allotment.model.cells import CellShare
 from allotment.model.dated import still_to_come
@@ -72,7 +72,9 @@ def _detail(config: Config, change: DatedChange) -> str:
     tenant = next(tenant for tenant in config.tenants if tenant.name == change.tenant)
     if change.queue is not None:
         queue = tenant.queue(change.queue.name)
-        return ", ".join(_of_queue(queue, change.queue)) if queue else ""
+        if queue is None:
+            return ""
+        return ", ".join((*dated_keys(queue, change.queue), *_caps(queue, change.queue)))
     return ", ".join(_of_tenant(tenant, change.share)) if change.share else ""
 
 
@@ -82,6 +84,11 @@ def _of_tenant(was: Tenant, now: Share) -> Iterator[str]:
         yield f"guaranteed {then} → {later}"
     yield from _switch("borrow", was.borrow, now.borrow)
     yield from _weight(was.weight_milli, now.weight_milli)
+    if now.per_user is not None and now.per_user != was.per_user:
+        before, after = (
+            show_parts(amounts(parts_of(cap)), "none") for cap in (was.per_user, now.per_user)
+        )
+        yield f"per_user {before} → {after}"
 
 
 def _owed(cells: tuple[CellShare, ...], guaranteed: Resources) -> str:
@@ -90,21 +97,45 @@ def _owed(cells: tuple[CellShare, ...], guaranteed: Resources) -> str:
     return show_resources(guaranteed) if guaranteed != Resources() else "nothing"
 
 
-def _of_queue(was: Queue, now: Queue) -> Iterator[str]:
+def dated_keys(was: Queue, now: Queue) -> Iterator[str]:
+    """Tell which keys of a queue differ that may change by date, besides its caps."""
     for key, before, after, none in (
         ("guaranteed", was.guaranteed, now.guaranteed, "nothing"),
         ("soft_limit", was.terms.soft_limit, now.terms.soft_limit, "none"),
         ("limit", was.limit, now.limit, "none"),
     ):
         if before != after:
-            yield f"{key} {_amounts(before, none)} → {_amounts(after, none)}"
+            yield f"{key} {show_parts(before, none)} → {show_parts(after, none)}"
     yield from _switch("lend", was.terms.lend, now.terms.lend)
     yield from _switch("borrow", was.terms.borrow, now.terms.borrow)
     yield from _weight(was.weight_milli, now.weight_milli)
 
 
-def _amounts(amounts: Amounts, none: str) -> str:
+def _caps(was: Queue, now: Queue) -> Iterator[str]:
+    """Tell which of its caps may change by date and differ."""
+    if was.max_jobs != now.max_jobs:
+        yield f"max_jobs {show_count(was.max_jobs)} → {show_count(now.max_jobs)}"
+    yield from changed_shares(was, now)
+
+
+def changed_shares(was: Queue, now: Queue) -> Iterator[str]:
+    """Tell which caps on users and groups of a queue differ."""
+    for key, before, after in (
+        ("per_user", was.per_user, now.per_user),
+        ("per_group", was.per_group, now.per_group),
+    ):
+        if before != after:
+            yield f"{key} {show_parts(before, 'none')} → {show_parts(after, 'none')}"
+
+
+def show_parts(amounts: Amounts, none: str) -> str:
+    """Write amounts for a line that tells what changes."""
     return " + ".join(show_part(part, amount) for part, amount in amounts.parts) or none
+
+
+def show_count(number: int | None) -> str:
+    """Write a bound on a number of jobs."""
+    return "none" if number is None else f"{number:,}"
 
 
 def _switch(key: str, was: bool, now: bool) -> Iterator[str]:

@@ -5,19 +5,28 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 
+import structlog
+
+from allotment.engine.records import JobRecord
 from allotment.engine.state import State
 from allotment.model import effects as f
 from allotment.model.diagnosis import Exit
 from allotment.model.errors import BackendError
 from allotment.model.ids import AttemptNo, JobId, TaskKey
 from allotment.model.reports import Seen, TaskReport
-from allotment.service.folders import account_of, prepare, tell_size
-from allotment.service.launch import Folders, launch_request
+from allotment.service.folders import folders_of, prepare, tell_size
+from allotment.service.host_accounts import HostAccounts
+from allotment.service.launch import Account, Folders, launch_request
 from allotment.service.ports import Backend
 from allotment.service.telemetry import Telemetry
+from allotment.service.threads import Threads
+
+log = structlog.get_logger("allot.service")
 
 TRIES = 5
 FIRST_PAUSE_S = 0.1
+PATIENCE_S = 30.0
+"""How long a file system may take to make a folder."""
 
 
 class Dispatcher:
@@ -38,6 +47,8 @@ class Dispatcher:
         self._report = report
         self._lanes: dict[JobId, deque[f.AnyEffect]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._threads = Threads("folders")
+        self._accounts = HostAccounts()
 
     def send(self, effects: Iterable[f.AnyEffect]) -> None:
         """Carry out effects whose records are durable."""
@@ -60,10 +71,19 @@ class Dispatcher:
     async def _drain(self, job: JobId, lane: deque[f.AnyEffect]) -> None:
         try:
             while lane:
-                await self._carry_out(lane.popleft())
+                await self._carry_out_or_tell(lane.popleft())
         finally:
             if self._lanes.get(job) is lane:
                 del self._lanes[job]
+
+    async def _carry_out_or_tell(self, effect: f.AnyEffect) -> None:
+        """Carry out an effect; a bug of ours ends the attempt and not the job's lane."""
+        try:
+            await self._carry_out(effect)
+        except Exception as error:
+            log.exception("an order could not be given", order=repr(effect))
+            if isinstance(effect, f.LaunchTask):
+                self._give_up(effect.key, f"a bug in Allotment: {error!r}")
 
     async def _carry_out(self, effect: f.AnyEffect) -> None:
         match effect:
@@ -83,15 +103,16 @@ class Dispatcher:
                 await self._try(lambda: self._backend.thaw(key))
 
     async def _launch(self, key: TaskKey, *, at_barrier: bool) -> None:
-        job = self.state.jobs.get(key.job)
-        attempt = job.attempt if job else None
-        if job is None or attempt is None or attempt.no != key.attempt:
+        job = self._starting(key)
+        if job is None:
             return
-        account = account_of(job.owner)
         nodes = self.state.cluster.nodes
         try:
+            account = await self._accounts.of(job.owner)
             if key.index == 0 or not at_barrier:
-                prepare(job, self._folders, account, nodes)
+                await self._prepare(job, account)
+            if self._starting(key) is not job:
+                return
             request = launch_request(
                 job,
                 key,
@@ -107,6 +128,31 @@ class Dispatcher:
         trouble = await self._try(lambda: self._backend.launch(request))
         if trouble:
             self._give_up(key, trouble)
+
+    async def _prepare(self, job: JobRecord, account: Account) -> None:
+        """Make the folders of an attempt. Raises BackendError.
+
+        Those of the user's own may lie where nobody answers: the loop does not wait there.
+        """
+        make = partial(prepare, job, self._folders, account, self.state.cluster.nodes)
+        own = folders_of(job.spec)
+        if not own and account.identity is None:
+            make()
+            return
+        try:
+            await self._threads.run(job.owner.user, make, PATIENCE_S)
+        except TimeoutError:
+            where = " or ".join(own) or "its outputs"
+            raise BackendError(
+                f"the folders of job {job.id} were not made in {PATIENCE_S:.0f} s: the file "
+                f"system of {where} does not answer"
+            ) from None
+
+    def _starting(self, key: TaskKey) -> JobRecord | None:
+        """Give the job of a task, while this attempt of it is under way."""
+        job = self.state.jobs.get(key.job)
+        attempt = job.attempt if job else None
+        return job if attempt is not None and attempt.no == key.attempt else None
 
     async def _tell_size(self, job: JobId, no: AttemptNo) -> None:
         record = self.state.jobs.get(job)

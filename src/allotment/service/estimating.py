@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from allotment.core.caps import alone_too_large
 from allotment.engine.decide import decide
 from allotment.engine.records import JobRecord
 from allotment.engine.state import State
@@ -16,10 +17,12 @@ from allotment.model.ids import SYSTEM, Actor, JobId
 from allotment.model.ledger import Slot
 from allotment.model.lifecycle import JobState
 from allotment.model.quantity import DAY, MINUTE, Instant, Millis, show_millis
-from allotment.model.reasons import StopCause
+from allotment.model.reasons import Blocked, Reason, StopCause
+from allotment.service.archive import Archive
 from allotment.service.estimate_view import Outlook, Place, StartEstimate
 from allotment.service.pipeline import Pipeline
-from allotment.service.ports import Forecast, JobFilter, Store
+from allotment.service.ports import Forecast, JobFilter
+from allotment.service.why import why
 
 HORIZON_MS = Millis(30 * DAY)
 PATIENCE_MS = Millis(5_000)
@@ -38,12 +41,15 @@ ASSUMPTIONS = (
 )
 
 
+PROMISED = "good: its place is promised, and who is there has been told to go"
+
+
 class Estimating:
     """The use cases around `allot eta` and `allot submit --dry-run`."""
 
-    def __init__(self, pipeline: Pipeline, store: Store, forecast: Forecast | None) -> None:
+    def __init__(self, pipeline: Pipeline, archive: Archive, forecast: Forecast | None) -> None:
         self._pipeline = pipeline
-        self._store = store
+        self._archive = archive
         self._forecast = forecast
         self._noted: dict[JobId, Instant] = {}
 
@@ -63,7 +69,7 @@ class Estimating:
             record.owner.user,
             lambda q: msgspec.structs.replace(q, job=record.id),
         )
-        estimate = in_words(found, self._state, now, record.id, record.spec.name)
+        estimate = in_words(found, self._state, now, record, record.spec.name)
         self._note(estimate)
         told = self._state.foretelling.words(record)
         note = " ".join(part for part in (estimate.note, told) if part)
@@ -104,7 +110,7 @@ class Estimating:
 
     def _past(self, user: str, name: str) -> tuple[bytes, ...]:
         """Read finished jobs: those alike, however old, then the newest of all."""
-        page = self._store.archived_page
+        page = self._archive.page
         alike = page(JobFilter(user=user, name=name), MOST_ALIKE)
         newest = page(JobFilter(), MOST_PAST)
         found = {job.id: job.document for job in (*alike, *newest)}
@@ -160,7 +166,7 @@ def _without_running(job: JobRecord, now: Instant) -> StartEstimate | None:
 
 
 def in_words(
-    found: Answer, state: State, now: Instant, job: JobId | None, name: str
+    found: Answer, state: State, now: Instant, job: JobRecord | None, name: str
 ) -> StartEstimate:
     """Turn three runs into a range. They are put in order: shorter jobs may be later ones."""
     courses = sorted(
@@ -170,9 +176,15 @@ def in_words(
     earliest, expected, latest = (course.starts_at for course in courses)
     middle = courses[1]
     run = found.expected if found.expected.starts_at is not None else middle
-    outlook = _outlook(found, expected, latest, now)
+    blocked = middle.blocked
+    if job is not None and expected is None:
+        blocked = why(state, job, now) or blocked
+    for_good = earliest is None and _for_good(state, job, blocked)
+    promised = job is not None and job.id in state.cluster.reservations and latest is not None
+    basis = () if for_good or promised else found.basis
+    outlook = Outlook.NEVER if for_good else _outlook(found, expected, latest, now)
     return StartEstimate(
-        job=job,
+        job=job.id if job is not None else None,
         name=name,
         outlook=outlook,
         asked_at=now,
@@ -182,11 +194,22 @@ def in_words(
         not_before=None if expected is not None or middle.ended else middle.until,
         places=_places(state, run.slots) if expected is not None else (),
         entitlement=run.entitlement if expected is not None else None,
-        basis=found.basis,
-        confidence=_confidence(found.basis, outlook),
-        note=_note_on(found, middle, now),
+        basis=basis,
+        confidence=PROMISED if promised else _confidence(basis, outlook),
+        note=_note_on(found, basis, middle, now, blocked),
         assumptions=() if outlook is Outlook.NOW else ASSUMPTIONS,
     )
+
+
+def _for_good(state: State, job: JobRecord | None, blocked: Blocked | None) -> bool:
+    """Tell whether waiting alone never ends it: somebody has to change something."""
+    if blocked is None:
+        return False
+    if blocked.reason in (Reason.QUEUE_STOPPED, Reason.NEVER_FITS_NOW):
+        return True
+    if blocked.reason not in (Reason.USER_CAP, Reason.QUEUE_LIMIT) or job is None:
+        return False
+    return alone_too_large(state.cluster, state.cluster.shape_of(job.id)) is not None
 
 
 def _outlook(
@@ -224,7 +247,13 @@ def _confidence(basis: Sequence[Counted], outlook: Outlook) -> str:
     return "rough: most run times are those of other jobs of the tenant, or time limits"
 
 
-def _note_on(found: Answer, middle: Course, now: Instant) -> str:
+def _note_on(
+    found: Answer,
+    basis: Sequence[Counted],
+    middle: Course,
+    now: Instant,
+    blocked: Blocked | None,
+) -> str:
     if found.expected.ended:
         return f"It would end without having started: {found.expected.ended}"
     if middle.starts_at is not None:
@@ -232,6 +261,9 @@ def _note_on(found: Answer, middle: Course, now: Instant) -> str:
     if middle.gave_up:
         ahead = show_millis(max(0, middle.until - now))
         return f"Too much happens before it starts: the simulator gave up {ahead} ahead."
-    if any(each.ground is Ground.UNKNOWN for each in found.basis):
-        return "Jobs of which nobody knows how long they run are in its way."
-    return f"It does not start within {show_millis(HORIZON_MS)}."
+    reason = " ".join((blocked.message, blocked.hint)).strip() if blocked is not None else ""
+    if any(each.ground is Ground.UNKNOWN for each in basis):
+        told = "Jobs of which nobody knows how long they run are in its way."
+    else:
+        told = f"It does not start within {show_millis(HORIZON_MS)}."
+    return f"{told} {reason}".strip()

@@ -59,10 +59,39 @@ def ask(state: State, now: Instant) -> Asked:
     return Asked(
         at=now,
         capacity=_capacity(cluster),
-        tenants=tuple(tenant_views(state)),
+        tenants=(*tenant_views(state), *_gone(state)),
         lines=lines,
         claims=_claims(cluster, lines),
     )
+
+
+def _gone(state: State) -> list[TenantView]:
+    """Give those that are in the configuration no more, as long as jobs of theirs are here."""
+    cluster = state.cluster
+    running: dict[str, int] = {}
+    waiting: dict[str, int] = {}
+    for job in state.jobs.values():
+        if job.spec.tenant not in cluster.tenants and not job.state.finished:
+            count = waiting if job.state.waiting else running
+            count[job.spec.tenant] = count.get(job.spec.tenant, 0) + 1
+    found: list[TenantView] = []
+    for name in sorted(running.keys() | waiting.keys()):
+        own, used = cluster.guaranteed_use.get(name, NOTHING), cluster.used_by(name)
+        found.append(
+            TenantView(
+                name=name,
+                guaranteed=NOTHING,
+                used=used,
+                own=own,
+                borrowed=used - own,
+                lent=NOTHING,
+                running=running.get(name, 0),
+                waiting=waiting.get(name, 0),
+                queues=(),
+                members="",
+            )
+        )
+    return found
 
 
 def weigh(asked: Asked) -> FairnessReport:

@@ -3,9 +3,14 @@
 import os
 import pwd
 import shutil
+import stat
+import subprocess
 import time
-from functools import lru_cache
+from collections.abc import Sequence
+from functools import lru_cache, partial
 from pathlib import Path
+
+import msgspec
 
 from allotment.engine.records import JobRecord
 from allotment.model.errors import BackendError, Code, Rejected
@@ -13,6 +18,7 @@ from allotment.model.ids import Actor, JobId
 from allotment.model.spec import JobSpec
 from allotment.service.launch import Account, Folders, Nodes, hostfile
 from allotment.service.ports import Identity
+from allotment.service.threads import Threads
 
 
 def account_of(owner: Actor) -> Account:
@@ -21,6 +27,11 @@ def account_of(owner: Actor) -> Account:
     Asked of the host once a minute for each user: its directory may be slow.
     """
     return _account(owner, int(time.monotonic()) // 60)
+
+
+def uid_of(owner: Actor) -> int | None:
+    """Tell whose a job's files are; None where all are our own. Asks nobody."""
+    return owner.uid or None if os.geteuid() == 0 else None
 
 
 @lru_cache(maxsize=1024)
@@ -41,24 +52,35 @@ def _account(owner: Actor, minute: int) -> Account:  # noqa: ARG001 - part of th
 
 
 def prepare(job: JobRecord, folders: Folders, account: Account, nodes: Nodes) -> None:
-    """Make what an attempt needs: output, checkpoints, host file. Idempotent.
+    """Make what an attempt needs: output, checkpoints, host file. Idempotent. May block.
 
-    Raises BackendError, naming the folder, when the host refuses.
+    Raises BackendError, naming the folder, when the host or the user's rights refuse.
     """
     attempt = job.attempts[-1]
+    wanted = (
+        folders.output(job.id, job.spec, attempt.no),
+        folders.checkpoints(job.id, job.spec),
+    )
     try:
-        for path in (
-            folders.outputs(job.id, job.spec),
-            folders.output(job.id, job.spec, attempt.no),
-            folders.checkpoints(job.id, job.spec),
-        ):
-            _make(Path(path), account.identity)
+        for name in ("outputs", "checkpoints"):
+            ours = Path(folders.root, name)
+            ours.mkdir(mode=0o755, exist_ok=True)
+            ours.chmod(0o755)
+            if any(Path(path).is_relative_to(ours) for path in wanted):
+                _make_below(ours, str(job.id), account.identity)
+        _make_as(wanted, account.identity)
         _open_parents(Path(folders.attempt(job.id, attempt.no)), Path(folders.root))
         _tell(job, folders, nodes)
     except OSError as error:
         raise BackendError(
             f"cannot make the folders of job {job.id}: {error.strerror}: {error.filename}"
         ) from error
+
+
+def folders_of(spec: JobSpec) -> tuple[str, ...]:
+    """Name the folders of a job that are its user's own, to be written to."""
+    checkpoints = spec.checkpoint.dir if spec.checkpoint is not None else ""
+    return tuple(path for path in (spec.output_dir, checkpoints) if path)
 
 
 def tell_size(job: JobRecord, folders: Folders, nodes: Nodes) -> None:
@@ -89,21 +111,41 @@ def _write(path: Path, text: str) -> None:
     fresh.replace(path)
 
 
-def _make(path: Path, identity: Identity | None) -> None:
-    """Make a folder that belongs to the job's user.
-
-    The parent may be the user's own, so nothing here follows a link laid in the way:
-    `mkdir` refuses one and `lchown` changes only what was made.
-    """
-    if path.is_dir():
-        return
-    if not path.parent.is_dir():
-        _make(path.parent, None if path.parent.name in SHARED else identity)
+def _make_below(ours: Path, name: str, identity: Identity | None) -> None:
+    """Make the folder of a job in one of our own, where nobody else can lay anything."""
+    path = ours / name
     path.mkdir(mode=0o755, exist_ok=True)
     if identity is not None:
-        os.lchown(path, identity.uid, identity.gid)
-    if path.name in SHARED:
-        path.chmod(0o755)
+        os.chown(path, identity.uid, identity.gid, follow_symlinks=False)
+
+
+def _make_as(paths: Sequence[str], identity: Identity | None) -> None:
+    """Make folders, and those above them, with the rights of the job's user alone.
+
+    Above them may lie what the user can swap for a link at any moment, so a service of the
+    superuser has a child make them that has become the user. Raises OSError.
+    """
+    if identity is None:
+        for path in paths:
+            Path(path).mkdir(mode=0o755, parents=True, exist_ok=True)
+        return
+    made = subprocess.run(
+        ["/bin/mkdir", "-p", "-m", "755", "--", *paths],
+        user=identity.uid,
+        group=identity.gid,
+        extra_groups=identity.groups,
+        umask=0o022,
+        env={"LC_ALL": "C"},
+        cwd="/",
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        check=False,
+    )
+    if made.returncode:
+        said = made.stderr.decode(errors="replace").splitlines() or ["mkdir failed"]
+        what, _, why = said[0].rpartition(": ")
+        raise OSError(made.returncode, why.lower(), what.partition("'")[2].strip("'"))
 
 
 SHARED = ("outputs", "checkpoints", "attempts")
@@ -135,30 +177,93 @@ def belongs_to(folder: Path, account: Account) -> bool:
     return account.identity is None or found.st_uid == account.identity.uid
 
 
-def check_paths(spec: JobSpec, account: Account) -> None:
-    """Check that the user can use the paths a job names. Raises Rejected.
+class FileBelow(msgspec.Struct, frozen=True):
+    """A file, by its path from the folder; its bytes, and when it changed."""
 
-    Asked as the user the tasks will run as, so that a root service leaks nothing.
+    path: str
+    size: int
+    changed_ms: int
+
+
+def files_below(root: Path) -> list[FileBelow]:
+    """List the regular files below a folder, in order. Files may come and go meanwhile."""
+    found: list[FileBelow] = []
+    for folder, _, names in os.walk(root):
+        for name in names:
+            path = Path(folder, name)
+            try:
+                state = path.lstat()
+            except OSError:
+                continue
+            if stat.S_ISREG(state.st_mode):
+                where = path.relative_to(root).as_posix()
+                found.append(FileBelow(where, state.st_size, state.st_mtime_ns // 1_000_000))
+    return sorted(found, key=lambda file: Path(file.path).parts)
+
+
+class PathCheck:
+    """Checks that users can use the paths that jobs name.
+
+    A path may lie on a file system that does not answer: it is looked at in threads, and
+    nobody waits for long.
     """
-    wanted = [
+
+    def __init__(self) -> None:
+        self._threads = Threads("paths")
+
+    async def check(self, spec: JobSpec, owner: Actor) -> None:
+        """Raise Rejected, naming the key and the path, when a path cannot be used.
+
+        Asked as the user the tasks will run as, so that a root service leaks nothing.
+        """
+        checkpoint = spec.checkpoint
+        if checkpoint is not None and checkpoint.dir and checkpoint.dir[0] != "/":
+            raise Rejected(
+                Code.PATH_UNUSABLE,
+                f"checkpoint.dir: {checkpoint.dir}: is not an absolute path.",
+                "It is kept from one attempt to the next; leave it out to have one made.",
+            )
+        for key, path, mode in _named(spec):
+            is_made = path == (checkpoint.dir if checkpoint is not None else "")
+            look = partial(_look, path, mode, owner, is_made=is_made)
+            try:
+                trouble = await self._threads.run(owner.user, look, PATIENCE_S)
+            except TimeoutError:
+                trouble = f"its file system did not answer within {PATIENCE_S:.0f} s"
+            if trouble:
+                raise Rejected(
+                    Code.PATH_UNUSABLE,
+                    f"{key}: {path}: {trouble}.",
+                    "Paths are those of the machine that runs the job, as the submitting user.",
+                )
+
+
+PATIENCE_S = 10.0
+
+
+def _look(path: str, mode: int, owner: Actor, *, is_made: bool) -> str:
+    """Say what keeps a user from a path; empty if nothing does. Blocks.
+
+    One that `is_made` when it is not there needs a folder above it that can be written to.
+    """
+    if is_made and path[0] == "/":
+        above = Path(path)
+        while not os.path.lexists(above):
+            above = above.parent
+        path = str(above)
+    return _trouble(path, mode, account_of(owner).identity)
+
+
+def _named(spec: JobSpec) -> list[tuple[str, str, int]]:
+    """List the paths a job names, and what it has to be able to do there."""
+    wanted = (
         ("data", spec.data_dir, os.R_OK),
         ("code", spec.code_dir, os.R_OK),
         ("workdir", spec.workdir, os.X_OK),
         ("output", spec.output_dir, os.W_OK | os.X_OK),
-    ]
-    if spec.checkpoint is not None and spec.checkpoint.dir and spec.checkpoint.dir[0] != "/":
-        raise Rejected(
-            Code.PATH_UNUSABLE,
-            f"checkpoint.dir: {spec.checkpoint.dir}: is not an absolute path.",
-            "It is kept from one attempt to the next; leave it out to have one made.",
-        )
-    for key, path, mode in wanted:
-        if path and (trouble := _trouble(path, mode, account.identity)):
-            raise Rejected(
-                Code.PATH_UNUSABLE,
-                f"{key}: {path}: {trouble}.",
-                "Paths are those of the machine that runs the job, as the submitting user.",
-            )
+        ("checkpoint.dir", spec.checkpoint.dir if spec.checkpoint else "", os.W_OK | os.X_OK),
+    )
+    return [(key, path, mode) for key, path, mode in wanted if path]
 
 
 def _trouble(path: str, mode: int, identity: Identity | None) -> str:

@@ -5,7 +5,6 @@ a budget of decisions and the loop breathes between cycles, so no pass holds up 
 """
 
 import asyncio
-from functools import partial
 from time import perf_counter
 
 import msgspec
@@ -14,21 +13,24 @@ import structlog
 from allotment.engine.apply import apply
 from allotment.engine.diagnose import diagnose
 from allotment.engine.engine import Engine
+from allotment.engine.evicted import for_whom
 from allotment.engine.health import heartbeat
-from allotment.engine.records import AttemptRecord
+from allotment.engine.records import AttemptRecord, JobRecord
 from allotment.engine.state import Image
 from allotment.model import events as e
 from allotment.model.commands import AnyCommand
+from allotment.model.diagnosis import Exit
 from allotment.model.effects import AnyEffect
 from allotment.model.errors import AllotmentError, BackendError
 from allotment.model.ids import SYSTEM, Actor, JobId
 from allotment.model.quantity import HOUR, Instant
 from allotment.model.reasons import StopCause
 from allotment.model.reports import NodeReport, Seen, TaskReport
-from allotment.service.checkpoints import CheckpointWatch
+from allotment.service.checkpoints import CheckpointWatch, is_near
 from allotment.service.committer import Committer
 from allotment.service.dispatcher import Dispatcher
 from allotment.service.folders import forget
+from allotment.service.forever import forever
 from allotment.service.launch import Folders
 from allotment.service.ports import ArchivedJob, Backend, Clock, Report, Snapshot, Store
 from allotment.service.reason_watch import LOOK_EVERY_S, ReasonWatch
@@ -89,18 +91,38 @@ class Pipeline:
         self.flush()
 
     def _heard_end(self, report: TaskReport) -> None:
-        job = self.state.jobs.get(report.key.job)
-        if job is not None and (checkpoint := self.checkpoints.look_at(job)):
-            self.engine.report(checkpoint, self.clock.now())
-        if report.exit is not None and report.exit.ok:
+        job, ok = self.state.jobs.get(report.key.job), report.exit and report.exit.ok
+        if ok and (job is None or is_near(job)):
+            if job is not None:
+                self._note_last(job)
             self.engine.report(report, self.clock.now())
             self.flush()
             return
-        reading = asyncio.get_running_loop().create_task(self._diagnose(report))
+        reading = asyncio.get_running_loop().create_task(self._end(report))
         self._readings.add(reading)
         reading.add_done_callback(self._readings.discard)
 
-    async def _diagnose(self, report: TaskReport) -> None:
+    def _note_last(self, job: JobRecord) -> None:
+        try:
+            if checkpoint := self.checkpoints.look_at(job):
+                self.engine.report(checkpoint, self.clock.now())
+        except Exception:
+            log.exception("a job's last checkpoint cannot be read", job=job.id)
+
+    async def _end(self, report: TaskReport) -> None:
+        """Let the engine know that a task is over; what is found out about it may be less."""
+        try:
+            job = self.state.jobs.get(report.key.job)
+            if job is not None and (checkpoint := await self.checkpoints.last_of(job)):
+                self.engine.report(checkpoint, self.clock.now())
+            if report.exit is not None and not report.exit.ok:
+                report = await self._diagnosed(report, report.exit)
+        except Exception:
+            log.exception("a task's end is not looked into", task=str(report.key))
+        self.engine.report(report, self.clock.now())
+        self.flush()
+
+    async def _diagnosed(self, report: TaskReport, exit_: Exit) -> TaskReport:
         tail = b""
         for stream in ("stdout", "stderr"):
             try:
@@ -110,19 +132,19 @@ class Pipeline:
             tail += chunk.data
         job = self.state.jobs.get(report.key.job)
         attempt = job.attempt if job else None
-        if job is None or attempt is None or report.exit is None:
-            return
+        if job is None or attempt is None:
+            return report
         role, _ = job.spec.role_of(report.key.index)
         found = diagnose(
-            report.exit,
+            exit_,
             tail.decode(errors="replace"),
             memory_limit=role.resources.memory,
             disk_limit=role.resources.disk,
             pids_limit=self.state.config.limits.task_pids,
             stopped_by=_stopped_by(attempt, report.key.index),
         )
-        self.engine.report(msgspec.structs.replace(report, diagnosis=found), self.clock.now())
-        self.flush()
+        found = for_whom(self.state, job, found)
+        return msgspec.structs.replace(report, diagnosis=found)
 
     # ── out ─────────────────────────────────────────────────────────────────────────────
 
@@ -161,9 +183,14 @@ class Pipeline:
         loop = asyncio.get_running_loop()
         self._loops = [
             loop.create_task(self._schedule()),
-            loop.create_task(self._watch_checkpoints()),
-            loop.create_task(self._watch_reasons()),
-            loop.create_task(self._forget_old()),
+            *(
+                loop.create_task(forever(step, pause_s, what))
+                for step, pause_s, what in (
+                    (self._watch_checkpoints, CHECKPOINT_LOOK_S, "checkpoints"),
+                    (self._watch_reasons, LOOK_EVERY_S, "reasons"),
+                    (self._forget_old, HOUR / 1000, "old jobs"),
+                )
+            ),
         ]
         self._wake.set()
 
@@ -178,9 +205,13 @@ class Pipeline:
         if self._timer is not None:
             self._timer.cancel()
         await self.dispatcher.close()
+        self.checkpoints.close()
+        await self.committer.idle()
         if not self.committer.trouble:
-            await self.committer.idle()
-            await self._snapshot()
+            try:
+                await self._snapshot()
+            except AllotmentError:
+                log.exception("the state is not kept; the next start reads more of the log")
         self.committer.close()
 
     async def _schedule(self) -> None:
@@ -234,6 +265,10 @@ class Pipeline:
 
     async def _snapshot(self) -> None:
         """Keep an image of the state, once all it rests on is durable."""
+        if self.state.seq != self.committer.taken:
+            # An event broke off half-way: nobody will write it, so nobody may wait for it.
+            log.error("the state is not kept: it holds what was never recorded")
+            return
         self._snapshot_at = self.state.seq
         snapshot = Snapshot(self.state.seq, msgspec.msgpack.encode(self.state.image()))
         if snapshot.seq == 0:
@@ -242,37 +277,29 @@ class Pipeline:
         await self.committer.in_thread(lambda: self._store.save_snapshot(snapshot))
 
     async def _watch_checkpoints(self) -> None:
-        while True:
-            await asyncio.sleep(CHECKPOINT_LOOK_S)
-            for report in self.checkpoints.look(self.state):
-                self.hear(report)
+        for report in await self.checkpoints.look(self.state):
+            self.hear(report)
 
     async def _watch_reasons(self) -> None:
         """Record for what jobs wait, for their history. Nothing is scheduled for it."""
-        while True:
-            await asyncio.sleep(LOOK_EVERY_S)
-            now = self.clock.now()
-            found = [] if self.committer.trouble else self.reasons.look(now)
-            for event in found:
-                self.engine.emit(event, SYSTEM, now)
-            if found:
-                self.flush()
+        now = self.clock.now()
+        found = [] if self.committer.trouble else self.reasons.look(now)
+        for event in found:
+            self.engine.emit(event, SYSTEM, now)
+        if found:
+            self.flush()
 
     async def _forget_old(self) -> None:
-        """Once an hour, forget what is older than the configuration wants it kept."""
-        while True:
-            before = Instant(self.clock.now() - self.state.config.limits.keep_history_ms)
-            try:
-                # History is forgotten up to the newest snapshot and no further.
-                if self.state.seq > self._snapshot_at and not self.committer.trouble:
-                    await self._snapshot()
-                gone = await self.committer.in_thread(partial(self._store.prune, before))
-                for job in gone:
-                    await self._backend.forget(job)
-                    forget(job, self.folders)
-            except AllotmentError:
-                log.exception("old jobs could not be forgotten; trying again in an hour")
-            await asyncio.sleep(HOUR / 1000)
+        """Forget what is older than the configuration wants it kept."""
+        before = Instant(self.clock.now() - self.state.config.limits.keep_history_ms)
+        # History is forgotten up to the newest snapshot and no further.
+        if self.state.seq > self._snapshot_at and not self.committer.trouble:
+            await self._snapshot()
+        # Beside the commits: it takes long, in many short transactions.
+        gone = await asyncio.to_thread(self._store.prune, before)
+        for job in gone:
+            await self._backend.forget(job)
+            await asyncio.to_thread(forget, job, self.folders)
 
 
 def _stopped_by(attempt: AttemptRecord, index: int) -> StopCause | None:

@@ -57,6 +57,19 @@ class JobFilter(msgspec.Struct, frozen=True):
     name: str = ""
     states: tuple[JobState, ...] = ()
     before: JobId | None = None
+    beginning: str = ""
+    """How the name begins."""
+
+    def matches(self, job: ArchivedJob) -> bool:
+        """Tell whether a job is wanted."""
+        return (
+            (not self.tenant or job.tenant == self.tenant)
+            and (not self.user or job.user == self.user)
+            and (not self.name or job.name == self.name)
+            and job.name.startswith(self.beginning)
+            and (not self.states or job.state in self.states)
+            and (self.before is None or job.id < self.before)
+        )
 
 
 class Snapshot(msgspec.Struct, frozen=True):

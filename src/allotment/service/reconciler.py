@@ -5,6 +5,8 @@ now; what the ledger thinks started but the backend never saw is launched (again
 up as lost when it ought to have been seen.
 """
 
+import structlog
+
 from allotment.engine.react import pending_effects
 from allotment.engine.state import State
 from allotment.model.diagnosis import Exit
@@ -14,6 +16,8 @@ from allotment.model.reports import Seen, TaskReport
 from allotment.service.pipeline import Pipeline
 from allotment.service.ports import Backend
 
+log = structlog.get_logger("allot.service")
+
 
 async def reconcile(pipeline: Pipeline, backend: Backend) -> None:
     """Bring ledger and backend together, then carry out whatever is missing."""
@@ -22,11 +26,15 @@ async def reconcile(pipeline: Pipeline, backend: Backend) -> None:
     reports = {report.key: report for report in await backend.observe(keys)}
     for key in keys:
         report = reports.get(key)
-        if report is not None:
+        if report is None and _should_be_known(state, key):
+            report = TaskReport(key, Seen.ENDED, exit=Exit(lost=True, platform_error=""))
+        if report is None:
+            continue
+        try:
             pipeline.hear(report)
-        elif _should_be_known(state, key):
-            lost = Exit(lost=True, platform_error="")
-            pipeline.hear(TaskReport(key, Seen.ENDED, exit=lost))
+        except Exception:
+            # Better one job that an administrator has to cancel than no service.
+            log.exception("what became of a task is not understood", task=str(key))
     pipeline.flush()
     pipeline.dispatcher.send(pending_effects(state, pipeline.clock.now()))
 

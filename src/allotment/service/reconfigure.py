@@ -9,18 +9,21 @@ from allotment.engine.foresee import Foresight, digest, foresee
 from allotment.model.commands import ApplyConfig
 from allotment.model.dated import as_written
 from allotment.model.errors import Code, Problem, Rejected
-from allotment.model.ids import Actor
-from allotment.model.quantity import Resources, show_resources
-from allotment.model.tenancy import Config, Tenant
+from allotment.model.ids import SYSTEM, Actor
+from allotment.model.quantity import show_resources
+from allotment.model.tenancy import Config
 from allotment.service.access import may_administer
+from allotment.service.cell_changes import cell_changes, owed_change, owed_words
 from allotment.service.config_view import (
     ConfigChange,
     ConfigInForce,
     ConfigPlan,
     DemotedJob,
+    StuckJob,
 )
 from allotment.service.dated import coming, dated, over
 from allotment.service.pipeline import Pipeline
+from allotment.service.queue_changes import keys_changed, queue_changes
 
 
 class ConfigFiles(msgspec.Struct, frozen=True):
@@ -30,8 +33,10 @@ class ConfigFiles(msgspec.Struct, frozen=True):
     """Turns a file's text and name into a configuration and warnings. Raises BadInput."""
     write: Callable[[Config], str]
     """Writes a configuration in full, as `read` takes it."""
-    keep: Callable[[bytes], None]
-    """Keeps the text where the next start finds it."""
+    announce: Callable[[bytes], None]
+    """Keeps the text of a configuration that is about to be applied."""
+    keep: Callable[[], None]
+    """Lets the next start find what was announced; without it, the log decides there."""
 
 
 class Reconfiguring:
@@ -39,8 +44,11 @@ class Reconfiguring:
 
     def __init__(self, pipeline: Pipeline, files: ConfigFiles) -> None:
         self._pipeline = pipeline
-        self._read, self._write, self._keep = files.read, files.write, files.keep
+        self._read, self._write = files.read, files.write
+        self._announce, self._keep = files.announce, files.keep
         self._one_at_a_time = asyncio.Lock()
+        self._last = ("", SYSTEM)
+        """The configuration that was applied last since the start, and who did."""
 
     def in_force(self, actor: Actor) -> ConfigInForce:
         """Give the configuration. Raises Rejected."""
@@ -56,7 +64,7 @@ class Reconfiguring:
         old, image = as_written(state.config), msgspec.msgpack.encode(state.image())
         now = self._pipeline.clock.now()
         found = await asyncio.to_thread(foresee, image, config, state, now)
-        said = (*(str(each) for each in warnings), *over(config, now))
+        said = (*(each.in_file(source) for each in warnings), *over(config, now))
         plan = self._words(old, config, found, said)
         return msgspec.structs.replace(plan, coming=coming(config, now))
 
@@ -64,32 +72,46 @@ class Reconfiguring:
         """Put a configuration in force, whole or not at all; durable on return.
 
         Jobs run on. `expect` is the digest of the configuration it was planned against, ''
-        for whichever is in force. Raises BadInput, Rejected.
+        for the one in force now. Raises BadInput, Rejected.
         """
+        may_administer(actor)
+        expect = expect or digest(self._pipeline.state.config)
         async with self._one_at_a_time:
             plan = await self.plan(text, source, actor)
+            current = digest(self._pipeline.state.config)
+            if current not in (expect, plan.proposed):
+                raise self._overtaken(current, expect)
             if plan.refusal:
                 raise Rejected(Code.CONFLICT, plan.refusal)
-            if expect and digest(self._pipeline.state.config) != expect:
-                raise Rejected(
-                    Code.CONFLICT,
-                    f"The configuration in force is {plan.current}, not {expect}: somebody "
-                    "changed it since.",
-                    "Look again: allot config plan FILE.",
-                )
             config, _ = self._read(text, source)
+            await asyncio.to_thread(self._announce, text)
             await self._pipeline.command(ApplyConfig(config), actor)
-            await asyncio.to_thread(self._keep, text)
+            self._last = (plan.proposed, actor)
+            await asyncio.to_thread(self._keep)
             return msgspec.structs.replace(plan, applied=True)
+
+    def _overtaken(self, current: str, expect: str) -> Rejected:
+        """Say that somebody was faster, and who, if that is known since the start."""
+        who = str(self._last[1]) if self._last[0] == current else "somebody"
+        return Rejected(
+            Code.CONFLICT,
+            f"The configuration in force is {current}, not {expect}: {who} changed it since. "
+            "Nothing was applied.",
+            "Look again at what would change now: allot config plan FILE.",
+        )
 
     def _words(
         self, old: Config, new: Config, found: Foresight, warnings: tuple[str, ...]
     ) -> ConfigPlan:
         jobs = self._pipeline.state.jobs
+        current, proposed = digest(old), digest(new)
+        changes = tuple(differences(old, new))
+        if not changes and current != proposed:
+            changes = (ConfigChange("~", "details", "that are not told one by one"),)
         return ConfigPlan(
-            current=digest(old),
-            proposed=digest(new),
-            changes=tuple(differences(old, new)),
+            current=current,
+            proposed=proposed,
+            changes=changes,
             refusal=found.refusal,
             demoted=tuple(
                 DemotedJob(loss.job, jobs[loss.job].spec.name, loss.tenant)
@@ -99,6 +121,11 @@ class Reconfiguring:
             unpromised=found.unpromised,
             stranded=found.stranded,
             borrowing=found.borrowing,
+            stuck=tuple(
+                StuckJob(each.job, jobs[each.job].spec.name, each.tenant, each.why)
+                for each in found.stuck
+                if each.job in jobs
+            ),
             warnings=warnings,
         )
 
@@ -110,7 +137,7 @@ def differences(old: Config, new: Config) -> list[ConfigChange]:
     """List what comes, goes and changes: nodes, cells, tenants, limits."""
     return [
         *_nodes(old, new),
-        *_cells(old, new),
+        *cell_changes(old, new),
         *_tenants(old, new),
         *dated(old, new),
         *_limits(old, new),
@@ -146,55 +173,25 @@ def _tally(types: tuple[str, ...]) -> str:
     return ", ".join(f"{count}×{kind}" for kind, count in kinds.items()) or "none"
 
 
-def _cells(old: Config, new: Config) -> list[ConfigChange]:
-    found: list[ConfigChange] = []
-    before = {kind.name: kind for kind in old.topology.types}
-    after = {kind.name: kind for kind in new.topology.types}
-    for name in {**before, **after}:
-        if before.get(name) != after.get(name):
-            sign = "+" if name not in before else "-" if name not in after else "~"
-            kind = after.get(name) or before[name]
-            found.append(
-                ConfigChange(sign, f"cell type {name}", f"{kind.count} × {kind.child}")
-            )
-    roots = _names(old), _names(new)
-    found += [ConfigChange("-", f"cell {name}") for name in roots[0] - roots[1]]
-    found += [ConfigChange("+", f"cell {name}") for name in roots[1] - roots[0]]
-    pins = {p.id for p in old.topology.pins}, {p.id for p in new.topology.pins}
-    found += [ConfigChange("-", f"pinned cell {name}") for name in sorted(pins[0] - pins[1])]
-    found += [ConfigChange("+", f"pinned cell {name}") for name in sorted(pins[1] - pins[0])]
-    return sorted(found, key=lambda change: (change.what, change.sign))
-
-
-def _names(config: Config) -> set[str]:
-    return {root.name for root in config.topology.roots}
-
-
 def _tenants(old: Config, new: Config) -> list[ConfigChange]:
     before = {tenant.name: tenant for tenant in old.tenants}
     after = {tenant.name: tenant for tenant in new.tenants}
     found = [
-        ConfigChange("-", f"tenant {name}", _owed(before[name]))
+        ConfigChange("-", f"tenant {name}", owed_words(before[name]))
         for name in before
         if name not in after
     ]
     for name, tenant in after.items():
         was = before.get(name)
         if was is None:
-            found.append(ConfigChange("+", f"tenant {name}", _owed(tenant)))
+            found.append(ConfigChange("+", f"tenant {name}", owed_words(tenant)))
         elif was != tenant:
-            then, now = _owed(was), _owed(tenant)
-            words = f"{then} → {now}" if then != now else "queues, members or rights"
-            found.append(ConfigChange("~", f"tenant {name}", words))
+            then, now = owed_change(was, tenant)
+            owed = f"{then} → {now}" if then != now else ""
+            if words := "; ".join(filter(None, (owed, keys_changed(was, tenant)))):
+                found.append(ConfigChange("~", f"tenant {name}", words))
+            found += queue_changes(was, tenant)
     return found
-
-
-def _owed(tenant: Tenant) -> str:
-    cells = [f"{share.count} {share.type}" for share in tenant.cells if share.count]
-    cells += [f"pinned {pin}" for pin in tenant.pins]
-    if cells:
-        return ", ".join(cells)
-    return show_resources(tenant.guaranteed) if tenant.guaranteed != Resources() else "nothing"
 
 
 def _limits(old: Config, new: Config) -> list[ConfigChange]:
@@ -206,4 +203,6 @@ def _limits(old: Config, new: Config) -> list[ConfigChange]:
     if old.default_tenant != new.default_tenant:
         then, now = old.default_tenant or "none", new.default_tenant or "none"
         found.append(ConfigChange("~", "default_tenant", f"{then} → {now}"))
+    if old.share is not new.share:
+        found.append(ConfigChange("~", "share", f"{old.share} → {new.share}"))
     return found

@@ -1,15 +1,13 @@
 """What each tenant has in cells, by type: for `allot tenants` and the API."""
 
-from allotment.core.cells.account import accounts
+from allotment.core.cells.account import Account, accounts
 from allotment.core.cells.book import Cells
+from allotment.core.cells.space import Space
 from allotment.engine.state import State
 from allotment.model.health import WHOLE
 from allotment.model.ids import NodeId
 from allotment.model.ledger import Entitlement
-from allotment.service.cells_view import TenantCells
-
-MOST_NAMED = 8
-"""Pieces of hardware that are named; of others it is said how many there are."""
+from allotment.service.cells_view import DownPart, TenantCells
 
 
 def tenant_cells(state: State) -> dict[str, tuple[TenantCells, ...]]:
@@ -19,10 +17,9 @@ def tenant_cells(state: State) -> dict[str, tuple[TenantCells, ...]]:
         return {}
     found: dict[str, list[TenantCells]] = {t.name: [] for t in state.config.tenants}
     borrowed = _borrowed(state, cells)
-    down = [_down(state, cells, at) for at in range(len(cells.chains))]
+    down = [_unheld(state, space) for space in cells.spaces]
     for account in accounts(cells):
         chain = cells.chains[account.chain]
-        what, since = down[account.chain] if account.lost or account.broken else ((), 0)
         key = (account.tenant, account.chain)
         row = TenantCells(
             type=chain.names[account.level],
@@ -36,8 +33,8 @@ def tenant_cells(state: State) -> dict[str, tuple[TenantCells, ...]]:
             borrowed=0 if account.level or account.pin else borrowed.pop(key, 0),
             lost=account.lost,
             lost_with=account.lost_with,
-            down=what,
-            since=since,
+            hurt=_hurt(state, cells, account) if account.broken else (),
+            down=down[account.chain] if account.lost else (),
         )
         if row.owed or row.borrowed:
             found[account.tenant].append(row)
@@ -55,37 +52,59 @@ def _borrowed(state: State, cells: Cells) -> dict[tuple[str, int], int]:
     for gang in state.cluster.holders():
         if gang.entitlement is not Entitlement.OPPORTUNISTIC or gang.suspended:
             continue
-        for slot in gang.slots:
-            for at, number in cells.at(slot.node):
-                leaf = cells.chains[at].leaf[number]
-                if here := sum(1 for device in slot.devices if device in leaf):
-                    found[gang.tenant, at] = found.get((gang.tenant, at), 0) + here
+        for spot in cells.leaves_of(gang.slots, gang.needs):
+            at = spot.chain
+            here = spot.mask.bit_count()
+            if not cells.chains[at].has_devices:
+                here = spot.claim
+            if here:
+                found[gang.tenant, at] = found.get((gang.tenant, at), 0) + here
     return found
 
 
-def _down(state: State, cells: Cells, at: int) -> tuple[tuple[str, ...], int]:
-    """Name what of a chain takes no new work, and say since when the first is so."""
-    chain, space = cells.chains[at], cells.spaces[at]
-    names: list[str] = []
-    since: list[int] = []
-    for number, shut in sorted(space.broken.items()):
+def _unheld(state: State, space: Space) -> tuple[DownPart, ...]:
+    """Name what of a chain takes no new work and lies in nobody's cell."""
+    leaves = {node: shut & ~space.held[node] for node, shut in space.broken.items()}
+    return _parts(state, space, leaves)
+
+
+def _hurt(state: State, cells: Cells, account: Account) -> tuple[DownPart, ...]:
+    """Name what of the cells that a tenant's jobs sit in takes no new work."""
+    holding = cells.holdings[account.tenant, account.pin][account.chain]
+    space, leaves = holding.space, dict[int, int]()
+    for cell in holding.bound:
+        if cell[0] == account.level:
+            mask = space.chain.mask_of(cell)
+            for node in space.chain.nodes_of(cell):
+                leaves[node] = leaves.get(node, 0) | (space.shut[node] & mask)
+    return _parts(state, space, leaves)
+
+
+def _parts(state: State, space: Space, leaves: dict[int, int]) -> tuple[DownPart, ...]:
+    """Name leaves by their nodes: the whole node where all of it is down."""
+    chain = space.chain
+    found: list[DownPart] = []
+    for number, mask in sorted(leaves.items()):
+        if not mask:
+            continue
         node = chain.nodes[number]
         name = state.cluster.nodes[node].name
-        if shut == chain.full:
-            names.append(name)
-        else:
-            names += [f"{name}:{device}" for device in chain.devices_at(number, shut)]
-        since += _since(state, node)
-    if len(names) > MOST_NAMED:
-        names[MOST_NAMED:] = [f"{len(names) - MOST_NAMED} more"]
-    return tuple(names), min(since, default=0)
+        if space.shut[number] == chain.full:
+            found.append(DownPart(name, _since(state, node, *chain.devices[number])))
+            continue
+        found += [
+            DownPart(f"{name}:{device}", _since(state, node, device))
+            for device in chain.devices_at(number, mask)
+        ]
+    return tuple(found)
 
 
-def _since(state: State, node: NodeId) -> list[int]:
-    device_count = len(state.cluster.nodes[node].devices)
+def _since(state: State, node: NodeId, *devices: int) -> int:
+    """Say since when a node is down, or one of these devices, whichever was first."""
     found = [
         state.health[node, part].changed_at
-        for part in (WHOLE, *range(device_count))
+        for part in (WHOLE, *devices)
         if (node, part) in state.health
     ]
-    return [*found, state.shut_since[node]] if node in state.shut_since else [*found]
+    found += [state.shut_since[node]] if node in state.shut_since else []
+    return min(found, default=0)

@@ -6,9 +6,11 @@ from heapq import nsmallest
 import msgspec
 
 from allotment.core.bounds import overtaken_words
+from allotment.core.caps import charged_alike
 from allotment.core.cluster import Cluster
 from allotment.core.entitle import may_borrow
 from allotment.core.explain import explain, explain_resume, judge
+from allotment.core.free_of import free_for, types_wanted
 from allotment.core.request import shape_of, total_of
 from allotment.core.share_words import in_use_by, on_its_kind
 from allotment.engine.records import JobRecord
@@ -19,6 +21,11 @@ from allotment.model.quantity import Instant, show_millis
 from allotment.model.reasons import Blocked, Holder, Reason
 
 MOST_HOLDERS = 5
+
+NOBODY_HOLDS = frozenset(
+    {Reason.PENDING, Reason.BUDGET, Reason.QUEUE_STOPPED, Reason.NEVER_FITS_NOW}
+)
+"""Reasons that nobody's leaving would end."""
 
 
 def why(state: State, job: JobRecord, now: Instant) -> Blocked | None:
@@ -50,7 +57,9 @@ def _reason(state: State, job: JobRecord, now: Instant) -> Blocked | None:
 
 def reason_of(state: State, job: JobRecord, now: Instant) -> Reason | None:
     """Give the reason alone, as for a line of a table: `why` without its sums and holders."""
-    if job.state.waiting and _own_reason(state, job, now) is None:
+    if job.state.waiting:
+        if (own := _kept_out(state, job, now)) is not None:
+            return own.reason
         waiting = state.cluster.pending
         if job.id in waiting:
             return judge(state.cluster, waiting[job.id], now).reason
@@ -60,21 +69,30 @@ def reason_of(state: State, job: JobRecord, now: Instant) -> Reason | None:
 
 def _own_reason(state: State, job: JobRecord, now: Instant) -> Blocked | None:
     """Give the reason that keeps a job out of the line, if one does."""
-    need = total_of(shape_of(job.spec).requests)
+    blocked = _kept_out(state, job, now)
+    if blocked is None:
+        return None
+    requests = shape_of(job.spec).requests
+    return msgspec.structs.replace(
+        blocked, need=total_of(requests), free=free_for(state.cluster, requests)
+    )
+
+
+def _kept_out(state: State, job: JobRecord, now: Instant) -> Blocked | None:
+    """Say what keeps a job out of the line, if anything does, without any sums."""
     if job.state is JobState.HELD:
         return Blocked(
-            Reason.HELD, "It is held.", need, hint=f"To let it go: `allot release {job.id}`."
+            Reason.HELD, "It is held.", hint=f"To let it go: `allot release {job.id}`."
         )
     unmet = state.unmet(job)
     if unmet:
         names = ", ".join(f"{other} ({state.jobs[other].state.value})" for other in unmet[:5])
-        return Blocked(Reason.DEPENDENCY, f"It starts after job {names}.", need)
+        return Blocked(Reason.DEPENDENCY, f"It starts after job {names}.")
     if job.not_before > now:
         return Blocked(
             Reason.BACKOFF,
             f"Its last attempt failed; the next may start in "
             f"{show_millis(job.not_before - now)}.",
-            need,
             until=job.not_before,
             hint=f"For what went wrong: `allot show {job.id}`.",
         )
@@ -82,7 +100,6 @@ def _own_reason(state: State, job: JobRecord, now: Instant) -> Blocked | None:
         return Blocked(
             Reason.ARRAY_CAP,
             f"Its array runs at most {job.spec.array.max_running} jobs at a time.",
-            need,
         )
     return None
 
@@ -92,10 +109,10 @@ def _with_holders(state: State, job: JobRecord, blocked: Blocked) -> Blocked:
     reservation = state.cluster.reservations.get(job.id)
     if reservation is not None:
         holders = [victim for victim in reservation.victims if victim in state.cluster.gangs]
-    elif blocked.reason in (Reason.PENDING, Reason.BUDGET):
+    elif blocked.reason in NOBODY_HOLDS:
         holders = []
     else:
-        holders = _largest(state, job, _who_counts(state, job))
+        holders = _largest(state, job, _who_counts(state, job, blocked.reason))
     return Blocked(
         reason=blocked.reason,
         message=blocked.message,
@@ -109,26 +126,36 @@ def _with_holders(state: State, job: JobRecord, blocked: Blocked) -> Blocked:
     )
 
 
-def _who_counts(state: State, job: JobRecord) -> Collection[JobId]:
-    """Say whose leaving could help: where shares are cells, not everybody's."""
-    cluster, shape = state.cluster, shape_of(job.spec)
-    if cluster.cells is None:
-        return cluster.gangs.keys()
-    if not may_borrow(cluster, shape):
-        return in_use_by(cluster, shape)
-    return on_its_kind(cluster, shape)
+def _who_counts(state: State, job: JobRecord, reason: Reason) -> Collection[JobId] | None:
+    """Say whose leaving could help; None where it is everybody's."""
+    cluster, shape = state.cluster, state.cluster.shape_of(job.id)
+    if reason in (Reason.USER_CAP, Reason.QUEUE_LIMIT):
+        return charged_alike(cluster, shape)
+    if cluster.cells is not None:
+        borrows = may_borrow(cluster, shape)
+        return (on_its_kind if borrows else in_use_by)(cluster, shape)
+    if reason in (Reason.QUOTA, Reason.QUEUE_SHARE):
+        return [gang.id for gang in cluster.gangs.values() if gang.tenant == shape.tenant]
+    if types := types_wanted(cluster, shape.requests):
+        type_of = cluster.ledger.type_of
+        return [
+            gang.id
+            for gang in cluster.gangs.values()
+            if any(type_of(s.node, index) in types for s in gang.slots for index in s.devices)
+        ]
+    return None
 
 
-def _largest(state: State, job: JobRecord, jobs: Collection[JobId]) -> list[JobId]:
+def _largest(state: State, job: JobRecord, jobs: Collection[JobId] | None) -> list[JobId]:
     """Name the largest holders, largest first."""
     cluster = state.cluster
     wants_devices = any(role.resources.gpu_milli for role in job.spec.roles)
-    if wants_devices and cluster.cells is None:
+    if jobs is None and wants_devices:
         return _largest_of_all(cluster, job.id)
     gangs = cluster.gangs
     sizes = (
         (-(held.gpu_milli if wants_devices else held.cpu_milli), gang.id)
-        for other in jobs
+        for other in (gangs if jobs is None else jobs)
         if (gang := gangs.get(other)) is not None and gang.id != job.id
         for held in (gang.held(),)
     )

@@ -5,7 +5,7 @@ from allotment.model import events as e
 from allotment.model.cluster import Node
 from allotment.model.health import HardwareHealth
 from allotment.model.ids import NodeId
-from allotment.model.quantity import show_millis
+from allotment.model.quantity import Instant, show_millis
 from allotment.model.reasons import StopCause
 from allotment.model.tenancy import Config
 
@@ -29,8 +29,13 @@ def _by_date(config: Config) -> str:
     return f"a date came: what is written for now holds of {names}"
 
 
-def in_words(event: e.AnyEvent, state: State) -> str:  # noqa: C901, PLR0911, PLR0912, PLR0915
-    """Tell one event in a sentence without its subject's number. One line an event."""
+def in_words(  # noqa: C901, PLR0911, PLR0912, PLR0915
+    event: e.AnyEvent, at: Instant, state: State
+) -> str:
+    """Tell one event in a sentence without its subject's number. One line an event.
+
+    What is said of the future is said as of `at`, when it happened.
+    """
     nodes = state.cluster.nodes
     match event:
         case e.ConfigApplied(config, True):
@@ -84,8 +89,7 @@ def in_words(event: e.AnyEvent, state: State) -> str:  # noqa: C901, PLR0911, PL
         case e.JobTimedOut(_, diagnosis):
             return f"timed out: {diagnosis.cause}"
         case e.StartEstimated(_, _, expected, _):
-            ahead = show_millis(max(0, (expected or state.at) - state.at))
-            return f"estimated to start in {ahead}" if expected else "start was asked for"
+            return _estimated(expected, at)
         case e.WaitExplained(_, reason):
             return f"waits: {reason.value.replace('_', ' ')}"
         case e.JobArchived():
@@ -133,6 +137,12 @@ def in_words(event: e.AnyEvent, state: State) -> str:  # noqa: C901, PLR0911, PL
         case e.TaskEnded(_, _, index, exit_, diagnosis):
             how = "ok" if exit_.ok else (diagnosis.cause if diagnosis else "failed")
             return f"task {index} ended: {how}"
+
+
+def _estimated(expected: Instant | None, at: Instant) -> str:
+    if expected is None:
+        return "start was asked for"
+    return f"estimated to start in {show_millis(max(0, expected - at))}"
 
 
 def _health(event: e.HealthChanged, nodes: dict[NodeId, Node]) -> str:

@@ -3,7 +3,9 @@
 import contextlib
 import os
 import sqlite3
+import threading
 from collections.abc import Generator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from urllib.parse import quote
 
@@ -22,6 +24,8 @@ REPLAYED = (
 )
 """What a start reads, whatever the snapshot; the columns are codec.record_of's."""
 
+FLUSH_EVERY_S = 0.02
+
 
 # ── writing ─────────────────────────────────────────────────────────────────────────────
 
@@ -33,11 +37,37 @@ def copy_database(source: Path, target: Path) -> None:
     """
     with _new_file(target), contextlib.closing(_reading(source)) as connection:
         try:
-            connection.execute("VACUUM INTO ?", (str(target),))
+            with _flushed_meanwhile(target):
+                connection.execute("VACUUM INTO ?", (str(target),))
         except sqlite3.OperationalError:
             raise  # About the target: full, or not writable.
         except sqlite3.DatabaseError as error:
             raise StoreError(explain("cannot copy", source, error)) from error
+
+
+@contextlib.contextmanager
+def _flushed_meanwhile(path: Path) -> Generator[None]:
+    """See a file to the disk bit by bit while it grows.
+
+    Otherwise whoever else waits for the disk waits at the end for all of it.
+    """
+    over = threading.Event()
+
+    def flush() -> None:
+        while not over.wait(FLUSH_EVERY_S):
+            os.fdatasync(fd)
+
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        with ThreadPoolExecutor(1, thread_name_prefix="flush") as flusher:
+            flushing = flusher.submit(flush)
+            try:
+                yield
+            finally:
+                over.set()
+            flushing.result()  # a fault of the disk is told once, and this may have been it
+    finally:
+        os.close(fd)
 
 
 def _reading(path: Path) -> sqlite3.Connection:

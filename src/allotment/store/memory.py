@@ -75,7 +75,7 @@ class MemoryStore:
         return max(found, key=lambda job: job.id, default=None) if key else None
 
     def archived_page(self, which: JobFilter, limit: int) -> Sequence[ArchivedJob]:
-        found = [job for job in self._all_archived() if _matches(job, which)]
+        found = [job for job in self._all_archived() if which.matches(job)]
         return sorted(found, key=lambda job: -job.id)[:limit]
 
     def _all_archived(self) -> list[ArchivedJob]:
@@ -114,13 +114,3 @@ class MemoryStore:
 def _after(records: list[Record], after: int, limit: int | None) -> list[Record]:
     start = bisect_right(records, after, key=lambda record: record.seq)
     return records[start:] if limit is None else records[start : start + limit]
-
-
-def _matches(job: ArchivedJob, which: JobFilter) -> bool:
-    return (
-        (not which.tenant or job.tenant == which.tenant)
-        and (not which.user or job.user == which.user)
-        and (not which.name or job.name == which.name)
-        and (not which.states or job.state in which.states)
-        and (which.before is None or job.id < which.before)
-    )

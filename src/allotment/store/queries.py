@@ -4,6 +4,7 @@ Reading goes through SQLAlchemy Core. Writing is plain text for a DB-API cursor:
 hot path, and has no conditions to put together.
 """
 
+import sys
 from typing import Any
 
 import sqlalchemy as sa
@@ -37,7 +38,11 @@ DROP_OLD_SNAPSHOTS = (
     "(SELECT seq FROM snapshots ORDER BY seq DESC LIMIT 2)"
 )
 
-FORGET_EVENTS = "DELETE FROM events WHERE job = ?"
+# The newest first: a job half forgotten then looks like one that goes on.
+FORGET_EVENTS = (
+    "DELETE FROM events WHERE seq IN "
+    "(SELECT seq FROM events WHERE job = ? ORDER BY seq DESC LIMIT ?)"
+)
 
 FORGET_JOB = "DELETE FROM archived_jobs WHERE id = ?"
 
@@ -115,6 +120,10 @@ def _archived_page(which: JobFilter, limit: int) -> sa.Select[Any]:
     for column, word in words:
         if word:
             query = query.where(column == word)
+    if which.beginning:
+        # Not LIKE: to SQLite that is blind to case.
+        last = which.beginning + chr(sys.maxunicode)
+        query = query.where(jobs.name.between(which.beginning, last))
     if which.before is not None:
         query = query.where(jobs.id < in_range(which.before))
     return query

@@ -32,8 +32,8 @@ FILE = "allot.db"
 FETCH = 2_000
 """Events read at once."""
 
-PRUNE_BATCH = 100
-"""Jobs forgotten in one transaction: some 10 ms."""
+PRUNE_JOBS, PRUNE_EVENTS = 100, 1_000
+"""How many are forgotten in one transaction: some 10 ms."""
 
 BREATH_S = 0.001
 """Between two of them, so that others who want to write get their turn."""
@@ -50,6 +50,8 @@ class SqliteStore:
         self._writer = writer
         self._writing = threading.RLock()
         self._readers = readers
+        self._closing = False
+        """What takes long breaks off, so that nobody waits for it."""
         self._last = self._read_last()
 
     @classmethod
@@ -97,13 +99,29 @@ class SqliteStore:
     def prune(self, finished_before: Instant) -> Sequence[JobId]:
         (newest,) = self._first(queries.LAST_SNAPSHOT) or (None,)
         wanted = {"before": in_range(finished_before), "after": newest or 0}
-        gone = sorted(JobId(row[0]) for row in self._all(queries.FORGETTABLE, wanted))
-        for start in range(0, len(gone), PRUNE_BATCH):
-            batch = [(job,) for job in gone[start : start + PRUNE_BATCH]]
-            with self._transaction() as writer:
-                writer.executemany(queries.FORGET_EVENTS, batch)
-                writer.executemany(queries.FORGET_JOB, batch)
+        old = sorted(JobId(row[0]) for row in self._all(queries.FORGETTABLE, wanted))
+        gone: list[JobId] = []
+        while len(gone) < len(old) and not self._closing:
+            gone += self._forget_some(old[len(gone) : len(gone) + PRUNE_JOBS])
             time.sleep(BREATH_S)
+        return gone
+
+    def _forget_some(self, jobs: Sequence[JobId]) -> list[JobId]:
+        """Forget what fits one transaction; say which jobs are gone altogether.
+
+        Only a job with more events than that is there by halves meanwhile.
+        """
+        left, gone = PRUNE_EVENTS, list[JobId]()
+        with self._transaction() as writer:
+            for job in jobs:
+                wanted = (job, PRUNE_EVENTS)
+                events = writer.execute(queries.FORGET_EVENTS, wanted).rowcount
+                if events < PRUNE_EVENTS:
+                    writer.execute(queries.FORGET_JOB, (job,))
+                    gone.append(job)
+                left -= events
+                if left <= 0:
+                    break
         return gone
 
     @contextlib.contextmanager
@@ -178,8 +196,10 @@ class SqliteStore:
         copy_database(self.path, Path(target))
 
     def close(self) -> None:
-        self._readers.dispose()
-        self._writer.close()
+        self._closing = True
+        with self._writing:
+            self._readers.dispose()
+            self._writer.close()
 
 
 def restore(source: Path, folder: Path) -> Seq:

@@ -18,7 +18,13 @@ import uvloop
 
 from allotment import __version__
 from allotment.model.cluster import Node
-from allotment.model.errors import AllotmentError, BadInput, Problem, Rejected
+from allotment.model.errors import (
+    AllotmentError,
+    BadInput,
+    InvariantViolated,
+    Problem,
+    Rejected,
+)
 from allotment.model.ids import DeviceIndex, NodeId, Seq
 from allotment.model.tenancy import Config
 from allotment.service.ports import Backend, Store
@@ -26,7 +32,6 @@ from allotment.service.reconfigure import ConfigFiles
 from allotment.service.service import Service
 from allotment.store.lock import FolderLock
 
-CONFIG = "config.yaml"
 FAILED = 1
 LONGEST_CONFIG = 1 << 20
 """More is not even read; the reader's own limit is lower and says so."""
@@ -142,6 +147,8 @@ def build(options: Options, lock: FolderLock) -> Opened:
             config_files=config_files(options.folder, machine),
             forecast=ChildForecast(),
         )
+        if options.config is None:
+            found = _newest(options.folder, found, service.state.config, machine)
         if isinstance(backend, LocalBackend):
             backend.watch_devices(lambda: _real_devices(service.state.config))
     except BaseException:
@@ -208,6 +215,7 @@ def configuration(options: Options, machine: Node) -> Found:
     Raises BadInput with every problem and its line.
     """
     from allotment.wire.config import read_config  # noqa: PLC0415
+    from allotment.wiring.kept_config import CONFIG  # noqa: PLC0415
 
     kept = options.folder / CONFIG
     path = options.config or kept
@@ -221,12 +229,26 @@ def configuration(options: Options, machine: Node) -> Found:
     return Found(config, b"" if path == kept and not is_first else data)
 
 
+def _newest(folder: Path, found: Found, in_force: Config, machine: Node) -> Found:
+    """Give what was kept; or what a crash kept from being kept, though it was in force."""
+    from allotment.wire.config import read_config  # noqa: PLC0415
+    from allotment.wiring.kept_config import CONFIG, announced  # noqa: PLC0415
+
+    text = announced(folder, in_force, machine)
+    if not text:
+        return found
+    return Found(read_config(text, source=CONFIG, machine=machine)[0], text)
+
+
 def config_files(folder: Path, machine: Node | None) -> ConfigFiles:
     """Say how a service reads, writes and keeps configurations."""
+    from allotment.wiring.kept_config import announce, keep  # noqa: PLC0415
+
     return ConfigFiles(
         read=partial(_read_config, machine),
         write=_write_config,
-        keep=partial(_keep_config, folder),
+        announce=partial(announce, folder),
+        keep=partial(keep, folder),
     )
 
 
@@ -242,13 +264,6 @@ def _write_config(config: Config) -> str:
     from allotment.wire.config import config_to_wire  # noqa: PLC0415
 
     return msgspec.json.format(msgspec.json.encode(config_to_wire(config)), indent=2).decode()
-
-
-def _keep_config(folder: Path, text: bytes) -> None:
-    """Let the next start find what is in force now."""
-    from allotment.api.state_folder import write_whole  # noqa: PLC0415
-
-    write_whole(folder / CONFIG, text, 0o600)
 
 
 def _text_of(path: Path) -> bytes:
@@ -293,10 +308,28 @@ def _run(options: Options) -> int:
         open_logbook(options.folder)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_live(options, lock))
+    except (AllotmentError, OSError) as error:
+        if isinstance(error, InvariantViolated):
+            raise _broken(error, options.folder) from error
+        log.info("the service ended with an error", why=str(error))  # stderr says it too
+        raise
+    except Exception as error:
+        raise _broken(error, options.folder) from error
     finally:
         close_logbook()
         lock.release()
     return 0
+
+
+def _broken(error: Exception, folder: Path) -> InvariantViolated:
+    """Put down what ended the service, and say it for people."""
+    from allotment.api.logbook import FILE  # noqa: PLC0415
+
+    log.critical("the service ended by a bug in Allotment", exc_info=error)
+    return InvariantViolated(
+        f"the service ended by a bug in Allotment: {type(error).__name__}: {error}. All that "
+        f"was accepted is kept, and tasks run on; where it broke is in {folder / FILE}."
+    )
 
 
 async def _live(options: Options, lock: FolderLock) -> None:
@@ -316,9 +349,11 @@ async def _live(options: Options, lock: FolderLock) -> None:
 
 async def _start(opened: Opened, folder: Path) -> None:
     """Start with the configuration; with the one before where this one cannot be had."""
-    from allotment.api.state_folder import write_whole  # noqa: PLC0415
+    from allotment.wiring.kept_config import announce, keep  # noqa: PLC0415
 
     service = opened.service
+    if opened.found.text:
+        announce(folder, opened.found.text)
     try:
         await service.start(opened.config)
     except Rejected as refusal:
@@ -328,4 +363,4 @@ async def _start(opened: Opened, folder: Path) -> None:
         await service.start(service.state.config)
         return
     if opened.found.text:
-        write_whole(folder / CONFIG, opened.found.text, 0o600)
+        keep(folder)

@@ -176,6 +176,10 @@ def test_of_several_jobs_with_one_key_the_newest_is_found(store: Store) -> None:
         (JobFilter(user="bob"), [6, 5]),
         (JobFilter(name="eval"), [3]),
         (JobFilter(name="eva"), []),
+        (JobFilter(beginning="eva"), [3]),
+        (JobFilter(beginning="Eva"), []),
+        (JobFilter(beginning="ev_"), []),
+        (JobFilter(beginning="\U0010ffff"), []),
         (JobFilter(name="TRAIN"), []),
         (JobFilter(name="tr%"), []),
         (JobFilter(states=(JobState.FAILED,)), [4]),
@@ -274,6 +278,17 @@ def test_appending_goes_on_while_old_jobs_are_forgotten(store: Store) -> None:
     pruning.join()
     assert store.last_seq() == 50
     assert list(store.archived_page(JobFilter(), 10)) == []
+
+
+def test_a_job_of_many_events_is_forgotten_piece_by_piece(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("allotment.store.sqlite.PRUNE_EVENTS", 3)
+    store.append(some_events(1, *[1] * 7, *[2] * 2, *[3] * 3, 4))
+    store.append(farewell(14, 5), [an_archived(job) for job in (1, 2, 3, 5)])
+    store.save_snapshot(Snapshot(store.last_seq(), b""))
+    assert list(store.prune(Instant(9999))) == [1, 2, 3, 5]
+    assert seqs(list(store.records())) == [13]
 
 
 # ── copies ──────────────────────────────────────────────────────────────────────────────

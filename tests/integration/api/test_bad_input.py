@@ -4,7 +4,8 @@ import json
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
+from http.client import HTTPConnection
 
 import pytest
 
@@ -150,12 +151,17 @@ def test_a_large_bad_file_does_not_hold_up_others(live: Live) -> None:
         assert slowest < 1
 
 
-def test_a_connection_too_many_is_turned_away(live: Live) -> None:
-    from allotment.api.peer import MOST_CONNECTIONS  # noqa: PLC0415
+MOST = 40
+"""Connections of one user, where a test takes them all."""
 
+
+def test_a_connection_too_many_is_turned_away(
+    live: Live, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("allotment.api.connections.MOST_CONNECTIONS", MOST)
     held: list[socket.socket] = []
     try:
-        for _ in range(MOST_CONNECTIONS):
+        for _ in range(MOST):
             sock = socket.socket(socket.AF_UNIX)
             sock.connect(live.socket)
             held.append(sock)
@@ -167,6 +173,38 @@ def test_a_connection_too_many_is_turned_away(live: Live) -> None:
     deadline = time.monotonic() + 5
     while live.ask("GET", "/healthz").status != 200:
         assert time.monotonic() < deadline
+
+
+def test_idle_connections_without_a_token_keep_nobody_out(
+    live: Live, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one that has been there longest gives way; those with a token stay."""
+    monkeypatch.setattr("allotment.api.connections.MOST_CONNECTIONS", MOST)
+    bearer = {"Authorization": f"Bearer {live.token}"}
+    with ExitStack() as held:
+        known = HTTPConnection("127.0.0.1", live.port, timeout=10)
+        held.callback(known.close)
+        known.request("GET", "/v1/service", headers=bearer)
+        known.getresponse().read()
+        strangers = [
+            held.enter_context(socket.create_connection(("127.0.0.1", live.port), 10))
+            for _ in range(MOST + 5)
+        ]
+        for _ in range(3):
+            assert live.ask_tcp("GET", "/v1/service", headers=bearer).status == 200
+        with suppress(ConnectionResetError):
+            assert strangers[0].recv(1) == b""
+        known.request("GET", "/v1/service", headers=bearer)
+        assert known.getresponse().status == 200
+
+
+def test_a_connection_that_shows_no_token_is_closed_after_a_while(
+    live: Live, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("allotment.api.connections.STRANGER_S", 0.05)
+    sock = socket.create_connection(("127.0.0.1", live.port), 10)
+    with sock, suppress(ConnectionResetError):
+        assert sock.recv(1) == b""
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,15 @@
 """The configuration over the API: planned, applied while jobs run, and kept."""
 
+import asyncio
 import time
 from datetime import UTC, datetime
 
 import pytest
 
+from allotment.model.errors import Rejected
 from allotment.model.ids import JobId
-from tests.integration.api.live import Answer, Live
+from allotment.service.config_view import ConfigPlan
+from tests.integration.api.live import ME, Answer, Live
 
 ONE_RACK = """\
 hardware: ["2 x 8xV100 in racks of 2"]
@@ -91,8 +94,31 @@ def test_two_who_apply_at_once_do_not_overwrite_each_other_unseen(live: Live) ->
     assert post(live, "apply", TWO_RACKS, expect=seen).status == 200
     late = post(live, "apply", ONE_RACK, expect=seen)
     assert late.status == 409
-    assert "somebody" in late.json["detail"]
+    assert "changed it since. Nothing was applied." in late.json["detail"]
     assert len(live.service.state.config.nodes) == 4
+
+
+def test_of_several_who_apply_at_once_the_first_wins_and_the_others_are_told(
+    live: Live,
+) -> None:
+    wanted = [ONE_RACK + f"limits: {{platform_retries: {n}}}\n" for n in range(1, 7)]
+
+    async def all_at_once() -> list[object]:
+        apply = live.service.reconfiguring.apply
+        asked = (apply(text.encode(), "c.yaml", "", ME) for text in wanted)
+        return await asyncio.gather(*asked, return_exceptions=True)
+
+    first, *others = live.run(all_at_once())
+    assert isinstance(first, ConfigPlan)
+    assert first.applied
+    for other in others:
+        assert isinstance(other, Rejected)
+        assert "me changed it since. Nothing was applied." in str(other)
+        assert "allot config plan" in other.hint
+    assert live.service.state.config.limits.platform_retries == 1
+    assert (live.folder / "config.yaml").read_text() == wanted[0]
+    # Whoever wants what is in force already has it.
+    assert post(live, "apply", wanted[0], expect="0" * 12).status == 200
 
 
 @pytest.mark.parametrize(

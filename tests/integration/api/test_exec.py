@@ -1,16 +1,23 @@
 """Terminals at a distance: real processes and pseudo-terminals behind real WebSockets."""
 
+import fcntl
 import json
 import os
+import sys
+import termios
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, unix_connect
 
+from allotment.client import Client
+from allotment.client.session import Session
 from tests.integration.api.live import Live
 from tests.support.cluster import gone, until
 
@@ -85,14 +92,38 @@ def test_a_commands_output_and_exit_code(live: Live, job: int) -> None:
 
 
 def test_input_goes_in_and_has_an_end(live: Live, job: int) -> None:
-    with entered(live, job, "cat") as connection:
+    with entered(live, job, "sha256sum") as connection:
         text = os.urandom(1 << 20)
         for start in range(0, len(text), 1 << 16):
             connection.send(text[start : start + (1 << 16)])
         connection.send('{"eof": true}')
         out, code = heard(connection)
     assert code == 0
-    assert out == text
+    assert out.decode().split()[0] == sha256(text).hexdigest()
+
+
+def test_input_and_output_at_once(live: Live, job: int) -> None:
+    """More than all buffers between hold: neither side may wait for the other to read."""
+    text = os.urandom(1 << 16)
+    times = 512
+
+    def feed(session: Session) -> None:
+        for _ in range(times):
+            session.send(text)
+        session.end_input()
+
+    out = sha256()
+    with (
+        Client(state=str(live.folder)) as client,
+        client.exec(job, ["cat"]) as session,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        fed = pool.submit(feed, session)
+        for data in session:
+            out.update(data)
+        fed.result()
+    assert session.exit_code == 0
+    assert out.digest() == sha256(text * times).digest()
 
 
 def test_variables_are_set_and_ours_are_not_there(
@@ -196,6 +227,29 @@ def test_hanging_up_ends_the_command(live: Live, job: int, tty: bool, trap: str)
         assert pids
         connection.socket.close()
     until(lambda: all(gone(pid) for pid in pids), "the command to be gone", 5)
+
+
+def test_hanging_up_ends_a_command_that_takes_no_input(live: Live, job: int) -> None:
+    """What it was sent lies unread in front of the end of the connection."""
+    with (
+        Client(state=str(live.folder)) as client,
+        client.exec(job, ["sh", "-c", "echo ready; sleep 60; :", "mark-deaf"]) as session,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        assert next(iter(session)) == b"ready\n"
+        (pid,) = children_with("mark-deaf")
+        fed = pool.submit(session.send, bytes(4 << 20))
+        until(lambda: is_full(pid), "the command's input to be full", 5)
+        session.close()
+        fed.result(5)
+    until(lambda: gone(pid), "the command to be gone", 5)
+
+
+def is_full(pid: int) -> bool:
+    """Tell whether the pipe to a process's standard input takes no more."""
+    with Path(f"/proc/{pid}/fd/0").open("rb", buffering=0) as pipe:
+        unread = int.from_bytes(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)), sys.byteorder)
+        return unread == fcntl.fcntl(pipe, fcntl.F_GETPIPE_SZ)
 
 
 def test_a_stop_of_the_service_ends_the_command(live: Live, job: int) -> None:

@@ -174,19 +174,10 @@ def as_user(uid: int, live: Live, method: str, path: str, body: object = None) -
     return Answer(status, headers, text.encode())
 
 
-@pytest.fixture
-def reachable(tmp_path: Path) -> Path:
-    """A folder that other users can get to."""
-    for folder in (tmp_path, *tmp_path.parents[:3]):
-        if folder.stat().st_uid == os.geteuid() and str(folder).startswith("/tmp/"):
-            folder.chmod(0o711)
-    return tmp_path / "state"
-
-
 @pytest.mark.needs_root
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_the_kernel_says_who_is_asking(reachable: Path) -> None:
-    with Live(reachable) as live:
+    with Live(reachable / "state") as live:
         job = {"name": "theirs", "tenant": "vision", "command": "fake forever"}
         made = as_user(NOBODY, live, "POST", "/v1/jobs", job)
         assert made.status == 201, made
@@ -249,9 +240,10 @@ def a_service_of(uid: int, folder: Path) -> Iterator[Live]:
 @pytest.mark.needs_root
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_a_users_own_service_answers_only_this_user_and_root(reachable: Path) -> None:
-    reachable.mkdir(mode=0o700)
-    os.chown(reachable, NOBODY, NOBODY)
-    with a_service_of(NOBODY, reachable) as theirs:
+    state = reachable / "state"
+    state.mkdir(mode=0o700)
+    os.chown(state, NOBODY, NOBODY)
+    with a_service_of(NOBODY, state) as theirs:
         assert theirs.ask("GET", "/v1/jobs").status == 200  # we are root
         assert as_user(NOBODY, theirs, "GET", "/v1/jobs").status == 200
         other = as_user(NOBODY - 1, theirs, "GET", "/v1/jobs")

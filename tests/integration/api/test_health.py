@@ -121,6 +121,12 @@ def test_words_that_mean_nothing_are_refused(
     assert live.get("/v1/health") == []
 
 
+def test_of_a_source_that_there_is_not_the_valid_ones_are_told(live: Live) -> None:
+    answer = live.ask("POST", "/v1/health", {"where": "n0", "source": "martian"})
+    assert answer.status == 422
+    assert "'martian' - at `$.source`: one of admin, probe" in str(answer.json)
+
+
 def test_only_an_administrator_has_a_word(live: Live) -> None:
     from allotment.model.errors import Rejected
     from allotment.service.hardware_view import HealthNote

@@ -7,7 +7,6 @@ import pytest
 
 from tests.integration.api.live import Live
 from tests.integration.api.test_guard import NOBODY, as_user
-from tests.integration.api.test_guard import reachable as reachable
 from tests.support.cluster import until
 
 
@@ -112,7 +111,7 @@ def test_a_reader_that_leaves_closes_the_file(live: Live) -> None:
 @pytest.mark.needs_root
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_root_hands_a_user_nothing_he_could_not_read_himself(reachable: Path) -> None:
-    with Live(reachable) as live:
+    with Live(reachable / "state") as live:
         job = {"name": "theirs", "tenant": "vision", "command": "fake 0.01"}
         made = as_user(NOBODY, live, "POST", "/v1/jobs", job).json["id"]
         live.wait_for(made, "succeeded")
@@ -123,7 +122,7 @@ def test_root_hands_a_user_nothing_he_could_not_read_himself(reachable: Path) ->
         path = f"/v1/jobs/{made}/outputs/1"
         assert as_user(NOBODY, live, "GET", f"{path}/mine").body == b"hello"
 
-        secret = reachable.parent / "secret"
+        secret = reachable / "secret"
         secret.mkdir(mode=0o700)
         (secret / "key").write_text("for root only")
         (folder / "link").symlink_to(secret / "key")

@@ -298,3 +298,10 @@ def test_streams_end_at_once_when_the_service_stops(live: Live) -> None:
         reader.close()
     live.__exit__()
     assert time.monotonic() - began < 2
+
+
+def test_a_long_page_is_whole_and_an_empty_one_is_an_empty_list(live: Live) -> None:
+    live.submit(array={"count": 250, "max_running": 1})
+    seen = [event["seq"] for event in live.get("/v1/events?limit=251")]
+    assert seen == list(range(1, 252))
+    assert live.get("/v1/events?after=1000000") == []

@@ -9,11 +9,16 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from http.client import HTTPException
 from pathlib import Path
 
 import pytest
 
+from allotment.model.events import JobArchived, Record
+from allotment.model.ids import SYSTEM, JobId, Seq
+from allotment.model.quantity import Instant
+from allotment.store.sqlite import SqliteStore
 from allotment.wiring.service import Options, open_service, restore
 from tests.integration.api.live import Answer, ask
 from tests.support.cluster import UnixConnection
@@ -41,12 +46,13 @@ class Started:
         port: int | str = "",
         gpus: str = "",
         backend: str = "fake",
+        before: str = "",
     ) -> None:
         reader, writer = os.pipe()
         words = [str(state), str(config or ""), str(port), gpus, str(writer), backend]
         self.state = state
         self.process = subprocess.Popen(
-            [sys.executable, "-c", CODE, *words],
+            [sys.executable, "-c", before + CODE, *words],
             pass_fds=[writer],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -132,6 +138,51 @@ tenants:
 """
 
 
+DIES = """
+import os
+from allotment.wiring import kept_config
+def {name}(folder, *text, _real=kept_config.{name}):
+    if {done}:
+        _real(folder, *text)
+    os.kill(os.getpid(), 9)
+kept_config.{name} = {name}
+"""
+
+
+@pytest.mark.parametrize(
+    ("dies", "edited", "in_force"),
+    [
+        (DIES.format(name="announce", done=False), False, 2),
+        (DIES.format(name="announce", done=True), False, 2),
+        (DIES.format(name="keep", done=False), False, 3),
+        (DIES.format(name="keep", done=False), True, 1),
+        (DIES.format(name="keep", done=True), False, 3),
+    ],
+    ids=["unwritten", "not applied", "applied", "applied, then edited", "kept"],
+)
+def test_a_crash_leaves_the_configuration_in_force_that_the_log_has(
+    tmp_path: Path, dies: str, edited: bool, in_force: int
+) -> None:
+    state, config = tmp_path / "state", tmp_path / "cluster.yaml"
+    config.write_text(CONFIG)
+    with started(state, config=config):
+        pass
+    with started(state, before=dies) as service:
+        new = {"text": CONFIG.replace("cpu: 2", "cpu: 3"), "source": "new.yaml", "expect": ""}
+        with pytest.raises((ConnectionError, HTTPException)):
+            service.ask("POST", "/v1/config:apply", new)
+        assert service.process.wait(timeout=20) == -signal.SIGKILL
+    kept = state / "config.yaml"
+    if edited:
+        kept.write_text(CONFIG.replace("cpu: 2", "cpu: 1"))
+    for _ in range(2):
+        with started(state) as service:
+            written = json.loads(service.ask("GET", "/v1/config").json["text"])
+            assert float(written["tenants"]["vision"]["guaranteed"]["cpu"]) == in_force
+            assert f"cpu: {in_force}" in kept.read_text()
+        assert not (state / "config.next.yaml").exists()
+
+
 def test_a_configuration_is_used_and_kept(tmp_path: Path) -> None:
     state, config = tmp_path / "state", tmp_path / "cluster.yaml"
     config.write_text(CONFIG)
@@ -139,6 +190,26 @@ def test_a_configuration_is_used_and_kept(tmp_path: Path) -> None:
         with started(state, **options) as service:
             assert service.ask("GET", "/v1/tenants").json[0]["name"] == "vision"
     assert (state / "config.yaml").read_text() == CONFIG
+
+
+def test_a_log_that_cannot_be_folded_ends_the_start_and_says_so(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    with started(state):
+        pass
+    with closing(SqliteStore.open(state)) as store:
+        ended = JobArchived(JobId(77))  # Of a job that never was.
+        store.append([Record(Seq(store.last_seq() + 1), Instant(10**15), SYSTEM, ended)], [])
+    broken = Started(state)
+    assert broken.address is None
+    assert broken.process.wait(timeout=20) == 1
+    _, err = broken.end()
+    assert err.splitlines()[-1].startswith(
+        "allot: the service ended by a bug in Allotment: KeyError: 77. "
+    )
+    assert str(state / "service.log") in err
+    entry = json.loads((state / "service.log").read_text().splitlines()[-1])
+    assert entry["level"] == "critical"
+    assert "in _archived" in entry["exception"]
 
 
 def test_a_long_path_gets_a_short_socket(

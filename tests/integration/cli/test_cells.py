@@ -78,3 +78,29 @@ def test_what_is_wrongly_asked_for_is_told(cluster: RealCluster) -> None:
     assert (ran.code, "There is no root and no node 'n9'" in ran.err) == (1, True)
     ran = cli(cluster, "cells", "--html", "/nowhere/cells.html")
     assert (ran.code, "cannot be written" in ran.err) == (1, True)
+
+
+def test_what_is_wrong_in_a_new_configuration_is_told_as_check_tells_it(
+    cluster: RealCluster, tmp_path: Path
+) -> None:
+    file = tmp_path / "new.yaml"
+    file.write_text(CONFIG.replace("v100-node: 1}", "v100-node: 3}"))
+    checked = allot("config", "check", file)
+    assert checked.err.startswith(f"{file}:12: tenants.vision.cells.v100-node: all shares of")
+    for verb in ("plan", "apply"):
+        told = cli(cluster, "config", verb, file)
+        assert (told.code, told.out, told.err) == (1, "", checked.err)
+    machine = json.loads(cli(cluster, "config", "plan", file, "--json").err)
+    assert machine["error"]["problems"][0]["line"] == 12
+
+
+def test_what_is_doubtful_in_a_new_configuration_is_told_with_its_place(
+    cluster: RealCluster, tmp_path: Path
+) -> None:
+    file = tmp_path / "new.yaml"
+    file.write_text(CONFIG.replace("    - {type: v100-node, nodes: [n2]}\n", "").replace(
+        "nlp: {cells: {v100-socket: 1}}", "nlp: {}"
+    ))  # fmt: skip
+    told = cli(cluster, "config", "plan", file)
+    assert "- cell n2: v100-node\n" in told.out
+    assert f"warning: {file}:8: cells.roots: n2 lies in no cell" in told.err

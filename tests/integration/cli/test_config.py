@@ -5,6 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from allotment.service.config_view import ConfigInForce, ConfigPlan
+from tests.integration.cli.canned import Service
+from tests.integration.cli.canned import json as answer
 from tests.integration.cli.invoke import allot
 
 CELLS = """\
@@ -118,3 +121,15 @@ def test_discover_describes_this_machine(tmp_path: Path) -> None:
     assert checked.code == 0
     assert "is fine: 1 node, 1 tenant." in checked.err
     assert "cells: 1 " in checked.err
+
+
+def test_apply_replaces_only_what_was_in_force_as_it_began(
+    service: Service, state: Path, file: Path
+) -> None:
+    service.routes["GET /v1/config"] = answer(ConfigInForce("0123456789ab", ""))
+    plan = ConfigPlan("0123456789ab", "ba9876543210", applied=True)
+    service.routes["POST /v1/config:apply"] = answer(plan)
+    assert allot("config", "apply", file, "--state", state).code == 0
+    assert allot("config", "apply", file, "--expect", "abc", "--state", state).code == 0
+    sent = [json.loads(request.body)["expect"] for request in service.asked("POST")]
+    assert sent == ["0123456789ab", "abc"]

@@ -767,6 +767,39 @@ def test_a_reader_that_leaves_early_is_no_trouble(service: Service) -> None:
     assert ran.stdout.split()[0] == "ID"
 
 
+ALLOT = (sys.executable, "-m", "allotment.cli")
+
+
+@pytest.mark.parametrize("rows", [3, 400])
+def test_a_reader_that_is_gone_is_no_trouble(service: Service, rows: int) -> None:
+    service.routes["GET /v1/jobs"] = json({"items": [a_row(at) for at in range(rows)],
+                                           "next": None})  # fmt: skip
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        ran = subprocess.run([*ALLOT, "ps"], stdout=writer, stderr=-1, check=False)
+    finally:
+        os.close(writer)
+    assert (ran.returncode, ran.stderr) == (1, b"")
+
+
+@pytest.mark.parametrize("rows", [3, 400])
+def test_output_that_does_not_fit_is_told(service: Service, rows: int) -> None:
+    service.routes["GET /v1/jobs"] = json({"items": [a_row(at) for at in range(rows)],
+                                           "next": None})  # fmt: skip
+    with Path("/dev/full").open("wb") as full:
+        ran = subprocess.run([*ALLOT, "ps"], stdout=full, stderr=-1, check=False)
+    assert (ran.returncode, ran.stderr) == (1, b"error: No space left on device\n")
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&-", "<&- >&- 2>&-"])
+def test_streams_that_are_closed_are_no_trouble(service: Service, closed: str) -> None:
+    service.routes["GET /v1/jobs"] = json({"items": ROWS, "next": None})
+    command = f"{sys.executable} -m allotment.cli ps {closed}"
+    ran = subprocess.run(command, shell=True, capture_output=True, check=False)
+    assert (ran.returncode, ran.stderr) == (0, b"")
+
+
 def test_the_shell_completes_verbs_and_jobs(service: Service) -> None:
     service.routes["GET /v1/jobs"] = json({"items": ROWS, "next": None})
 

@@ -1,8 +1,10 @@
 """The service on a real event log, with tasks that follow a script."""
 
 import asyncio
+import os
 import subprocess
-from collections.abc import AsyncIterator, Callable
+import threading
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -12,13 +14,16 @@ import pytest
 from allotment.backends.fake import FakeBackend
 from allotment.model import commands as c
 from allotment.model import events as e
-from allotment.model.errors import Code, Rejected
-from allotment.model.ids import Actor, JobId
+from allotment.model.cells import CellShare, CellType, RootCell, Topology
+from allotment.model.errors import Code, InvariantViolated, Rejected, StoreError
+from allotment.model.ids import Actor, JobId, NodeId, TaskKey
 from allotment.model.lifecycle import JobState as S
 from allotment.model.reasons import Reason
-from allotment.model.spec import JobSpec
+from allotment.model.spec import Dependency, JobSpec
 from allotment.service.clock import WallClock
+from allotment.service.ports import ArchivedJob, LaunchRequest, LogChunk, Store
 from allotment.service.service import Service
+from allotment.service.views import EventView
 from allotment.store.sqlite import SqliteStore
 from allotment.wiring.service import config_files
 from tests.support.builders import POLICIES, a_config, a_job, a_tenant
@@ -35,10 +40,11 @@ def a_script(
     return msgspec.structs.replace(spec, roles=(role,), **changes)
 
 
-@asynccontextmanager
-async def running(folder: Path, backend: FakeBackend | None = None) -> AsyncIterator[Service]:
-    service = Service(
-        store=SqliteStore.open(folder),
+def made_service(
+    folder: Path, backend: FakeBackend | None = None, store: Store | None = None
+) -> Service:
+    return Service(
+        store=store or SqliteStore.open(folder),
         backend=backend or FakeBackend(),
         clock=WallClock(),
         policies=POLICIES,
@@ -47,6 +53,11 @@ async def running(folder: Path, backend: FakeBackend | None = None) -> AsyncIter
         version="test",
         config_files=config_files(folder, None),
     )
+
+
+@asynccontextmanager
+async def running(folder: Path, backend: FakeBackend | None = None) -> AsyncIterator[Service]:
+    service = made_service(folder, backend)
     await service.start(CONFIG)
     try:
         yield service
@@ -60,11 +71,17 @@ async def until(check: Callable[[], bool], seconds: float = 10) -> None:
             await asyncio.sleep(0.005)
 
 
+async def told_of(service: Service, job: JobId) -> list[EventView]:
+    """Follow a job to its end."""
+    found = [each async for told in service.follow_events(job, 0) for each in told]
+    return [msgspec.json.decode(each.json, type=EventView) for each in found]
+
+
 def test_a_job_is_told_from_its_submission_to_its_end(tmp_path: Path) -> None:
     async def story() -> None:
         async with running(tmp_path) as service:
             made = await service.submit(c.SubmitJob(a_script("fake 0.05")), ME)
-            told = [view.kind async for view in service.follow_events(made.id, 0)]
+            told = [view.kind for view in await told_of(service, made.id)]
             assert told[0] == "JobSubmitted"
             assert told[-1] == "JobSucceeded"
             view = service.job(made.id, ME)
@@ -133,16 +150,264 @@ def test_finished_jobs_leave_memory_and_can_still_be_asked_for(tmp_path: Path) -
             await until(lambda: len(service.state.jobs) == 2)
             await service.pipeline.committer.idle()
             assert service.job(made[0].id, ME).archived
-            assert service.resolve("n0", ME) == made[0].id
-            assert service.resolve("last", ME) == made[-1].id
-            rows, _ = service.page(finished=True)
+            assert service.finding.resolve("n0", ME) == made[0].id
+            assert service.finding.resolve("last", ME) == made[-1].id
+            rows, _ = service.finding.page(finished=True)
             assert [row.id for row in rows] == [m.id for m in reversed(made)]
-            rows, more = service.page(finished=True, limit=4)
+            rows, more = service.finding.page(finished=True, limit=4)
             assert more == rows[-1].id
-            rest, _ = service.page(finished=True, limit=4, before=more)
+            rest, _ = service.finding.page(finished=True, limit=4, before=more)
             assert [row.id for row in rest] == [made[1].id, made[0].id]
             again = await service.submit(c.SubmitJob(a_script("fake"), key="k0"), ME)
             assert again.repeated
+            array = c.SubmitJob(a_script("fake"), key="three", copies=3)
+            first = await service.submit(array, ME)
+            await until(lambda: first.id not in service.state.jobs)
+            assert (await service.submit(array, ME)).ids == first.ids
+
+    asyncio.run(story())
+
+
+def a_report(**words: object) -> bytes:
+    return msgspec.json.encode({"path": "/x", **words})
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        a_report(step=1).replace(b"1", b"1" + b"0" * 30),
+        a_report(step=-1),
+        a_report(progress="nan", step="nan"),
+        a_report(step=2).replace(b"/x", b"\\u0000"),
+        b"[" * 60_000,
+        b'{"x": ' + b"[" * 60_000,
+        b'{"path": "caf\xe9"}',
+        b'{"path": "x", "step": "caf\xe9"}',
+        b"",
+        "a pipe",
+        "a link",
+        "a folder",
+    ],
+)
+def test_no_checkpoint_file_harms_the_service(tmp_path: Path, hostile: bytes | str) -> None:
+    async def story() -> None:
+        async with running(tmp_path) as service:
+            made = await service.submit(c.SubmitJob(a_script("fake 60")), ME)
+            job = service.state.jobs[made.id]
+            await until(lambda: job.state is S.RUNNING)
+            file = Path(service.folders.checkpoint_file(job.id, job.spec))
+            if isinstance(hostile, bytes):
+                file.write_bytes(hostile)
+            elif hostile == "a pipe":
+                os.mkfifo(file)
+            elif hostile == "a folder":
+                file.mkdir()
+            else:
+                (file.parent / "there").write_bytes(a_report(step=6))
+                file.symlink_to("there")
+            async with asyncio.timeout(5):
+                assert await service.pipeline.checkpoints.look(service.state) == []
+            if file.is_dir():
+                file.rmdir()
+            fresh = file.with_name("fresh")
+            fresh.write_bytes(a_report(step=7, progress=0.5))
+            fresh.replace(file)
+            await until(lambda: job.checkpoint is not None)
+            assert job.checkpoint is not None
+            assert (job.checkpoint.step, job.checkpoint.progress_milli) == (7, 500)
+            await service.pipeline.committer.idle()
+            assert not service.trouble
+
+    asyncio.run(story())
+
+
+def test_a_checkpoint_may_be_odd_in_what_does_no_harm(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with running(tmp_path) as service:
+            made = await service.submit(c.SubmitJob(a_script("fake 60")), ME)
+            job = service.state.jobs[made.id]
+            await until(lambda: job.state is S.RUNNING)
+            file = Path(service.folders.checkpoint_file(job.id, job.spec))
+            file.write_bytes(a_report(step="12", progress="inf"))
+            await until(lambda: job.checkpoint is not None)
+            assert job.checkpoint is not None
+            assert (job.checkpoint.step, job.checkpoint.progress_milli) == (12, 1000)
+
+    asyncio.run(story())
+
+
+class Clumsy(FakeBackend):
+    """Has bugs: it fails as nobody foresaw."""
+
+    def __init__(self, *, launches: bool) -> None:
+        super().__init__()
+        self.launches = launches
+
+    async def launch(self, request: LaunchRequest) -> None:
+        if not self.launches:
+            raise KeyError(request.name)
+        await super().launch(request)
+
+    async def read_log(self, key: TaskKey, stream: str, offset: int, size: int) -> LogChunk:
+        if self.launches:
+            raise ZeroDivisionError
+        return await super().read_log(key, stream, offset, size)
+
+
+@pytest.mark.parametrize("launches", [True, False])
+def test_a_bug_in_a_backend_ends_the_job_and_nothing_else(
+    tmp_path: Path, launches: bool
+) -> None:
+    async def story() -> None:
+        async with running(tmp_path, Clumsy(launches=launches)) as service:
+            made = await service.submit(c.SubmitJob(a_script("fake 0 exit 3")), ME)
+            job = service.state.jobs[made.id]
+            await until(lambda: bool(job.attempts) and bool(job.attempts[0].ended_at))
+            diagnosis = job.attempts[0].diagnosis
+            assert diagnosis is not None
+            why = "no trace of why" if launches else "a bug in Allotment: KeyError('main.0')"
+            assert why in diagnosis.cause + diagnosis.evidence
+            other = await service.submit(c.SubmitJob(a_script("fake forever")), ME)
+            await until(lambda: bool(service.state.jobs[other.id].attempts))
+
+    asyncio.run(story())
+
+
+def test_of_two_changes_at_once_both_are_kept(tmp_path: Path) -> None:
+    def named(spec: JobSpec) -> JobSpec:
+        return msgspec.structs.replace(spec, name="changed")
+
+    def urgent(spec: JobSpec) -> JobSpec:
+        return msgspec.structs.replace(spec, priority=7)
+
+    async def story() -> None:
+        async with running(tmp_path) as service:
+            for _ in range(10):
+                made = await service.submit(c.SubmitJob(a_script("fake"), held=True), ME)
+                await asyncio.gather(*(service.edit(made.id, do, ME) for do in (named, urgent)))
+                spec = service.state.jobs[made.id].spec
+                assert (spec.name, spec.priority) == ("changed", 7)
+
+    asyncio.run(story())
+
+
+class SlowStore(SqliteStore):
+    """Writes only while its gate is open."""
+
+    gate = threading.Event()
+
+    def append(self, records: Sequence[e.Record], archived: Sequence[ArchivedJob] = ()) -> None:
+        assert self.gate.wait(30)
+        super().append(records, archived)
+
+
+class BrokenStore(SqliteStore):
+    """Writes until its disk breaks."""
+
+    broken = False
+
+    def append(self, records: Sequence[e.Record], archived: Sequence[ArchivedJob] = ()) -> None:
+        if self.broken:
+            raise StoreError("the disk is gone")
+        super().append(records, archived)
+
+
+def test_a_service_whose_log_cannot_be_written_stops_and_starts_again(tmp_path: Path) -> None:
+    async def story() -> None:
+        store = BrokenStore.open(tmp_path)
+        assert isinstance(store, BrokenStore)
+        service = made_service(tmp_path, store=store)
+        await service.start(CONFIG)
+        made = await service.submit(c.SubmitJob(a_script("fake forever")), ME)
+        store.broken = True
+        wish = asyncio.create_task(service.act(c.CancelJob(made.id), ME))
+        await until(lambda: bool(service.trouble))
+        async with asyncio.timeout(10):
+            await service.stop()
+        with pytest.raises(Rejected, match="the disk is gone"):
+            await wish
+        async with running(tmp_path) as service:
+            assert service.state.jobs[made.id].state is not S.CANCELLED
+
+    asyncio.run(story())
+
+
+def test_a_job_on_its_way_to_the_archive_is_never_nowhere(tmp_path: Path) -> None:
+    """Between leaving memory and the commit it is found, told, and its key is known."""
+    none = msgspec.structs.replace(
+        CONFIG, limits=msgspec.structs.replace(CONFIG.limits, keep_finished=0)
+    )
+
+    async def story() -> None:
+        store = SlowStore.open(tmp_path)
+        assert isinstance(store, SlowStore)
+        store.gate.set()
+        service = made_service(tmp_path, store=store)
+        await service.start(CONFIG)
+        try:
+            made = await service.submit(c.SubmitJob(a_script("fake", name="n"), key="k"), ME)
+            await until(lambda: service.state.jobs[made.id].state.finished)
+            await service.pipeline.committer.idle()
+            store.gate.clear()
+            applied = asyncio.create_task(service.act(c.ApplyConfig(none), Actor("root", 0)))
+            await until(lambda: made.id not in service.state.jobs)
+            assert service.job(made.id, ME).archived
+            assert (
+                service.finding.resolve("n", ME)
+                == service.finding.resolve("last", ME)
+                == made.id
+            )
+            assert [row.id for row in service.finding.page(finished=True)[0]] == [made.id]
+            with pytest.raises(Rejected, match="finished long ago"):
+                await service.act(c.CancelJob(made.id), ME)
+            again = asyncio.create_task(
+                service.submit(c.SubmitJob(a_script("fake"), key="k"), ME)
+            )
+            after = asyncio.create_task(
+                service.submit(
+                    c.SubmitJob(a_script("fake", depends_on=(Dependency(made.id),))), ME
+                )
+            )
+            await asyncio.sleep(0)
+            store.gate.set()
+            await applied
+            assert ((await again).id, (await again).repeated) == (made.id, True)
+            await until(lambda: after.done() and after.result().id not in service.state.jobs)
+            await service.pipeline.committer.idle()
+            assert not service.pipeline.committer.leaving
+            rows, _ = service.finding.page(finished=True)
+            assert [row.id for row in rows] == [after.result().id, made.id]
+        finally:
+            store.gate.set()
+            await service.stop()
+
+    asyncio.run(story())
+
+
+def test_pages_are_in_order_also_when_an_old_job_still_runs(tmp_path: Path) -> None:
+    """The old one is live, newer ones are in the archive: every page is newest first."""
+    few = msgspec.structs.replace(
+        CONFIG, limits=msgspec.structs.replace(CONFIG.limits, keep_finished=1)
+    )
+
+    async def story() -> None:
+        async with running(tmp_path) as service:
+            await service.act(c.ApplyConfig(few), Actor("root", 0))
+            scripts = ["fake 60", *["fake"] * 6]
+            made = [
+                (await service.submit(c.SubmitJob(a_script(script, name=f"n{i}")), ME)).id
+                for i, script in enumerate(scripts)
+            ]
+            await until(lambda: len(service.state.jobs) == 2)
+            await service.pipeline.committer.idle()
+            found: list[JobId] = []
+            more: JobId | None = None
+            while True:
+                rows, more = service.finding.page(finished=True, limit=2, before=more, name="n")
+                found += [row.id for row in rows]
+                if more is None:
+                    break
+            assert found == made[::-1]
 
     asyncio.run(story())
 
@@ -152,14 +417,14 @@ def test_names_prefixes_and_their_trouble(tmp_path: Path) -> None:
         async with running(tmp_path) as service:
             for name in ("train-a", "train-b", "eval"):
                 await service.submit(c.SubmitJob(a_script("fake forever", name=name)), ME)
-            assert service.resolve("ev", ME) == JobId(3)
+            assert service.finding.resolve("ev", ME) == JobId(3)
             with pytest.raises(Rejected) as refused:
-                service.resolve("train", ME)
+                service.finding.resolve("train", ME)
             assert refused.value.code is Code.AMBIGUOUS_JOB
             assert "train-a" in refused.value.message
             for evil in ("../../etc/passwd", "a/b", "", "x" * 500, "\x00"):
                 with pytest.raises(Rejected) as refused:
-                    service.resolve(evil, ME)
+                    service.finding.resolve(evil, ME)
                 assert refused.value.code is Code.NO_SUCH_JOB
 
     asyncio.run(story())
@@ -177,7 +442,7 @@ def test_only_the_owner_and_the_administrator_may_change_a_job(tmp_path: Path) -
             with pytest.raises(Rejected):
                 await service.act(c.DrainNode(service.node_id("n0")), bob)
             with pytest.raises(Rejected):
-                service.outputs(made.id, bob)
+                service.output.files(made.id, bob)
             await service.act(c.CancelJob(made.id), Actor("root", 0))
 
     asyncio.run(story())
@@ -189,7 +454,7 @@ def test_every_event_names_who_acted(tmp_path: Path) -> None:
             alice = Actor("alice", 61001, ("vision", "staff"))
             made = await service.submit(c.SubmitJob(a_script("fake forever")), alice)
             await service.act(c.CancelJob(made.id), Actor("root", 0, ("root",)))
-            told = [view async for view in service.follow_events(made.id, 0)]
+            told = await told_of(service, made.id)
             who = {view.kind: (view.user, view.groups) for view in told}
             assert who["JobSubmitted"] == ("alice", ("vision", "staff"))
             assert who["StopRequested"] == ("root", ("root",))
@@ -241,7 +506,7 @@ def test_secrets_are_in_no_event_and_no_view(tmp_path: Path) -> None:
         async with running(tmp_path) as service:
             spec = a_script("fake", secrets=(("TOKEN", "hunter2hunter2"),))
             made = await service.submit(c.SubmitJob(spec), ME)
-            told = [view async for view in service.follow_events(made.id, 0)]
+            told = await told_of(service, made.id)
             assert "hunter2" not in str(msgspec.to_builtins(told))
             assert "hunter2" not in str(msgspec.to_builtins(service.job(made.id, ME)))
             with pytest.raises(Rejected):
@@ -342,4 +607,30 @@ def test_ids_of_a_lost_history_are_not_given_out_again(tmp_path: Path) -> None:
 
     (tmp_path / "old").mkdir()
     (tmp_path / "new").mkdir()
+    asyncio.run(story())
+
+
+def test_a_start_that_breaks_ends_and_keeps_nothing_of_it(tmp_path: Path) -> None:
+    """Its state holds an event by then that nobody will ever write."""
+    broken = msgspec.structs.replace(
+        CONFIG,
+        tenants=(msgspec.structs.replace(CONFIG.tenants[0], cells=(CellShare("n", 1),)),),
+        topology=Topology(
+            (CellType("n", "A100", 8, is_node=True),),
+            (RootCell("n", "n0", (NodeId(0),), ((0, 1),)),),
+        ),
+    )
+
+    async def story() -> None:
+        async with running(tmp_path) as service:
+            made = await service.submit(c.SubmitJob(a_script("fake")), ME)
+        service = made_service(tmp_path)
+        with pytest.raises(InvariantViolated, match="has 2 leaves"):
+            await service.start(broken)
+        async with asyncio.timeout(10):
+            await service.stop()
+        async with running(tmp_path) as service:
+            assert made.id in service.state.jobs
+            assert service.state.config == CONFIG
+
     asyncio.run(story())

@@ -1,5 +1,7 @@
 """The tree of cells and the table of tenants as text, and the page."""
 
+import msgspec
+
 from allotment.cli.cells_page import page
 from allotment.cli.cells_tree import SUM, nodes_in, sum_rows, tree_rows
 from allotment.cli.table import aligned
@@ -7,6 +9,7 @@ from allotment.cli.tenant_table import COLUMNS, notes, rows
 from allotment.model import commands as c
 from allotment.model.ids import NodeId
 from allotment.service.cells_read import cell_tree
+from allotment.service.cells_view import DownPart, TenantCells
 from allotment.service.queries import tenant_views
 from tests.support.builders import a_job
 from tests.support.cells import a_cell_world
@@ -75,16 +78,27 @@ def test_tenants_have_a_line_for_each_type_and_are_told_what_is_lost() -> None:
     table = rows(views)
     assert {len(row) for row in table} == {len(COLUMNS)}
     assert [row[:7] for row in table] == [
-        ("vision", "dgx-v100-socket (pin own)", "1", "1", "-", "-", "-"),
-        ("", "dgx-v100-node", "2", "1", "-", "-", "1"),
+        ("vision", "dgx-v100-socket (pin own)", "1", "1", "-", "-", "1"),
+        ("", "dgx-v100-node", "2", "1", "-", "-", "2"),
         ("nlp", "dgx-v100-node", "1", "-", "-", "-", "1"),
         ("", "V100", "-", "-", "-", "-", "-"),
     ]
     assert notes(views, world.now + 60_000)[1:] == [
-        "vision: 1 of 2 dgx-v100-node cannot be had now; "
-        "1 dgx-v100-node in use has hardware that is down (down for 1m: n1, n2, n3, n4)",
-        "nlp: 1 of 1 dgx-v100-node cannot be had now (down for 1m: n1, n2, n3, n4)",
+        "vision: 1 of 2 dgx-v100-node cannot be had now (n2, n3, n4 for 1m); "
+        "1 dgx-v100-node in use has hardware that is down (n1 for 1m)",
+        "nlp: 1 of 1 dgx-v100-node cannot be had now (n2, n3, n4 for 1m)",
     ]
+
+
+def test_each_piece_is_told_with_its_own_time_and_many_have_hardware() -> None:
+    parts = (DownPart("n1", 5_000), DownPart("n3:5", 60_000), DownPart("n4:0", 60_000))
+    cells = TenantCells("v-switch", "v-rack", owed=2, used=2, broken=2, hurt=parts)
+    view = msgspec.structs.replace(tenant_views(a_world(4).state)[0], cells=(cells,))
+    assert notes([view], 65_000) == [
+        f"{view.name}: 2 v-switch in use have hardware that is down "
+        "(n1 for 1m, n3:5, n4:0 for 5s)"
+    ]
+    assert rows([view])[0][6] == "2"
 
 
 def test_the_page_stands_alone_and_has_every_leaf() -> None:
@@ -95,3 +109,31 @@ def test_the_page_stands_alone_and_has_every_leaf() -> None:
     assert text.count('<i class="l t1"></i>') == 8
     assert text.count('<i class="u t0"></i>') == 5  # One of them is the legend's.
     assert "job 3 of nlp, borrowed" in text
+
+
+ODD = """\
+nodes:
+  - {names: [a, b, c], cpu: 40, memory: 512GiB, gpu: {type: V100, count: 4}}
+  - {name: m1, cpu: 32, memory: 256GiB, gpu: [{type: MI100, count: 4}, {type: T4, count: 2}]}
+cells:
+  types:
+    V100-NODE: {of: V100, count: 4, node: true}
+    V100-RACK: {of: V100-NODE, count: 2}
+    v: {of: V100, count: 4, node: true}
+    mi-node: {of: MI100, count: 4, node: true}
+    t4-node: {of: T4, count: 2, node: true}
+  roots:
+    - {type: V100-RACK, name: r0, nodes: [a, b]}
+    - {type: v, nodes: [c]}
+    - {type: mi-node, nodes: [m1]}
+    - {type: t4-node, nodes: [m1], devices: [[5, 4]]}
+  pins: [{id: own, type: V100-NODE, node: a, device: 0}]
+tenants: {t: {cells: {mi-node: 1}, pins: [own]}}
+"""
+
+
+def test_machines_go_by_their_own_names_whatever_their_types_are_called() -> None:
+    tree = cell_tree(a_cell_world(ODD).state, "node")
+    assert [line[0] for line in tree_rows(tree, 0)] == [
+        "RACK r0", "  a", "  b", "v c", "mi-node m1", "t4-node m1",
+    ]  # fmt: skip

@@ -2,11 +2,20 @@
 
 import pytest
 
+from allotment.engine.lost import lost_counts
 from allotment.model import commands as c
 from allotment.model.errors import Rejected
-from allotment.model.ids import NodeId
+from allotment.model.health import HealthReport, Source
+from allotment.model.ids import DeviceIndex, JobId, NodeId
 from allotment.service.cells_read import cell_tree
-from allotment.service.cells_view import CellOwner, CellState, CellUser, CellView, TenantCells
+from allotment.service.cells_view import (
+    CellOwner,
+    CellState,
+    CellUser,
+    CellView,
+    DownPart,
+    TenantCells,
+)
 from allotment.service.queries import tenant_views
 from tests.support.builders import a_config, a_job, a_tenant
 from tests.support.cells import a_cell_world
@@ -110,7 +119,7 @@ def test_what_of_a_share_cannot_be_had_is_told_with_who_shares_the_loss(world: W
         world.do(c.DrainNode(NodeId(number)))
     _, whole = account(world, "vision")
     assert (whole.owed, whole.free, whole.lost, whole.lost_with) == (2, 0, 2, ("nlp",))
-    assert (whole.down, whole.since) == (("n1", "n2"), world.now)
+    assert whole.down == (DownPart("n1", world.now), DownPart("n2", world.now))
     world.do(c.UndrainNode(NodeId(0)))
     world.do(c.UndrainNode(NodeId(1)))
     assert account(world, "vision")[1].lost == 0
@@ -122,6 +131,35 @@ def test_used_cells_on_hardware_that_is_down_are_told(world: World) -> None:
     world.do(c.DrainNode(at))
     _, whole = account(world, "vision")
     assert (whole.used, whole.broken, whole.lost) == (1, 1, 0)
+    name = world.state.cluster.nodes[at].name
+    assert (whole.hurt, whole.down) == ((DownPart(name, world.now),), ())
+
+
+def test_of_cells_in_use_just_their_own_hardware_is_named_each_with_its_time(
+    world: World,
+) -> None:
+    """A V100 each of nlp's node and its single: on one node, others break elsewhere."""
+    placed(world, "nlp", 8)
+    gang = world.state.cluster.gangs[JobId(1)]
+    mine = gang.slots[0].node
+    others = [node for node in world.state.cluster.nodes if node != mine]
+    world.tell(HealthReport(others[0], Source.PROBE, False, None, "fan"))
+    began = world.now
+    world.tell(HealthReport(mine, Source.PROBE, False, DeviceIndex(3), "gpu_ecc"))
+    world.wait(1000)
+    world.tell(HealthReport(mine, Source.PROBE, False, DeviceIndex(5), "gpu_ecc"))
+    name = world.state.cluster.nodes[mine].name
+    whole = next(row for row in account(world, "nlp") if row.broken)
+    assert whole.hurt == (DownPart(f"{name}:3", began), DownPart(f"{name}:5", world.now))
+    assert lost_counts(world.state)["nlp", whole.type] == whole.lost + whole.broken
+
+
+def test_what_is_only_suspect_is_not_called_bad(world: World) -> None:
+    world.tell(HealthReport(NodeId(0), Source.PROBE, False, None, "fan"))
+    node = node_of(world, "n1", "node")
+    assert (node.state, node.health) == (CellState.SUSPECT, "suspect")
+    world.do(c.DrainNode(NodeId(0)))
+    assert node_of(world, "n1", "node").state is CellState.BAD
 
 
 @pytest.mark.parametrize("level", ["row", "dgx"])
@@ -158,3 +196,48 @@ def test_every_leaf_is_counted_once_whatever_happens(world: World) -> None:
 
 def every(cells: tuple[CellView, ...]) -> list[CellView]:
     return [cell for each in cells for cell in (each, *every(each.cells))]
+
+
+# ── parts of the host ───────────────────────────────────────────────────────────────────
+
+HOSTS = """\
+hardware: ["1 x cpu-32 named c", "1 x mi100-8 named m"]
+tenants:
+  a: {cells: {core: 32}}
+  nlp: {cells: {mi100-8-node: 1}}
+  d: {}
+"""
+
+
+def on_cpus(world: World, tenant: str, cpus: float) -> None:
+    world.submit(a_job().of(tenant).gpus(0).cpus(cpus))
+    world.cycle()
+
+
+def test_a_borrower_without_devices_is_seen_on_the_cores_it_uses() -> None:
+    world = a_cell_world(HOSTS)
+    on_cpus(world, "d", 30)
+    node = node_of(world, "c1", "node")
+    assert (node.state, node.lent, node.free) == (CellState.LENT, 30, 2)
+    assert node.users == (CellUser(JobId(1), "d", True, False, tuple(range(2, 32))),)
+    (cores,) = account(world, "a")
+    assert (cores.type, cores.owed, cores.free, cores.lent) == ("core", 32, 32, 30)
+    assert account(world, "d") == (TenantCells("core", "cpu-32-node", borrowed=30),)
+
+
+def test_an_owner_without_devices_is_seen_on_its_cores() -> None:
+    world = a_cell_world(HOSTS)
+    on_cpus(world, "a", 2)
+    on_cpus(world, "d", 3)
+    node = node_of(world, "c1", "node")
+    assert (node.state, node.used, node.lent, node.free) == (CellState.USED, 2, 3, 27)
+    (cores,) = account(world, "a")
+    assert (cores.used, cores.free, cores.lent) == (2, 30, 3)
+
+
+def test_jobs_without_devices_are_seen_in_a_cell_of_devices() -> None:
+    world = a_cell_world(HOSTS)
+    on_cpus(world, "nlp", 20)
+    node = node_of(world, "m1", "node")
+    assert (node.state, node.used, node.bound) == (CellState.USED, 2, 6)
+    assert [user.leaves for user in node.users] == [(0, 1)]

@@ -218,3 +218,19 @@ def test_a_cut_share_is_rounded_down() -> None:
         for _ in range(8):
             world.submit(a_job().gpus(1).of(name))
     assert [each.deserved.gpu_milli for each in of(world).values()] == [2666] * 3
+
+
+def test_a_tenant_that_was_removed_is_shown_while_jobs_of_it_are_here(config: Config) -> None:
+    world = World(config)
+    runs = world.submit(a_job().gpus(6).tasks(2).of("a"))
+    world.cycle()
+    world.runs(runs)
+    waits = world.submit(a_job().gpus(8).of("a"))
+    world.do(c.ApplyConfig(a_config(a_tenant("b", 4), nodes=2)))
+    found = of(world)["a"]
+    assert (gpus(found.used), gpus(found.borrowed), gpus(found.guaranteed)) == (12, 12, 0)
+    assert (gpus(found.wanted), found.in_line) == (20, 1)
+    world.ends(runs)
+    assert gpus(of(world)["a"].used) == 0
+    world.do(c.CancelJob(waits))
+    assert "a" not in of(world)

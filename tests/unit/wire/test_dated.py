@@ -52,6 +52,23 @@ DEADLINE = """
 """
 
 
+CAPS = """
+  vision:
+    guaranteed: {gpu: 4}
+    per_user: {gpu: 4}
+    changes:
+      - {from: 2026-12-01, until: 2026-12-15, per_user: {gpu: 2, cpu: 3}}
+      - {from: 2026-12-15, until: 2026-12-20, per_user: {}}
+      - {from: 2026-12-20, until: 2026-12-25, weight: 2}
+    queues:
+      train:
+        max_jobs: 4
+        changes:
+          - {from: 2026-12-01, until: 2026-12-15, max_jobs: 2, per_user: {gpu: 1}}
+          - {from: 2026-12-15, until: 2026-12-20, max_jobs: none, per_group: {gpu: 2}}
+"""
+
+
 def test_each_key_stands_in_place_of_the_usual_one_while_it_holds() -> None:
     config = read(DEADLINE)
     usual, then = tenant(config, "vision", day(2026, 11, 30)), day(2026, 12, 1)
@@ -88,7 +105,7 @@ def test_what_is_written_stays_what_it_was() -> None:
     assert config_to_wire(changed) == config_to_wire(config)
 
 
-@pytest.mark.parametrize("text", [NODE + "tenants:" + DEADLINE])
+@pytest.mark.parametrize("text", [NODE + "tenants:" + each for each in (DEADLINE, CAPS)])
 def test_it_reads_back_as_it_is_written(text: str) -> None:
     import msgspec  # noqa: PLC0415 - only to write
 
@@ -98,6 +115,24 @@ def test_it_reads_back_as_it_is_written(text: str) -> None:
     )
     assert again == config
     assert text_of(text.encode(), "c.yaml") == text
+
+
+def test_caps_and_the_most_jobs_change_too() -> None:
+    config = read(CAPS)
+    usual, *then = (tenant(config, "vision", day(2026, 12, at)) for at in (30, 2, 16, 21))
+    assert [each.per_user.gpu_milli for each in (usual, *then)] == [4000, 2000, 0, 4000]
+    assert then[0].per_user.cpu_milli == 3000
+    queues = [queue for each in (usual, *then) if (queue := each.queue("train"))]
+    assert [queue.max_jobs for queue in queues] == [4, 2, None, 4]
+    assert [queue.per_user.get("gpu") for queue in queues] == [None, 1000, None, None]
+    assert [queue.per_group.get("gpu") for queue in queues] == [None, None, 2000, None]
+    assert [change.detail for change in coming(config, Instant(0))] == [
+        "per_user 4 GPUs → 3 CPUs + 2 GPUs",
+        "max_jobs 4 → 2, per_user none → 1 GPU",
+        "per_user 4 GPUs → none",
+        "max_jobs 4 → none, per_group none → 2 GPUs",
+        "weight 1 → 2",
+    ]
 
 
 def test_cells_change_and_what_they_hold_follows() -> None:

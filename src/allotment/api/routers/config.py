@@ -51,8 +51,8 @@ async def plan_config(request: Request, service: TheService, caller: Caller) -> 
 async def apply_config(request: Request, service: TheService, caller: Caller) -> Response:
     """Put a configuration in force, as a whole, while jobs run on. For the administrator.
 
-    With `expect`, only if that one is in force: two who change it at once cannot overwrite
-    each other unseen.
+    Only over the one named `expect`, or that in force when the request comes: two who
+    change it at once cannot overwrite each other unseen, the later is refused (409).
     """
     new = await _read(request)
     done = await service.reconfiguring.apply(new.text.encode(), new.source, new.expect, caller)

@@ -72,4 +72,4 @@ async def accuracy(service: TheService, since: Since = 0) -> Response:
 
     The whole log is read for it, in the background.
     """
-    return reply(await service.accuracy(since))
+    return reply(await service.reports.accuracy(since))

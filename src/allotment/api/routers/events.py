@@ -1,24 +1,28 @@
 """What happened: to one job, or to all."""
 
+import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import Annotated, cast
+from typing import Annotated
 
 from fastapi import APIRouter, Header, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
 from allotment.api.openapi import Returns, returns
-from allotment.api.render import ENCODER, Caller, Job, TheService, reply
+from allotment.api.render import ENCODER, JSON, NO_STORE, Caller, Job, TheService
 from allotment.api.shapes import End
 from allotment.api.streams import HEARTBEAT, SSE, Stream, event
 from allotment.model.ids import Actor, JobId
+from allotment.service.event_feed import Told
 from allotment.service.service import Service
 from allotment.service.views import EventView
 
 router = APIRouter(tags=["events"])
 
 MOST_ITEMS = 2_000
+
+Source = AsyncGenerator[list[Told]]
 
 After = Annotated[int, Query(ge=0, lt=1 << 62, description="Leave out events up to this one.")]
 Limit = Annotated[int, Query(ge=1, le=MOST_ITEMS)]
@@ -46,7 +50,7 @@ async def all_events(  # noqa: PLR0913, PLR0917 - one argument a choice
 ) -> Response:
     """Give what happened, oldest first; with `follow` also what happens from now on."""
     if not follow:
-        return reply(service.events(None, after, limit))
+        return await _page(request, service.events(None, after, limit))
     return _stream(request, service, None, _place(after, last_event_id), caller)
 
 
@@ -65,7 +69,7 @@ async def job_events(  # noqa: PLR0913, PLR0917 - one argument a choice
 ) -> Response:
     """Give what happened to one job; with `follow` until it has finished."""
     if not follow:
-        return reply(service.events(job, after, limit))
+        return await _page(request, service.events(job, after, limit))
     return _stream(request, service, job, _place(after, last_event_id), caller)
 
 
@@ -81,13 +85,30 @@ def _stream(
     return Stream(source, state.stopping, state.stats, heartbeat=HEARTBEAT)
 
 
+async def _page(request: Request, told: Source) -> Response:
+    """Answer with a list, piece by piece: it may be long."""
+    state = request.app.state
+    nothing: list[Told] = []
+    first = await anext(told, nothing)  # what cannot be read is said before it begins
+    # It ends as a whole or breaks off: half of it would look like all.
+    never = asyncio.Event()
+    return Stream(_list(first, told), never, state.stats, media_type=JSON, headers=NO_STORE)
+
+
+async def _list(first: list[Told], rest: Source) -> AsyncGenerator[bytes]:
+    async with aclosing(rest):
+        yield b"[" + b",".join(each.json for each in first)
+        async for told in rest:
+            yield b"".join(b"," + each.json for each in told)
+        yield b"]"
+
+
 async def _events(
     service: Service, job: JobId | None, after: int, caller: Actor
 ) -> AsyncGenerator[bytes]:
-    source = cast("AsyncGenerator[EventView]", service.follow_events(job, after))
-    async with aclosing(source):
-        async for view in source:
-            yield event(ENCODER.encode(view), id_=str(view.seq))
+    async with aclosing(service.follow_events(job, after)) as source:
+        async for told in source:
+            yield b"".join(event(each.json, id_=str(each.seq)) for each in told)
     if job is not None:
         state = service.job(job, caller).state
         yield event(ENCODER.encode(End(state.value)), kind="end")

@@ -41,7 +41,7 @@ async def list_jobs(  # noqa: PLR0913, PLR0917 - one argument a filter
     Live ones and those that finished within the last hour; with `finished` all there were.
     `name` is the beginning of a name. The page after this one begins `before` its `next`.
     """
-    items, more = service.page(
+    items, more = service.finding.page(
         tenant=tenant,
         user=user,
         name=name,
@@ -69,7 +69,7 @@ async def why(job: Job, service: TheService) -> Response:
 async def waits(job: Job, service: TheService) -> Response:
     """Tell the life of a job in stretches of time: for what it waited in each, how long, and
     when it ran. Of finished jobs too."""
-    return reply(await service.waits(job))
+    return reply(await service.reports.waits(job))
 
 
 VERBS: dict[str, tuple[Callable[[JobId], c.AnyCommand], str]] = {
@@ -107,8 +107,7 @@ for _verb, (_command, _what) in VERBS.items():
 async def edit_job(job: Job, request: Request, service: TheService, caller: Caller) -> Response:
     """Change a waiting job."""
     changes = decode(await read_body(request.scope["headers"], request.receive), Changes)
-    spec = await asyncio.to_thread(apply_set, service.spec_of(job, caller), changes.set)
-    await service.act(c.EditJob(job, spec), caller)
+    await service.edit(job, lambda spec: apply_set(spec, changes.set), caller)
     return reply(service.job(job, caller))
 
 

@@ -56,7 +56,7 @@ async def job_logs(  # noqa: PLR0913, PLR0917 - one argument a choice
     output; the last one, `end`, has the job's state. `Last-Event-ID` goes on where a broken
     stream was.
     """
-    service.may_read_output(job, caller)
+    service.output.may_read(job, caller)
     streams = STREAMS if stream is Which.BOTH else (stream.value,)
     wanted = Wanted(job, task, attempt, streams, tail)
     state = request.app.state

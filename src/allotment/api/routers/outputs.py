@@ -1,13 +1,13 @@
 """What jobs left in their output folders."""
 
-import asyncio
+from functools import partial
 
 import msgspec
 from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from allotment.api.files import Contents, headers_of, open_for
+from allotment.api.files import Contents, OpenFile, headers_of, open_for
 from allotment.api.openapi import Returns, returns, returns_as
 from allotment.api.render import Caller, Job, TheService, reply
 from allotment.api.streams import Stream
@@ -45,7 +45,7 @@ def shown(path: str) -> str:
 )
 async def list_outputs(job: Job, service: TheService, caller: Caller) -> Response:
     """List the files a job left, attempt by attempt."""
-    found = await asyncio.to_thread(service.outputs, job, caller)
+    found = await service.output.for_user(caller, partial(service.output.files, job, caller))
     return reply([msgspec.structs.replace(file, path=shown(file.path)) for file in found])
 
 
@@ -66,8 +66,11 @@ async def fetch_output(
     """Give one file."""
     if not is_path(path) or not 0 < attempt < 1 << 31:
         raise Rejected(Code.NOT_FOUND, f"Job {job} left no such file.")
-    where = await asyncio.to_thread(service.output_path, job, attempt, path, caller)
-    file = await asyncio.to_thread(open_for, where, caller)
+
+    def opened() -> OpenFile:
+        return open_for(service.output.path_of(job, attempt, path, caller), caller)
+
+    file = await service.output.for_user(caller, opened)
     state = request.app.state
     return Stream(
         Contents(file), state.stopping, state.stats, media_type=BYTES, headers=headers_of(file)

@@ -30,7 +30,7 @@ async def statistics(service: TheService, since: Since = 0, until: Until = None)
     The whole log is read for it, in the background: some 15 s for a million events.
     Where the beginning of the stretch was forgotten, the answer begins at `known_since`.
     """
-    return reply(await service.statistics(since, until))
+    return reply(await service.reports.statistics(since, until))
 
 
 By = Annotated[
@@ -51,7 +51,7 @@ async def usage(
 
     The whole log is read for it, in the background, as for `/v1/statistics`.
     """
-    return reply(await service.usage(since, until, by))
+    return reply(await service.reports.usage(since, until, by))
 
 
 @router.get(
@@ -65,7 +65,7 @@ async def objectives(service: TheService, since: Since = 0, until: Until = None)
 
     The whole log is read for it, in the background, as for `/v1/statistics`.
     """
-    return reply(await service.objectives(since, until))
+    return reply(await service.reports.objectives(since, until))
 
 
 @router.get(
@@ -73,4 +73,4 @@ async def objectives(service: TheService, since: Since = 0, until: Until = None)
 )
 async def fairness(service: TheService) -> Response:
     """Say what each tenant deserves of the cluster now, what it has, and who is starved."""
-    return reply(await service.fairness())
+    return reply(await service.reports.fairness())

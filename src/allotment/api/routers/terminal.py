@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import re
+from collections.abc import Callable
 from typing import Annotated
 
 import msgspec
@@ -20,6 +21,9 @@ router = APIRouter()
 GREETING_S = 10.0
 DRAIN_S = 0.5
 """After the command has ended: something it left behind may hold its terminal open."""
+
+GONE_S = 1.0
+"""Between looks whether the client is still there."""
 
 MOST_SIZE = 1000
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
@@ -39,14 +43,14 @@ async def exec_in_task(
     task: Annotated[str, Query(max_length=200)] = "",
 ) -> None:
     """Run a command in a task; see the description of the API for the frames."""
-    _, index = service.task_index(job, None, task or "0")
-    service.enter_argv(job, index, ["true"], caller)  # refuses before anything is opened
+    _, index = service.output.task_index(job, None, task or "0")
+    service.output.enter_argv(job, index, ["true"], caller)  # refuses before anything is opened
     await websocket.accept()
     greeting = await _greeting(websocket)
     if greeting is None:
         return
     try:
-        argv = service.enter_argv(job, index, _argv(greeting), caller)
+        argv = service.output.enter_argv(job, index, _argv(greeting), caller)
         terminal = await Terminal.start(
             argv, tty=greeting.tty, rows=greeting.rows, cols=greeting.cols
         )
@@ -120,16 +124,17 @@ async def relay(websocket: WebSocket, terminal: Terminal) -> None:
     out = asyncio.ensure_future(_output(websocket, terminal))
     in_ = asyncio.ensure_future(_input(websocket, terminal))
     end = asyncio.ensure_future(terminal.wait())
+    gone = asyncio.ensure_future(_gone(websocket.scope["state"]["hung_up"]))
     code: int | None = None
     try:
-        await asyncio.wait({in_, end}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({in_, end, gone}, return_when=asyncio.FIRST_COMPLETED)
         if end.done():
             await asyncio.wait({out, in_}, timeout=DRAIN_S, return_when=asyncio.FIRST_COMPLETED)
             code = None if in_.done() else end.result()
     finally:
-        for task in (out, in_, end):
+        for task in (out, in_, end, gone):
             task.cancel()
-        await asyncio.wait({out, in_, end})
+        await asyncio.wait({out, in_, end, gone})
         await terminal.close()
     if code is not None:
         with contextlib.suppress(RuntimeError, OSError):
@@ -154,6 +159,12 @@ async def _input(websocket: WebSocket, terminal: Terminal) -> None:
         elif not await _control(message, terminal):
             await _hang_up(websocket, MISUSED, "That text frame cannot be read.")
             return
+
+
+async def _gone(hung_up: Callable[[], bool]) -> None:
+    """Return once the client is gone, also while nothing of what it sent is taken."""
+    while not hung_up():
+        await asyncio.sleep(GONE_S)
 
 
 async def _control(message: Message, terminal: Terminal) -> bool:

@@ -12,9 +12,11 @@ import shutil
 import socket
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import msgspec
+import structlog
 
 from allotment.backends.local.device_watch import LOOK_EVERY_S as DEVICES_EVERY_S
 from allotment.backends.local.device_watch import DeviceWatch, Locate
@@ -29,7 +31,10 @@ from allotment.model.events import Phase
 from allotment.model.ids import AttemptNo, JobId, TaskIndex, TaskKey
 from allotment.model.quantity import Instant, Millis
 from allotment.model.reports import Seen, TaskReport
+from allotment.service.forever import forever
 from allotment.service.ports import LaunchRequest, LogChunk, Report
+
+log = structlog.get_logger("allot.local")
 
 LOOK_EVERY_S = 3.0
 ROLE = "task"
@@ -64,9 +69,10 @@ class LocalBackend:
         self._socket = _listen(self._state_dir)
         loop = asyncio.get_running_loop()
         loop.add_reader(self._socket, self._nudged)
-        self._looking = loop.create_task(self._look_over())
+        self._looking = loop.create_task(forever(self._look_over, LOOK_EVERY_S, "tasks"))
         if self._devices is not None:
-            self._watching = loop.create_task(self._watch(self._devices))
+            watch = partial(self._watch, self._devices)
+            self._watching = loop.create_task(forever(watch, DEVICES_EVERY_S, "devices"))
 
     def watch_devices(self, locate: Locate) -> None:
         """Tell of the health of these devices of this machine from the start on."""
@@ -85,13 +91,20 @@ class LocalBackend:
             self._socket = None
             with contextlib.suppress(OSError):
                 (self._state_dir / layout.REPORT).unlink()
+        if not self._live:
+            await self._launcher.retire()
         await self._launcher.close()
 
     # ── tasks ───────────────────────────────────────────────────────────────────────────
 
     async def launch(self, request: LaunchRequest) -> None:
         self._live.add(request.key)
-        answer = await self._launcher.launch(self._translate(request))
+        try:
+            answer = await self._launcher.launch(self._translate(request))
+        except BackendError:
+            if self._read(request.key) is None:
+                self._live.discard(request.key)
+            raise
         if not answer.get("launched"):
             self._look_at(request.key)
 
@@ -132,7 +145,8 @@ class LocalBackend:
             raise BackendError(f"the output of task {key} cannot be read: {error}") from error
 
     async def forget(self, job: JobId) -> None:
-        shutil.rmtree(self._state_dir / layout.TASKS / str(job), ignore_errors=True)
+        folder = self._state_dir / layout.TASKS / str(job)
+        await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
 
     def enter_argv(self, key: TaskKey, argv: Sequence[str]) -> list[str]:
         module = "allotment.backends.local.runner.enter"
@@ -151,16 +165,12 @@ class LocalBackend:
                 self._look_at(key)
 
     async def _look_over(self) -> None:
-        while True:
-            await asyncio.sleep(LOOK_EVERY_S)
-            for key in list(self._live):
-                self._look_at(key)
+        for key in list(self._live):
+            self._look_at(key)
 
     async def _watch(self, devices: DeviceWatch) -> None:
-        while True:
-            for report in await asyncio.to_thread(devices.look):
-                self._sink(report)
-            await asyncio.sleep(DEVICES_EVERY_S)
+        for report in await asyncio.to_thread(devices.look):
+            self._sink(report)
 
     def _look_at(self, key: TaskKey) -> None:
         report = self._read(key)
@@ -169,11 +179,16 @@ class LocalBackend:
         mark = (report.seen, report.pid)
         if self._told.get(key) == mark:
             return
+        try:
+            self._sink(report)
+        except Exception:
+            # Told again at the next look over all: nothing else may suffer from it.
+            log.exception("what became of a task is not understood", task=str(key))
+            return
         self._told[key] = mark
         if report.seen is Seen.ENDED:
             self._live.discard(key)
             self._told.pop(key, None)
-        self._sink(report)
 
     def _read(self, key: TaskKey) -> TaskReport | None:
         """Read a task's status file; None for a task that was never launched."""

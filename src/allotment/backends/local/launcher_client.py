@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from allotment.model.errors import BackendError
 
 START_S = 10.0
 ANSWER_S = 30.0
+RETIRE_S = 2.0
 ALREADY_SERVED = 3
 
 
@@ -32,6 +34,15 @@ class LauncherClient:
     async def launch(self, request: Request) -> dict[str, Any]:
         """Have a task started once; says whether this call did it. Raises BackendError."""
         return await self._ask({"op": "launch", "request": request})
+
+    async def retire(self) -> None:
+        """Let the launcher end with its last task: if none runs, it has when this returns."""
+        async with self._turn:
+            with suppress(OSError, ValueError):
+                reader, writer = self._streams or await self._dial()
+                writer.write(b'{"op": "retire"}\n')
+                async with asyncio.timeout(RETIRE_S):
+                    await reader.read()
 
     async def close(self) -> None:
         """Hang up. The launcher lives on."""

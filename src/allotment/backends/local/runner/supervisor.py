@@ -5,6 +5,7 @@ goes to the task's status.json. Its own folder is the state folder, which it rea
 relative names also where the task's view hides it.
 """
 
+import contextlib
 import fcntl
 import os
 import resource
@@ -188,9 +189,11 @@ class Supervisor:
         return high[0], high[1]
 
     def _let_go(self, go: int) -> None:
+        self._course.go_on = lambda: None  # told again before the script said `started`
         self._book.end()
         self._book.begin("launch")
-        os.write(go, b"\n")
+        with contextlib.suppress(BrokenPipeError):  # it ended meanwhile, as we shall hear
+            os.write(go, b"\n")
 
     def _on_not_started(self, problem: spawn.NotStarted) -> None:
         message = verdict.not_started(self._status, self._request, problem.stage, problem.error)

@@ -1,0 +1,25 @@
+"""What a service does again and again, whatever becomes of one time."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import structlog
+
+log = structlog.get_logger("allot.service")
+
+
+async def forever(step: Callable[[], Awaitable[None]], pause_s: float, what: str) -> None:
+    """Take a step, pause, and so on. A step that fails is told, and the next one taken.
+
+    The same failure again and again is told once.
+    """
+    told = ""
+    while True:
+        try:
+            await step()
+            told = ""
+        except Exception as error:
+            if repr(error) != told:
+                told = repr(error)
+                log.exception("a step failed; the next is taken as if it had not", what=what)
+        await asyncio.sleep(pause_s)

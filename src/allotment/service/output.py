@@ -1,0 +1,152 @@
+"""What the tasks of a job wrote, and a way into those that run."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from allotment.model.errors import Code, Rejected
+from allotment.model.ids import Actor, AttemptNo, JobId, TaskIndex, TaskKey
+from allotment.model.lifecycle import TaskState
+from allotment.service import views as v
+from allotment.service.access import may_change
+from allotment.service.finding import Finding
+from allotment.service.folders import account_of, belongs_to, files_below
+from allotment.service.launch import Folders
+from allotment.service.ports import Backend, Enterable, LogChunk
+from allotment.service.queries import task_name
+from allotment.service.threads import Threads
+from allotment.service.turns import Turns
+
+PATIENCE_S = 60.0
+
+T = TypeVar("T")
+
+
+class Output:
+    """Reads what tasks wrote, for those who may."""
+
+    def __init__(
+        self, finding: Finding, backend: Backend, folders: Folders, turns: Turns
+    ) -> None:
+        self._finding = finding
+        self._backend = backend
+        self._folders = folders
+        self._turns = turns
+        self._threads = Threads("files")
+
+    def task_index(
+        self, job: JobId, attempt: int | None, task: str
+    ) -> tuple[AttemptNo, TaskIndex]:
+        """Find a task of an attempt (the newest when None) by name or number."""
+        record = self._finding.record(job)
+        if not record.attempts:
+            raise Rejected(
+                Code.NO_SUCH_TASK, f"Job {job} has not started yet.", f"See `allot why {job}`."
+            )
+        no = attempt or record.attempts[-1].no
+        if no > len(record.attempts):
+            raise Rejected(
+                Code.NO_SUCH_TASK, f"Job {job} has only {len(record.attempts)} attempt(s)."
+            )
+        names = [task_name(record.spec, index) for index in range(record.spec.task_count)]
+        if task in names:
+            return AttemptNo(no), TaskIndex(names.index(task))
+        if task.isdecimal() and int(task[:9]) < len(names):
+            return AttemptNo(no), TaskIndex(int(task[:9]))
+        raise Rejected(
+            Code.NO_SUCH_TASK,
+            f"Job {job} has no task {task[:60]!r}.",
+            f"Tasks: {', '.join(names[:12])}.",
+        )
+
+    def may_read(self, job: JobId, actor: Actor) -> None:
+        """Raise Rejected unless this actor may read what a job's tasks wrote."""
+        may_change(actor, self._finding.record(job))
+
+    async def read_log(
+        self,
+        job: JobId,
+        attempt: AttemptNo,
+        index: TaskIndex,
+        stream: str,
+        offset: int,
+        size: int,
+    ) -> LogChunk:
+        """Read a piece of a task's output, secrets blotted out."""
+        chunk = await self._backend.read_log(TaskKey(job, attempt, index), stream, offset, size)
+        return LogChunk(await self._blotted(job, chunk.data), chunk.next)
+
+    async def _blotted(self, job: JobId, data: bytes) -> bytes:
+        secrets = self._finding.record(job).spec.secrets
+        if not data or not secrets:
+            return data
+
+        def blot(secret: tuple[str, str]) -> None:
+            nonlocal data
+            if len(secret[1]) >= 4:
+                data = data.replace(secret[1].encode(), b"***")
+
+        async for _ in self._turns.over(secrets, blot):
+            pass
+        return data
+
+    async def for_user(self, actor: Actor, work: Callable[[], T]) -> T:
+        """Touch files of users in a thread. Raises Rejected when it takes too long."""
+        try:
+            return await self._threads.run(actor.user, work, PATIENCE_S)
+        except TimeoutError:
+            raise Rejected(
+                Code.UNAVAILABLE,
+                f"The file system did not answer within {PATIENCE_S:.0f} s.",
+                "Look whether its server is there, and try again.",
+            ) from None
+
+    def files(self, job: JobId, actor: Actor) -> list[v.OutputFile]:
+        """List the files a job left in its output folders, per attempt."""
+        record = self._finding.record(job)
+        may_change(actor, record)
+        roots = [
+            (attempt.no, Path(self._folders.output(job, record.spec, attempt.no)))
+            for attempt in record.attempts
+        ]
+        return [
+            v.OutputFile(no, file.path, file.size, file.changed_ms)
+            for no, root in roots
+            if belongs_to(root, account_of(record.owner))
+            for file in files_below(root)
+        ]
+
+    def path_of(self, job: JobId, attempt: int, path: str, actor: Actor) -> Path:
+        """Give the host path of one output file, never one outside the output folder."""
+        record = self._finding.record(job)
+        may_change(actor, record)
+        root = Path(self._folders.output(job, record.spec, AttemptNo(attempt))).resolve()
+        target = (root / path).resolve()
+        theirs = belongs_to(root, account_of(record.owner))
+        if not theirs or not target.is_relative_to(root) or not target.is_file():
+            raise Rejected(
+                Code.NOT_FOUND,
+                f"Job {job} left no file {path[:200]!r} in attempt {attempt}.",
+                f"See `allot outputs {job}`.",
+            )
+        return target
+
+    def enter_argv(
+        self, job: JobId, index: TaskIndex, argv: Sequence[str], actor: Actor
+    ) -> list[str]:
+        """Give the host command that runs `argv` inside a running task."""
+        record = self._finding.record(job)
+        may_change(actor, record)
+        attempt = record.attempt
+        enterable = (TaskState.RUNNING, TaskState.HOLDING)
+        if attempt is None or attempt.task(index).state not in enterable:
+            raise Rejected(
+                Code.WRONG_STATE,
+                f"Task {task_name(record.spec, index)} of job {job} does not run now.",
+                "To look at a failed task, submit with hold_on_failure.",
+            )
+        if not isinstance(self._backend, Enterable):
+            raise Rejected(
+                Code.NOT_SUPPORTED, f"The {self._backend.name} backend cannot enter tasks."
+            )
+        return self._backend.enter_argv(TaskKey(job, attempt.no, index), argv)

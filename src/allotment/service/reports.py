@@ -1,0 +1,114 @@
+"""Questions that the whole event log answers, or the state weighed as a whole."""
+
+import asyncio
+from collections.abc import Callable
+
+import msgspec
+
+from allotment.engine.state import State
+from allotment.model.ids import JobId
+from allotment.model.quantity import Instant
+from allotment.model.spec import Dependency
+from allotment.service.archive import Archive
+from allotment.service.budget_read import budgets_now
+from allotment.service.committer import Committer
+from allotment.service.estimate_view import Accuracy
+from allotment.service.fairness import ask, weigh
+from allotment.service.fairness_view import FairnessReport
+from allotment.service.finding import Finding
+from allotment.service.history import Historian
+from allotment.service.objectives_view import ObjectivesReport
+from allotment.service.ports import Store
+from allotment.service.statistics_view import Statistics
+from allotment.service.usage import by_of
+from allotment.service.usage_view import UsageReport
+from allotment.service.wait_view import WaitHistory, waited_for
+from allotment.service.why import why
+
+
+class Reports:
+    """Makes them, each beside the work of the service."""
+
+    def __init__(
+        self,
+        state: State,
+        store: Store,
+        committer: Committer,
+        finding: Finding,
+        archive: Archive,
+        now: Callable[[], Instant],
+    ) -> None:
+        self._state = state
+        self._committer = committer
+        self._finding = finding
+        self._archive = archive
+        self._now = now
+        self._historian = Historian(store)
+        self._weighing = asyncio.Lock()
+
+    async def waits(self, job: JobId) -> WaitHistory:
+        """Tell for what a job waited so far, live or archived. Raises Rejected."""
+        record, now = self._finding.record(job), self._now()
+        if not self._committer.trouble:  # Otherwise what is on disk has to do.
+            await self._committer.wait(self._state.seq)
+        found = tuple(await self._historian.stretches(job, self._end_of, now))
+        sums, live = waited_for(found), self._state.jobs.get(job)
+        return WaitHistory(
+            job=job,
+            name=record.spec.name,
+            state=record.state,
+            why=why(self._state, live, now) if live else None,
+            waited_ms=sum(sums.values()),
+            waited_for=sums,
+            stretches=found,
+        )
+
+    def _end_of(self, need: Dependency) -> Instant | None:
+        """Say when a job was over that another waits for; None while it is not."""
+        live = self._state.jobs.get(need.job)
+        if live is not None:
+            return live.finished_at if live.state.finished else None
+        old = self._archive.job(need.job)
+        return old.finished_at if old is not None else Instant(0)
+
+    async def accuracy(self, since: int) -> Accuracy:
+        """Say how good the start estimates were that were given since then."""
+        await self._committer.wait(self._state.seq)
+        return await self._historian.accuracy(since)
+
+    async def statistics(self, since: int, until: int | None = None) -> Statistics:
+        """Sum up a stretch of the history, up to now when `until` is None. Raises Rejected."""
+        next_job, last = await self._on_disk(until)
+        return await self._historian.statistics(since, last, next_job)
+
+    async def usage(
+        self, since: int, until: int | None = None, by: str = "tenant"
+    ) -> UsageReport:
+        """Sum up who held what in a stretch, up to now when `until` is None.
+
+        `by` names what a row is about, parted by commas. Raises Rejected.
+        """
+        rows = by_of(by)
+        next_job, last = await self._on_disk(until)
+        found = await self._historian.usage(since, last, next_job, rows)
+        budgets = budgets_now(self._state, self._now())
+        return msgspec.structs.replace(found, budgets=budgets)
+
+    async def objectives(self, since: int, until: int | None = None) -> ObjectivesReport:
+        """Say whether promises were kept, up to now when `until` is None. Raises Rejected."""
+        next_job, last = await self._on_disk(until)
+        return await self._historian.objectives(since, last, next_job)
+
+    async def _on_disk(self, until: int | None) -> tuple[JobId, int]:
+        """Wait until all that happened so far can be read; give the next id and the end."""
+        next_job, newest = self._state.next_job, self._state.seq
+        now = self._now()
+        # Its own writes are in it: what happened before the question is on disk.
+        await self._committer.wait(newest)
+        return next_job, now if until is None else min(until, now)
+
+    async def fairness(self) -> FairnessReport:
+        """Say what each tenant deserves now, and has."""
+        asked = ask(self._state, self._now())
+        async with self._weighing:
+            return await asyncio.to_thread(weigh, asked)

@@ -1,0 +1,94 @@
+"""Work that may never return, in threads: few for each user, and nobody waits for long.
+
+A call on a path whose file server is silent cannot be broken off. So each gets a thread that
+does not keep the service from ending, a user has only so many at a time, and who waits gives
+up after a while. The thread counts until its work has really returned.
+"""
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Callable, Hashable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+class Threads:
+    """Threads of a kind, `each` at a time for each user."""
+
+    def __init__(self, kind: str, each: int = 4) -> None:
+        self._kind = kind
+        self._each = each
+        self._busy: dict[Hashable, int] = {}
+        self._queues: dict[Hashable, list[asyncio.Future[None]]] = {}
+
+    async def run(self, who: Hashable, work: Callable[[], T], patience_s: float) -> T:
+        """Do some work for a user, and give what it gives or raise what it raises.
+
+        Raises TimeoutError when it has not returned after so long, or when it could not
+        begin in that time because others of the same user do not return.
+        """
+        async with asyncio.timeout(patience_s):
+            await self._turn(who)
+        done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._begin(who, work, done)
+        async with asyncio.timeout(patience_s):
+            return await done
+
+    async def _turn(self, who: Hashable) -> None:
+        if self._busy.get(who, 0) < self._each:
+            self._busy[who] = self._busy.get(who, 0) + 1
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        queue = self._queues.setdefault(who, [])
+        queue.append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self._leave(who)  # it came in the same moment
+            else:
+                queue.remove(turn)
+            raise
+
+    def _leave(self, who: Hashable) -> None:
+        """Hand the place on to whoever waits longest, or give it back."""
+        queue = self._queues.get(who, [])
+        while queue:
+            turn = queue.pop(0)
+            if not turn.done():
+                turn.set_result(None)
+                return
+        self._queues.pop(who, None)
+        self._busy[who] -= 1
+        if not self._busy[who]:
+            del self._busy[who]
+
+    def _begin(self, who: Hashable, work: Callable[[], T], done: asyncio.Future[T]) -> None:
+        loop = asyncio.get_running_loop()
+
+        def over(settle: Callable[[], None]) -> None:
+            self._leave(who)
+            if not done.done():
+                settle()
+
+        def body() -> None:
+            try:
+                result = work()
+            except Exception as error:
+                settle = _failing(done, error)
+            else:
+                settle = _giving(done, result)
+            with contextlib.suppress(RuntimeError):  # the service has ended meanwhile
+                loop.call_soon_threadsafe(over, settle)
+
+        threading.Thread(target=body, name=self._kind, daemon=True).start()
+
+
+def _failing(done: asyncio.Future[T], error: Exception) -> Callable[[], None]:
+    return lambda: done.set_exception(error)
+
+
+def _giving(done: asyncio.Future[T], result: T) -> Callable[[], None]:
+    return lambda: done.set_result(result)

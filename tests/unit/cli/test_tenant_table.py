@@ -1,0 +1,29 @@
+"""`allot tenants` where shares are cells."""
+
+from allotment.cli.tenant_table import notes, rows
+from allotment.model.quantity import NOTHING
+from allotment.service.cells_view import TenantCells
+from allotment.service.views import TenantView
+
+
+def a_view(name: str, *cells: TenantCells) -> TenantView:
+    return TenantView(name, NOTHING, NOTHING, NOTHING, NOTHING, NOTHING, 0, 0, (), "", cells)
+
+
+def test_cells_of_one_type_in_several_chains_are_told_apart() -> None:
+    shown = [
+        a_view("a", TenantCells("node", "rack", owed=2), TenantCells("node", "node", owed=1)),
+        a_view("b", TenantCells("K80", "k-node", borrowed=1), TenantCells("rack", "rack")),
+    ]
+    assert [row[:2] for row in rows(shown)] == [
+        ("a", "node of rack"),
+        ("", "node"),
+        ("b", "K80"),
+        ("", "rack"),
+    ]
+
+
+def test_a_note_tells_them_apart_too() -> None:
+    lost = TenantCells("V100", "rack", owed=2, lost=1)
+    shown = [a_view("a", lost), a_view("b", TenantCells("V100", "node"))]
+    assert notes(shown, 0) == ["a: 1 of 2 V100 of rack cannot be had now"]

@@ -1,0 +1,109 @@
+"""What is said of a start that was not seen: the reason, as `allot why` has it."""
+
+import msgspec
+
+from allotment.model import commands as c
+from allotment.model.amounts import Amounts
+from allotment.model.forecast import Answer, Question
+from allotment.model.ids import JobId
+from allotment.model.quantity import DAY, DEVICE, Millis
+from allotment.model.tenancy import Config, Queue, QueueOrder, QueueState
+from allotment.service.estimate_view import Outlook, StartEstimate
+from allotment.service.estimating import PROMISED, in_words
+from allotment.sim.ahead import FORCE_MS
+from allotment.sim.forecast import answer
+from tests.support.builders import ALICE, POLICIES, a_config, a_job, a_tenant
+from tests.support.world import World
+
+
+def configured(queue: Queue) -> Config:
+    tenant = msgspec.structs.replace(a_tenant("vision", 8), queues=(queue,))
+    return a_config(tenant)
+
+
+def asked(world: World, job: int = 0, submit: c.SubmitJob | None = None) -> Answer:
+    question = Question(
+        now=world.now,
+        image=msgspec.msgpack.encode(world.state.image()),
+        past=(),
+        horizon_ms=Millis(30 * DAY),
+        patience_ms=Millis(0),
+        job=JobId(job),
+        submit=submit,
+        actor=ALICE,
+    )
+    return answer(question, lambda: POLICIES, lambda _: lambda: False)
+
+
+def told(world: World, job: JobId) -> StartEstimate:
+    return in_words(asked(world, job), world.state, world.now, world.job(job), "job")
+
+
+STOPPED = Queue("default", state=QueueState.STOPPED)
+
+
+def test_of_a_stopped_queue_that_is_said_whatever_else_runs() -> None:
+    world = World(configured(Queue("default")))
+    runs = world.submit(a_job().gpus(1))
+    world.cycle()
+    world.runs(runs)
+    job = world.submit(a_job().gpus(8))
+    world.do(c.ApplyConfig(configured(STOPPED)))
+    found = told(world, job)
+    assert found.outlook is Outlook.NEVER
+    assert found.note == (
+        "It does not start within 30 d 0 h. Queue default of vision is stopped: nothing in it "
+        "starts. It starts when the administrator opens the queue again."
+    )
+    assert found.confidence == "sure, as things stand"
+    assert found.basis == ()
+
+
+def test_of_a_job_over_its_queues_limit_that_is_said() -> None:
+    world = World(configured(Queue("default", QueueOrder.SKIP)))
+    world.submit(a_job().gpus(8))
+    world.cycle()
+    job = world.submit(a_job().gpus(4))
+    limit = Amounts((("gpu", 3 * DEVICE),))
+    world.do(c.ApplyConfig(configured(Queue("default", QueueOrder.SKIP, limit=limit))))
+    found = told(world, job)
+    blocked = world.why(job)
+    assert found.outlook is Outlook.NEVER
+    assert found.note.endswith(f"{blocked.message} {blocked.hint}")
+    assert "it needs 4 GPUs" in found.note
+
+
+def test_of_one_that_waits_for_others_both_are_said() -> None:
+    world = World(configured(Queue("default")))
+    runs = world.submit(a_job().gpus(8))
+    world.cycle()
+    world.runs(runs)
+    found = told(world, world.submit(a_job().gpus(1)))
+    assert found.outlook is Outlook.UNKNOWN
+    assert found.note.startswith("Jobs of which nobody knows how long they run are in its way.")
+    assert "too little is free of: GPU." in found.note
+    assert found.confidence.startswith("weak")
+
+
+def test_of_one_that_was_not_submitted_the_reason_is_the_copys() -> None:
+    world = World(configured(Queue("default")))
+    runs = world.submit(a_job().gpus(8))
+    world.cycle()
+    world.runs(runs)
+    found = asked(world, submit=c.SubmitJob(a_job().gpus(1).spec()))
+    estimate = in_words(found, world.state, world.now, None, "job")
+    assert estimate.outlook is Outlook.UNKNOWN
+    assert "too little is free of: GPU." in estimate.note
+
+
+def test_a_promised_place_hangs_on_nobodys_run_time() -> None:
+    world = World(a_config(a_tenant("vision", 0), a_tenant("nlp", 8)))
+    runs = world.submit(a_job().gpus(8).checkpointing(grace_ms=7000))
+    world.cycle()
+    world.runs(runs)
+    job = world.submit(a_job().of("nlp").gpus(8))
+    world.cycle()
+    found = told(world, job)
+    assert (found.outlook, found.basis, found.confidence) == (Outlook.LATER, (), PROMISED)
+    assert found.earliest == world.now
+    assert found.latest == world.now + 7000 + FORCE_MS
