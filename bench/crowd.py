@@ -107,9 +107,13 @@ class Crowd:
             priority=chance.choice((100, 100, 100, 200)),
         )
 
-    def submit(self) -> None:
-        """Let a job come."""
-        self.engine.command(c.SubmitJob(self.spec()), SYSTEM, self.now)
+    def submit(self, spec: JobSpec | None = None) -> None:
+        """Let a job come: this one, or one that is made up."""
+        self.engine.command(c.SubmitJob(spec or self.spec()), SYSTEM, self.now)
+
+    def cancel(self, job: JobId) -> None:
+        """Let a job that waits be given up."""
+        self.engine.command(c.CancelJob(job), SYSTEM, self.now)
 
     def end(self, job: JobId) -> None:
         """Let a gang end well."""
