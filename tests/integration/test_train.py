@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from allotment.demo import train
+from tests.support.patience import PATIENCE_S
 
 TRAIN = Path(train.__file__)
 OURS = ("ALLOT_", "MASTER_", "RANK", "WORLD_SIZE")
@@ -51,7 +52,7 @@ class Gang:
 
     def end(self) -> list[int]:
         """Wait for all; give the exit codes. Output is in `out` and `err`, by rank."""
-        said = [member.communicate(timeout=30) for member in self.members]
+        said = [member.communicate(timeout=PATIENCE_S) for member in self.members]
         self.out, self.err = [each[0] for each in said], [each[1] for each in said]
         return [member.returncode for member in self.members]
 
@@ -302,7 +303,7 @@ def test_a_peer_that_falls_silent_is_named(job: Job) -> None:
     gang = job.start(2, "--peer-timeout-s", "1", *SLOWLY)
     gang.until("step 1/")
     gang.members[1].send_signal(signal.SIGSTOP)
-    _, complaint = gang.members[0].communicate(timeout=30)
+    _, complaint = gang.members[0].communicate(timeout=PATIENCE_S)
     assert gang.members[0].returncode == 75
     assert complaint == "rank 0 gives up: lost rank 1: silent for 1 s\n"
 

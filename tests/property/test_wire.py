@@ -353,7 +353,7 @@ NODE = Node(NodeId(0), "here", 8000, 1 << 34, 1 << 36)
 
 def check_all_readers(data: bytes) -> None:
     """Read in every way; only BadInput may come out, and soon."""
-    start = time.perf_counter()
+    start = time.process_time()
     for form in Form:
         for source in ("job", "job.yaml"):
             try:
@@ -365,7 +365,7 @@ def check_all_readers(data: bytes) -> None:
             read_config(data, source="config.yaml", machine=machine)
         except BadInput as error:
             check_problems(error)
-    assert time.perf_counter() - start < SLOW_S
+    assert time.process_time() - start < SLOW_S
     outcome(data, fast=True)
 
 

@@ -13,13 +13,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from tests.support.patience import PATIENCE_S
+
 ALLOT = [sys.executable, "-m", "allotment.cli"]
 
 
 class UnixConnection(http.client.HTTPConnection):
     """HTTP over a Unix socket."""
 
-    def __init__(self, path: str, timeout: float = 10) -> None:
+    def __init__(self, path: str, timeout: float = PATIENCE_S) -> None:
         super().__init__("localhost", timeout=timeout)
         self._path = path
 
@@ -42,7 +44,7 @@ class RealCluster:
     def allot(self, *words: str, **kwargs: Any) -> subprocess.CompletedProcess[str]:
         """Run the command line as a user would."""
         env = {**os.environ, "ALLOT_STATE": str(self.state), **kwargs.pop("env", {})}
-        kwargs.setdefault("timeout", 60)
+        kwargs.setdefault("timeout", PATIENCE_S)
         return subprocess.run(
             [*ALLOT, *words], env=env, text=True, capture_output=True, check=False, **kwargs
         )
@@ -100,7 +102,7 @@ class RealCluster:
     def state_of(self, job: int) -> str:
         return self.get(f"/v1/jobs/{job}")["row"]["state"]
 
-    def wait_for(self, job: int, *states: str, seconds: float = 30) -> None:
+    def wait_for(self, job: int, *states: str, seconds: float = PATIENCE_S) -> None:
         until(lambda: self.state_of(job) in states, f"job {job} to be {states}", seconds)
 
 
@@ -126,7 +128,7 @@ def gone(pid: int) -> bool:
     return stat.rpartition(")")[2].split()[0] in "ZX"
 
 
-def until(check: Callable[[], bool], what: str, seconds: float = 30) -> None:
+def until(check: Callable[[], bool], what: str, seconds: float = PATIENCE_S) -> None:
     """Wait until a check holds, looking often. Fails naming what was waited for."""
     end = time.monotonic() + seconds
     while not check():

@@ -15,7 +15,7 @@ from allotment.client import ApiError, Client
 from allotment.client.address import state_folder
 from allotment.service.views import Health
 
-READY_S = 10.0
+READY_S = 30.0
 GONE_S = 5.0
 POLL_S = 0.05
 LOG = "service.log"

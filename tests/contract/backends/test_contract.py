@@ -17,6 +17,7 @@ from allotment.model.quantity import MIB, Millis, Resources
 from allotment.model.reports import Seen, TaskReport
 from allotment.service.ports import Backend, LaunchRequest, Report
 from tests.support.cluster import end_launchers
+from tests.support.patience import PATIENCE_S
 
 SCRIPTS = {
     "fake": {"ok": "fake", "fails": "fake 0 exit 3", "forever": "fake forever"},
@@ -52,7 +53,7 @@ class Driver:
         )
 
     async def until(self, check: Callable[[], bool]) -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
             while not check():
                 self._news.clear()
                 await self._news.wait()
@@ -198,13 +199,13 @@ def test_the_highest_job_is_known(name: str) -> None:
 def test_a_frozen_task_stands_still_and_goes_on(name: str) -> None:
     async def story() -> None:
         async with a_backend(name) as driver:
-            script = "fake 0.3" if name == "fake" else "sleep 0.3"
+            script = "fake 1" if name == "fake" else "sleep 1"
             request = driver.request(script)
             await driver.backend.launch(request)
             await driver.until_seen(request.key, Seen.RUNNING)
             await driver.backend.freeze(request.key)
             with pytest.raises(TimeoutError):
-                async with asyncio.timeout(0.8):
+                async with asyncio.timeout(1.2):
                     await driver.until(lambda: Seen.ENDED in driver.seen(request.key))
             await driver.backend.thaw(request.key)
             await driver.until_seen(request.key, Seen.ENDED)

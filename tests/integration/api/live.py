@@ -28,6 +28,7 @@ from allotment.wiring.forecast import ChildForecast
 from allotment.wiring.service import config_files
 from tests.support.builders import POLICIES, a_config, a_tenant
 from tests.support.cluster import UnixConnection
+from tests.support.patience import PATIENCE_S
 
 T = TypeVar("T")
 
@@ -82,7 +83,7 @@ class Live:
 
     def __enter__(self) -> Self:
         self._thread.start()
-        self._ready.result(20)
+        self._ready.result(PATIENCE_S)
         self.posted = json.loads((self.folder / "address.json").read_text())
         self.socket: str = self.posted["socket"]
         self.port = int(self.posted["url"].rpartition(":")[2] or 0)
@@ -91,7 +92,7 @@ class Live:
     def __exit__(self, *_: object) -> None:
         with suppress(OSError):  # it may be on its way out already
             self.ask("POST", "/v1/service:stop")
-        self._thread.join(10)
+        self._thread.join(PATIENCE_S)
         assert not self._thread.is_alive()
 
     @property
@@ -135,7 +136,7 @@ class Live:
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Do something on the server's own event loop."""
-        return asyncio.run_coroutine_threadsafe(work, self.loop).result(20)
+        return asyncio.run_coroutine_threadsafe(work, self.loop).result(PATIENCE_S)
 
     def call(self, work: Callable[[], T]) -> T:
         """Call something on the server's own event loop."""
@@ -164,7 +165,7 @@ class Live:
         headers: dict[str, str] | None = None,
     ) -> Answer:
         """Ask over TCP, with nothing but what is given: no token."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_S)
         return ask(connection, method, path, body, headers)
 
     def get(self, path: str) -> Any:
@@ -181,7 +182,7 @@ class Live:
 
     def wait_for(self, job: int, *states: str) -> None:
         async def there() -> None:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(PATIENCE_S):
                 while self.service.state.jobs[job].state not in states:  # type: ignore[index]
                     await asyncio.sleep(0.005)
 
@@ -191,7 +192,7 @@ class Live:
     def raw(self) -> Iterator[socket.socket]:
         """Connect, and say what no HTTP library would."""
         with socket.socket(socket.AF_UNIX) as sock:
-            sock.settimeout(10)
+            sock.settimeout(PATIENCE_S)
             sock.connect(self.socket)
             yield sock
 

@@ -10,6 +10,7 @@ from http.client import HTTPConnection
 import pytest
 
 from tests.integration.api.live import Answer, Live
+from tests.support.patience import PATIENCE_S
 
 JOB = {"name": "job", "tenant": "vision", "command": "true"}
 JSON = {"Content-Type": "application/json"}
@@ -170,7 +171,7 @@ def test_a_connection_too_many_is_turned_away(
     finally:
         for sock in held:
             sock.close()
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + PATIENCE_S
     while live.ask("GET", "/healthz").status != 200:
         assert time.monotonic() < deadline
 
@@ -182,12 +183,12 @@ def test_idle_connections_without_a_token_keep_nobody_out(
     monkeypatch.setattr("allotment.api.connections.MOST_CONNECTIONS", MOST)
     bearer = {"Authorization": f"Bearer {live.token}"}
     with ExitStack() as held:
-        known = HTTPConnection("127.0.0.1", live.port, timeout=10)
+        known = HTTPConnection("127.0.0.1", live.port, timeout=PATIENCE_S)
         held.callback(known.close)
         known.request("GET", "/v1/service", headers=bearer)
         known.getresponse().read()
         strangers = [
-            held.enter_context(socket.create_connection(("127.0.0.1", live.port), 10))
+            held.enter_context(socket.create_connection(("127.0.0.1", live.port), PATIENCE_S))
             for _ in range(MOST + 5)
         ]
         for _ in range(3):
@@ -202,7 +203,7 @@ def test_a_connection_that_shows_no_token_is_closed_after_a_while(
     live: Live, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("allotment.api.connections.STRANGER_S", 0.05)
-    sock = socket.create_connection(("127.0.0.1", live.port), 10)
+    sock = socket.create_connection(("127.0.0.1", live.port), PATIENCE_S)
     with sock, suppress(ConnectionResetError):
         assert sock.recv(1) == b""
 

@@ -13,18 +13,20 @@ from allotment.service.estimating import ASSUMPTIONS
 from allotment.sim.forecast import RUNS
 from allotment.wiring import forecast
 from tests.integration.api.live import Live
+from tests.support.patience import PATIENCE_S
 
 HOUR = 3_600_000
 
 
 def children() -> set[int]:
     """List the processes that this one has started and that have not gone."""
-    tasks = Path("/proc/self/task")
-    return {
-        int(child)
-        for task in tasks.iterdir()
-        for child in (task / "children").read_text().split()
-    }
+    found: set[int] = set()
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            _state, parent, *_ = (process / "stat").read_text().rpartition(")")[2].split()
+            if int(parent) == os.getpid():
+                found.add(int(process.name))
+    return found
 
 
 def fill(live: Live, **limits: str) -> int:
@@ -134,7 +136,7 @@ SLOW = ("/bin/sleep", "600")
 
 
 def await_children(wanted: int, before: set[int]) -> None:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + PATIENCE_S
     while len(children() - before) != wanted:
         assert time.monotonic() < deadline, children()
         os.sched_yield()
@@ -163,7 +165,7 @@ def marked(marker: str) -> list[str]:
 
 
 def await_marked(wanted: int, marker: str) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + PATIENCE_S
     while len(found := marked(marker)) != wanted:
         assert time.monotonic() < deadline, found
         os.sched_yield()

@@ -13,6 +13,7 @@ from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect, unix_connect
 
 from tests.integration.api.live import Answer, Live
+from tests.support.patience import PATIENCE_S
 
 EVIL = "http://evil.example"
 WS_PATH = "/v1/jobs/1/exec"
@@ -100,7 +101,7 @@ def test_another_host_is_refused_even_with_the_token(live: Live, host: str) -> N
 
 def test_a_missing_or_second_host_is_refused(live: Live) -> None:
     for hosts in ([], [f"127.0.0.1:{live.port}", "evil.example"]):
-        connection = http.client.HTTPConnection("127.0.0.1", live.port, timeout=10)
+        connection = http.client.HTTPConnection("127.0.0.1", live.port, timeout=PATIENCE_S)
         connection.putrequest("GET", "/healthz", skip_host=True)
         for host in hosts:
             connection.putheader("Host", host)

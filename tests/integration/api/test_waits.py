@@ -23,7 +23,7 @@ def told(live: Live, job: int) -> list[str]:
 
 def came_to(live: Live, job: int, *words: str) -> None:
     """Wait until a job's past reads so."""
-    until(lambda: told(live, job) == list(words), f"job {job} to be {words}", 20)
+    until(lambda: told(live, job) == list(words), f"job {job} to be {words}")
 
 
 def lasts(live: Live, job: int, ms: int = 1200) -> None:

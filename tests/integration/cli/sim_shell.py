@@ -10,7 +10,8 @@ from pathlib import Path
 from subprocess import DEVNULL, PIPE, Popen, run
 from typing import NamedTuple
 
-PATIENCE_S = 60
+from tests.support.patience import PATIENCE_S
+
 ALLOT = Path(sys.executable).with_name("allot")
 
 TRACE = """\

@@ -22,6 +22,7 @@ from websockets.sync.server import ServerConnection, unix_serve
 
 from allotment.client import Client, Refused
 from tests.integration.cli.canned import a_job
+from tests.support.patience import PATIENCE_S
 
 ALLOT = (sys.executable, "-m", "allotment.cli")
 Play = Callable[[ServerConnection], None]
@@ -93,7 +94,7 @@ def test_input_and_output_may_be_pipes(state: Path) -> None:
     with playing(state, play):
         ran = subprocess.run(
             [*ALLOT, "exec", "12", "--state", state, "--", "cat"],
-            input=b"abc", capture_output=True, check=False, timeout=20,
+            input=b"abc", capture_output=True, check=False, timeout=PATIENCE_S,
         )  # fmt: skip
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, b"ABC", b"")
 
@@ -136,7 +137,7 @@ def test_a_terminal_passes_every_key_and_its_size(state: Path, ending: bytes) ->
     assert heard[-1] == ending
 
 
-def until(master: int, wanted: bytes, seconds: float = 20) -> bytes:
+def until(master: int, wanted: bytes, seconds: float = PATIENCE_S) -> bytes:
     """Read from a terminal until it shows these bytes."""
     seen = b""
     deadline = time.monotonic() + seconds

@@ -14,6 +14,7 @@ from tests.integration.cli.sim_shell import (
     all_of,
     told_by,
 )
+from tests.support.patience import PATIENCE_S
 
 ON_TWO = ("compare", "--trace", "t.csv", "--cluster", "2x8", "--policies")
 BROKEN = """\
@@ -131,7 +132,7 @@ def test_stopped_it_leaves_no_process_and_no_file(
         assert process != compare.pid
         (os.killpg if to_all else os.kill)(compare.pid, number)
         assert all_of(end) == b"", "once the pipe is at its end, so is the process"
-        out, err = compare.communicate(timeout=60)
+        out, err = compare.communicate(timeout=PATIENCE_S)
     assert compare.returncode == (130 if number is signal.SIGINT else -number)
     assert (out, "Traceback" in err) == ("", False)
     assert "r.html" not in folder.names()
@@ -151,7 +152,7 @@ def test_on_a_terminal_it_shows_how_far_each_policy_is(folder: Folder) -> None:
         with contextlib.suppress(OSError):  # A terminal that everybody has left.
             while piece := os.read(ours, 1 << 16):
                 shown += piece
-        out, _ = compare.communicate(timeout=60)
+        out, _ = compare.communicate(timeout=PATIENCE_S)
     os.close(ours)
     assert compare.returncode == 0
     text = shown.decode()

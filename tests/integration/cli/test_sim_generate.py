@@ -9,7 +9,8 @@ from subprocess import TimeoutExpired
 
 import pytest
 
-from tests.integration.cli.sim_shell import PATIENCE_S, Folder
+from tests.integration.cli.sim_shell import Folder
+from tests.support.patience import PATIENCE_S
 
 COLUMNS = [
     "job_id", "submit_time", "num_gpus", "duration", "vc", "user", "model", "end_time",

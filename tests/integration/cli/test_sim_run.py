@@ -13,6 +13,7 @@ import pytest
 import zstandard
 
 from tests.integration.cli.sim_shell import TRACE, Folder, process_told
+from tests.support.patience import PATIENCE_S
 
 ON_TWO = ("run", "--trace", "t.csv", "--cluster", "2x8")
 COLUMNS = [
@@ -322,7 +323,7 @@ def test_a_pipe_is_written_to_and_stays(folder: Folder) -> None:
     os.mkfifo(pipe)
     with subprocess.Popen(["cat", pipe], stdout=subprocess.PIPE, text=True) as reader:
         done = folder.sim(*ON_TWO, "--jobs-out", "pipe")
-        got, _ = reader.communicate(timeout=60)
+        got, _ = reader.communicate(timeout=PATIENCE_S)
     assert done.code == 0, done.err
     assert got.startswith(",".join(COLUMNS))
     assert len(got.splitlines()) == 5
@@ -366,7 +367,7 @@ def test_interrupted_it_leaves_nothing(folder: Folder, to_all: bool) -> None:
     with folder.started(*words) as run:
         assert process_told(told) == run.pid
         (os.killpg if to_all else os.kill)(run.pid, signal.SIGINT)
-        _, err = run.communicate(timeout=60)
+        _, err = run.communicate(timeout=PATIENCE_S)
     assert run.returncode == 130
     assert "Traceback" not in err
     assert [name for name in folder.names() if name != "__pycache__"] == before

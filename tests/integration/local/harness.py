@@ -17,9 +17,9 @@ from typing import Any
 import allotment
 from allotment.backends.local.runner import claim, control, hierarchy, layout, procfs
 from allotment.backends.local.runner.launcher import NAME
+from tests.support.patience import PATIENCE_S
 
 SOURCES = Path(allotment.__file__).parent.parent
-PATIENCE_S = 30.0
 NOBODY = 65534
 SYSTEM_PYTHON = "/usr/bin/python3"
 
@@ -287,4 +287,4 @@ def _remove_group(path: Path) -> bool:
     return True
 
 
-__all__ = ["PATIENCE_S", "Runner", "Status", "Task", "a_runner", "control", "until"]
+__all__ = ["Runner", "Status", "Task", "a_runner", "control", "until"]

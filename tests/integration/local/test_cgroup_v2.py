@@ -12,6 +12,7 @@ from allotment.backends.local.runner.cgroup import RUNNER
 from allotment.backends.local.runner.cgroup_v2 import GroupV2
 from allotment.backends.local.runner.surroundings import Limits
 from tests.integration.local.harness import until
+from tests.support.patience import PATIENCE_S
 
 pytestmark = [
     pytest.mark.needs_root,
@@ -56,7 +57,7 @@ def test_members_are_frozen_and_thawed(group: GroupV2) -> None:
     group.set_frozen(False)
     until(lambda: not group.is_frozen(), "the thaw")
     group.kill()
-    child.wait(10)
+    child.wait(PATIENCE_S)
 
 
 @pytest.mark.parametrize("frozen", [False, True])
@@ -65,7 +66,7 @@ def test_all_members_are_killed(group: GroupV2, frozen: bool) -> None:
     until(lambda: len(group.pids()) == 3, "three members")
     group.set_frozen(frozen)
     group.kill()
-    assert child.wait(10) == -9
+    assert child.wait(PATIENCE_S) == -9
     assert group.pids() == []
 
 
@@ -82,5 +83,5 @@ def test_join_and_leave_move_the_caller(group: GroupV2) -> None:
 def test_a_group_with_members_is_removed_with_them(group: GroupV2) -> None:
     child = a_member(group)
     group.remove()
-    assert child.wait(10) == -9
+    assert child.wait(PATIENCE_S) == -9
     assert not Path(group.dirs()[0]).exists()

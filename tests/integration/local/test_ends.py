@@ -95,10 +95,8 @@ def test_usage_and_phases_are_told(runner: Runner, kind: str) -> None:
 
 
 def test_an_orphan_is_reaped_while_the_task_runs(runner: Runner, kind: str) -> None:
-    orphans = (
-        "for i in 1 2 3 4 5; do (true &) ; done; sleep 0.2; ps -eo stat= | grep -c Z; true"
-    )
+    orphans = "for i in 1 2 3 4 5; do (true &) ; done; "
+    if kind != "none":  # there the zombies of others are seen too
+        orphans += "while ps -eo stat= | grep -q Z; do sleep 0.05; done"
     task = runner.launch(orphans, namespaces=kind)
     assert task.ended()["exit_code"] == 0
-    if kind != "none":  # there the zombies of others are seen too
-        assert task.output() == "0\n"

@@ -10,6 +10,7 @@ import pytest
 
 from tests.integration.local.conftest import BWRAP, OWN
 from tests.integration.local.harness import NOBODY, SOURCES, Runner, Task, until
+from tests.support.patience import PATIENCE_S
 
 NAME = "allotment.backends.local.runner.enter"
 ALL_KINDS = pytest.mark.parametrize("kind", [OWN, BWRAP, "none"])
@@ -23,7 +24,12 @@ def command(task: Task, *argv: str) -> list[str]:
 def enter(task: Task, *argv: str) -> subprocess.CompletedProcess[str]:
     env = {"PYTHONPATH": str(SOURCES), "SECRET": "of the service"}
     return subprocess.run(
-        command(task, *argv), env=env, capture_output=True, text=True, check=False, timeout=30
+        command(task, *argv),
+        env=env,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE_S,
     )
 
 
@@ -103,7 +109,7 @@ def test_it_ends_with_the_task(runner: Runner, kind: str) -> None:
     task.control("kill")
     task.ended()
     if kind != "none":  # there only a control group would tie it to the task
-        assert inside.wait(30) == 128 + 9
+        assert inside.wait(PATIENCE_S) == 128 + 9
     inside.kill()
     inside.wait()
     inside.stdout.close()
@@ -169,6 +175,6 @@ def test_without_root_a_task_can_be_entered(user_runner: Runner) -> None:
             capture_output=True,
             text=True,
             check=False,
-            timeout=30,
+            timeout=PATIENCE_S,
         )
         assert done.stdout.split()[0] == "65534", done.stderr

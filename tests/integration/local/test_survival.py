@@ -11,6 +11,7 @@ import pytest
 from allotment.backends.local.runner import layout, procfs
 from tests.integration.local.conftest import BWRAP, OWN
 from tests.integration.local.harness import Runner, Task, alive, groups_of, until
+from tests.support.patience import PATIENCE_S
 
 ALL_KINDS = pytest.mark.parametrize("kind", [OWN, BWRAP, "none"])
 NAMED = "exec -a {} sleep 1000"
@@ -202,8 +203,8 @@ def test_the_killing_of_one_leaves_the_others_alone(runner: Runner, kind: str) -
 
 
 def test_every_change_is_reported(runner: Runner) -> None:
-    task = runner.launch("sleep 0.05", hold_at_barrier=True)
-    runner.reports.settimeout(20)
+    task = runner.launch("sleep 600", hold_at_barrier=True)
+    runner.reports.settimeout(PATIENCE_S)
     seen: list[str] = []
     while "ended" not in seen:
         assert runner.reports.recv(256).decode() == task.key
@@ -211,13 +212,15 @@ def test_every_change_is_reported(runner: Runner) -> None:
         seen.append(phase)
         if phase == "ready":
             task.control("go")
+        elif phase == "running":
+            task.control("kill")
     assert list(dict.fromkeys(seen)) == ["ready", "running", "ended"]
 
 
 def test_no_report_is_lost_when_nobody_reads_for_a_while(runner: Runner) -> None:
     """The kernel queues ten datagrams; senders try again."""
     tasks = [runner.launch("exit 0") for _ in range(40)]
-    runner.reports.settimeout(20)
+    runner.reports.settimeout(PATIENCE_S)
     ended: set[str] = set()
     while len(ended) < len(tasks):
         ended.add(runner.reports.recv(256).decode())

@@ -16,6 +16,7 @@ from allotment.store.memory import MemoryStore
 from allotment.store.sqlite import SqliteStore
 from tests.contract.stores.stores import an_archived
 from tests.integration.service.test_service import CONFIG, ME, a_script, made_service
+from tests.support.patience import PATIENCE_S
 
 
 class SlowStore(MemoryStore):
@@ -28,11 +29,11 @@ class SlowStore(MemoryStore):
 
     def backup(self, target: str) -> None:  # noqa: ARG002 - the port's
         self.copying.set()
-        assert self.may.wait(30)
+        assert self.may.wait(PATIENCE_S)
 
     def prune(self, finished_before: Instant) -> Sequence[JobId]:  # noqa: ARG002 - the port's
         self.forgetting.set()
-        assert self.may.wait(30)
+        assert self.may.wait(PATIENCE_S)
         return []
 
 
@@ -43,11 +44,13 @@ def test_jobs_are_taken_while_a_copy_is_made_and_old_jobs_are_forgotten(
         store = SlowStore()
         service = made_service(tmp_path, store=store)
         try:
-            await asyncio.wait_for(service.start(CONFIG), 10)
+            await asyncio.wait_for(service.start(CONFIG), PATIENCE_S)
             copying = asyncio.ensure_future(service.backup("there"))
             for begun in (store.copying, store.forgetting):
-                assert await asyncio.to_thread(begun.wait, 10)
-            await asyncio.wait_for(service.submit(c.SubmitJob(a_script("fake")), ME), 10)
+                assert await asyncio.to_thread(begun.wait, PATIENCE_S)
+            await asyncio.wait_for(
+                service.submit(c.SubmitJob(a_script("fake")), ME), PATIENCE_S
+            )
             assert not copying.done()
             store.may.set()
             await copying

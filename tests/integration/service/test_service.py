@@ -27,6 +27,7 @@ from allotment.service.views import EventView
 from allotment.store.sqlite import SqliteStore
 from allotment.wiring.service import config_files
 from tests.support.builders import POLICIES, a_config, a_job, a_tenant
+from tests.support.patience import PATIENCE_S
 
 ME = Actor("me", None, ())
 CONFIG = a_config(a_tenant("vision", 4), a_tenant("nlp", 4))
@@ -65,7 +66,7 @@ async def running(folder: Path, backend: FakeBackend | None = None) -> AsyncIter
         await service.stop()
 
 
-async def until(check: Callable[[], bool], seconds: float = 10) -> None:
+async def until(check: Callable[[], bool], seconds: float = PATIENCE_S) -> None:
     async with asyncio.timeout(seconds):
         while not check():
             await asyncio.sleep(0.005)
@@ -205,7 +206,7 @@ def test_no_checkpoint_file_harms_the_service(tmp_path: Path, hostile: bytes | s
             else:
                 (file.parent / "there").write_bytes(a_report(step=6))
                 file.symlink_to("there")
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(PATIENCE_S):
                 assert await service.pipeline.checkpoints.look(service.state) == []
             if file.is_dir():
                 file.rmdir()
@@ -297,7 +298,7 @@ class SlowStore(SqliteStore):
     gate = threading.Event()
 
     def append(self, records: Sequence[e.Record], archived: Sequence[ArchivedJob] = ()) -> None:
-        assert self.gate.wait(30)
+        assert self.gate.wait(PATIENCE_S)
         super().append(records, archived)
 
 
@@ -322,7 +323,7 @@ def test_a_service_whose_log_cannot_be_written_stops_and_starts_again(tmp_path: 
         store.broken = True
         wish = asyncio.create_task(service.act(c.CancelJob(made.id), ME))
         await until(lambda: bool(service.trouble))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             await service.stop()
         with pytest.raises(Rejected, match="the disk is gone"):
             await wish
@@ -627,7 +628,7 @@ def test_a_start_that_breaks_ends_and_keeps_nothing_of_it(tmp_path: Path) -> Non
         service = made_service(tmp_path)
         with pytest.raises(InvariantViolated, match="has 2 leaves"):
             await service.start(broken)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             await service.stop()
         async with running(tmp_path) as service:
             assert made.id in service.state.jobs

@@ -17,11 +17,11 @@ from allotment.model.lifecycle import JobState as S
 from allotment.service import folders, host_accounts
 from allotment.service.host_accounts import HostAccounts
 from tests.integration.service.test_service import ME, a_script, running, until
+from tests.support.patience import PATIENCE_S
 
 Ask = Callable[[int], pwd.struct_passwd]
 
 STRANGER = 61077
-PATIENCE_S = 20
 ALICE = Actor("alice", STRANGER)
 
 

@@ -12,6 +12,7 @@ from allotment.model.spec import Checkpoint
 from allotment.service import checkpoints, dispatcher, folders
 from allotment.service.service import Service
 from tests.integration.service.test_service import ME, a_report, a_script, running, until
+from tests.support.patience import PATIENCE_S
 from tests.support.silent import silenced
 
 pytestmark = pytest.mark.may_skip("needs root and FUSE, to have a file system of that kind")
@@ -25,7 +26,7 @@ def state_of(folder: Path) -> Path:
 
 async def all_goes_on(service: Service) -> None:
     """Another job comes, runs and ends, as quickly as ever."""
-    async with asyncio.timeout(3):
+    async with asyncio.timeout(PATIENCE_S):
         made = await service.submit(c.SubmitJob(a_script("fake", tenant="nlp")), ME)
         await until(lambda: service.job(made.id, ME).state is S.SUCCEEDED)
 

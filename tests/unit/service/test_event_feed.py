@@ -16,8 +16,7 @@ from allotment.service.turns import Turns
 from allotment.store.memory import MemoryStore
 from tests.contract.stores.stores import an_event, some_events
 from tests.support.builders import POLICIES
-
-PATIENCE_S = 20
+from tests.support.patience import PATIENCE_S
 
 
 class CountingStore(MemoryStore):

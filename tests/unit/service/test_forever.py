@@ -6,6 +6,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from allotment.service.forever import forever
+from tests.support.patience import PATIENCE_S
 
 
 def test_a_step_that_fails_is_told_once_and_the_next_is_taken() -> None:
@@ -21,7 +22,7 @@ def test_a_step_that_fails_is_told_once_and_the_next_is_taken() -> None:
 
     async def story() -> None:
         going = asyncio.create_task(forever(step, 0, "counting"))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             await enough.wait()
         assert not going.done()
         going.cancel()

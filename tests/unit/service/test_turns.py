@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from allotment.service.turns import Turns
+from tests.support.patience import PATIENCE_S
 
 
 def test_whoever_works_long_takes_turns_with_the_others(
@@ -54,6 +55,6 @@ def test_who_gives_up_leaves_the_turn_to_others() -> None:
         first, second = asyncio.ensure_future(work()), asyncio.ensure_future(work())
         await asyncio.sleep(0)
         first.cancel()
-        assert await asyncio.wait_for(second, 10) == 3
+        assert await asyncio.wait_for(second, PATIENCE_S) == 3
 
     asyncio.run(story())

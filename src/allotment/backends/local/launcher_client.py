@@ -13,7 +13,7 @@ from allotment.backends.local.runner.layout import SOCKET
 from allotment.backends.local.runner.schema import PROTOCOL, Request
 from allotment.model.errors import BackendError
 
-START_S = 10.0
+START_S = 30.0
 ANSWER_S = 30.0
 RETIRE_S = 2.0
 ALREADY_SERVED = 3
