@@ -238,14 +238,13 @@ def test_hanging_up_ends_a_command_that_takes_no_input(live: Live, job: int) -> 
         ThreadPoolExecutor(1) as pool,
     ):
         assert next(iter(session)) == b"ready\n"
-        # For an instant the child that becomes `sleep` bears the shell's words, too.
-        until(lambda: len(children_with("mark-deaf")) == 1, "the shell to be alone")
-        (pid,) = children_with("mark-deaf")
+        # The shell, and for an instant its child, until that becomes `sleep`.
+        pids = children_with("mark-deaf")
         fed = pool.submit(session.send, bytes(4 << 20))
-        until(lambda: is_full(pid), "the command's input to be full")
+        until(lambda: is_full(pids[0]), "the command's input to be full")
         session.close()
         fed.result(PATIENCE_S)
-    until(lambda: gone(pid), "the command to be gone")
+    until(lambda: all(gone(pid) for pid in pids), "the command to be gone")
 
 
 def is_full(pid: int) -> bool:
