@@ -373,6 +373,8 @@ def _must_yield(cluster: Cluster, gang: Gang, promise: Reservation, now: Instant
         return cluster.policies.moving is not None
     if promise.job not in cluster.pending:
         return False
+    if promise.entitlement is not gang.entitlement:
+        return False  # Who would borrow sends nobody away who has what its tenant is owed.
     waiting = cluster.pending[promise.job]
     ordering = cluster.policies.ordering
     mine, theirs = ordering.rank(waiting, now), ordering.rank(gang.standing, now)

@@ -3,9 +3,15 @@
 Rule: from the worst-ranked gang on, one whole gang at a time, until there is room; then
 whoever turned out not to be in the way is let off, best-ranked first. The outcome is that
 of dealing the devices out anew to all jobs in order, leaving out whoever does not fit, at
-the cost of looking only at those who must go. No two jobs can chase each other at one
-moment: a job displaces only such as rank behind it, and ranks are a total order.
+the cost of looking only at those who must go.
+
+Who has a place as its tenant's own goes only for a job that has it as its own, too; for one
+that would borrow only borrowers go. So no two jobs can chase each other at one moment: among
+equals a job displaces only such as rank behind it, and ranks are a total order; and a job
+that takes its own back from a borrower is not displaced by that borrower again.
 """
+
+from collections.abc import Sequence
 
 import msgspec
 
@@ -20,6 +26,8 @@ from allotment.model.ids import JobId
 from allotment.model.ledger import Entitlement, Placement, Slot
 from allotment.model.quantity import DEVICE, Instant
 
+GUARANTEED, OPPORTUNISTIC = Entitlement.GUARANTEED, Entitlement.OPPORTUNISTIC
+
 
 class Turn(msgspec.Struct, frozen=True):
     """A place, on what grounds, and those whose turn is over."""
@@ -31,7 +39,19 @@ class Turn(msgspec.Struct, frozen=True):
 
 def displace(cluster: Cluster, waiting: Standing, now: Instant) -> Turn | None:
     """Find whose turn is over so that a waiting job gets its own; None if nobody's is."""
-    worse = _worse(cluster, waiting, now)
+    turn = _displace(cluster, waiting, _worse(cluster, waiting, now))
+    if turn is None or turn.entitlement is GUARANTEED or not _owed(cluster, turn.victims):
+        return turn
+    return _displace(cluster, waiting, _worse(cluster, waiting, now, borrowers=True))
+
+
+def _owed(cluster: Cluster, victims: Sequence[JobId]) -> bool:
+    """Tell whether any has its place as its tenant's own."""
+    return any(cluster.gangs[job].entitlement is GUARANTEED for job in victims)
+
+
+def _displace(cluster: Cluster, waiting: Standing, worse: list[Gang]) -> Turn | None:
+    """Find a place in that of some who rank behind a job."""
     if not worse:
         return None
     requests = waiting.shape.requests
@@ -83,19 +103,17 @@ def displace_in_cells(cluster: Cluster, waiting: Standing, now: Instant) -> Turn
         for job in running.worst_first(cluster.pending.key(waiting.id), now)
         for gang in (cluster.gangs[job],)
         if gang.tenant == shape.tenant
-        and gang.entitlement is Entitlement.GUARANTEED
+        and gang.entitlement is GUARANTEED
         and not (gang.leaving or gang.suspended or job in promised)
     ]
     way = give_way(cluster, shape, worse) if worse else None
     if way is None:
         return None
     found = way.found
-    place = Placement(waiting.id, found.slots, Entitlement.GUARANTEED, found.quota)
+    place = Placement(waiting.id, found.slots, GUARANTEED, found.quota)
     # Surplus that shrinking gangs gave up there is on its way.
     borrowers = (
-        job
-        for job in found.borrowers
-        if cluster.gangs[job].entitlement is Entitlement.OPPORTUNISTIC
+        job for job in found.borrowers if cluster.gangs[job].entitlement is OPPORTUNISTIC
     )
     return TurnInCells(place, (*way.losers, *borrowers))
 
@@ -138,7 +156,9 @@ def _coming(cluster: Cluster) -> int:
     return sum(gang.held().gpu_milli for gang in coming)
 
 
-def _worse(cluster: Cluster, waiting: Standing, now: Instant) -> list[Gang]:
+def _worse(
+    cluster: Cluster, waiting: Standing, now: Instant, *, borrowers: bool = False
+) -> list[Gang]:
     """Give just enough gangs that rank behind, worst first; none when all are not enough."""
     running, ledger = cluster.running, cluster.ledger
     assert running is not None, "turns are taken only where an order of gangs is kept"
@@ -154,6 +174,8 @@ def _worse(cluster: Cluster, waiting: Standing, now: Instant) -> list[Gang]:
             promised = {job for r in cluster.reservations.values() for job in r.victims}
         gang = cluster.gangs[job]
         if gang.leaving or gang.suspended or job in promised:
+            continue
+        if borrowers and gang.entitlement is GUARANTEED:
             continue
         if gang.tenant == waiting.shape.tenant:
             worse.append(gang)

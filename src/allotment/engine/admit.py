@@ -143,15 +143,16 @@ def _check_size(state: State, spec: JobSpec, shape: Shape, tenant: Tenant) -> No
             f"no arrangement on these {len(state.config.nodes)} node(s) has room for them.",
             f"The largest node has {has}. Ask for less, or see `allot nodes`.",
         )
-    if not spec.preemptible:
-        sharing = state.policies.sharing
-        if sharing.entitle(total, NOTHING, tenant, preemptible=False) is None:
-            raise Rejected(
-                Code.NEVER_FITS,
-                f"It may not be preempted, so it must fit in what tenant {tenant.name} is "
-                f"guaranteed: {show(tenant.guaranteed)}. It needs {show(total)}.",
-                "Make it preemptible, or ask for less.",
-            )
+    sharing = state.policies.sharing
+    if sharing.entitle(total, NOTHING, tenant, preemptible=spec.preemptible) is None:
+        stays = not spec.preemptible and tenant.borrow
+        why = "It may not be preempted" if stays else "Its tenant does not borrow"
+        raise Rejected(
+            Code.NEVER_FITS,
+            f"{why}, so it must fit in what tenant {tenant.name} is "
+            f"guaranteed: {show(tenant.guaranteed)}. It needs {show(total)}.",
+            "Make it preemptible, or ask for less." if stays else "Ask for less.",
+        )
 
 
 def _check_types(state: State, shape: Shape) -> None:
