@@ -12,7 +12,7 @@ import msgspec
 from allotment.core.accounts import Accounts, held_on
 from allotment.core.cells.book import Cells
 from allotment.core.cells.borrow import find_idle
-from allotment.core.cells.rights import quota_for
+from allotment.core.cells.rights import quota_still
 from allotment.core.claimants import Claimants
 from allotment.core.ends import Ends
 from allotment.core.gang import Gang, Reservation, Standing
@@ -321,7 +321,8 @@ class Cluster:
         if self.cells is None or promise.entitlement is not Entitlement.GUARANTEED:
             return promise
         tenant = self.tenant_of(promise.job)
-        quota = quota_for(self.cells, tenant, promise.pin, promise.slots, promise.needs)
+        place = (tenant, promise.pin, promise.slots, promise.needs)
+        quota = quota_still(self.cells, *place, promise.quota)
         return msgspec.structs.replace(promise, quota=quota) if quota else None
 
     def _is_there(self, slots: Sequence[Slot]) -> bool:
@@ -336,7 +337,8 @@ class Cluster:
         """Say by which cells a gang could hold, as its tenant's own, what it holds; or none."""
         if self.cells is None:
             return ()
-        return quota_for(self.cells, gang.tenant, gang.pin, gang.slots, gang.needs)
+        place = (gang.tenant, gang.pin, gang.slots, gang.needs)
+        return quota_still(self.cells, *place, gang.quota)
 
     def stand_anew(self, gang: Gang, standing: Standing) -> None:
         """Let a gang stand differently in its line: it got to run only now."""

@@ -423,17 +423,21 @@ class State:
         self.cluster.add(gang)
 
     def _demote_what_exceeds(self) -> None:
-        """Let gangs beyond a smaller guarantee run on as borrowers, newest first."""
+        """Let gangs beyond a smaller guarantee run on as borrowers, newest first.
+
+        Who holds nothing of what there is too much of stays as it is.
+        """
         for gang in sorted(self.cluster.gangs.values(), key=lambda g: (-g.placed_at, -g.id)):
             tenant = self.cluster.tenants.get(gang.tenant)
             guaranteed = tenant.guaranteed if tenant else NOTHING
             used = self.cluster.guaranteed_use.get(gang.tenant, NOTHING)
-            over = (
-                used.gpu_milli > guaranteed.gpu_milli
-                or used.cpu_milli > guaranteed.cpu_milli
-                or used.memory > guaranteed.memory
+            held = gang.held()
+            helps = (
+                (used.gpu_milli > guaranteed.gpu_milli and held.gpu_milli)
+                or (used.cpu_milli > guaranteed.cpu_milli and held.cpu_milli)
+                or (used.memory > guaranteed.memory and held.memory)
             )
-            if over and gang.entitlement is Entitlement.GUARANTEED:
+            if helps and gang.entitlement is Entitlement.GUARANTEED:
                 self.cluster.entitle(gang, Entitlement.OPPORTUNISTIC)
                 self.jobs[gang.id].attempts[-1].entitlement = Entitlement.OPPORTUNISTIC
 

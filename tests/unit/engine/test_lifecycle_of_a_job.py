@@ -433,6 +433,17 @@ def test_a_smaller_guarantee_leaves_work_alone_as_borrowers(world: World) -> Non
     assert world.is_(second) is S.RUNNING
 
 
+def test_who_has_nothing_of_what_shrinks_keeps_its_guarantee(world: World) -> None:
+    older = world.submit(a_job().gpus(4))
+    newer = world.submit(a_job().gpus(0))
+    world.cycle()
+    world.runs(older)
+    world.runs(newer)
+    world.do(c.ApplyConfig(a_config(a_tenant("vision", 2), a_tenant("nlp", 4))))
+    kinds = [world.job(job).attempts[0].entitlement for job in (older, newer)]
+    assert kinds == [Entitlement.OPPORTUNISTIC, Entitlement.GUARANTEED]
+
+
 def test_nodes_keep_their_identity_and_cannot_go_while_in_use() -> None:
     tenant = a_tenant("vision", 16)
     world = World(a_config(tenant, nodes=2))

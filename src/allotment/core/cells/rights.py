@@ -10,6 +10,7 @@ from allotment.core.cells.chain import Cell
 from allotment.core.cells.holding import Holding
 from allotment.core.cells.safety import allows
 from allotment.core.cells.spot import Spot
+from allotment.model.ids import NodeId
 from allotment.model.ledger import Quota, Slot
 from allotment.model.quantity import DEVICE, Resources
 
@@ -137,7 +138,8 @@ def quota_for(
 ) -> Quota:
     """Find the cells by which a gang could keep, as guaranteed, what it sits on; or none.
 
-    The smallest type that serves is taken, for all slots alike.
+    The smallest type that serves is taken, for all slots alike; where none does, for those
+    of each node alike.
     """
     holdings = cells.holdings.get((tenant, pin), {})
     spot = cells.spot(slots[0], needs[0]) if slots else None
@@ -150,8 +152,56 @@ def quota_for(
     levels = {cell[0] for cell in holding.bound} | {
         level for level, count in holding.unbound.items() if count > 0
     }
-    for level in sorted(levels):
-        quota = (cells.chains[chain].names[level],)
-        if not objection(cells, tenant, pin, slots, needs, quota):
-            return quota
-    return ()
+    kinds = [cells.chains[chain].names[level] for level in sorted(levels)]
+    for kind in kinds:
+        if not objection(cells, tenant, pin, slots, needs, (kind,)):
+            return (kind,)
+    return _by_nodes(cells, tenant, pin, slots, needs, kinds) if len(kinds) > 1 else ()
+
+
+def quota_still(
+    cells: Cells,
+    tenant: str,
+    pin: str,
+    slots: Sequence[Slot],
+    needs: Sequence[Resources],
+    quota: Quota,
+) -> Quota:
+    """Give the cells by which a gang had its place, if it still may; or others, or none."""
+    if len(quota) in (1, len(slots)) and not objection(cells, tenant, pin, slots, needs, quota):
+        return quota
+    return quota_for(cells, tenant, pin, slots, needs)
+
+
+def _by_nodes(
+    cells: Cells,
+    tenant: str,
+    pin: str,
+    slots: Sequence[Slot],
+    needs: Sequence[Resources],
+    kinds: Sequence[str],
+) -> Quota:
+    """Choose a type for what lies on each node: the smallest that serves, most tasks first.
+
+    O(nodes · types · tasks), and mostly over at the first node.
+    """
+    there: dict[NodeId, list[int]] = {}
+    for at, slot in enumerate(slots):
+        there.setdefault(slot.node, []).append(at)
+    if len(there) == 1:
+        return ()
+    chosen: dict[int, str] = {}
+    for places in sorted(
+        there.values(), key=lambda some: (-sum(len(slots[at].devices) for at in some), some[0])
+    ):
+        for kind in kinds:
+            wanted = chosen | dict.fromkeys(places, kind)
+            taken = sorted(wanted)
+            mine, asked = [slots[at] for at in taken], [needs[at] for at in taken]
+            quota = tuple(wanted[at] for at in taken)
+            if not objection(cells, tenant, pin, mine, asked, quota):
+                chosen = wanted
+                break
+        else:
+            return ()
+    return tuple(chosen[at] for at in range(len(slots)))
