@@ -733,6 +733,20 @@ def test_up_where_it_is_up_already_says_so(service: Service, state: Path) -> Non
     assert f"It is up already: pid {os.getpid()}" in ran.err
 
 
+def test_up_says_where_other_gpus_are_there_than_asked_for(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("allotment.cli.up.health_of", lambda _: None)
+    monkeypatch.setattr("allotment.cli.up.start", lambda _: HEALTH)
+    service.routes["GET /v1/nodes"] = json([NODE])
+    words = (
+        "--gpus 8 changes nothing: there are 4 GPUs, by the configuration or in this machine"
+    )
+    assert words in " ".join(allot("up", "--gpus", "8").err.split())
+    assert "changes nothing" not in allot("up", "--gpus", "4").err
+    assert "changes nothing" not in allot("up").err
+
+
 def test_down_without_a_service_is_done_already() -> None:
     ran = allot("down")
     assert ran.code == 0
