@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from allotment.cli import aside
 from allotment.cli.options import AsJson, State, complete_node
 from allotment.cli.output import say_json, talk
 from allotment.cli.table import Column, print_table
@@ -48,7 +49,8 @@ def nodes(state: State = "", as_json: AsJson = False) -> None:
     """List the machines: what each has, and what of it is free.
 
     GPU, CPU and MEMORY are written as free/all. Devices that are suspect or bad are not
-    free; NOTE says which (`allot health` says more).
+    free; NOTE says which (`allot health` says more), and what is set aside now
+    (`allot reservations`).
 
     Examples:
       allot nodes
@@ -56,14 +58,16 @@ def nodes(state: State = "", as_json: AsJson = False) -> None:
     """
     with Client(state=state) as client:
         found = client.nodes()
+        kept = [] if as_json else client.reservations()
     if as_json:
         say_json(found)
         return
-    print_table(NODE_COLUMNS, [node_row(node) for node in found])
+    told = aside.by_node(kept, int(time.time() * 1000))
+    print_table(NODE_COLUMNS, [node_row(node, told.get(node.name, "")) for node in found])
 
 
-def node_row(node: NodeView) -> tuple[str, ...]:
-    """Give the cells of one node."""
+def node_row(node: NodeView, set_aside: str = "") -> tuple[str, ...]:
+    """Give the cells of one node, and for what it is set aside."""
     free, total = node.free, node.total
     return (
         node.name,
@@ -75,7 +79,7 @@ def node_row(node: NodeView) -> tuple[str, ...]:
         _of(_short(free.disk), _short(total.disk)),
         node.arch,
         str(node.tasks),
-        "; ".join(part for part in (node.reason, node.trouble) if part),
+        "; ".join(part for part in (set_aside, node.reason, node.trouble) if part),
     )
 
 
@@ -108,25 +112,30 @@ def tenants(state: State = "", as_json: AsJson = False) -> None:
 
     Where shares are cells, a line for each type: how many it is OWED, has USED, can have at
     once (FREE), of these how many others sit in (LENT), and how many it cannot have because
-    hardware is down (LOST). BORROWED are devices.
+    hardware is down (LOST). BORROWED are devices. Nodes that are set aside for now count as
+    before; they are named below.
 
     Examples:
       allot tenants
     """
     with Client(state=state) as client:
         found = client.tenants()
+        kept = [] if as_json else client.reservations()
     if as_json:
         say_json(found)
         return
+    now = int(time.time() * 1000)
     if any(tenant.cells for tenant in found):
         print_table(CELL_COLUMNS, rows(found))
-        for note in notes(found, int(time.time() * 1000)):
+        for note in (*notes(found, now), *aside.notes(kept, now)):
             talk(note)
         return
     in_gpus = any(tenant.guaranteed.gpu_milli for tenant in found)
     print_table(TENANT_COLUMNS, [tenant_row(tenant, in_gpus) for tenant in found])
     if not in_gpus:
         talk("Amounts are CPUs: no tenant is owed a GPU.")
+    for note in aside.notes(kept, now):
+        talk(note)
 
 
 def tenant_row(tenant: TenantView, in_gpus: bool) -> tuple[str, ...]:

@@ -55,11 +55,15 @@ def _names(tenants: Iterable[TenantView]) -> Names:
 
 
 def _cells(cells: TenantCells, names: Names) -> tuple[str, ...]:
-    name = names[cells.type, cells.chain]
-    name = f"{name} (pin {cells.pin})" if cells.pin else name
+    name = _called(cells, names)
     lost = cells.lost + cells.broken
     amounts = (cells.owed, cells.used, cells.free, cells.lent, lost, cells.borrowed)
     return (name, *(f"{amount:,}" if amount else NOTHING_THERE for amount in amounts))
+
+
+def _called(cells: TenantCells, names: Names) -> str:
+    name = names[cells.type, cells.chain]
+    return f"{name} (pin {cells.pin})" if cells.pin else name
 
 
 def notes(tenants: Iterable[TenantView], now: int) -> list[str]:
@@ -69,7 +73,7 @@ def notes(tenants: Iterable[TenantView], now: int) -> list[str]:
     names = _names(tenants)
     for tenant in tenants:
         for cells in tenant.cells:
-            kind = names[cells.type, cells.chain]
+            kind = _called(cells, names)
             if not cells.lost and not cells.broken:
                 continue
             words: list[str] = []

@@ -9,6 +9,7 @@ from allotment.cli.daemon import LOG, Settings, folder_of, health_of, start
 from allotment.cli.options import AsJson, StateFolder
 from allotment.cli.output import Failed, say, say_json, talk
 from allotment.cli.words import count
+from allotment.client import Client
 from allotment.client.address import posted_in
 from allotment.service.views import Health
 
@@ -71,10 +72,23 @@ def up(  # noqa: PLR0913 - one argument an option
         if config or gpus is not None:
             talk("To change its configuration, stop it first: allot down")
     health = running or start(settings)
+    if running is None and gpus is not None:
+        _tell_gpus(settings.folder, gpus)
     if as_json:
         say_json({**_listening(settings.folder), "health": health})
         return
     _tell(settings.folder, health)
+
+
+def _tell_gpus(folder: Path, gpus: int) -> None:
+    """Say which devices there are, where they are not those of --gpus."""
+    with Client(state=str(folder)) as client:
+        there = sum(len(node.devices) for node in client.nodes())
+    if there != gpus:
+        talk(
+            f"--gpus {gpus} changes nothing: there are {count(there, 'GPU')}, "
+            "by the configuration or in this machine."
+        )
 
 
 def _listening(folder: Path) -> dict[str, str]:

@@ -16,3 +16,29 @@ def ever_starts(cluster: Cluster, shape: Shape) -> bool:
     return owed_ever(cluster, shape) or (
         may_borrow(cluster, shape) and cluster.ever_fits(shape)
     )
+
+
+def beyond_share(cluster: Cluster, shape: Shape) -> str:
+    """Say why a gang never starts, however idle the machines are; '' if its share lets it.
+
+    Its tenant is owed less than it needs, and it may not borrow.
+    """
+    if owed_ever(cluster, shape) or may_borrow(cluster, shape):
+        return ""
+    if shape.pin:
+        cells = cluster.cells
+        if cells is None or (shape.tenant, shape.pin) not in cells.holdings:
+            return f"it is pinned to {shape.pin}, which its tenant has not"
+        return f"it is larger than {shape.pin}, to which it is pinned"
+    if shape.opportunistic:
+        return f"it runs only on what is idle, and {_may_not_borrow(cluster, shape)}"
+    return f"it is larger than what its tenant owns, and {_may_not_borrow(cluster, shape)}"
+
+
+def _may_not_borrow(cluster: Cluster, shape: Shape) -> str:
+    tenant = cluster.tenants.get(shape.tenant)
+    if tenant is not None and not tenant.borrow:
+        return "its tenant may not borrow"
+    if not shape.preemptible:
+        return "with `preemptible: false` it may not borrow"
+    return "nobody may borrow under the policy in force"

@@ -194,8 +194,10 @@ def _never(cluster: Cluster, shape: Shape) -> Blocked:
             if shape.pin
             else f"Tenant {shape.tenant} owns no cells now"
         )
-    may = may_borrow(cluster, shape)
-    beyond = "the whole cluster has no room for it" if may else "it may not borrow"
+    if may_borrow(cluster, shape):
+        beyond = "the whole cluster has no room for it"
+    else:
+        beyond = "with `pin` it runs nowhere else" if shape.pin else "it may not borrow"
     return Blocked(
         Reason.NEVER_FITS_NOW,
         f"{own}, and {beyond}.",

@@ -1,4 +1,4 @@
-"""For whom a job had to give way, and by what right, in words."""
+"""For whom a job had to give way or lost its guarantee, and by what right, in words."""
 
 from msgspec.structs import replace
 
@@ -8,6 +8,7 @@ from allotment.engine.state import State
 from allotment.model.diagnosis import Diagnosis
 from allotment.model.ids import JobId
 from allotment.model.reasons import StopCause
+from allotment.model.spec import JobSpec
 
 
 def for_whom(state: State, job: JobRecord, found: Diagnosis | None) -> Diagnosis | None:
@@ -33,10 +34,30 @@ def evicted_for(state: State, job: JobRecord) -> str:
             "It ran on devices lent by another team, and the owner wanted them back: "
             f"job {other.id} of {theirs.tenant}."
         )
-    if theirs.priority > mine.priority:
+    if _is_more_urgent(theirs, mine):
         return f"A more urgent job of its own team was given its place: job {other.id}."
-    queue = f" of queue {theirs.queue}" if theirs.queue != mine.queue else ""
+    queue = _of_queue(theirs, mine)
     return f"Another job of its own team was given its place: job {other.id}{queue}."
+
+
+def demoted_for(state: State, id: JobId, wanted_by: JobId) -> str:
+    """Say to which job of its tenant a job lost its guarantee, and by what right, if known."""
+    job, other = state.jobs.get(id), state.jobs.get(wanted_by)
+    if job is None or other is None:
+        return f"its share goes to job {wanted_by} of its tenant"
+    if _is_more_urgent(other.spec, job.spec):
+        return f"job {wanted_by} of its tenant is more urgent"
+    queue = _of_queue(other.spec, job.spec)
+    return f"its share goes to another job of its tenant: job {wanted_by}{queue}"
+
+
+def _is_more_urgent(theirs: JobSpec, mine: JobSpec) -> bool:
+    return theirs.priority > mine.priority
+
+
+def _of_queue(theirs: JobSpec, mine: JobSpec) -> str:
+    """Name the queue that somebody is in, if it is another one."""
+    return f" of queue {theirs.queue}" if theirs.queue != mine.queue else ""
 
 
 def _wanted_by(attempt: AttemptRecord) -> JobId | None:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import msgspec
 
+from allotment.core.entitle import may_borrow
 from allotment.core.owed import owed_ever
 from allotment.engine.decide import decide, with_stable_ids
 from allotment.engine.foresee_waiting import Stuck, stuck
@@ -44,7 +45,8 @@ class Foresight(msgspec.Struct, frozen=True):
     borrowing: tuple[JobId, ...] = ()
     """Wait, and would fit only on what others leave idle, not in their tenant's share."""
     stuck: tuple[Stuck, ...] = ()
-    """Wait, and would be kept from starting by their queue, or as their tenant is gone."""
+    """Wait, and would be kept from starting by their queue, by their tenant's share, which
+    they may not exceed, or as their tenant is gone."""
 
 
 def digest(config: Config) -> str:
@@ -107,6 +109,7 @@ def _waiting(before: State, after: State) -> tuple[tuple[JobId, ...], tuple[JobI
             and not shape.opportunistic
             and (before.cluster.cells is None or owed_ever(before.cluster, shape))
             and not owed_ever(after.cluster, shape)
+            and may_borrow(after.cluster, shape)
         ):
             borrowing.append(job.id)
     return tuple(stranded), tuple(borrowing)

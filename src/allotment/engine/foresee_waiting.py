@@ -1,10 +1,11 @@
-"""Which waiting jobs a new configuration would keep from starting, by queue or tenant."""
+"""Which waiting jobs a new configuration would keep from starting, by queue or share."""
 
 from collections.abc import Iterator
 
 import msgspec
 
 from allotment.core.caps import never_within
+from allotment.core.ever import beyond_share
 from allotment.engine.state import State
 from allotment.model.ids import JobId
 
@@ -18,7 +19,7 @@ class Stuck(msgspec.Struct, frozen=True):
 
 
 def stuck(before: State, after: State) -> Iterator[Stuck]:
-    """Give those that could start before, as far as queues and tenants go. O(jobs)."""
+    """Give those that could start before, as far as queues and shares go. O(jobs)."""
     for job in before.jobs.values():
         if job.state.waiting:
             why = _why(after, job.id)
@@ -32,9 +33,13 @@ def _why(state: State, id: JobId) -> str:
     tenant, queue = job.spec.tenant, job.spec.queue
     if tenant not in cluster.tenants:
         return f"tenant {tenant} is not in the configuration"
-    found = never_within(cluster, state.standing(job).shape)
+    shape = state.standing(job).shape
+    found = never_within(cluster, shape)
     if found is not None:
         needs, most = found
         return f"it needs {needs}, and {most} at once"
     halted = cluster.trees[tenant].stopped(queue)
-    return f"queue {halted.name} is stopped" if halted is not None else ""
+    if halted is not None:
+        return f"queue {halted.name} is stopped"
+    # What fits on no machine is told as such.
+    return beyond_share(cluster, shape) if cluster.ever_fits(shape) else ""

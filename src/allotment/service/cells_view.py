@@ -119,4 +119,5 @@ class TenantCells(msgspec.Struct, frozen=True, omit_defaults=True):
     hurt: tuple[DownPart, ...] = ()
     """The hardware of `broken` cells that is down."""
     down: tuple[DownPart, ...] = ()
-    """Where anything is lost: the hardware of the chain that is down and in nobody's cells."""
+    """Where anything is lost: the hardware of the chain that is down and in nobody's cells;
+    of a pinned cell, its own."""

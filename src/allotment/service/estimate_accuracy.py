@@ -5,7 +5,7 @@ from statistics import median_low
 
 from allotment.model import events as e
 from allotment.model.ids import JobId
-from allotment.model.quantity import Instant
+from allotment.model.quantity import SECOND, Instant
 from allotment.service.estimate_view import Accuracy
 
 ENDS = (e.JobSucceeded, e.JobFailed, e.JobCancelled, e.JobTimedOut)
@@ -15,7 +15,9 @@ def accuracy_of(records: Iterable[e.Record], since: Instant) -> Accuracy:
     """Judge the estimates given from `since` on. `records` are the whole log, in order.
 
     A job starts when it is placed; of one that starts several times, the next start after
-    the estimate counts.
+    the estimate counts. It lies in the range told if it does so in whole seconds, as times
+    are shown, up to the second after the latest: whoever starts at 14:20:05 was told rightly
+    that it starts at 14:20:05.
     """
     open_: dict[JobId, list[e.StartEstimated]] = {}
     errors: list[int] = []
@@ -33,7 +35,7 @@ def accuracy_of(records: Iterable[e.Record], since: Instant) -> Accuracy:
                     errors.append(abs(record.at - told.expected))
                 if told.earliest is not None and told.latest is not None:
                     ranges += 1
-                    within += told.earliest <= record.at <= told.latest
+                    within += _is_within(record.at, told.earliest, told.latest)
         elif isinstance(event, ENDS):
             never += len(open_.pop(event.job, ()))
     return Accuracy(
@@ -46,3 +48,8 @@ def accuracy_of(records: Iterable[e.Record], since: Instant) -> Accuracy:
         waiting=sum(map(len, open_.values())),
         never=never,
     )
+
+
+def _is_within(at: Instant, earliest: Instant, latest: Instant) -> bool:
+    """Tell whether a start lies in a range, in whole seconds and with one to spare."""
+    return earliest // SECOND <= at // SECOND <= latest // SECOND + 1

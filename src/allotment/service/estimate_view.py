@@ -74,7 +74,7 @@ class Accuracy(msgspec.Struct, frozen=True):
     median_error_ms: int | None = None
     """Between the expected start and the real one, either way."""
     within: int = 0
-    """Starts within the range that was given."""
+    """Starts within the range that was given, in whole seconds and up to one after it."""
     ranges: int = 0
     """Judged estimates that had a range with two ends."""
     waiting: int = 0

@@ -15,14 +15,14 @@ from allotment.model.errors import Code, Rejected
 from allotment.model.forecast import Answer, Counted, Course, Ground, Question
 from allotment.model.ids import SYSTEM, Actor, JobId
 from allotment.model.ledger import Slot
-from allotment.model.lifecycle import JobState
+from allotment.model.lifecycle import JobState, ended_how
 from allotment.model.quantity import DAY, MINUTE, Instant, Millis, show_millis
 from allotment.model.reasons import Blocked, Reason, StopCause
 from allotment.service.archive import Archive
 from allotment.service.estimate_view import Outlook, Place, StartEstimate
 from allotment.service.pipeline import Pipeline
 from allotment.service.ports import Forecast, JobFilter
-from allotment.service.why import why
+from allotment.service.why import after_others, why
 
 HORIZON_MS = Millis(30 * DAY)
 PATIENCE_MS = Millis(5_000)
@@ -40,6 +40,22 @@ ASSUMPTIONS = (
     "Launching takes no time.",
 )
 
+
+OF_JOBS = frozenset(
+    {
+        Reason.ARRAY_CAP,
+        Reason.USER_CAP,
+        Reason.QUEUE_LIMIT,
+        Reason.QUEUE_SHARE,
+        Reason.QUOTA,
+        Reason.BEHIND,
+        Reason.WAITING_FOR_VICTIMS,
+        Reason.CAPACITY,
+        Reason.FRAGMENTED,
+        Reason.RESUMING,
+    }
+)
+"""Reasons to wait that other jobs are, and that end with them."""
 
 PROMISED = "good: its place is promised, and who is there has been told to go"
 
@@ -95,7 +111,8 @@ class Estimating:
         )  # fmt: skip
         if found.refusal:
             raise Rejected(Code.CONFLICT, found.refusal)
-        estimate = in_words(found, self._state, now, None, command.spec.name)
+        after = after_others(self._state, first.spec)
+        estimate = in_words(found, self._state, now, None, command.spec.name, after)
         return msgspec.structs.replace(estimate, warnings=first.warnings)
 
     async def _ask(
@@ -146,7 +163,7 @@ def _without_running(job: JobRecord, now: Instant) -> StartEstimate | None:
     if job.state.finished:
         started = next((each.placed_at for each in job.attempts), None)
         outlook = Outlook.STARTED if started else Outlook.NEVER
-        return said(outlook, f"It is over: it {job.state.value}.", started)
+        return said(outlook, f"It is over: it {ended_how(job.state)}.", started)
     if job.state is JobState.HELD:
         return said(Outlook.NEVER, f"It is held. To let it go: allot release {job.id}.")
     if attempt is None:
@@ -166,9 +183,17 @@ def _without_running(job: JobRecord, now: Instant) -> StartEstimate | None:
 
 
 def in_words(
-    found: Answer, state: State, now: Instant, job: JobRecord | None, name: str
+    found: Answer,
+    state: State,
+    now: Instant,
+    job: JobRecord | None,
+    name: str,
+    after: Blocked | None = None,
 ) -> StartEstimate:
-    """Turn three runs into a range. They are put in order: shorter jobs may be later ones."""
+    """Turn three runs into a range. They are put in order: shorter jobs may be later ones.
+
+    Of a job that was not submitted, `after` says on which others it depends.
+    """
     courses = sorted(
         (found.optimistic, found.expected, found.pessimistic),
         key=lambda course: (course.starts_at is None, course.starts_at),
@@ -176,7 +201,7 @@ def in_words(
     earliest, expected, latest = (course.starts_at for course in courses)
     middle = courses[1]
     run = found.expected if found.expected.starts_at is not None else middle
-    blocked = middle.blocked
+    blocked = after or middle.blocked
     if job is not None and expected is None:
         blocked = why(state, job, now) or blocked
     for_good = earliest is None and _for_good(state, job, blocked)
@@ -196,7 +221,7 @@ def in_words(
         entitlement=run.entitlement if expected is not None else None,
         basis=basis,
         confidence=PROMISED if promised else _confidence(basis, outlook),
-        note=_note_on(found, basis, middle, now, blocked),
+        note=_note_on(found, basis, middle, now, blocked, after),
         assumptions=() if outlook is Outlook.NOW else ASSUMPTIONS,
     )
 
@@ -253,17 +278,20 @@ def _note_on(
     middle: Course,
     now: Instant,
     blocked: Blocked | None,
+    after: Blocked | None,
 ) -> str:
     if found.expected.ended:
         return f"It would end without having started: {found.expected.ended}"
     if middle.starts_at is not None:
-        return ""
+        return after.message if after is not None else ""
     if middle.gave_up:
         ahead = show_millis(max(0, middle.until - now))
         return f"Too much happens before it starts: the simulator gave up {ahead} ahead."
     reason = " ".join((blocked.message, blocked.hint)).strip() if blocked is not None else ""
-    if any(each.ground is Ground.UNKNOWN for each in basis):
+    if not any(each.ground is Ground.UNKNOWN for each in basis):
+        told = f"It does not start within {show_millis(HORIZON_MS)}."
+    elif blocked is None or blocked.reason in OF_JOBS:
         told = "Jobs of which nobody knows how long they run are in its way."
     else:
-        told = f"It does not start within {show_millis(HORIZON_MS)}."
+        told = ""  # They may run, but are not why it waits.
     return f"{told} {reason}".strip()

@@ -13,6 +13,7 @@ from allotment.model.quantity import NOTHING, Instant, Resources
 from allotment.model.spec import JobSpec
 from allotment.service import views as v
 from allotment.service.launch import Folders
+from allotment.service.lent_devices import with_devices_lent
 from allotment.service.tenant_cells import tenant_cells
 from allotment.service.why import reason_of, why
 
@@ -242,6 +243,7 @@ def tenant_views(state: State) -> list[v.TenantView]:
         for tenant in state.config.tenants
     }
     lent = _share(_positive(all_borrowed - _positive(unowned)), idle)
+    lent = with_devices_lent(state, lent)
     cells = tenant_cells(state)
     return [
         v.TenantView(

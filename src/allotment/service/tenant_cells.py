@@ -1,11 +1,13 @@
 """What each tenant has in cells, by type: for `allot tenants` and the API."""
 
+from collections.abc import Sequence
+
 from allotment.core.cells.account import Account, accounts
 from allotment.core.cells.book import Cells
 from allotment.core.cells.space import Space
 from allotment.engine.state import State
 from allotment.model.health import WHOLE
-from allotment.model.ids import NodeId
+from allotment.model.ids import JobId, NodeId
 from allotment.model.ledger import Entitlement
 from allotment.service.cells_view import DownPart, TenantCells
 
@@ -34,7 +36,7 @@ def tenant_cells(state: State) -> dict[str, tuple[TenantCells, ...]]:
             lost=account.lost,
             lost_with=account.lost_with,
             hurt=_hurt(state, cells, account) if account.broken else (),
-            down=down[account.chain] if account.lost else (),
+            down=_down(state, cells, account, down) if account.lost else (),
         )
         if row.owed or row.borrowed:
             found[account.tenant].append(row)
@@ -49,17 +51,27 @@ def tenant_cells(state: State) -> dict[str, tuple[TenantCells, ...]]:
 def _borrowed(state: State, cells: Cells) -> dict[tuple[str, int], int]:
     """Count the leaves that each tenant's jobs borrow, by chain; a shared one for each job."""
     found: dict[tuple[str, int], int] = {}
+    seen: dict[tuple[JobId, int, int], int] = {}
     for gang in state.cluster.holders():
         if gang.entitlement is not Entitlement.OPPORTUNISTIC or gang.suspended:
             continue
         for spot in cells.leaves_of(gang.slots, gang.needs):
-            at = spot.chain
-            here = spot.mask.bit_count()
+            at, place = spot.chain, (gang.id, spot.chain, spot.node)
+            known = seen.get(place, 0)
+            seen[place] = known | spot.mask
+            here = (spot.mask & ~known).bit_count()
             if not cells.chains[at].has_devices:
                 here = spot.claim
             if here:
                 found[gang.tenant, at] = found.get((gang.tenant, at), 0) + here
     return found
+
+
+def _down(
+    state: State, cells: Cells, account: Account, unheld: Sequence[tuple[DownPart, ...]]
+) -> tuple[DownPart, ...]:
+    """Name what may be why cells are lost: of a pinned one, which is held, its own parts."""
+    return _hurt(state, cells, account) if account.pin else unheld[account.chain]
 
 
 def _unheld(state: State, space: Space) -> tuple[DownPart, ...]:
@@ -69,7 +81,7 @@ def _unheld(state: State, space: Space) -> tuple[DownPart, ...]:
 
 
 def _hurt(state: State, cells: Cells, account: Account) -> tuple[DownPart, ...]:
-    """Name what of the cells that a tenant's jobs sit in takes no new work."""
+    """Name what of the cells that a tenant's jobs sit in, or that are pinned, is down."""
     holding = cells.holdings[account.tenant, account.pin][account.chain]
     space, leaves = holding.space, dict[int, int]()
     for cell in holding.bound:

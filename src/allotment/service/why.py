@@ -1,6 +1,6 @@
 """Why a job waits, complete: what the engine knows about it, then what the books say."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from heapq import nsmallest
 
 import msgspec
@@ -19,6 +19,7 @@ from allotment.model.ids import JobId
 from allotment.model.lifecycle import JobState
 from allotment.model.quantity import Instant, show_millis
 from allotment.model.reasons import Blocked, Holder, Reason
+from allotment.model.spec import JobSpec
 
 MOST_HOLDERS = 5
 
@@ -86,8 +87,7 @@ def _kept_out(state: State, job: JobRecord, now: Instant) -> Blocked | None:
         )
     unmet = state.unmet(job)
     if unmet:
-        names = ", ".join(f"{other} ({state.jobs[other].state.value})" for other in unmet[:5])
-        return Blocked(Reason.DEPENDENCY, f"It starts after job {names}.")
+        return _after(state, unmet)
     if job.not_before > now:
         return Blocked(
             Reason.BACKOFF,
@@ -102,6 +102,17 @@ def _kept_out(state: State, job: JobRecord, now: Instant) -> Blocked | None:
             f"Its array runs at most {job.spec.array.max_running} jobs at a time.",
         )
     return None
+
+
+def after_others(state: State, spec: JobSpec) -> Blocked | None:
+    """Say what a job that is no more than asked for would depend on, if on anything."""
+    alive = [d.job for d in spec.depends_on if not state.jobs[d.job].state.finished]
+    return _after(state, alive) if alive else None
+
+
+def _after(state: State, unmet: Sequence[JobId]) -> Blocked:
+    names = ", ".join(f"{other} ({state.jobs[other].state.value})" for other in unmet[:5])
+    return Blocked(Reason.DEPENDENCY, f"It starts after job {names}.")
 
 
 def _with_holders(state: State, job: JobRecord, blocked: Blocked) -> Blocked:

@@ -1,5 +1,6 @@
 """Events in words, for people."""
 
+from allotment.engine.evicted import demoted_for
 from allotment.engine.state import State
 from allotment.model import events as e
 from allotment.model.cluster import Node
@@ -103,8 +104,8 @@ def in_words(  # noqa: C901, PLR0911, PLR0912, PLR0915
             return "runs"
         case e.AttemptPromoted():
             return "no longer borrows: its tenant has room again"
-        case e.AttemptDemoted(wanted_by=job):
-            return f"borrows from now on: job {job} of its tenant is more urgent"
+        case e.AttemptDemoted(job=job, wanted_by=other):
+            return f"borrows from now on: {demoted_for(state, job, other)}"
         case e.AttemptSuspended(wanted_by=job):
             return f"suspended{f' for job {job}' if job else ''}; its devices are free"
         case e.ShrinkRequested(_, _, tasks, signal, grace_ms, wanted_by):

@@ -68,6 +68,9 @@ class RootReader:
                 yield (*place, "nodes", at), f"there is no node {name}", hint
             elif name in shape.nodes[:at]:
                 yield (*place, "nodes", at), f"{name} is listed twice", "name each node once"
+        if shape.name in self._nodes and shape.nodes != [shape.name]:
+            message = f"{shape.name} is the name of a node too, of which it is not made alone"
+            yield (*place, "name"), message, "choose another name"
         if shape.devices and len(shape.devices) != len(shape.nodes):
             message = f"has {len(shape.devices)} lists for {len(shape.nodes)} nodes"
             yield (*place, "devices"), message, "give one list for each node, or none"

@@ -350,6 +350,9 @@ def _doubtful(shape: ConfigShape, machine: Node | None) -> Iterator[Finding]:
             f"is ignored: `{'nodes' if shape.nodes else 'hardware'}` says what there is",
             "take one of them out",
         )
+    elif shape.virtual_gpus and machine and any(d.virtual for d in machine.devices):
+        message = f"is ignored: `--gpus {len(machine.devices)}` counts, said at the start"
+        yield ("virtual_gpus",), message, "start without it to have those of the file"
     elif shape.virtual_gpus and machine and machine.devices:
         message = f"is ignored: this machine has {len(machine.devices)} GPUs of its own"
         yield ("virtual_gpus",), message, "list the machine under `nodes` to hide them"

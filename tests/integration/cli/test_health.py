@@ -93,6 +93,7 @@ def test_nodes_say_what_is_wrong(service: Service, health: str) -> None:
         HardwareHealth(health), f"{health}: fan",
     )  # fmt: skip
     service.routes["GET /v1/nodes"] = json([node])
+    service.routes["GET /v1/reservations"] = json([])
     line = allot("nodes").out.splitlines()[1]
     assert line.split()[1] == health
     assert line.rstrip().endswith(f"{health}: fan")

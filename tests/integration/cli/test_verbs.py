@@ -4,9 +4,11 @@ import json as json_module
 import os
 import subprocess
 import sys
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from allotment.metrics.reasons import LifePhase, Stretch
@@ -648,6 +650,7 @@ NODE = v.NodeView(
 
 def test_nodes_say_what_is_free_and_that_virtual_devices_are(service: Service) -> None:
     service.routes["GET /v1/nodes"] = json([NODE])
+    service.routes["GET /v1/reservations"] = json([])
     line = allot("nodes").out.splitlines()[1]
     assert line.split() == [
         "n1", "ready", "1.5/4", "1×T4,", "3×A100", "(virtual)", "4/8", "16GiB/32GiB", "-",
@@ -694,12 +697,26 @@ def test_reservations(service: Service) -> None:
     assert "is over" in allot("unreserve", "fans").err
 
 
+def test_what_is_set_aside_is_told_beside_nodes_and_tenants(service: Service) -> None:
+    later = msgspec.structs.replace(FANS, name="later", begun=False)
+    end = datetime.fromtimestamp(FANS.end / 1000).astimezone()
+    until = f"until {end:%H:%M}"
+    service.routes["GET /v1/nodes"] = json([NODE])
+    service.routes["GET /v1/tenants"] = json([])
+    service.routes["GET /v1/reservations"] = json([FANS, later])
+    note = " ".join(allot("nodes").out.split())
+    assert f"set aside: fans for nlp, {until}" in note
+    assert "later" not in note
+    assert f"set aside: n1 (fans for nlp, {until})" in allot("tenants").err
+
+
 def test_tenants(service: Service) -> None:
     one = v.TenantView(
         "vision", Resources(4000), Resources(5000), Resources(4000), Resources(1000),
         Resources(0), 2, 1, ("default", "night"), "@vision",
     )  # fmt: skip
     service.routes["GET /v1/tenants"] = json([one])
+    service.routes["GET /v1/reservations"] = json([])
     assert allot("tenants").out.splitlines()[1].split() == [
         "vision", "4", "4", "1", "0", "2", "1", "default,", "night", "@vision",
     ]  # fmt: skip
@@ -714,6 +731,20 @@ def test_up_where_it_is_up_already_says_so(service: Service, state: Path) -> Non
     assert ran.code == 0
     assert ran.out == f"{state}/allot.sock\n"
     assert f"It is up already: pid {os.getpid()}" in ran.err
+
+
+def test_up_says_where_other_gpus_are_there_than_asked_for(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("allotment.cli.up.health_of", lambda _: None)
+    monkeypatch.setattr("allotment.cli.up.start", lambda _: HEALTH)
+    service.routes["GET /v1/nodes"] = json([NODE])
+    words = (
+        "--gpus 8 changes nothing: there are 4 GPUs, by the configuration or in this machine"
+    )
+    assert words in " ".join(allot("up", "--gpus", "8").err.split())
+    assert "changes nothing" not in allot("up", "--gpus", "4").err
+    assert "changes nothing" not in allot("up").err
 
 
 def test_down_without_a_service_is_done_already() -> None:

@@ -2,7 +2,7 @@
 
 from allotment.cli.tenant_table import notes, rows
 from allotment.model.quantity import NOTHING
-from allotment.service.cells_view import TenantCells
+from allotment.service.cells_view import DownPart, TenantCells
 from allotment.service.views import TenantView
 
 
@@ -27,3 +27,12 @@ def test_a_note_tells_them_apart_too() -> None:
     lost = TenantCells("V100", "rack", owed=2, lost=1)
     shown = [a_view("a", lost), a_view("b", TenantCells("V100", "node"))]
     assert notes(shown, 0) == ["a: 1 of 2 V100 of rack cannot be had now"]
+
+
+def test_a_note_names_the_pin_and_what_of_its_cell_is_down() -> None:
+    pinned = TenantCells(
+        "switch", "rack", pin="own", owed=1, lost=1, down=(DownPart("n4:2", 5_000),)
+    )
+    assert notes([a_view("a", pinned)], 65_000) == [
+        "a: 1 of 1 switch (pin own) cannot be had now (n4:2 for 1m)"
+    ]

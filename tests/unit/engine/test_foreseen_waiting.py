@@ -69,3 +69,74 @@ def test_who_is_kept_already_is_not_told_again(world: World) -> None:
     world.do(c.ApplyConfig(stopped))
     assert told(world, stopped) == {}
     assert told(world, read("limit: {gpu: 4}")) == {}
+
+
+# ── beyond the share ────────────────────────────────────────────────────────────────────
+
+
+def lab(share: str) -> Config:
+    text = f"{HEAD}  lab: {{{share}}}\n{OTHER}"
+    return read_config(text.encode(), source="c.yaml", machine=None)[0]
+
+
+def test_who_may_not_borrow_is_kept_by_a_smaller_share() -> None:
+    world = World(lab("guaranteed: {gpu: 4}"))
+    world.submit(a_job().of("lab").gpus(8))  # so that the others wait
+    for job in (a_job().gpus(4).not_preemptible(), a_job().gpus(7), a_job().gpus(1)):
+        world.cycle()
+        world.submit(job.of("lab"))
+    kept = "it is larger than what its tenant owns, and "
+    assert told(world, lab("guaranteed: {gpu: 2}, borrow: false")) == {
+        2: f"{kept}its tenant may not borrow",
+        3: f"{kept}its tenant may not borrow",
+    }
+    assert told(world, lab("guaranteed: {gpu: 2}")) == {
+        2: f"{kept}with `preemptible: false` it may not borrow"
+    }
+    assert told(world, lab("guaranteed: {gpu: 4}")) == {}
+
+
+CELLS = """\
+nodes:
+  - {names: [n1, n2], cpu: 16, memory: 64GiB, gpu: {type: V100, count: 4}}
+cells:
+  types:
+    switch: {of: V100, count: 2}
+    node: {of: switch, count: 2, node: true}
+  roots: [{type: node, nodes: [n1]}, {type: node, nodes: [n2]}]
+  pins: [{id: own, type: switch, node: n2, device: 2}]
+tenants:
+  lab: {cells: {switch: %s}, pins: [%s]}
+  other: {}
+"""
+
+
+def in_cells(switches: int, pin: str = "own") -> Config:
+    text = CELLS % (switches, pin)
+    return read_config(text.encode(), source="c.yaml", machine=None)[0]
+
+
+def test_who_may_not_borrow_cells_is_not_said_to_borrow() -> None:
+    world = World(in_cells(2))
+    held = [
+        world.submit(job.of("lab"), held=True)
+        for job in (
+            a_job().gpus(2).pinned("own"),
+            a_job().gpus(4).not_preemptible(),
+            a_job().gpus(4),
+        )
+    ]
+    image = msgspec.msgpack.encode(world.state.image())
+    found = foresee(image, in_cells(1, pin=""), world.state, world.now)
+    assert {each.job: each.why for each in found.stuck} == {
+        held[0]: "it is pinned to own, which its tenant has not",
+        held[1]: "it is larger than what its tenant owns, and with `preemptible: false` it "
+        "may not borrow",
+    }
+    assert found.borrowing == (held[2],)
+    world.do(c.ApplyConfig(in_cells(1, pin="")))
+    world.do(c.ReleaseJob(held[0]))
+    world.cycle()
+    assert world.why(held[0]).message == (
+        "Its pinned cell is gone, and with `pin` it runs nowhere else."
+    )

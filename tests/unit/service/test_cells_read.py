@@ -95,13 +95,43 @@ def test_borrowers_and_promises_show(world: World) -> None:
     guest = account(world, "guest")
     assert guest == (TenantCells("V100", "dgx-v100-rack", borrowed=32),)
     assert [(row.type, row.free, row.lent) for row in account(world, "vision")] == [
-        ("dgx-v100-socket", 1, 0),
+        ("dgx-v100-socket", 1, 1),
         ("dgx-v100-node", 2, 2),
     ]
     placed(world, "vision", 8)
     users = [u for root in cell_tree(world.state).roots for n in root.cells for u in n.users]
     assert [(user.job, user.borrows) for user in users if user.promised] == [(5, False)]
     assert account(world, "vision")[1].used == 1
+
+
+def test_a_pinned_cell_is_lent_where_a_borrower_sits_in_it(world: World) -> None:
+    world.do(c.DrainNode(NodeId(0)))
+    world.do(c.DrainNode(NodeId(1)))
+    world.do(c.DrainNode(NodeId(2)))
+    placed(world, "guest", 4)
+    (before, *_) = account(world, "vision")
+    placed(world, "guest", 1)
+    (pinned, *_) = account(world, "vision")
+    assert (before.lent, pinned.pin, pinned.free, pinned.lent) == (0, "own", 1, 1)
+
+
+def test_a_borrowed_device_that_tasks_of_a_job_share_counts_once_for_it(
+    world: World,
+) -> None:
+    placed(world, "guest", 0.1, tasks=10)
+    slots = world.state.cluster.gangs[JobId(1)].slots
+    assert len({(slot.node, slot.devices) for slot in slots}) == 1, "all on one device"
+    assert account(world, "guest")[0].borrowed == 1
+
+
+def test_of_a_pinned_cell_its_own_hardware_is_named_also_where_nobody_is(
+    world: World,
+) -> None:
+    world.do(c.DeclareHealth(((NodeId(0), DeviceIndex(0)),), ok=False))
+    world.do(c.DeclareHealth(((NodeId(3), DeviceIndex(6)),), ok=False))
+    (pinned, *_) = account(world, "vision")
+    assert (pinned.pin, pinned.free, pinned.lost) == ("own", 0, 1)
+    assert pinned.down == (DownPart("n4:6", world.now),)
 
 
 def test_what_is_down_is_shown_with_its_time(world: World) -> None:

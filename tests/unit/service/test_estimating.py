@@ -1,15 +1,23 @@
 """What is said of a start that was not seen: the reason, as `allot why` has it."""
 
+import asyncio
+from types import SimpleNamespace
+from typing import cast
+
 import msgspec
 
 from allotment.model import commands as c
 from allotment.model.amounts import Amounts
 from allotment.model.forecast import Answer, Question
-from allotment.model.ids import JobId
+from allotment.model.ids import JobId, NodeId
 from allotment.model.quantity import DAY, DEVICE, Millis
+from allotment.model.spec import Dependency
 from allotment.model.tenancy import Config, Queue, QueueOrder, QueueState
+from allotment.service.archive import Archive
 from allotment.service.estimate_view import Outlook, StartEstimate
-from allotment.service.estimating import PROMISED, in_words
+from allotment.service.estimating import PROMISED, Estimating, in_words
+from allotment.service.pipeline import Pipeline
+from allotment.service.why import after_others
 from allotment.sim.ahead import FORCE_MS
 from allotment.sim.forecast import answer
 from tests.support.builders import ALICE, POLICIES, a_config, a_job, a_tenant
@@ -107,3 +115,42 @@ def test_a_promised_place_hangs_on_nobodys_run_time() -> None:
     assert (found.outlook, found.basis, found.confidence) == (Outlook.LATER, (), PROMISED)
     assert found.earliest == world.now
     assert found.latest == world.now + 7000 + FORCE_MS
+
+
+def test_what_no_job_causes_is_not_laid_on_jobs() -> None:
+    world = World(configured(Queue("default")))
+    runs = world.submit(a_job().gpus(2))
+    world.cycle()
+    world.runs(runs)
+    job = world.submit(a_job().gpus(1))
+    world.do(c.DrainNode(NodeId(0)))
+    found = told(world, job)
+    assert found.note.startswith("It would fit if all hardware were up")
+    assert told(world, world.submit(a_job().gpus(1).after(Dependency(runs)))).note == (
+        "It starts after job 1 (running)."
+    )
+
+
+def test_one_that_was_not_submitted_is_told_on_whom_it_depends() -> None:
+    world = World(configured(Queue("default")))
+    for limits in (a_job(), a_job().within(run_ms=60_000)):
+        runs = world.submit(limits.gpus(2))
+        world.cycle()
+        world.runs(runs)
+        spec = a_job().gpus(1).after(Dependency(runs)).spec()
+        found = asked(world, submit=c.SubmitJob(spec))
+        after = after_others(world.state, spec)
+        estimate = in_words(found, world.state, world.now, None, "job", after)
+        assert estimate.note == f"It starts after job {runs} (running)."
+    world.ends(runs)
+    assert after_others(world.state, spec) is None
+
+
+def test_of_one_that_is_over_it_is_said_how() -> None:
+    world = World(configured(Queue("default")))
+    job = world.submit(a_job().gpus(2))
+    world.do(c.CancelJob(job))
+    pipeline = SimpleNamespace(clock=SimpleNamespace(now=lambda: world.now))
+    estimating = Estimating(cast("Pipeline", pipeline), cast("Archive", None), None)
+    found = asyncio.run(estimating.start_of(world.job(job)))
+    assert found.note == "It is over: it was cancelled."

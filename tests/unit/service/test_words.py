@@ -1,11 +1,15 @@
 """Events in words."""
 
+import msgspec
+
 from allotment.engine.state import State
 from allotment.model import events as e
-from allotment.model.ids import JobId
+from allotment.model.ids import AttemptNo, JobId
 from allotment.model.quantity import HOUR, MINUTE, Instant
+from allotment.model.tenancy import Queue
 from allotment.service.words import in_words
-from tests.support.builders import NOW, POLICIES
+from tests.support.builders import NOW, POLICIES, a_config, a_job, a_tenant
+from tests.support.world import World
 
 
 def test_an_estimate_is_told_as_of_when_it_was_given() -> None:
@@ -16,3 +20,23 @@ def test_an_estimate_is_told_as_of_when_it_was_given() -> None:
     assert said == "estimated to start in 2 min 0 s"
     unknown = in_words(e.StartEstimated(JobId(1), None, None, None), NOW, state)
     assert unknown == "start was asked for"
+
+
+def test_who_loses_the_guarantee_is_told_by_what_right() -> None:
+    queues = (Queue("default"), Queue("owed"))
+    tenant = msgspec.structs.replace(a_tenant("vision", 8), queues=queues)
+    world = World(a_config(tenant))
+    mine = world.submit(a_job())
+    urgent = world.submit(a_job().priority(900))
+    owed = world.submit(a_job().of("vision", "owed"))
+
+    def told(other: int) -> str:
+        event = e.AttemptDemoted(mine, AttemptNo(1), JobId(other))
+        return in_words(event, NOW, world.state)
+
+    assert told(urgent) == f"borrows from now on: job {urgent} of its tenant is more urgent"
+    assert told(owed) == (
+        "borrows from now on: its share goes to another job of its tenant: "
+        f"job {owed} of queue owed"
+    )
+    assert told(99) == "borrows from now on: its share goes to job 99 of its tenant"

@@ -390,3 +390,13 @@ tenants: {{t: {{cells: {{n: 1}}}}}}
         "of CPU and memory (say core if that is meant)"
     ]
     assert config.tenants[0].guaranteed == Resources(0, 64_000, 256 * GIB)
+
+
+def test_a_root_has_no_name_of_a_node_unless_it_is_that_node() -> None:
+    rack = f"{RACK}tenants: {{vision: {{cells: {{v100-rack: 1}}}}}}\n"
+    assert problems(rack.replace("name: r1", "name: n2")) == [
+        "line 13: cells.roots[0].name: n2 is the name of a node too, of which it is "
+        "not made alone (choose another name)"
+    ]
+    one = rack.replace("count: 4}", "count: 1}").replace("[n1, n2, n3, n4]", "[n1]")
+    assert read(one.replace("name: r1", "name: n1"))[0].topology.roots[0].name == "n1"

@@ -162,6 +162,17 @@ def test_real_gpus_are_not_hidden_by_pretended_ones() -> None:
     ]
 
 
+def test_those_pretended_at_the_start_count_before_those_of_the_file() -> None:
+    devices = tuple(Device(DeviceIndex(at), "virtual") for at in range(3))
+    started = msgspec.structs.replace(HERE, devices=devices)
+    config, warnings = read("virtual_gpus: {count: 9}\ntenants: {a: }", started)
+    assert config.nodes[0].devices == devices
+    assert warnings == [
+        "line 1: virtual_gpus: is ignored: `--gpus 3` counts, said at the start (start "
+        "without it to have those of the file)"
+    ]
+
+
 def test_a_listed_machine_keeps_its_real_gpus() -> None:
     text = """\
 nodes:

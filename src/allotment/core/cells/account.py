@@ -28,7 +28,9 @@ class Account(msgspec.Struct, frozen=True):
     free: int
     """Cells it is sure to get at once, whatever others do; by eviction of borrowers."""
     lent: int
-    """Those of them that borrowers sit in, at the least; named by the order of tenants."""
+    """Those of them that borrowers sit in, at the least; named by the order of tenants.
+
+    Of a pinned cell it is known for certain: it is always the same."""
     lost: int
     """Cells it may not get whole while hardware is down."""
     lost_with: tuple[str, ...] = ()
@@ -57,7 +59,10 @@ def accounts(cells: Cells) -> list[Account]:
 
 
 def account_of(cells: Cells, tenant: str, pin: str, chain: int, level: int) -> Account:
-    """Give one account without its borrowers: `lent` is 0. O(levels + cells it holds)."""
+    """Give one account; of what is not pinned without borrowers: `lent` is 0.
+
+    O(levels + cells it holds).
+    """
     holding = cells.holdings[tenant, pin][chain]
     short = shortage(cells.spaces[chain])[level]
     account = _account(tenant, pin, chain, level, holding, short)
@@ -79,9 +84,9 @@ def _account(
     if holding.pinned is not None:
         used = 1 if holding.bound[holding.pinned] else 0
         lost = 1 if broken and not used else 0
-        return Account(
-            tenant, pin, chain, level, 1, used, min(used, broken), 1 - used - lost, 0, lost
-        )
+        free = 1 - used - lost
+        lent = min(free, holding.space.lent_in(holding.pinned))
+        return Account(tenant, pin, chain, level, 1, used, min(used, broken), free, lent, lost)
     unbound = max(0, holding.unbound[level])
     lost = min(unbound, short)
     owed = max(holding.promised[level], len(mine))
