@@ -15,7 +15,7 @@ from allotment.model.dated import settled
 from allotment.model.ids import JobId
 from allotment.model.quantity import Millis
 from allotment.model.spec import NEVER, Dialect, JobSpec, TaskRole
-from allotment.model.tenancy import Config, Limits, Queue, QueueOrder, Tenant
+from allotment.model.tenancy import Config, Limits, Queue, QueueOrder, RankBy, Tenant
 from allotment.sim.trace import TraceJob
 
 ANY_NODE = "node"
@@ -46,15 +46,17 @@ class Wishes(msgspec.Struct, frozen=True):
     ) -> Iterator[tuple[int, Config]]:
         """Give the configurations one after another, each with its `after_ms`.
 
-        All queues get `order` unless it is None. Whoever had a job has a place in all of
-        them, and everybody may submit: who may was settled when it happened. On other
-        nodes guarantees are counted: cells are of the machines there were.
+        All queues get `order` unless it is None, and unless they go on as configured the
+        policy ranks their jobs, not they. Whoever had a job has a place in all of them, and
+        everybody may submit: who may was settled when it happened. On other nodes guarantees
+        are counted: cells are of the machines there were.
         """
+        rank = None if self.keeps_orders else RankBy.SUBMITTED
         for share in self.shares:
             config = settled(share.config)
             config = config if config.nodes == nodes else _counted(config)
             tenants = _with_all(config.tenants, self.specs)
-            open_to_all = tuple(_open(tenant, order) for tenant in tenants)
+            open_to_all = tuple(_open(tenant, order, rank) for tenant in tenants)
             limits = replace(limits, predict_milli=share.config.limits.predict_milli)
             config = replace(config, nodes=nodes, tenants=open_to_all, limits=limits)
             yield share.after_ms, config
@@ -159,6 +161,9 @@ def _counted(config: Config) -> Config:
     return replace(config, tenants=tenants, topology=Topology())
 
 
-def _open(tenant: Tenant, order: QueueOrder | None) -> Tenant:
-    queues = tuple(replace(queue, order=order or queue.order) for queue in tenant.queues)
+def _open(tenant: Tenant, order: QueueOrder | None, rank: RankBy | None) -> Tenant:
+    queues = tuple(
+        replace(queue, order=order or queue.order, rank=rank or queue.rank)
+        for queue in tenant.queues
+    )
     return replace(tenant, queues=queues, users=(), groups=())

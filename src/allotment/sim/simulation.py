@@ -21,7 +21,7 @@ from allotment.model.errors import Rejected
 from allotment.model.ids import SYSTEM, Actor, JobId
 from allotment.model.quantity import DEVICE, Instant, Resources, earlier
 from allotment.model.spec import NEVER, JobSpec, Priority, TaskRole
-from allotment.model.tenancy import Config, Limits, Queue, QueueOrder, Tenant
+from allotment.model.tenancy import Config, Limits, Queue, QueueOrder, RankBy, Tenant
 from allotment.policies.estimates.known import Known
 from allotment.policies.estimates.promised import Promised
 from allotment.policies.moving.pairs import RandomPairs
@@ -277,8 +277,9 @@ def _configs(scenario: Scenario) -> Iterator[tuple[int, Config]]:
 
 
 def _queues(tenant: Tenant, order: QueueOrder) -> tuple[Queue, ...]:
-    """Let the policy say who may pass; and have one for jobs of traces without queues."""
-    queues = tuple(replace(queue, order=order) for queue in tenant.queues)
+    """Let the policy rank, and say who may pass; have one for traces without queues."""
+    submitted = RankBy.SUBMITTED
+    queues = tuple(replace(queue, order=order, rank=submitted) for queue in tenant.queues)
     return queues if tenant.queue("default") else (*queues, Queue("default", order))
 
 

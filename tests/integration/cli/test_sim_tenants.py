@@ -29,11 +29,13 @@ tenants:
 """
 
 
-def starts(folder: Folder, config: str, trace: str = TRACE) -> dict[str, list[int]]:
+def starts(
+    folder: Folder, config: str, trace: str = TRACE, tasks: str = "node"
+) -> dict[str, list[int]]:
     folder.write("c.yaml", config)
     folder.write("jobs.csv", trace)
     done = folder.sim(
-        "run", "--trace", "jobs.csv", "--cluster", "c.yaml", "--set", "tasks=node",
+        "run", "--trace", "jobs.csv", "--cluster", "c.yaml", "--set", f"tasks={tasks}",
         "--jobs-out", "out.csv",
     )  # fmt: skip
     assert done.code == 0, done.err
@@ -73,3 +75,21 @@ def test_where_nobody_is_guaranteed_anything_all_stand_in_one_line(
     config = f"hardware: [4 x 8xV100]\n{tenants}"
     happened = starts(Folder(tmp_path), config)
     assert [start for start, _ in happened.values()] == [0, 1, 2, 3, 100]
+
+
+ONE_NODE = """\
+nodes: [{name: n, cpu: 64, memory: 512GiB, gpu: {type: A, count: 4, memory: 80GiB}}]
+tenants: {a: {guaranteed: {gpu: 4}, queues: QUEUES}}
+"""
+THREE = """\
+job_id,submit_time,num_gpus,duration,tenant
+long,0,4,1000,a
+longer,10,4,900,a
+short,20,4,100,a
+"""
+
+
+def test_the_policy_ranks_the_jobs_of_a_queue_whatever_the_file_says(tmp_path: Path) -> None:
+    config = ONE_NODE.replace("QUEUES", "{default: {order: strict, rank: shortest}}")
+    happened = starts(Folder(tmp_path), config, THREE, tasks="none")
+    assert happened == {"long": [0, 0], "longer": [1000, 0], "short": [1900, 0]}

@@ -11,7 +11,7 @@ from allotment.model import events as e
 from allotment.model.ids import JobId, NodeId
 from allotment.model.reasons import StopCause
 from allotment.model.reports import NodeReport
-from allotment.model.tenancy import Config, QueueOrder
+from allotment.model.tenancy import Config, QueueOrder, RankBy
 from allotment.sim.history import History, history_of
 from allotment.sim.outages import NodeEvent
 from allotment.sim.run import simulate
@@ -214,6 +214,23 @@ def test_a_cap_holds_under_every_policy() -> None:
         times = sorted(at for at, _ in again(history(lived), policy))
         assert len(times) == 6
         assert times[2] >= times[0] + 1000
+
+
+def test_a_policy_ranks_the_jobs_and_the_services_own_ranks_as_configured() -> None:
+    config = a_cluster(QueueOrder.STRICT, (12, 0, 0, 0))
+    (vision, *others) = config.tenants
+    ranked = msgspec.structs.replace(vision.queues[0], rank=RankBy.SHORTEST)
+    vision = msgspec.structs.replace(vision, queues=(ranked,))
+    config = msgspec.structs.replace(config, tenants=(vision, *others))
+    whole = [
+        Wish(at, a_job().of("vision").gpus(1).tasks(12).within(run_ms=2 * run), run)
+        for at, run in ((0, 5000), (10, 3000), (20, 1000))
+    ]
+    found = history(lived := Lived(config).play(whole))
+    assert [job for _, job in lived.starts()] == [1, 3, 2]
+    assert again(found) == lived.starts()
+    assert [job for _, job in again(found, settings=("order=skip",))] == [1, 3, 2]
+    assert [job for _, job in again(found, "fifo")] == [1, 2, 3]
 
 
 def test_one_pool_knows_no_tenants() -> None:
