@@ -15,7 +15,15 @@ from allotment.model.dated import settled
 from allotment.model.ids import JobId
 from allotment.model.quantity import Millis
 from allotment.model.spec import NEVER, Dialect, JobSpec, TaskRole
-from allotment.model.tenancy import Config, Limits, Queue, QueueOrder, RankBy, Tenant
+from allotment.model.tenancy import (
+    Config,
+    Limits,
+    Queue,
+    QueueOrder,
+    QueueState,
+    RankBy,
+    Tenant,
+)
 from allotment.sim.trace import TraceJob
 
 ANY_NODE = "node"
@@ -48,8 +56,8 @@ class Wishes(msgspec.Struct, frozen=True):
 
         All queues get `order` unless it is None, and unless they go on as configured the
         policy ranks their jobs, not they. Whoever had a job has a place in all of them, and
-        everybody may submit: who may was settled when it happened. On other nodes guarantees
-        are counted: cells are of the machines there were.
+        everybody may submit, also where a queue takes no more: who may was settled when it
+        happened. On other nodes guarantees are counted: cells are of the machines there were.
         """
         rank = None if self.keeps_orders else RankBy.SUBMITTED
         for share in self.shares:
@@ -163,7 +171,13 @@ def _counted(config: Config) -> Config:
 
 def _open(tenant: Tenant, order: QueueOrder | None, rank: RankBy | None) -> Tenant:
     queues = tuple(
-        replace(queue, order=order or queue.order, rank=rank or queue.rank)
+        replace(
+            queue,
+            order=order or queue.order,
+            rank=rank or queue.rank,
+            state=queue.state if queue.state is QueueState.STOPPED else QueueState.OPEN,
+            max_waiting=None,
+        )
         for queue in tenant.queues
     )
     return replace(tenant, queues=queues, users=(), groups=())

@@ -93,3 +93,20 @@ def test_the_policy_ranks_the_jobs_of_a_queue_whatever_the_file_says(tmp_path: P
     config = ONE_NODE.replace("QUEUES", "{default: {order: strict, rank: shortest}}")
     happened = starts(Folder(tmp_path), config, THREE, tasks="none")
     assert happened == {"long": [0, 0], "longer": [1000, 0], "short": [1900, 0]}
+
+
+@pytest.mark.parametrize(
+    "queues",
+    [
+        "{default: {max_waiting: 1}}",
+        "{default: {state: closed}}",
+        "{default: {state: stopped}}",
+        "{default: {max_jobs: 0}}",
+        "{default: {queues: {inner: {}}}}",
+        "{other: {}}",
+    ],
+)
+def test_each_tenant_has_one_queue_that_takes_every_job(tmp_path: Path, queues: str) -> None:
+    config = ONE_NODE.replace("QUEUES", queues)
+    happened = starts(Folder(tmp_path), config, THREE, tasks="none")
+    assert happened == {"long": [0, 0], "longer": [1000, 0], "short": [1900, 0]}

@@ -11,7 +11,7 @@ from allotment.model import events as e
 from allotment.model.ids import JobId, NodeId
 from allotment.model.reasons import StopCause
 from allotment.model.reports import NodeReport
-from allotment.model.tenancy import Config, QueueOrder, RankBy
+from allotment.model.tenancy import Config, QueueOrder, QueueState, RankBy
 from allotment.sim.history import History, history_of
 from allotment.sim.outages import NodeEvent
 from allotment.sim.run import simulate
@@ -231,6 +231,22 @@ def test_a_policy_ranks_the_jobs_and_the_services_own_ranks_as_configured() -> N
     assert again(found) == lived.starts()
     assert [job for _, job in again(found, settings=("order=skip",))] == [1, 3, 2]
     assert [job for _, job in again(found, "fifo")] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("state", [QueueState.CLOSED, QueueState.DRAINING])
+def test_who_was_taken_once_is_taken_again(state: QueueState) -> None:
+    """Two run when the queue is full and shut; a replay from then on has both come then."""
+    job = a_job().of("vision").gpus(4)
+    open_to_all = a_cluster(QueueOrder.SKIP, (12, 0, 0, 0))
+    (vision, *others) = open_to_all.tenants
+    (queue,) = vision.queues
+    shut = msgspec.structs.replace(queue, state=state, max_waiting=0)
+    vision = msgspec.structs.replace(vision, queues=(shut,))
+    later = msgspec.structs.replace(open_to_all, tenants=(vision, *others))
+    lived = Lived(open_to_all, [(500, later)]).play([Wish(0, job, 2000), Wish(1, job, 2000)])
+    found = history_of(lived.log, NOW + 1000, FOREVER)
+    assert len(found.trace.jobs) == 2
+    assert len(again(found)) == len(again(found, "fifo")) == 2
 
 
 def test_one_pool_knows_no_tenants() -> None:
