@@ -35,7 +35,7 @@ class Recipe(msgspec.Struct, frozen=True):
     """How one named policy is put together."""
 
     says: str
-    """Its rule in a line."""
+    """Its rule in a line, but for who may pass."""
     ordering: Callable[[Settings, Estimates], Ordering]
     passing: QueueOrder = QueueOrder.SKIP
     turns: Callable[[Settings], Turns | None] = lambda _: None
@@ -74,26 +74,13 @@ def _rounds(settings: Settings) -> Turns:
     return Rounds(settings.round_ms)
 
 
+FIRST_COME = "by priority, then first come, first served"
+
 RECIPES: dict[str, Recipe] = {
-    "fifo": Recipe(
-        "by priority, then first come, first served; nobody passes", _fifo, QueueOrder.STRICT
-    ),
-    "backfill": Recipe(
-        "by priority, then first come, first served; whoever fits passes", _fifo
-    ),
-    "easy": Recipe(
-        "by priority, then first come, first served; others pass if the first is not delayed",
-        _fifo,
-        QueueOrder.EASY,
-        told=True,
-    ),
-    "conservative": Recipe(
-        "by priority, then first come, first served; others pass if nobody before them is "
-        "delayed",
-        _fifo,
-        QueueOrder.CONSERVATIVE,
-        told=True,
-    ),
+    "fifo": Recipe(FIRST_COME, _fifo, QueueOrder.STRICT),
+    "backfill": Recipe(FIRST_COME, _fifo),
+    "easy": Recipe(FIRST_COME, _fifo, QueueOrder.EASY),
+    "conservative": Recipe(FIRST_COME, _fifo, QueueOrder.CONSERVATIVE),
     "priority": Recipe(
         "higher priority first, and takes the place of lower",
         _by_priority,
@@ -162,14 +149,30 @@ def recipe(name: str) -> Recipe:
     return RECIPES[name]
 
 
-def is_clairvoyant(chosen: Recipe, settings: Settings) -> bool:
-    """Tell whether a policy is told run times that nobody could know."""
-    return chosen.told and settings.estimates in ("exact", "noisy")
-
-
 def passing(chosen: Recipe, settings: Settings) -> QueueOrder:
     """Say what may pass a blocked job."""
     return QueueOrder(settings.order) if settings.order else chosen.passing
+
+
+PASSES: Mapping[QueueOrder, str] = {
+    QueueOrder.STRICT: "nobody passes",
+    QueueOrder.SKIP: "whoever fits passes",
+    QueueOrder.EASY: "others pass if the first is not delayed",
+    QueueOrder.CONSERVATIVE: "others pass if nobody before them is delayed",
+}
+
+BY_RUN_TIMES = (QueueOrder.EASY, QueueOrder.CONSERVATIVE)
+"""Orders in which who may pass is found by run times."""
+
+
+def rule(chosen: Recipe, settings: Settings) -> str:
+    """Say in a line who comes first, and who may pass."""
+    return f"{chosen.says}; {PASSES[passing(chosen, settings)]}"
+
+
+def goes_by_run_times(chosen: Recipe, settings: Settings) -> bool:
+    """Tell whether it needs run times, for its order or for who may pass."""
+    return chosen.told or passing(chosen, settings) in BY_RUN_TIMES
 
 
 def policies(

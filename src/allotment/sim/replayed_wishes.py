@@ -49,6 +49,12 @@ class Wishes(msgspec.Struct, frozen=True):
     keeps_orders: bool = False
     """Whether queues go on as configured, whatever the policy says of passing."""
 
+    def queues(self) -> Iterator[Queue]:
+        """Give the queues that there were at any time."""
+        for share in self.shares:
+            for tenant in share.config.tenants:
+                yield from tenant.queues
+
     def configs(
         self, nodes: tuple[Node, ...], limits: Limits, order: QueueOrder | None
     ) -> Iterator[tuple[int, Config]]:

@@ -12,7 +12,6 @@ from allotment.metrics.waits import WaitCauses
 from allotment.model import events as e
 from allotment.model.ids import JobId
 from allotment.model.quantity import DAY, DEVICE, Instant, Millis
-from allotment.sim.catalogue import is_clairvoyant
 from allotment.sim.charting import Charting
 from allotment.sim.cluster import words_of
 from allotment.sim.nothing import why_nothing_ran
@@ -66,7 +65,7 @@ def simulate(scenario: Scenario, told: Progress = nobody, tap: Tap | None = None
         _unshift(outcomes, shift)
     return Run(
         policy=scenario.policy,
-        clairvoyant=is_clairvoyant(scenario.recipe(), settings),
+        clairvoyant=scenario.is_clairvoyant(),
         cluster=words_of(scenario.nodes),
         nodes=len(scenario.nodes),
         capacity_milli=capacity,
@@ -76,7 +75,7 @@ def simulate(scenario: Scenario, told: Progress = nobody, tap: Tap | None = None
             for sample in usage.samples()
         ),
         chart=chart[0].result(shift) if chart else None,
-        rule=scenario.recipe().says,
+        rule=scenario.rule(),
         settings=chosen(settings),
         defaults=untouched(settings),
         trace=trace.source,

@@ -7,8 +7,8 @@ import msgspec
 from allotment.model.cells import Topology
 from allotment.model.cluster import Node
 from allotment.model.quantity import DEVICE
-from allotment.model.tenancy import Limits, ShareBy, Tenant
-from allotment.sim.catalogue import Recipe, recipe
+from allotment.model.tenancy import Limits, Queue, RankBy, ShareBy, Tenant
+from allotment.sim.catalogue import BY_RUN_TIMES, Recipe, goes_by_run_times, recipe, rule
 from allotment.sim.outages import Outage
 from allotment.sim.replayed_wishes import Wishes
 from allotment.sim.settings import Settings
@@ -61,6 +61,28 @@ class Scenario(msgspec.Struct, frozen=True):
     def recipe(self) -> Recipe:
         """Say how the policy is put together. Raises UnknownPolicy."""
         return self.custom or recipe(self.policy)
+
+    def rule(self) -> str:
+        """Say in a line what the policy does."""
+        recipe = self.recipe()
+        as_configured = self._as_configured() and not self.settings.order
+        return recipe.says if as_configured else rule(recipe, self.settings)
+
+    def is_clairvoyant(self) -> bool:
+        """Tell whether it is told run times that nobody could know, and goes by them."""
+        if self.settings.estimates not in ("exact", "noisy"):
+            return False
+        by_queues = any(map(self._looks_ahead, self._as_configured()))
+        return by_queues or goes_by_run_times(self.recipe(), self.settings)
+
+    def _as_configured(self) -> tuple[Queue, ...]:
+        """Give the queues that go on as a service had them."""
+        wishes = self.wishes
+        return tuple(wishes.queues()) if wishes is not None and wishes.keeps_orders else ()
+
+    def _looks_ahead(self, queue: Queue) -> bool:
+        by_order = queue.order in BY_RUN_TIMES and not self.settings.order
+        return by_order or queue.rank is RankBy.SHORTEST
 
     def speeds(self) -> Speeds:
         """Say how fast jobs run where."""

@@ -1,11 +1,12 @@
 """Whole runs at the edges: nothing, one job, the same instant, no time at all, too large."""
 
+import msgspec
 import pytest
 
 from allotment.model.quantity import DAY, DEVICE, SECOND, Resources
 from allotment.sim.catalogue import RECIPES, UnknownPolicy, recipe
 from allotment.sim.outcome import Run
-from allotment.sim.settings import Settings
+from allotment.sim.settings import Settings, read_settings
 from allotment.sim.trace import Ending, Trace, TraceJob
 from tests.support import sim
 
@@ -291,6 +292,30 @@ def test_a_run_tells_what_it_was_made_from() -> None:
     assert run.clairvoyant
     assert not sim.played(trace, "1x1", "las2d").clairvoyant
     assert run.events > 0
+
+
+@pytest.mark.parametrize(
+    ("policy", "order", "clairvoyant", "rule"),
+    [
+        ("easy", "", True, "others pass if the first is not delayed"),
+        ("backfill", "", False, "whoever fits passes"),
+        ("backfill", "easy", True, "others pass if the first is not delayed"),
+        ("fifo", "conservative", True, "others pass if nobody before them is delayed"),
+        ("easy", "strict", False, "nobody passes"),
+        ("conservative", "skip", False, "whoever fits passes"),
+        ("srtf", "strict", True, "nobody passes"),
+        ("las", "strict", False, "nobody passes"),
+    ],
+)
+def test_who_goes_by_run_times_is_told_by_what_really_may_pass(
+    policy: str, order: str, clairvoyant: bool, rule: str
+) -> None:
+    trace = a_trace(a_job("a", 0, 1))
+    settings = read_settings([f"order={order}"] if order else [])
+    run = sim.played(trace, "1x1", policy, settings)
+    assert (run.clairvoyant, run.rule.partition("; ")[2]) == (clairvoyant, rule)
+    blind = msgspec.structs.replace(settings, estimates="predicted")
+    assert not sim.played(trace, "1x1", policy, blind).clairvoyant
 
 
 def test_a_policy_that_is_not_there_is_told_with_the_nearest() -> None:

@@ -249,6 +249,17 @@ def test_who_was_taken_once_is_taken_again(state: QueueState) -> None:
     assert len(again(found)) == len(again(found, "fifo")) == 2
 
 
+def test_the_services_own_is_clairvoyant_where_its_queues_are_told_all() -> None:
+    def told(order: QueueOrder, *settings: str) -> bool:
+        found = history(Lived(a_cluster(order)).play([Wish(0, a_job().gpus(1), 1000)]))
+        return simulate(replayed(found, Again("own", settings=settings))).clairvoyant
+
+    assert not told(QueueOrder.EASY)
+    assert told(QueueOrder.EASY, "estimates=exact")
+    assert not told(QueueOrder.SKIP, "estimates=exact")
+    assert not told(QueueOrder.EASY, "estimates=exact", "order=strict")
+
+
 def test_one_pool_knows_no_tenants() -> None:
     found = history(Lived(a_cluster(QueueOrder.SKIP)).play(a_life(3)))
     scenario = replayed(found, Again("backfill", one_pool=True))
