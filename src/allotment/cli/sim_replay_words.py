@@ -3,8 +3,8 @@
 from datetime import datetime
 
 from allotment.cli.output import paint, say
+from allotment.cli.sim_words import BOUND, marked, never_words
 from allotment.cli.sim_words import machine_form as run_form
-from allotment.cli.sim_words import never_words
 from allotment.cli.table import Column, print_table
 from allotment.cli.words import count
 from allotment.model.quantity import SECOND, show_millis
@@ -41,7 +41,9 @@ def in_words(run: Run, compared: SideBySide, first: int, last: int) -> None:
         say("  None of them ended in both, so there is nothing to compare.")
         return
     history, replay = compared.history, compared.replay
-    print_table(COLUMNS, [_row("as it was", history), _row(run.policy, replay)])
+    print_table(COLUMNS, [_row("as it was", history), _row(marked(run), replay)])
+    if run.clairvoyant:
+        say(f"* clairvoyant: {BOUND}.")
     say()
     wait = _change(history.avg_queue_delay_s, replay.avg_queue_delay_s)
     jct = _change(history.avg_jct_s, replay.avg_jct_s)

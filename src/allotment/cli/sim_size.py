@@ -104,7 +104,7 @@ def size(  # noqa: PLR0913, PLR0917 - a flag each
     if as_json:
         say_json(words.machine_form(scenario, node, conditions, found, costs))
     else:
-        words.in_words(node, conditions, found, costs)
+        words.in_words(scenario, node, conditions, found, costs)
     if found.odd:
         sizes = ", ".join(f"{size:,}" for size in found.odd)
         side = "more" if found.least else "fewer"

@@ -1,12 +1,14 @@
 """How many nodes a workload needs: for people, and for programs."""
 
+from allotment import __version__
 from allotment.cli.output import paint, say, talk
-from allotment.cli.sim_words import completed_of
+from allotment.cli.sim_words import BOUND, completed_of
 from allotment.cli.table import Column, print_table
 from allotment.metrics.summary import Summary
 from allotment.model.quantity import HOUR, SECOND
 from allotment.sim.outcome import Run
 from allotment.sim.scenario import Scenario
+from allotment.sim.settings import chosen
 from allotment.sim.size import Sizing, nodes_of
 from allotment.sim.size_target import Condition, shown, value_of
 
@@ -43,7 +45,13 @@ def _answer(node: str, conditions: tuple[Condition, ...], found: Sizing) -> str:
     return f"{nodes_of(found.chosen)} of {node}: the {kind} that meet {texts}."
 
 
-def in_words(node: str, conditions: tuple[Condition, ...], found: Sizing, costs: Costs) -> None:
+def in_words(
+    scenario: Scenario,
+    node: str,
+    conditions: tuple[Condition, ...],
+    found: Sizing,
+    costs: Costs,
+) -> None:
     """Print the curve, and the answer if there is one."""
     if found.curve:
         _print_curve(conditions, found, costs)
@@ -52,6 +60,8 @@ def in_words(node: str, conditions: tuple[Condition, ...], found: Sizing, costs:
         summary = dict(found.curve)[found.chosen]
         if summary.completed < summary.jobs:
             say(f"  There {completed_of(summary)}. Means are over completed jobs.")
+    if found.curve and scenario.is_clairvoyant():
+        say(f"  {scenario.policy} is clairvoyant: {BOUND}.")
 
 
 def _print_curve(conditions: tuple[Condition, ...], found: Sizing, costs: Costs) -> None:
@@ -124,6 +134,8 @@ def machine_form(
         "nodes": found.chosen or None,
         "node": node,
         "policy": scenario.policy,
+        "clairvoyant": scenario.is_clairvoyant(),
+        "settings": dict(chosen(scenario.settings)),
         "target": [condition.text for condition in conditions],
         "answer": ("least" if found.least else "most") if found.chosen else "none",
         "why": found.why,
@@ -132,5 +144,6 @@ def machine_form(
         "trace_digest": scenario.trace.digest,
         "dropped": dict(scenario.trace.dropped),
         "seed": scenario.seed,
+        "version": __version__,
         "curve": curve,
     }  # fmt: skip

@@ -15,6 +15,9 @@ from allotment.sim.outcome import Run
 
 CLAIRVOYANT = " *"
 
+BOUND = "it was told every run time beforehand; a bound, not a choice"
+"""What that mark means."""
+
 
 def in_words(run: Run) -> list[str]:
     """Tell of one run in a few lines."""
@@ -124,7 +127,12 @@ def compared(runs: Sequence[Run]) -> None:
     else:
         print_table(COLUMNS, [_row(run) for run in runs])
     if any(run.clairvoyant for run in runs):
-        say("* clairvoyant: it was told every run time beforehand; a bound, not a choice.")
+        say(f"* clairvoyant: {BOUND}.")
+
+
+def marked(run: Run) -> str:
+    """Name its policy, with the mark of a clairvoyant one."""
+    return run.policy + (CLAIRVOYANT if run.clairvoyant else "")
 
 
 def _with_done(run: Run) -> list[str]:
@@ -138,7 +146,7 @@ def _row(run: Run) -> list[str]:
         s.avg_jct_s, s.p50_jct_s, s.p99_jct_s, s.avg_queue_delay_s, s.p90_queue_delay_s,
     )  # fmt: skip
     return [
-        run.policy + (CLAIRVOYANT if run.clairvoyant else ""),
+        marked(run),
         *(_length(time) if s.completed else NONE_COMPLETED for time in times),
         _length(s.makespan_s),
         f"{s.utilization:.1%}",

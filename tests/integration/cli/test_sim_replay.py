@@ -112,7 +112,8 @@ def test_in_words(cluster: RealCluster) -> None:
     lines = ran.out.splitlines()
     head = next(at for at, line in enumerate(lines) if "mean wait" in line)
     assert lines[head + 1].startswith("as it was")
-    assert lines[head + 2].startswith("srtf")
+    assert lines[head + 2].startswith("srtf *")
+    assert "* clairvoyant: it was told every run time beforehand" in ran.out
     assert "of 4 jobs that ended:" in ran.out
     assert "Not ended yet: 1 of 6 jobs." in ran.err
     assert "hunter22" not in ran.out + ran.err

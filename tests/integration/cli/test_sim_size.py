@@ -174,6 +174,27 @@ def test_how_many_completed_is_told_beside_the_answer(trace: Path) -> None:
     assert "failed. Means are over completed jobs." in others
 
 
+@pytest.mark.parametrize(
+    ("words", "clairvoyant"),
+    [
+        (["--policy", "srtf"], True),
+        (["--set", "order=easy"], True),
+        (["--policy", "srtf", "--set", "estimates=history"], False),
+    ],
+)
+def test_who_is_clairvoyant_is_said(
+    trace: Path, words: list[str], *, clairvoyant: bool
+) -> None:
+    ran = allot("sim", "size", "--trace", trace, "--node", "8", "--target", WITHIN, *words)
+    assert ran.code == 0, ran.err
+    said = " is clairvoyant: it was told every run time beforehand; a bound, not a choice."
+    assert ran.out.endswith(f"{said}\n") == clairvoyant
+    told = sized(trace, "--target", WITHIN, *words)
+    assert told["clairvoyant"] == clairvoyant
+    assert told["settings"] == dict(word.split("=") for word in words if "=" in word)
+    assert told["version"]
+
+
 def test_a_wait_that_must_be_long_is_looked_for_on_few_nodes(tmp_path: Path) -> None:
     path = tmp_path / "two.csv"
     path.write_text("job_id,submit_time,num_gpus,duration\na,0,1,118\nb,0,1,60\n")
