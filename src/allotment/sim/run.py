@@ -66,7 +66,7 @@ def simulate(scenario: Scenario, told: Progress = nobody, tap: Tap | None = None
     return Run(
         policy=scenario.policy,
         clairvoyant=scenario.is_clairvoyant(),
-        cluster=words_of(scenario.nodes),
+        cluster=scenario.cluster(),
         nodes=len(scenario.nodes),
         capacity_milli=capacity,
         jobs=tuple(outcomes),

@@ -9,6 +9,7 @@ from allotment.model.cluster import Node
 from allotment.model.quantity import DEVICE
 from allotment.model.tenancy import Limits, Queue, RankBy, ShareBy, Tenant
 from allotment.sim.catalogue import BY_RUN_TIMES, Recipe, goes_by_run_times, recipe, rule
+from allotment.sim.cluster import words_of
 from allotment.sim.outages import Outage
 from allotment.sim.replayed_wishes import Wishes
 from allotment.sim.settings import Settings
@@ -24,6 +25,15 @@ class Owners(msgspec.Struct, frozen=True):
     share: ShareBy = ShareBy.FIRST_COME
     """Which tenant comes next."""
     half_life_ms: int = Limits().half_life_ms
+    source: str = ""
+    """The file that says so."""
+
+    def in_words(self) -> str:
+        """Say who they are: shared by 2 tenants as in own.yaml."""
+        first = self.tenants[0].name
+        count = len(self.tenants)
+        who = f"owned by tenant {first}" if count == 1 else f"shared by {count:,} tenants"
+        return f"{who} as in {self.source}" if self.source else who
 
 
 class Scenario(msgspec.Struct, frozen=True):
@@ -61,6 +71,11 @@ class Scenario(msgspec.Struct, frozen=True):
     def recipe(self) -> Recipe:
         """Say how the policy is put together. Raises UnknownPolicy."""
         return self.custom or recipe(self.policy)
+
+    def cluster(self) -> str:
+        """Describe the cluster: its nodes, and who shares them."""
+        nodes = words_of(self.nodes)
+        return f"{nodes}, {self.owners.in_words()}" if self.owners is not None else nodes
 
     def rule(self) -> str:
         """Say in a line what the policy does."""

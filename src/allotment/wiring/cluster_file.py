@@ -1,5 +1,7 @@
 """Machines and tenants of a configuration file, for simulations: they need not exist."""
 
+from pathlib import Path
+
 from allotment.model.cluster import Node
 from allotment.model.errors import BadInput, Problem
 from allotment.sim.cluster import BadCluster
@@ -25,8 +27,14 @@ def cluster_in(data: bytes, source: str) -> tuple[tuple[Node, ...], Owners]:
     if not config.nodes:
         raise BadCluster(f"{source}: it has no nodes. List them under `nodes:`.")
     _check_switches(config.nodes, data, source)
-    half_life_ms = config.limits.half_life_ms
-    return config.nodes, Owners(config.tenants, config.topology, config.share, half_life_ms)
+    owners = Owners(
+        config.tenants,
+        config.topology,
+        config.share,
+        config.limits.half_life_ms,
+        Path(source).name,
+    )
+    return config.nodes, owners
 
 
 def _check_switches(nodes: tuple[Node, ...], data: bytes, source: str) -> None:

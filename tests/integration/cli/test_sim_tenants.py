@@ -1,6 +1,7 @@
 """`allot sim run --cluster FILE`: the file's tenants, and what each is owed."""
 
 import csv
+import json
 from pathlib import Path
 
 import pytest
@@ -110,3 +111,26 @@ def test_each_tenant_has_one_queue_that_takes_every_job(tmp_path: Path, queues: 
     config = ONE_NODE.replace("QUEUES", queues)
     happened = starts(Folder(tmp_path), config, THREE, tasks="none")
     assert happened == {"long": [0, 0], "longer": [1000, 0], "short": [1900, 0]}
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        (COUNTED, "4 nodes × 8 V100, shared by 2 tenants as in c.yaml"),
+        (
+            ONE_NODE.replace("QUEUES", "{default: }"),
+            "1 node × 4 A, owned by tenant a as in c.yaml",
+        ),
+        ("hardware: [4 x 8xV100]\n", "4 nodes × 8 V100"),
+    ],
+)
+def test_that_the_file_shares_the_cluster_is_said(
+    tmp_path: Path, config: str, said: str
+) -> None:
+    folder = Folder(tmp_path)
+    folder.write("c.yaml", config)
+    folder.write("jobs.csv", THREE)
+    words = ("run", "--trace", "jobs.csv", "--cluster", "c.yaml", "--report", "page.html")
+    assert folder.sim(*words).out.startswith(f"fifo on {said}\n")
+    assert json.loads(folder.sim(*words, "--json").out)["cluster"] == said
+    assert f"{said}: " in (folder.path / "page.html").read_text()
