@@ -11,6 +11,7 @@ from allotment.cli.table import Column, print_table
 from allotment.cli.words import count, harmless, some
 from allotment.metrics.summary import Summary, TenantBlock, is_of_completed
 from allotment.model.quantity import show_millis
+from allotment.sim.nothing import rows_of
 from allotment.sim.outcome import Run
 
 CLAIRVOYANT = " *"
@@ -36,7 +37,7 @@ def in_words(run: Run) -> list[str]:
         f"  fairness      {_fairness(s)}",
         f"  simulated     {run.events:,} events in {run.wall_s:.2f} s",
     ]
-    lines += [f"  left out      {number:,} rows: {why}" for why, number in run.dropped]
+    lines += [f"  left out      {rows_of(number)}: {why}" for why, number in run.dropped]
     return lines
 
 

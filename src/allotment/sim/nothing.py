@@ -41,5 +41,10 @@ def why_nothing_ran(
 
 
 def _left_out(trace: Trace) -> str:
-    reasons = [f"{count:,} rows ({reason})" for reason, count in trace.dropped]
+    reasons = [f"{rows_of(count)} ({reason})" for reason, count in trace.dropped]
     return f" Left out: {', '.join(reasons)}." if reasons else ""
+
+
+def rows_of(count: int) -> str:
+    """Write a number of rows."""
+    return f"{count:,} {'row' if count == 1 else 'rows'}"

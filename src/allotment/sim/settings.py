@@ -186,7 +186,10 @@ def _value(name: str, text: str) -> object:
         return value
     if name == "queues":
         return [read_length(part) for part in text.split(",")]
-    return read_length(text) if name.endswith("_ms") else text
+    if name.endswith("_ms"):
+        return read_length(text)
+    is_short = text.startswith(".") and text[1:2].isdigit()  # .3, a number to most
+    return f"0{text}" if is_short else text
 
 
 UNITS: Mapping[str, int] = {

@@ -21,7 +21,7 @@ from allotment.model.errors import Rejected
 from allotment.model.ids import SYSTEM, Actor, JobId
 from allotment.model.quantity import DEVICE, Instant, Resources, earlier
 from allotment.model.spec import NEVER, JobSpec, Priority, TaskRole
-from allotment.model.tenancy import Config, Limits, Queue, Tenant
+from allotment.model.tenancy import Config, Limits, Queue, QueueOrder, RankBy, Tenant
 from allotment.policies.estimates.known import Known
 from allotment.policies.estimates.promised import Promised
 from allotment.policies.moving.pairs import RandomPairs
@@ -264,10 +264,9 @@ def _configs(scenario: Scenario) -> Iterator[tuple[int, Config]]:
             owner = Tenant(EVERYBODY, BEYOND_ALL, (Queue("default", order),))
             yield 0, Config(scenario.nodes, (owner,), limits, EVERYBODY)
             return
-        # One queue each, open to all: who may submit how much is nobody's question here.
-        queues = (Queue("default", order),)
         tenants = tuple(
-            replace(tenant, queues=queues, users=(), groups=()) for tenant in owners.tenants
+            replace(tenant, queues=_queues(tenant, order), users=(), groups=())
+            for tenant in owners.tenants
         )
         limits = replace(limits, half_life_ms=owners.half_life_ms)
         topology, share = owners.topology, owners.share
@@ -275,6 +274,13 @@ def _configs(scenario: Scenario) -> Iterator[tuple[int, Config]]:
         return
     as_configured = wishes.keeps_orders and not settings.order
     yield from wishes.configs(scenario.nodes, limits, None if as_configured else order)
+
+
+def _queues(tenant: Tenant, order: QueueOrder) -> tuple[Queue, ...]:
+    """Let the policy rank, and say who may pass; have one for traces without queues."""
+    submitted = RankBy.SUBMITTED
+    queues = tuple(replace(queue, order=order, rank=submitted) for queue in tenant.queues)
+    return queues if tenant.queue("default") else (*queues, Queue("default", order))
 
 
 def _why(refusal: Rejected) -> str:

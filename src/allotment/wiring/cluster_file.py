@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import msgspec
+
 from allotment.model.cluster import Node
 from allotment.model.errors import BadInput, Problem
 from allotment.sim.cluster import BadCluster
@@ -27,8 +29,9 @@ def cluster_in(data: bytes, source: str) -> tuple[tuple[Node, ...], Owners]:
     if not config.nodes:
         raise BadCluster(f"{source}: it has no nodes. List them under `nodes:`.")
     _check_switches(config.nodes, data, source)
+    # Who may submit how much, and where, is nobody's question: a policy orders all of each.
     owners = Owners(
-        config.tenants,
+        tuple(msgspec.structs.replace(tenant, queues=()) for tenant in config.tenants),
         config.topology,
         config.share,
         config.limits.half_life_ms,

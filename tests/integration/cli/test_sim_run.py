@@ -113,6 +113,7 @@ def test_broken_rows_are_left_out_and_told_by_number(folder: Folder) -> None:
     assert "warning: left out: row 6: duration is missing" in done.err
     assert "4 of 4 completed" in done.out
     assert "left out      2 rows: duration is negative" in done.out
+    assert "left out      1 row: duration is missing" in done.out
 
 
 def test_times_that_look_like_milliseconds_are_doubted(folder: Folder) -> None:

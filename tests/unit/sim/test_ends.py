@@ -234,9 +234,9 @@ def test_of_many_that_do_not_fit_a_few_are_named() -> None:
 
 
 def test_a_trace_without_jobs_says_what_was_left_out() -> None:
-    empty = Trace("t.csv", "simple", "0", (), (("no device was asked for", 3),))
+    empty = Trace("t.csv", "simple", "0", (), (("no device was asked for", 3), ("odd", 1)))
     assert nothing(empty, "1x1") == (
-        "t.csv: no job to play. Left out: 3 rows (no device was asked for)."
+        "t.csv: no job to play. Left out: 3 rows (no device was asked for), 1 row (odd)."
     )
 
 

@@ -49,6 +49,7 @@ BAD = {
     "retries=2.5": "--set retries=2.5: write a whole number.",
     "retries=many": "--set retries=many: write a whole number.",
     "noise=x": "--set noise=x: write a number.",
+    "noise=.x": "--set noise=.x: write a number.",
     "noise=nan": "--set noise: write a number.",
     "noise=inf": "--set noise: it is at most 10.",
     "noise=-0.1": "--set noise: it cannot be negative.",
@@ -95,6 +96,10 @@ def test_each_key_takes_its_kind() -> None:
     assert settings.promote == 8
     assert settings.within == "node"
     assert settings.stop_ms == 2 * SECOND
+
+
+def test_a_fraction_may_begin_with_its_point() -> None:
+    assert read_settings(["job_failure=.3"]).job_failure == 0.3
 
 
 def test_of_a_key_twice_the_last_counts() -> None:
