@@ -6,7 +6,7 @@ It shares nothing with the search but the book it reads.
 from collections.abc import Sequence
 
 from allotment.core.cells.book import Cells
-from allotment.core.cells.chain import Cell, Chain
+from allotment.core.cells.chain import Cell
 from allotment.core.cells.holding import Holding
 from allotment.core.cells.safety import allows
 from allotment.core.cells.spot import Spot
@@ -76,17 +76,6 @@ def _in_holding(cells: Cells, holding: Holding, spots: Sequence[tuple[Spot, int]
     return _too_much(holding, list(bound), used, claims, [level for _, level in spots])
 
 
-def _nested(chain: Chain, bound: Sequence[Cell]) -> bool:
-    """Tell whether a cell lies in another one of them."""
-    levels = {cell[0] for cell in bound}
-    return len(levels) > 1 and any(
-        chain.above(cell, level) in bound
-        for cell in bound
-        for level in levels
-        if level > cell[0]
-    )
-
-
 def _by_leaves(spot: Spot) -> bool:
     """Tell whether a task has leaves for all it needs, and any at all."""
     return spot.beside.bit_count() >= spot.claim and bool(spot.mask | spot.beside)
@@ -112,6 +101,23 @@ def _could_be_bound(holding: Holding, cell: Cell) -> bool:
     return not any(space.held[node] & mask for node in chain.nodes_of(cell))
 
 
+def _not_owed(holding: Holding, bound: Sequence[Cell]) -> str:
+    """Check that a tenant is owed so many more cells, and that they lie beside each other."""
+    chain = holding.chain
+    levels = {cell[0] for cell in bound}
+    for level in levels:
+        if sum(1 for cell in bound if cell[0] == level) > holding.unbound.get(level, 0):
+            return f"no more {chain.names[level]} are owed"
+    if len(levels) > 1 and any(
+        chain.above(cell, level) in bound
+        for cell in bound
+        for level in levels
+        if level > cell[0]
+    ):
+        return "one of those cells lies in another"
+    return ""
+
+
 def _too_much(
     holding: Holding,
     bound: list[Cell],
@@ -121,11 +127,8 @@ def _too_much(
 ) -> str:
     """Check the sums: cells that are owed, room for claims, and everybody else's share."""
     chain, space = holding.chain, holding.space
-    if _nested(chain, bound):
-        return "one of those cells lies in another"
-    for level in {cell[0] for cell in bound}:
-        if sum(1 for cell in bound if cell[0] == level) > holding.unbound.get(level, 0):
-            return f"no more {chain.names[level]} are owed"
+    if wrong := _not_owed(holding, bound):
+        return wrong
     for level in set(levels):
         for node, mask in used.items():
             key = (level, node)
