@@ -13,7 +13,7 @@ from allotment.client import Client, Refused, Unreachable
 from allotment.model.lifecycle import JobState
 from allotment.service.views import JobRow
 
-GONE_S = 15.0
+GONE_S = 30.0
 ACTIVE = (JobState.STARTING, JobState.RUNNING, JobState.SUSPENDED, JobState.STOPPING)
 WAITING = (JobState.QUEUED, JobState.HELD)
 MOST = 100_000

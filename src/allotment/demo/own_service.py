@@ -26,7 +26,7 @@ from allotment.model.tenancy import Config
 from allotment.wire.config import config_to_wire
 
 ALLOT = (sys.executable, "-P", "-m", "allotment.cli")
-UP_S, DOWN_S, LATE_S = 30.0, 40.0, 15.0
+UP_S, DOWN_S, LATE_S = 45.0, 60.0, 30.0
 
 
 class NotUp(Exception):
@@ -139,7 +139,7 @@ def _holder(lock: Path) -> int:
 def _retire_launcher(state: Path) -> bool:
     """Tell the launcher, which outlives its service on purpose, that no more will come."""
     with socket.socket(socket.AF_UNIX) as link:
-        link.settimeout(5.0)
+        link.settimeout(LATE_S)
         try:
             link.connect(str(state / SOCKET))
             link.sendall(json.dumps({"op": "retire"}).encode() + b"\n")
