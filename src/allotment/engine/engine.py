@@ -147,7 +147,7 @@ class Engine:
         # Placing takes and gives nothing back: unless something else happened too, who was
         # left waiting waits on.
         self._seen = seen
-        cluster.seen_version = cluster.ledger.version
+        cluster.seen_version = seen[1]
         cluster.pending.came.clear()
         return seen[1:] != (cluster.ledger.version, cluster.pending.arrivals)
 
