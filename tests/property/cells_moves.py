@@ -89,6 +89,16 @@ class Moves:
         self._ask(c.SubmitJob(spec))
         self.after(cycle=cycle)
 
+    def submit_of_all_parts(
+        self, tenant: str, gpus: float, gpu_memory: int, disk: int, tasks: int, *, lends: bool
+    ) -> None:
+        """Submit a job that names the memory of its devices, or disk."""
+        memory = gpu_memory * GIB if gpus else 0
+        need = Resources(round(gpus * 1000), 1000, GIB, disk * GIB, memory)
+        roles = (TaskRole("main", tasks, "true", need),)
+        self._ask(c.SubmitJob(JobSpec("job", tenant, roles, opportunistic=lends)))
+        self.after()
+
     def ask(self, wish: str, which: int) -> None:
         """Ask for something that a job of any state may refuse."""
         job = self._pick(which, lambda state: not state.finished)
@@ -346,5 +356,16 @@ MOVES: Table = {
 
 ALL_MOVES: Table = MOVES | {
     "configure_cells": (4, {"part": tuple(REWIRED), "value": tuple(range(5))}),
+    "submit_of_all_parts": (
+        8,
+        {
+            "tenant": TENANTS,
+            "gpus": (0, 0.25, 0.25, 0.5, 1, 2),
+            "gpu_memory": (0, 3, 8, 16),
+            "disk": (0, 0, 100, 400),
+            "tasks": (1, 1, 2, 5),
+            "lends": (False, False, True),
+        },
+    ),
 }
 """These too; apart, so that histories drawn from the others stay as they are."""

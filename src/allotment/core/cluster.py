@@ -135,6 +135,8 @@ class Cluster:
         """What promises will add to each tenant's guaranteed use."""
         self._counted: dict[JobId, str] = {}
         """The tenants under which promises are counted there."""
+        self.frozen: dict[JobId, Gang] = {}
+        """Gangs that are suspended, and keep memory and disk where they were."""
         self.guaranteed_use: dict[str, Resources] = {}
         """What each tenant holds out of its own guarantee."""
         self.borrowed_use: dict[str, Resources] = {}
@@ -206,6 +208,8 @@ class Cluster:
             self.resuming[gang.id] = gang
         if gang.leaving:
             self.leaving[gang.id] = gang
+        if gang.suspended:
+            self.frozen[gang.id] = gang
         if gang.least:
             self.elastic[gang.id] = gang
         if self.running is not None:
@@ -224,6 +228,7 @@ class Cluster:
                 del self.borrowers[gang.tenant]
         self.resuming.pop(gang.id, None)
         self.leaving.pop(gang.id, None)
+        self.frozen.pop(gang.id, None)
         if gang.least:
             del self.elastic[gang.id]
         if self.running is not None:

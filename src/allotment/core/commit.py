@@ -362,6 +362,8 @@ def _must_yield(cluster: Cluster, gang: Gang, promise: Reservation, now: Instant
         and gang.entitlement is Entitlement.OPPORTUNISTIC
     ):
         return True
+    if _frozen_in_its_way(cluster, gang, promise):
+        return True
     if promise.job in cluster.pending and _outranks(
         cluster, cluster.pending[promise.job], gang, now
     ):
@@ -380,6 +382,19 @@ def _must_yield(cluster: Cluster, gang: Gang, promise: Reservation, now: Instant
     mine, theirs = ordering.rank(waiting, now), ordering.rank(gang.standing, now)
     moved = (*theirs.key[:-1], theirs.key[-1] + theirs.slope * now)
     return waiting.shape.tenant == gang.tenant and (mine.key, waiting.id) < (moved, gang.id)
+
+
+def _frozen_in_its_way(cluster: Cluster, gang: Gang, promise: Reservation) -> bool:
+    """Tell whether a gang gave up its cells, and keeps memory where another tenant is owed."""
+    nodes = {slot.node for slot in promise.slots}
+    return (
+        cluster.cells is not None
+        and promise.entitlement is Entitlement.GUARANTEED
+        and gang.suspended
+        and gang.preemptible
+        and gang.tenant != cluster.tenant_of(promise.job)
+        and any(slot.node in nodes for slot in gang.slots)
+    )
 
 
 def _promise_is_due(cluster: Cluster, decision: Evict, now: Instant) -> str:

@@ -63,9 +63,14 @@ class NodeBook:
                 self.whole[kind] = self.whole.get(kind, 0) + 1
 
     def host_fits(self, need: Resources) -> bool:
-        """Tell whether CPU, memory and disk suffice for one task."""
+        """Tell whether CPU, memory and disk suffice for one task.
+
+        What is promised to somebody else already matters only to who needs some of it.
+        """
         return (
-            need.cpu_milli <= self.cpu and need.memory <= self.memory and need.disk <= self.disk
+            (need.cpu_milli <= self.cpu or not need.cpu_milli)
+            and (need.memory <= self.memory or not need.memory)
+            and (need.disk <= self.disk or not need.disk)
         )
 
     def free(self) -> Resources:
@@ -209,7 +214,7 @@ class NodeBook:
             and self.sound(slot.devices)
             and all(
                 self.device_milli[index] >= each
-                and self.device_memory[index] >= need.gpu_memory
+                and (not need.gpu_memory or self.device_memory[index] >= need.gpu_memory)
                 for index in slot.devices
             )
         )
@@ -388,6 +393,10 @@ class Ledger:
         book = self.books[node]
         milli = book.device_milli[index]
         return min(0, milli) if index in book.bad else milli
+
+    def free_memory(self, node: NodeId, index: int) -> int:
+        """Give the bytes of a device's memory that nobody holds; negative when promised."""
+        return self.books[node].device_memory[index]
 
     def host_fits(self, node: NodeId, need: Resources) -> bool:
         """Tell whether CPU, memory and disk of an open node suffice for so much more."""

@@ -3,6 +3,8 @@
 Where shares are counted (`cluster.cells` is None) none of this is asked.
 """
 
+from collections.abc import Iterable
+
 from allotment.core.cells.book import Cells
 from allotment.core.cells.borrow import find_idle
 from allotment.core.cells.search import Found, find
@@ -32,10 +34,28 @@ def owed_place(cluster: Cluster, shape: Shape) -> Found | None:
     found: Found | None = None
     if not _too_large(cluster.cells, shape):
         found = find(cluster.cells, shape.tenant, shape.pin, shape.requests)
+        if found is not None and cluster.frozen:
+            found = _uncrowded(cluster, cluster.cells, shape, found)
     if found is None:
         if len(cluster.unowed) >= MOST_MEMOS:
             cluster.unowed.clear()
         cluster.unowed[shape] = cluster.ledger.version
+    return found
+
+
+def _uncrowded(cluster: Cluster, cells: Cells, shape: Shape, found: Found) -> Found:
+    """Give a place where no suspended gang keeps what is needed, or one that it can be off."""
+    if cluster.slots_free(found.slots, shape.requests):
+        return found
+    frozen = cluster.frozen.values()
+    staying = [gang for gang in frozen if not _yields(gang, shape.tenant)]
+    for keepers in (frozen, staying):
+        crowded = frozenset(slot.node for gang in keepers for slot in gang.slots)
+        if crowded.isdisjoint(slot.node for slot in found.slots):
+            return found
+        other = find(cells, shape.tenant, shape.pin, shape.requests, crowded)
+        if other is not None:
+            return other
     return found
 
 
@@ -89,7 +109,8 @@ def in_the_way(cluster: Cluster, shape: Shape, found: Found, now: Instant) -> Ro
     """Name the borrowers who must leave a place; None if it is too small even so.
 
     Those on its leaves, and what is promised to borrowers there; where the host is too
-    full, others of its nodes: who leaves in any case, then cheapest first.
+    full, others of its nodes: who leaves in any case, then cheapest first; then those who
+    are suspended there, and keep what the place needs.
     """
     cells = cluster.cells
     assert cells is not None, "asked only where shares are cells"
@@ -118,6 +139,10 @@ def in_the_way(cluster: Cluster, shape: Shape, found: Found, now: Instant) -> Ro
             (gang for gang in borrowers if gang.entitlement is Entitlement.OPPORTUNISTIC),
             key=lambda gang: (not gang.leaving, key(gang, now), -gang.id),
         )
+        others += sorted(
+            _frozen(cluster, found.slots, shape.tenant),
+            key=lambda gang: (not gang.leaving, key(gang, now), -gang.id),
+        )
         fits = trial.fits(found.slots, needs)
         for gang in others:
             if fits:
@@ -131,6 +156,27 @@ def in_the_way(cluster: Cluster, shape: Shape, found: Found, now: Instant) -> Ro
         lost = promises_of(still_needed(trial, promises, found.slots))
         kept = tuple(each for each in shed if each[0] not in gone)
         return Room(found.slots, tuple(gone), lost, kept)
+
+
+def _frozen(cluster: Cluster, slots: Iterable[Slot], owner: str) -> list[Gang]:
+    """Give the suspended gangs that go from the nodes of an owner's place."""
+    nodes = {slot.node for slot in slots}
+    return [
+        gang
+        for gang in cluster.frozen.values()
+        if _yields(gang, owner) and any(slot.node in nodes for slot in gang.slots)
+    ]
+
+
+def _yields(gang: Gang, owner: str) -> bool:
+    """Tell whether a suspended gang goes where what it keeps is in an owner's way.
+
+    It gave up its cells, so what it keeps of a machine it keeps on sufferance. As its
+    tenant's own it stays if that is the owner, or if it may not be preempted.
+    """
+    if gang.entitlement is Entitlement.OPPORTUNISTIC:
+        return True
+    return gang.tenant != owner and gang.preemptible
 
 
 def _get_off(

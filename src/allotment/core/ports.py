@@ -99,6 +99,10 @@ class Hosts(Protocol):
         """Tell whether CPU, memory and disk of an open node suffice for so much more."""
         ...
 
+    def free_memory(self, node: NodeId, index: int) -> int:
+        """Give the bytes of a device's memory that nobody holds; negative when promised."""
+        ...
+
 
 class Moving(Protocol):
     """Whether a running gang is better off on other devices, asked at turns."""

@@ -104,6 +104,11 @@ def devices_of(requests: tuple[Request, ...]) -> int:
     return sum(request.count * (request.need.gpu_milli // DEVICE) for request in requests)
 
 
+def is_part_of_device(need: Resources) -> bool:
+    """Tell whether a task asks for a part of one device, and may share it."""
+    return 0 < need.gpu_milli < DEVICE
+
+
 @lru_cache(maxsize=4_096)
 def needs_of(requests: tuple[Request, ...]) -> tuple[Resources, ...]:
     """Give each task's need in rank order."""
@@ -134,7 +139,7 @@ def whole(requests: tuple[Request, ...]) -> tuple[Request, ...]:
         msgspec.structs.replace(
             request, need=msgspec.structs.replace(request.need, gpu_milli=DEVICE)
         )
-        if 0 < request.need.gpu_milli < DEVICE
+        if is_part_of_device(request.need)
         else request
         for request in requests
     )

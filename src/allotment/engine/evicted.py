@@ -29,6 +29,11 @@ def evicted_for(state: State, job: JobRecord) -> str:
         return (
             f"Its place went to job {other.id}: running jobs make way by their place in line."
         )
+    if mine.tenant != theirs.tenant and job.attempts[-1].suspended_at:
+        return (
+            "What it kept of its machine while suspended was in the way of the owner: "
+            f"job {other.id} of {theirs.tenant}."
+        )
     if mine.tenant != theirs.tenant:
         return (
             "It ran on devices lent by another team, and the owner wanted them back: "

@@ -12,7 +12,8 @@ from allotment.core.cells.fresh import fresh_cells, side_by_side
 from allotment.core.cells.groups import group_cells
 from allotment.core.cells.holding import Holding
 from allotment.core.cells.safety import allows
-from allotment.core.request import Request, one_group
+from allotment.core.request import Request, is_part_of_device, one_group
+from allotment.model.ids import NodeId
 from allotment.model.ledger import Slot
 from allotment.model.quantity import DEVICE
 
@@ -20,40 +21,22 @@ _Place = tuple[int, int, int, int]
 """Level of the cell, number of the node, leaves it sits on, leaves it has beside."""
 
 
-def attempt(
-    cells: Cells,
-    at: int,
-    holding: Holding,
-    requests: tuple[Request, ...],
-    region: Cell | None,
-    *,
-    largest_first: bool = False,
-) -> Found | None:
-    """Place a whole gang in one chain, within a cell or anywhere; None if it does not fit."""
-    trial = Attempt(cells, at, holding, region)
-    trial.largest_first = largest_first
-    order = sorted(
-        range(len(requests)),
-        key=lambda i: (-requests[i].devices * max(1, requests[i].group), i),
-    )
-    places: list[list[_Place]] = [[] for _ in requests]
-    for role in order:
-        request = requests[role]
-        found = trial.place_groups(request) if request.group else trial.place(request)
-        if len(found) < request.count:
-            return None
-        places[role] = found
-    if len(trial.bound) > 1 and not allows(holding.space, trial.bound):
-        return None
-    return trial.found([place for role in places for place in role], requests)
-
-
 class Attempt:
     """One gang's places so far: what they take is not free for the next task."""
 
-    def __init__(self, cells: Cells, at: int, holding: Holding, region: Cell | None) -> None:
+    def __init__(
+        self,
+        cells: Cells,
+        at: int,
+        holding: Holding,
+        region: Cell | None,
+        avoid: frozenset[NodeId] = frozenset(),
+    ) -> None:
+        """Begin in one chain, within a cell or anywhere; on nodes to `avoid` nothing is put."""
         self.cells, self.at, self.holding, self.region = cells, at, holding, region
         self.chain, self.space = cells.chains[at], cells.spaces[at]
+        number = self.chain.number
+        self.avoid = frozenset(number[node] for node in avoid if node in number)
         self.bound: list[Cell] = []
         """Cells that would be bound anew."""
         self.used: dict[int, int] = {}
@@ -65,13 +48,30 @@ class Attempt:
         self.largest_first = False
         """Bind large cells before small ones."""
 
+    def place_all(self, requests: tuple[Request, ...]) -> Found | None:
+        """Place a whole gang; None if it does not fit."""
+        order = sorted(
+            range(len(requests)),
+            key=lambda i: (-requests[i].devices * max(1, requests[i].group), i),
+        )
+        places: list[list[_Place]] = [[] for _ in requests]
+        for role in order:
+            request = requests[role]
+            found = self.place_groups(request) if request.group else self.place(request)
+            if len(found) < request.count:
+                return None
+            places[role] = found
+        if len(self.bound) > 1 and not allows(self.space, self.bound):
+            return None
+        return self.found([place for role in places for place in role], requests)
+
     def place(self, request: Request) -> list[_Place]:
         """Find places for all tasks of a role, or for as many as there are."""
         need = request.need
         leaves, claim = request.devices, self.cells.claim(self.at, need)
-        milli = need.gpu_milli if need.gpu_milli < DEVICE else DEVICE
+        milli = self.chain.part_of(need)
         found: list[_Place] = []
-        if 0 < milli < DEVICE and not claim:
+        if is_part_of_device(need) and not claim:
             return self._place_parts(milli, request.count)
         for search in (self._in_bound, self._in_fresh, self._side_by_side):
             if len(found) < request.count:
@@ -220,7 +220,7 @@ class Attempt:
             free = holding.available(level, node)
         free |= self.opened.get(key, 0)
         free &= ~self.used.get(node, 0) & ~self.space.shut[node]
-        if self.region is not None:
+        if self.region is not None or self.avoid:
             free &= self._mask(node)
         claimed = holding.claims.get(key, 0) + self.claimed.get(key, 0)
         while len(found) < count:
@@ -284,6 +284,8 @@ class Attempt:
 
     def _mask(self, node: int) -> int:
         """Give the leaves of a node that lie in the region."""
+        if node in self.avoid:
+            return 0
         if self.region is None:
             return self.chain.full
         return self.chain.mask_of(self.region) if self._has(node) else 0

@@ -19,7 +19,7 @@ from allotment.core.cells.holding import NOBODY, Holding
 from allotment.core.cells.idle import Idle
 from allotment.core.cells.space import Space
 from allotment.core.cells.spot import Spot
-from allotment.core.request import Request
+from allotment.core.request import Request, is_part_of_device
 from allotment.model.cells import Topology
 from allotment.model.cluster import Node
 from allotment.model.errors import InvariantViolated
@@ -170,7 +170,7 @@ class Cells:
         """
         self.last = None
         for spot in self.leaves_of(slots, needs):
-            if spot.milli < DEVICE:
+            if spot.is_part:
                 for leaf in bits(spot.mask):
                     key = (spot.chain, spot.node, leaf)
                     self._parts[key] = self._parts.get(key, 0) + spot.milli
@@ -211,7 +211,7 @@ class Cells:
         self.last = None
         for spot in self.leaves_of(slots, needs):
             gone = spot.mask
-            if spot.milli < DEVICE:
+            if spot.is_part:
                 for leaf in bits(spot.mask):
                     key = (spot.chain, spot.node, leaf)
                     left = self._parts.pop(key) - spot.milli
@@ -313,8 +313,9 @@ class Cells:
                     if device not in leaf:
                         return None
                     mask |= 1 << leaf[device]
-                milli = need.gpu_milli // len(slot.devices)
-                return Spot(at, number, mask, milli, self.claim(at, need), beside & ~mask)
+                milli, is_part = chain.part_of(need), is_part_of_device(need)
+                claim, beside = self.claim(at, need), beside & ~mask
+                return Spot(at, number, mask, milli, claim, beside, is_part)
             if kind in ("", *chain.names):
                 return Spot(at, number, 0, DEVICE, self.claim(at, need), beside)
         return None
@@ -325,8 +326,7 @@ class Cells:
         One that lies on no leaf of its node is there all the same: it uses the host.
         """
         for slot, need in zip(slots, needs, strict=True):
-            milli = need.gpu_milli // len(slot.devices) if slot.devices else DEVICE
-            on_leaves = False
+            is_part, on_leaves = is_part_of_device(need), False
             chains = self._at.get(slot.node, ())
             for at, number in chains:
                 leaf, mask = self.chains[at].leaf[number], 0
@@ -335,7 +335,8 @@ class Cells:
                         mask |= 1 << leaf[device]
                 if mask:
                     on_leaves = True
-                    yield Spot(at, number, mask, milli, 0)
+                    milli = self.chains[at].part_of(need)
+                    yield Spot(at, number, mask, milli, 0, is_part=is_part)
             if chains and not on_leaves:
                 claim = 0 if slot.devices else self.claim(chains[0][0], need)
                 yield Spot(*chains[0], 0, DEVICE, claim)
@@ -348,14 +349,16 @@ class Cells:
         """
         known = self._claims[chain].get(need)
         if known is None:
-            share = self.chains[chain].share
+            share, own = self.chains[chain].share, need.gpu_milli
+            if is_part_of_device(need):
+                own = self.chains[chain].part_of(need)
             pairs = (
                 (need.cpu_milli, share.cpu_milli),
                 (need.memory, share.memory),
                 (need.disk, share.disk),
             )
             most = max((-(-want * DEVICE // has) for want, has in pairs if has), default=0)
-            known = max(0, -(-(most - need.gpu_milli) // DEVICE))
+            known = max(0, -(-(most - own) // DEVICE))
             self._claims[chain][need] = known
         return known
 

@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 
 from allotment.core.cells.book import Cells
-from allotment.core.cells.chain import Cell
+from allotment.core.cells.chain import Cell, bits
 from allotment.core.cells.groups import idle_cells
 from allotment.core.cells.search import serves
 from allotment.core.ports import Hosts
-from allotment.core.request import Request, devices_of, one_group
+from allotment.core.request import Request, devices_of, is_part_of_device, one_group
 from allotment.model.ids import NodeId
 from allotment.model.ledger import Slot
 from allotment.model.quantity import DEVICE, NOTHING, Resources
@@ -83,6 +83,8 @@ class _Attempt:
         self.used: dict[int, int] = {}
         self.held: dict[NodeId, Resources] = {}
         self.parts: dict[tuple[int, int], int] = {}
+        self.memory: dict[tuple[int, int], int] = {}
+        """Device memory that this gang has of a leaf."""
 
     def place_all(self, requests: tuple[Request, ...]) -> tuple[Slot, ...] | None:
         """Place every task, the ones with most devices first; slots in rank order."""
@@ -117,27 +119,28 @@ class _Attempt:
 
     def _whole_group(self, request: Request) -> list[Slot]:
         """Place all of these tasks, or none."""
-        before = dict(self.used), dict(self.held), dict(self.parts)
+        before = dict(self.used), dict(self.held), dict(self.parts), dict(self.memory)
         found: list[Slot] = []
         self._place_role(request, found)
         if len(found) == request.count:
             return found
-        self.used, self.held, self.parts = before
+        self.used, self.held, self.parts, self.memory = before
         return []
 
     def _place_role(self, request: Request, found: list[Slot]) -> None:
-        if 0 < request.need.gpu_milli < DEVICE:
+        if is_part_of_device(request.need):
             self._share(request, found)
         if len(found) < request.count:
             self._place(request, found)
 
     def _place(self, request: Request, found: list[Slot]) -> None:
         need, leaves = request.need, request.devices
-        part = 0 < need.gpu_milli < DEVICE
+        is_part, milli = is_part_of_device(need), self.chain.part_of(need)
         for node in self._nodes(leaves):
             free = self.cells.idle[self.at].leaves[node] & ~self.used.get(node, 0)
             if self.region is not None:
                 free &= self.chain.mask_of(self.region)
+            free = self._with_memory(node, free, need)
             while len(found) < request.count and self._hosts(node, need):
                 mask = self.chain.pick(free, leaves) if leaves else 0
                 if leaves and not mask:
@@ -145,9 +148,9 @@ class _Attempt:
                 free &= ~mask
                 self.used[node] = self.used.get(node, 0) | mask
                 self._sit(node, mask, need, found)
-                if part:
+                if is_part:
                     leaf = mask.bit_length() - 1
-                    self.parts[node, leaf] = need.gpu_milli
+                    self.parts[node, leaf] = milli
                     self._share(request, found)
             if len(found) == request.count:
                 return
@@ -160,14 +163,15 @@ class _Attempt:
 
     def _share(self, request: Request, found: list[Slot]) -> None:
         """Put parts of devices on leaves that borrowers share already."""
-        milli = request.need.gpu_milli
+        milli = self.chain.part_of(request.need)
         shared = dict(self.cells.parts_lent(self.at))
         for key, used in self.parts.items():
             shared[key] = shared.get(key, 0) + used
         for (node, leaf), used in sorted(shared.items(), key=lambda part: (-part[1], part[0])):
             left = DEVICE - used
             while left >= milli and len(found) < request.count:
-                if not self._may_share(node, leaf) or not self._hosts(node, request.need):
+                serves = self._may_share(node, leaf) and self._hosts(node, request.need)
+                if not serves or not self._with_memory(node, 1 << leaf, request.need):
                     break
                 self.parts[node, leaf] = self.parts.get((node, leaf), 0) + milli
                 self._sit(node, 1 << leaf, request.need, found)
@@ -183,6 +187,17 @@ class _Attempt:
             and bool(mask & self.chain.mask_of(self.region))
         )
 
+    def _with_memory(self, node: int, free: int, need: Resources) -> int:
+        """Leave out leaves whose device has too little memory: suspended jobs may keep some."""
+        if not need.gpu_memory:
+            return free
+        name, devices = self.chain.nodes[node], self.chain.devices[node]
+        for leaf in bits(free):
+            left = self.hosts.free_memory(name, devices[leaf])
+            if left - self.memory.get((node, leaf), 0) < need.gpu_memory:
+                free &= ~(1 << leaf)
+        return free
+
     def _hosts(self, node: int, need: Resources) -> bool:
         """Tell whether CPU, memory and disk of the node suffice for one more task."""
         name = self.chain.nodes[node]
@@ -191,5 +206,8 @@ class _Attempt:
     def _sit(self, node: int, mask: int, need: Resources, found: list[Slot]) -> None:
         name = self.chain.nodes[node]
         self.held[name] = self.held.get(name, NOTHING) + need
+        for leaf in bits(mask) if need.gpu_memory else ():
+            taken = self.memory.get((node, leaf), 0)
+            self.memory[node, leaf] = taken + need.gpu_memory
         devices = self.chain.devices_at(node, mask) if self.chain.devices[node] else ()
         found.append(Slot(name, devices, need.gpu_milli))

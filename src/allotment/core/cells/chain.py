@@ -6,11 +6,12 @@ children, leaves and nodes follow from its number. A node's leaves are bits of a
 
 from collections.abc import Iterator, Sequence
 
+from allotment.core.request import is_part_of_device
 from allotment.model.cells import CellType, RootCell, Topology
 from allotment.model.cluster import Node
 from allotment.model.errors import InvariantViolated
 from allotment.model.ids import NodeId
-from allotment.model.quantity import Resources
+from allotment.model.quantity import DEVICE, Resources
 from allotment.model.spec import Arch
 
 NODE = "node"
@@ -92,6 +93,18 @@ class Chain:
             memory=min(h.memory // n for h, n in zip(hosts, leaves, strict=True)),
             disk=min(h.disk // n for h, n in zip(hosts, leaves, strict=True)),
         )
+
+    def part_of(self, need: Resources) -> int:
+        """Say what a task uses of each of its devices, in thousandths.
+
+        Of the device or of its memory, whichever is more; all of it if it asks for whole ones.
+        """
+        if not is_part_of_device(need):
+            return DEVICE
+        if not need.gpu_memory:
+            return need.gpu_milli
+        of_memory = -(-need.gpu_memory * DEVICE // self.memory) if self.memory else DEVICE
+        return min(DEVICE, max(need.gpu_milli, of_memory))
 
     # ── words ───────────────────────────────────────────────────────────────────────────
 

@@ -13,7 +13,6 @@ from allotment.core.cells.space import Space
 from allotment.core.cells.spot import Spot
 from allotment.model.errors import InvariantViolated
 from allotment.model.ids import JobId
-from allotment.model.quantity import DEVICE
 
 NOBODY = JobId(0)
 """For work that is no job."""
@@ -79,7 +78,7 @@ class Holding:
                 self._bind(cell)
                 uses = 0
             self.bound[cell] = uses + 1
-        if milli < DEVICE:
+        if spot.is_part:
             for leaf in bits(mask):
                 key = (node, leaf)
                 self.parts[key] = self.parts.get(key, 0) + milli
@@ -101,7 +100,7 @@ class Holding:
         claim, beside = self.claimed(level, spot)
         was_first = self._leaves(level, node, job)
         gone = mask | beside
-        if milli < DEVICE:
+        if spot.is_part:
             for leaf in bits(mask):
                 key = (node, leaf)
                 left = self.parts.pop(key) - milli

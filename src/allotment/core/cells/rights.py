@@ -67,7 +67,7 @@ def _in_holding(cells: Cells, holding: Holding, spots: Sequence[tuple[Spot, int]
         busy = (mask | beside) & (used.get(node, 0) | holding.used.get(node, 0))
         if busy and not _shareable(holding, spot, parts, busy):
             return f"leaves of node {chain.nodes[node]} are in use"
-        if spot.milli < DEVICE:
+        if spot.is_part:
             key = (node, mask)
             parts[key] = parts.get(key, 0) + spot.milli
         used[node] = used.get(node, 0) | mask | beside
@@ -85,7 +85,7 @@ def _shareable(
     holding: Holding, spot: Spot, parts: dict[tuple[int, int], int], busy: int
 ) -> bool:
     """Tell whether a leaf in use, the only one, has room for one more part."""
-    if spot.milli == DEVICE or busy & ~spot.mask:
+    if not spot.is_part or busy & ~spot.mask:
         return False
     leaf = spot.mask.bit_length() - 1
     there = holding.parts.get((spot.node, leaf), 0) + parts.get((spot.node, spot.mask), 0)

@@ -10,13 +10,14 @@ OSDI'20, 3.3; its intra-tenant scheduler packs in the same order.)
 from collections.abc import Iterator
 from itertools import islice
 
-from allotment.core.cells.attempt import attempt
+from allotment.core.cells.attempt import Attempt
 from allotment.core.cells.book import Cells, Found
 from allotment.core.cells.chain import Cell, Chain
 from allotment.core.cells.fresh import fresh_cells, side_by_side
 from allotment.core.cells.groups import roomy
 from allotment.core.cells.holding import Holding
 from allotment.core.request import Request
+from allotment.model.ids import NodeId
 from allotment.model.quantity import DEVICE
 from allotment.model.spec import Arch
 
@@ -24,18 +25,31 @@ MOST_REGIONS = 8
 """Cells that are tried as a common one, where a common one is only liked."""
 
 
-def find(cells: Cells, tenant: str, pin: str, requests: tuple[Request, ...]) -> Found | None:
+def find(
+    cells: Cells,
+    tenant: str,
+    pin: str,
+    requests: tuple[Request, ...],
+    avoid: frozenset[NodeId] = frozenset(),
+) -> Found | None:
     """Find room for a gang in the cells its tenant is owed; None if there is none.
 
-    Asked the same again before anything is written in the book, it gives the same at once.
+    Nodes to `avoid` are left out. Asked the same again before anything is written in the
+    book, it gives the same at once.
     """
-    key = (tenant, pin, requests)
+    key = (tenant, pin, requests, avoid)
     if cells.last is None or cells.last[0] != key:
         cells.last = (key, _find(cells, *key))
     return cells.last[1]
 
 
-def _find(cells: Cells, tenant: str, pin: str, requests: tuple[Request, ...]) -> Found | None:
+def _find(
+    cells: Cells,
+    tenant: str,
+    pin: str,
+    requests: tuple[Request, ...],
+    avoid: frozenset[NodeId],
+) -> Found | None:
     holdings = cells.holdings.get((tenant, pin), {})
     for chains in cells.chains_for(requests):
         best: tuple[int, int, Found] | None = None
@@ -43,7 +57,7 @@ def _find(cells: Cells, tenant: str, pin: str, requests: tuple[Request, ...]) ->
             holding = holdings.get(at)
             if holding is None or not serves(cells.chains[at], requests):
                 continue
-            found = _in_chain(cells, at, holding, requests)
+            found = _in_chain(cells, at, holding, requests, avoid)
             if found is None:
                 continue
             if len(chains) == 1:
@@ -68,20 +82,26 @@ def serves(chain: Chain, requests: tuple[Request, ...]) -> bool:
 
 
 def _in_chain(
-    cells: Cells, at: int, holding: Holding, requests: tuple[Request, ...]
+    cells: Cells,
+    at: int,
+    holding: Holding,
+    requests: tuple[Request, ...],
+    avoid: frozenset[NodeId],
 ) -> Found | None:
     chain = cells.chains[at]
     first = requests[0]
     free = not (first.within or first.prefer or first.group)
     if free and len(requests) == 1 and first.count == 1:
-        return attempt(cells, at, holding, requests, None)
+        return Attempt(cells, at, holding, None, avoid).place_all(requests)
     if first.within and chain.level_of(first.within) is None:
         return None
     for region in _common(cells, at, holding, requests):
-        found = attempt(cells, at, holding, requests, region)
+        found = Attempt(cells, at, holding, region, avoid).place_all(requests)
         if found is None and region is not None and _owed_of_many_levels(holding):
             # The small cells it would take first may part the large one it could have.
-            found = attempt(cells, at, holding, requests, region, largest_first=True)
+            trial = Attempt(cells, at, holding, region, avoid)
+            trial.largest_first = True
+            found = trial.place_all(requests)
         if found is not None:
             return found
     return None

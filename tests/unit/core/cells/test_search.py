@@ -17,6 +17,7 @@ from allotment.core.request import Request, needs_of
 from allotment.model.cells import PinnedCell
 from allotment.model.ids import JobId, NodeId
 from allotment.model.ledger import Quota, Slot
+from allotment.model.quantity import GIB, Resources
 from allotment.model.tenancy import Tenant
 from tests.unit.core.cells.plots import (
     LEAVES,
@@ -109,6 +110,40 @@ def test_parts_of_devices_share_one() -> None:
     assert take(cells, "a", gang(3, 0.25)) == {0}
     assert take(cells, "a", gang(1, 0.5)) == {1}
     assert take(cells, "a", gang(1, 0.25)) == {1} or cells.room_of("a", "") == 0
+
+
+def test_parts_of_devices_share_one_as_far_as_its_memory_goes() -> None:
+    """Devices have 16 GiB: a quarter of one with 8 GiB is half of it."""
+    cells = a_book(owns("a", V100=2))
+    assert take(cells, "a", in_part(2, 0.25, 8)) == {0}
+    assert take(cells, "a", in_part(1, 0.25, 10)) == {1}
+    assert find(cells, "a", "", in_part(1, 0.25, 8)) is None
+    assert take(cells, "a", in_part(1, 0.25, 6)) == {1}
+    assert find(cells, "a", "", in_part(1, 0.25, 17)) is None
+
+
+def test_all_of_the_memory_of_a_device_is_all_of_it() -> None:
+    cells = a_book(owns("a", V100=2))
+    assert take(cells, "a", in_part(2, 0.5, 16, cpus=8)) == {0, 1}, "a device brings 8 CPUs"
+    assert cells.room_of("a", "") == 0
+
+
+def test_borrowers_share_a_device_as_far_as_its_memory_goes() -> None:
+    cells, ledger = a_book(owns("a", node=1)), Ledger(MACHINES)
+    small, large = in_part(2, 0.25, 8), in_part(1, 0.25, 16)
+    for job, requests, devices in ((1, large, 1), (2, small, 1), (3, small, 1), (4, large, 1)):
+        slots = find_idle(cells, requests, ledger)
+        assert slots is not None
+        assert len(leaves_in(slots)) == devices
+        cells.lend(JobId(job), slots, needs_of(requests))
+        sound(cells)
+    assert sorted(used for _, used in cells.parts_lent(0)) == [1000] * 4
+
+
+def in_part(tasks: int, gpus: float, memory: int, cpus: int = 1) -> tuple[Request, ...]:
+    """Ask for a part of a device, and for so many GiB of its memory."""
+    need = Resources(round(gpus * 1000), cpus * 1000, GIB, 0, memory * GIB)
+    return (Request(tasks, need),)
 
 
 def test_a_host_share_beyond_the_leaves_is_covered_by_others_of_the_node() -> None:
