@@ -19,7 +19,7 @@ from allotment.model.health import RULES, HealthReport, Source
 from allotment.model.ids import DeviceIndex, NodeId
 from allotment.model.reasons import Reason
 from allotment.model.tenancy import Config, QueueOrder
-from tests.property.test_histories import PICK, TENANTS, Histories
+from tests.property.test_histories import PICK, TENANTS, Histories, owed
 from tests.support.builders import POLICIES, a_config, a_tenant
 from tests.support.world import World
 
@@ -41,7 +41,9 @@ DEALS = ((1, 1, 2), (2, 0, 1), (0, 3, 0), (1, 0, 4), (0, 0, 0))
 def in_cells(deal: tuple[int, int, int], order: QueueOrder) -> Config:
     tenants = [
         msgspec.structs.replace(
-            a_tenant(name, devices * count, order=order), cells=(CellShare(kind, count),)
+            a_tenant(name, order=order),
+            guaranteed=owed(devices * count),
+            cells=(CellShare(kind, count),),
         )
         for name, kind, devices, count in zip(
             TENANTS, ("host", "pair", "A100"), (4, 2, 1), deal, strict=True

@@ -29,7 +29,7 @@ from allotment.model.tenancy import (
     Share,
     ShareBy,
 )
-from tests.support.builders import POLICIES, a_config, a_job, a_tenant
+from tests.support.builders import POLICIES, a_config, a_job, a_tenant, gpus
 from tests.support.world import FAILED, PERMANENT, PLATFORM, World
 
 
@@ -48,6 +48,13 @@ SHARE = st.sampled_from(list(ShareBy))
 RANK = st.sampled_from(list(RankBy))
 
 
+def owed(devices: int) -> Resources:
+    """Give a guarantee of all parts; of disk so little that it is often what runs out."""
+    return msgspec.structs.replace(
+        gpus(devices), disk=devices * 250 * GIB, gpu_memory=devices * 80 * GIB
+    )
+
+
 def shared(
     shares: tuple[int, ...],
     order: QueueOrder,
@@ -59,7 +66,8 @@ def shared(
     queue = Queue("default", order, rank, share, weight_milli=1500)
     tenants = [
         msgspec.structs.replace(
-            a_tenant(name, guaranteed),
+            a_tenant(name),
+            guaranteed=owed(guaranteed),
             queues=(queue,),
             share=share,
             weight_milli=1000 * weight,
@@ -102,6 +110,8 @@ class Histories(RuleBasedStateMachine):
         most=st.sampled_from([0, 0, 5, 8]),
         gpus=st.sampled_from([0, 0.25, 0.5, 1, 2, 4]),
         memory=st.sampled_from([1, 100, 400]),
+        disk=st.sampled_from([0, 0, 100, 300]),
+        gpu_memory=st.sampled_from([0, 0, 20, 80]),
         priority=st.sampled_from([50, 100, 200]),
         retry=st.integers(0, 2),
         preemptible=st.booleans(),
@@ -117,6 +127,8 @@ class Histories(RuleBasedStateMachine):
         most: int,
         gpus: float,
         memory: int,
+        disk: int,
+        gpu_memory: int,
         priority: int,
         retry: int,
         preemptible: bool,
@@ -126,6 +138,9 @@ class Histories(RuleBasedStateMachine):
         after: int | None,
     ) -> None:
         job = a_job().of(tenant).tasks(tasks).gpus(gpus).memory(memory * GIB)
+        job.disk(disk * GIB)
+        if gpus:
+            job.gpu_memory(gpu_memory * GIB)
         if most:
             job.between(tasks, most, elastic=most == 8)
         job.priority(priority).retry(retry).within(run_ms=limit, queue_ms=limit)
@@ -150,7 +165,7 @@ class Histories(RuleBasedStateMachine):
             role = msgspec.structs.replace(
                 spec.roles[0],
                 resources=msgspec.structs.replace(
-                    spec.roles[0].resources, gpu_milli=gpus * 1000
+                    spec.roles[0].resources, gpu_milli=gpus * 1000, gpu_memory=0
                 ),
             )
             self.attempt(
@@ -179,9 +194,9 @@ class Histories(RuleBasedStateMachine):
                 tenant.name,
                 begin,
                 Instant(begin + length),
-                Share(a_tenant(tenant.name, owed).guaranteed, weight_milli=3000),
+                Share(owed(devices), weight_milli=3000),
             )
-            for tenant, owed in zip(plain.tenants, shares, strict=True)
+            for tenant, devices in zip(plain.tenants, shares, strict=True)
         )
         self.attempt(c.ApplyConfig(msgspec.structs.replace(plain, changes=changes)))
 

@@ -65,6 +65,14 @@ class JobBuilder:
         need = msgspec.structs.replace(self._spec.roles[0].resources, memory=amount)
         return self._role(resources=need)
 
+    def disk(self, amount: int) -> Self:
+        need = msgspec.structs.replace(self._spec.roles[0].resources, disk=amount)
+        return self._role(resources=need)
+
+    def gpu_memory(self, each: int) -> Self:
+        need = msgspec.structs.replace(self._spec.roles[0].resources, gpu_memory=each)
+        return self._role(resources=need)
+
     def types(self, *types: str) -> Self:
         return self._role(gpu_types=types)
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from allotment.core.ledger import Ledger
 from allotment.core.request import sum_of
-from allotment.model.amounts import BY_TYPE, JOBS, Amounts, of_type, parts_of
+from allotment.model.amounts import BY_TYPE, GPU_MEMORY, JOBS, Amounts, of_type, parts_of
 from allotment.model.ids import JobId
 from allotment.model.ledger import Slot
 from allotment.model.quantity import Resources
@@ -216,6 +216,10 @@ def held_on(
 ) -> dict[str, int]:
     """Give the parts that tasks with these needs hold on their slots."""
     total = parts_of(sum_of(tuple(needs)))
+    if any(need.gpu_memory for need in needs):
+        # A suspended task asks for no devices any more, and keeps memory on each of its own.
+        pairs = zip(slots, needs, strict=True)
+        total[GPU_MEMORY] = sum(need.gpu_memory * len(slot.devices) for slot, need in pairs)
     if not by_type:
         return total
     for slot, need in zip(slots, needs, strict=True):

@@ -32,6 +32,8 @@ class Claimant:
             held.gpu_milli * _PPB // (whole.gpu_milli or 1),
             held.cpu_milli * _PPB // (whole.cpu_milli or 1),
             held.memory * _PPB // (whole.memory or 1),
+            held.disk * _PPB // (whole.disk or 1),
+            held.gpu_memory * _PPB // (whole.gpu_memory or 1),
         )
 
     def used(self, now: Instant) -> int:

@@ -7,8 +7,8 @@ checks. It costs O(everything); tests run it after every step.
 from allotment.core.cells.audit import flaws
 from allotment.core.claimants import Path
 from allotment.core.explain import explain
-from allotment.core.request import held_by, sum_of
-from allotment.engine.audit_accounts import account_flaws, held_now
+from allotment.core.request import sum_of
+from allotment.engine.audit_accounts import account_flaws, held_in_all, held_now
 from allotment.engine.state import State
 from allotment.model.cluster import NodeState
 from allotment.model.errors import InvariantViolated
@@ -92,8 +92,9 @@ def _books_agree(
         if told != true:
             wrong.append(f"the books of node {node.name} say {told} free, true is {true}")
         for place, device in enumerate(node.devices):
-            milli, _ = devices.get((node.id, device.index), (0, 0))
-            if book.device_milli[place] != DEVICE - milli:
+            milli, memory = devices.get((node.id, device.index), (0, 0))
+            books = book.device_milli[place], book.device_memory[place]
+            if books != (DEVICE - milli, device.memory - memory):
                 wrong.append(f"the books of device {place} of node {node.name} are wrong")
     return wrong
 
@@ -125,12 +126,9 @@ def _shares(state: State) -> list[str]:
         attempt = job.attempt
         if attempt is None:
             continue
-        held = own = NOTHING
-        for index, need in enumerate(held_now(job)):
-            whole = held_by(need)
-            held += whole
-            # Surplus that was told to stop borrows what it still holds.
-            own += NOTHING if attempt.is_surplus(index) else whole
+        held = held_in_all(job, len(attempt.slots))
+        # Surplus that was told to stop borrows what it still holds.
+        own = held_in_all(job, attempt.staying)
         tenant = job.spec.tenant
         total[tenant] = total.get(tenant, NOTHING) + held
         if attempt.entitlement is Entitlement.GUARANTEED:
@@ -140,7 +138,7 @@ def _shares(state: State) -> list[str]:
     cluster = state.cluster
     for tenant in state.config.tenants:
         used = guaranteed.get(tenant.name, NOTHING)
-        if not _within(used - kept.get(tenant.name, NOTHING), tenant.guaranteed):
+        if not (used - kept.get(tenant.name, NOTHING)).fits_in(tenant.guaranteed):
             wrong.append(f"tenant {tenant.name} holds more than it is guaranteed")
         if cluster.guaranteed_use.get(tenant.name, NOTHING) != used:
             wrong.append(f"the guaranteed use of tenant {tenant.name} does not add up")
@@ -156,9 +154,9 @@ def _claimants(state: State) -> list[str]:
         return []
     held: dict[Path, Resources] = {}
     for job in state.jobs.values():
-        needs = held_now(job) if job.attempt is not None else []
-        promise = cluster.reservations.get(job.id)
-        amount = sum_of(tuple(needs)) + (sum_of(promise.needs) if promise else NOTHING)
+        attempt, promise = job.attempt, cluster.reservations.get(job.id)
+        amount = NOTHING if attempt is None else held_in_all(job, len(attempt.slots))
+        amount += sum_of(promise.needs) if promise else NOTHING
         path = cluster.claimants.path(job.spec.tenant, job.spec.queue, job.owner.user)
         for depth in range(1, len(path) + 1):
             held[path[:depth]] = held.get(path[:depth], NOTHING) + amount
@@ -211,14 +209,6 @@ def _health(state: State) -> list[str]:
     ):
         wrong.append("whole free devices do not add up")
     return wrong
-
-
-def _within(used: Resources, guaranteed: Resources) -> bool:
-    return (
-        used.gpu_milli <= guaranteed.gpu_milli
-        and used.cpu_milli <= guaranteed.cpu_milli
-        and used.memory <= guaranteed.memory
-    )
 
 
 def _line(state: State) -> list[str]:

@@ -5,11 +5,13 @@ Everything is counted afresh from the job records, for every queue of every tena
 
 from collections.abc import Iterator, Sequence
 
-from allotment.core.request import held_by, lease_part, needs_of, shape_of, sized
+import msgspec
+
+from allotment.core.request import lease_part, needs_of, shape_of, sized
 from allotment.engine.records import JobRecord
 from allotment.engine.state import State
 from allotment.model.ledger import Slot
-from allotment.model.quantity import Resources
+from allotment.model.quantity import NOTHING, Resources
 
 Parts = dict[str, int]
 Key = tuple[str, str, str, str]
@@ -17,12 +19,26 @@ Key = tuple[str, str, str, str]
 
 
 def held_now(job: JobRecord) -> list[Resources]:
-    """Give what each task of a placed job holds: not its leases while suspended."""
+    """Give what each task of a placed job needs now: not its leases while suspended."""
     attempt = job.attempts[-1]
     needs = needs_of(sized(shape_of(job.spec), len(attempt.slots)))
     if attempt.suspended_at:
         return [need - lease_part(need) for need in needs]
     return list(needs)
+
+
+def held_in_all(job: JobRecord, tasks: int) -> Resources:
+    """Sum up what the first so many tasks of a placed job hold."""
+    total = NOTHING
+    slots = job.attempts[-1].slots[:tasks]
+    for slot, need in zip(slots, held_now(job)[:tasks], strict=True):
+        total += on_its_devices(slot, need)
+    return total
+
+
+def on_its_devices(slot: Slot, need: Resources) -> Resources:
+    """Give what one task holds: device memory on every device it has."""
+    return msgspec.structs.replace(need, gpu_memory=need.gpu_memory * len(slot.devices))
 
 
 def account_flaws(state: State) -> list[str]:
@@ -75,7 +91,7 @@ def _keys(state: State, job: JobRecord) -> Iterator[Key]:
 def _parts(state: State, slots: Sequence[Slot], needs: Sequence[Resources]) -> Parts:
     parts: Parts = {}
     for slot, need in zip(slots, needs, strict=True):
-        whole = held_by(need)
+        whole = on_its_devices(slot, need)
         amounts = {
             "gpu": whole.gpu_milli,
             "cpu": whole.cpu_milli,

@@ -432,11 +432,7 @@ class State:
             guaranteed = tenant.guaranteed if tenant else NOTHING
             used = self.cluster.guaranteed_use.get(gang.tenant, NOTHING)
             held = gang.held()
-            helps = (
-                (used.gpu_milli > guaranteed.gpu_milli and held.gpu_milli)
-                or (used.cpu_milli > guaranteed.cpu_milli and held.cpu_milli)
-                or (used.memory > guaranteed.memory and held.memory)
-            )
+            helps = any(getattr(held, part) for part in used.short_of(guaranteed))
             if helps and gang.entitlement is Entitlement.GUARANTEED:
                 self.cluster.entitle(gang, Entitlement.OPPORTUNISTIC)
                 self.jobs[gang.id].attempts[-1].entitlement = Entitlement.OPPORTUNISTIC

@@ -10,7 +10,7 @@ from allotment.metrics.fold import FINISHED, Handler, Handlers
 from allotment.metrics.in_line import InLine
 from allotment.metrics.meter import Meter, Whose
 from allotment.metrics.numbers import percentile
-from allotment.metrics.within import ZERO, Reach, Vector, fits, minus, plus, vector
+from allotment.metrics.within import ZERO, Reach, Vector, fits, minus, plus, suspended, vector
 from allotment.model import events as e
 from allotment.model.ids import JobId
 from allotment.model.ledger import Entitlement
@@ -430,7 +430,7 @@ class Promises:
     def _suspended(self, at: Instant, event: e.AttemptSuspended) -> None:
         job = self._jobs.get(event.job)
         if job is not None:
-            self._hold(job, (0, 0, job.placed[2]), owns=job.owns)  # It keeps its memory.
+            self._hold(job, suspended(job.placed), owns=job.owns)
 
     def _resumed(self, at: Instant, event: e.AttemptResumed) -> None:
         job = self._jobs.get(event.job)

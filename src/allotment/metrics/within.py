@@ -6,30 +6,48 @@ from collections.abc import Callable
 from allotment.model.ids import JobId
 from allotment.model.quantity import Resources
 
-Vector = tuple[int, int, int]
-"""Devices and CPUs in thousandths, and memory in bytes: what a guarantee is counted in."""
+Vector = tuple[int, int, int, int, int]
+"""Devices and CPUs in thousandths; memory, disk and device memory in bytes."""
 
-ZERO: Vector = (0, 0, 0)
+ZERO: Vector = (0, 0, 0, 0, 0)
 
 
 def vector(amount: Resources) -> Vector:
-    """Give what is counted of an amount."""
-    return (amount.gpu_milli, amount.cpu_milli, amount.memory)
+    """Give an amount part by part, what a suspended task lets go first."""
+    return (
+        amount.gpu_milli,
+        amount.cpu_milli,
+        amount.memory,
+        amount.disk,
+        amount.gpu_memory,
+    )
 
 
 def plus(left: Vector, right: Vector) -> Vector:
     """Add up."""
-    return (left[0] + right[0], left[1] + right[1], left[2] + right[2])
+    a, b, c, d, e = left
+    f, g, h, i, j = right
+    return (a + f, b + g, c + h, d + i, e + j)
 
 
 def minus(left: Vector, right: Vector) -> Vector:
     """Subtract."""
-    return (left[0] - right[0], left[1] - right[1], left[2] - right[2])
+    a, b, c, d, e = left
+    f, g, h, i, j = right
+    return (a - f, b - g, c - h, d - i, e - j)
 
 
 def fits(amount: Vector, room: Vector) -> bool:
     """Tell whether there is room for it."""
-    return amount[0] <= room[0] and amount[1] <= room[1] and amount[2] <= room[2]
+    a, b, c, d, e = amount
+    f, g, h, i, j = room
+    return a <= f and b <= g and c <= h and d <= i and e <= j
+
+
+def suspended(amount: Vector) -> Vector:
+    """Give what is still held of an amount while a job is suspended."""
+    _, _, memory, disk, gpu_memory = amount
+    return (0, 0, memory, disk, gpu_memory)
 
 
 class Reach:

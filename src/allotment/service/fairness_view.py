@@ -20,7 +20,7 @@ class Served(StrEnum):
 
 
 class TenantFairness(msgspec.Struct, frozen=True, gc=False):
-    """One tenant now. Amounts are of devices, CPU and memory; the rest of each is 0."""
+    """One tenant now."""
 
     tenant: str
     guaranteed: Resources

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from allotment.metrics.fold import Folds
 from allotment.metrics.objectives import Promises
-from allotment.metrics.within import fits, minus, plus, vector
+from allotment.metrics.within import ZERO, fits, minus, plus, vector
 from allotment.model import commands as c
 from allotment.model.budget import GPU_HOUR, Budget, Every
 from allotment.model.errors import Rejected
@@ -50,7 +50,7 @@ class Twin:
         room = minus(owed, vector(cluster.guaranteed_use.get(name, NOTHING)))
         mine = [job for job in cluster.pending.all() if job.shape.tenant == name]
         found: list[JobId] = []
-        asked = (0, 0, 0)
+        asked = ZERO
         for job in sorted(mine, key=lambda job: (-job.priority, job.id)):
             if cluster.used_up.holds_back(job.shape):
                 continue

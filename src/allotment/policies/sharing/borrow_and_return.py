@@ -2,7 +2,7 @@
 
 A gang that fits in what is left of its tenant's guarantee is guaranteed, as a whole; any
 other is opportunistic if it may be preempted and its tenant may borrow, and waits if not.
-Counted are devices, CPU and memory. Disk and device memory come with the devices.
+Counted is every part: devices and their memory, CPU, memory and disk.
 
 Bad at: dividing what is idle: whoever asks first gets it.
 """
@@ -40,4 +40,6 @@ def covers(guarantee: Resources, used: Resources, need: Resources) -> bool:
         used.gpu_milli + need.gpu_milli <= guarantee.gpu_milli
         and used.cpu_milli + need.cpu_milli <= guarantee.cpu_milli
         and used.memory + need.memory <= guarantee.memory
+        and used.disk + need.disk <= guarantee.disk
+        and used.gpu_memory + need.gpu_memory <= guarantee.gpu_memory
     )

@@ -1,0 +1,283 @@
+"""A tenant is held to every part of its guarantee, and gets every part of it back."""
+
+import msgspec
+import pytest
+
+from allotment.engine.evicted import evicted_for
+from allotment.model import commands as c
+from allotment.model.cells import CellShare, CellType, RootCell, Topology
+from allotment.model.errors import Rejected
+from allotment.model.events import AttemptPlaced
+from allotment.model.ids import JobId, NodeId
+from allotment.model.ledger import Entitlement
+from allotment.model.lifecycle import JobState
+from allotment.model.quantity import GIB, Resources
+from allotment.model.reasons import Reason
+from allotment.model.tenancy import Config, Preempt, QueueOrder, ShareBy
+from tests.support.builders import JobBuilder, a_config, a_job, a_tenant, gpus
+from tests.support.world import World
+
+OWN, BORROWED = Entitlement.GUARANTEED, Entitlement.OPPORTUNISTIC
+PARTS = ["disk", "gpu_memory"]
+
+
+def of(disk: int, gpu_memory: int, devices: int = 4) -> Resources:
+    """Give a guarantee in GiB; of the host's CPU and memory there is enough for everybody."""
+    return msgspec.structs.replace(gpus(devices), disk=disk * GIB, gpu_memory=gpu_memory * GIB)
+
+
+def two(lab: Resources, team: Resources, *, borrow: bool = True, **terms: object) -> Config:
+    """Let two tenants share one machine of 8 devices of 80 GiB, and 1000 GiB of disk."""
+    tenants = [
+        msgspec.structs.replace(
+            a_tenant(name, borrow=borrow, order=QueueOrder.SKIP), guaranteed=share
+        )
+        for name, share in (("lab", lab), ("team", team))
+    ]
+    return msgspec.structs.replace(a_config(*tenants), **terms)
+
+
+HALVES = two(of(500, 320), of(500, 320))
+
+
+def a_job_with(part: str, share: float, tenant: str = "lab") -> JobBuilder:
+    """Ask for a quarter of a device, and for so much of what one machine has of a part."""
+    job = a_job().of(tenant).gpus(0.25)
+    if part == "disk":
+        return job.disk(round(share * 1000 * GIB))
+    devices = round(share * 8)
+    return job.gpus(0.25).tasks(devices).gpu_memory(80 * GIB)
+
+
+def grounds(world: World, job: JobId) -> Entitlement | None:
+    attempt = world.job(job).attempt
+    return attempt.entitlement if attempt is not None else None
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_beyond_any_part_of_its_guarantee_a_tenant_borrows(part: str) -> None:
+    world = World(HALVES)
+    first, second = (world.submit(a_job_with(part, 0.5)) for _ in range(2))
+    world.cycle()
+    assert (grounds(world, first), grounds(world, second)) == (OWN, BORROWED)
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_who_lent_any_part_gets_it_back(part: str) -> None:
+    world = World(HALVES)
+    first, second = (world.submit(a_job_with(part, 0.5)) for _ in range(2))
+    world.cycle()
+    world.runs(first)
+    world.runs(second)
+    owner = world.submit(a_job_with(part, 0.5, "team"))
+    world.cycle()
+    assert sorted(world.state.cluster.leaving) == [second]
+    world.ends(second, 143)
+    world.cycle()
+    assert grounds(world, owner) is OWN
+    assert world.is_(first) is JobState.RUNNING
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_who_may_not_borrow_waits_for_its_own(part: str) -> None:
+    world = World(two(of(500, 320), of(500, 320), borrow=False))
+    first, second = (world.submit(a_job_with(part, 0.5)) for _ in range(2))
+    world.cycle()
+    assert grounds(world, second) is None
+    blocked = world.why(second)
+    assert blocked.reason is Reason.QUOTA
+    assert {"disk": "500 GiB disk", "gpu_memory": "320 GiB GPU memory"}[part] in blocked.message
+    world.runs(first)
+    world.ends(first)
+    world.cycle()
+    assert grounds(world, second) is OWN
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_more_than_the_share_of_who_may_not_borrow_is_refused(part: str) -> None:
+    world = World(two(of(500, 320), of(500, 320), borrow=False))
+    with pytest.raises(Rejected) as refused:
+        world.submit(a_job_with(part, 0.75))
+    assert {"disk": "750 GiB disk", "gpu_memory": "480 GiB GPU memory"}[part] in str(
+        refused.value
+    )
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_smaller_guarantee_of_a_part_demotes_only_who_holds_it(part: str) -> None:
+    world = World(HALVES)
+    other = world.submit(a_job().of("lab").gpus(0.5))
+    holder = world.submit(a_job_with(part, 0.5))
+    newest = world.submit(a_job().of("lab").gpus(0.5))
+    world.cycle()
+    assert {grounds(world, job) for job in (other, holder, newest)} == {OWN}
+    world.do(c.ApplyConfig(two(of(100, 80), of(500, 320))))
+    assert [grounds(world, job) for job in (other, holder, newest)] == [OWN, BORROWED, OWN]
+
+
+def test_what_a_suspended_job_keeps_of_its_devices_memory_counts_on() -> None:
+    world = World(HALVES)
+    job = world.submit(a_job().of("lab").gpus(2).gpu_memory(80 * GIB).disk(100 * GIB))
+    world.cycle()
+    world.runs(job)
+    world.do(c.SuspendJob(job))
+    held = world.state.cluster.guaranteed_use["lab"]
+    assert held == Resources(memory=GIB, disk=100 * GIB, gpu_memory=160 * GIB)
+    assert world.state.cluster.ledger.free().gpu_memory == (8 - 2) * 80 * GIB
+
+
+def test_the_cap_of_a_user_counts_what_a_suspended_job_keeps() -> None:
+    cap = Resources(gpu_memory=200 * GIB)
+    config = two(of(500, 320), of(500, 320))
+    capped = tuple(msgspec.structs.replace(tenant, per_user=cap) for tenant in config.tenants)
+    world = World(msgspec.structs.replace(config, tenants=capped))
+    first, second = (
+        world.submit(a_job().of("lab").gpus(2).gpu_memory(80 * GIB)) for _ in range(2)
+    )
+    world.cycle()
+    world.runs(first)
+    world.do(c.SuspendJob(first))
+    world.cycle()
+    assert world.why(second).reason is Reason.USER_CAP
+    world.do(c.CancelJob(first))
+    world.ends(first, 143)
+    world.cycle()
+    assert grounds(world, second) is OWN
+
+
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("preempt", [Preempt.EVICT, Preempt.DEMOTE])
+def test_who_is_more_urgent_takes_its_tenants_share_of_any_part(
+    part: str, preempt: Preempt
+) -> None:
+    tenants = tuple(
+        msgspec.structs.replace(tenant, preempt=preempt, borrow=preempt is Preempt.DEMOTE)
+        for tenant in HALVES.tenants
+    )
+    world = World(msgspec.structs.replace(HALVES, tenants=tenants))
+    low = world.submit(a_job_with(part, 0.5).priority(10))
+    world.cycle()
+    world.runs(low)
+    urgent = world.submit(a_job_with(part, 0.5).priority(900))
+    world.cycle()
+    if world.state.cluster.leaving:
+        world.ends(low, 143)
+        world.cycle()
+    assert grounds(world, urgent) is OWN
+    assert grounds(world, low) is not OWN
+
+
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize(("rule", "first"), [(ShareBy.DRF, "team"), (ShareBy.MAX_MIN, "lab")])
+def test_the_dominant_share_may_be_of_any_part(part: str, rule: ShareBy, first: str) -> None:
+    """Lab holds fewer devices than team, and a larger part of something else."""
+    world = World(two(Resources(), Resources(), share=rule))
+    world.submit(a_job_with(part, 0.5))
+    world.submit(a_job().of("team").gpus(2))
+    world.cycle()
+    for tenant in ("lab", "team"):
+        world.submit(a_job().of(tenant).gpus(1))
+    world.cycle()
+    placed = [record.event for record in world.log if isinstance(record.event, AttemptPlaced)]
+    assert world.job(placed[2].job).spec.tenant == first
+
+
+# ── in cells, what suspended jobs keep ──────────────────────────────────────────────────
+
+HOSTS = Topology(
+    (CellType("host", "A100", 8, is_node=True),),
+    tuple(RootCell("host", f"h{at}", (NodeId(at),)) for at in range(3)),
+)
+KEPT = ["memory", "disk", "gpu_memory"]
+
+
+def in_hosts(*owned: int) -> World:
+    """Let tenants a, b, c own so many of three machines."""
+    tenants = tuple(
+        msgspec.structs.replace(
+            a_tenant(name, order=QueueOrder.SKIP),
+            guaranteed=of(1000, 640, 8) * count,
+            cells=(CellShare("host", count),),
+        )
+        for name, count in zip("abc", owned, strict=True)
+    )
+    return World(msgspec.structs.replace(a_config(*tenants, nodes=3), topology=HOSTS))
+
+
+def a_large_job(part: str, tenant: str) -> JobBuilder:
+    """Ask for a whole machine's devices, and for most of one more part of it."""
+    job = a_job().of(tenant).gpus(8)
+    if part == "memory":
+        return job.memory(400 * GIB)
+    return job.disk(800 * GIB) if part == "disk" else job.gpu_memory(80 * GIB)
+
+
+def suspended(world: World, job: JobBuilder) -> JobId:
+    """Let a job run, and freeze it."""
+    id = world.submit(job)
+    world.cycle()
+    world.runs(id)
+    world.do(c.SuspendJob(id))
+    world.cycle()
+    return id
+
+
+def node_of(world: World, job: JobId) -> int:
+    attempt = world.job(job).attempt
+    assert attempt is not None
+    return attempt.slots[0].node
+
+
+@pytest.mark.parametrize("part", KEPT)
+def test_an_owner_is_put_where_no_suspended_job_keeps_what_it_needs(part: str) -> None:
+    world = in_hosts(1, 1, 0)
+    frozen = suspended(world, a_large_job(part, "a"))
+    for tenant in "ab":
+        owner = world.submit(a_large_job(part, tenant))
+        world.cycle()
+        assert grounds(world, owner) is OWN
+        assert node_of(world, owner) != node_of(world, frozen)
+
+
+@pytest.mark.parametrize("part", KEPT)
+@pytest.mark.parametrize("owned", [(0, 3, 0), (1, 2, 0)], ids=["borrowed", "own"])
+def test_a_suspended_job_goes_where_what_it_keeps_is_in_the_way_of_an_owner(
+    part: str, owned: tuple[int, int, int]
+) -> None:
+    world = in_hosts(*owned)
+    frozen = [suspended(world, a_large_job(part, "a"))]
+    owners = [world.submit(a_large_job(part, "b")) for _ in range(2)]
+    world.cycle()
+    assert all(grounds(world, owner) is OWN for owner in owners), "there is room beside it"
+    for owner in owners:
+        world.runs(owner)
+        world.do(c.SuspendJob(owner))
+    last = world.submit(a_large_job(part, "b"))
+    world.cycle()
+    assert sorted(world.state.cluster.leaving) == frozen, "of its own tenant nobody goes"
+    told = evicted_for(world.state, world.job(frozen[0]))
+    assert f"was in the way of the owner: job {last} of b" in told
+    world.ends(frozen[0], 143)
+    world.cycle()
+    assert grounds(world, last) is OWN
+
+
+def test_a_suspended_job_that_may_not_be_preempted_stays() -> None:
+    world = in_hosts(1, 2, 0)
+    suspended(world, a_large_job("disk", "a").not_preemptible())
+    for _ in range(2):
+        suspended(world, a_large_job("disk", "b"))
+    last = world.submit(a_large_job("disk", "b"))
+    world.cycle()
+    assert not world.state.cluster.leaving
+    assert "suspended ones among them" in world.why(last).message
+
+
+@pytest.mark.parametrize("part", KEPT)
+def test_a_borrower_keeps_off_what_suspended_jobs_keep(part: str) -> None:
+    world = in_hosts(0, 0, 0)
+    frozen = [suspended(world, a_large_job(part, "a")) for _ in range(2)]
+    borrower, other = (world.submit(a_large_job(part, "b")) for _ in range(2))
+    world.cycle()
+    assert node_of(world, borrower) not in {node_of(world, job) for job in frozen}
+    assert grounds(world, other) is None
