@@ -5,8 +5,10 @@ own share, highest first: docs/scheduling.md says why no cycle is possible then.
 """
 
 import os
+import random
 
 import msgspec
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,10 +19,10 @@ from allotment.model.errors import Rejected
 from allotment.model.ids import JobId
 from allotment.model.ledger import Entitlement
 from allotment.model.lifecycle import JobState
-from allotment.model.reasons import StopCause
+from allotment.model.reasons import Reason, StopCause
 from allotment.model.spec import GiveWay, JobSpec
 from allotment.model.tenancy import Config, Preempt, QueueOrder
-from tests.support.builders import a_config, a_job, a_tenant, gpus
+from tests.support.builders import JobBuilder, a_config, a_job, a_tenant, gpus
 from tests.support.world import World
 from tests.unit.core.cells.plots import MACHINES, TOPOLOGY, owns
 
@@ -59,24 +61,32 @@ def test_preemption_comes_to_rest_and_only_climbs(
     world.cycle()
     for tenant, devices, priority, kind, leaves in jobs:
         job = a_job().of(tenant).gpus(devices).priority(priority)
-        if kind == "opportunistic":
-            job.opportunistic()
-        elif kind == "stays":
-            job.not_preemptible()
-        elif kind == "two":
-            job.tasks(2)
-        try:
-            world.submit(job)
-        except Rejected:
+        if not submit_as(world, job, kind):
             continue
         # Half of the time the next is submitted while victims are still on their way out.
         rest(world) if leaves else world.cycle()
-        for each in world.state.jobs.values():
-            if each.state is JobState.STARTING:
-                world.runs(each.id)
+        start_all(world)
     rest(world)
     everybody_had_a_reason(world)
     assert not world.state.cluster.reservations, "nobody waits for who is gone"
+
+
+@pytest.mark.parametrize("seed", [5, 11, 16, 42, 94, 119])
+def test_who_is_suspended_does_not_take_what_a_more_urgent_job_was_made_room_for(
+    seed: int,
+) -> None:
+    """Histories in which two suspended gangs once took turns for ever, and it had no place."""
+    rng = random.Random(seed)
+    kinds = ["", "", "opportunistic", "stays", "two"]
+    world = a_world(QueueOrder.SKIP, Preempt.DEMOTE, cells=True, way=GiveWay.SUSPEND)
+    for _ in range(25):
+        kind = rng.choice(kinds)
+        job = a_job().of(rng.choice("ab")).gpus(rng.choice([1, 2, 4, 8]))
+        job.priority(rng.choice([10, 100, 100, 500, 900]))
+        submit_as(world, job, kind)
+        rest(world) if rng.random() < 0.5 else world.cycle()
+        start_all(world)
+    rest(world)
 
 
 def a_world(
@@ -99,6 +109,33 @@ def a_world(
     return World(a_config(*tenants, nodes=4, devices=8))
 
 
+def submit_as(world: World, job: JobBuilder, kind: str) -> bool:
+    """Submit a job of a kind; tell whether it was accepted."""
+    if kind == "opportunistic":
+        job.opportunistic()
+    elif kind == "stays":
+        job.not_preemptible()
+    elif kind == "two":
+        job.tasks(2)
+    try:
+        world.submit(job)
+    except Rejected:
+        return False
+    return True
+
+
+def start_all(world: World) -> None:
+    for each in world.state.jobs.values():
+        if each.state is JobState.STARTING:
+            world.runs(each.id)
+
+
+def nobody_is_forgotten(world: World) -> None:
+    """Once nothing more is done, nobody is left in line for whom nothing is in the way."""
+    waiting = sorted(job.id for job in world.state.cluster.pending.all())
+    assert not [job for job in waiting if world.why(job).reason is Reason.PENDING]
+
+
 def rest(world: World) -> None:
     """Let those who were told to go do so at once, until nobody else is told."""
     world.cycle()
@@ -106,6 +143,7 @@ def rest(world: World) -> None:
     for _ in range(200):
         leaving = sorted(world.state.cluster.leaving)
         if not leaving:
+            nobody_is_forgotten(world)
             return
         for job in leaving:
             world.ends(job, 143)
@@ -118,11 +156,14 @@ def rest(world: World) -> None:
 
 
 def climbed(world: World) -> dict[str, list[int]]:
-    """Give the priorities of who holds or is promised each tenant's own share."""
+    """Give the priorities of who holds or is promised each tenant's own share.
+
+    Who is suspended has given up its devices: on what grounds it has them again is not said.
+    """
     cluster = world.state.cluster
     found: dict[str, list[int]] = {name: [] for name in cluster.tenants}
     for gang in cluster.gangs.values():
-        if gang.entitlement is Entitlement.GUARANTEED:
+        if gang.entitlement is Entitlement.GUARANTEED and not gang.suspended:
             found[gang.tenant].append(gang.priority)
     for job, promise in cluster.reservations.items():
         if promise.entitlement is Entitlement.GUARANTEED and job not in cluster.gangs:

@@ -139,7 +139,9 @@ def resume_entitlement(cluster: Cluster, gang: Gang, now: Instant) -> Entitlemen
     if resumes_beyond(cluster, gang) or is_used_up(cluster, gang):
         return None
     if cluster.cells is not None:
-        if not gang.opportunistic and cluster.quota_kept(gang):
+        borrowed = gang.entitlement is Entitlement.OPPORTUNISTIC
+        own = not gang.opportunistic and cluster.quota_kept(gang)
+        if own and not (borrowed and more_urgent(cluster, gang, now)):
             return Entitlement.GUARANTEED
         may = borrows(cluster, gang.tenant, leases, preemptible=gang.preemptible)
         return Entitlement.OPPORTUNISTIC if may else None

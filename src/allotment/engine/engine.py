@@ -126,7 +126,7 @@ class Engine:
         if seen == self._seen and not (turn and self._turned_at != now):
             return False
         self._turned_at = now if turn else self._turned_at
-        refused, made = self.refusals, 0
+        refused, made, freed = self.refusals, 0, False
         for number, decision in enumerate(proposals(cluster, at)):
             if refusal(cluster, decision, at):
                 self.refusals += 1
@@ -134,6 +134,7 @@ class Engine:
             else:
                 self._emit(self._carry_out(decision), SYSTEM, now)
                 made += 1
+                freed = freed or isinstance(decision, Demote | Unreserve)
                 if isinstance(decision, Evict):
                     # Who is sent away may be gone at once: better looked at afresh than
                     # through what they leave behind.
@@ -147,7 +148,8 @@ class Engine:
         # Placing takes and gives nothing back: unless something else happened too, who was
         # left waiting waits on.
         self._seen = seen
-        cluster.seen_version = seen[1]
+        # Who is promoted, or handed what was promised, leaves nothing to others either.
+        cluster.seen_version = seen[1] if freed else cluster.ledger.version
         cluster.pending.came.clear()
         return seen[1:] != (cluster.ledger.version, cluster.pending.arrivals)
 
