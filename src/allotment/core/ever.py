@@ -3,6 +3,7 @@
 from allotment.core.cluster import Cluster
 from allotment.core.entitle import may_borrow
 from allotment.core.owed import owed_ever
+from allotment.core.queue_stages import beyond_queue
 from allotment.core.request import Shape
 
 
@@ -21,8 +22,13 @@ def ever_starts(cluster: Cluster, shape: Shape) -> bool:
 def beyond_share(cluster: Cluster, shape: Shape) -> str:
     """Say why a gang never starts, however idle the machines are; '' if its share lets it.
 
-    Its tenant is owed less than it needs, and it may not borrow.
+    Its tenant, or its queue, is owed less than it needs, and it may not borrow.
     """
+    if too_little := beyond_queue(cluster, shape):
+        return (
+            f"with `preemptible: false` it must stay within what queue {shape.queue} is "
+            f"guaranteed, which is {too_little}"
+        )
     if owed_ever(cluster, shape) or may_borrow(cluster, shape):
         return ""
     if shape.pin:

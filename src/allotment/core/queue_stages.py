@@ -62,11 +62,15 @@ def why_aside(cluster: Cluster, shape: Shape) -> Blocked | None:
     if shape.tenant not in queues.guarantees and shape.tenant not in queues.softs:
         return None
     if _unowed(cluster, shape):
+        too_little = beyond_queue(cluster, shape)
         return Blocked(
             Reason.QUEUE_SHARE,
             f"It may not be preempted, so it must stay within what queue {shape.queue} of "
-            f"{shape.tenant} is guaranteed; that is in use, or too little.",
-            hint="It starts when jobs of the queue end, or make it preemptible (allot edit).",
+            f"{shape.tenant} is guaranteed; "
+            + (f"it is guaranteed {too_little}." if too_little else "that is in use."),
+            hint="Make it preemptible (allot edit)."
+            if too_little
+            else "It starts when jobs of the queue end, or make it preemptible (allot edit).",
         )
     if (found := _soft(cluster, shape)) and (other := _first_below(cluster, shape)):
         branch, part = found
@@ -86,6 +90,20 @@ def why_aside(cluster: Cluster, shape: Shape) -> Blocked | None:
             hint="It starts when jobs of its tenant end.",
         )
     return None
+
+
+def beyond_queue(cluster: Cluster, shape: Shape) -> str:
+    """Say what the queue is guaranteed of a job that must stay within that, and never can.
+
+    '' where it could, with nobody else in the queue, or need not.
+    """
+    if shape.preemptible or shape.tenant not in cluster.queues.guarantees:
+        return ""
+    chain, need = cluster.queues.chain(shape.tenant, shape.queue), need_of(cluster, shape)
+    if any(branch.could_cover(need) for branch in chain):
+        return ""
+    own = chain[0].guaranteed if chain else {}
+    return ", ".join(show_part(part, most) for part, most in own.items()) or "nothing"
 
 
 def _unowed(cluster: Cluster, shape: Shape) -> bool:

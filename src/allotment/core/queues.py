@@ -37,7 +37,14 @@ class Branch:
 
     def covers(self, need: Parts) -> bool:
         """Tell whether so much more is within what is guaranteed to it."""
-        use, asks = self.account.use, False
+        return self._covers(need, self.account.use)
+
+    def could_cover(self, need: Parts) -> bool:
+        """Tell whether so much would be within that if it held nothing."""
+        return self._covers(need, {})
+
+    def _covers(self, need: Parts, use: Parts) -> bool:
+        asks = False
         for part, most in self.guaranteed.items():
             wanted = need.get(part, 0)
             asks = asks or wanted > 0

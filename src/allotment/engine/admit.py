@@ -9,6 +9,7 @@ from allotment.core.cells.words import leaf_types, levels_of, listed, owned
 from allotment.core.entitle import may_borrow
 from allotment.core.ever import ever_starts
 from allotment.core.owed import owed_ever
+from allotment.core.queue_stages import beyond_queue
 from allotment.core.regions import NODE
 from allotment.core.request import Shape, shape_of, total_of
 from allotment.engine.state import State
@@ -34,9 +35,11 @@ def check_fit(state: State, spec: JobSpec, tenant: Tenant, owner: Actor) -> tupl
     _check_cap(state, spec, owner)
     if cells is None:
         _check_size(state, spec, shape, tenant)
+        _check_queue(state, spec, shape)
         return ()
     if not ever_starts(state.cluster, shape):
         raise _too_large(state, spec, shape, cells)
+    _check_queue(state, spec, shape)
     return _only_borrows(state, shape, cells)
 
 
@@ -121,6 +124,18 @@ def _check_cap(state: State, spec: JobSpec, owner: Actor) -> None:
         needs, most = found
         raise Rejected(
             Code.NEVER_FITS, f"It needs {needs}, and {most} at once.", "Ask for less."
+        )
+
+
+def _check_queue(state: State, spec: JobSpec, shape: Shape) -> None:
+    """Refuse what may not be preempted, and is more than its queue is guaranteed."""
+    if too_little := beyond_queue(state.cluster, shape):
+        raise Rejected(
+            Code.NEVER_FITS,
+            f"It may not be preempted, so it must fit in what queue {spec.queue} of "
+            f"{spec.tenant} is guaranteed: {too_little}. "
+            f"It needs {show(total_of(shape.requests))}.",
+            "Make it preemptible, or ask for less.",
         )
 
 

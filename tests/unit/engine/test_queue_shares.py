@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from allotment.model import commands as c
 from allotment.model import events as e
-from allotment.model.errors import BadInput
+from allotment.model.errors import BadInput, Rejected
 from allotment.model.ids import JobId
 from allotment.model.reasons import Reason, StopCause
 from allotment.model.tenancy import Config
@@ -386,3 +386,20 @@ tenants:
         (7, "tenants.lab.queues.b.order"),
     ]
     assert "queue a has queues inside it, where its jobs are" in warnings[0].message
+
+
+def test_what_may_not_be_preempted_and_is_more_than_its_queue_is_owed_is_refused() -> None:
+    world = World(tree("a: {guaranteed: {gpu: 4}}, b: {}", 10))
+    for queue, gpus in (("a", 8), ("b", 1)):
+        with pytest.raises(Rejected) as refused:
+            world.submit(a_job().of("lab", queue).gpus(gpus).not_preemptible())
+        owed = {"a": "4 GPUs", "b": "nothing"}[queue]
+        assert f"what queue {queue} of lab is guaranteed: {owed}." in str(refused.value)
+    first, second = (
+        world.submit(a_job().of("lab", "a").gpus(3).not_preemptible()) for _ in range(2)
+    )
+    world.cycle()
+    assert "that is in use" in world.why(second).message
+    world.do(c.ApplyConfig(tree("a: {guaranteed: {gpu: 2}}, b: {}", 10)))
+    assert "it is guaranteed 2 GPUs" in world.why(second).message
+    assert world.job(first).attempt is not None

@@ -35,11 +35,14 @@ class StaticQuota:
 
 
 def covers(guarantee: Resources, used: Resources, need: Resources) -> bool:
-    """Tell whether a guarantee has room for `need` beside what is used of it."""
+    """Tell whether a guarantee has room for `need` beside what is used of it.
+
+    Where too much is used of disk or device memory that matters only to who wants more.
+    """
     return (
         used.gpu_milli + need.gpu_milli <= guarantee.gpu_milli
         and used.cpu_milli + need.cpu_milli <= guarantee.cpu_milli
         and used.memory + need.memory <= guarantee.memory
-        and used.disk + need.disk <= guarantee.disk
-        and used.gpu_memory + need.gpu_memory <= guarantee.gpu_memory
+        and (not need.disk or used.disk + need.disk <= guarantee.disk)
+        and (not need.gpu_memory or used.gpu_memory + need.gpu_memory <= guarantee.gpu_memory)
     )
