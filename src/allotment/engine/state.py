@@ -425,17 +425,42 @@ class State:
     def _demote_what_exceeds(self) -> None:
         """Let gangs beyond a smaller guarantee run on as borrowers, newest first.
 
-        Who holds nothing of what there is too much of stays as it is.
+        Who holds nothing of what there is too much of stays as it is, and who fits beside
+        those that stay, once all others are demoted, has its guarantee back.
         """
-        for gang in sorted(self.cluster.gangs.values(), key=lambda g: (-g.placed_at, -g.id)):
-            tenant = self.cluster.tenants.get(gang.tenant)
-            guaranteed = tenant.guaranteed if tenant else NOTHING
-            used = self.cluster.guaranteed_use.get(gang.tenant, NOTHING)
+        gangs = [g for g in self.cluster.gangs.values() if self._counts(g)]
+        demoted: list[tuple[Gang, Quota]] = []
+        for gang in sorted(gangs, key=lambda g: (-g.placed_at, -g.id)):
             held = gang.held()
-            helps = any(getattr(held, part) for part in used.short_of(guaranteed))
-            if helps and gang.entitlement is Entitlement.GUARANTEED:
-                self.cluster.entitle(gang, Entitlement.OPPORTUNISTIC)
-                self.jobs[gang.id].attempts[-1].entitlement = Entitlement.OPPORTUNISTIC
+            if any(getattr(held, part) for part in self._exceeding(gang.tenant)):
+                demoted.append((gang, gang.quota))
+                self._entitle(gang, Entitlement.OPPORTUNISTIC)
+        for gang, quota in reversed(demoted):
+            self._entitle(gang, Entitlement.GUARANTEED, quota)
+            if self._exceeding(gang.tenant):
+                self._entitle(gang, Entitlement.OPPORTUNISTIC)
+
+    def _counts(self, gang: Gang) -> bool:
+        """Tell whether what a gang holds may be too much of its tenant's own.
+
+        In cells a suspended one holds none of them, and keeps what it keeps on sufferance.
+        """
+        frozen = gang.suspended and self.cluster.cells is not None
+        return gang.entitlement is Entitlement.GUARANTEED and not frozen
+
+    def _exceeding(self, tenant: str) -> tuple[str, ...]:
+        """Name the parts of which a tenant holds more as its own than it is guaranteed."""
+        known = self.cluster.tenants.get(tenant)
+        used = self.cluster.guaranteed_use.get(tenant, NOTHING)
+        for gang in self.cluster.frozen.values() if self.cluster.cells is not None else ():
+            if gang.tenant == tenant and gang.entitlement is Entitlement.GUARANTEED:
+                used -= gang.held()
+        return used.short_of(known.guaranteed if known else NOTHING)
+
+    def _entitle(self, gang: Gang, entitlement: Entitlement, quota: Quota = ()) -> None:
+        """Let a gang hold what it holds on other grounds, and its attempt say so."""
+        self.cluster.entitle(gang, entitlement, quota)
+        self.jobs[gang.id].attempts[-1].entitlement = entitlement
 
     def index(self, job: JobRecord) -> None:
         """Enter one job of a snapshot in the indexes."""

@@ -115,6 +115,27 @@ def test_a_smaller_guarantee_of_a_part_demotes_only_who_holds_it(part: str) -> N
     assert [grounds(world, job) for job in (other, holder, newest)] == [OWN, BORROWED, OWN]
 
 
+def test_who_fits_beside_those_that_stay_keeps_its_guarantee() -> None:
+    world = World(HALVES)
+    large = world.submit(a_job_with("disk", 0.3))
+    small = world.submit(a_job_with("disk", 0.08))
+    world.cycle()
+    world.do(c.ApplyConfig(two(of(100, 320), of(500, 320))))
+    assert [grounds(world, job) for job in (large, small)] == [BORROWED, OWN]
+
+
+@pytest.mark.parametrize("part", ["disk", "gpu_memory"])
+def test_in_cells_what_suspended_jobs_keep_takes_nobodys_guarantee(part: str) -> None:
+    world = in_hosts(1, 0, 0)
+    frozen = [suspended(world, a_large_job(part, "a")) for _ in range(2)]
+    running = world.submit(a_large_job(part, "a"))
+    world.cycle()
+    config = world.state.config
+    limits = msgspec.structs.replace(config.limits, keep_finished=7)
+    world.do(c.ApplyConfig(msgspec.structs.replace(config, limits=limits)))
+    assert [grounds(world, job) for job in (*frozen, running)] == [OWN, OWN, OWN]
+
+
 def test_what_a_suspended_job_keeps_of_its_devices_memory_counts_on() -> None:
     world = World(HALVES)
     job = world.submit(a_job().of("lab").gpus(2).gpu_memory(80 * GIB).disk(100 * GIB))
