@@ -7,7 +7,7 @@ type, a job that takes several types looks for a place only among those of which
 still enough for all of it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 import msgspec
@@ -77,17 +77,17 @@ def _full(cluster: Cluster, shape: Shape) -> tuple[Account, str] | None:
     return None
 
 
-def charged_alike(cluster: Cluster, shape: Shape) -> list[JobId]:
-    """Name those who hold some of the cap that keeps a job: whose ends would help."""
-    found = _full(cluster, shape)
+def held_of_cap(cluster: Cluster, job: JobId) -> Iterator[tuple[JobId, int]]:
+    """Say what others hold of the part of a cap that keeps a job: whose ends would help."""
+    gang = cluster.gangs.get(job)
+    found = _resuming(cluster, gang) if gang else _full(cluster, cluster.shape_of(job))
     if found is None:
-        return []
-    of = cluster.accounts.of
-    return [
-        gang.id
-        for gang in cluster.gangs.values()
-        if found[0] in of(gang.standing.shape.who) and not gang.suspended
-    ]
+        return
+    account, part = found
+    for other in cluster.gangs.values():
+        if other.id != job and account in cluster.accounts.of(other.standing.shape.who):
+            held = cluster.held_on(other.slots, other.kept())
+            yield other.id, 1 if part == JOBS else held.get(part, 0)
 
 
 def resumes_beyond(cluster: Cluster, gang: Gang) -> bool:

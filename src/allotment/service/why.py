@@ -1,18 +1,13 @@
 """Why a job waits, complete: what the engine knows about it, then what the books say."""
 
-from collections.abc import Collection, Sequence
-from heapq import nsmallest
+from collections.abc import Sequence
 
 import msgspec
 
 from allotment.core.bounds import overtaken_words
-from allotment.core.caps import charged_alike
-from allotment.core.cluster import Cluster
-from allotment.core.entitle import may_borrow
 from allotment.core.explain import explain, explain_resume, judge
-from allotment.core.free_of import free_for, types_wanted
+from allotment.core.free_of import free_for
 from allotment.core.request import shape_of, total_of
-from allotment.core.share_words import in_use_by, on_its_kind
 from allotment.engine.records import JobRecord
 from allotment.engine.state import State
 from allotment.model.ids import JobId
@@ -20,13 +15,7 @@ from allotment.model.lifecycle import JobState
 from allotment.model.quantity import Instant, show_millis
 from allotment.model.reasons import Blocked, Holder, Reason
 from allotment.model.spec import JobSpec
-
-MOST_HOLDERS = 5
-
-NOBODY_HOLDS = frozenset(
-    {Reason.PENDING, Reason.BUDGET, Reason.QUEUE_STOPPED, Reason.NEVER_FITS_NOW}
-)
-"""Reasons that nobody's leaving would end."""
+from allotment.service.holders import holders_of
 
 
 def why(state: State, job: JobRecord, now: Instant) -> Blocked | None:
@@ -117,71 +106,18 @@ def _after(state: State, unmet: Sequence[JobId]) -> Blocked:
 
 def _with_holders(state: State, job: JobRecord, blocked: Blocked) -> Blocked:
     """Add who holds what it waits for: those on their way out, or the largest holders."""
-    reservation = state.cluster.reservations.get(job.id)
-    if reservation is not None:
-        holders = [victim for victim in reservation.victims if victim in state.cluster.gangs]
-    elif blocked.reason in NOBODY_HOLDS:
-        holders = []
-    else:
-        holders = _largest(state, job, _who_counts(state, job, blocked.reason))
+    holders = holders_of(state.cluster, job.id, blocked)
     return Blocked(
         reason=blocked.reason,
         message=blocked.message,
         need=blocked.need,
         free=blocked.free,
-        holders=tuple(_holder(state, holder) for holder in holders[:MOST_HOLDERS]),
+        holders=tuple(_holder(state, holder) for holder in holders),
         position=blocked.position,
         ahead=blocked.ahead,
         until=blocked.until,
         hint=blocked.hint,
     )
-
-
-def _who_counts(state: State, job: JobRecord, reason: Reason) -> Collection[JobId] | None:
-    """Say whose leaving could help; None where it is everybody's."""
-    cluster, shape = state.cluster, state.cluster.shape_of(job.id)
-    if reason in (Reason.USER_CAP, Reason.QUEUE_LIMIT):
-        return charged_alike(cluster, shape)
-    if cluster.cells is not None:
-        borrows = may_borrow(cluster, shape)
-        return (on_its_kind if borrows else in_use_by)(cluster, shape)
-    if reason in (Reason.QUOTA, Reason.QUEUE_SHARE):
-        return [gang.id for gang in cluster.gangs.values() if gang.tenant == shape.tenant]
-    if types := types_wanted(cluster, shape.requests):
-        type_of = cluster.ledger.type_of
-        return [
-            gang.id
-            for gang in cluster.gangs.values()
-            if any(type_of(s.node, index) in types for s in gang.slots for index in s.devices)
-        ]
-    return None
-
-
-def _largest(state: State, job: JobRecord, jobs: Collection[JobId] | None) -> list[JobId]:
-    """Name the largest holders, largest first."""
-    cluster = state.cluster
-    wants_devices = any(role.resources.gpu_milli for role in job.spec.roles)
-    if jobs is None and wants_devices:
-        return _largest_of_all(cluster, job.id)
-    gangs = cluster.gangs
-    sizes = (
-        (-(held.gpu_milli if wants_devices else held.cpu_milli), gang.id)
-        for other in (gangs if jobs is None else jobs)
-        if (gang := gangs.get(other)) is not None and gang.id != job.id
-        for held in (gang.held(),)
-    )
-    return [holder for size, holder in nsmallest(MOST_HOLDERS, sizes) if size]
-
-
-def _largest_of_all(cluster: Cluster, besides: JobId) -> list[JobId]:
-    """Name the gangs with the most devices. O(sizes + gangs of the largest sizes)."""
-    found: list[JobId] = []
-    for size in sorted(cluster.by_devices, reverse=True):
-        if not size or len(found) >= MOST_HOLDERS:
-            break
-        alike = (gang for gang in cluster.by_devices[size] if gang != besides)
-        found += nsmallest(MOST_HOLDERS, alike)
-    return found[:MOST_HOLDERS]
 
 
 def _holder(state: State, job_id: JobId) -> Holder:

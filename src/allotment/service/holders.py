@@ -1,0 +1,134 @@
+"""Who holds what a job waits for: the largest first, by what there is too little of."""
+
+from collections.abc import Iterable
+from heapq import nsmallest
+
+from allotment.core.caps import held_of_cap
+from allotment.core.cluster import Cluster
+from allotment.core.entitle import may_borrow
+from allotment.core.free_of import types_wanted
+from allotment.core.gang import Gang
+from allotment.core.request import Shape, held_by
+from allotment.core.share_words import in_use_by, on_its_kind
+from allotment.model.ids import JobId
+from allotment.model.ledger import Entitlement
+from allotment.model.quantity import NOTHING
+from allotment.model.reasons import Blocked, Reason
+
+MOST_HOLDERS = 5
+
+NOBODY_HOLDS = frozenset(
+    {Reason.PENDING, Reason.BUDGET, Reason.QUEUE_STOPPED, Reason.NEVER_FITS_NOW}
+)
+"""Reasons that nobody's leaving would end."""
+
+DEVICES, CPUS = ("gpu_milli",), ("cpu_milli",)
+OF_DEVICES = frozenset({"gpu_milli", "gpu_memory"})
+
+
+def holders_of(cluster: Cluster, job: JobId, blocked: Blocked) -> list[JobId]:
+    """Name those on their way out for a job, or the largest of whose leaving could help."""
+    reservation = cluster.reservations.get(job)
+    if reservation is not None:
+        return [v for v in reservation.victims if v in cluster.gangs][:MOST_HOLDERS]
+    if blocked.reason in NOBODY_HOLDS:
+        return []
+    if blocked.reason in (Reason.USER_CAP, Reason.QUEUE_LIMIT):
+        sizes = ((-held, other) for other, held in held_of_cap(cluster, job))
+        return [other for size, other in nsmallest(MOST_HOLDERS, sizes) if size]
+    return _largest(cluster, job, blocked)
+
+
+def _largest(cluster: Cluster, job: JobId, blocked: Blocked) -> list[JobId]:
+    """Name the largest holders of any of the parts of which there is too little."""
+    shape = cluster.shape_of(job)
+    parts = _short(cluster, job, blocked)
+    counted = _who_counts(cluster, shape, blocked.reason)
+    types = types_wanted(cluster, shape.requests) if counted is None else ()
+    if counted is None and parts == DEVICES and not types:
+        return _largest_of_all(cluster, job)
+    sizes = (
+        (tuple(-_amount(cluster, gang, part, types) for part in parts), gang.id)
+        for gang in (cluster.gangs.values() if counted is None else counted)
+        if gang.id != job
+    )
+    return [holder for size, holder in nsmallest(MOST_HOLDERS, sizes) if any(size)]
+
+
+def _short(cluster: Cluster, job: JobId, blocked: Blocked) -> tuple[str, ...]:
+    """Name what there is too little of for a job, by what keeps it."""
+    shape = cluster.shape_of(job)
+    wants_devices = any(request.need.gpu_milli for request in shape.requests)
+    usual = DEVICES if wants_devices else CPUS
+    if blocked.reason is Reason.QUEUE_SHARE:
+        return usual
+    if blocked.reason is Reason.QUOTA:
+        return usual if cluster.cells is not None else _beyond_share(cluster, job, blocked)
+    short = blocked.need.short_of(blocked.free)
+    if not short and blocked.reason is Reason.FRAGMENTED:
+        short = _nowhere_enough(cluster, shape)
+    return short or usual
+
+
+def _beyond_share(cluster: Cluster, job: JobId, blocked: Blocked) -> tuple[str, ...]:
+    """Name what a job would go beyond its tenant's guarantee in; nothing where none counts."""
+    shape = cluster.shape_of(job)
+    tenant = cluster.tenants.get(shape.tenant)
+    if tenant is None or shape.opportunistic:
+        return ()
+    used = cluster.guaranteed_use.get(tenant.name, NOTHING)
+    used += cluster.reserved_use(tenant.name) + blocked.need
+    gang = cluster.gangs.get(job)
+    if gang is not None and gang.entitlement is Entitlement.OPPORTUNISTIC:
+        used += gang.held()  # It would be its tenant's own as a whole.
+    return used.short_of(tenant.guaranteed)
+
+
+def _nowhere_enough(cluster: Cluster, shape: Shape) -> tuple[str, ...]:
+    """Name what no machine has as much free of as one task asks for."""
+    free = [book.free() for book in cluster.ledger.books.values() if book.open]
+    needs = [held_by(request.need) for request in shape.requests]
+    return tuple(
+        part
+        for part in NOTHING.__struct_fields__
+        if max((getattr(need, part) for need in needs), default=0)
+        > max((getattr(room, part) for room in free), default=0)
+    )
+
+
+def _who_counts(cluster: Cluster, shape: Shape, reason: Reason) -> Iterable[Gang] | None:
+    """Say whose leaving could help; None where it is everybody's."""
+    gangs = cluster.gangs
+    if cluster.cells is not None:
+        named = (on_its_kind if may_borrow(cluster, shape) else in_use_by)(cluster, shape)
+        return [gangs[job] for job in named if job in gangs]
+    if reason not in (Reason.QUOTA, Reason.QUEUE_SHARE):
+        return None
+    return [
+        gang
+        for gang in gangs.values()
+        if gang.tenant == shape.tenant
+        # What is borrowed takes nothing of the guarantee.
+        and (reason is not Reason.QUOTA or gang.entitlement is Entitlement.GUARANTEED)
+    ]
+
+
+def _amount(cluster: Cluster, gang: Gang, part: str, types: tuple[str, ...]) -> int:
+    """Give what a gang holds of a part; of devices, where they are of one of the types."""
+    held: int = getattr(gang.held(), part)
+    if not held or not types or part not in OF_DEVICES:
+        return held
+    type_of = cluster.ledger.type_of
+    of_them = any(type_of(s.node, index) in types for s in gang.slots for index in s.devices)
+    return held if of_them else 0
+
+
+def _largest_of_all(cluster: Cluster, besides: JobId) -> list[JobId]:
+    """Name the gangs with the most devices. O(sizes + gangs of the largest sizes)."""
+    found: list[JobId] = []
+    for size in sorted(cluster.by_devices, reverse=True):
+        if not size or len(found) >= MOST_HOLDERS:
+            break
+        alike = (gang for gang in cluster.by_devices[size] if gang != besides)
+        found += nsmallest(MOST_HOLDERS, alike)
+    return found[:MOST_HOLDERS]
