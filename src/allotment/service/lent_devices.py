@@ -3,6 +3,7 @@
 What nobody owns of one type of device is no place for who borrows another.
 """
 
+from collections import defaultdict
 from collections.abc import Mapping
 
 from msgspec.structs import replace
@@ -26,33 +27,42 @@ def with_devices_lent(state: State, lent: Mapping[str, Resources]) -> dict[str, 
 
 
 def _lent(state: State, cells: Cells) -> dict[str, int]:
-    """Give by tenant the thousandths of devices that are lent, at the least.
+    """Give by tenant the thousandths of devices that are lent to others, at the least.
 
-    Borrowers are taken to sit first on what nobody owns, then in the idle cells of tenants
-    in the order of their names. O(placed tasks + tenants' cells).
+    Borrowers are taken to sit first in what is idle of their own tenant's cells, then on
+    what nobody owns, then in the idle cells of tenants in the order of their names.
+    O(placed tasks + tenants' cells).
     """
-    left = [
-        milli - DEVICE * unowned
-        for milli, unowned in zip(_borrowed(state, cells), _unowned(cells), strict=True)
-    ]
+    idle, borrowed = _idle(cells), _borrowed(state, cells)
+    left = [-DEVICE * unowned for unowned in _unowned(cells)]
+    for (tenant, chain), milli in borrowed.items():
+        left[chain] += max(0, milli - idle.get((tenant, chain), 0))
     lent: dict[str, int] = {}
-    for account in sorted(accounts(cells), key=lambda account: account.tenant):
-        chain = cells.chains[account.chain]
-        if chain.has_devices:
-            idle = account.free * chain.size[account.level] * DEVICE
-            part = max(0, min(idle, left[account.chain]))
-            left[account.chain] -= part
-            lent[account.tenant] = lent.get(account.tenant, 0) + part
+    for (tenant, chain), milli in sorted(idle.items()):
+        part = max(0, min(milli - borrowed.get((tenant, chain), 0), left[chain]))
+        left[chain] -= part
+        lent[tenant] = lent.get(tenant, 0) + part
     return lent
 
 
-def _borrowed(state: State, cells: Cells) -> list[int]:
-    """Sum up by chain what is borrowed of its devices."""
-    found = [0] * len(cells.chains)
+def _idle(cells: Cells) -> dict[tuple[str, int], int]:
+    """Sum up by tenant and chain the devices in its idle cells, in thousandths."""
+    found: defaultdict[tuple[str, int], int] = defaultdict(int)
+    for account in accounts(cells):
+        chain = cells.chains[account.chain]
+        if chain.has_devices:
+            leaves = account.free * chain.size[account.level]
+            found[account.tenant, account.chain] += leaves * DEVICE
+    return found
+
+
+def _borrowed(state: State, cells: Cells) -> dict[tuple[str, int], int]:
+    """Sum up by tenant and chain what is borrowed of its devices."""
+    found: defaultdict[tuple[str, int], int] = defaultdict(int)
     for gang in state.cluster.holders():
         if gang.entitlement is Entitlement.OPPORTUNISTIC and not gang.suspended:
             for spot in cells.leaves_of(gang.slots, gang.needs):
-                found[spot.chain] += spot.mask.bit_count() * spot.milli
+                found[gang.tenant, spot.chain] += spot.mask.bit_count() * spot.milli
     return found
 
 

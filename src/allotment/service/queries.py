@@ -1,6 +1,6 @@
 """Read models made from the state: the same for API, CLI, pages and Python."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from allotment.core.request import shape_of, sized, total_of
 from allotment.engine.records import AttemptRecord, JobRecord
@@ -234,16 +234,7 @@ def tenant_views(state: State) -> list[v.TenantView]:
     }
     for gang in cluster.parting.values():
         borrowed[gang.tenant] = borrowed.get(gang.tenant, NOTHING) + gang.held()
-    all_borrowed = _total(borrowed.values())
-    unowned = cluster_total(state) - _total(t.guaranteed for t in state.config.tenants)
-    idle = {
-        tenant.name: _positive(
-            tenant.guaranteed - cluster.guaranteed_use.get(tenant.name, NOTHING)
-        )
-        for tenant in state.config.tenants
-    }
-    lent = _share(_positive(all_borrowed - _positive(unowned)), idle)
-    lent = with_devices_lent(state, lent)
+    lent = with_devices_lent(state, _lent(state, borrowed))
     cells = tenant_cells(state)
     return [
         v.TenantView(
@@ -262,6 +253,23 @@ def tenant_views(state: State) -> list[v.TenantView]:
         )
         for tenant in state.config.tenants
     ]
+
+
+def _lent(state: State, borrowed: Mapping[str, Resources]) -> dict[str, Resources]:
+    """Give what others use of each tenant's idle share.
+
+    Who borrows is taken to sit first on what is idle of its own share: a job borrows as a
+    whole, also where its tenant has too little of one part alone.
+    """
+    tenants = state.config.tenants
+    unowned = cluster_total(state) - _total(t.guaranteed for t in tenants)
+    used = state.cluster.guaranteed_use
+    idle = {t.name: _positive(t.guaranteed - used.get(t.name, NOTHING)) for t in tenants}
+    of_others = _total(
+        _positive(held - idle.get(tenant, NOTHING)) for tenant, held in borrowed.items()
+    )
+    left = {name: _positive(own - borrowed.get(name, NOTHING)) for name, own in idle.items()}
+    return _share(_positive(of_others - _positive(unowned)), left)
 
 
 def cluster_total(state: State) -> Resources:

@@ -1,8 +1,12 @@
-"""Whose idle devices others use, where there are several types of them."""
+"""Whose idle devices others use: its own borrowers are none of them."""
 
+from msgspec.structs import replace
+
+from allotment.model.quantity import GIB, Resources
 from allotment.service.queries import tenant_views
-from tests.support.builders import a_job
+from tests.support.builders import a_config, a_job, a_tenant
 from tests.support.cells import a_cell_world
+from tests.support.world import World
 
 TWO_KINDS = """\
 nodes:
@@ -30,3 +34,25 @@ def test_devices_of_one_type_that_nobody_owns_do_not_hide_that_others_are_lent()
         world.cycle()
         a, b, _ = tenant_views(world.state)
         assert (a.lent.gpu_milli, b.lent.gpu_milli) == lent
+
+
+def test_in_cells_what_is_its_own_tenants_is_not_lent() -> None:
+    world = a_cell_world(TWO_KINDS)
+    for gpus, lent in ((4, (0, 0)), (2, (0, 0)), (1, (0, 1000)), (1, (0, 2000))):
+        world.submit(a_job().of("a").gpus(gpus).types("V100").opportunistic())
+        world.cycle()
+        a, b, _ = tenant_views(world.state)
+        assert (a.lent.gpu_milli, b.lent.gpu_milli) == lent
+
+
+def test_of_what_a_job_borrows_its_tenants_own_idle_share_is_not_lent() -> None:
+    a, b = (
+        replace(tenant, guaranteed=replace(tenant.guaranteed, gpu_memory=memory))
+        for tenant, memory in ((a_tenant("a", 4), 160 * GIB), (a_tenant("b", 4), 480 * GIB))
+    )
+    world = World(a_config(a, b))
+    world.submit(a_job().of("a").gpus(3).gpu_memory(80 * GIB))
+    world.cycle()
+    first, second = tenant_views(world.state)
+    assert first.borrowed.gpu_milli == 3000
+    assert (first.lent, second.lent) == (Resources(), Resources(gpu_memory=80 * GIB))
