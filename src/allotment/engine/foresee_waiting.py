@@ -22,18 +22,18 @@ def stuck(before: State, after: State) -> Iterator[Stuck]:
     """Give those that could start before, as far as queues and shares go. O(jobs)."""
     for job in before.jobs.values():
         if job.state.waiting:
-            why = _why(after, job.id)
-            if why and not _why(before, job.id):
+            why = keeps_out(after, job.id)
+            if why and not keeps_out(before, job.id):
                 yield Stuck(job.id, job.spec.tenant, why)
 
 
-def _why(state: State, id: JobId) -> str:
+def keeps_out(state: State, job: JobId) -> str:
     """Say what keeps a waiting job for as long as the configuration holds; '' if nothing."""
-    cluster, job = state.cluster, state.jobs[id]
-    tenant, queue = job.spec.tenant, job.spec.queue
+    cluster, record = state.cluster, state.jobs[job]
+    tenant, queue = record.spec.tenant, record.spec.queue
     if tenant not in cluster.tenants:
         return f"tenant {tenant} is not in the configuration"
-    shape = state.standing(job).shape
+    shape = state.standing(record).shape
     found = never_within(cluster, shape)
     if found is not None:
         needs, most = found

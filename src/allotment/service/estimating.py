@@ -7,6 +7,7 @@ import msgspec
 
 from allotment.core.caps import alone_too_large
 from allotment.engine.decide import decide
+from allotment.engine.foresee_waiting import keeps_out
 from allotment.engine.records import JobRecord
 from allotment.engine.state import State
 from allotment.model import events as e
@@ -33,6 +34,8 @@ MOST_ALIKE = 50
 """Those of the job's own user and name, however old."""
 NOTED_EVERY_MS = MINUTE
 """An estimate of the same job within this is not noted again."""
+
+NOT_SEEN = f"It does not start within {show_millis(HORIZON_MS)}."
 
 ASSUMPTIONS = (
     "Nobody submits, cancels or changes anything from now on.",
@@ -204,10 +207,10 @@ def in_words(
     blocked = after or middle.blocked
     if job is not None and expected is None:
         blocked = why(state, job, now) or blocked
-    for_good = earliest is None and _for_good(state, job, blocked)
+    never = _never(state, job, blocked) if earliest is None else ""
     promised = job is not None and job.id in state.cluster.reservations and latest is not None
-    basis = () if for_good or promised else found.basis
-    outlook = Outlook.NEVER if for_good else _outlook(found, expected, latest, now)
+    basis = () if never or promised else found.basis
+    outlook = Outlook.NEVER if never else _outlook(found, expected, latest, now)
     return StartEstimate(
         job=job.id if job is not None else None,
         name=name,
@@ -216,20 +219,31 @@ def in_words(
         earliest=earliest,
         expected=expected,
         latest=latest,
-        not_before=None if expected is not None or middle.ended else middle.until,
+        not_before=None if expected is not None or middle.ended or never else middle.until,
         places=_places(state, run.slots) if expected is not None else (),
         entitlement=run.entitlement if expected is not None else None,
         basis=basis,
         confidence=PROMISED if promised else _confidence(basis, outlook),
-        note=_note_on(found, basis, middle, now, blocked, after),
+        note=never
+        if never and not found.expected.ended
+        else _note_on(found, basis, middle, now, blocked, after),
         assumptions=() if outlook is Outlook.NOW else ASSUMPTIONS,
     )
 
 
-def _for_good(state: State, job: JobRecord | None, blocked: Blocked | None) -> bool:
-    """Tell whether waiting alone never ends it: somebody has to change something."""
-    if blocked is None:
-        return False
+def _never(state: State, job: JobRecord | None, blocked: Blocked | None) -> str:
+    """Say so where waiting alone never ends it: somebody has to change something; else ''."""
+    if blocked is not None and _for_good(state, job, blocked):
+        return f"{NOT_SEEN} {_reason_words(blocked)}"
+    kept = keeps_out(state, job.id) if job is not None and job.state.waiting else ""
+    if not kept:
+        return ""
+    hint = blocked.hint if blocked is not None else ""
+    return f"It cannot start as the configuration is: {kept}. {hint}".strip()
+
+
+def _for_good(state: State, job: JobRecord | None, blocked: Blocked) -> bool:
+    """Tell whether the reason itself says that."""
     if blocked.reason in (Reason.QUEUE_STOPPED, Reason.NEVER_FITS_NOW):
         return True
     if blocked.reason not in (Reason.USER_CAP, Reason.QUEUE_LIMIT) or job is None:
@@ -287,11 +301,15 @@ def _note_on(
     if middle.gave_up:
         ahead = show_millis(max(0, middle.until - now))
         return f"Too much happens before it starts: the simulator gave up {ahead} ahead."
-    reason = " ".join((blocked.message, blocked.hint)).strip() if blocked is not None else ""
+    reason = _reason_words(blocked) if blocked is not None else ""
     if not any(each.ground is Ground.UNKNOWN for each in basis):
-        told = f"It does not start within {show_millis(HORIZON_MS)}."
+        told = NOT_SEEN
     elif blocked is None or blocked.reason in OF_JOBS:
         told = "Jobs of which nobody knows how long they run are in its way."
     else:
         told = ""  # They may run, but are not why it waits.
     return f"{told} {reason}".strip()
+
+
+def _reason_words(blocked: Blocked) -> str:
+    return f"{blocked.message} {blocked.hint}".strip()

@@ -81,6 +81,35 @@ def test_of_a_job_over_its_queues_limit_that_is_said() -> None:
     assert "it needs 4 GPUs" in found.note
 
 
+def test_of_a_job_larger_than_its_share_that_may_not_borrow_no_date_is_given() -> None:
+    world = World(a_config(a_tenant("vision", 8, borrow=False)))
+    runs = world.submit(a_job().gpus(1))
+    world.cycle()
+    world.runs(runs)
+    job = world.submit(a_job().gpus(8))
+    world.do(c.ApplyConfig(a_config(a_tenant("vision", 4, borrow=False))))
+    found = told(world, job)
+    assert found.outlook is Outlook.NEVER
+    assert found.note == (
+        "It cannot start as the configuration is: it is larger than what its tenant owns, and "
+        "its tenant may not borrow. It needs more than the whole share: ask for less, or let "
+        "it borrow."
+    )
+    assert found.not_before is None
+    assert found.basis == ()
+
+
+def test_of_a_tenant_that_is_gone_that_is_said() -> None:
+    world = World(a_config(a_tenant("vision", 4), a_tenant("nlp", 4)))
+    job = world.submit(a_job().of("nlp").gpus(4))
+    world.do(c.ApplyConfig(a_config(a_tenant("vision", 8))))
+    found = told(world, job)
+    assert found.outlook is Outlook.NEVER
+    assert found.note.startswith(
+        "It cannot start as the configuration is: tenant nlp is not in the configuration."
+    )
+
+
 def test_of_one_that_waits_for_others_both_are_said() -> None:
     world = World(configured(Queue("default")))
     runs = world.submit(a_job().gpus(8))
