@@ -47,11 +47,11 @@ def queues(
 ) -> None:
     """Show the queues of each tenant: what each is owed, holds and may hold, and who waits.
 
-    A line for each PART that has a bound: gpu, gpu:TYPE, cpu, memory. OWED is guaranteed,
-    BORROWED what is held beyond that, or beyond what the tenant is owed; LENT what other
-    queues of the tenant use of it. SOFT is exceeded only while others leave room, LIMIT
-    never. JOBS hold a place, of so many that may; OLDEST has been in line for so long.
-    STANDS: within, beyond (holds something borrowed), or at limit.
+    A line for each PART that has a bound: gpu, gpu:TYPE, gpu_memory, cpu, memory, disk.
+    OWED is guaranteed, BORROWED what is held beyond that, or beyond what the tenant is owed;
+    LENT what other queues of the tenant use of it. SOFT is exceeded only while others leave
+    room, LIMIT never. JOBS hold a place, of so many that may; OLDEST has been in line for so
+    long. STANDS: within, beyond (holds something borrowed), or at limit.
 
     Examples:
       allot queues
