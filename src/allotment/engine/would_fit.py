@@ -62,7 +62,7 @@ def _tried(shape: Shape, fits: Fits) -> str:
     too_large = [request for request in alone if not fits((request,))]
     if not too_large:
         return "Each of its tasks would fit by itself: ask for fewer of them."
-    hardest = max(too_large, key=lambda r: (r.need.gpu_milli, r.need.cpu_milli, r.need.memory))
+    hardest = max(too_large, key=lambda request: msgspec.structs.astuple(request.need))
     smaller = _smaller(hardest, lambda request: fits((request,)))
     return "" if smaller is None else f"A task of {show_resources(smaller.need)} would fit."
 
@@ -70,10 +70,11 @@ def _tried(shape: Shape, fits: Fits) -> str:
 def _smaller(request: Request, fits: Callable[[Request], bool]) -> Request | None:
     """Take from a task what is too large of it, and nothing else; None if nothing helps.
 
-    Devices come first: as many as there can be, whatever they leave of the host.
+    Devices come first: as many as there can be, whatever they leave of the host. Then their
+    memory.
     """
     need = request.need
-    amounts = {"cpu_milli": need.cpu_milli, "memory": need.memory, "disk": need.disk}
+    amounts: dict[str, int] = {part: getattr(need, part) for part in _STEPS}
     least = {part: min(1, amount) for part, amount in amounts.items()}
     for leaves in range(request.devices, 0 if request.devices else -1, -1):
         gpu_milli = min(leaves * DEVICE, need.gpu_milli)
@@ -94,8 +95,13 @@ def _smaller(request: Request, fits: Callable[[Request], bool]) -> Request | Non
     return found
 
 
-_STEPS = {"cpu_milli": (1_000, 100, 1), "memory": (GIB, MIB, 1), "disk": (GIB, MIB, 1)}
-"""In which round amounts less of a host is advised."""
+_STEPS = {
+    "gpu_memory": (GIB, MIB, 1),
+    "cpu_milli": (1_000, 100, 1),
+    "memory": (GIB, MIB, 1),
+    "disk": (GIB, MIB, 1),
+}
+"""In which round amounts less of each device, and of a host, is advised."""
 
 
 def _asking(request: Request, **amounts: int) -> Request:

@@ -76,3 +76,26 @@ def test_what_would_fit_is_told(asked: JobBuilder, advised: str) -> None:
 )
 def test_what_is_advised_is_accepted(fits: JobBuilder) -> None:
     a_cell_world(CELLS).submit(fits)
+
+
+MEMORY = """\
+nodes:
+  - {name: g1, cpu: 16, memory: 64GiB, gpu: {type: T4, count: 4, memory: 16GiB}}
+cells:
+  types: {t-node: {of: T4, count: 4, node: true}}
+  roots: [{type: t-node, nodes: [g1]}]
+tenants:
+  whole: {cells: {t-node: 1}}
+"""
+
+
+@pytest.mark.parametrize("gpus", [0.5, 2])
+def test_less_memory_of_each_device_is_advised(gpus: float) -> None:
+    world = a_cell_world(MEMORY)
+    asked = a_job().of("whole").gpus(gpus)
+    with pytest.raises(Rejected) as caught:
+        world.submit(asked.gpu_memory(20 * GIB))
+    assert caught.value.hint == (
+        f"A task of {gpus} GPU, 16 GiB GPU memory, 1 CPU, 1 GiB memory would fit."
+    )
+    world.submit(asked.gpu_memory(16 * GIB))
