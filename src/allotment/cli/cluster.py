@@ -1,6 +1,7 @@
 """Verbs about the cluster: nodes and tenants, drain and undrain."""
 
 import time
+from collections.abc import Iterable
 from typing import Annotated
 
 import typer
@@ -13,6 +14,7 @@ from allotment.cli.tenant_table import COLUMNS as CELL_COLUMNS
 from allotment.cli.tenant_table import notes, rows
 from allotment.cli.words import NOTHING_THERE, count
 from allotment.client import Client
+from allotment.model.amounts import CPU, GPU, parts_of, show_part
 from allotment.model.health import HardwareHealth
 from allotment.model.quantity import Resources, show_bytes, show_milli
 from allotment.service.views import DeviceView, NodeView, TenantView
@@ -108,7 +110,8 @@ def tenants(state: State = "", as_json: AsJson = False) -> None:
     """List the tenants: what each is owed, uses, borrows and lends.
 
     OWED is its guarantee, OWN what it uses of it, BORROWED what it uses beyond, LENT what
-    others use of its idle share. All in GPUs; in CPUs where the cluster has no GPU.
+    others use of its idle share. All in GPUs; in CPUs where no tenant is owed a GPU. Who is
+    owed or borrows only something else is named below, with what that is.
 
     Where shares are cells, a line for each type: how many it is OWED, has USED, can have at
     once (FREE), of these how many others sit in (LENT), and how many it cannot have because
@@ -134,7 +137,7 @@ def tenants(state: State = "", as_json: AsJson = False) -> None:
     print_table(TENANT_COLUMNS, [tenant_row(tenant, in_gpus) for tenant in found])
     if not in_gpus:
         talk("Amounts are CPUs: no tenant is owed a GPU.")
-    for note in aside.notes(kept, now):
+    for note in (*beside(found, in_gpus), *aside.notes(kept, now)):
         talk(note)
 
 
@@ -155,6 +158,31 @@ def tenant_row(tenant: TenantView, in_gpus: bool) -> tuple[str, ...]:
         ", ".join(tenant.queues),
         tenant.members,
     )
+
+
+def beside(tenants: Iterable[TenantView], in_gpus: bool) -> list[str]:
+    """Say what a tenant is owed, and borrows, where the part that is shown does not tell."""
+    shown = GPU if in_gpus else CPU
+    found: list[str] = []
+    for tenant in tenants:
+        for verb, parts in (
+            ("is owed", parts_of(tenant.guaranteed)),
+            ("borrows", _more(tenant)),
+        ):
+            if parts and shown not in parts:
+                words = ", ".join(show_part(part, amount) for part, amount in parts.items())
+                found.append(f"{tenant.name} {verb} {words}.")
+    return found
+
+
+def _more(tenant: TenantView) -> dict[str, int]:
+    """Give the parts of which a tenant has more than it is owed, as far as that is borrowed."""
+    owed, own = parts_of(tenant.guaranteed), parts_of(tenant.own)
+    beyond = {
+        part: min(held, held + own.get(part, 0) - owed.get(part, 0))
+        for part, held in parts_of(tenant.borrowed).items()
+    }
+    return {part: amount for part, amount in beyond.items() if amount > 0}
 
 
 def drain(
