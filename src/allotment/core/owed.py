@@ -5,6 +5,7 @@ Where shares are counted (`cluster.cells` is None) none of this is asked.
 
 from collections.abc import Iterable
 
+from allotment.core.beside import Beside, of_all, of_one
 from allotment.core.cells.book import Cells
 from allotment.core.cells.borrow import find_idle
 from allotment.core.cells.search import Found, find
@@ -35,7 +36,7 @@ def owed_place(cluster: Cluster, shape: Shape) -> Found | None:
     if not _too_large(cluster.cells, shape):
         found = find(cluster.cells, shape.tenant, shape.pin, shape.requests)
         if found is not None and cluster.frozen:
-            found = _uncrowded(cluster, cluster.cells, shape, found)
+            found = _uncrowded(cluster, cluster.cells, shape, found) or found
     if found is None:
         if len(cluster.unowed) >= MOST_MEMOS:
             cluster.unowed.clear()
@@ -43,20 +44,24 @@ def owed_place(cluster: Cluster, shape: Shape) -> Found | None:
     return found
 
 
-def _uncrowded(cluster: Cluster, cells: Cells, shape: Shape, found: Found) -> Found:
+def _uncrowded(cluster: Cluster, cells: Cells, shape: Shape, found: Found) -> Found | None:
     """Give a place where no suspended gang keeps what is needed, or one that it can be off."""
-    if cluster.slots_free(found.slots, shape.requests):
+    requests = shape.requests
+    if cluster.slots_free(found.slots, requests):
         return found
-    frozen = cluster.frozen.values()
+    needs, frozen = needs_of(requests), [*cluster.frozen.values()]
     staying = [gang for gang in frozen if not _yields(gang, shape.tenant)]
-    for keepers in (frozen, staying):
-        crowded = frozenset(slot.node for gang in keepers for slot in gang.slots)
-        if crowded.isdisjoint(slot.node for slot in found.slots):
+    for keepers in (frozen, staying) if len(staying) < len(frozen) else (frozen,):
+        beside = Beside(cluster, keepers)
+        if beside.has(found.slots, needs):
             return found
-        other = find(cells, shape.tenant, shape.pin, shape.requests, crowded)
-        if other is not None:
-            return other
-    return found
+        # Several tasks may need more of a machine in sum than is left there.
+        for need in (of_one(requests), of_all(requests, beside.width)):
+            avoid = beside.lacking(need)
+            other = find(cells, shape.tenant, shape.pin, requests, avoid)
+            if other is not None and beside.has(other.slots, needs):
+                return other
+    return None
 
 
 def _too_large(cells: Cells, shape: Shape) -> bool:

@@ -302,3 +302,64 @@ def test_a_borrower_keeps_off_what_suspended_jobs_keep(part: str) -> None:
     world.cycle()
     assert node_of(world, borrower) not in {node_of(world, job) for job in frozen}
     assert grounds(world, other) is None
+
+
+def in_devices(**owned: int) -> World:
+    """Let tenants own so many of the devices of one machine."""
+    tenants = tuple(
+        msgspec.structs.replace(
+            a_tenant(name, order=QueueOrder.SKIP),
+            guaranteed=of(125, 80, 1) * count,
+            cells=(CellShare("A100", count),) if count else (),
+        )
+        for name, count in owned.items()
+    )
+    topology = Topology(HOSTS.types, HOSTS.roots[:1])
+    return World(msgspec.structs.replace(a_config(*tenants), topology=topology))
+
+
+def a_wide_job(tenant: str) -> JobBuilder:
+    """Ask for one device, and for most of its memory."""
+    return a_job().of(tenant).gpus(1).gpu_memory(60 * GIB)
+
+
+def devices_of(world: World, job: JobId) -> tuple[int, ...]:
+    attempt = world.job(job).attempt
+    assert attempt is not None
+    return attempt.slots[0].devices
+
+
+def test_beside_a_device_of_which_a_suspended_job_keeps_the_memory_there_is_room() -> None:
+    world = in_devices(a=4, b=4)
+    frozen = suspended(world, a_wide_job("a"))
+    owners = [world.submit(a_wide_job(tenant)) for tenant in "ab"]
+    world.cycle()
+    assert not world.state.cluster.leaving
+    for owner in owners:
+        assert grounds(world, owner) is OWN
+        assert devices_of(world, owner) != devices_of(world, frozen)
+
+
+@pytest.mark.parametrize("part", KEPT)
+def test_a_suspended_job_that_keeps_little_of_a_machine_leaves_room_there(part: str) -> None:
+    world = in_hosts(1, 2, 0)
+    much, little = a_large_job(part, "b"), a_job().of("b").gpus(8).memory(GIB)
+    jobs = [world.submit(job) for job in (much, little, a_job().of("a").gpus(8))]
+    world.cycle()
+    for job in jobs:
+        world.runs(job)
+    for job in jobs[:2]:
+        world.do(c.SuspendJob(job))
+    owner = world.submit(a_large_job(part, "b"))
+    world.cycle()
+    assert grounds(world, owner) is OWN
+    assert node_of(world, owner) == node_of(world, jobs[1])
+
+
+def test_tasks_that_are_too_many_beside_a_suspended_job_lie_elsewhere_together() -> None:
+    world = in_hosts(0, 2, 0)
+    frozen = suspended(world, a_job().of("b").gpus(8).disk(300 * GIB))
+    many = world.submit(a_job().of("b").tasks(8).gpus(1).disk(100 * GIB))
+    world.cycle()
+    assert grounds(world, many) is OWN
+    assert node_of(world, many) != node_of(world, frozen)

@@ -6,8 +6,10 @@ by side. Nothing is changed: what each task takes is only not free for the next 
 
 from collections.abc import Sequence
 
+import msgspec
+
 from allotment.core.cells.book import Cells, Found
-from allotment.core.cells.chain import Cell, bits
+from allotment.core.cells.chain import Cell, Chain, bits
 from allotment.core.cells.fresh import fresh_cells, side_by_side
 from allotment.core.cells.groups import group_cells
 from allotment.core.cells.holding import Holding
@@ -21,6 +23,25 @@ _Place = tuple[int, int, int, int]
 """Level of the cell, number of the node, leaves it sits on, leaves it has beside."""
 
 
+class Avoid(msgspec.Struct, frozen=True):
+    """Where no task is to be put: on whole nodes, or on single devices of others."""
+
+    nodes: frozenset[NodeId] = frozenset()
+    devices: frozenset[tuple[NodeId, int]] = frozenset()
+
+    def leaves(self, chain: Chain) -> dict[int, int]:
+        """Give the leaves of a chain that this is, by node."""
+        numbers = chain.number
+        masks = {numbers[node]: chain.full for node in self.nodes if node in numbers}
+        for node, device in self.devices:
+            if (at := numbers.get(node)) is not None and device in chain.leaf[at]:
+                masks[at] = masks.get(at, 0) | chain.mask(at, (device,))
+        return masks
+
+
+NOWHERE = Avoid()
+
+
 class Attempt:
     """One gang's places so far: what they take is not free for the next task."""
 
@@ -30,13 +51,12 @@ class Attempt:
         at: int,
         holding: Holding,
         region: Cell | None,
-        avoid: frozenset[NodeId] = frozenset(),
+        avoid: Avoid = NOWHERE,
     ) -> None:
-        """Begin in one chain, within a cell or anywhere; on nodes to `avoid` nothing is put."""
+        """Begin in one chain, within a cell or anywhere but on what is to `avoid`."""
         self.cells, self.at, self.holding, self.region = cells, at, holding, region
         self.chain, self.space = cells.chains[at], cells.spaces[at]
-        number = self.chain.number
-        self.avoid = frozenset(number[node] for node in avoid if node in number)
+        self.avoid = avoid.leaves(self.chain)
         self.bound: list[Cell] = []
         """Cells that would be bound anew."""
         self.used: dict[int, int] = {}
@@ -283,12 +303,11 @@ class Attempt:
         return self.region is None or node in self.chain.nodes_of(self.region)
 
     def _mask(self, node: int) -> int:
-        """Give the leaves of a node that lie in the region."""
-        if node in self.avoid:
-            return 0
-        if self.region is None:
-            return self.chain.full
-        return self.chain.mask_of(self.region) if self._has(node) else 0
+        """Give the leaves of a node that lie in the region, and are not to be avoided."""
+        mask = self.chain.full
+        if self.region is not None:
+            mask = self.chain.mask_of(self.region) if self._has(node) else 0
+        return mask & ~self.avoid.get(node, 0)
 
     def _inside(self, node: int, mask: int) -> bool:
         return not mask & ~self._mask(node)

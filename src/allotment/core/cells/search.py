@@ -10,14 +10,13 @@ OSDI'20, 3.3; its intra-tenant scheduler packs in the same order.)
 from collections.abc import Iterator
 from itertools import islice
 
-from allotment.core.cells.attempt import Attempt
+from allotment.core.cells.attempt import NOWHERE, Attempt, Avoid
 from allotment.core.cells.book import Cells, Found
 from allotment.core.cells.chain import Cell, Chain
 from allotment.core.cells.fresh import fresh_cells, side_by_side
 from allotment.core.cells.groups import roomy
 from allotment.core.cells.holding import Holding
 from allotment.core.request import Request
-from allotment.model.ids import NodeId
 from allotment.model.quantity import DEVICE
 from allotment.model.spec import Arch
 
@@ -30,11 +29,11 @@ def find(
     tenant: str,
     pin: str,
     requests: tuple[Request, ...],
-    avoid: frozenset[NodeId] = frozenset(),
+    avoid: Avoid = NOWHERE,
 ) -> Found | None:
     """Find room for a gang in the cells its tenant is owed; None if there is none.
 
-    Nodes to `avoid` are left out. Asked the same again before anything is written in the
+    What is to `avoid` is left out. Asked the same again before anything is written in the
     book, it gives the same at once.
     """
     key = (tenant, pin, requests, avoid)
@@ -48,7 +47,7 @@ def _find(
     tenant: str,
     pin: str,
     requests: tuple[Request, ...],
-    avoid: frozenset[NodeId],
+    avoid: Avoid,
 ) -> Found | None:
     holdings = cells.holdings.get((tenant, pin), {})
     for chains in cells.chains_for(requests):
@@ -86,7 +85,7 @@ def _in_chain(
     at: int,
     holding: Holding,
     requests: tuple[Request, ...],
-    avoid: frozenset[NodeId],
+    avoid: Avoid,
 ) -> Found | None:
     chain = cells.chains[at]
     first = requests[0]
