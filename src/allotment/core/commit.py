@@ -385,16 +385,32 @@ def _must_yield(cluster: Cluster, gang: Gang, promise: Reservation, now: Instant
 
 
 def _frozen_in_its_way(cluster: Cluster, gang: Gang, promise: Reservation) -> bool:
-    """Tell whether a gang gave up its cells, and keeps memory where another tenant is owed."""
-    nodes = {slot.node for slot in promise.slots}
+    """Tell whether a gang gave up its cells, and keeps what another tenant is owed there."""
     return (
         cluster.cells is not None
         and promise.entitlement is Entitlement.GUARANTEED
         and gang.suspended
         and gang.preemptible
         and gang.tenant != cluster.tenant_of(promise.job)
-        and any(slot.node in nodes for slot in gang.slots)
+        and _keeps_some_of(gang, promise)
     )
+
+
+def _keeps_some_of(gang: Gang, promise: Reservation) -> bool:
+    """Tell whether a suspended gang keeps any of what a place needs, where it needs it."""
+    hosts: dict[NodeId, Resources] = {}
+    devices: set[tuple[NodeId, int]] = set()
+    for slot, kept in zip(gang.slots, gang.needs, strict=True):
+        hosts[slot.node] = hosts.get(slot.node, NOTHING) + kept
+        if kept.gpu_memory:
+            devices.update((slot.node, index) for index in slot.devices)
+    for slot, need in zip(promise.slots, promise.needs, strict=True):
+        kept = hosts.get(slot.node, NOTHING)
+        if (need.memory and kept.memory) or (need.disk and kept.disk):
+            return True
+        if need.gpu_memory and any((slot.node, index) in devices for index in slot.devices):
+            return True
+    return False
 
 
 def _promise_is_due(cluster: Cluster, decision: Evict, now: Instant) -> str:

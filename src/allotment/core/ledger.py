@@ -219,6 +219,21 @@ class NodeBook:
             )
         )
 
+    def host_short(self, wanted: Resources, held: Resources) -> bool:
+        """Tell whether some of the host is promised too often that is wanted, and held."""
+        return bool(
+            (self.cpu < 0 and wanted.cpu_milli and held.cpu_milli)
+            or (self.memory < 0 and wanted.memory and held.memory)
+            or (self.disk < 0 and wanted.disk and held.disk)
+        )
+
+    def device_short(self, index: int, wanted: Resources, held: Resources) -> bool:
+        """Tell whether some of a device is promised too often that is wanted, and held."""
+        return bool(
+            (self.device_milli[index] < 0 and wanted.gpu_milli and held.gpu_milli)
+            or (self.device_memory[index] < 0 and wanted.gpu_memory and held.gpu_memory)
+        )
+
     def settled(self, slot: Slot) -> bool:
         """Tell whether nobody else has to leave a slot that was taken."""
         if not self.open or self.cpu < 0 or self.memory < 0 or self.disk < 0:

@@ -3,13 +3,16 @@
 import msgspec
 import pytest
 
+from allotment.core.commit import refusal
+from allotment.core.gang import Reservation
+from allotment.core.plan import Evict
 from allotment.engine.evicted import evicted_for
 from allotment.model import commands as c
 from allotment.model.cells import CellShare, CellType, RootCell, Topology
 from allotment.model.errors import Rejected
 from allotment.model.events import AttemptPlaced
 from allotment.model.ids import JobId, NodeId
-from allotment.model.ledger import Entitlement
+from allotment.model.ledger import Entitlement, Slot
 from allotment.model.lifecycle import JobState
 from allotment.model.quantity import GIB, Resources
 from allotment.model.reasons import Reason
@@ -363,3 +366,61 @@ def test_tasks_that_are_too_many_beside_a_suspended_job_lie_elsewhere_together()
     world.cycle()
     assert grounds(world, many) is OWN
     assert node_of(world, many) != node_of(world, frozen)
+
+
+def running(world: World, job: JobBuilder) -> JobId:
+    id = world.submit(job)
+    world.cycle()
+    world.runs(id)
+    return id
+
+
+def test_nobody_goes_from_devices_beside_those_that_an_owner_gets() -> None:
+    world = in_devices(a=4, b=4, c=0)
+    frozen = [running(world, a_wide_job("a")) for _ in range(8)]
+    for job in frozen:
+        world.do(c.SuspendJob(job))
+    for _ in range(6):
+        running(world, a_job().of("c").gpus(1).gpu_memory(20 * GIB))
+    owner = world.submit(a_wide_job("b"))
+    world.cycle()
+    gone = list(world.state.cluster.leaving)
+    assert len(gone) == 1
+    world.ends(gone[0], 143)
+    world.cycle()
+    assert grounds(world, owner) is OWN
+    assert gone[0] in frozen
+
+
+@pytest.mark.parametrize(("kept", "borrowed"), [(250, 50), (10, 300)])
+def test_who_runs_goes_for_memory_only_if_no_suspended_job_will_do(
+    kept: int, borrowed: int
+) -> None:
+    world = in_devices(a=4, b=4, c=0)
+    frozen = suspended(world, a_job().of("a").gpus(4).memory(kept * GIB))
+    runs = running(world, a_job().of("c").gpus(1).memory(borrowed * GIB))
+    idle = running(world, a_job().of("c").gpus(1).memory(GIB))
+    owner = world.submit(a_job().of("b").gpus(4).memory(256 * GIB))
+    world.cycle()
+    gone = frozen if kept > borrowed else runs
+    assert sorted(world.state.cluster.leaving) == [gone]
+    assert world.is_(idle) is JobState.RUNNING
+    world.ends(gone, 143)
+    world.cycle()
+    assert grounds(world, owner) is OWN
+
+
+@pytest.mark.parametrize("device", [0, 1])
+def test_a_suspended_job_may_not_be_evicted_where_it_keeps_nothing_of_what_is_needed(
+    device: int,
+) -> None:
+    world = in_devices(a=4, b=4)
+    frozen = suspended(world, a_wide_job("a").memory(0))
+    assert devices_of(world, frozen) == (0,)
+    owner = world.state.next_job
+    world.do(c.SubmitJob(a_wide_job("b").spec()))
+    (need,) = (request.need for request in world.state.cluster.pending[owner].shape.requests)
+    slots = (Slot(NodeId(0), (device,), need.gpu_milli),)
+    promise = Reservation(owner, slots, (need,), OWN, (frozen,), ("A100",))
+    wrong = refusal(world.state.cluster, Evict(promise, (frozen,)), world.now)
+    assert wrong == ("" if device == 0 else f"job {frozen} may not be evicted")
