@@ -18,15 +18,15 @@ import msgspec
 from allotment.core.cluster import Cluster
 from allotment.core.entitle import entitle
 from allotment.core.gang import Gang, Standing
-from allotment.core.own_way import give_way
+from allotment.core.own_way import Way, way_past
 from allotment.core.preemption import let_off
 from allotment.core.request import Request, devices_of, total_of
 from allotment.core.trial import Trial
 from allotment.model.ids import JobId
-from allotment.model.ledger import Entitlement, Placement, Slot
+from allotment.model.ledger import Entitlement, Slot
 from allotment.model.quantity import DEVICE, Instant
 
-GUARANTEED, OPPORTUNISTIC = Entitlement.GUARANTEED, Entitlement.OPPORTUNISTIC
+GUARANTEED = Entitlement.GUARANTEED
 
 
 class Turn(msgspec.Struct, frozen=True):
@@ -83,14 +83,7 @@ def _displace(cluster: Cluster, waiting: Standing, worse: list[Gang]) -> Turn | 
         return Turn(slots, due, let_off(trial, leaving + dropped, slots, owed))
 
 
-class TurnInCells(msgspec.Struct, frozen=True):
-    """A place in its tenant's own cells, and those whose turn is over."""
-
-    place: Placement
-    victims: tuple[JobId, ...]
-
-
-def displace_in_cells(cluster: Cluster, waiting: Standing, now: Instant) -> TurnInCells | None:
+def displace_in_cells(cluster: Cluster, waiting: Standing, now: Instant) -> Way | None:
     """Find whose turn is over so that a waiting job gets its own in its tenant's cells."""
     running = cluster.running
     assert running is not None, "turns are taken only where an order of gangs is kept"
@@ -106,16 +99,7 @@ def displace_in_cells(cluster: Cluster, waiting: Standing, now: Instant) -> Turn
         and gang.entitlement is GUARANTEED
         and not (gang.leaving or gang.suspended or job in promised)
     ]
-    way = give_way(cluster, shape, worse) if worse else None
-    if way is None:
-        return None
-    found = way.found
-    place = Placement(waiting.id, found.slots, GUARANTEED, found.quota)
-    # Surplus that shrinking gangs gave up there is on its way.
-    borrowers = (
-        job for job in found.borrowers if cluster.gangs[job].entitlement is OPPORTUNISTIC
-    )
-    return TurnInCells(place, (*way.losers, *borrowers))
+    return way_past(cluster, waiting, worse, now) if worse else None
 
 
 def _due(cluster: Cluster, waiting: Standing) -> Entitlement | None:

@@ -33,7 +33,7 @@ def owed_place(cluster: Cluster, shape: Shape) -> Found | None:
     found: Found | None = None
     if not _too_large(cluster.cells, shape):
         found = find(cluster.cells, shape.tenant, shape.pin, shape.requests)
-        if found is not None and cluster.frozen:
+        if found is not None:
             found = _uncrowded(cluster, cluster.cells, shape, found) or found
     if found is None:
         if len(cluster.unowed) >= MOST_MEMOS:
@@ -42,10 +42,20 @@ def owed_place(cluster: Cluster, shape: Shape) -> Found | None:
     return found
 
 
+def place_beside(cluster: Cluster, shape: Shape) -> Found | None:
+    """Find where a gang may be out of its tenant's cells, now or in a trial.
+
+    None also where suspended gangs that stay keep what it needs: it could not start there.
+    """
+    assert cluster.cells is not None, "asked only where shares are cells"
+    found = find(cluster.cells, shape.tenant, shape.pin, shape.requests)
+    return found and _uncrowded(cluster, cluster.cells, shape, found)
+
+
 def _uncrowded(cluster: Cluster, cells: Cells, shape: Shape, found: Found) -> Found | None:
     """Give a place where no suspended gang keeps what is needed, or one that it can be off."""
     requests = shape.requests
-    if cluster.slots_free(found.slots, requests):
+    if not cluster.frozen or cluster.slots_free(found.slots, requests):
         return found
     needs, frozen = needs_of(requests), [*cluster.frozen.values()]
     staying = [gang for gang in frozen if not _yields(gang, shape.tenant)]

@@ -13,10 +13,10 @@ import msgspec
 from allotment.core.cells.book import Cells
 from allotment.core.cells.rights import objection
 from allotment.core.cells.safety import shortage, shorter
-from allotment.core.cells.search import Found, find
+from allotment.core.cells.search import Found
 from allotment.core.cluster import Cluster
 from allotment.core.gang import Gang, Standing
-from allotment.core.owed import in_the_way
+from allotment.core.owed import in_the_way, place_beside
 from allotment.core.preemption import still_needed
 from allotment.core.request import Shape, needs_of
 from allotment.core.shedding import Leaving, Shed, Unit, elastic_among
@@ -112,7 +112,7 @@ def _way_by_shedding(
     needs = needs_of(shape.requests)
 
     def look() -> Found | None:
-        return find(cells, shape.tenant, shape.pin, shape.requests)
+        return place_beside(cluster, shape)
 
     with Trial(cluster) as trial:
         leaving = Leaving(trial)
@@ -173,13 +173,12 @@ def room_by_demotion(
     Cells that they give up are nobody's then: where hardware is lost, others may be owed
     them first.
     """
-    assert cluster.cells is not None, "asked only where shares are cells"
     with Trial(cluster) as trial:
         for loser in losers:
             trial.demote(cluster.gangs[loser])
         for promise in promises:
             trial.unreserve(promise)
-        return find(cluster.cells, shape.tenant, shape.pin, shape.requests) is not None
+        return place_beside(cluster, shape) is not None
 
 
 def give_way(cluster: Cluster, shape: Shape, holders: Sequence[Holder]) -> Way | None:
@@ -234,7 +233,7 @@ def _way(cluster: Cluster, cells: Cells, shape: Shape, holders: Sequence[Holder]
             missing -= sum(len(slot.devices) for slot in holder.slots)
             if missing > 0:
                 continue
-            found = find(cells, shape.tenant, shape.pin, shape.requests)
+            found = place_beside(cluster, shape)
             if found is not None:
                 break
         if found is None:

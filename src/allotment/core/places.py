@@ -99,9 +99,9 @@ class Places:
             self.turn
             and not self._stands_back(waiting)
             and cluster.pending.key(waiting.id) < self.worst()
-            and (turn := displace_in_cells(cluster, waiting, self.now)) is not None
+            and (way := displace_in_cells(cluster, waiting, self.now)) is not None
         ):
-            return self._reserve(waiting, turn.place, turn.victims)
+            return self._past(waiting, way)
         return None
 
     def outrank(self, waiting: Standing) -> Proposals:

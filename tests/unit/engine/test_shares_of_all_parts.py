@@ -17,7 +17,10 @@ from allotment.model.lifecycle import JobState
 from allotment.model.quantity import GIB, Resources
 from allotment.model.reasons import Reason
 from allotment.model.tenancy import Config, Preempt, QueueOrder, ShareBy
-from tests.support.builders import JobBuilder, a_config, a_job, a_tenant, gpus
+from allotment.policies.ordering.priority import ByPriority
+from allotment.policies.turns.at_once import AtOnce
+from tests.support import world as worlds
+from tests.support.builders import POLICIES, JobBuilder, a_config, a_job, a_tenant, gpus
 from tests.support.world import World
 
 OWN, BORROWED = Entitlement.GUARANTEED, Entitlement.OPPORTUNISTIC
@@ -215,13 +218,14 @@ HOSTS = Topology(
 KEPT = ["memory", "disk", "gpu_memory"]
 
 
-def in_hosts(*owned: int) -> World:
+def in_hosts(*owned: int, **terms: object) -> World:
     """Let tenants a, b, c own so many of three machines."""
     tenants = tuple(
         msgspec.structs.replace(
             a_tenant(name, order=QueueOrder.SKIP),
             guaranteed=of(1000, 640, 8) * count,
             cells=(CellShare("host", count),),
+            **terms,
         )
         for name, count in zip("abc", owned, strict=True)
     )
@@ -424,3 +428,48 @@ def test_a_suspended_job_may_not_be_evicted_where_it_keeps_nothing_of_what_is_ne
     promise = Reservation(owner, slots, (need,), OWN, (frozen,), ("A100",))
     wrong = refusal(world.state.cluster, Evict(promise, (frozen,)), world.now)
     assert wrong == ("" if device == 0 else f"job {frozen} may not be evicted")
+
+
+def with_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let who is more urgent take turns with others at any moment."""
+    policies = msgspec.structs.replace(POLICIES, ordering=ByPriority(), turns=AtOnce())
+    monkeypatch.setattr(worlds, "POLICIES", policies)
+
+
+@pytest.mark.parametrize("part", KEPT)
+@pytest.mark.parametrize("preempt", [Preempt.EVICT, Preempt.NONE], ids=["urgent", "turn"])
+@pytest.mark.parametrize("priorities", [(10, 20), (20, 10)])
+def test_who_is_more_urgent_goes_where_no_suspended_job_keeps_what_it_needs(
+    monkeypatch: pytest.MonkeyPatch, part: str, preempt: Preempt, priorities: tuple[int, int]
+) -> None:
+    if preempt is Preempt.NONE:
+        with_turns(monkeypatch)
+    world = in_hosts(2, 0, 0, preempt=preempt, borrow=False)
+    frozen = suspended(world, a_large_job(part, "a").priority(950))
+    low = [running(world, a_job().of("a").gpus(8).priority(p)) for p in priorities]
+    (beside,) = (job for job in low if node_of(world, job) != node_of(world, frozen))
+    urgent = world.submit(a_large_job(part, "a").priority(900))
+    world.cycle()
+    assert sorted(world.state.cluster.leaving) == [beside]
+    world.ends(beside, 143)
+    world.cycle()
+    assert grounds(world, urgent) is OWN
+
+
+def test_whose_turn_it_is_gets_also_what_a_suspended_job_keeps_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with_turns(monkeypatch)
+    world = in_hosts(2, 1, 0)
+    frozen = [suspended(world, a_large_job("disk", "a").priority(950)) for _ in range(2)]
+    frozen += [suspended(world, a_large_job("disk", "b").priority(950))]
+    low = running(world, a_job().of("b").gpus(8).priority(10))
+    owner = world.submit(a_large_job("disk", "b").priority(900))
+    world.cycle()
+    gone = sorted(world.state.cluster.leaving)
+    assert low in gone
+    assert set(gone) - {low} < set(frozen[:2])
+    for job in gone:
+        world.ends(job, 143)
+    world.cycle()
+    assert grounds(world, owner) is OWN
