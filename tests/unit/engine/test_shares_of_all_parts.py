@@ -473,3 +473,44 @@ def test_whose_turn_it_is_gets_also_what_a_suspended_job_keeps_there(
         world.ends(job, 143)
     world.cycle()
     assert grounds(world, owner) is OWN
+
+
+# ── in cells, machines that are not alike ───────────────────────────────────────────────
+
+
+def on_machines(*machines: tuple[int, int], borrow: bool = True) -> Config:
+    """Let a own 8 devices, on machines with so much disk and memory of each device."""
+    config = a_config(a_tenant("a"), nodes=len(machines))
+    nodes = tuple(
+        msgspec.structs.replace(
+            node,
+            disk=disk * GIB,
+            devices=tuple(
+                msgspec.structs.replace(device, memory=memory * GIB) for device in node.devices
+            ),
+        )
+        for node, (disk, memory) in zip(config.nodes, machines, strict=True)
+    )
+    least = of(min(disk for disk, _ in machines), 8 * min(memory for _, memory in machines), 8)
+    tenant = msgspec.structs.replace(
+        a_tenant("a", order=QueueOrder.SKIP, borrow=borrow),
+        guaranteed=least,
+        cells=(CellShare("A100", 8),),
+    )
+    topology = Topology(HOSTS.types, HOSTS.roots[: len(machines)])
+    return msgspec.structs.replace(config, tenants=(tenant,), nodes=nodes, topology=topology)
+
+
+@pytest.mark.parametrize("devices", [0.25, 1])
+def test_who_has_more_memory_of_a_device_than_the_smallest_of_its_cells_borrows(
+    devices: float,
+) -> None:
+    world = World(on_machines((1000, 80)))
+    job = running(world, a_job().of("a").gpus(devices).gpu_memory(60 * GIB))
+    assert grounds(world, job) is OWN
+    world.do(c.ApplyConfig(on_machines((1000, 80), (1000, 40))))
+    world.cycle()
+    assert grounds(world, job) is BORROWED
+    world.do(c.ApplyConfig(on_machines((1000, 80))))
+    world.cycle()
+    assert grounds(world, job) is OWN

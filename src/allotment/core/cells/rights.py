@@ -36,6 +36,9 @@ def objection(
         spot = cells.spot(slot, need, kind)
         if spot is None:
             return f"not all of it lies in cells of node {slot.node}"
+        if need.gpu_memory > cells.chains[spot.chain].memory:
+            # A guarantee counts devices by the smallest of the chain: no cell has so much.
+            return "the smallest device of those cells has less memory than it needs"
         names = cells.chains[spot.chain].names
         if kind not in names or (spots and spot.chain != spots[0][0].chain):
             return "a gang lies within one chain"
