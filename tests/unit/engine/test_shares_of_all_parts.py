@@ -514,3 +514,29 @@ def test_who_has_more_memory_of_a_device_than_the_smallest_of_its_cells_borrows(
     world.do(c.ApplyConfig(on_machines((1000, 80))))
     world.cycle()
     assert grounds(world, job) is OWN
+
+
+@pytest.mark.parametrize("devices", [0, 0.25, 1, 8])
+def test_what_the_poorest_machine_of_its_cells_has_nothing_of_is_borrowed(
+    devices: float,
+) -> None:
+    world = World(on_machines((0, 80), (1000, 80)))
+    job = world.submit(a_job().of("a").gpus(devices).disk(100 * GIB))
+    world.cycle()
+    assert grounds(world, job) is BORROWED
+    assert node_of(world, job) == 1
+
+
+def test_what_no_cell_has_anything_of_is_refused_to_who_may_not_borrow() -> None:
+    world = World(on_machines((0, 80), (1000, 80), borrow=False))
+    with pytest.raises(Rejected, match="100 GiB disk: that is larger than what tenant a owns"):
+        world.submit(a_job().of("a").gpus(1).disk(100 * GIB))
+
+
+def test_who_has_of_a_part_what_the_poorest_machine_lacks_altogether_borrows() -> None:
+    world = World(on_machines((1000, 80)))
+    job = running(world, a_job().of("a").gpus(1).disk(100 * GIB))
+    assert grounds(world, job) is OWN
+    world.do(c.ApplyConfig(on_machines((1000, 80), (0, 80))))
+    world.cycle()
+    assert grounds(world, job) is BORROWED

@@ -338,29 +338,34 @@ class Cells:
                     milli = self.chains[at].part_of(need)
                     yield Spot(at, number, mask, milli, 0, is_part=is_part)
             if chains and not on_leaves:
-                claim = 0 if slot.devices else self.claim(chains[0][0], need)
+                claim = 0 if slot.devices else self.used_beside(chains[0][0], need)
                 yield Spot(*chains[0], 0, DEVICE, claim)
 
     def claim(self, chain: int, need: Resources) -> int:
         """Count the leaves whose share of the host a task uses up beside its own.
 
         A share of the host goes with each leaf, pro rata: who needs more of it is
-        guaranteed it only as far as cells of its tenant's cover it.
+        guaranteed it only as far as cells of its tenant's cover it. What a chain's poorest
+        machine has nothing of goes with no leaf: then that is more than any machine has.
         """
         known = self._claims[chain].get(need)
         if known is None:
-            share, own = self.chains[chain].share, need.gpu_milli
-            if is_part_of_device(need):
-                own = self.chains[chain].part_of(need)
-            pairs = (
-                (need.cpu_milli, share.cpu_milli),
-                (need.memory, share.memory),
-                (need.disk, share.disk),
-            )
-            most = max((-(-want * DEVICE // has) for want, has in pairs if has), default=0)
-            known = max(0, -(-(most - own) // DEVICE))
+            share = self.chains[chain].share
+            if any(want and not has for want, has in _of_host(need, share)):
+                known = self.chains[chain].width + 1
+            else:
+                known = self.used_beside(chain, need)
             self._claims[chain][need] = known
         return known
+
+    def used_beside(self, chain: int, need: Resources) -> int:
+        """Count them for a borrower too, who may have what goes with no leaf."""
+        own = need.gpu_milli
+        if is_part_of_device(need):
+            own = self.chains[chain].part_of(need)
+        pairs = _of_host(need, self.chains[chain].share)
+        most = max((-(-want * DEVICE // has) for want, has in pairs if has), default=0)
+        return max(0, -(-(most - own) // DEVICE))
 
     def spots(
         self, slots: Sequence[Slot], needs: Sequence[Resources], quota: Quota
@@ -452,3 +457,12 @@ class Cells:
             if leaves & mask
         }
         return tuple(sorted(found))
+
+
+def _of_host(need: Resources, share: Resources) -> tuple[tuple[int, int], ...]:
+    """Pair what a task needs of each part of the host with what a leaf brings of it."""
+    return (
+        (need.cpu_milli, share.cpu_milli),
+        (need.memory, share.memory),
+        (need.disk, share.disk),
+    )
