@@ -43,6 +43,8 @@ def release(jobs: Jobs, state: State = "", as_json: AsJson = False) -> None:
 def suspend(jobs: Jobs, state: State = "", as_json: AsJson = False) -> None:
     """Freeze running jobs and free their devices; they keep their memory.
 
+    Where an owner in cells needs what a suspended job keeps, that job is queued again.
+
     Examples:
       allot suspend 12
       allot resume 12

@@ -136,7 +136,7 @@ class Cluster:
         self._counted: dict[JobId, str] = {}
         """The tenants under which promises are counted there."""
         self.frozen: dict[JobId, Gang] = {}
-        """Gangs that are suspended, and keep memory and disk where they were."""
+        """Gangs that are suspended, and keep memory, disk and device memory where they were."""
         self.guaranteed_use: dict[str, Resources] = {}
         """What each tenant holds out of its own guarantee."""
         self.borrowed_use: dict[str, Resources] = {}

@@ -87,7 +87,7 @@ def _owed(cluster: Cluster, waiting: Standing, now: Instant) -> Blocked:
     return Blocked(
         Reason.CAPACITY,
         f"Its tenant's cells have room for it on {nodes}, but other jobs, suspended ones among "
-        "them, keep too much of the CPU, memory or disk there.",
+        "them, keep too much of the CPU, memory, disk or device memory there.",
     )
 
 

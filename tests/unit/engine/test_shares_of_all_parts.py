@@ -298,7 +298,7 @@ def test_a_suspended_job_that_may_not_be_preempted_stays() -> None:
     last = world.submit(a_large_job("disk", "b"))
     world.cycle()
     assert not world.state.cluster.leaving
-    assert "suspended ones among them" in world.why(last).message
+    assert "keep too much of the CPU, memory, disk or device memory" in world.why(last).message
 
 
 @pytest.mark.parametrize("part", KEPT)
