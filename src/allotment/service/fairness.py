@@ -22,6 +22,8 @@ from allotment.service.views import TenantView
 
 PPM = 1_000_000
 ONE_CPU = Resources(cpu_milli=1)
+APART = ("gpu_milli", "gpu_memory", "disk")
+"""Parts that some jobs ask for and others do not."""
 EQUAL = 1000
 """The weight of a tenant of which nothing is said, in thousandths."""
 
@@ -196,13 +198,18 @@ def _claim(cluster: Cluster, tenant: str, wishes: list[_Wish]) -> Claim | None:
 
 
 def _bundles(name: str, wishes: list[_Wish]) -> tuple[Claim, ...]:
-    """Make one claim of jobs with devices, one of those without: a unit each, to be cut."""
-    sums = {"devices": NOTHING, "hosts": NOTHING}
+    """Make one claim, a unit to be cut, of all jobs that ask for the same parts.
+
+    CPU and memory everybody asks for. Who asks for nothing of a part that has run out is not
+    cut with those who do.
+    """
+    sums: dict[tuple[str, ...], Resources] = {}
     for wish in wishes:
-        sums["devices" if wish.need.gpu_milli else "hosts"] += wish.need
+        parts = tuple(part for part in APART if getattr(wish.need, part))
+        sums[parts] = sums.get(parts, NOTHING) + wish.need
     return tuple(
-        Claim(f"{name} {kind}", _vector(need), 1)
-        for kind, need in sums.items()
+        Claim(" ".join((name, *(parts or ("hosts",)))), _vector(need), 1)
+        for parts, need in sorted(sums.items(), reverse=True)
         if any(_vector(need))
     )
 
