@@ -89,6 +89,27 @@ def test_who_is_suspended_does_not_take_what_a_more_urgent_job_was_made_room_for
     rest(world)
 
 
+@pytest.mark.parametrize("preempt", [Preempt.EVICT, Preempt.DEMOTE])
+def test_nobody_makes_way_for_who_is_behind_a_blocked_job(preempt: Preempt) -> None:
+    world = a_world(QueueOrder.STRICT, preempt, cells=True)
+    node, high, low = (
+        world.submit(a_job().of("a").gpus(gpus).priority(priority))
+        for gpus, priority in ((8, 900), (2, 500), (2, 100))
+    )
+    world.cycle()
+    start_all(world)
+    first, behind = (
+        world.submit(a_job().of("a").gpus(gpus).priority(500).not_preemptible())
+        for gpus in (4, 1)
+    )
+    world.cycle()
+    assert not world.state.cluster.leaving
+    gangs = world.state.cluster.gangs
+    assert {gangs[job].entitlement for job in (node, high, low)} == {Entitlement.GUARANTEED}
+    assert world.why(behind).reason is Reason.BEHIND
+    assert world.why(behind).ahead == first
+
+
 def a_world(
     order: QueueOrder, preempt: Preempt, *, cells: bool, way: GiveWay = GiveWay.REQUEUE
 ) -> World:

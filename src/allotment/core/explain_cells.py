@@ -48,7 +48,7 @@ def judge_in_cells(cluster: Cluster, waiting: Standing, now: Instant) -> Blocked
             Reason.PENDING, f"Nothing is in its way; it borrows what is idle {NEXT}."
         )
     if not shape.opportunistic and outranked(cluster, waiting, now) is not None:
-        return Blocked(
+        return _behind(cluster, waiting, Entitlement.GUARANTEED, now) or Blocked(
             Reason.PENDING, f"Less urgent jobs of its own tenant make way for it {NEXT}."
         )
     if _fits_when_mended(cluster, shape, borrows=borrows):

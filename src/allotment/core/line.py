@@ -452,11 +452,14 @@ class Line:
         self.others = self.others or due is OPPORTUNISTIC or self.turn
         if entitlement is not GUARANTEED:
             return
-        asking = narrowed_to_caps(self.cluster, waiting)
-        asking = narrowed_to_lent(self.cluster, asking, due)
-        yield from self._unfenced(self.places.outrank(asking), waiting.shape)
         cluster, shape = self.cluster, waiting.shape
-        passes = cluster.all_skip or cluster.order_of(shape) is QueueOrder.SKIP
+        order = cluster.order_of(shape)
+        if order is not QueueOrder.STRICT or (shape.tenant, shape.queue) not in closed:
+            # What others gave up for a job behind one that is blocked would help nobody.
+            asking = narrowed_to_caps(cluster, waiting)
+            asking = narrowed_to_lent(cluster, asking, due)
+            yield from self._unfenced(self.places.outrank(asking), shape)
+        passes = cluster.all_skip or order is QueueOrder.SKIP
         if passes or not owed_ever(cluster, shape):
             return
         self._hold_up(waiting, kind, entitlement, closed)
