@@ -10,11 +10,12 @@ from allotment.core.ports import Placing
 from allotment.core.request import Request, needs_of
 from allotment.model.ids import NodeId
 from allotment.model.ledger import Slot
-from allotment.model.quantity import DEVICE, Resources
+from allotment.model.quantity import DEVICE, GIB, Resources
 from allotment.policies.placing.fgd import LeastFragmentation
 from allotment.policies.placing.pack import Pack
 from allotment.policies.placing.spread import Spread
 from allotment.sim.cluster import cluster_of
+from tests.support.builders import a_node
 
 CLUSTERS = st.sampled_from(["1x1", "3x4", "2x2+2x3", "2x4xA+2x2xB", "1x4xA+1x4xB+1x2xA"])
 PLACINGS: st.SearchStrategy[Placing] = st.sampled_from(
@@ -252,3 +253,15 @@ def test_a_place_is_settled_once_its_holder_is_gone() -> None:
     ledger.give(place, needs)
     assert ledger.settled(place)
     assert (ledger.owed, ledger.whole_free) == (0, 1)
+
+
+def test_what_is_promised_already_matters_only_to_who_needs_some_of_it() -> None:
+    ledger = Ledger([a_node(0, devices=2)])
+    slot = Slot(NodeId(0), (0,), DEVICE)
+    for _ in range(2):
+        ledger.take([slot], [Resources(cpu_milli=1000, disk=900 * GIB)])
+    free, wanting = Resources(DEVICE, 1000), Resources(DEVICE, 1000, disk=GIB)
+    assert ledger.host_fits(NodeId(0), free)
+    assert not ledger.host_fits(NodeId(0), wanting)
+    for need, place in ((free, (Slot(NodeId(0), (0,), DEVICE),)), (wanting, None)):
+        assert ledger.find((Request(1, need),), Pack()) == place

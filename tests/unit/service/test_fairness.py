@@ -179,6 +179,18 @@ def test_work_on_hosts_and_work_on_devices_do_not_hinder_each_other() -> None:
     assert found.starved_jobs >= 1
 
 
+def test_work_that_asks_for_no_disk_is_not_cut_where_the_disk_ran_out() -> None:
+    """a may not borrow, and its disk is used up; its devices are its own all the same."""
+    owed = replace(a_tenant("a", 4).guaranteed, disk=100 * GIB)
+    world = World(a_config(replace(a_tenant("a", borrow=False), guaranteed=owed)))
+    for _ in range(2):
+        world.submit(a_job().gpus(1).disk(100 * GIB).of("a"))
+    job = world.submit(a_job().gpus(2).of("a"))
+    world.cycle()
+    world.runs(job)
+    assert gpus(of(world)["a"].deserved) == 3
+
+
 def test_the_dominant_resource_decides() -> None:
     """By memory a has half of the machine, and that is its share."""
     world = World(a_config(a_tenant("a"), a_tenant("b")))
