@@ -20,7 +20,7 @@ from tests.support import event_log
 PINNED = {
     "fifo": "e365c2ad2ab299d26be649a534432304a4d7ddd1a23e3495691502cfbea6cf60",
     "backfill": "a173fcd8a86db4d41678b1b26cf129b5997a2c719749efb5e4add43cc84612ac",
-    "easy": "c3c376b164f7da24fcc4391bf52e11ca099dcbd4159ec2129c41e9f2665cfb68",
+    "easy": "bd00e5b3dbe865f1aa46e9f63ff40478cdd7404228749c9f69cdb5ee14c49f21",
     "srtf": "7c113ff8a404a0d8f9a179e1e35f1c12e2fab06e857abc662f8d03072f5d9a07",
     "las2d": "a5792811c1b68621698661655ee16c6c811750a895a1451cd9944b0f44b28fbb",
     "maxmin": "e6026ad90bbd85edfd9d54a9851229f018d7f9c72c3d39b4d975fc58e0337e02",

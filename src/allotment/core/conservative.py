@@ -2,23 +2,35 @@
 
 Jobs of a queue are looked at in order. Who can start now without being in the way of those
 before it, starts; everybody else is given the earliest stretch of time, by what is known of
-run times, in which enough devices are free beside all promises made before. Made anew at
-each pass, so whoever ends early moves promises forward.
+run times, in which enough is free beside all promises made before. Made anew at each pass,
+so whoever ends early moves promises forward.
 
 Source: Mu'alem and Feitelson, TPDS 12(6), 2001. Bad at: time, as each promise is looked for
 in a profile of all ends and promises; hence at most `DEPTH` of them are made for a queue.
-Later jobs start only beside these. Counted are devices by type: where they are free, and
-CPU and memory, are left to the placement. Of whom it is not known when it could start, all
-behind it wait.
+Later jobs start only beside these. Counted are devices by type, what the machines have
+beside them, and, on the tenant's own grounds, its share: in what portions it is free where
+is left to the placement. Of whom it is not known when it could start, all behind it wait.
 """
 
-from collections.abc import Iterator, Set
+from collections.abc import Callable, Iterator, Mapping, Set
 
 from allotment.core.cluster import Cluster
 from allotment.core.ever import ever_starts
 from allotment.core.gang import Gang, Standing
+from allotment.core.measures import (
+    Holding,
+    Hosts,
+    Measure,
+    add,
+    devices_of,
+    holding_of,
+    on_types,
+    promised_to,
+    subtract,
+    types_of,
+)
 from allotment.core.owed import owed_ever
-from allotment.core.own_share import given_back, left_of
+from allotment.core.own_share import own_share
 from allotment.core.ports import Estimates
 from allotment.core.profile import FOREVER, Amounts, Profile, Want
 from allotment.core.request import Shape
@@ -27,6 +39,11 @@ from allotment.model.ids import JobId, NodeId
 from allotment.model.ledger import Entitlement, Slot
 from allotment.model.quantity import Instant
 from allotment.model.reasons import Blocked, Reason
+
+Wants = Callable[[Shape], tuple[Want, ...]]
+Wanted = list[tuple[tuple[Want, ...], Profile]]
+
+NOTHING_OWED: Mapping[str, int] = {}
 
 DEPTH = 100
 """Waiting jobs of a queue that are given a promise in one pass."""
@@ -40,93 +57,115 @@ class Promises:
     ) -> None:
         estimates = cluster.policies.estimates
         assert estimates is not None, "a queue in conservative order needs estimates"
-        self._estimates = estimates
-        self.now = now
-        self.profile = profile_of(cluster, shape, now, estimates)
-        owed = grounds is Entitlement.GUARANTEED
-        self.share = share_of(cluster, shape.tenant, now, estimates) if owed else None
-        """What is left of the tenant's own share, where that is counted and bounds anything."""
+        self._cluster, self._estimates, self.now = cluster, estimates, now
+        devices = profile_of(cluster, shape, now, estimates)
+        self._profiles: list[tuple[Wants, Profile]] = [(devices_of, devices)]
+        """What is free over time, each with what says how much of it a gang wants."""
+        own = own_share(cluster, shape) if grounds is Entitlement.GUARANTEED else None
+        if own is not None:
+            left = _profile_by(cluster, own, now, estimates)
+            self._profiles.append((own.wants, left))
+        self._hosts: Hosts | None = Hosts(cluster)
+        """Counted as well from the first on who wants something of them; None then."""
         self.stuck = False
         """Whether it is not known when somebody starts: then nobody passes."""
         self.left = DEPTH
-        self._since: dict[tuple[Want, ...], list[tuple[int, int]]] = {}
+        self._since: dict[tuple[tuple[Want, ...], ...], list[tuple[int, int]]] = {}
         """For each want, how long those ran who were promised, and from when on."""
 
-    def admits(self, job: Standing, now: Instant) -> bool:
+    def admits(self, job: Standing) -> bool:
         """Tell whether a job may start now."""
         if self.stuck:
             return False
-        wants, run = wants_of(job.shape), self._left_of(job)
-        return self.profile.fits(wants, run, now) is not None and (
-            self.share is None or self.share.fits(_in_all(wants), run, now) is not None
+        run = self._left_of(job)
+        return all(
+            profile.fits(wants, run, self.now) is not None
+            for wants, profile in self._wanted(job)
         )
 
-    def took(self, job: Standing, now: Instant) -> None:
+    def beside(self, job: Standing) -> Standing:
+        """Give a job that may start as it may: on types of devices that are not promised."""
+        devices = self._profiles[0][1]
+        found = devices.fits(devices_of(job.shape), self._left_of(job), self.now)
+        return job if found is None else on_types(self._cluster, job, found.keys())
+
+    def took(self, job: Standing) -> None:
         """Count a job that did start."""
-        wants, run = wants_of(job.shape), self._left_of(job)
-        found = self.profile.earliest(wants, run, now)
+        run, wanted = self._left_of(job), self._wanted(job)
+        found = _earliest(wanted, run, self.now)
         if found is not None:
-            self._take(wants, now, run, found[1])
+            _take(wanted, self.now, run, found[1])
 
     def promise(self, job: Standing) -> Instant | None:
         """Promise a job that cannot start now the earliest time later on; None if unknown."""
         if self.stuck or not self.left:
             return None
         self.left -= 1
-        wants, run = wants_of(job.shape), self._left_of(job)
-        known = self._since.setdefault(wants, [])
+        run, wanted = self._left_of(job), self._wanted(job)
+        known = self._since.setdefault(tuple(wants for wants, _ in wanted), [])
         # Who wants as much for no less long cannot start before who was promised already.
         after = max((at for ran, at in known if ran <= run), default=self.now + 1)
-        found = self._earliest(wants, run, after)
+        found = _earliest(wanted, run, after)
         if found is None:
             self.stuck = True
             return None
         at, amounts = found
         known.append((run, at))
-        self._take(wants, at, run, amounts)
+        _take(wanted, at, run, amounts)
         return at
-
-    def _earliest(
-        self, wants: tuple[Want, ...], run: int, after: int
-    ) -> tuple[Instant, Amounts] | None:
-        """Find when so much is free for so long, and left of the share; None if never."""
-        found = self.profile.earliest(wants, run, after)
-        if self.share is None:
-            return found
-        while found is not None:
-            owed = self.share.earliest(_in_all(wants), run, found[0])
-            if owed is None or owed[0] == found[0]:
-                return None if owed is None else found
-            found = self.profile.earliest(wants, run, owed[0])
-        return None
-
-    def _take(self, wants: tuple[Want, ...], at: Instant, run: int, amounts: Amounts) -> None:
-        end = min(at + run, FOREVER)
-        self.profile.take(at, end, amounts)
-        if self.share is not None:
-            self.share.take(at, end, {_OWN: sum(milli for milli, _ in wants)})
 
     def longest(self, job: Standing) -> int:
         """Say for how long a job like this could run from now on."""
         if self.stuck:
             return 0
-        wants = wants_of(job.shape)
-        most = self.profile.longest(wants, self.now)
-        if self.share is None:
-            return most
-        return min(most, self.share.longest(_in_all(wants), self.now))
+        return min(profile.longest(wants, self.now) for wants, profile in self._wanted(job))
+
+    def _wanted(self, job: Standing) -> Wanted:
+        """Say how much a job wants of what."""
+        if self._hosts is not None and self._hosts.wants(job.shape):
+            hosts, self._hosts = self._hosts, None
+            owed = hosts.owed(self._cluster.shut_nodes())
+            free = _profile_by(self._cluster, hosts, self.now, self._estimates, owed)
+            self._profiles.append((hosts.wants, free))
+        return [(wants(job.shape), profile) for wants, profile in self._profiles]
 
     def _left_of(self, job: Standing) -> int:
         run_ms = self._estimates.run_ms(job)
         return FOREVER if run_ms is None else max(1, job.left_of(run_ms))
 
 
+def _earliest(wanted: Wanted, run: int, after: int) -> tuple[Instant, list[Amounts]] | None:
+    """Find from when on everything is free together for so long; None if never."""
+    at, agreed, taken = after, 0, [Amounts() for _ in wanted]
+    while agreed < len(wanted):
+        for place, (wants, profile) in enumerate(wanted):
+            found = profile.earliest(wants, run, at)
+            if found is None:
+                return None
+            agreed = agreed + 1 if found[0] == at else 1
+            at, taken[place] = found
+            if agreed >= len(wanted):
+                break
+    return Instant(at), taken
+
+
+def _take(wanted: Wanted, at: Instant, run: int, taken: list[Amounts]) -> None:
+    end = min(at + run, FOREVER)
+    for (_, profile), amounts in zip(wanted, taken, strict=True):
+        profile.take(at, end, amounts)
+
+
 def delayed_by(
-    cluster: Cluster, waiting: Standing, now: Instant, grounds: Entitlement
+    cluster: Cluster,
+    waiting: Standing,
+    now: Instant,
+    grounds: Entitlement,
+    fits: Callable[[Standing], bool],
 ) -> JobId | None:
     """Name the first of those before a job whom it would delay by starting now, if any.
 
-    `grounds` are its own. Who will never be owed a place holds up nobody who is.
+    `grounds` are its own, and `fits` tells where it has a place. Who will never be owed a
+    place holds up nobody who is.
     """
     pending = cluster.pending
     ahead = sorted(
@@ -142,7 +181,10 @@ def delayed_by(
         if not ever_starts(cluster, job.shape):
             continue
         made.promise(job)
-        if not made.admits(waiting, now):
+        if not made.admits(waiting):
+            return job.id
+        narrowed = made.beside(waiting)
+        if narrowed is not waiting and not fits(narrowed):
             return job.id
     return None
 
@@ -157,33 +199,47 @@ def beside_promises(ahead: JobId, queue: str) -> Blocked:
     )
 
 
-def wants_of(shape: Shape) -> tuple[Want, ...]:
-    """Say how many thousandths of which types a gang needs."""
-    return tuple(
-        (request.need.gpu_milli * request.count, request.types)
-        for request in shape.requests
-        if request.need.gpu_milli
-    )
+def _profile_by(
+    cluster: Cluster,
+    measure: Measure,
+    now: Instant,
+    estimates: Estimates,
+    owed: Mapping[str, int] = NOTHING_OWED,
+) -> Profile:
+    """Say what will be free when by a measure. O(gangs log gangs).
+
+    What is owed, as others have yet to leave, counts from the next moment on only.
+    """
+    down = cluster.shut_nodes()
+    free, ends = measure.free(down), list[tuple[int, Mapping[str, int]]]()
+    if owed:
+        subtract(free, owed)
+        ends.append((now + 1, owed))
+    for at, held in _holdings(cluster, now, estimates):
+        ends += [(at, amounts) for node, amounts in measure.gives(held) if node not in down]
+    return Profile(now, free, sorted(ends, key=lambda one: one[0]))
 
 
-_OWN = "own"
-"""What a tenant's own share is counted under: of no type."""
+def _holdings(
+    cluster: Cluster, now: Instant, estimates: Estimates
+) -> Iterator[tuple[int, Holding]]:
+    """Say who gives back what when: who runs, and who is promised a place."""
+    for gang in cluster.holders():
+        end = None if gang.suspended else _end_of(gang, now, estimates)
+        if end is not None:
+            yield end, holding_of(gang)
+    for job, promise in sorted(cluster.reservations.items()):
+        standing = _promised(cluster, job)
+        run_ms = estimates.run_ms(standing)
+        if run_ms is not None:
+            end = now + max(1, standing.left_of(run_ms))
+            yield end, promised_to(standing.shape.tenant, promise)
 
 
-def _in_all(wants: tuple[Want, ...]) -> tuple[Want, ...]:
-    """Say how much a gang needs of its tenant's share."""
-    return ((sum(milli for milli, _ in wants), ()),)
-
-
-def share_of(
-    cluster: Cluster, tenant: str, now: Instant, estimates: Estimates
-) -> Profile | None:
-    """Say what will be left of a tenant's own share when; None where it bounds nothing."""
-    left = left_of(cluster, tenant)
-    if left is None:
-        return None
-    ends = sorted(given_back(cluster, tenant, now, estimates))
-    return Profile(now, {_OWN: left}, [(at, {_OWN: milli}) for at, milli in ends])
+def _promised(cluster: Cluster, job: JobId) -> Standing:
+    """Give one that is promised a place: it waits in line, or to go on."""
+    gang = cluster.gangs.get(job)
+    return gang.standing if gang is not None else cluster.pending[job]
 
 
 def profile_of(cluster: Cluster, shape: Shape, now: Instant, estimates: Estimates) -> Profile:
@@ -228,8 +284,7 @@ def _ends_of_promised(
 ) -> Iterator[tuple[int, Amounts]]:
     """Say when those would be gone that are promised a place there, if they had it now."""
     for job, promise in sorted(cluster.reservations.items()):
-        gang = cluster.gangs.get(job)
-        standing = gang.standing if gang is not None else cluster.pending[job]
+        standing = _promised(cluster, job)
         run_ms = estimates.run_ms(standing)
         if run_ms is not None:
             left = max(1, standing.left_of(run_ms))
@@ -253,10 +308,7 @@ def _amounts(
     amounts = Amounts()
     for slot in slots:
         if slot.devices and (nodes is None or slot.node in nodes):
-            types = cluster.ledger.books[slot.node].types
-            each = slot.gpu_milli // len(slot.devices)
-            for index in slot.devices:
-                amounts[types[index]] = amounts.get(types[index], 0) + each
+            add(amounts, types_of(cluster.ledger.books[slot.node], slot))
     return amounts
 
 

@@ -5,7 +5,7 @@ while the world does not. Jobs that are not in line (held, waiting for a depende
 back-off, an array cap) are explained by the engine, which knows those things.
 """
 
-from allotment.core.backfill import shadow_of
+from allotment.core.backfill import Shadow
 from allotment.core.bounds import behind_the_overtaken
 from allotment.core.caps import capped_out, narrowed_to_caps, why_capped, why_not_resumed
 from allotment.core.cells.words import listed
@@ -133,11 +133,16 @@ def _beside_others(
     """Say whom a job that fits would delay, where nobody may; or that nothing keeps it."""
     order, ahead = cluster.order_of(waiting.shape), None
     if order is QueueOrder.CONSERVATIVE:
-        ahead = delayed_by(cluster, waiting, now, due)
+        ahead = delayed_by(
+            cluster, waiting, now, due, lambda job: _fits(cluster, job, due, now)
+        )
     elif order is QueueOrder.EASY:
         head = _held_up_by(cluster, waiting, due, now)
-        if head is not None and not shadow_of(cluster, head, now, due).admits(waiting, now):
-            ahead = head.id
+        if head is not None:
+            shadow = Shadow(cluster, head, now, due)
+            passes = shadow.admits(waiting)
+            if not passes or not _fits(cluster, shadow.beside(waiting), due, now):
+                ahead = head.id
     return _next_cycle() if ahead is None else beside_promises(ahead, waiting.shape.queue)
 
 

@@ -4,7 +4,7 @@ Nothing is said that does not hold: each sentence is the answer to a question pu
 book of cells, or to a trial on it.
 """
 
-from allotment.core.backfill import shadow_of
+from allotment.core.backfill import Shadow
 from allotment.core.caps import capped_out
 from allotment.core.cells.search import find
 from allotment.core.cells.words import listed, owned
@@ -113,11 +113,14 @@ def _behind(
             hint=hint,
         )
     if order is QueueOrder.CONSERVATIVE:
-        ahead = delayed_by(cluster, waiting, now, grounds)
+        ahead = delayed_by(
+            cluster, waiting, now, grounds, lambda job: _has(cluster, job.shape, grounds)
+        )
         if ahead is None:
             return None
         return beside_promises(ahead, shape.queue)
-    if shadow_of(cluster, head, now, grounds).admits(waiting, now):
+    shadow = Shadow(cluster, head, now, grounds)
+    if shadow.admits(waiting) and _has(cluster, shadow.beside(waiting).shape, grounds):
         return None
     return Blocked(
         Reason.BEHIND,
@@ -125,6 +128,12 @@ def _behind(
         "one went first.",
         hint=hint,
     )
+
+
+def _has(cluster: Cluster, shape: Shape, grounds: Entitlement) -> bool:
+    """Tell whether there is a place for a gang on these grounds."""
+    look = owed_place if grounds is Entitlement.GUARANTEED else idle_place
+    return look(cluster, shape) is not None
 
 
 def _ahead(cluster: Cluster, waiting: Standing) -> list[Standing]:

@@ -16,7 +16,7 @@ from allotment.core.request import Request, devices_of, one_group
 from allotment.model.cluster import Node
 from allotment.model.ids import NodeId
 from allotment.model.ledger import Slot
-from allotment.model.quantity import DEVICE, Resources
+from allotment.model.quantity import DEVICE, NOTHING, Resources
 from allotment.model.spec import Arch
 
 ANY_TYPE = ""
@@ -256,8 +256,8 @@ class Ledger:
             node.id: NodeBook(node, by_type=self._sole is None) for node in nodes
         }
         self.regions = Regions(nodes)
-        self.device_milli = DEVICE * sum(len(node.devices) for node in nodes)
-        """All devices there are, in use or not."""
+        self.total = sum((node.total() for node in nodes), start=NOTHING)
+        """All there is, in use or not."""
         self.closed: set[NodeId] = set()
         """Nodes that take no new work."""
         self.version = 0
@@ -269,7 +269,7 @@ class Ledger:
         """Whole free devices of all nodes, but those that are broken."""
         self._free_at: dict[NodeId, Resources] = {}
         """What was free on each open node when it was last asked for."""
-        self._free = Resources()
+        self._free = NOTHING
         """The sum of that."""
         self._changed: set[NodeId] = set(self.books)
         """Nodes whose accounts changed since."""

@@ -6,7 +6,7 @@ others go.
 
 from collections.abc import Iterator
 
-from allotment.core.backfill import Shadow, shadow_of
+from allotment.core.backfill import Shadow
 from allotment.core.behind import Behind
 from allotment.core.bounds import Bounds
 from allotment.core.caps import capped_out, caps_matter, narrowed_to_caps
@@ -63,6 +63,8 @@ class Line:
         self.kinds = cluster.kinds
         self.behind: Behind | None = None
         """Who is held up where kinds are walked, first come, first served."""
+        self.left_out: set[Shape] = set()
+        """Shapes of which the first that was not due in this walk was seen to."""
         self.stage = Stage.REST
         """Whose turn it is, where queues have guarantees or soft limits."""
         if len(cluster.blocked) > MOST_MEMOS:
@@ -115,6 +117,7 @@ class Line:
         if entitlement is OPPORTUNISTIC and self._nothing_fits(entitlement):
             return
         self.behind = None if self.kinds is None else Behind(cluster)
+        self.left_out = set()
         skip = self._skippable(entitlement)
         closed: dict[tuple[str, str], Hold] = {}
         leap: dict[Shape, Key] = {}
@@ -130,15 +133,20 @@ class Line:
                 continue
             asking = narrowed_to_lent(cluster, asking, due) if self.capped else asking
             if due is not entitlement and not (due is None and self._may_displace(entitlement)):
-                # Whether it may make others give way is a matter of its urgency.
-                skip.add(shape if cluster.outranking else kind)
                 yield from self._leave_out(waiting, kind, due, entitlement, closed)
+                skip.update(self._done_with(shape, kind, closed))
                 if not behind:
                     yield from self._reclaim(asking)
             elif self._held_up(waiting, kind, closed, skip, leap):
                 continue
-            elif (decision := self._decision(asking, kind, due, entitlement)) is None:
-                if due is None or not self._note_blocked(waiting, kind, entitlement, closed):
+            elif (
+                decision := self._decision(
+                    beside := self._beside(asking, closed), kind, due, entitlement
+                )
+            ) is None:
+                # Who fits nowhere beside those before it may fit when they are gone.
+                hold_up = self._note_blocked if beside is asking else self._hold_up
+                if due is None or not hold_up(waiting, kind, entitlement, closed):
                     skip.add(kind)
                 yield from self._reclaim(asking)
             else:
@@ -186,6 +194,8 @@ class Line:
         if aside(cluster, shape, self.stage):
             # In its queue it holds its place: nobody passes who would not otherwise.
             self._close(waiting, closed, entitlement)
+            if self._promises_more(shape, closed):
+                return True
         elif not barred(cluster, shape, self.stage):
             return False
         skip.add(shape)
@@ -255,7 +265,7 @@ class Line:
         """Take note that a job that was `at` got a place; tell whether the walk is over."""
         shadow = closed.get((waiting.shape.tenant, waiting.shape.queue)) if closed else None
         if shadow is not None:
-            shadow.took(waiting, self.now)
+            shadow.took(waiting)
         if self.behind is not None:
             self.behind.placed(waiting, at, entitlement)
         if self.turn and self._frees_more(waiting, decision):
@@ -291,7 +301,7 @@ class Line:
         if shadow is None or shadow.at is None or self._too_large(shape):
             skip.add(shape)
             return False
-        if shadow.admits(waiting, self.now):
+        if shadow.admits(waiting):
             return True
         following = cluster.pending.next_to_end(waiting, shadow.at - self.now)
         if following is None:
@@ -300,12 +310,17 @@ class Line:
             leap[shape] = following
         return False
 
+    def _beside(self, asking: Standing, closed: dict[tuple[str, str], Hold]) -> Standing:
+        """Give a job as it may pass those before it, where it passes any."""
+        ahead = closed.get((asking.shape.tenant, asking.shape.queue)) if closed else None
+        return asking if ahead is None else ahead.beside(asking)
+
     def _keeps_promises(
         self, made: Promises, waiting: Standing, skip: set[Shape], leap: dict[Shape, Key]
     ) -> bool:
         """Tell whether a job may start beside all promises; if not, it gets one itself."""
         shape, room = waiting.shape, not self._too_large(waiting.shape)
-        if room and made.admits(waiting, self.now):
+        if room and made.admits(waiting):
             return True
         if made.left and not made.stuck:
             made.promise(waiting)
@@ -424,7 +439,7 @@ class Line:
                 case QueueOrder.STRICT:
                     closed[line] = None
                 case QueueOrder.EASY:
-                    closed[line] = shadow_of(self.cluster, waiting, self.now, entitlement)
+                    closed[line] = Shadow(self.cluster, waiting, self.now, entitlement)
                 case QueueOrder.CONSERVATIVE:
                     closed[line] = Promises(self.cluster, shape, self.now, entitlement)
                 case QueueOrder.SKIP:
@@ -434,6 +449,20 @@ class Line:
             return False
         made.promise(waiting)
         return True
+
+    def _done_with(
+        self, shape: Shape, kind: Shape, closed: dict[tuple[str, str], Hold]
+    ) -> tuple[Shape, ...]:
+        """Name what is not looked at again in this walk after one that is not due in it."""
+        if self._promises_more(shape, closed):
+            return ()
+        # Whether it may make others give way is a matter of its urgency.
+        return (shape if self.cluster.outranking else kind,)
+
+    def _promises_more(self, shape: Shape, closed: dict[tuple[str, str], Hold]) -> bool:
+        """Tell whether others of this shape that are blocked would be promised a time."""
+        made = closed.get((shape.tenant, shape.queue))
+        return isinstance(made, Promises) and not made.stuck and made.left > 0
 
     def _leave_out(
         self,
@@ -454,7 +483,9 @@ class Line:
             return
         cluster, shape = self.cluster, waiting.shape
         order = cluster.order_of(shape)
-        if order is not QueueOrder.STRICT or (shape.tenant, shape.queue) not in closed:
+        again, behind = shape in self.left_out, (shape.tenant, shape.queue) in closed
+        self.left_out.add(shape)
+        if not again and not (behind and order is QueueOrder.STRICT):
             # What others gave up for a job behind one that is blocked would help nobody.
             asking = narrowed_to_caps(cluster, waiting)
             asking = narrowed_to_lent(cluster, asking, due)

@@ -1,69 +1,103 @@
-"""What is left of a tenant's guarantee where shares are counted: now, and when its own end.
+"""What a tenant may still hold as its own, as backfilling counts it.
 
-A gang of the tenant's that would fit in the whole guarantee waits for this alone when others
-of the tenant hold it. Counted are devices, in thousandths.
+A gang that would fit in its tenant's whole share waits for this alone when others of the
+tenant hold it. Where shares are counted, every part of the guarantee is; where they are
+cells, the leaves of these by type: how they lie together is left to the placement.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 
+from allotment.core.cells.book import Cells
 from allotment.core.cluster import Cluster
-from allotment.core.ends import Ends
-from allotment.core.ports import Estimates
-from allotment.core.request import sum_of
+from allotment.core.lending import share_left
+from allotment.core.measures import NOT_OF_NODES, Holding, Measure, amounts_of
+from allotment.core.profile import Amounts, Want
+from allotment.core.request import Request, Shape, held_by, total_of
+from allotment.model.ids import NodeId
 from allotment.model.ledger import Entitlement
-from allotment.model.quantity import NOTHING, Instant
+from allotment.model.quantity import DEVICE, NOTHING
 
 GUARANTEED = Entitlement.GUARANTEED
 
 
-def left_of(cluster: Cluster, name: str) -> int | None:
-    """Say what a tenant may still hold as its own; None where that bounds nothing.
-
-    So it is in cells, and where a tenant is owed more than there is.
-    """
-    tenant = cluster.tenants.get(name)
-    if tenant is None or cluster.cells is not None:
+def own_share(cluster: Cluster, shape: Shape) -> Measure | None:
+    """Give the measure of the share a gang would start in; None where that bounds nothing."""
+    tenant = cluster.tenants.get(shape.tenant)
+    if tenant is None:
         return None
-    used = cluster.guaranteed_use.get(name, NOTHING) + cluster.reserved_use(name)
-    left = tenant.guaranteed.gpu_milli - used.gpu_milli
-    return left if left < cluster.ledger.device_milli else None
+    if cluster.cells is not None:
+        return InCells(cluster.cells, shape)
+    if cluster.ledger.total.fits_in(share_left(cluster, tenant.name)):
+        return None
+    return Counted(cluster, tenant.name)
 
 
-def enough_of(
-    cluster: Cluster, ends: Ends, name: str, wanted: int, left: int, now: Instant
-) -> tuple[Instant, int] | None:
-    """Say when a tenant's own will have left it `wanted`, and how much in all; None if never.
+class Counted:
+    """All parts of a guarantee that are left."""
 
-    Who ends at one instant ends together. O(gangs that end by then).
-    """
-    at = int(now)
-    for soonest, job, milli in ends.soonest(now):
-        if soonest != at and left >= wanted:
-            break
-        gang = cluster.gangs[job]
-        at = soonest
-        if gang.tenant == name and gang.entitlement is GUARANTEED:
-            left += milli
-    return (Instant(at), left) if left >= wanted else None
+    def __init__(self, cluster: Cluster, tenant: str) -> None:
+        self._cluster, self._tenant = cluster, tenant
+
+    def wants(self, shape: Shape) -> tuple[Want, ...]:
+        need = amounts_of(total_of(shape.requests))
+        return tuple((amount, (part,)) for part, amount in need.items() if amount)
+
+    def free(self, without: Set[NodeId]) -> Amounts:  # noqa: ARG002 - it lies on no node
+        return amounts_of(share_left(self._cluster, self._tenant))
+
+    def free_on(self, node: NodeId) -> Amounts:  # noqa: ARG002 - it lies on no node
+        return Amounts()
+
+    def gives(self, held: Holding) -> Iterator[tuple[NodeId, Amounts]]:
+        if held.tenant != self._tenant or held.entitlement is not GUARANTEED:
+            return
+        total = NOTHING
+        for need in held.needs:
+            total += held_by(need)
+        yield NOT_OF_NODES, amounts_of(total)
 
 
-def given_back(
-    cluster: Cluster, name: str, now: Instant, estimates: Estimates
-) -> Iterator[tuple[int, int]]:
-    """Say when gangs of a tenant that hold its own, or are promised it, give back how much."""
-    for gang in cluster.gangs.values():
-        if gang.tenant == name and gang.entitlement is GUARANTEED:
-            run_ms = estimates.run_ms(gang.standing)
-            if gang.leaving:
-                yield now + 1, gang.held().gpu_milli
-            elif run_ms is not None and not gang.suspended:
-                end = gang.standing.end_of(run_ms, gang.placed_at, now)
-                yield end, gang.held().gpu_milli
-    for job, promise in cluster.reservations.items():
-        if promise.entitlement is not GUARANTEED or job not in cluster.pending:
-            continue
-        standing = cluster.pending[job]
-        run_ms = estimates.run_ms(standing)
-        if standing.shape.tenant == name and run_ms is not None:
-            left = max(1, standing.left_of(run_ms))
-            yield now + left, sum_of(promise.needs).gpu_milli
+class InCells:
+    """The leaves of a tenant's cells that are left, or of one pinned cell, by their type."""
+
+    def __init__(self, cells: Cells, shape: Shape) -> None:
+        self._cells = cells
+        self._whose = shape.tenant, shape.pin
+        self._holdings = cells.holdings.get(self._whose, {})
+
+    def wants(self, shape: Shape) -> tuple[Want, ...]:
+        found = ((self._leaves(request), request.types) for request in shape.requests)
+        return tuple((milli, types) for milli, types in found if milli)
+
+    def _leaves(self, request: Request) -> int:
+        """Count them for the devices of its tasks and for what these need of the hosts."""
+        need, chains = request.need, self._cells.chains
+        claims = [
+            self._cells.claim(at, need)
+            for at in self._holdings
+            if not request.types or chains[at].names[0] in request.types
+        ]
+        return (need.gpu_milli + min(claims, default=0) * DEVICE) * request.count
+
+    def free(self, without: Set[NodeId]) -> Amounts:  # noqa: ARG002 - any node may serve it
+        free = Amounts()
+        for at, holding in self._holdings.items():
+            kind = self._cells.chains[at].names[0]
+            free[kind] = free.get(kind, 0) + holding.room_in_all() * DEVICE
+        return free
+
+    def free_on(self, node: NodeId) -> Amounts:  # noqa: ARG002 - any node may serve it
+        return Amounts()
+
+    def gives(self, held: Holding) -> Iterator[tuple[NodeId, Amounts]]:
+        if (held.tenant, held.pin) != self._whose or held.entitlement is not GUARANTEED:
+            return
+        amounts = Amounts()
+        for spot, level in self._cells.spots(held.slots, held.needs, held.quota):
+            holding = self._holdings[spot.chain]
+            number, beside = holding.claimed(level, spot)
+            each = spot.milli if spot.is_part else DEVICE
+            milli = spot.mask.bit_count() * each + (number + beside.bit_count()) * DEVICE
+            kind = self._cells.chains[spot.chain].names[0]
+            amounts[kind] = amounts.get(kind, 0) + milli
+        yield NOT_OF_NODES, amounts

@@ -58,6 +58,8 @@ class Profile:
             return self._earliest_of_one_type(wants, run_ms, after)
         if len(wants) == 1 and wants[0][1]:
             return self._earliest_of_either(wants[0], run_ms, after)
+        if len({types for _, types in wants if len(types) == 1}) == len(wants):
+            return self._earliest_of_each(wants, run_ms, after)
         return self.earliest_of_any(wants, run_ms, after)
 
     def _earliest_of_one_type(
@@ -83,6 +85,20 @@ class Profile:
             if found is not None and (best is None or found < best[0]):
                 best = found, kind
         return None if best is None else (Instant(best[0]), {best[1]: milli})
+
+    def _earliest_of_each(
+        self, wants: Sequence[Want], run_ms: int, after: int
+    ) -> tuple[Instant, Amounts] | None:
+        """Look for a stretch of every type that is named, until they agree on when."""
+        at, before = after, -1
+        while at != before:
+            before = at
+            for milli, (kind,) in wants:
+                found = self._stretch(kind, milli, run_ms, at) if kind in self._free else None
+                if found is None:
+                    return None
+                at = found
+        return Instant(at), {kind: milli for milli, (kind,) in wants}
 
     def _stretch(self, kind: str, milli: int, run_ms: int, after: int) -> int | None:
         """Say from when on so much of one type is free for so long. O(instants)."""

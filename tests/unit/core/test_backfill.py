@@ -9,9 +9,10 @@ from msgspec.structs import replace
 from allotment.core.cluster import Cluster
 from allotment.core.ends import Ends
 from allotment.core.gang import Standing
+from allotment.core.measures import devices_measured
 from allotment.core.pending import Key, Pending
 from allotment.core.rank import Rank
-from allotment.core.shadow import enough_beside
+from allotment.core.shadow import earliest, free_at
 from allotment.core.windows import Windows
 from allotment.model.ids import JobId, NodeId
 from allotment.model.quantity import DEVICE, MINUTE, Instant, Millis
@@ -151,9 +152,13 @@ def test_enough_is_free_beside_windows_when_every_instant_by_itself_says(
     shape = cluster.windows.shaped(a_shape(wanted), "", limit)
     blocked = replace(a_standing(99, wanted), shape=shape)
     assert cluster.ends is not None
-    found = enough_beside(
-        cluster, cluster.ends, blocked, wanted * DEVICE, Instant(now * MINUTE)
-    )
+    devices, down = devices_measured(cluster, shape), cluster.shut_nodes()
+    then = Instant(now * MINUTE)
+    at = earliest(cluster, devices, blocked, then, down, later=True)
+    found = None
+    if at is not None:
+        spare = free_at(cluster, devices, blocked, then, down, at=at)
+        found = (at, sum(spare.values()))
     ends = {
         job: max(now * MINUTE + 1, gang.placed_at + run)
         for job, gang in cluster.gangs.items()

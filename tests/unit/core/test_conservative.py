@@ -39,9 +39,9 @@ def promised(*, still_there: bool) -> Cluster:
 def test_a_promised_device_counts_once(still_there: bool) -> None:
     cluster = promised(still_there=still_there)
     made = Promises(cluster, a_shape(1), NOW, GUARANTEED)
-    assert made.admits(a_standing(3), NOW)
-    made.took(a_standing(3), NOW)
-    assert not made.admits(a_standing(4), NOW)
+    assert made.admits(a_standing(3))
+    made.took(a_standing(3))
+    assert not made.admits(a_standing(4))
     assert made.promise(a_standing(4)) == NOW + RUNS_MS[2]
 
 
@@ -49,7 +49,7 @@ def test_a_promised_device_counts_once(still_there: bool) -> None:
 def test_who_needs_it_too_waits_for_its_end(still_there: bool) -> None:
     cluster = promised(still_there=still_there)
     made = Promises(cluster, a_shape(2), NOW, GUARANTEED)
-    assert not made.admits(a_standing(4, 2), NOW)
+    assert not made.admits(a_standing(4, 2))
     assert made.promise(a_standing(4, 2)) == NOW + RUNS_MS[2]
 
 
@@ -57,5 +57,5 @@ def test_who_is_promised_a_place_for_nobody_knows_how_long_has_it_for_good() -> 
     cluster = promised(still_there=False)
     cluster.policies = replace(POLICIES, estimates=Known({3: 5, 4: 5}.get))
     made = Promises(cluster, a_shape(2), NOW, GUARANTEED)
-    assert made.admits(a_standing(3), NOW)
+    assert made.admits(a_standing(3))
     assert made.promise(a_standing(4, 2)) is None

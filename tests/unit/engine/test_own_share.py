@@ -3,14 +3,17 @@
 As on a cluster of the tenant's own, in every order but `skip`, whoever else is there.
 """
 
+import msgspec
 import pytest
 
 from allotment.model import commands as c
 from allotment.model.ids import JobId
 from allotment.model.lifecycle import JobState as S
+from allotment.model.quantity import GIB, Resources
 from allotment.model.reasons import Reason
 from allotment.model.tenancy import QueueOrder, Tenant
-from tests.support.builders import a_config, a_job, a_tenant
+from tests.support.builders import JobBuilder, a_config, a_job, a_node, a_tenant
+from tests.support.cells import a_cell_world
 from tests.support.world import World
 
 HOUR = 3_600_000
@@ -117,6 +120,149 @@ def test_who_could_never_start_any_more_holds_up_nobody(order: QueueOrder) -> No
     start(world)
     assert (world.is_(large), world.is_(behind)) == (S.QUEUED, S.RUNNING)
     assert world.why(large).reason is Reason.NEVER_FITS_NOW
+
+
+# ── by every part, by type, and in cells ────────────────────────────────────────────────
+
+BACKFILLING = [QueueOrder.EASY, QueueOrder.CONSERVATIVE]
+MINUTES = 60_000
+
+
+def run(world: World, job: JobBuilder, minutes: float) -> JobId:
+    return world.submit(job.within(run_ms=round(minutes * MINUTES)))
+
+
+def passes(world: World, first: JobBuilder, head: JobBuilder, next_: JobBuilder) -> list[bool]:
+    """Tell, of those who run for 2 minutes and for ½ behind a head that waits 1, who runs."""
+    run(world, first, 1)
+    start(world)
+    waits = run(world, head, 1)
+    behind = [run(world, next_, 2), run(world, next_, 0.5)]
+    start(world)
+    assert world.is_(waits) is S.QUEUED
+    for job in behind:
+        if world.is_(job) is S.QUEUED:
+            assert world.why(job).ahead == waits
+            assert world.why(job).reason is not Reason.PENDING
+    return [world.is_(job) is S.RUNNING for job in behind]
+
+
+def of_part(part: str, amount: int) -> JobBuilder:
+    job = a_job().of("vision").cpus(0)
+    match part:
+        case "cpu_milli":
+            return job.cpus(amount)
+        case "memory":
+            return job.memory(amount * GIB)
+        case "disk":
+            return job.disk(amount * GIB)
+        case _:
+            return job.gpus(1).gpu_memory(amount * GIB)
+
+
+PARTS = ["cpu_milli", "memory", "disk", "gpu_memory"]
+
+
+@pytest.mark.parametrize("order", BACKFILLING)
+@pytest.mark.parametrize("part", PARTS)
+def test_nobody_takes_what_the_first_waits_for_of_any_part(
+    order: QueueOrder, part: str
+) -> None:
+    """The share is 50 of it; the machines have more than enough."""
+    unit = 1_000 if part == "cpu_milli" else GIB
+    share = Resources(8_000, 1 << 40, 1 << 60, 1 << 60, 1 << 60)
+    share = msgspec.structs.replace(share, **{part: 50 * unit})
+    tenant = msgspec.structs.replace(vision(order), guaranteed=share)
+    found = passes(
+        beside_an_idle_team(tenant), of_part(part, 30), of_part(part, 40), of_part(part, 15)
+    )
+    assert found == [False, True]
+
+
+@pytest.mark.parametrize("order", BACKFILLING)
+@pytest.mark.parametrize("part", PARTS)
+def test_what_is_left_of_any_part_beside_the_first_may_be_used(
+    order: QueueOrder, part: str
+) -> None:
+    unit = 1_000 if part == "cpu_milli" else GIB
+    share = Resources(8_000, 1 << 40, 1 << 60, 1 << 60, 1 << 60)
+    share = msgspec.structs.replace(share, **{part: 50 * unit})
+    tenant = msgspec.structs.replace(vision(order), guaranteed=share)
+    found = passes(
+        beside_an_idle_team(tenant), of_part(part, 30), of_part(part, 40), of_part(part, 10)
+    )
+    assert found == [True, True]
+
+
+@pytest.mark.parametrize("order", BACKFILLING)
+@pytest.mark.parametrize(("part", "all_of_it"), [("cpu_milli", 64), ("disk", 1_000)])
+def test_nobody_takes_what_the_first_waits_for_of_the_machines(
+    order: QueueOrder, part: str, all_of_it: int
+) -> None:
+    """The share is more than there is: it bounds nothing."""
+    tenant = msgspec.structs.replace(vision(order), guaranteed=Resources(*([1 << 60] * 5)))
+    first, head = of_part(part, all_of_it - 10), of_part(part, all_of_it - 5)
+    assert passes(World(a_config(tenant)), first, head, of_part(part, 7)) == [False, True]
+    assert passes(World(a_config(tenant)), first, head, of_part(part, 5)) == [True, True]
+
+
+def mixed(order: QueueOrder) -> World:
+    """Two machines of A100 and one of H100, all of them one tenant's."""
+    tenant = vision(order, 24)
+    nodes = tuple(a_node(at, 8, kind) for at, kind in enumerate(("A100", "H100", "A100")))
+    return World(msgspec.structs.replace(a_config(tenant), nodes=nodes))
+
+
+@pytest.mark.parametrize("order", BACKFILLING)
+def test_nobody_takes_the_type_that_the_first_waits_for(order: QueueOrder) -> None:
+    four, eight = a_job().gpus(4).types("H100"), a_job().gpus(8).types("H100")
+    assert passes(mixed(order), four, eight, a_job().gpus(4).types("H100")) == [False, True]
+    assert passes(mixed(order), four, eight, a_job().gpus(4).types("A100")) == [True, True]
+
+
+@pytest.mark.parametrize("order", BACKFILLING)
+def test_who_takes_any_type_passes_on_another(order: QueueOrder) -> None:
+    """The fullest machine, where it would go by itself, is of the type that is waited for."""
+    world = mixed(order)
+    run(world, a_job().gpus(4).types("H100"), 1)
+    start(world)
+    head = run(world, a_job().gpus(8).types("H100"), 1)
+    anywhere = run(world, a_job().gpus(4), 9)
+    start(world)
+    assert (world.is_(head), world.is_(anywhere)) == (S.QUEUED, S.RUNNING)
+    assert world.job(anywhere).attempts[-1].slots[0].node != 1
+
+
+@pytest.mark.parametrize("order", BACKFILLING)
+def test_who_fits_on_the_awaited_type_alone_is_told_that_it_waits(order: QueueOrder) -> None:
+    """Others have devices to spare, but not enough on one machine."""
+    world = mixed(order)
+    for minutes, kind, devices in ((1, "H100", 4), (9, "A100", 6), (9, "A100", 6)):
+        run(world, a_job().gpus(devices).types(kind), minutes)
+        start(world)
+    head = run(world, a_job().gpus(8).types("H100"), 1)
+    anywhere = run(world, a_job().gpus(4), 9)
+    start(world)
+    assert (world.is_(head), world.is_(anywhere)) == (S.QUEUED, S.QUEUED)
+    why = world.why(anywhere)
+    assert (why.reason, why.ahead) == (Reason.BEHIND, head)
+
+
+@pytest.mark.parametrize("order", BACKFILLING)
+@pytest.mark.parametrize("more", ["", "cpu"])
+def test_in_cells_nobody_takes_what_the_first_waits_for(order: QueueOrder, more: str) -> None:
+    """Half of the tenant's machine is in use; of those of others, one is idle."""
+    world = a_cell_world(
+        f"""\
+hardware: ["4 x 8xV100 in racks of 2"]
+tenants:
+  vision: {{cells: {{8xV100-node: 1}}, borrow: false, queues: {{default: {{order: {order}}}}}}}
+  nlp: {{cells: {{8xV100-node: 2}}}}
+"""
+    )
+    half = a_job().gpus(0).cpus(30) if more else a_job().gpus(4)
+    found = passes(world, half, a_job().gpus(8), half)
+    assert found == [False, True]
 
 
 def test_in_a_skipping_queue_others_pass() -> None:

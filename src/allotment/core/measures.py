@@ -1,0 +1,225 @@
+"""What backfilling counts: what is free, who wants how much of it, and who gives back what.
+
+Each measure counts by itself, in amounts by kind: devices as one kind or by type, what
+machines have beside them, a tenant's own share. A job can start where it fits by every
+measure; where devices are free, in which portions, is left to the placement.
+"""
+
+from collections.abc import Iterator, Mapping, Set
+from typing import Protocol
+
+import msgspec
+
+from allotment.core.cluster import Cluster
+from allotment.core.free_of import types_wanted
+from allotment.core.gang import Gang, Reservation, Standing
+from allotment.core.ledger import ANY_TYPE, NodeBook
+from allotment.core.profile import Amounts, Want
+from allotment.core.request import Request, Shape, held_by, total_of
+from allotment.model.ids import NodeId
+from allotment.model.ledger import Entitlement, Quota, Slot
+from allotment.model.quantity import DEVICE, Resources
+
+NOT_OF_NODES = NodeId(-1)
+"""Where a share is given back: on no machine in particular."""
+
+
+class Holding(msgspec.Struct, frozen=True):
+    """What somebody has or is promised, and gives back at its end."""
+
+    tenant: str
+    pin: str
+    entitlement: Entitlement
+    slots: tuple[Slot, ...]
+    needs: tuple[Resources, ...]
+    quota: Quota
+
+
+def holding_of(gang: Gang) -> Holding:
+    """Say what a gang gives back that is not suspended."""
+    return Holding(gang.tenant, gang.pin, gang.entitlement, gang.slots, gang.needs, gang.quota)
+
+
+def promised_to(tenant: str, promise: Reservation) -> Holding:
+    """Say what one gives back that is promised a place."""
+    return Holding(
+        tenant, promise.pin, promise.entitlement, promise.slots, promise.needs, promise.quota
+    )
+
+
+class Measure(Protocol):
+    """One way to count."""
+
+    def wants(self, shape: Shape) -> tuple[Want, ...]:
+        """Say what a gang needs; empty if nothing that is counted so."""
+        ...
+
+    def free(self, without: Set[NodeId]) -> Amounts:
+        """Say what is free now on all nodes but some, less what is promised twice."""
+        ...
+
+    def free_on(self, node: NodeId) -> Amounts:
+        """Say what is free now on one node, whether it takes new work or not."""
+        ...
+
+    def gives(self, held: Holding) -> Iterator[tuple[NodeId, Amounts]]:
+        """Say what somebody gives back, and on which nodes."""
+        ...
+
+
+class Devices:
+    """Whole free devices, as one kind or by type; of what is given back parts count too."""
+
+    def __init__(self, cluster: Cluster, *, by_type: bool) -> None:
+        self._cluster = cluster
+        self.by_type = by_type
+
+    def wants(self, shape: Shape) -> tuple[Want, ...]:
+        return tuple(
+            (milli, types if self.by_type else ()) for milli, types in devices_of(shape)
+        )
+
+    def free(self, without: Set[NodeId]) -> Amounts:
+        ledger, total = self._cluster.ledger, Amounts()
+        if not self.by_type and not ledger.owed:
+            out = sum(ledger.books[node].whole[ANY_TYPE] for node in without)
+            return {ANY_TYPE: (ledger.whole_free - out) * DEVICE}
+        for node in ledger.books.keys() - without:
+            add(total, self.free_on(node))
+        return total
+
+    def free_on(self, node: NodeId) -> Amounts:
+        book = self._cluster.ledger.books[node]
+        if not self.by_type:
+            return {ANY_TYPE: (book.whole[ANY_TYPE] - book.owed) * DEVICE}
+        free = Amounts()
+        for index, milli in enumerate(book.device_milli):
+            if milli < 0 or (milli == DEVICE and index not in book.bad):
+                kind = book.types[index]
+                free[kind] = free.get(kind, 0) + milli
+        return free
+
+    def gives(self, held: Holding) -> Iterator[tuple[NodeId, Amounts]]:
+        for slot in held.slots:
+            if not self.by_type:
+                yield slot.node, {ANY_TYPE: slot.gpu_milli}
+            elif slot.devices:
+                yield slot.node, types_of(self._cluster.ledger.books[slot.node], slot)
+
+
+class Hosts:
+    """CPU, memory, disk and device memory, in sum over all machines."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    def wants(self, shape: Shape) -> tuple[Want, ...]:
+        return tuple(
+            (amount, (kind,))
+            for kind, amount in amounts_of(total_of(shape.requests)).items()
+            if kind != "gpu_milli" and amount
+        )
+
+    def free(self, without: Set[NodeId]) -> Amounts:
+        ledger = self._cluster.ledger
+        free = amounts_of(ledger.free())
+        for node in without - ledger.closed:
+            subtract(free, amounts_of(ledger.books[node].free()))
+        for node in ledger.closed - without:
+            add(free, amounts_of(ledger.books[node].free()))
+        add(free, self.owed(without))
+        return free
+
+    def owed(self, without: Set[NodeId]) -> Amounts:
+        """Say what is promised on all nodes but some before its holders are gone: below 0."""
+        owed = Amounts()
+        promised = self._cluster.reservations.values()
+        for node in {slot.node for each in promised for slot in each.slots} - without:
+            add(owed, _owed(self._cluster.ledger.books[node]))
+        return owed
+
+    def free_on(self, node: NodeId) -> Amounts:
+        book = self._cluster.ledger.books[node]
+        free = amounts_of(book.free())
+        add(free, _owed(book))
+        return free
+
+    def gives(self, held: Holding) -> Iterator[tuple[NodeId, Amounts]]:
+        for slot, need in zip(held.slots, held.needs, strict=True):
+            yield slot.node, amounts_of(held_by(need))
+
+
+def devices_measured(cluster: Cluster, shape: Shape) -> Devices:
+    """Count devices by type for a gang that may not have every type, else as one kind."""
+    return Devices(cluster, by_type=bool(types_wanted(cluster, shape.requests)))
+
+
+def devices_of(shape: Shape) -> tuple[Want, ...]:
+    """Say how many thousandths of which types of devices a gang needs."""
+    return tuple(
+        (request.need.gpu_milli * request.count, request.types)
+        for request in shape.requests
+        if request.need.gpu_milli
+    )
+
+
+def on_types(cluster: Cluster, job: Standing, types: Set[str]) -> Standing:
+    """Let a job ask for no other types of devices; the same job where it asks for none."""
+    here, shape = cluster.device_types, job.shape
+    if len(here) <= 1:
+        return job
+    requests = tuple(_on_types(each, here, types) for each in shape.requests)
+    if requests == shape.requests:
+        return job
+    narrowed = msgspec.structs.replace(shape, requests=requests)
+    return msgspec.structs.replace(job, shape=narrowed)
+
+
+def _on_types(request: Request, here: tuple[str, ...], types: Set[str]) -> Request:
+    kinds = request.types or here
+    if not request.need.gpu_milli or types >= set(kinds):
+        return request
+    left = tuple(kind for kind in kinds if kind in types)
+    return msgspec.structs.replace(request, types=left)
+
+
+def types_of(book: NodeBook, slot: Slot) -> Amounts:
+    """Say what a slot holds of which types of devices."""
+    amounts, each = Amounts(), slot.gpu_milli // len(slot.devices)
+    for index in slot.devices:
+        kind = book.types[index]
+        amounts[kind] = amounts.get(kind, 0) + each
+    return amounts
+
+
+def amounts_of(parts: Resources) -> Amounts:
+    """Give each part as a kind of its own."""
+    return {
+        "gpu_milli": parts.gpu_milli,
+        "cpu_milli": parts.cpu_milli,
+        "memory": parts.memory,
+        "disk": parts.disk,
+        "gpu_memory": parts.gpu_memory,
+    }
+
+
+def add(total: Amounts, more: Amounts) -> None:
+    """Add amounts to others."""
+    for kind, amount in more.items():
+        total[kind] = total.get(kind, 0) + amount
+
+
+def subtract(total: Amounts, less: Mapping[str, int]) -> None:
+    """Take amounts off others."""
+    for kind, amount in less.items():
+        total[kind] = total.get(kind, 0) - amount
+
+
+def _owed(book: NodeBook) -> Amounts:
+    """Say what of a machine is promised before its holders are gone: nothing, or less."""
+    return {
+        "cpu_milli": min(0, book.cpu),
+        "memory": min(0, book.memory),
+        "disk": min(0, book.disk),
+        "gpu_memory": sum(min(0, size) for size in book.device_memory),
+    }
