@@ -14,6 +14,7 @@ from collections.abc import Set
 
 from allotment.core.cluster import Cluster
 from allotment.core.gang import Standing
+from allotment.core.ledger import ANY_TYPE
 from allotment.core.measures import Hosts, Measure, devices_measured, on_types
 from allotment.core.own_share import own_share
 from allotment.core.profile import Amounts, choose
@@ -87,12 +88,14 @@ class Shadow:
 
     def _starts(self) -> Instant | None:
         """Say when it has enough by every measure; None if never."""
-        at = self._devices_are_free()
+        at = soonest = self._devices_are_free()
         for measure in self._measures[1:]:
             if at is None or not measure.wants(self._blocked.shape):
                 continue
             enough = earliest(self._cluster, measure, self._blocked, self._now, self._down)
             at = max(at, enough) if enough is not None else None
+        if at != soonest:
+            self._spare.clear()  # That was what is left at an earlier moment.
         return at
 
     def _devices_are_free(self) -> Instant | None:
@@ -103,7 +106,11 @@ class Shadow:
             return earliest(cluster, devices, blocked, now, self._down, later=True)
         assert cluster.ends is not None, "ends are kept where a queue is in EASY order"
         found = cluster.ends.enough(blocked.gpu_milli, cluster.ledger.whole_free * DEVICE, now)
-        return found[0] if found is not None else None
+        if found is None:
+            return None
+        at, free = found
+        self._spare[devices] = {ANY_TYPE: free - blocked.gpu_milli}
+        return at
 
     def _spare_by(self, measure: Measure) -> Amounts:
         """Say what is left beside it by a measure; nothing where it would have too little."""

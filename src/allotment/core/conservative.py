@@ -21,13 +21,11 @@ from allotment.core.measures import (
     Holding,
     Hosts,
     Measure,
-    add,
     devices_of,
     holding_of,
     on_types,
     promised_to,
     subtract,
-    types_of,
 )
 from allotment.core.owed import owed_ever
 from allotment.core.own_share import own_share
@@ -67,6 +65,7 @@ class Promises:
             self._profiles.append((own.wants, left))
         self._hosts: Hosts | None = Hosts(cluster)
         """Counted as well from the first on who wants something of them; None then."""
+        self._wanted_by: dict[Shape, Wanted] = {}
         self.stuck = False
         """Whether it is not known when somebody starts: then nobody passes."""
         self.left = DEPTH
@@ -118,16 +117,23 @@ class Promises:
         """Say for how long a job like this could run from now on."""
         if self.stuck:
             return 0
-        return min(profile.longest(wants, self.now) for wants, profile in self._wanted(job))
+        wanted = self._wanted(job)
+        return min((free.longest(wants, self.now) for wants, free in wanted), default=FOREVER)
 
     def _wanted(self, job: Standing) -> Wanted:
         """Say how much a job wants of what."""
-        if self._hosts is not None and self._hosts.wants(job.shape):
+        shape = job.shape
+        known = self._wanted_by.get(shape)
+        if known is not None:
+            return known
+        if self._hosts is not None and self._hosts.wants(shape):
             hosts, self._hosts = self._hosts, None
             owed = hosts.owed(self._cluster.shut_nodes())
             free = _profile_by(self._cluster, hosts, self.now, self._estimates, owed)
             self._profiles.append((hosts.wants, free))
-        return [(wants(job.shape), profile) for wants, profile in self._profiles]
+        known = [(found, free) for wants, free in self._profiles if (found := wants(shape))]
+        self._wanted_by[shape] = known
+        return known
 
     def _left_of(self, job: Standing) -> int:
         run_ms = self._estimates.run_ms(job)
@@ -136,10 +142,14 @@ class Promises:
 
 def _earliest(wanted: Wanted, run: int, after: int) -> tuple[Instant, list[Amounts]] | None:
     """Find from when on everything is free together for so long; None if never."""
+    if len(wanted) == 1:
+        wants, free = wanted[0]
+        found = free.earliest(wants, run, after)
+        return None if found is None else (found[0], [found[1]])
     at, agreed, taken = after, 0, [Amounts() for _ in wanted]
     while agreed < len(wanted):
-        for place, (wants, profile) in enumerate(wanted):
-            found = profile.earliest(wants, run, at)
+        for place, (wants, free) in enumerate(wanted):
+            found = free.earliest(wants, run, at)
             if found is None:
                 return None
             agreed = agreed + 1 if found[0] == at else 1
@@ -308,7 +318,10 @@ def _amounts(
     amounts = Amounts()
     for slot in slots:
         if slot.devices and (nodes is None or slot.node in nodes):
-            add(amounts, types_of(cluster.ledger.books[slot.node], slot))
+            types = cluster.ledger.books[slot.node].types
+            each = slot.gpu_milli // len(slot.devices)
+            for index in slot.devices:
+                amounts[types[index]] = amounts.get(types[index], 0) + each
     return amounts
 
 

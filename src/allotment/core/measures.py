@@ -6,6 +6,7 @@ measure; where devices are free, in which portions, is left to the placement.
 """
 
 from collections.abc import Iterator, Mapping, Set
+from functools import lru_cache
 from typing import Protocol
 
 import msgspec
@@ -75,9 +76,7 @@ class Devices:
         self.by_type = by_type
 
     def wants(self, shape: Shape) -> tuple[Want, ...]:
-        return tuple(
-            (milli, types if self.by_type else ()) for milli, types in devices_of(shape)
-        )
+        return devices_of(shape) if self.by_type else _of_any_type(shape)
 
     def free(self, without: Set[NodeId]) -> Amounts:
         ledger, total = self._cluster.ledger, Amounts()
@@ -114,11 +113,7 @@ class Hosts:
         self._cluster = cluster
 
     def wants(self, shape: Shape) -> tuple[Want, ...]:
-        return tuple(
-            (amount, (kind,))
-            for kind, amount in amounts_of(total_of(shape.requests)).items()
-            if kind != "gpu_milli" and amount
-        )
+        return _of_hosts(shape)
 
     def free(self, without: Set[NodeId]) -> Amounts:
         ledger = self._cluster.ledger
@@ -154,6 +149,18 @@ def devices_measured(cluster: Cluster, shape: Shape) -> Devices:
     return Devices(cluster, by_type=bool(types_wanted(cluster, shape.requests)))
 
 
+@lru_cache(maxsize=4_096)
+def _of_any_type(shape: Shape) -> tuple[Want, ...]:
+    return tuple((milli, ()) for milli, _ in devices_of(shape))
+
+
+@lru_cache(maxsize=4_096)
+def _of_hosts(shape: Shape) -> tuple[Want, ...]:
+    parts = amounts_of(total_of(shape.requests))
+    return tuple((n, (kind,)) for kind, n in parts.items() if n and kind != "gpu_milli")
+
+
+@lru_cache(maxsize=4_096)
 def devices_of(shape: Shape) -> tuple[Want, ...]:
     """Say how many thousandths of which types of devices a gang needs."""
     return tuple(
