@@ -270,35 +270,16 @@ def profile_of(cluster: Cluster, shape: Shape, now: Instant, estimates: Estimate
             elif index not in book.bad:
                 free[kind] += milli
     there = books.keys() - down
-    ends = [*_ends(cluster, now, estimates), *_ends_of_promised(cluster, there, now, estimates)]
+    ends = [
+        (at, _amounts(cluster, held.slots, there))
+        for at, held in _holdings(cluster, now, estimates)
+    ]
     if owed:
         ends.append((now + 1, owed))
     profile = Profile(now, free, sorted(ends, key=lambda one: one[0]))
     for span, nodes in set_aside(cluster.windows, shape, now).items():
         _shut(cluster, profile, span, there & nodes, now, estimates)
     return profile
-
-
-def _ends(
-    cluster: Cluster, now: Instant, estimates: Estimates
-) -> Iterator[tuple[int, Amounts]]:
-    """Say when running gangs are gone, and what they give back."""
-    for gang in cluster.holders():
-        end = None if gang.suspended else _end_of(gang, now, estimates)
-        if end is not None:
-            yield end, _amounts(cluster, gang.slots)
-
-
-def _ends_of_promised(
-    cluster: Cluster, nodes: Set[NodeId], now: Instant, estimates: Estimates
-) -> Iterator[tuple[int, Amounts]]:
-    """Say when those would be gone that are promised a place there, if they had it now."""
-    for job, promise in sorted(cluster.reservations.items()):
-        standing = _promised(cluster, job)
-        run_ms = estimates.run_ms(standing)
-        if run_ms is not None:
-            left = max(1, standing.left_of(run_ms))
-            yield now + left, _amounts(cluster, promise.slots, nodes)
 
 
 def _end_of(gang: Gang, now: Instant, estimates: Estimates) -> int | None:
@@ -311,14 +292,12 @@ def _end_of(gang: Gang, now: Instant, estimates: Estimates) -> int | None:
     return gang.standing.end_of(run_ms, gang.placed_at, now)
 
 
-def _amounts(
-    cluster: Cluster, slots: tuple[Slot, ...], nodes: Set[NodeId] | None = None
-) -> Amounts:
-    """Sum up what slots hold by type, on some nodes or on all."""
-    amounts = Amounts()
+def _amounts(cluster: Cluster, slots: tuple[Slot, ...], nodes: Set[NodeId]) -> Amounts:
+    """Sum up what slots hold by type on some nodes."""
+    amounts, books = Amounts(), cluster.ledger.books
     for slot in slots:
-        if slot.devices and (nodes is None or slot.node in nodes):
-            types = cluster.ledger.books[slot.node].types
+        if slot.devices and slot.node in nodes:
+            types = books[slot.node].types
             each = slot.gpu_milli // len(slot.devices)
             for index in slot.devices:
                 amounts[types[index]] = amounts.get(types[index], 0) + each

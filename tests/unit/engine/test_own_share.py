@@ -165,33 +165,16 @@ PARTS = ["cpu_milli", "memory", "disk", "gpu_memory"]
 
 @pytest.mark.parametrize("order", BACKFILLING)
 @pytest.mark.parametrize("part", PARTS)
-def test_nobody_takes_what_the_first_waits_for_of_any_part(
-    order: QueueOrder, part: str
+@pytest.mark.parametrize(("amount", "who"), [(15, [False, True]), (10, [True, True])])
+def test_who_passes_leaves_the_first_what_it_waits_for_of_any_part(
+    order: QueueOrder, part: str, amount: int, who: list[bool]
 ) -> None:
-    """The share is 50 of it; the machines have more than enough."""
+    """The share is 50 of it, of which 30 come free; the machines have more than enough."""
     unit = 1_000 if part == "cpu_milli" else GIB
     share = Resources(8_000, 1 << 40, 1 << 60, 1 << 60, 1 << 60)
     share = msgspec.structs.replace(share, **{part: 50 * unit})
-    tenant = msgspec.structs.replace(vision(order), guaranteed=share)
-    found = passes(
-        beside_an_idle_team(tenant), of_part(part, 30), of_part(part, 40), of_part(part, 15)
-    )
-    assert found == [False, True]
-
-
-@pytest.mark.parametrize("order", BACKFILLING)
-@pytest.mark.parametrize("part", PARTS)
-def test_what_is_left_of_any_part_beside_the_first_may_be_used(
-    order: QueueOrder, part: str
-) -> None:
-    unit = 1_000 if part == "cpu_milli" else GIB
-    share = Resources(8_000, 1 << 40, 1 << 60, 1 << 60, 1 << 60)
-    share = msgspec.structs.replace(share, **{part: 50 * unit})
-    tenant = msgspec.structs.replace(vision(order), guaranteed=share)
-    found = passes(
-        beside_an_idle_team(tenant), of_part(part, 30), of_part(part, 40), of_part(part, 10)
-    )
-    assert found == [True, True]
+    world = beside_an_idle_team(msgspec.structs.replace(vision(order), guaranteed=share))
+    assert passes(world, *(of_part(part, each) for each in (30, 40, amount))) == who
 
 
 @pytest.mark.parametrize("order", BACKFILLING)
