@@ -11,6 +11,7 @@ it is free where is left to the placement.
 """
 
 from collections.abc import Set
+from functools import cached_property
 
 from allotment.core.cluster import Cluster
 from allotment.core.gang import Standing
@@ -31,7 +32,7 @@ class Shadow:
     def __init__(
         self, cluster: Cluster, blocked: Standing, now: Instant, grounds: Entitlement
     ) -> None:
-        """Work out when it can start on these grounds. O(gangs that end by then)."""
+        """Nothing is worked out before somebody asks whether it may pass."""
         assert cluster.policies.estimates is not None, "a queue in EASY order needs estimates"
         self._cluster, self._blocked, self._now = cluster, blocked, now
         self._estimates = cluster.policies.estimates
@@ -45,12 +46,19 @@ class Shadow:
         self._spare: dict[Measure, Amounts] = {}
         """What is left beside it by each measure, once that was asked for."""
         self._down: Set[NodeId] = cluster.shut_nodes()
-        self.at = self._starts()
-        """None when it is not known when the blocked job starts: then nobody passes."""
-        if self.at is None and self._down:
+
+    @cached_property
+    def at(self) -> Instant | None:
+        """When it can start on its grounds; None where that is not known: then nobody passes.
+
+        O(gangs that end by then).
+        """
+        at = self._starts()
+        if at is None and self._down:
             # Where that takes nodes that are down, they are taken to be back by then.
             self._down = NOWHERE
-            self.at = self._starts()
+            at = self._starts()
+        return at
 
     def admits(self, job: Standing) -> bool:
         """Tell whether a job may start now."""

@@ -13,6 +13,7 @@ is left to the placement. Of whom it is not known when it could start, all behin
 """
 
 from collections.abc import Callable, Iterator, Mapping, Set
+from functools import cached_property
 
 from allotment.core.cluster import Cluster
 from allotment.core.ever import ever_starts
@@ -43,6 +44,8 @@ Wanted = list[tuple[tuple[Want, ...], Profile]]
 
 NOTHING_OWED: Mapping[str, int] = {}
 
+GUARANTEED = Entitlement.GUARANTEED
+
 DEPTH = 100
 """Waiting jobs of a queue that are given a promise in one pass."""
 
@@ -56,13 +59,9 @@ class Promises:
         estimates = cluster.policies.estimates
         assert estimates is not None, "a queue in conservative order needs estimates"
         self._cluster, self._estimates, self.now = cluster, estimates, now
-        devices = profile_of(cluster, shape, now, estimates)
-        self._profiles: list[tuple[Wants, Profile]] = [(devices_of, devices)]
-        """What is free over time, each with what says how much of it a gang wants."""
-        own = own_share(cluster, shape) if grounds is Entitlement.GUARANTEED else None
-        if own is not None:
-            left = _profile_by(cluster, own, now, estimates)
-            self._profiles.append((own.wants, left))
+        self._shape, self._grounds = shape, grounds
+        self._lined_up: list[Standing] = []
+        """Who is to be promised a time as soon as somebody asks whether it may pass."""
         self._hosts: Hosts | None = Hosts(cluster)
         """Counted as well from the first on who wants something of them; None then."""
         self._wanted_by: dict[Shape, Wanted] = {}
@@ -72,8 +71,20 @@ class Promises:
         self._since: dict[tuple[tuple[Want, ...], ...], list[tuple[int, int]]] = {}
         """For each want, how long those ran who were promised, and from when on."""
 
+    @cached_property
+    def _profiles(self) -> list[tuple[Wants, Profile]]:
+        """What is free over time, each with what says how much of it a gang wants."""
+        cluster, shape, now = self._cluster, self._shape, self.now
+        devices = profile_of(cluster, shape, now, self._estimates)
+        found: list[tuple[Wants, Profile]] = [(devices_of, devices)]
+        own = own_share(cluster, shape) if self._grounds is GUARANTEED else None
+        if own is not None:
+            found.append((own.wants, _profile_by(cluster, own, now, self._estimates)))
+        return found
+
     def admits(self, job: Standing) -> bool:
         """Tell whether a job may start now."""
+        self._settle()
         if self.stuck:
             return False
         run = self._left_of(job)
@@ -95,11 +106,31 @@ class Promises:
         if found is not None:
             _take(wanted, self.now, run, found[1])
 
+    def line_up(self, job: Standing) -> None:
+        """Let a job that cannot start now be promised a time before anybody passes it.
+
+        Where nobody asks whether it may, nothing is worked out.
+        """
+        if self.left:
+            self.left -= 1
+            self._lined_up.append(job)
+
     def promise(self, job: Standing) -> Instant | None:
         """Promise a job that cannot start now the earliest time later on; None if unknown."""
-        if self.stuck or not self.left:
+        if not self.left:
             return None
         self.left -= 1
+        self._settle()
+        return self._promise(job)
+
+    def _settle(self) -> None:
+        for job in self._lined_up:
+            self._promise(job)
+        self._lined_up.clear()
+
+    def _promise(self, job: Standing) -> Instant | None:
+        if self.stuck:
+            return None
         run, wanted = self._left_of(job), self._wanted(job)
         known = self._since.setdefault(tuple(wants for wants, _ in wanted), [])
         # Who wants as much for no less long cannot start before who was promised already.
@@ -115,6 +146,7 @@ class Promises:
 
     def longest(self, job: Standing) -> int:
         """Say for how long a job like this could run from now on."""
+        self._settle()
         if self.stuck:
             return 0
         wanted = self._wanted(job)
@@ -186,7 +218,7 @@ def delayed_by(
     for job in ahead[:DEPTH]:
         if job.id in cluster.reservations:
             continue
-        if grounds is Entitlement.GUARANTEED and not owed_ever(cluster, job.shape):
+        if grounds is GUARANTEED and not owed_ever(cluster, job.shape):
             continue
         if not ever_starts(cluster, job.shape):
             continue

@@ -19,6 +19,9 @@ class Ends:
         self._estimates = estimates
         self._sorted: list[tuple[int, JobId, int]] = []
         self._entries: dict[JobId, tuple[int, JobId, int]] = {}
+        self._of_tenant: dict[str, list[tuple[int, JobId, int]]] = {}
+        """The same by tenant."""
+        self._tenants: dict[JobId, str] = {}
         self._guessed: list[tuple[int, JobId]] = []
         """The ends that are predicted, in order."""
         self._gangs: dict[JobId, tuple[Gang, int]] = {}
@@ -31,18 +34,18 @@ class Ends:
             return
         standing = gang.standing
         end = gang.placed_at + standing.left_of(run_ms)
-        entry = self._entries[gang.id] = (end, gang.id, gang.held().gpu_milli)
-        insort(self._sorted, entry)
+        self._tenants[gang.id] = gang.tenant
+        self._enter((end, gang.id, gang.held().gpu_milli))
         if standing.predicted_ms >= 0 and standing.limit_ms < 0:
             self._gangs[gang.id] = (gang, run_ms)
             insort(self._guessed, (end, gang.id))
 
     def remove(self, job: JobId) -> None:
         """Strike a gang off; it need not be there."""
-        entry = self._entries.pop(job, None)
-        if entry is None:
+        if job not in self._entries:
             return
-        del self._sorted[bisect_left(self._sorted, entry)]
+        entry = self._strike(job)
+        del self._tenants[job]
         if self._gangs.pop(job, None) is not None:
             del self._guessed[bisect_left(self._guessed, entry[:2])]
 
@@ -56,20 +59,32 @@ class Ends:
             return False
         while self._guessed[0][0] <= now:
             _, job = self._guessed[0]
-            entry = self._entries[job]
             gang, run_ms = self._gangs[job]
             end = gang.standing.end_of(run_ms, gang.placed_at, now)
             del self._guessed[0]
-            del self._sorted[bisect_left(self._sorted, entry)]
-            entry = self._entries[job] = (end, job, entry[2])
+            milli = self._strike(job)[2]
             insort(self._guessed, (end, job))
-            insort(self._sorted, entry)
+            self._enter((end, job, milli))
         return True
 
-    def soonest(self, now: Instant) -> Iterator[tuple[int, JobId, int]]:
-        """Give (end, gang, devices) in the order of ends; who is late ends any moment."""
+    def _enter(self, entry: tuple[int, JobId, int]) -> None:
+        self._entries[entry[1]] = entry
+        insort(self._sorted, entry)
+        insort(self._of_tenant.setdefault(self._tenants[entry[1]], []), entry)
+
+    def _strike(self, job: JobId) -> tuple[int, JobId, int]:
+        entry, mine = self._entries.pop(job), self._of_tenant[self._tenants[job]]
+        del self._sorted[bisect_left(self._sorted, entry)]
+        del mine[bisect_left(mine, entry)]
+        return entry
+
+    def soonest(self, now: Instant, tenant: str = "") -> Iterator[tuple[int, JobId, int]]:
+        """Give (end, gang, devices) of one tenant, or of all, in the order of ends.
+
+        Who is late ends any moment.
+        """
         self.outlived(now)
-        for end, job, milli in self._sorted:
+        for end, job, milli in self._of_tenant.get(tenant, ()) if tenant else self._sorted:
             yield max(now + 1, end), job, milli
 
     def enough(self, wanted: int, free: int, now: Instant) -> tuple[Instant, int] | None:

@@ -298,7 +298,7 @@ class Line:
         cluster, shape = self.cluster, waiting.shape
         if isinstance(shadow, Promises):
             return self._keeps_promises(shadow, waiting, skip, leap)
-        if shadow is None or shadow.at is None or self._too_large(shape):
+        if shadow is None or self._too_large(shape) or shadow.at is None:
             skip.add(shape)
             return False
         if shadow.admits(waiting):
@@ -323,7 +323,7 @@ class Line:
         if room and made.admits(waiting):
             return True
         if made.left and not made.stuck:
-            made.promise(waiting)
+            made.line_up(waiting)
             return False
         most = made.longest(waiting) if room else 0
         following = self.cluster.pending.next_to_end(waiting, most) if most else None
@@ -447,7 +447,7 @@ class Line:
         made = closed.get(line)
         if not isinstance(made, Promises):
             return False
-        made.promise(waiting)
+        made.line_up(waiting)
         return True
 
     def _done_with(

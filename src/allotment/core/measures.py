@@ -51,6 +51,11 @@ def promised_to(tenant: str, promise: Reservation) -> Holding:
 class Measure(Protocol):
     """One way to count."""
 
+    @property
+    def tenant(self) -> str:
+        """Whose ends alone give back what is counted; '' where everybody's may."""
+        ...
+
     def wants(self, shape: Shape) -> tuple[Want, ...]:
         """Say what a gang needs; empty if nothing that is counted so."""
         ...
@@ -70,6 +75,8 @@ class Measure(Protocol):
 
 class Devices:
     """Whole free devices, as one kind or by type; of what is given back parts count too."""
+
+    tenant = ""
 
     def __init__(self, cluster: Cluster, *, by_type: bool) -> None:
         self._cluster = cluster
@@ -108,6 +115,8 @@ class Devices:
 
 class Hosts:
     """CPU, memory, disk and device memory, in sum over all machines."""
+
+    tenant = ""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster

@@ -36,20 +36,20 @@ class Counted:
     """All parts of a guarantee that are left."""
 
     def __init__(self, cluster: Cluster, tenant: str) -> None:
-        self._cluster, self._tenant = cluster, tenant
+        self._cluster, self.tenant = cluster, tenant
 
     def wants(self, shape: Shape) -> tuple[Want, ...]:
         need = amounts_of(total_of(shape.requests))
         return tuple((amount, (part,)) for part, amount in need.items() if amount)
 
     def free(self, without: Set[NodeId]) -> Amounts:  # noqa: ARG002 - it lies on no node
-        return amounts_of(share_left(self._cluster, self._tenant))
+        return amounts_of(share_left(self._cluster, self.tenant))
 
     def free_on(self, node: NodeId) -> Amounts:  # noqa: ARG002 - it lies on no node
         return Amounts()
 
     def gives(self, held: Holding) -> Iterator[tuple[NodeId, Amounts]]:
-        if held.tenant != self._tenant or held.entitlement is not GUARANTEED:
+        if held.tenant != self.tenant or held.entitlement is not GUARANTEED:
             return
         total = NOTHING
         for need in held.needs:
@@ -62,6 +62,7 @@ class InCells:
 
     def __init__(self, cells: Cells, shape: Shape) -> None:
         self._cells = cells
+        self.tenant = shape.tenant
         self._whose = shape.tenant, shape.pin
         self._holdings = cells.holdings.get(self._whose, {})
 
@@ -94,7 +95,8 @@ class InCells:
             return
         amounts = Amounts()
         for spot, level in self._cells.spots(held.slots, held.needs, held.quota):
-            holding = self._holdings[spot.chain]
+            if (holding := self._holdings.get(spot.chain)) is None:
+                continue  # Its tenant owns nothing there any longer.
             number, beside = holding.claimed(level, spot)
             each = spot.milli if spot.is_part else DEVICE
             milli = spot.mask.bit_count() * each + (number + beside.bit_count()) * DEVICE

@@ -78,7 +78,7 @@ def over_time(
 
     yield now, free_for(now)
     openings = [(int(w.end), None) for w in windows if w.end > now]
-    moments = merge(_ends(cluster, now), sorted(openings, key=_when), key=_when)
+    moments = merge(_ends(cluster, now, measure.tenant), sorted(openings, key=_when), key=_when)
     for at, happens in groupby(moments, key=_when):
         for _, held in happens:
             for node, amounts in measure.gives(held) if held is not None else ():
@@ -94,8 +94,8 @@ def _when(end: End) -> int:
     return end[0]
 
 
-def _ends(cluster: Cluster, now: Instant) -> Iterator[End]:
-    """Give all who end, in the order of when: who runs, leaves, or is promised a place."""
+def _ends(cluster: Cluster, now: Instant, tenant: str) -> Iterator[End]:
+    """Give those who end, in the order of when: who runs, leaves, or is promised a place."""
     ends, estimates = cluster.ends, cluster.policies.estimates
     assert ends is not None, "the ends of gangs are kept where a queue is in EASY order"
     assert estimates is not None, "a queue in EASY order needs estimates"
@@ -109,10 +109,10 @@ def _ends(cluster: Cluster, now: Instant) -> Iterator[End]:
             early.append((at, promised_to(tenant, promise)))
     running = (
         (at, holding_of(gangs[job]))
-        for at, job, _ in ends.soonest(now)
+        for at, job, _ in ends.soonest(now, tenant)
         if not gangs[job].suspended and job not in cluster.leaving
     )
-    return merge(sorted(early, key=_when), running, key=_when)
+    return merge(sorted(early, key=_when), running, key=_when) if early else running
 
 
 def _barred(windows: list[Window], blocked: Standing, at: int) -> set[NodeId]:
