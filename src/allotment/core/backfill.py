@@ -10,20 +10,33 @@ the machines have beside them; and, on the tenant's own grounds, its share. In w
 it is free where is left to the placement.
 """
 
-from collections.abc import Set
+from collections.abc import Callable, Sequence
 from functools import cached_property
 
 from allotment.core.cluster import Cluster
 from allotment.core.gang import Standing
 from allotment.core.ledger import ANY_TYPE
-from allotment.core.measures import Hosts, Measure, devices_measured, on_types
+from allotment.core.measures import (
+    DevicesByType,
+    Hosts,
+    Measure,
+    devices_measured,
+    given_by,
+    on_slots,
+    on_types,
+    place_of,
+    subtract,
+)
 from allotment.core.own_share import own_share
 from allotment.core.profile import Amounts, choose
-from allotment.core.shadow import earliest, free_at
+from allotment.core.shadow import Outlook
 from allotment.core.windows import NOWHERE
-from allotment.model.ids import NodeId
-from allotment.model.ledger import Entitlement
-from allotment.model.quantity import DEVICE, Instant
+from allotment.model.ledger import Entitlement, Slot
+from allotment.model.quantity import Instant
+
+Place = tuple[Slot, ...] | None
+
+GUARANTEED = Entitlement.GUARANTEED
 
 
 class Shadow:
@@ -35,8 +48,8 @@ class Shadow:
         """Nothing is worked out before somebody asks whether it may pass."""
         assert cluster.policies.estimates is not None, "a queue in EASY order needs estimates"
         self._cluster, self._blocked, self._now = cluster, blocked, now
-        self._estimates = cluster.policies.estimates
-        own = own_share(cluster, blocked.shape) if grounds is Entitlement.GUARANTEED else None
+        self._estimates, self._grounds = cluster.policies.estimates, grounds
+        own = own_share(cluster, blocked.shape) if grounds is GUARANTEED else None
         self._devices = devices_measured(cluster, blocked.shape)
         self._measures: list[Measure] = [
             self._devices,
@@ -45,7 +58,7 @@ class Shadow:
         ]
         self._spare: dict[Measure, Amounts] = {}
         """What is left beside it by each measure, once that was asked for."""
-        self._down: Set[NodeId] = cluster.shut_nodes()
+        self._outlook = Outlook(cluster, blocked, now, grounds, cluster.shut_nodes())
 
     @cached_property
     def at(self) -> Instant | None:
@@ -53,10 +66,10 @@ class Shadow:
 
         O(gangs that end by then).
         """
-        at = self._starts()
-        if at is None and self._down:
+        at, cluster = self._starts(), self._cluster
+        if at is None and cluster.shut_nodes():
             # Where that takes nodes that are down, they are taken to be back by then.
-            self._down = NOWHERE
+            self._outlook = Outlook(cluster, self._blocked, self._now, self._grounds, NOWHERE)
             at = self._starts()
         return at
 
@@ -64,29 +77,46 @@ class Shadow:
         """Tell whether a job may start now."""
         if self.at is None:
             return False
-        return self._ends_in_time(job) or all(
+        return self.ends_in_time(job) or all(
             choose(wants, self._spare_by(measure)) is not None
             for measure in self._measures
             if (wants := measure.wants(job.shape))
         )
 
+    def lets_pass(self, job: Standing, place: Callable[[Standing], Place]) -> bool:
+        """Tell whether a job may start now, and has a place for that, as `place` finds it."""
+        if not self.admits(job) or not self.narrows(job):
+            return self.admits(job)
+        slots = place(self.beside(job))
+        return slots is not None and self.spares(job, slots)
+
+    def narrows(self, job: Standing) -> bool:
+        """Tell whether it matters on which types of devices a job starts."""
+        return isinstance(self._devices, DevicesByType) and not self.ends_in_time(job)
+
     def beside(self, job: Standing) -> Standing:
         """Give a job that may start as it may: on types of devices that are to spare."""
-        devices = self._devices
-        if not devices.by_type or self._ends_in_time(job):
+        if not self.narrows(job):
             return job
-        found = choose(devices.wants(job.shape), self._spare_by(devices))
+        found = choose(self._devices.wants(job.shape), self._spare_by(self._devices))
         return job if found is None else on_types(self._cluster, job, found.keys())
 
-    def took(self, job: Standing) -> None:
-        """Count a job that did start against the spare, if it needed that."""
-        if self._ends_in_time(job):
-            return
-        for measure, spare in self._spare.items():
-            wanted = choose(measure.wants(job.shape), spare)
-            self._spare[measure] = _less(spare, wanted) if wanted is not None else {}
+    def spares(self, job: Standing, slots: Sequence[Slot]) -> bool:
+        """Tell whether a place that was found for a job leaves the first what it needs."""
+        if not self.narrows(job):
+            return True
+        wants = on_slots(self._cluster, slots)
+        return choose(wants, self._spare_by(self._devices)) is not None
 
-    def _ends_in_time(self, job: Standing) -> bool:
+    def took(self, job: Standing) -> None:
+        """Count a job that did start, or is promised a place, against the spare."""
+        held = None if self.ends_in_time(job) else place_of(self._cluster, job.id)
+        if held is not None:
+            for measure, spare in self._spare.items():
+                subtract(spare, given_by(measure, held))
+
+    def ends_in_time(self, job: Standing) -> bool:
+        """Tell whether a job that starts now is gone when the first is due."""
         run_ms = self._estimates.run_ms(job)
         return (
             run_ms is not None
@@ -100,7 +130,7 @@ class Shadow:
         for measure in self._measures[1:]:
             if at is None or not measure.wants(self._blocked.shape):
                 continue
-            enough = earliest(self._cluster, measure, self._blocked, self._now, self._down)
+            enough = self._outlook.earliest(measure)
             at = max(at, enough) if enough is not None else None
         if at != soonest:
             self._spare.clear()  # That was what is left at an earlier moment.
@@ -108,29 +138,35 @@ class Shadow:
 
     def _devices_are_free(self) -> Instant | None:
         """Say at which later moment enough devices are; somebody must go in any case."""
-        cluster, blocked, now, devices = self._cluster, self._blocked, self._now, self._devices
-        moving = cluster.leaving or cluster.parting or cluster.reservations
-        if devices.by_type or moving or cluster.windows.all or cluster.ledger.closed:
-            return earliest(cluster, devices, blocked, now, self._down, later=True)
+        cluster, wanted, devices = self._cluster, self._blocked.gpu_milli, self._devices
+        lends = bool(cluster.borrowers) and self._grounds is GUARANTEED
+        moves = cluster.leaving or cluster.parting or cluster.reservations
+        shut = cluster.windows.all or cluster.ledger.closed
+        if moves or shut or isinstance(devices, DevicesByType):
+            return self._outlook.earliest(devices, later=True)
+        free = cluster.ledger.free().gpu_milli
+        if lends:
+            lent = sum(use.gpu_milli for use in cluster.borrowed_use.values())
+            at_once = free + lent >= wanted
+            later = Instant(self._now + 1)
+            return later if at_once else self._outlook.earliest(devices, later=True)
         assert cluster.ends is not None, "ends are kept where a queue is in EASY order"
-        found = cluster.ends.enough(blocked.gpu_milli, cluster.ledger.whole_free * DEVICE, now)
+        found = cluster.ends.enough(wanted, free, self._now)
         if found is None:
             return None
-        at, free = found
-        self._spare[devices] = {ANY_TYPE: free - blocked.gpu_milli}
-        return at
+        self._spare[devices] = {ANY_TYPE: found[1] - wanted}
+        return found[0]
 
     def _spare_by(self, measure: Measure) -> Amounts:
         """Say what is left beside it by a measure; nothing where it would have too little."""
         spare = self._spare.get(measure)
         if spare is None:
             assert self.at is not None, "asked only where it is known when it starts"
-            cluster, blocked = self._cluster, self._blocked
-            spare = free_at(cluster, measure, blocked, self._now, self._down, at=self.at)
-            wanted = choose(measure.wants(blocked.shape), spare)
-            spare = self._spare[measure] = _less(spare, wanted) if wanted is not None else {}
+            spare = self._outlook.free_at(measure, self.at)
+            wanted = choose(measure.wants(self._blocked.shape), spare)
+            if wanted is None:
+                spare.clear()
+            else:
+                subtract(spare, wanted)
+            self._spare[measure] = spare
         return spare
-
-
-def _less(spare: Amounts, taken: Amounts) -> Amounts:
-    return {kind: amount - taken.get(kind, 0) for kind, amount in spare.items()}

@@ -12,19 +12,26 @@ beside them, and, on the tenant's own grounds, its share: in what portions it is
 is left to the placement. Of whom it is not known when it could start, all behind it wait.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from functools import cached_property
 
+import msgspec
+
+from allotment.core.caps import capped_out
 from allotment.core.cluster import Cluster
 from allotment.core.ever import ever_starts
 from allotment.core.gang import Gang, Standing
 from allotment.core.measures import (
+    DevicesByType,
     Holding,
     Hosts,
     Measure,
     devices_of,
+    given_by,
     holding_of,
+    on_slots,
     on_types,
+    place_of,
     promised_to,
     subtract,
 )
@@ -39,10 +46,7 @@ from allotment.model.ledger import Entitlement, Slot
 from allotment.model.quantity import Instant
 from allotment.model.reasons import Blocked, Reason
 
-Wants = Callable[[Shape], tuple[Want, ...]]
 Wanted = list[tuple[tuple[Want, ...], Profile]]
-
-NOTHING_OWED: Mapping[str, int] = {}
 
 GUARANTEED = Entitlement.GUARANTEED
 
@@ -58,12 +62,14 @@ class Promises:
     ) -> None:
         estimates = cluster.policies.estimates
         assert estimates is not None, "a queue in conservative order needs estimates"
-        self._cluster, self._estimates, self.now = cluster, estimates, now
-        self._shape, self._grounds = shape, grounds
+        self._cluster, self._shape, self.now = cluster, shape, now
+        self._course = Course(cluster, now, estimates, grounds)
         self._lined_up: list[Standing] = []
         """Who is to be promised a time as soon as somebody asks whether it may pass."""
         self._hosts: Hosts | None = Hosts(cluster)
         """Counted as well from the first on who wants something of them; None then."""
+        self._pins: set[str] = set()
+        """Of which pinned cells, or '' for the others, the tenant's own share is counted."""
         self._wanted_by: dict[Shape, Wanted] = {}
         self.stuck = False
         """Whether it is not known when somebody starts: then nobody passes."""
@@ -72,15 +78,10 @@ class Promises:
         """For each want, how long those ran who were promised, and from when on."""
 
     @cached_property
-    def _profiles(self) -> list[tuple[Wants, Profile]]:
-        """What is free over time, each with what says how much of it a gang wants."""
-        cluster, shape, now = self._cluster, self._shape, self.now
-        devices = profile_of(cluster, shape, now, self._estimates)
-        found: list[tuple[Wants, Profile]] = [(devices_of, devices)]
-        own = own_share(cluster, shape) if self._grounds is GUARANTEED else None
-        if own is not None:
-            found.append((own.wants, _profile_by(cluster, own, now, self._estimates)))
-        return found
+    def _profiles(self) -> list[tuple[Measure, Profile]]:
+        """What is free over time by each measure: by devices first."""
+        devices = profile_of(self._course, self._shape)
+        return [(DevicesByType(self._cluster), devices)]
 
     def admits(self, job: Standing) -> bool:
         """Tell whether a job may start now."""
@@ -93,18 +94,32 @@ class Promises:
             for wants, profile in self._wanted(job)
         )
 
+    def narrows(self, job: Standing) -> bool:  # noqa: ARG002 - it matters to everybody alike
+        """Tell whether it matters on which types of devices a job starts."""
+        return len(self._cluster.device_types) > 1
+
     def beside(self, job: Standing) -> Standing:
         """Give a job that may start as it may: on types of devices that are not promised."""
+        if not self.narrows(job):
+            return job
         devices = self._profiles[0][1]
         found = devices.fits(devices_of(job.shape), self._left_of(job), self.now)
         return job if found is None else on_types(self._cluster, job, found.keys())
 
+    def spares(self, job: Standing, slots: Sequence[Slot]) -> bool:
+        """Tell whether a place that was found for a job leaves all promises as they are."""
+        if not self.narrows(job):
+            return True
+        wants, devices = on_slots(self._cluster, slots), self._profiles[0][1]
+        return devices.fits(wants, self._left_of(job), self.now) is not None
+
     def took(self, job: Standing) -> None:
-        """Count a job that did start."""
-        run, wanted = self._left_of(job), self._wanted(job)
-        found = _earliest(wanted, run, self.now)
-        if found is not None:
-            _take(wanted, self.now, run, found[1])
+        """Count a job that did start, or is promised a place."""
+        held = place_of(self._cluster, job.id)
+        if held is not None:
+            end = min(self.now + self._left_of(job), FOREVER)
+            for measure, profile in self._profiles:
+                profile.take(self.now, end, given_by(measure, held))
 
     def line_up(self, job: Standing) -> None:
         """Let a job that cannot start now be promised a time before anybody passes it.
@@ -133,8 +148,11 @@ class Promises:
             return None
         run, wanted = self._left_of(job), self._wanted(job)
         known = self._since.setdefault(tuple(wants for wants, _ in wanted), [])
-        # Who wants as much for no less long cannot start before who was promised already.
-        after = max((at for ran, at in known if ran <= run), default=self.now + 1)
+        # It was refused a place now: not before something changes is there another. And who
+        # wants as much for no less long cannot start before who was promised already.
+        changes = [at for _, free in wanted if (at := free.next_step(self.now)) is not None]
+        after = min(changes, default=self.now + 1)
+        after = max([after, *(at for ran, at in known if ran <= run)])
         found = _earliest(wanted, run, after)
         if found is None:
             self.stuck = True
@@ -149,8 +167,10 @@ class Promises:
         self._settle()
         if self.stuck:
             return 0
-        wanted = self._wanted(job)
-        return min((free.longest(wants, self.now) for wants, free in wanted), default=FOREVER)
+        most = FOREVER
+        for wants, free in self._wanted(job):
+            most = free.longest(wants, self.now, most)
+        return most
 
     def _wanted(self, job: Standing) -> Wanted:
         """Say how much a job wants of what."""
@@ -158,17 +178,43 @@ class Promises:
         known = self._wanted_by.get(shape)
         if known is not None:
             return known
+        self._measure_own(shape)
         if self._hosts is not None and self._hosts.wants(shape):
             hosts, self._hosts = self._hosts, None
             owed = hosts.owed(self._cluster.shut_nodes())
-            free = _profile_by(self._cluster, hosts, self.now, self._estimates, owed)
-            self._profiles.append((hosts.wants, free))
-        known = [(found, free) for wants, free in self._profiles if (found := wants(shape))]
+            self._measure(hosts, owed)
+        known = [
+            (wants, free) for measure, free in self._profiles if (wants := measure.wants(shape))
+        ]
         self._wanted_by[shape] = known
         return known
 
+    def _measure_own(self, shape: Shape) -> None:
+        """Count the part of its tenant's share that a gang would start in, from now on."""
+        if self._course.grounds is not GUARANTEED or shape.pin in self._pins:
+            return
+        self._pins.add(shape.pin)
+        own = own_share(self._cluster, shape)
+        if own is not None:
+            self._measure(own, {})
+
+    def _measure(self, measure: Measure, owed: Mapping[str, int]) -> None:
+        """Count by one more measure what will be free when. O(gangs log gangs).
+
+        What is owed, as others have yet to leave, counts from the next moment on only.
+        """
+        now, down = self.now, self._cluster.shut_nodes()
+        free, ends = measure.free(down), list[tuple[int, Mapping[str, int]]]()
+        if owed:
+            subtract(free, owed)
+            ends.append((now + 1, owed))
+        for at, held in self._course.holdings():
+            ends += [(at, given) for node, given in measure.gives(held) if node not in down]
+        profile = Profile(now, free, sorted(ends, key=lambda one: one[0]))
+        self._profiles.append((measure, profile))
+
     def _left_of(self, job: Standing) -> int:
-        run_ms = self._estimates.run_ms(job)
+        run_ms = self._course.estimates.run_ms(job)
         return FOREVER if run_ms is None else max(1, job.left_of(run_ms))
 
 
@@ -202,11 +248,11 @@ def delayed_by(
     waiting: Standing,
     now: Instant,
     grounds: Entitlement,
-    fits: Callable[[Standing], bool],
+    place: Callable[[Standing], tuple[Slot, ...] | None],
 ) -> JobId | None:
     """Name the first of those before a job whom it would delay by starting now, if any.
 
-    `grounds` are its own, and `fits` tells where it has a place. Who will never be owed a
+    `grounds` are its own, and `place` finds it a place. Who will never be owed a
     place holds up nobody who is.
     """
     pending = cluster.pending
@@ -214,20 +260,22 @@ def delayed_by(
         (job for group in pending.ahead(waiting) for job in group),
         key=lambda j: pending.key(j.id),
     )
-    made = Promises(cluster, waiting.shape, now, grounds)
+    made: Promises | None = None
     for job in ahead[:DEPTH]:
-        if job.id in cluster.reservations:
+        if job.id in cluster.reservations or capped_out(cluster, job.shape):
             continue
         if grounds is GUARANTEED and not owed_ever(cluster, job.shape):
             continue
         if not ever_starts(cluster, job.shape):
             continue
+        made = made or Promises(cluster, job.shape, now, grounds)
         made.promise(job)
         if not made.admits(waiting):
             return job.id
-        narrowed = made.beside(waiting)
-        if narrowed is not waiting and not fits(narrowed):
-            return job.id
+        if made.narrows(waiting):
+            slots = place(made.beside(waiting))
+            if slots is None or not made.spares(waiting, slots):
+                return job.id
     return None
 
 
@@ -241,56 +289,53 @@ def beside_promises(ahead: JobId, queue: str) -> Blocked:
     )
 
 
-def _profile_by(
-    cluster: Cluster,
-    measure: Measure,
-    now: Instant,
-    estimates: Estimates,
-    owed: Mapping[str, int] = NOTHING_OWED,
-) -> Profile:
-    """Say what will be free when by a measure. O(gangs log gangs).
+class Course(msgspec.Struct, frozen=True):
+    """What is known of who ends when, by those who are due on the same grounds."""
 
-    What is owed, as others have yet to leave, counts from the next moment on only.
-    """
-    down = cluster.shut_nodes()
-    free, ends = measure.free(down), list[tuple[int, Mapping[str, int]]]()
-    if owed:
-        subtract(free, owed)
-        ends.append((now + 1, owed))
-    for at, held in _holdings(cluster, now, estimates):
-        ends += [(at, amounts) for node, amounts in measure.gives(held) if node not in down]
-    return Profile(now, free, sorted(ends, key=lambda one: one[0]))
+    cluster: Cluster
+    now: Instant
+    estimates: Estimates
+    grounds: Entitlement
 
+    def end_of(self, gang: Gang) -> int | None:
+        """Say when a gang is expected to be gone; None if nobody knows.
 
-def _holdings(
-    cluster: Cluster, now: Instant, estimates: Estimates
-) -> Iterator[tuple[int, Holding]]:
-    """Say who gives back what when: who runs, and who is promised a place."""
-    for gang in cluster.holders():
-        end = None if gang.suspended else _end_of(gang, now, estimates)
-        if end is not None:
-            yield end, holding_of(gang)
-    for job, promise in sorted(cluster.reservations.items()):
-        standing = _promised(cluster, job)
-        run_ms = estimates.run_ms(standing)
-        if run_ms is not None:
-            end = now + max(1, standing.left_of(run_ms))
-            yield end, promised_to(standing.shape.tenant, promise)
+        Who leaves goes any moment; who borrows, at once where somebody is owed a place.
+        """
+        if gang.suspended:
+            return None
+        if gang.leaving:
+            return self.now + 1
+        if self.grounds is GUARANTEED and gang.entitlement is not GUARANTEED:
+            return self.now
+        run_ms = self.estimates.run_ms(gang.standing)
+        if run_ms is None:
+            return None
+        return gang.standing.end_of(run_ms, gang.placed_at, self.now)
 
-
-def _promised(cluster: Cluster, job: JobId) -> Standing:
-    """Give one that is promised a place: it waits in line, or to go on."""
-    gang = cluster.gangs.get(job)
-    return gang.standing if gang is not None else cluster.pending[job]
+    def holdings(self) -> Iterator[tuple[int, Holding]]:
+        """Say who gives back what when: who has a place, and who is promised one."""
+        cluster = self.cluster
+        for gang in cluster.holders():
+            if (end := self.end_of(gang)) is not None:
+                yield end, holding_of(gang)
+        for job, promise in sorted(cluster.reservations.items()):
+            gang = cluster.gangs.get(job)
+            standing = gang.standing if gang is not None else cluster.pending[job]
+            run_ms = self.estimates.run_ms(standing)
+            if run_ms is not None:
+                end = self.now + max(1, standing.left_of(run_ms))
+                yield end, promised_to(standing.shape.tenant, promise)
 
 
-def profile_of(cluster: Cluster, shape: Shape, now: Instant, estimates: Estimates) -> Profile:
+def profile_of(course: Course, shape: Shape) -> Profile:
     """Say what will be free when, for jobs of a queue. O(devices + gangs log gangs).
 
     The ledger has taken what is promised. Where others have yet to leave, less than nothing
     is free: that counts from the next moment on, in which who leaves is taken to be gone.
     What is fenced for the job looked at just now counts too: windows take it for their time.
     """
+    cluster, now = course.cluster, course.now
     books, down = cluster.ledger.books, cluster.shut_nodes()
     free = {kind: 0 for book in books.values() for kind in book.types}
     owed = Amounts()
@@ -302,26 +347,13 @@ def profile_of(cluster: Cluster, shape: Shape, now: Instant, estimates: Estimate
             elif index not in book.bad:
                 free[kind] += milli
     there = books.keys() - down
-    ends = [
-        (at, _amounts(cluster, held.slots, there))
-        for at, held in _holdings(cluster, now, estimates)
-    ]
+    ends = [(at, _amounts(cluster, held.slots, there)) for at, held in course.holdings()]
     if owed:
         ends.append((now + 1, owed))
     profile = Profile(now, free, sorted(ends, key=lambda one: one[0]))
     for span, nodes in set_aside(cluster.windows, shape, now).items():
-        _shut(cluster, profile, span, there & nodes, now, estimates)
+        _shut(course, profile, span, there & nodes)
     return profile
-
-
-def _end_of(gang: Gang, now: Instant, estimates: Estimates) -> int | None:
-    """Say when a gang is expected to be gone; who leaves, any moment."""
-    if gang.leaving:
-        return now + 1
-    run_ms = estimates.run_ms(gang.standing)
-    if run_ms is None:
-        return None
-    return gang.standing.end_of(run_ms, gang.placed_at, now)
 
 
 def _amounts(cluster: Cluster, slots: tuple[Slot, ...], nodes: Set[NodeId]) -> Amounts:
@@ -336,23 +368,16 @@ def _amounts(cluster: Cluster, slots: tuple[Slot, ...], nodes: Set[NodeId]) -> A
     return amounts
 
 
-def _shut(
-    cluster: Cluster,
-    profile: Profile,
-    span: tuple[int, int],
-    nodes: Set[NodeId],
-    now: Instant,
-    estimates: Estimates,
-) -> None:
+def _shut(course: Course, profile: Profile, span: tuple[int, int], nodes: Set[NodeId]) -> None:
     """Take what nodes have that are set aside; of what runs on there, from when it ends."""
-    (begin, end), shut = span, Amounts()
+    (begin, end), shut, cluster = span, Amounts(), course.cluster
     for node in nodes:
         book = cluster.ledger.books[node]
         for index, kind in enumerate(book.types):
             if index not in book.bad:
                 shut[kind] = shut.get(kind, 0) + 1_000
     for gang in cluster.holders():
-        gone = None if gang.suspended else _end_of(gang, now, estimates)
+        gone = course.end_of(gang)
         if gang.suspended or (gone is not None and gone <= begin):
             continue
         held = _amounts(cluster, gang.slots, nodes)

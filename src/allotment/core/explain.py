@@ -25,7 +25,7 @@ from allotment.core.queue_stages import why_aside
 from allotment.core.request import Shape, lease_part, total_of
 from allotment.core.trial import Trial
 from allotment.core.used_up import why_used_up
-from allotment.model.ledger import Entitlement
+from allotment.model.ledger import Entitlement, Slot
 from allotment.model.quantity import NOTHING, Instant, Resources, show_resources
 from allotment.model.reasons import Blocked, Reason
 from allotment.model.tenancy import QueueOrder
@@ -134,14 +134,13 @@ def _beside_others(
     order, ahead = cluster.order_of(waiting.shape), None
     if order is QueueOrder.CONSERVATIVE:
         ahead = delayed_by(
-            cluster, waiting, now, due, lambda job: _fits(cluster, job, due, now)
+            cluster, waiting, now, due, lambda job: _place(cluster, job, due, now)
         )
     elif order is QueueOrder.EASY:
         head = _held_up_by(cluster, waiting, due, now)
         if head is not None:
             shadow = Shadow(cluster, head, now, due)
-            passes = shadow.admits(waiting)
-            if not passes or not _fits(cluster, shadow.beside(waiting), due, now):
+            if not shadow.lets_pass(waiting, lambda job: _place(cluster, job, due, now)):
                 ahead = head.id
     return _next_cycle() if ahead is None else beside_promises(ahead, waiting.shape.queue)
 
@@ -205,11 +204,20 @@ def _count(number: int, word: str) -> str:
 
 
 def _fits(cluster: Cluster, waiting: Standing, due: Entitlement | None, now: Instant) -> bool:
+    return _place(cluster, waiting, due, now) is not None
+
+
+def _place(
+    cluster: Cluster, waiting: Standing, due: Entitlement | None, now: Instant
+) -> tuple[Slot, ...] | None:
+    """Find where a job could start, or go when others are told to leave."""
     requests = waiting.shape.requests
     with Trial(cluster) as trial:
-        if trial.find(requests) is not None:
-            return True
-        return due is Entitlement.GUARANTEED and (make_room(trial, requests, now) is not None)
+        found = trial.find(requests)
+        if found is None and due is Entitlement.GUARANTEED:
+            room = make_room(trial, requests, now)
+            return None if room is None else room.slots
+        return found
 
 
 def _fits_with_all_nodes(cluster: Cluster, waiting: Standing) -> bool:

@@ -27,7 +27,7 @@ from allotment.core.share_words import (
     share_words,
 )
 from allotment.core.trial import Trial
-from allotment.model.ledger import Entitlement
+from allotment.model.ledger import Entitlement, Slot
 from allotment.model.quantity import Instant
 from allotment.model.reasons import Blocked, Reason
 from allotment.model.tenancy import QueueOrder
@@ -114,13 +114,13 @@ def _behind(
         )
     if order is QueueOrder.CONSERVATIVE:
         ahead = delayed_by(
-            cluster, waiting, now, grounds, lambda job: _has(cluster, job.shape, grounds)
+            cluster, waiting, now, grounds, lambda job: _place(cluster, job.shape, grounds)
         )
         if ahead is None:
             return None
         return beside_promises(ahead, shape.queue)
     shadow = Shadow(cluster, head, now, grounds)
-    if shadow.admits(waiting) and _has(cluster, shadow.beside(waiting).shape, grounds):
+    if shadow.lets_pass(waiting, lambda job: _place(cluster, job.shape, grounds)):
         return None
     return Blocked(
         Reason.BEHIND,
@@ -130,10 +130,12 @@ def _behind(
     )
 
 
-def _has(cluster: Cluster, shape: Shape, grounds: Entitlement) -> bool:
-    """Tell whether there is a place for a gang on these grounds."""
-    look = owed_place if grounds is Entitlement.GUARANTEED else idle_place
-    return look(cluster, shape) is not None
+def _place(cluster: Cluster, shape: Shape, grounds: Entitlement) -> tuple[Slot, ...] | None:
+    """Find a place for a gang on these grounds."""
+    if grounds is Entitlement.OPPORTUNISTIC:
+        return idle_place(cluster, shape)
+    found = owed_place(cluster, shape)
+    return None if found is None else found.slots
 
 
 def _ahead(cluster: Cluster, waiting: Standing) -> list[Standing]:

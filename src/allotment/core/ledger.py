@@ -35,6 +35,7 @@ class NodeBook:
         "disk",
         "id",
         "memory",
+        "of_one_type",
         "open",
         "owed",
         "types",
@@ -53,6 +54,7 @@ class NodeBook:
         self.memory = node.memory
         self.disk = node.disk
         self.types = tuple(device.type for device in node.devices)
+        self.of_one_type = len(set(self.types)) == 1
         self.device_milli = [DEVICE] * len(node.devices)
         self.device_memory = [device.memory for device in node.devices]
         self.whole: dict[str, int] = {ANY_TYPE: len(node.devices)}
@@ -90,6 +92,15 @@ class NodeBook:
                 if size > 0 and index not in self.bad
             ),
         )
+
+    def free_by_type(self) -> dict[str, int]:
+        """Sum up thousandths of free devices of each type."""
+        free: dict[str, int] = {}
+        for index, milli in enumerate(self.device_milli):
+            if milli > 0 and index not in self.bad:
+                kind = self.types[index]
+                free[kind] = free.get(kind, 0) + milli
+        return free
 
     def free_devices(self, types: Collection[str]) -> tuple[int, int]:
         """Sum up thousandths and memory of free devices of some types."""
@@ -379,6 +390,19 @@ class Ledger:
                 self._free += now
         self._changed.clear()
         return self._free
+
+    def free_by_type(self) -> dict[str, int]:
+        """Sum up thousandths of devices of each type that are free on open nodes. O(nodes)."""
+        free: dict[str, int] = {}
+        self.free()
+        for node, parts in self._free_at.items():
+            book = self.books[node]
+            if not parts.gpu_milli:
+                continue
+            only = {book.types[0]: parts.gpu_milli} if book.of_one_type else book.free_by_type()
+            for kind, milli in only.items():
+                free[kind] = free.get(kind, 0) + milli
+        return free
 
     def whole_free_of(self, kind: str) -> int:
         """Count the whole free devices of a type on open nodes. O(nodes that are closed)."""

@@ -63,6 +63,8 @@ class Line:
         self.kinds = cluster.kinds
         self.behind: Behind | None = None
         """Who is held up where kinds are walked, first come, first served."""
+        self.closed: dict[tuple[str, str], Hold] = {}
+        """Lines in this walk of which somebody holds up those behind it, and how."""
         self.left_out: set[Shape] = set()
         """Shapes of which the first that was not due in this walk was seen to."""
         self.stage = Stage.REST
@@ -119,7 +121,7 @@ class Line:
         self.behind = None if self.kinds is None else Behind(cluster)
         self.left_out = set()
         skip = self._skippable(entitlement)
-        closed: dict[tuple[str, str], Hold] = {}
+        self.closed = {}
         leap: dict[Shape, Key] = {}
         for waiting in self._in_order(skip, leap):
             shape = waiting.shape
@@ -128,36 +130,30 @@ class Line:
                 continue
             asking = narrowed_to_caps(cluster, waiting) if self.capped else waiting
             due = self._due(asking.shape)
-            behind = (shape.tenant, shape.queue) in closed
-            if cluster.queues.any and self._stands_aside(waiting, skip, closed, entitlement):
+            behind = (shape.tenant, shape.queue) in self.closed
+            if cluster.queues.any and self._stands_aside(waiting, skip, entitlement):
                 continue
             asking = narrowed_to_lent(cluster, asking, due) if self.capped else asking
             if due is not entitlement and not (due is None and self._may_displace(entitlement)):
-                yield from self._leave_out(waiting, kind, due, entitlement, closed)
-                skip.update(self._done_with(shape, kind, closed))
+                yield from self._leave_out(waiting, kind, due, entitlement)
+                skip.update(self._done_with(shape, kind))
                 if not behind:
                     yield from self._reclaim(asking)
-            elif self._held_up(waiting, kind, closed, skip, leap):
+            elif self._held_up(waiting, asking, kind, skip, leap):
                 continue
-            elif (
-                decision := self._decision(
-                    beside := self._beside(asking, closed), kind, due, entitlement
-                )
-            ) is None:
-                # Who fits nowhere beside those before it may fit when they are gone.
-                hold_up = self._note_blocked if beside is asking else self._hold_up
-                if due is None or not hold_up(waiting, kind, entitlement, closed):
+            elif (decision := self._decision(asking, kind, due, entitlement)) is None:
+                if due is None or not self._holds_up(asking, kind, entitlement, leap):
                     skip.add(kind)
                 yield from self._reclaim(asking)
             else:
                 at = cluster.pending.key(waiting.id)
-                decision = self._at_its_size(decision, closed, shape)
+                decision = self._at_its_size(decision, shape)
                 cluster.fence(NOWHERE)
                 yield decision
                 yield from join(cluster, waiting.id, self.now)
                 if waiting.id in cluster.pending and waiting.id not in cluster.reservations:
                     skip.add(shape)  # It was refused.
-                elif self._ends_with(waiting, at, decision, entitlement, closed):
+                elif self._ends_with(waiting, at, decision, entitlement):
                     return
         cluster.fence(NOWHERE)
 
@@ -181,7 +177,6 @@ class Line:
         self,
         waiting: Standing,
         skip: set[Shape],
-        closed: dict[tuple[str, str], Hold],
         entitlement: Entitlement,
     ) -> bool:
         """Tell whether a job's queue leaves the room to others now."""
@@ -193,8 +188,8 @@ class Line:
             return True
         if aside(cluster, shape, self.stage):
             # In its queue it holds its place: nobody passes who would not otherwise.
-            self._close(waiting, closed, entitlement)
-            if self._promises_more(shape, closed):
+            self._close(waiting, entitlement)
+            if self._promises_more(shape):
                 return True
         elif not barred(cluster, shape, self.stage):
             return False
@@ -220,11 +215,10 @@ class Line:
     def _at_its_size(
         self,
         decision: Decision,
-        closed: dict[tuple[str, str], Hold],
         shape: Shape,
     ) -> Decision:
         """Let a gang that may be larger have what fits now, unless it goes before others."""
-        passes = (shape.tenant, shape.queue) in closed
+        passes = (shape.tenant, shape.queue) in self.closed
         if not shape.most or passes or not isinstance(decision, Place):
             return decision
         return Place(as_large(self.cluster, shape, decision.placement))
@@ -232,27 +226,65 @@ class Line:
     def _held_up(
         self,
         waiting: Standing,
+        asking: Standing,
         kind: Shape,
-        closed: dict[tuple[str, str], Hold],
         skip: set[Shape],
         leap: dict[Shape, Key],
     ) -> bool:
         """Tell whether a job waits for one before it; if so, who of its shape is next."""
         line = (waiting.shape.tenant, waiting.shape.queue)
-        if line in closed:
-            return not self._passes(closed[line], waiting, skip, leap)
+        if line in self.closed:
+            return not self._passes(self.closed[line], waiting, asking, skip, leap)
         if self.behind is not None and self.behind.holds_up(waiting, kind):
             skip.add(waiting.shape)
             return True
         return False
 
     def _decision(
-        self, waiting: Standing, kind: Shape, due: Entitlement | None, walk: Entitlement
+        self, asking: Standing, kind: Shape, due: Entitlement | None, walk: Entitlement
     ) -> Decision | None:
         """Find a place for a job, unless it is known that there is none."""
-        if self._known_blocked(kind, walk, self.cluster.pending.key(waiting.id)):
+        if self._known_blocked(kind, walk, self.cluster.pending.key(asking.id)):
             return None
-        return self.places.find(waiting, due)
+        ahead = self._ahead_of(asking.shape)
+        if ahead is None:
+            return self.places.find(asking, due)
+        found = self.places.find(ahead.beside(asking), due)
+        match found:
+            case Place(placement):
+                slots = placement.slots
+            case Evict(promise):
+                slots = promise.slots
+            case _:
+                return found
+        return found if ahead.spares(asking, slots) else None
+
+    def _ahead_of(self, shape: Shape) -> Hold:
+        """Give what a job of this shape must leave as it is, who passes others."""
+        return self.closed.get((shape.tenant, shape.queue)) if self.closed else None
+
+    def _holds_up(
+        self, asking: Standing, kind: Shape, entitlement: Entitlement, leap: dict[Shape, Key]
+    ) -> bool:
+        """Note a job that has no place; tell whether others of its shape matter even so.
+
+        Who has none beside those before it may have one when they are gone.
+        """
+        waiting = self.cluster.pending[asking.id]
+        ahead = self._ahead_of(waiting.shape)
+        if ahead is None or not ahead.narrows(asking):
+            return self._note_blocked(waiting, kind, entitlement)
+        if isinstance(ahead, Shadow):
+            return self._leaps(ahead, waiting, leap)
+        return self._hold_up(waiting, kind, entitlement)
+
+    def _leaps(self, ahead: Shadow, waiting: Standing, leap: dict[Shape, Key]) -> bool:
+        """Let the next of its shape follow that is gone in time, if there is one."""
+        assert ahead.at is not None, "where that is not known nobody passes"
+        following = self.cluster.pending.next_to_end(waiting, ahead.at - self.now)
+        if following is not None:
+            leap[waiting.shape] = following
+        return following is not None
 
     def _ends_with(
         self,
@@ -260,12 +292,11 @@ class Line:
         at: Key,
         decision: Decision,
         entitlement: Entitlement,
-        closed: dict[tuple[str, str], Hold],
     ) -> bool:
         """Take note that a job that was `at` got a place; tell whether the walk is over."""
-        shadow = closed.get((waiting.shape.tenant, waiting.shape.queue)) if closed else None
-        if shadow is not None:
-            shadow.took(waiting)
+        ahead = self._ahead_of(waiting.shape)
+        if ahead is not None:
+            ahead.took(waiting)
         if self.behind is not None:
             self.behind.placed(waiting, at, entitlement)
         if self.turn and self._frees_more(waiting, decision):
@@ -292,40 +323,42 @@ class Line:
         return waiting.id in cluster.reservations
 
     def _passes(
-        self, shadow: Hold, waiting: Standing, skip: set[Shape], leap: dict[Shape, Key]
+        self,
+        ahead: Hold,
+        waiting: Standing,
+        asking: Standing,
+        skip: set[Shape],
+        leap: dict[Shape, Key],
     ) -> bool:
         """Tell whether a job may go before a blocked one; if not, who of its shape is next."""
-        cluster, shape = self.cluster, waiting.shape
-        if isinstance(shadow, Promises):
-            return self._keeps_promises(shadow, waiting, skip, leap)
-        if shadow is None or self._too_large(shape) or shadow.at is None:
+        shape = waiting.shape
+        if isinstance(ahead, Promises):
+            return self._keeps_promises(ahead, waiting, asking, skip, leap)
+        if ahead is None or self._too_large(shape) or ahead.at is None:
             skip.add(shape)
             return False
-        if shadow.admits(waiting):
+        if ahead.admits(asking):
             return True
-        following = cluster.pending.next_to_end(waiting, shadow.at - self.now)
-        if following is None:
+        if not self._leaps(ahead, waiting, leap):
             skip.add(shape)
-        else:
-            leap[shape] = following
         return False
 
-    def _beside(self, asking: Standing, closed: dict[tuple[str, str], Hold]) -> Standing:
-        """Give a job as it may pass those before it, where it passes any."""
-        ahead = closed.get((asking.shape.tenant, asking.shape.queue)) if closed else None
-        return asking if ahead is None else ahead.beside(asking)
-
     def _keeps_promises(
-        self, made: Promises, waiting: Standing, skip: set[Shape], leap: dict[Shape, Key]
+        self,
+        made: Promises,
+        waiting: Standing,
+        asking: Standing,
+        skip: set[Shape],
+        leap: dict[Shape, Key],
     ) -> bool:
         """Tell whether a job may start beside all promises; if not, it gets one itself."""
         shape, room = waiting.shape, not self._too_large(waiting.shape)
-        if room and made.admits(waiting):
+        if room and made.admits(asking):
             return True
         if made.left and not made.stuck:
-            made.line_up(waiting)
+            made.line_up(asking)
             return False
-        most = made.longest(waiting) if room else 0
+        most = made.longest(asking) if room else 0
         following = self.cluster.pending.next_to_end(waiting, most) if most else None
         if following is None:
             skip.add(shape)
@@ -397,19 +430,17 @@ class Line:
         waiting: Standing,
         kind: Shape,
         entitlement: Entitlement,
-        closed: dict[tuple[str, str], Hold],
     ) -> bool:
         """Note a job that cannot start; tell whether others of its shape matter even so."""
         key = self.cluster.pending.key(waiting.id)
         self.cluster.blocked[kind, entitlement] = (self.cluster.ledger.version, key)
-        return self._hold_up(waiting, kind, entitlement, closed)
+        return self._hold_up(waiting, kind, entitlement)
 
     def _hold_up(
         self,
         waiting: Standing,
         kind: Shape,
         entitlement: Entitlement,
-        closed: dict[tuple[str, str], Hold],
     ) -> bool:
         """Let a job that cannot start hold up those behind it: alone, or as one of its kind.
 
@@ -418,14 +449,13 @@ class Line:
         if not ever_starts(self.cluster, waiting.shape):
             return False
         if self.behind is None or kind.queue != STRICT:
-            return self._close(waiting, closed, entitlement)
+            return self._close(waiting, entitlement)
         self.behind.blocked(kind, self.cluster.pending.key(waiting.id))
         return False
 
     def _close(
         self,
         waiting: Standing,
-        closed: dict[tuple[str, str], Hold],
         entitlement: Entitlement,
     ) -> bool:
         """Let a job that cannot start hold up those behind it, as its queue has it.
@@ -434,34 +464,32 @@ class Line:
         """
         shape = waiting.shape
         line = (shape.tenant, shape.queue)
-        if line not in closed:
+        if line not in self.closed:
             match self.cluster.order_of(shape):
                 case QueueOrder.STRICT:
-                    closed[line] = None
+                    self.closed[line] = None
                 case QueueOrder.EASY:
-                    closed[line] = Shadow(self.cluster, waiting, self.now, entitlement)
+                    self.closed[line] = Shadow(self.cluster, waiting, self.now, entitlement)
                 case QueueOrder.CONSERVATIVE:
-                    closed[line] = Promises(self.cluster, shape, self.now, entitlement)
+                    self.closed[line] = Promises(self.cluster, shape, self.now, entitlement)
                 case QueueOrder.SKIP:
                     pass
-        made = closed.get(line)
+        made = self.closed.get(line)
         if not isinstance(made, Promises):
             return False
         made.line_up(waiting)
         return True
 
-    def _done_with(
-        self, shape: Shape, kind: Shape, closed: dict[tuple[str, str], Hold]
-    ) -> tuple[Shape, ...]:
+    def _done_with(self, shape: Shape, kind: Shape) -> tuple[Shape, ...]:
         """Name what is not looked at again in this walk after one that is not due in it."""
-        if self._promises_more(shape, closed):
+        if self._promises_more(shape):
             return ()
         # Whether it may make others give way is a matter of its urgency.
         return (shape if self.cluster.outranking else kind,)
 
-    def _promises_more(self, shape: Shape, closed: dict[tuple[str, str], Hold]) -> bool:
+    def _promises_more(self, shape: Shape) -> bool:
         """Tell whether others of this shape that are blocked would be promised a time."""
-        made = closed.get((shape.tenant, shape.queue))
+        made = self.closed.get((shape.tenant, shape.queue))
         return isinstance(made, Promises) and not made.stuck and made.left > 0
 
     def _leave_out(
@@ -470,7 +498,6 @@ class Line:
         kind: Shape,
         due: Entitlement | None,
         entitlement: Entitlement,
-        closed: dict[tuple[str, str], Hold],
     ) -> Proposals:
         """See to a job that is not due in this walk.
 
@@ -483,7 +510,7 @@ class Line:
             return
         cluster, shape = self.cluster, waiting.shape
         order = cluster.order_of(shape)
-        again, behind = shape in self.left_out, (shape.tenant, shape.queue) in closed
+        again, behind = shape in self.left_out, (shape.tenant, shape.queue) in self.closed
         self.left_out.add(shape)
         if not again and not (behind and order is QueueOrder.STRICT):
             # What others gave up for a job behind one that is blocked would help nobody.
@@ -493,5 +520,5 @@ class Line:
         passes = cluster.all_skip or order is QueueOrder.SKIP
         if passes or not owed_ever(cluster, shape):
             return
-        self._hold_up(waiting, kind, entitlement, closed)
+        self._hold_up(waiting, kind, entitlement)
         self.held_up.add(shape.tenant)

@@ -5,7 +5,8 @@ machines have beside them, a tenant's own share. A job can start where it fits b
 measure; where devices are free, in which portions, is left to the placement.
 """
 
-from collections.abc import Iterator, Mapping, Set
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence, Set
 from functools import lru_cache
 from typing import Protocol
 
@@ -14,12 +15,12 @@ import msgspec
 from allotment.core.cluster import Cluster
 from allotment.core.free_of import types_wanted
 from allotment.core.gang import Gang, Reservation, Standing
-from allotment.core.ledger import ANY_TYPE, NodeBook
+from allotment.core.ledger import ANY_TYPE, Ledger, NodeBook
 from allotment.core.profile import Amounts, Want
 from allotment.core.request import Request, Shape, held_by, total_of
-from allotment.model.ids import NodeId
+from allotment.model.ids import JobId, NodeId
 from allotment.model.ledger import Entitlement, Quota, Slot
-from allotment.model.quantity import DEVICE, Resources
+from allotment.model.quantity import Resources
 
 NOT_OF_NODES = NodeId(-1)
 """Where a share is given back: on no machine in particular."""
@@ -48,6 +49,22 @@ def promised_to(tenant: str, promise: Reservation) -> Holding:
     )
 
 
+def given_by(measure: "Measure", held: Holding) -> Amounts:
+    """Sum up what somebody gives back, wherever."""
+    total = Amounts()
+    for _, amounts in measure.gives(held):
+        add(total, amounts)
+    return total
+
+
+def place_of(cluster: Cluster, job: JobId) -> Holding | None:
+    """Say what a job has, or is promised; None where it has no place."""
+    if (gang := cluster.gangs.get(job)) is not None:
+        return holding_of(gang)
+    promise = cluster.reservations.get(job)
+    return None if promise is None else promised_to(cluster.tenant_of(job), promise)
+
+
 class Measure(Protocol):
     """One way to count."""
 
@@ -73,64 +90,21 @@ class Measure(Protocol):
         ...
 
 
-class Devices:
-    """Whole free devices, as one kind or by type; of what is given back parts count too."""
-
-    tenant = ""
-
-    def __init__(self, cluster: Cluster, *, by_type: bool) -> None:
-        self._cluster = cluster
-        self.by_type = by_type
-
-    def wants(self, shape: Shape) -> tuple[Want, ...]:
-        return devices_of(shape) if self.by_type else _of_any_type(shape)
-
-    def free(self, without: Set[NodeId]) -> Amounts:
-        ledger, total = self._cluster.ledger, Amounts()
-        if not self.by_type and not ledger.owed:
-            out = sum(ledger.books[node].whole[ANY_TYPE] for node in without)
-            return {ANY_TYPE: (ledger.whole_free - out) * DEVICE}
-        for node in ledger.books.keys() - without:
-            add(total, self.free_on(node))
-        return total
-
-    def free_on(self, node: NodeId) -> Amounts:
-        book = self._cluster.ledger.books[node]
-        if not self.by_type:
-            return {ANY_TYPE: (book.whole[ANY_TYPE] - book.owed) * DEVICE}
-        free = Amounts()
-        for index, milli in enumerate(book.device_milli):
-            if milli < 0 or (milli == DEVICE and index not in book.bad):
-                kind = book.types[index]
-                free[kind] = free.get(kind, 0) + milli
-        return free
-
-    def gives(self, held: Holding) -> Iterator[tuple[NodeId, Amounts]]:
-        for slot in held.slots:
-            if not self.by_type:
-                yield slot.node, {ANY_TYPE: slot.gpu_milli}
-            elif slot.devices:
-                yield slot.node, types_of(self._cluster.ledger.books[slot.node], slot)
-
-
-class Hosts:
-    """CPU, memory, disk and device memory, in sum over all machines."""
+class _OnMachines(ABC):
+    """What machines have: each measure says what is free on one, and in sum on those open."""
 
     tenant = ""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
 
-    def wants(self, shape: Shape) -> tuple[Want, ...]:
-        return _of_hosts(shape)
-
     def free(self, without: Set[NodeId]) -> Amounts:
         ledger = self._cluster.ledger
-        free = amounts_of(ledger.free())
+        free = self._free_on_open_nodes(ledger)
         for node in without - ledger.closed:
-            subtract(free, amounts_of(ledger.books[node].free()))
+            subtract(free, self._free_of(ledger.books[node]))
         for node in ledger.closed - without:
-            add(free, amounts_of(ledger.books[node].free()))
+            add(free, self._free_of(ledger.books[node]))
         add(free, self.owed(without))
         return free
 
@@ -139,23 +113,100 @@ class Hosts:
         owed = Amounts()
         promised = self._cluster.reservations.values()
         for node in {slot.node for each in promised for slot in each.slots} - without:
-            add(owed, _owed(self._cluster.ledger.books[node]))
+            add(owed, self._owed_on(self._cluster.ledger.books[node]))
         return owed
 
     def free_on(self, node: NodeId) -> Amounts:
         book = self._cluster.ledger.books[node]
-        free = amounts_of(book.free())
-        add(free, _owed(book))
+        free = self._free_of(book)
+        add(free, self._owed_on(book))
         return free
+
+    @abstractmethod
+    def _free_on_open_nodes(self, ledger: Ledger) -> Amounts: ...
+
+    @abstractmethod
+    def _free_of(self, book: NodeBook) -> Amounts: ...
+
+    @abstractmethod
+    def _owed_on(self, book: NodeBook) -> Amounts: ...
+
+
+class Devices(_OnMachines):
+    """Devices of all types as one kind; of shared ones what is free of them."""
+
+    def wants(self, shape: Shape) -> tuple[Want, ...]:
+        return _of_any_type(shape)
+
+    def gives(self, held: Holding) -> Iterator[tuple[NodeId, Amounts]]:
+        for slot in held.slots:
+            yield slot.node, {ANY_TYPE: slot.gpu_milli}
+
+    def _free_on_open_nodes(self, ledger: Ledger) -> Amounts:
+        return {ANY_TYPE: ledger.free().gpu_milli}
+
+    def _free_of(self, book: NodeBook) -> Amounts:
+        return {ANY_TYPE: book.free().gpu_milli}
+
+    def _owed_on(self, book: NodeBook) -> Amounts:
+        return {ANY_TYPE: sum(min(0, milli) for milli in book.device_milli)}
+
+
+class DevicesByType(_OnMachines):
+    """Devices, each type by itself."""
+
+    def wants(self, shape: Shape) -> tuple[Want, ...]:
+        return devices_of(shape)
+
+    def gives(self, held: Holding) -> Iterator[tuple[NodeId, Amounts]]:
+        books = self._cluster.ledger.books
+        for slot in held.slots:
+            if slot.devices:
+                yield slot.node, types_of(books[slot.node], slot)
+
+    def _free_on_open_nodes(self, ledger: Ledger) -> Amounts:
+        return ledger.free_by_type()
+
+    def _free_of(self, book: NodeBook) -> Amounts:
+        return book.free_by_type()
+
+    def _owed_on(self, book: NodeBook) -> Amounts:
+        owed = Amounts()
+        for kind, milli in zip(book.types, book.device_milli, strict=True):
+            if milli < 0:
+                owed[kind] = owed.get(kind, 0) + milli
+        return owed
+
+
+class Hosts(_OnMachines):
+    """CPU, memory, disk and device memory, in sum over all machines."""
+
+    def wants(self, shape: Shape) -> tuple[Want, ...]:
+        return _of_hosts(shape)
 
     def gives(self, held: Holding) -> Iterator[tuple[NodeId, Amounts]]:
         for slot, need in zip(held.slots, held.needs, strict=True):
             yield slot.node, amounts_of(held_by(need))
 
+    def _free_on_open_nodes(self, ledger: Ledger) -> Amounts:
+        return amounts_of(ledger.free())
 
-def devices_measured(cluster: Cluster, shape: Shape) -> Devices:
+    def _free_of(self, book: NodeBook) -> Amounts:
+        return amounts_of(book.free())
+
+    def _owed_on(self, book: NodeBook) -> Amounts:
+        return {
+            "cpu_milli": min(0, book.cpu),
+            "memory": min(0, book.memory),
+            "disk": min(0, book.disk),
+            "gpu_memory": sum(min(0, size) for size in book.device_memory),
+        }
+
+
+def devices_measured(cluster: Cluster, shape: Shape) -> Devices | DevicesByType:
     """Count devices by type for a gang that may not have every type, else as one kind."""
-    return Devices(cluster, by_type=bool(types_wanted(cluster, shape.requests)))
+    by_type = bool(types_wanted(cluster, shape.requests))
+    return DevicesByType(cluster) if by_type else Devices(cluster)
 
 
 @lru_cache(maxsize=4_096)
@@ -208,6 +259,15 @@ def types_of(book: NodeBook, slot: Slot) -> Amounts:
     return amounts
 
 
+def on_slots(cluster: Cluster, slots: Sequence[Slot]) -> tuple[Want, ...]:
+    """Say which devices, type by type, a place takes."""
+    books, total = cluster.ledger.books, Amounts()
+    for slot in slots:
+        if slot.devices:
+            add(total, types_of(books[slot.node], slot))
+    return tuple((milli, (kind,)) for kind, milli in total.items())
+
+
 def amounts_of(parts: Resources) -> Amounts:
     """Give each part as a kind of its own."""
     return {
@@ -229,13 +289,3 @@ def subtract(total: Amounts, less: Mapping[str, int]) -> None:
     """Take amounts off others."""
     for kind, amount in less.items():
         total[kind] = total.get(kind, 0) - amount
-
-
-def _owed(book: NodeBook) -> Amounts:
-    """Say what of a machine is promised before its holders are gone: nothing, or less."""
-    return {
-        "cpu_milli": min(0, book.cpu),
-        "memory": min(0, book.memory),
-        "disk": min(0, book.disk),
-        "gpu_memory": sum(min(0, size) for size in book.device_memory),
-    }

@@ -12,7 +12,7 @@ from allotment.core.cluster import Cluster
 from allotment.core.lending import share_left
 from allotment.core.measures import NOT_OF_NODES, Holding, Measure, amounts_of
 from allotment.core.profile import Amounts, Want
-from allotment.core.request import Request, Shape, held_by, total_of
+from allotment.core.request import Request, Shape, held_by, is_part_of_device, total_of
 from allotment.model.ids import NodeId
 from allotment.model.ledger import Entitlement
 from allotment.model.quantity import DEVICE, NOTHING
@@ -67,24 +67,25 @@ class InCells:
         self._holdings = cells.holdings.get(self._whose, {})
 
     def wants(self, shape: Shape) -> tuple[Want, ...]:
+        if (shape.tenant, shape.pin) != self._whose:
+            return ()
         found = ((self._leaves(request), request.types) for request in shape.requests)
         return tuple((milli, types) for milli, types in found if milli)
 
     def _leaves(self, request: Request) -> int:
         """Count them for the devices of its tasks and for what these need of the hosts."""
-        need, chains = request.need, self._cells.chains
-        claims = [
-            self._cells.claim(at, need)
-            for at in self._holdings
-            if not request.types or chains[at].names[0] in request.types
-        ]
-        return (need.gpu_milli + min(claims, default=0) * DEVICE) * request.count
+        need, chains, each = request.need, self._cells.chains, [0]
+        for at in self._holdings:
+            if not request.types or chains[at].names[0] in request.types:
+                part = chains[at].part_of(need) if is_part_of_device(need) else need.gpu_milli
+                each.append(part + self._cells.claim(at, need) * DEVICE)
+        return min(each[1:], default=need.gpu_milli) * request.count
 
     def free(self, without: Set[NodeId]) -> Amounts:  # noqa: ARG002 - any node may serve it
         free = Amounts()
         for at, holding in self._holdings.items():
             kind = self._cells.chains[at].names[0]
-            free[kind] = free.get(kind, 0) + holding.room_in_all() * DEVICE
+            free[kind] = free.get(kind, 0) + holding.left_when_sound()
         return free
 
     def free_on(self, node: NodeId) -> Amounts:  # noqa: ARG002 - any node may serve it

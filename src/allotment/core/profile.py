@@ -163,16 +163,28 @@ class Profile:
             first = step + 1 if len(self._free) == 1 else first + 1
         return None
 
-    def longest(self, wants: Sequence[Want], start: int) -> int:
-        """Say how long so much is free from an instant on; 0 if not at all."""
-        first = max(0, bisect_right(self._at, start) - 1)
+    def next_step(self, after: int) -> int | None:
+        """Say when something changes next; None if nothing does."""
+        step = bisect_right(self._at, after)
+        return self._at[step] if step < len(self._at) else None
+
+    def longest(self, wants: Sequence[Want], start: int, most: int = FOREVER) -> int:
+        """Say for how long so much is free from an instant on, `most` at the most; or 0."""
+        at = self._at
+        first = max(0, bisect_right(at, start) - 1)
         least = {kind: steps[first] for kind, steps in self._free.items()}
-        for step in range(first, len(self._at)):
+        if choose(wants, least) is None:
+            return 0
+        for step in range(first + 1, len(at)):
+            if at[step] - start >= most:
+                return most
+            lower = False
             for kind, steps in self._free.items():
-                least[kind] = min(least[kind], steps[step])
-            if choose(wants, least) is None:
-                return max(0, self._at[step] - start)
-        return FOREVER
+                if steps[step] < least[kind]:
+                    least[kind], lower = steps[step], True
+            if lower and choose(wants, least) is None:
+                return at[step] - start
+        return most
 
     def _change(self, start: int, end: int, amounts: Mapping[str, int], sign: int) -> None:
         first, last = self._cut(start), self._cut(end) if end < FOREVER else len(self._at)

@@ -12,9 +12,10 @@ from allotment.core.gang import Standing
 from allotment.core.measures import devices_measured
 from allotment.core.pending import Key, Pending
 from allotment.core.rank import Rank
-from allotment.core.shadow import earliest, free_at
+from allotment.core.shadow import Outlook
 from allotment.core.windows import Windows
 from allotment.model.ids import JobId, NodeId
+from allotment.model.ledger import Entitlement
 from allotment.model.quantity import DEVICE, MINUTE, Instant, Millis
 from allotment.model.tenancy import Queue, QueueOrder, Tenant
 from allotment.model.windows import Window
@@ -152,13 +153,11 @@ def test_enough_is_free_beside_windows_when_every_instant_by_itself_says(
     shape = cluster.windows.shaped(a_shape(wanted), "", limit)
     blocked = replace(a_standing(99, wanted), shape=shape)
     assert cluster.ends is not None
-    devices, down = devices_measured(cluster, shape), cluster.shut_nodes()
-    then = Instant(now * MINUTE)
-    at = earliest(cluster, devices, blocked, then, down, later=True)
-    found = None
+    devices, then = devices_measured(cluster, shape), Instant(now * MINUTE)
+    outlook = Outlook(cluster, blocked, then, Entitlement.GUARANTEED, cluster.shut_nodes())
+    at, found = outlook.earliest(devices, later=True), None
     if at is not None:
-        spare = free_at(cluster, devices, blocked, then, down, at=at)
-        found = (at, sum(spare.values()))
+        found = (at, sum(outlook.free_at(devices, at).values()))
     ends = {
         job: max(now * MINUTE + 1, gang.placed_at + run)
         for job, gang in cluster.gangs.items()

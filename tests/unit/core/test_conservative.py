@@ -40,6 +40,7 @@ def test_a_promised_device_counts_once(still_there: bool) -> None:
     cluster = promised(still_there=still_there)
     made = Promises(cluster, a_shape(1), NOW, GUARANTEED)
     assert made.admits(a_standing(3))
+    place(cluster, a_standing(3))
     made.took(a_standing(3))
     assert not made.admits(a_standing(4))
     assert made.promise(a_standing(4)) == NOW + RUNS_MS[2]

@@ -13,6 +13,7 @@ from allotment.core.cells.space import Space
 from allotment.core.cells.spot import Spot
 from allotment.model.errors import InvariantViolated
 from allotment.model.ids import JobId
+from allotment.model.quantity import DEVICE
 
 NOBODY = JobId(0)
 """For work that is no job."""
@@ -259,6 +260,20 @@ class Holding:
         bound = sum(room * len(nodes) for rooms in self.rooms.values()
                     for room, nodes in rooms.items())  # fmt: skip
         return bound + sum(n * size[level] for level, n in self.unbound.items() if n > 0)
+
+    def left_when_sound(self) -> int:
+        """Count what would be left if all hardware were up, in thousandths of leaves.
+
+        Of leaves that tasks share, what nobody has of them counts.
+        """
+        bound = sum(
+            (mask & ~self.used.get(node, 0)).bit_count()
+            for mine in self.mine.values()
+            for node, mask in mine.items()
+        )
+        unbound = sum(n * self.chain.size[level] for level, n in self.unbound.items() if n > 0)
+        whole = bound - sum(self.claims.values()) + unbound
+        return whole * DEVICE + sum(DEVICE - used for used in self.parts.values())
 
     def nodes_with(self, least: int) -> Iterator[tuple[int, int, int]]:
         """Give (room, level, node) for nodes with room for so many leaves, least room first.
