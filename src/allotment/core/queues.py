@@ -52,6 +52,15 @@ class Branch:
                 return False
         return asks
 
+    def beyond(self, need: Parts) -> tuple[str, ...]:
+        """Name the parts of its guarantee that so much more would go beyond."""
+        use = self.account.use
+        return tuple(
+            part
+            for part, most in self.guaranteed.items()
+            if (wanted := need.get(part, 0)) and use.get(part, 0) + wanted > most
+        )
+
     def holds_within(self, held: Parts) -> bool:
         """Tell whether what it holds, so much of it among that, is within its guarantee."""
         use = self.account.use
