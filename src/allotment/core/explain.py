@@ -73,7 +73,7 @@ def _in_its_place(cluster: Cluster, waiting: Standing, now: Instant) -> Blocked:
     """Give the dominant reason, of a job without a promise, as the books are now."""
     waiting = narrowed_to_caps(cluster, waiting)
     if cluster.queues.any and (kept := why_aside(cluster, waiting.shape)) is not None:
-        return kept
+        return kept.blocked
     if cluster.queues.keeps_types:
         waiting = narrowed_to_lent(cluster, waiting, due_of(cluster, waiting.shape))
     judged = _judge if cluster.cells is None else judge_in_cells

@@ -6,6 +6,8 @@ Where no queue has a guarantee or a soft limit none of this is asked.
 from collections.abc import Iterator
 from enum import Enum
 
+import msgspec
+
 from allotment.core.caps import capped_out
 from allotment.core.cluster import Cluster
 from allotment.core.entitle import due_of
@@ -56,40 +58,65 @@ def barred(cluster: Cluster, shape: Shape, stage: Stage) -> bool:
     return stage is Stage.BEYOND_SOFT and _first_below(cluster, shape) is not None
 
 
-def why_aside(cluster: Cluster, shape: Shape) -> Blocked | None:
+class Aside(msgspec.Struct, frozen=True, gc=False):
+    """Why what is left is not for a job, and who could let it have more by ending."""
+
+    blocked: Blocked
+    parts: tuple[str, ...]
+    """Of which there is too little."""
+    whose: str
+    """The tenant whose jobs alone could; '' where anybody's could."""
+
+
+def why_aside(cluster: Cluster, shape: Shape) -> Aside | None:
     """Say for whom what is left is kept, if it is."""
     queues = cluster.queues
     if shape.tenant not in queues.guarantees and shape.tenant not in queues.softs:
         return None
     if _unowed(cluster, shape):
-        too_little = beyond_queue(cluster, shape)
-        return Blocked(
-            Reason.QUEUE_SHARE,
-            f"It may not be preempted, so it must stay within what queue {shape.queue} of "
-            f"{shape.tenant} is guaranteed; "
-            + (f"it is guaranteed {too_little}." if too_little else "that is in use."),
-            hint="Make it preemptible (allot edit)."
-            if too_little
-            else "It starts when jobs of the queue end, or make it preemptible (allot edit).",
-        )
+        return _beyond_owed(cluster, shape)
     if (found := _soft(cluster, shape)) and (other := _first_below(cluster, shape)):
         branch, part = found
         held, most = branch.account.use.get(part, 0), branch.soft[part]
-        return Blocked(
+        blocked = Blocked(
             Reason.QUEUE_SHARE,
             f"Queue {branch.name} of {shape.tenant} holds {show_bare(part, held)} of the "
             f"{show_part(part, most)} of its soft limit, and jobs of queue {other} wait that "
             "are below theirs.",
             hint="It starts when they have what they need, or jobs of its own queue end.",
         )
-    if (kept := _kept(cluster, shape)) is not None:
-        return Blocked(
+        return Aside(blocked, (part,), shape.tenant)
+    if (found := _kept(cluster, shape)) is not None:
+        kept, whose = found
+        blocked = Blocked(
             Reason.QUEUE_SHARE,
             f"Queue {kept.branch.name} of {shape.tenant} does not lend: "
             f"{show_part(kept.part, kept.amount)} of what is left is kept for it.",
-            hint="It starts when jobs of its tenant end.",
+            hint="It starts when jobs of its tenant end."
+            if whose
+            else "It starts when enough more is idle, whoever's jobs end.",
         )
+        return Aside(blocked, (kept.part,), whose)
     return None
+
+
+def _beyond_owed(cluster: Cluster, shape: Shape) -> Aside:
+    """Say what its queue is guaranteed of a job that must stay within that, and does not."""
+    too_little = beyond_queue(cluster, shape)
+    blocked = Blocked(
+        Reason.QUEUE_SHARE,
+        f"It may not be preempted, so it must stay within what queue {shape.queue} of "
+        f"{shape.tenant} is guaranteed; "
+        + (f"it is guaranteed {too_little}." if too_little else "that is in use."),
+        hint="Make it preemptible (allot edit)."
+        if too_little
+        else "It starts when jobs of the queue end, or make it preemptible (allot edit).",
+    )
+    need = need_of(cluster, shape)
+    chain = cluster.queues.chain(shape.tenant, shape.queue)
+    could = (branch for branch in chain if branch.could_cover(need))
+    parts = dict.fromkeys(part for branch in could for part in branch.beyond(need))
+    return Aside(blocked, tuple(parts), shape.tenant)
 
 
 def beyond_queue(cluster: Cluster, shape: Shape) -> str:
@@ -141,11 +168,16 @@ def _all_promised(cluster: Cluster, shape: Shape) -> bool:
     return bool(promised) and all(job in promised for job in cluster.pending.of(shape))
 
 
-def _kept(cluster: Cluster, shape: Shape) -> Kept | None:
-    """Give what a job would take of what others do not lend; None if it leaves enough."""
+def _kept(cluster: Cluster, shape: Shape) -> tuple[Kept, str] | None:
+    """Give what a job would take of what others do not lend; None if it leaves enough.
+
+    With it comes whose jobs alone could let it have more by ending; '' for anybody's.
+    """
     if shape.tenant not in cluster.queues.keeps:
         return None
     due = due_of(cluster, shape)
     if due is Entitlement.GUARANTEED and (kept := kept_of_share(cluster, shape)) is not None:
-        return kept
-    return kept_of_idle(cluster, shape, due)
+        return kept, shape.tenant
+    kept = kept_of_idle(cluster, shape, due)
+    whose = shape.tenant if due is None else ""
+    return None if kept is None else (kept, whose)

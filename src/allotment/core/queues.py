@@ -16,11 +16,9 @@ from collections.abc import Iterable, Iterator, Mapping
 import msgspec
 
 from allotment.core.accounts import Account, Accounts
-from allotment.model.amounts import BY_TYPE, GPU
+from allotment.model.amounts import BY_TYPE, GPU, Parts, covers
 from allotment.model.queue_tree import QueueTree
 from allotment.model.tenancy import Queue, Tenant
-
-Parts = Mapping[str, int]
 
 
 class Branch:
@@ -37,20 +35,20 @@ class Branch:
 
     def covers(self, need: Parts) -> bool:
         """Tell whether so much more is within what is guaranteed to it."""
-        return self._covers(need, self.account.use)
+        return covers(self.guaranteed, need, self.account.use)
 
     def could_cover(self, need: Parts) -> bool:
         """Tell whether so much would be within that if it held nothing."""
-        return self._covers(need, {})
+        return covers(self.guaranteed, need, {})
 
-    def _covers(self, need: Parts, use: Parts) -> bool:
-        asks = False
-        for part, most in self.guaranteed.items():
-            wanted = need.get(part, 0)
-            asks = asks or wanted > 0
-            if use.get(part, 0) + wanted > most:
-                return False
-        return asks
+    def beyond(self, need: Parts) -> tuple[str, ...]:
+        """Name the parts of its guarantee that so much more would go beyond."""
+        use = self.account.use
+        return tuple(
+            part
+            for part, most in self.guaranteed.items()
+            if (wanted := need.get(part, 0)) and use.get(part, 0) + wanted > most
+        )
 
     def holds_within(self, held: Parts) -> bool:
         """Tell whether what it holds, so much of it among that, is within its guarantee."""

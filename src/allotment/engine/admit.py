@@ -16,7 +16,7 @@ from allotment.engine.state import State
 from allotment.engine.would_fit import asks_for, would_fit, would_fit_anywhere
 from allotment.model.errors import Code, Rejected
 from allotment.model.ids import Actor
-from allotment.model.quantity import NOTHING, show_bytes
+from allotment.model.quantity import GIB, NOTHING, show_bytes
 from allotment.model.quantity import show_resources as show
 from allotment.model.spec import JobSpec
 from allotment.model.tenancy import Tenant
@@ -146,6 +146,7 @@ def _check_size(state: State, spec: JobSpec, shape: Shape, tenant: Tenant) -> No
     total = total_of(shape.requests)
     if not state.cluster.ever_fits(shape):
         _check_types(state, shape)
+        _check_device_memory(state, shape)
         largest = max(
             (node.total() for node in state.config.nodes),
             key=lambda r: (r.gpu_milli, r.cpu_milli, r.memory),
@@ -179,6 +180,33 @@ def _check_types(state: State, shape: Shape) -> None:
                 Code.NEVER_FITS,
                 f"It asks for GPUs of type {' or '.join(request.types)}, and no node has any.",
                 f"Types here: {', '.join(here)}." if here else "No node has a GPU.",
+            )
+
+
+def _check_device_memory(state: State, shape: Shape) -> None:
+    """Refuse a job for more memory of each device than any has that it may use."""
+    for request in shape.requests:
+        wanted, types = request.need.gpu_memory, request.types
+        most = max(
+            (
+                device.memory
+                for node in state.config.nodes
+                for device in node.devices
+                if not types or device.type in types
+            ),
+            default=0,
+        )
+        if wanted > most:
+            of = f" of type {' or '.join(types)}" if types else ""
+            # In whole GiB: what is advised must not be rounded up to more than there is.
+            advised = show_bytes(most // GIB * GIB or most)
+            raise Rejected(
+                Code.NEVER_FITS,
+                f"It asks for {show_bytes(wanted)} of the memory of each GPU, and no GPU{of} "
+                f"here has more than {show_bytes(most)}.",
+                f"Ask for at most {advised} (`gpu_memory`)."
+                if most
+                else "Take `gpu_memory` out.",
             )
 
 

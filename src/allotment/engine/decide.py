@@ -253,6 +253,9 @@ def date_came(state: State, now: Instant) -> Emit:
 def _configure(state: State, config: Config, now: Instant) -> Emit:
     config = in_force(with_stable_ids(state.config, config), now)
     if config == state.config:
+        if state.exceeds_guarantees():
+            # An older version let them: as with every configuration, they run on as borrowers.
+            yield e.ConfigApplied(config)
         return
     check_queues(state, config)
     kept = {node.id: node for node in config.nodes}

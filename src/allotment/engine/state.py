@@ -431,14 +431,26 @@ class State:
         gangs = [g for g in self.cluster.gangs.values() if self._counts(g)]
         demoted: list[tuple[Gang, Quota]] = []
         for gang in sorted(gangs, key=lambda g: (-g.placed_at, -g.id)):
-            held = gang.held()
-            if any(getattr(held, part) for part in self._exceeding(gang.tenant)):
+            if self._holds_too_much(gang):
                 demoted.append((gang, gang.quota))
                 self._entitle(gang, Entitlement.OPPORTUNISTIC)
         for gang, quota in reversed(demoted):
             self._entitle(gang, Entitlement.GUARANTEED, quota)
             if self._exceeding(gang.tenant):
                 self._entitle(gang, Entitlement.OPPORTUNISTIC)
+
+    def exceeds_guarantees(self) -> bool:
+        """Tell whether gangs hold more as their tenants' own than is guaranteed now.
+
+        They cannot come to by what is decided here. Older versions did not count every part.
+        """
+        gangs = self.cluster.gangs.values()
+        return any(self._counts(gang) and self._holds_too_much(gang) for gang in gangs)
+
+    def _holds_too_much(self, gang: Gang) -> bool:
+        """Tell whether a gang has part in what its tenant holds beyond its guarantee."""
+        held = gang.held()
+        return any(getattr(held, part) for part in self._exceeding(gang.tenant))
 
     def _counts(self, gang: Gang) -> bool:
         """Tell whether what a gang holds may be too much of its tenant's own.

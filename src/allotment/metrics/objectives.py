@@ -10,12 +10,23 @@ from allotment.metrics.fold import FINISHED, Handler, Handlers
 from allotment.metrics.in_line import InLine
 from allotment.metrics.meter import Meter, Whose
 from allotment.metrics.numbers import percentile
-from allotment.metrics.within import ZERO, Reach, Vector, fits, minus, plus, suspended, vector
+from allotment.metrics.within import (
+    ZERO,
+    Reach,
+    Vector,
+    beyond_queues,
+    fits,
+    minus,
+    plus,
+    suspended,
+    vector,
+)
 from allotment.model import events as e
 from allotment.model.ids import JobId
 from allotment.model.ledger import Entitlement
 from allotment.model.objectives import Objective, Objectives
 from allotment.model.quantity import Instant
+from allotment.model.queue_tree import QueueTree
 from allotment.model.tenancy import Tenant
 
 MOST_JOBS = 20
@@ -123,8 +134,9 @@ class _Cases(msgspec.Struct):
 class _Tenant:
     """What is kept of a tenant."""
 
-    def __init__(self, reach: Reach) -> None:
+    def __init__(self, name: str, reach: Reach) -> None:
         self.reach = reach
+        self.tree = QueueTree(Tenant(name))
         self.objectives = Objectives()
         self.cap = ZERO
         """What one user may hold; 0 is no cap."""
@@ -158,6 +170,8 @@ class Promises:
         self._tenants: dict[str, _Tenant] = {}
         self._jobs: dict[JobId, _Job] = {}
         self._unsettled: set[str] = set()
+        self._types: set[str] = set()
+        """Of the devices that there are."""
         self._line = InLine(self._joined, self._left)
         self._meter = Meter()
         self._availability = Availability(since)
@@ -239,14 +253,15 @@ class Promises:
     def _tenant(self, name: str) -> _Tenant:
         tenant = self._tenants.get(name)
         if tenant is None:
-            tenant = self._tenants[name] = _Tenant(Reach(self._enter, self._leave))
+            tenant = self._tenants[name] = _Tenant(name, Reach(self._enter, self._leave))
         return tenant
 
     def _configured(self, at: Instant, event: e.ConfigApplied) -> None:
         named = {tenant.name: tenant for tenant in event.config.tenants}
+        self._types = {each.type for node in event.config.nodes for each in node.devices}
         for name in {*named, *self._tenants}:
             tenant, now = self._tenant(name), named.get(name) or Tenant(name)
-            tenant.objectives = now.objectives
+            tenant.objectives, tenant.tree = now.objectives, QueueTree(now)
             tenant.reach.owed = vector(now.guaranteed)
             tenant.cap = vector(now.per_user)
             self._unsettled.add(name)
@@ -281,7 +296,11 @@ class Promises:
         """Let a job in line have its place before those that come after it."""
         job, spec = self._jobs[id], self._line.jobs[id].spec
         tenant = self._tenant(job.tenant)
-        if spec.opportunistic or not fits(job.need, tenant.reach.owed):
+        if (
+            spec.opportunistic
+            or not fits(job.need, tenant.reach.owed)
+            or beyond_queues(tenant.tree, spec, self._types)
+        ):
             return  # Never within the guarantee, so nobody comes after it.
         if self._kept_back(tenant, job):
             job.aside = True

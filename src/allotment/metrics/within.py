@@ -1,10 +1,13 @@
 """How far a tenant's guarantee reaches into its line."""
 
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
+from allotment.model.amounts import covers, of_type, parts_of
 from allotment.model.ids import JobId
 from allotment.model.quantity import Resources
+from allotment.model.queue_tree import QueueTree
+from allotment.model.spec import JobSpec
 
 Vector = tuple[int, int, int, int, int]
 """Devices and CPUs in thousandths; memory, disk and device memory in bytes."""
@@ -48,6 +51,28 @@ def suspended(amount: Vector) -> Vector:
     """Give what is still held of an amount while a job is suspended."""
     _, _, memory, disk, gpu_memory = amount
     return (0, 0, memory, disk, gpu_memory)
+
+
+def beyond_queues(tree: QueueTree, spec: JobSpec, types: Collection[str]) -> bool:
+    """Tell whether a job must stay within what its queues are guaranteed, and never can.
+
+    `types` are those of the devices that there are.
+    """
+    if spec.preemptible or not any(queue.guaranteed for queue in tree.of.queues):
+        return False
+    need = _parts(spec.sized(spec.least_count), types)
+    around = tree.upward(spec.queue)
+    return not any(covers(dict(queue.guaranteed.parts), need, {}) for queue in around)
+
+
+def _parts(spec: JobSpec, types: Collection[str]) -> dict[str, int]:
+    """Give what a job asks for; devices by type too, where only one will do."""
+    need = parts_of(spec.total())
+    for role in spec.roles:
+        if len(kinds := role.gpu_types or types) == 1 and role.resources.gpu_milli:
+            part = of_type(next(iter(kinds)))
+            need[part] = need.get(part, 0) + role.resources.gpu_milli * role.count
+    return need
 
 
 class Reach:

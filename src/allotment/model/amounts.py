@@ -25,6 +25,8 @@ FIELDS = {
 }
 """The parts that `Resources` has too."""
 
+Parts = Mapping[str, int]
+
 
 class Amounts(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """So much of each part that is named, in the units of `Resources`; sorted by name."""
@@ -75,6 +77,20 @@ def parts_of(total: Resources) -> dict[str, int]:
     return {
         part: amount for part, field in FIELDS.items() if (amount := int(getattr(total, field)))
     }
+
+
+def covers(owed: Parts, need: Parts, use: Parts) -> bool:
+    """Tell whether so much more than what is in use is within what is owed, part by part.
+
+    Nothing that is not owed is looked at; of what is there must be a need at all.
+    """
+    asks = False
+    for part, most in owed.items():
+        wanted = need.get(part, 0)
+        asks = asks or wanted > 0
+        if use.get(part, 0) + wanted > most:
+            return False
+    return asks
 
 
 def show_part(part: str, amount: int) -> str:

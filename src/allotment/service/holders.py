@@ -8,8 +8,10 @@ from allotment.core.cluster import Cluster
 from allotment.core.entitle import may_borrow
 from allotment.core.free_of import types_wanted
 from allotment.core.gang import Gang
+from allotment.core.queue_stages import why_aside
 from allotment.core.request import Shape, held_by
 from allotment.core.share_words import in_use_by, on_its_kind
+from allotment.model.amounts import FIELDS
 from allotment.model.ids import JobId
 from allotment.model.ledger import Entitlement
 from allotment.model.quantity import NOTHING
@@ -61,7 +63,9 @@ def _short(cluster: Cluster, job: JobId, blocked: Blocked) -> tuple[str, ...]:
     wants_devices = any(request.need.gpu_milli for request in shape.requests)
     usual = DEVICES if wants_devices else CPUS
     if blocked.reason is Reason.QUEUE_SHARE:
-        return usual
+        kept = why_aside(cluster, shape)
+        parts = kept.parts if kept is not None else ()
+        return tuple(dict.fromkeys(FIELDS.get(part, "gpu_milli") for part in parts)) or usual
     if blocked.reason is Reason.QUOTA:
         return usual if cluster.cells is not None else _beyond_share(cluster, job, blocked)
     short = blocked.need.short_of(blocked.free)
@@ -104,6 +108,10 @@ def _who_counts(cluster: Cluster, shape: Shape, reason: Reason) -> Iterable[Gang
         return [gangs[job] for job in named if job in gangs]
     if reason not in (Reason.QUOTA, Reason.QUEUE_SHARE):
         return None
+    if reason is Reason.QUEUE_SHARE:
+        kept = why_aside(cluster, shape)
+        if kept is not None and not kept.whose:
+            return None
     return [
         gang
         for gang in gangs.values()

@@ -1,5 +1,6 @@
 """What can never start is refused when it is submitted, with what would fit instead."""
 
+import msgspec
 import pytest
 
 from allotment.model.commands import EditJob
@@ -7,7 +8,7 @@ from allotment.model.errors import Code, Rejected
 from allotment.model.ids import JobId
 from allotment.model.ledger import Entitlement
 from allotment.model.quantity import GIB
-from tests.support.builders import JobBuilder, a_config, a_job, a_tenant
+from tests.support.builders import JobBuilder, a_config, a_job, a_node, a_tenant
 from tests.support.cells import a_cell_world
 from tests.support.world import World
 
@@ -216,6 +217,24 @@ def test_a_gang_larger_than_the_cell_it_must_lie_within_is_refused() -> None:
         "It needs 3 × (2 GPU, 1 CPU, 1 GiB memory), all within one socket: that is larger"
     )
     assert hint == "Of its 3 tasks, 2 would fit together."
+
+
+def test_less_memory_of_each_gpu_is_advised_where_shares_are_counted() -> None:
+    nodes = (a_node(0, kind="A100", memory=80 * GIB), a_node(1, kind="T4", memory=16 * GIB))
+    world = World(msgspec.structs.replace(a_config(a_tenant("vision", 8)), nodes=nodes))
+    for types, most in (((), 80), (("T4",), 16)):
+        job = a_job().types(*types)
+        code, message, hint = refused(world, job.gpus(2).gpu_memory(100 * GIB))
+        assert code is Code.NEVER_FITS
+        of = "".join(f" of type {kind}" for kind in types)
+        assert message == (
+            f"It asks for 100 GiB of the memory of each GPU, and no GPU{of} here has more "
+            f"than {most} GiB."
+        )
+        assert hint == f"Ask for at most {most} GiB (`gpu_memory`)."
+        world.submit(job.gpus(2).gpu_memory(most * GIB))
+    # Here it is the number of devices that is too much.
+    assert "no arrangement" in refused(world, a_job().gpus(9).gpu_memory(80 * GIB))[1]
 
 
 def test_a_type_that_no_node_has_is_named() -> None:

@@ -6,12 +6,15 @@ import pytest
 from allotment.core.commit import refusal
 from allotment.core.gang import Reservation
 from allotment.core.plan import Evict
+from allotment.engine.apply import apply
 from allotment.engine.evicted import evicted_for
+from allotment.engine.foresee import foresee
+from allotment.engine.state import State
 from allotment.model import commands as c
 from allotment.model.cells import CellShare, CellType, RootCell, Topology
 from allotment.model.errors import Rejected
-from allotment.model.events import AttemptPlaced
-from allotment.model.ids import JobId, NodeId
+from allotment.model.events import AttemptPlaced, AttemptPromoted
+from allotment.model.ids import SYSTEM, JobId, NodeId
 from allotment.model.ledger import Entitlement, Slot
 from allotment.model.lifecycle import JobState
 from allotment.model.quantity import GIB, Resources
@@ -119,6 +122,29 @@ def test_a_smaller_guarantee_of_a_part_demotes_only_who_holds_it(part: str) -> N
     assert {grounds(world, job) for job in (other, holder, newest)} == {OWN}
     world.do(c.ApplyConfig(two(of(100, 80), of(500, 320))))
     assert [grounds(world, job) for job in (other, holder, newest)] == [OWN, BORROWED, OWN]
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_what_an_older_version_let_exceed_a_part_is_demoted_at_the_next_start(
+    part: str,
+) -> None:
+    world = World(HALVES)
+    first, second = (world.submit(a_job_with(part, 0.5)) for _ in range(2))
+    world.cycle()
+    # So it stands in the log of a version that did not count this part.
+    promoted = AttemptPromoted(second, world.job(second).attempts[-1].no)
+    world.engine.emit(promoted, SYSTEM, world.now)
+    start = c.ApplyConfig(HALVES)
+    image = msgspec.msgpack.encode(world.state.image())
+    foreseen = foresee(image, HALVES, world.state, world.now)
+    assert [loss.job for loss in foreseen.demoted] == [second]
+    assert len(world.do(start)) == 1
+    assert (grounds(world, first), grounds(world, second)) == (OWN, BORROWED)
+    assert not world.do(start)
+    again = State(POLICIES)
+    for record in world.log:
+        apply(again, record)
+    assert again.image() == world.state.image()
 
 
 def test_who_fits_beside_those_that_stay_keeps_its_guarantee() -> None:

@@ -4,6 +4,7 @@ from msgspec.structs import replace
 
 from allotment.metrics.objectives import Measured, Promises
 from allotment.model import events as e
+from allotment.model.amounts import amounts
 from allotment.model.cells import CellShare, CellType, RootCell, Topology
 from allotment.model.health import HardwareHealth, Source
 from allotment.model.ids import AttemptNo, DeviceIndex, JobId, NodeId
@@ -11,7 +12,7 @@ from allotment.model.ledger import Entitlement, Slot
 from allotment.model.objectives import Objective, Objectives
 from allotment.model.quantity import Instant, Millis, Resources
 from allotment.model.spec import ArraySlice, Dependency, EndKind
-from allotment.model.tenancy import Config, Tenant
+from allotment.model.tenancy import Config, Queue, Tenant, Terms
 from tests.support.builders import a_config, a_tenant
 from tests.unit.metrics.history import History, a_spec
 
@@ -102,6 +103,25 @@ def test_what_can_never_be_within_holds_up_nobody() -> None:
     log.at(20).place(3).place(2, BORROWED).place(1, BORROWED)
     found = wait(log)
     assert ([job.job for job in found.jobs], found.cases) == ([3], 1)
+
+
+def test_never_within_what_its_queue_is_guaranteed_it_holds_up_nobody() -> None:
+    def owing(**parts: int) -> Config:
+        queues = (Queue("default", terms=Terms(guaranteed=amounts(parts))), Queue("other"))
+        return config(promised(replace(a_tenant("t", 8), queues=queues)))
+
+    log = History().configure(owing(gpu=6000)).submit(1, 6, preemptible=False)
+    # From here on its queue is owed less than it needs: it can only wait.
+    log.at(5).configure(owing(gpu=4000)).submit(2, 4).at(15).place(2)
+    log.at(20).succeed(2).at(40).configure(owing(**{"gpu:A100": 6000})).at(43).place(1)
+    assert (wait(log).cases, wait(log).worst) == (2, 10)
+    assert wait(log, since=41).worst == 5 + 3
+    log = History().configure(owing(gpu=4000))
+    log.submit(1, 1, queue="other", preemptible=False).submit(2, 6).at(30).place(2)
+    assert (wait(log, end=50).cases, wait(log, end=50).worst) == (1, 30)
+    # Who may be preempted may also borrow from other queues.
+    log = History().configure(owing(gpu=4000)).submit(1, 6).at(9).place(1)
+    assert wait(log).worst == 9
 
 
 def test_borrowed_use_takes_nothing_of_the_guarantee() -> None:

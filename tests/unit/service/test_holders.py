@@ -11,6 +11,19 @@ from allotment.model.tenancy import Config, QueueOrder
 from tests.support.builders import JobBuilder, a_config, a_job, a_tenant, gpus
 from tests.support.world import World
 from tests.unit.core.test_mercy import start
+from tests.unit.engine.test_queue_lending import read
+
+KEEPS = """
+nodes: [{name: n1, cpu: 640, memory: 5120GiB, disk: 1000GiB, gpu: {type: V100, count: 12}}]
+tenants:
+  lab:
+    guaranteed: {gpu: 6, disk: 400GiB}
+    queues:
+      a: {guaranteed: {disk: 200GiB}, lend: false}
+      b: {guaranteed: {cpu: 8}}
+      c: {}
+  other: {guaranteed: {gpu: 6, disk: 600GiB}}
+"""
 
 
 def one(share: Resources, *, borrow: bool = False, **terms: object) -> Config:
@@ -125,3 +138,31 @@ def test_who_leaves_too_little_disk_on_every_machine_is_named() -> None:
     start(world, a_job().gpus(1))
     waits = start(world, a_job().gpus(1).disk(500 * GIB))
     assert named(world, waits, Reason.FRAGMENTED) == [first, second]
+
+
+def test_whose_jobs_hold_what_is_idle_but_for_what_a_queue_keeps_is_named() -> None:
+    world = World(read(KEEPS))
+    disk = start(world, a_job().of("other").disk(600 * GIB))
+    start(world, a_job().of("other").gpus(6))
+    mine = start(world, a_job().of("lab", "c").disk(150 * GIB))
+    waits = start(world, a_job().of("lab", "c").gpus(1).disk(100 * GIB))
+    assert named(world, waits, Reason.QUEUE_SHARE) == [disk, mine]
+    assert world.why(waits).hint == "It starts when enough more is idle, whoever's jobs end."
+
+
+def test_who_holds_what_a_queue_keeps_of_its_tenants_share_is_named() -> None:
+    world = World(read(KEEPS.replace("  lab:\n", "  lab:\n    borrow: false\n")))
+    start(world, a_job().of("other").disk(600 * GIB))
+    start(world, a_job().of("lab", "c").gpus(2))
+    mine = start(world, a_job().of("lab", "c").disk(150 * GIB))
+    waits = start(world, a_job().of("lab", "c").gpus(1).disk(100 * GIB))
+    assert named(world, waits, Reason.QUEUE_SHARE) == [mine]
+    assert world.why(waits).hint == "It starts when jobs of its tenant end."
+
+
+def test_who_holds_the_part_that_a_queue_is_guaranteed_too_little_of_is_named() -> None:
+    world = World(read(KEEPS))
+    start(world, a_job().of("lab", "b").gpus(2).cpus(0))
+    mine = start(world, a_job().of("lab", "b").gpus(0).cpus(6))
+    waits = start(world, a_job().of("lab", "b").gpus(1).cpus(4).not_preemptible())
+    assert named(world, waits, Reason.QUEUE_SHARE) == [mine]

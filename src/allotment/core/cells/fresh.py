@@ -174,9 +174,19 @@ def _group(
     if count <= 0 or len(free) < count:
         return
     free.sort(key=lambda cell: (space.cost_of(cell), cell))
-    best = _together(chain, free, count)
-    if allows(space, [*bound, *best]):
-        yield best
+    for group in _choices(space, free, count):
+        if allows(space, [*bound, *group]):
+            yield group
+            return
+
+
+def _choices(space: Space, free: Sequence[Cell], count: int) -> Iterator[tuple[Cell, ...]]:
+    """Give groups of so many of the free cells of a node: the nearest to each other first.
+
+    Then those that take the smallest larger cells apart: others may be owed larger ones.
+    """
+    yield _together(space.chain, free, count)
+    yield tuple(sorted(free, key=space.free_around)[:count])
 
 
 def _free_on(space: Space, level: int, node: int, region: Cell | None) -> list[Cell]:

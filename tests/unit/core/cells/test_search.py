@@ -199,6 +199,19 @@ def test_broken_leaves_are_worked_around() -> None:
     assert take(cells, "b", gang(3, 7)) & set(range(8)) == set(range(8)) - {3}
 
 
+def test_small_cells_further_apart_serve_where_larger_ones_are_owed_to_others() -> None:
+    cells = a_book(owns("a", V100=2), owns("b", pair=1, socket=1, node=2))
+    cells.set_bad(NodeId(0), frozenset({0, 2}))
+    cells.set_bad(NodeId(1), frozenset({0, 2, 4}))
+    # Both pairs of a socket are broken in part: nobody is owed what is left of them.
+    assert take(cells, "a", gang(1, 2)) == {1, 3}
+    cells = a_book(owns("a", V100=4, node=1), owns("b", V100=1, pair=2, socket=1, node=1))
+    cells.set_bad(NodeId(0), frozenset({0}))
+    cells.set_bad(NodeId(1), frozenset({0, 2}))
+    take(cells, "a", gang(1, 5))
+    assert take(cells, "a", gang(1, 4)) == {9, 11, 12, 13}, "what is left of a socket is a pair"
+
+
 # ── every way there is ──────────────────────────────────────────────────────────────────
 
 SHARES = st.fixed_dictionaries(
