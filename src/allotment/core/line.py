@@ -480,6 +480,12 @@ class Line:
         made.line_up(waiting)
         return True
 
+    def _is_behind(self, waiting: Standing, kind: Shape) -> bool:
+        """Tell whether somebody before a job in its strict queue was found to be blocked."""
+        if self.behind is not None:
+            return self.behind.holds_up(waiting, kind)
+        return (waiting.shape.tenant, waiting.shape.queue) in self.closed
+
     def _done_with(self, shape: Shape, kind: Shape) -> tuple[Shape, ...]:
         """Name what is not looked at again in this walk after one that is not due in it."""
         if self._promises_more(shape):
@@ -510,9 +516,9 @@ class Line:
             return
         cluster, shape = self.cluster, waiting.shape
         order = cluster.order_of(shape)
-        again, behind = shape in self.left_out, (shape.tenant, shape.queue) in self.closed
+        again = shape in self.left_out
         self.left_out.add(shape)
-        if not again and not (behind and order is QueueOrder.STRICT):
+        if not again and not (order is QueueOrder.STRICT and self._is_behind(waiting, kind)):
             # What others gave up for a job behind one that is blocked would help nobody.
             asking = narrowed_to_caps(cluster, waiting)
             asking = narrowed_to_lent(cluster, asking, due)
