@@ -22,12 +22,12 @@ from allotment.core.measures import (
     Measure,
     devices_measured,
     given_by,
-    on_slots,
-    on_types,
+    on_types_to_spare,
     place_of,
+    spares_place,
     subtract,
 )
-from allotment.core.own_share import own_share
+from allotment.core.own_share import counts_types, own_share
 from allotment.core.profile import Amounts, choose
 from allotment.core.shadow import Outlook
 from allotment.core.windows import NOWHERE
@@ -56,6 +56,8 @@ class Shadow:
             Hosts(cluster),
             *([own] if own is not None else []),
         ]
+        several = len(cluster.device_types) > 1
+        self._by_type = [each for each in self._measures if several and counts_types(each)]
         self._spare: dict[Measure, Amounts] = {}
         """What is left beside it by each measure, once that was asked for."""
         self._outlook = Outlook(cluster, blocked, now, grounds, cluster.shut_nodes())
@@ -70,7 +72,7 @@ class Shadow:
         if at is None and cluster.shut_nodes():
             # Where that takes nodes that are down, they are taken to be back by then.
             self._outlook = Outlook(cluster, self._blocked, self._now, self._grounds, NOWHERE)
-            at = self._starts()
+            at = self._starts() or self._starts(later=False)
         return at
 
     def admits(self, job: Standing) -> bool:
@@ -92,21 +94,20 @@ class Shadow:
 
     def narrows(self, job: Standing) -> bool:
         """Tell whether it matters on which types of devices a job starts."""
-        return isinstance(self._devices, DevicesByType) and not self.ends_in_time(job)
+        return bool(self._by_type) and not self.ends_in_time(job)
 
     def beside(self, job: Standing) -> Standing:
         """Give a job that may start as it may: on types of devices that are to spare."""
         if not self.narrows(job):
             return job
-        found = choose(self._devices.wants(job.shape), self._spare_by(self._devices))
-        return job if found is None else on_types(self._cluster, job, found.keys())
+        return on_types_to_spare(self._cluster, job, self._to_spare(job))
 
     def spares(self, job: Standing, slots: Sequence[Slot]) -> bool:
         """Tell whether a place that was found for a job leaves the first what it needs."""
-        if not self.narrows(job):
-            return True
-        wants = on_slots(self._cluster, slots)
-        return choose(wants, self._spare_by(self._devices)) is not None
+        return not self.narrows(job) or spares_place(self._cluster, slots, self._to_spare(job))
+
+    def _to_spare(self, job: Standing) -> list[Amounts]:
+        return [self._spare_by(each) for each in self._by_type if each.wants(job.shape)]
 
     def took(self, job: Standing) -> None:
         """Count a job that did start, or is promised a place, against the spare."""
@@ -124,9 +125,9 @@ class Shadow:
             and self._now + job.left_of(run_ms) <= self.at
         )
 
-    def _starts(self) -> Instant | None:
+    def _starts(self, *, later: bool = True) -> Instant | None:
         """Say when it has enough by every measure; None if never."""
-        at = soonest = self._devices_are_free()
+        at = soonest = self._devices_are_free(later=later)
         for measure in self._measures[1:]:
             if at is None or not measure.wants(self._blocked.shape):
                 continue
@@ -136,20 +137,21 @@ class Shadow:
             self._spare.clear()  # That was what is left at an earlier moment.
         return at
 
-    def _devices_are_free(self) -> Instant | None:
-        """Say at which later moment enough devices are; somebody must go in any case."""
+    def _devices_are_free(self, *, later: bool) -> Instant | None:
+        """Say when enough devices are: as a rule later, as somebody must go in any case."""
         cluster, wanted, devices = self._cluster, self._blocked.gpu_milli, self._devices
         lends = bool(cluster.borrowers) and self._grounds is GUARANTEED
         moves = cluster.leaving or cluster.parting or cluster.reservations
         shut = cluster.windows.all or cluster.ledger.closed
         if moves or shut or isinstance(devices, DevicesByType):
-            return self._outlook.earliest(devices, later=True)
+            found = self._outlook.earliest(devices, later=later)
+            return None if found is None else max(found, Instant(self._now + 1))
         free = cluster.ledger.free().gpu_milli
         if lends:
             lent = sum(use.gpu_milli for use in cluster.borrowed_use.values())
             at_once = free + lent >= wanted
-            later = Instant(self._now + 1)
-            return later if at_once else self._outlook.earliest(devices, later=True)
+            next_ = Instant(self._now + 1)
+            return next_ if at_once else self._outlook.earliest(devices, later=True)
         assert cluster.ends is not None, "ends are kept where a queue is in EASY order"
         found = cluster.ends.enough(wanted, free, self._now)
         if found is None:

@@ -26,17 +26,16 @@ from allotment.core.measures import (
     Holding,
     Hosts,
     Measure,
-    devices_of,
     given_by,
     holding_of,
-    on_slots,
-    on_types,
+    on_types_to_spare,
     place_of,
     promised_to,
+    spares_place,
     subtract,
 )
 from allotment.core.owed import owed_ever
-from allotment.core.own_share import own_share
+from allotment.core.own_share import counts_types, own_share
 from allotment.core.ports import Estimates
 from allotment.core.profile import FOREVER, Amounts, Profile, Want
 from allotment.core.request import Shape
@@ -102,16 +101,19 @@ class Promises:
         """Give a job that may start as it may: on types of devices that are not promised."""
         if not self.narrows(job):
             return job
-        devices = self._profiles[0][1]
-        found = devices.fits(devices_of(job.shape), self._left_of(job), self.now)
-        return job if found is None else on_types(self._cluster, job, found.keys())
+        return on_types_to_spare(self._cluster, job, self._to_spare(job))
 
     def spares(self, job: Standing, slots: Sequence[Slot]) -> bool:
         """Tell whether a place that was found for a job leaves all promises as they are."""
-        if not self.narrows(job):
-            return True
-        wants, devices = on_slots(self._cluster, slots), self._profiles[0][1]
-        return devices.fits(wants, self._left_of(job), self.now) is not None
+        return not self.narrows(job) or spares_place(self._cluster, slots, self._to_spare(job))
+
+    def _to_spare(self, job: Standing) -> list[Amounts]:
+        run = self._left_of(job)
+        return [
+            profile.least(run, self.now)
+            for measure, profile in self._profiles
+            if counts_types(measure) and measure.wants(job.shape)
+        ]
 
     def took(self, job: Standing) -> None:
         """Count a job that did start, or is promised a place."""
@@ -183,9 +185,9 @@ class Promises:
             hosts, self._hosts = self._hosts, None
             owed = hosts.owed(self._cluster.shut_nodes())
             self._measure(hosts, owed)
-        known = [
-            (wants, free) for measure, free in self._profiles if (wants := measure.wants(shape))
-        ]
+        # Devices come last: to look for these takes the most time.
+        measured = [*self._profiles[1:], self._profiles[0]]
+        known = [(wants, free) for measure, free in measured if (wants := measure.wants(shape))]
         self._wanted_by[shape] = known
         return known
 

@@ -16,7 +16,7 @@ from allotment.core.cluster import Cluster
 from allotment.core.free_of import types_wanted
 from allotment.core.gang import Gang, Reservation, Standing
 from allotment.core.ledger import ANY_TYPE, Ledger, NodeBook
-from allotment.core.profile import Amounts, Want
+from allotment.core.profile import Amounts, Want, choose
 from allotment.core.request import Request, Shape, held_by, total_of
 from allotment.model.ids import JobId, NodeId
 from allotment.model.ledger import Entitlement, Quota, Slot
@@ -156,7 +156,10 @@ class DevicesByType(_OnMachines):
     """Devices, each type by itself."""
 
     def wants(self, shape: Shape) -> tuple[Want, ...]:
-        return devices_of(shape)
+        wants = devices_of(shape)
+        if self._cluster.cells is None:
+            return wants
+        return in_one_chain(wants, self._cluster.device_types)
 
     def gives(self, held: Holding) -> Iterator[tuple[NodeId, Amounts]]:
         books = self._cluster.ledger.books
@@ -204,8 +207,10 @@ class Hosts(_OnMachines):
 
 
 def devices_measured(cluster: Cluster, shape: Shape) -> Devices | DevicesByType:
-    """Count devices by type for a gang that may not have every type, else as one kind."""
-    by_type = bool(types_wanted(cluster, shape.requests))
+    """Count devices by type for a gang that may not have every type at once, else as one."""
+    several = len(cluster.device_types) > 1
+    in_cells = several and cluster.cells is not None and bool(devices_of(shape))
+    by_type = in_cells or bool(types_wanted(cluster, shape.requests))
     return DevicesByType(cluster) if by_type else Devices(cluster)
 
 
@@ -230,24 +235,47 @@ def devices_of(shape: Shape) -> tuple[Want, ...]:
     )
 
 
-def on_types(cluster: Cluster, job: Standing, types: Set[str]) -> Standing:
-    """Let a job ask for no other types of devices; the same job where it asks for none."""
+def on_types_to_spare(
+    cluster: Cluster, job: Standing, spares: Sequence[Mapping[str, int]]
+) -> Standing:
+    """Let a job ask only for types of devices of which there is enough for it to spare.
+
+    The same job where that is so of all it may have, or of none. `spares` are by type.
+    """
     here, shape = cluster.device_types, job.shape
-    if len(here) <= 1:
-        return job
-    requests = tuple(_on_types(each, here, types) for each in shape.requests)
+    requests = tuple(_to_spare(each, here, spares) for each in shape.requests)
     if requests == shape.requests:
         return job
     narrowed = msgspec.structs.replace(shape, requests=requests)
     return msgspec.structs.replace(job, shape=narrowed)
 
 
-def _on_types(request: Request, here: tuple[str, ...], types: Set[str]) -> Request:
-    kinds = request.types or here
-    if not request.need.gpu_milli or types >= set(kinds):
+def _to_spare(
+    request: Request, here: tuple[str, ...], spares: Sequence[Mapping[str, int]]
+) -> Request:
+    """Narrow one request: who names types gets all of one, who names none may have several."""
+    kinds, milli = request.types or here, request.need.gpu_milli
+    least = milli * request.count if request.types else milli
+    left = tuple(kind for kind in kinds if all(spare.get(kind, 0) >= least for spare in spares))
+    if not milli or not left or len(left) == len(kinds):
         return request
-    left = tuple(kind for kind in kinds if kind in types)
     return msgspec.structs.replace(request, types=left)
+
+
+def spares_place(
+    cluster: Cluster, slots: Sequence[Slot], spares: Sequence[Mapping[str, int]]
+) -> bool:
+    """Tell whether a place takes no more of each type of devices than is to spare."""
+    wants = on_slots(cluster, slots)
+    return all(choose(wants, spare) is not None for spare in spares)
+
+
+def in_one_chain(wants: Sequence[Want], here: tuple[str, ...]) -> tuple[Want, ...]:
+    """Let what a gang wants in cells, which lies in one chain of them, be of one type."""
+    total: dict[tuple[str, ...], int] = {}
+    for milli, types in wants:
+        total[types or here] = total.get(types or here, 0) + milli
+    return tuple((milli, types) for types, milli in total.items())
 
 
 def types_of(book: NodeBook, slot: Slot) -> Amounts:

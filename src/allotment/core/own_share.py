@@ -10,7 +10,14 @@ from collections.abc import Iterator, Set
 from allotment.core.cells.book import Cells
 from allotment.core.cluster import Cluster
 from allotment.core.lending import share_left
-from allotment.core.measures import NOT_OF_NODES, Holding, Measure, amounts_of
+from allotment.core.measures import (
+    NOT_OF_NODES,
+    DevicesByType,
+    Holding,
+    Measure,
+    amounts_of,
+    in_one_chain,
+)
 from allotment.core.profile import Amounts, Want
 from allotment.core.request import Request, Shape, held_by, is_part_of_device, total_of
 from allotment.model.ids import NodeId
@@ -30,6 +37,11 @@ def own_share(cluster: Cluster, shape: Shape) -> Measure | None:
     if cluster.ledger.total.fits_in(share_left(cluster, tenant.name)):
         return None
     return Counted(cluster, tenant.name)
+
+
+def counts_types(measure: Measure) -> bool:
+    """Tell whether a measure counts devices, or leaves, by their type."""
+    return isinstance(measure, DevicesByType | InCells)
 
 
 class Counted:
@@ -69,8 +81,9 @@ class InCells:
     def wants(self, shape: Shape) -> tuple[Want, ...]:
         if (shape.tenant, shape.pin) != self._whose:
             return ()
-        found = ((self._leaves(request), request.types) for request in shape.requests)
-        return tuple((milli, types) for milli, types in found if milli)
+        found = [(self._leaves(request), request.types) for request in shape.requests]
+        here = {self._cells.chains[at].names[0]: None for at in self._holdings}
+        return in_one_chain([want for want in found if want[0]], tuple(here))
 
     def _leaves(self, request: Request) -> int:
         """Count them for the devices of its tasks and for what these need of the hosts."""

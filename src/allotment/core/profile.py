@@ -163,6 +163,13 @@ class Profile:
             first = step + 1 if len(self._free) == 1 else first + 1
         return None
 
+    def least(self, run_ms: int, start: int) -> Amounts:
+        """Say how much of each type is free all the time for so long from an instant on."""
+        first = max(0, bisect_right(self._at, start) - 1)
+        last = bisect_left(self._at, min(start + run_ms, FOREVER))
+        span = slice(first, max(first + 1, last))
+        return {kind: min(steps[span]) for kind, steps in self._free.items()}
+
     def next_step(self, after: int) -> int | None:
         """Say when something changes next; None if nothing does."""
         step = bisect_right(self._at, after)

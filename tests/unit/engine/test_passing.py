@@ -208,3 +208,67 @@ def test_who_waits_for_leaves_that_lie_together_is_passed_until_somebody_ends(
     play.come((gpus(5).tasks(2), 100))
     jobs = play.come((gpus(6), 60), (gpus(3), 1))
     assert [play.is_(job) for job in jobs] == [S.QUEUED, S.RUNNING]
+
+
+# ── several types ───────────────────────────────────────────────────────────────────────
+
+TWO_CHAINS = """\
+hardware: ["4 x 1xV100 in racks of 1", "4 x 1xA100 in racks of 1"]
+tenants:
+  vision:
+    cells: {{1xV100-node: {cells}, 1xA100-node: {cells}}}
+    borrow: false
+    queues: {{default: {{order: {order}}}}}
+  nlp: {{}}
+"""
+
+
+def two_chains(order: QueueOrder, cells: int) -> Config:
+    return cell_config(TWO_CHAINS.format(order=order, cells=cells))
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("types", [("V100", "A100"), ()])
+def test_who_passes_in_cells_goes_on_the_type_its_tenant_has_to_spare(
+    order: QueueOrder, types: tuple[str, ...]
+) -> None:
+    play = Play(two_chains(order, 2))
+    play.come((gpus(1).types("V100"), 10))
+    head, last = play.come((gpus(1).tasks(2).types("V100"), 5), (gpus(1).types(*types), 60))
+    assert (play.starts(last), play.starts(head)) == (0, 10)
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_who_passes_in_cells_is_not_sent_to_those_of_others(order: QueueOrder) -> None:
+    play = Play(two_chains(order, 2))
+    play.come((gpus(1).tasks(2).types("V100"), 10))
+    last = (gpus(1).types("V100", "A100"), 60)
+    assert play.starts(play.come((gpus(1).tasks(2).types("V100"), 5), last)[1]) == 0
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_a_gang_in_cells_waits_for_devices_of_one_type(order: QueueOrder) -> None:
+    pair = gpus(1).tasks(2)
+    before = [(pair.types("A100"), 10), (gpus(1).tasks(2).types("V100"), 30)]
+    last = gpus(1).tasks(2).types("A100"), 60
+    head = gpus(1).tasks(4), 5
+    assert head_starts(two_chains(order, 4), before, head, last) == [10, 10]
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("types", [("A100", "H100"), ("H100", "A100")])
+def test_who_passes_takes_the_type_that_is_free_now(
+    order: QueueOrder, types: tuple[str, ...]
+) -> None:
+    """Of the other there is enough to spare as well, but only when the first starts."""
+    play = Play(mixed(order))
+    play.come((gpus(8).types("A100"), 10))
+    jobs = play.come((gpus(6).types("A100"), 10), (gpus(2).types(*types), 60))
+    assert [play.is_(job) for job in jobs] == [S.QUEUED, S.RUNNING]
+
+
+def test_in_easy_order_who_waits_for_a_drained_machine_leaves_idle_ones_to_others() -> None:
+    play = Play(mixed(QueueOrder.EASY))
+    play.do(c.DrainNode(next(iter(play.state.cluster.nodes))))
+    jobs = play.come((gpus(8).types("A100"), 1), (gpus(1).types("H100"), 5))
+    assert [play.is_(job) for job in jobs] == [S.QUEUED, S.RUNNING]
