@@ -516,9 +516,9 @@ class Line:
             return
         cluster, shape = self.cluster, waiting.shape
         order = cluster.order_of(shape)
-        again = shape in self.left_out
+        first = cluster.outranking and shape not in self.left_out
         self.left_out.add(shape)
-        if not again and not (order is QueueOrder.STRICT and self._is_behind(waiting, kind)):
+        if first and not (order is QueueOrder.STRICT and self._is_behind(waiting, kind)):
             # What others gave up for a job behind one that is blocked would help nobody.
             asking = narrowed_to_caps(cluster, waiting)
             asking = narrowed_to_lent(cluster, asking, due)
