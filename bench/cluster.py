@@ -31,11 +31,13 @@ class Connection:
         self._socket.connect(path)
         self._file = self._socket.makefile("rb")
 
-    def ask(self, method: str, path: str, body: bytes = b"") -> tuple[int, bytes]:
+    def ask(
+        self, method: str, path: str, body: bytes = b"", kind: str = "application/json"
+    ) -> tuple[int, bytes]:
         """Send one request; give the status and the body."""
         head = (
             f"{method} {path} HTTP/1.1\r\nHost: localhost\r\n"
-            f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+            f"Content-Type: {kind}\r\nContent-Length: {len(body)}\r\n\r\n"
         )
         self._socket.sendall(head.encode() + body)
         status = int(self._file.readline().split()[1])

@@ -15,7 +15,7 @@ from allotment.model.dated import as_written
 from allotment.model.errors import Rejected
 from allotment.model.ids import JobId, NodeId, TaskIndex, TaskKey
 from allotment.model.lifecycle import TaskState
-from allotment.model.quantity import GIB, NOTHING, Instant, Resources
+from allotment.model.quantity import GIB, NOTHING, Instant, Resources, WallTime
 from allotment.model.reasons import Reason
 from allotment.model.reports import NodeReport, Seen, TaskReport
 from allotment.model.spec import Dependency, EndKind
@@ -192,8 +192,8 @@ class Histories(RuleBasedStateMachine):
         changes = tuple(
             DatedChange(
                 tenant.name,
-                begin,
-                Instant(begin + length),
+                WallTime(begin),
+                WallTime(begin + length),
                 Share(owed(devices), weight_milli=3000),
             )
             for tenant, devices in zip(plain.tenants, shares, strict=True)

@@ -13,7 +13,7 @@ from hypothesis.stateful import invariant, rule
 from allotment.model import commands as c
 from allotment.model import events as e
 from allotment.model.ids import JobId, NodeId
-from allotment.model.quantity import MINUTE, Instant, Millis
+from allotment.model.quantity import MINUTE, Instant, Millis, WallTime
 from allotment.model.spec import JobSpec
 from allotment.model.windows import Window
 from tests.property.test_health import BreakingCells, BreakingHardware
@@ -51,8 +51,8 @@ class Windows(Histories):
         self.attempt(
             c.ReserveNodes(
                 name,
-                Instant(now + start * MINUTE),
-                Instant(now + (start + length) * MINUTE),
+                WallTime(now + start * MINUTE),
+                WallTime(now + (start + length) * MINUTE),
                 tuple(NodeId(node) for node in sorted(nodes)),
                 devices=0 if nodes else devices,
                 tenants=tuple(sorted(tenants)),

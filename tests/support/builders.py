@@ -8,6 +8,7 @@ from allotment.model.cluster import Device, Node
 from allotment.model.ids import Actor, DeviceIndex, NodeId
 from allotment.model.quantity import GIB, Instant, Millis, Resources
 from allotment.model.spec import (
+    Arch,
     Checkpoint,
     Completion,
     Dependency,
@@ -48,6 +49,9 @@ class JobBuilder:
 
     def between(self, least: int, most: int, *, elastic: bool = False) -> Self:
         return self._role(count=most, least=least, elastic=elastic)
+
+    def arch(self, arch: Arch) -> Self:
+        return self._role(arch=arch)
 
     def gpus(self, count: float) -> Self:
         need = msgspec.structs.replace(
@@ -93,6 +97,9 @@ class JobBuilder:
 
     def priority(self, priority: int) -> Self:
         return self._with(priority=priority)
+
+    def held_on_failure(self, ms: int) -> Self:
+        return self._with(hold_on_failure_ms=ms)
 
     def retry(self, count: int) -> Self:
         return self._with(retry=count)

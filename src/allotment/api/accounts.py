@@ -3,7 +3,10 @@
 import grp
 import os
 import pwd
+from collections import Counter
+from collections.abc import Mapping
 from functools import partial
+from pathlib import Path
 from time import monotonic
 
 from allotment.model.errors import Code, Rejected
@@ -16,14 +19,42 @@ KEEP_S = 60.0
 PATIENCE_S = 10.0
 
 
+SUBORDINATES = Path("/etc/subuid")
+"""Which numbers of users are whose, to be used in user namespaces: OWNER:FIRST:COUNT."""
+
+
 def actor_of(uid: int) -> Actor:
-    """Ask the host for a user's name and groups. May block on a directory service."""
+    """Ask the host for a user's name and groups. May block on a directory service.
+
+    Raises Rejected for one of the thousands of numbers that a user may take on besides: he
+    would have as many shares, and could pose as many to vouch for what he says.
+    """
     try:
         entry = pwd.getpwuid(uid)
     except KeyError:
+        if owner := _owner_of(uid):
+            raise Rejected(
+                Code.FORBIDDEN,
+                f"User {uid} is a subordinate number of {owner}'s.",
+                f"Ask as {owner}, outside of the user namespace.",
+            ) from None
         return Actor(str(uid), uid)
     gids = os.getgrouplist(entry.pw_name, entry.pw_gid)
     return Actor(entry.pw_name, uid, tuple(filter(None, map(_group_name, gids))))
+
+
+def _owner_of(uid: int) -> str:
+    """Say whose subordinate a number is; empty if nobody's."""
+    try:
+        lines = SUBORDINATES.read_text("utf-8", "replace").splitlines()
+    except OSError:
+        return ""
+    for line in lines:
+        owner, _, numbers = line.partition(":")
+        first, _, count = numbers.partition(":")
+        if first.isdecimal() and count.isdecimal() and 0 <= uid - int(first) < int(count):
+            return owner
+    return ""
 
 
 def gids_of(uid: int) -> frozenset[int]:
@@ -45,17 +76,42 @@ def _group_name(gid: int) -> str:
 FIRST_USER, LAST_USER = 1000, 59_999
 """Numbers of people and their groups, by the convention of Linux distributions."""
 
+NO_SHELLS = ("nologin", "false")
+"""Shells of accounts that are nobody's."""
 
-def groups_of_users() -> list[str]:
-    """List the groups that a first configuration makes tenants of: ours; root's, everybody's.
 
-    Groups of the system are left out.
+def teams_here() -> list[str]:
+    """List the groups that a first configuration makes tenants of; none for a single user.
+
+    A user's own service is for this user alone. Root's is for the people of the machine.
     """
-    uids = [os.geteuid()]
-    if uids == [0]:
-        uids = [e.pw_uid for e in pwd.getpwall() if FIRST_USER <= e.pw_uid <= LAST_USER]
-    gids = {gid for uid in uids for gid in gids_of(uid) if FIRST_USER <= gid <= LAST_USER}
-    return [name for gid in sorted(gids) if (name := _group_name(gid))]
+    if os.geteuid() != 0:
+        return []
+    return teams_of({
+        entry.pw_uid: gids_of(entry.pw_uid)
+        for entry in pwd.getpwall()
+        if FIRST_USER <= entry.pw_uid <= LAST_USER
+        and not entry.pw_shell.endswith(NO_SHELLS)
+    })  # fmt: skip
+
+
+def teams_of(people: Mapping[int, frozenset[int]]) -> list[str]:
+    """Divide people, with their groups, into teams: who shares a group with somebody is in it.
+
+    Whoever shares none has a group of their own. One person alone needs no teams.
+    """
+    if len(people) < 2:
+        return []
+    counts = Counter(gid for gids in people.values() for gid in gids if _is_of_people(gid))
+    chosen: set[int] = set()
+    for gids in people.values():
+        theirs = {gid for gid in gids if _is_of_people(gid)}
+        chosen |= {gid for gid in theirs if counts[gid] > 1} or set(sorted(theirs)[:1])
+    return [name for gid in sorted(chosen) if (name := _group_name(gid))]
+
+
+def _is_of_people(gid: int) -> bool:
+    return FIRST_USER <= gid <= LAST_USER
 
 
 class Accounts:

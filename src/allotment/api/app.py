@@ -8,6 +8,7 @@ from starlette.types import ASGIApp
 
 from allotment.api import openapi
 from allotment.api.accounts import Accounts
+from allotment.api.fair_use import FairUse
 from allotment.api.front import Front
 from allotment.api.guard import Guard, Rules
 from allotment.api.http_stats import HttpStats
@@ -62,13 +63,16 @@ def create_app(service: Service, stop: Callable[[], None], stats: HttpStats) -> 
         redirect_slashes=False,
         generate_unique_id_function=lambda route: route.name,
     )
+    fair_use = FairUse(lambda: service.state.config.limits.per_user)
     for kind, handler in handlers(stats.refused).items():
         app.add_exception_handler(kind, handler)
     app.state.service = service
     app.state.stats = stats
+    app.state.fair_use = fair_use
     app.state.stop = stop
     app.state.stopping = asyncio.Event()
-    app.add_route("/v1/jobs", Submit(service), ["POST"], include_in_schema=False)  # type: ignore[arg-type]
+    submit = Submit(service, fair_use, app.state.stopping)
+    app.add_route("/v1/jobs", submit, ["POST"], include_in_schema=False)  # type: ignore[arg-type]
     for router in ROUTERS:
         app.include_router(router)
     return app
@@ -76,4 +80,4 @@ def create_app(service: Service, stop: Callable[[], None], stats: HttpStats) -> 
 
 def behind_guard(app: Api, rules: Rules) -> ASGIApp:
     """Put the application behind the guard: what a server is given."""
-    return Front(app, Guard(rules, Accounts()), app.state.stats)
+    return Front(app, Guard(rules, Accounts()), app.state.fair_use, app.state.stats)

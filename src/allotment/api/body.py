@@ -1,5 +1,6 @@
 """Request bodies: bounded while they are read, then decoded into a known shape."""
 
+import asyncio
 import re
 from typing import TypeVar
 
@@ -11,6 +12,8 @@ from allotment.model.errors import BadInput, Code, Problem, Rejected
 from allotment.model.quantity import KIB, show_bytes
 
 MOST_BYTES = 256 * KIB
+PATIENCE_S = 60.0
+"""How long a body may take to come: a request that waits for it is one of its user's few."""
 
 T = TypeVar("T")
 
@@ -31,10 +34,22 @@ def too_large() -> Rejected:
 async def read_body(
     headers: list[tuple[bytes, bytes]], receive: Receive, most: int = MOST_BYTES
 ) -> bytes:
-    """Read a body of at most `most` bytes. Raises Rejected as soon as it is larger."""
+    """Read a body of at most `most` bytes. Raises Rejected as soon as it is larger, or late."""
     for name, value in headers:
         if name == b"content-length" and value.isdigit() and int(value[:18]) > most:
             raise too_large()
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            return await _all_of(receive, most)
+    except TimeoutError:
+        raise Rejected(
+            Code.BAD_REQUEST,
+            f"The body did not come within {PATIENCE_S:.0f} s of its headers.",
+            "Send it again, as a whole.",
+        ) from None
+
+
+async def _all_of(receive: Receive, most: int) -> bytes:
     message = await receive()
     body: bytes = message.get("body", b"")
     if message["type"] == "http.request" and not message.get("more_body"):

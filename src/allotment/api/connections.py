@@ -6,10 +6,20 @@ longest gives way to the next: whoever has the token is always let in.
 """
 
 import asyncio
+import contextlib
 from collections import Counter
+from collections.abc import Awaitable, Callable
+
+import msgspec
+
+from allotment.api.problems import MEDIA_TYPE, problem
+from allotment.model.errors import Code
 
 MOST_CONNECTIONS = 512
 """Of one user, so that nobody can use up the service's file descriptors."""
+
+TAKE_S = 30.0
+"""How long a client may take nothing of an answer that waits for it."""
 
 STRANGER_S = 10.0
 """How long a connection over TCP may take to show a token."""
@@ -24,6 +34,10 @@ class Connections:
         self.strangers: dict[Place, None] = {}
         """In the order in which they came."""
 
+    def are_all(self, uid: int | None) -> bool:
+        """Whether a user has all that one may have."""
+        return self.known[uid] >= MOST_CONNECTIONS
+
 
 class Place:
     """One connection among all of them."""
@@ -34,12 +48,34 @@ class Place:
         self._uid: int | None = None
         self._is_known = False
         self._timer: asyncio.TimerHandle | None = None
+        self.drained: Callable[[], Awaitable[None]] | None = None
+        """Waits until little of what was sent is left; there once it is connected."""
+        self.gone: Callable[[], None] = lambda: None
+        """Tells the protocol that nothing can be sent any more."""
+
+    async def taken(self) -> None:
+        """Wait until the other side has taken its answer; hang up on one that does not."""
+        left = self._transport.get_write_buffer_size()
+        while left and self.drained is not None:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(TAKE_S):
+                    await self.drained()
+                    return
+            before, left = left, self._transport.get_write_buffer_size()
+            if left >= before:
+                self.hang_up()
+                return
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether nobody is at the other end any more."""
+        return self._transport.is_closing()
 
     def take(self, uid: int | None) -> bool:
         """Count this one as a user's, who is known now; False when they have too many."""
         if self._is_known:
             return True
-        if self._among.known[uid] >= MOST_CONNECTIONS:
+        if self._among.are_all(uid):
             return False
         self.leave()
         self._among.known[uid] += 1
@@ -58,6 +94,7 @@ class Place:
         """Close it at once, whatever it has not read yet."""
         self.leave()
         self._transport.abort()
+        self.gone()
 
     def leave(self) -> None:
         """Count this one no more. May be called again."""
@@ -70,3 +107,20 @@ class Place:
             self._among.known[self._uid] -= 1
             if not self._among.known[self._uid]:
                 del self._among.known[self._uid]
+
+
+def turned_away(uid: int) -> bytes:
+    """Return the answer to a connection too many."""
+    said = problem(
+        429,
+        Code.TOO_MANY.value,
+        f"User {uid} has {MOST_CONNECTIONS} connections, which is all that one user may have.",
+        "Close some, or use one for several requests.",
+    )
+    body = msgspec.json.encode(said)
+    head = (
+        "HTTP/1.1 429 Too Many Requests\r\n"
+        f"content-type: {MEDIA_TYPE}\r\ncontent-length: {len(body)}\r\n"
+        "connection: close\r\nretry-after: 1\r\n\r\n"
+    )
+    return head.encode() + body

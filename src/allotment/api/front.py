@@ -1,16 +1,22 @@
-"""The outermost layer: guards the door, times the answer, swallows what was logged already."""
+"""The outermost layer: guards the door, lets users take turns, times the answer.
+
+It swallows what was logged already.
+"""
 
 import asyncio
+from collections.abc import Callable
 from time import perf_counter
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.utils import ClientDisconnected
 
 from allotment.api.body import Gone
-from allotment.api.guard import Guard
+from allotment.api.fair_use import FairUse
+from allotment.api.guard import NOBODY, Guard
 from allotment.api.http_stats import HttpStats
 from allotment.api.problems import answer, problem_of, unexpected
 from allotment.model.errors import Rejected
+from allotment.model.ids import Actor
 
 OTHER = "other"
 """The route of requests that match none."""
@@ -19,31 +25,38 @@ OTHER = "other"
 class Front:
     """A pure-ASGI layer: a submission passes it in microseconds."""
 
-    def __init__(self, app: ASGIApp, guard: Guard, stats: HttpStats) -> None:
+    def __init__(self, app: ASGIApp, guard: Guard, fair_use: FairUse, stats: HttpStats) -> None:
         self._app = app
         self._guard = guard
+        self._fair_use = fair_use
         self._stats = stats
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         began = perf_counter()
-        stats = self._stats
+        is_http = scope["type"] == "http"
+        try:
+            actor = scope["state"]["actor"] = await self._guard.admit(scope)
+            end = scope["state"]["end_turn"] = await self._begin(actor, scope)
+        except Rejected as refusal:
+            self._stats.refused(refusal.code.value)
+            await answer(problem_of(refusal))(scope, receive, send)
+            return
+        except Gone:
+            return
 
         async def timed(message: Message) -> None:
+            if scope["state"]["place"].is_gone:
+                raise Gone
             if message["type"] == "http.response.start":
                 route: str = getattr(scope.get("route"), "path", OTHER)
                 ms = (perf_counter() - began) * 1e3
-                stats.answered(scope["method"], route, message["status"], ms)
+                self._stats.answered(scope["method"], route, message["status"], ms)
             await send(message)
 
         try:
-            scope["state"]["actor"] = await self._guard.admit(scope)
-        except Rejected as refusal:
-            stats.refused(refusal.code.value)
-            await answer(problem_of(refusal))(scope, receive, send)
-            return
-        is_http = scope["type"] == "http"
-        try:
             await self._app(scope, receive, timed if is_http else send)
+            if is_http:
+                await scope["state"]["place"].taken()
         except (Gone, ClientDisconnected, asyncio.CancelledError):
             return  # the client left, or the service stops: nobody is there to be answered
         except Exception as error:
@@ -51,3 +64,11 @@ class Front:
             # `problems`. What is half sent cannot be mended: the server then hangs up.
             if not is_http:
                 unexpected(error)
+        finally:
+            end()
+
+    async def _begin(self, actor: Actor, scope: Scope) -> Callable[[], None]:
+        """Wait for the user's turn. Strangers ask only how the service is, and need none."""
+        if scope["type"] != "http" or actor is NOBODY:
+            return lambda: None
+        return await self._fair_use.begin(actor, scope["state"]["place"])

@@ -13,8 +13,11 @@ class HttpStats:
         """By method, route and status."""
         self.refusals: dict[str, int] = {}
         """By code."""
-        self.streams = 0
-        """Open now: followed logs and events, terminals."""
+
+    @property
+    def asked(self) -> int:
+        """How many requests were answered, whatever the answer."""
+        return sum(self.answers.values()) + sum(self.refusals.values())
 
     def refused(self, code: str) -> None:
         self.refusals[code] = self.refusals.get(code, 0) + 1

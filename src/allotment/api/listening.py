@@ -1,5 +1,6 @@
 """Where a service listens: opened first, and told to clients once it is ready."""
 
+import asyncio
 import contextlib
 import os
 from collections.abc import Callable
@@ -24,6 +25,7 @@ from allotment.api.state_folder import (
     take_down,
     token_in,
 )
+from allotment.api.tidying import tidy
 from allotment.service.service import Service
 
 log = structlog.get_logger("allot.api")
@@ -85,7 +87,11 @@ class Listening:
             self._announce(version)
 
         server.on_started = announce
-        await server.serve(self._sockets)
+        tidying = asyncio.ensure_future(tidy(lambda: stats.asked))
+        try:
+            await server.serve(self._sockets)
+        finally:
+            tidying.cancel()
 
     def _announce(self, version: str) -> None:
         url = f"http://127.0.0.1:{self._port}" if self._port else ""

@@ -12,7 +12,9 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
+from allotment.api.fair_use import FairUse
 from allotment.api.http_stats import HttpStats
+from allotment.api.process import resident_bytes
 from allotment.engine.lost import lost_counts
 from allotment.model.health import WHOLE, HardwareHealth
 from allotment.model.lifecycle import JobState
@@ -25,19 +27,20 @@ CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 INFINITY = "+Inf"
 
 
-def exposition(service: Service, stats: HttpStats) -> bytes:
+def exposition(service: Service, stats: HttpStats, fair_use: FairUse) -> bytes:
     """Write all numbers in Prometheus' text format."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(Numbers(service, stats))
+    registry.register(Numbers(service, stats, fair_use))
     return generate_latest(registry)
 
 
 class Numbers(Collector):
     """One look at everything."""
 
-    def __init__(self, service: Service, stats: HttpStats) -> None:
+    def __init__(self, service: Service, stats: HttpStats, fair_use: FairUse) -> None:
         self._service = service
         self._stats = stats
+        self._fair_use = fair_use
 
     def describe(self) -> Iterable[Metric]:
         """Name nothing: a fresh registry is made for every look."""
@@ -106,7 +109,7 @@ class Numbers(Collector):
             shares: dict[tuple[str, bool], list[int]] = {}
             for device in node.devices:
                 share = shares.setdefault((device.type, device.virtual), [0, 0, 0])
-                share[0 if device.health is HardwareHealth.HEALTHY else 2] += device.free_milli
+                share[2 if device.health.is_out else 0] += device.free_milli
                 share[1] += DEVICE - device.free_milli
             for (type_, virtual), amounts in shares.items():
                 labels = [node.name, type_, str(virtual).lower()]
@@ -120,17 +123,22 @@ class Numbers(Collector):
         state = self._service.state
         unwell = GaugeMetricFamily(
             "allot_unhealthy",
-            "Nodes as a whole, and devices, that get no new work.",
+            "Nodes as a whole, and devices, that are not well; the doubted are in use.",
             labels=["kind", "health"],
         )
         counts = Counter(
             ("node" if place == WHOLE else "device", how.health)
-            for (_, place), how in state.health.items()
+            for (_, place), how in (state.health | state.doubts).items()
         )
         for kind in ("node", "device"):
-            for health in (HardwareHealth.SUSPECT, HardwareHealth.BAD):
+            for health in list(HardwareHealth)[1:]:
                 unwell.add_metric([kind, health.value], counts[kind, health])
         yield unwell
+        yield GaugeMetricFamily(
+            "allot_unhealthy_held_back",
+            "Parts in use only because more would be out of use than may be by itself.",
+            sum(how.held_back for how in state.doubts.values()),
+        )
         if state.cluster.cells is None:
             return
         lost = GaugeMetricFamily(
@@ -145,7 +153,7 @@ class Numbers(Collector):
 
     def _work(self) -> Iterator[Metric]:
         telemetry = self._service.pipeline.telemetry
-        health = self._service.health()
+        health = self._service.shown(self._service.health())
         events = CounterMetricFamily(
             "allot_decisions", "Events recorded since the start, by kind.", labels=["kind"]
         )
@@ -182,7 +190,24 @@ class Numbers(Collector):
         for code, count in sorted(self._stats.refusals.items()):
             refusals.add_metric([code], count)
         yield from (latency, answers, refusals)
-        yield GaugeMetricFamily("allot_http_streams", "Open streams.", self._stats.streams)
+        yield from self._in_use()
+
+    def _in_use(self) -> Iterator[Metric]:
+        """Give what users have open now, and what of it is the most of one user."""
+        fair_use = self._fair_use
+        found = {kind: list(held.values()) for kind, held in fair_use.held.items()}
+        found["requests"] = list(fair_use.requests.busy.values())
+        total = GaugeMetricFamily("allot_in_use", "Open or at work now.", labels=["kind"])
+        most = GaugeMetricFamily("allot_in_use_most", "The most of one user.", labels=["kind"])
+        for kind, counts in sorted(found.items()):
+            total.add_metric([kind], sum(counts))
+            most.add_metric([kind], max(counts, default=0))
+        yield from (total, most)
+        streams = sum(found["streams"]) + sum(found["execs"])
+        yield GaugeMetricFamily("allot_http_streams", "Open streams.", streams)
+        yield GaugeMetricFamily(
+            "allot_memory_bytes", "Memory of the service that is resident.", resident_bytes()
+        )
 
 
 def _buckets(timings: Timings) -> tuple[list[tuple[str, float]], float]:

@@ -23,9 +23,11 @@ from allotment.service.config_view import ConfigInForce, ConfigPlan
 from allotment.service.estimate_view import Accuracy, StartEstimate
 from allotment.service.fairness_view import FairnessReport
 from allotment.service.hardware_view import HardwareView, HealthNote
+from allotment.service.live_view import LiveTask
 from allotment.service.objectives_view import ObjectivesReport
 from allotment.service.queue_view import TenantQueues
 from allotment.service.reservation_view import ReservationNote, ReservationView
+from allotment.service.selector import Chosen, Selector, Steered, Wish
 from allotment.service.statistics_view import Statistics
 from allotment.service.usage_view import UsageReport
 from allotment.service.wait_view import WaitHistory
@@ -42,6 +44,7 @@ MODELS = (
     CellTree,
     views.EventView,
     views.OutputFile,
+    views.OutputPage,
     views.Submitted,
     views.Health,
     HardwareView,
@@ -50,17 +53,23 @@ MODELS = (
     ReservationView,
     Statistics,
     UsageReport,
+    LiveTask,
     ObjectivesReport,
     FairnessReport,
     StartEstimate,
     Accuracy,
     Blocked,
     WaitHistory,
+    Selector,
+    Wish,
+    Steered,
+    Chosen,
     Code,
     ProblemDetails,
     Line,
     shapes.Page,
     shapes.Changes,
+    shapes.Note,
     shapes.Drain,
     shapes.NewConfig,
     ConfigPlan,
@@ -81,7 +90,8 @@ the file `token` says it.
 
 Times are milliseconds since the epoch, 0 when not yet; lengths are milliseconds; memory is
 bytes; devices and CPU are thousandths. Every error is `application/problem+json` with a stable
-`code` and a `hint`. `{ref}` is a job's id, `last`, its name, or a unique prefix of either.
+`code` and a `hint`. `{ref}` is a job's id, `last`, its name, a unique prefix of either, or
+one of an array: `8[3]`.
 """
 
 

@@ -12,17 +12,24 @@ import struct
 from typing import Any, cast
 
 import msgspec
+from uvicorn._types import ASGI3Application
 from uvicorn.config import Config
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from uvicorn.server import ServerState
 
-from allotment.api.connections import Connections, Place
+from allotment.api.connections import Connections, Place, turned_away
 
 UCRED = struct.Struct("3i")
 
 MOST_HEAD_BYTES = 64 * 1024
 """Longest request line and headers; the parser itself would take any length."""
+
+MOST_HEADERS = 100
+"""Of one request. Each takes many times the memory of its bytes, as long as it is kept."""
+
+MOST_PIPELINED = 8
+"""Requests that wait behind one of the same connection; nobody who means well sends any."""
 
 MOST_UNREAD_BYTES = 32 << 20
 """How much of a body is thrown away after its request was refused, before we hang up."""
@@ -31,10 +38,10 @@ TOO_LONG = (
     b"HTTP/1.1 431 Request Header Fields Too Large\r\n"
     b"content-length: 0\r\nconnection: close\r\n\r\n"
 )
-TOO_MANY = (
-    b"HTTP/1.1 503 Service Unavailable\r\n"
-    b"content-length: 0\r\nconnection: close\r\nretry-after: 1\r\n\r\n"
-)
+
+
+class Unbounded(Exception):
+    """A request, or a row of them, that would take too much memory. The parser stops."""
 
 
 class Peer(msgspec.Struct, frozen=True, gc=False):
@@ -44,9 +51,8 @@ class Peer(msgspec.Struct, frozen=True, gc=False):
     uid: int
 
 
-def peer_of(transport: asyncio.BaseTransport) -> Peer | None:
+def peer_of(sock: socket.socket | None) -> Peer | None:
     """Ask the kernel who connected; None for anything but a Unix socket."""
-    sock: socket.socket | None = transport.get_extra_info("socket")
     if sock is None or sock.family != socket.AF_UNIX:
         return None
     raw = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, UCRED.size)
@@ -66,32 +72,79 @@ class PeerHttpProtocol(HttpToolsProtocol):
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
         self._place: Place | None = None
+        self._answering: RequestResponseCycle | None = None
         self._head_bytes = 0
         self._unread_bytes = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        peer = peer_of(transport)
+        peer = peer_of(transport.get_extra_info("socket"))
         place = Place(cast("Connections", self.app_state["connections"]), transport)
         self.app_state = {**self.app_state, "peer": peer, "place": place}
         super().connection_made(transport)
+        place.drained = self._drained
+        place.gone = self._gone
         self._place = place
         if peer is None:
             place.wait()
         elif not place.take(peer.uid):
-            transport.write(TOO_MANY)
+            transport.write(turned_away(peer.uid))
             transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._place is not None:
             self._place.leave()
+        self._gone()
         super().connection_lost(exc)
+        self._forget()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        self._answering = cycle
+        super()._start_asgi_task(cycle, app)
+
+    def _gone(self) -> None:
+        """Let nothing more be sent. uvicorn tells only the request that was read last."""
+        if self._answering is not None:
+            self._answering.disconnected = True
+
+    def _forget(self) -> None:
+        """Let go of what was read: this object lives on until the collector finds it."""
+        self.pipeline.clear()
+        self.headers, self.url = [], b""
+        self._answering = None
+        self.scope = self.cycle = None  # type: ignore[assignment]
+
+    async def _drained(self) -> None:
+        """Return once little of what was sent waits to be taken, or nobody is there."""
+        if self.flow.write_paused:
+            await self.flow.drain()
 
     def data_received(self, data: bytes) -> None:
         self._head_bytes += len(data)
         super().data_received(data)
-        if self._head_bytes > MOST_HEAD_BYTES and not self.transport.is_closing():
+        if self.transport.is_closing():
+            return
+        if self._head_bytes > MOST_HEAD_BYTES:
+            self.send_400_response("")
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if len(self.headers) >= MOST_HEADERS:
+            raise Unbounded
+        super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        if len(self.pipeline) >= MOST_PIPELINED:
+            raise Unbounded
+        super().on_headers_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what cannot be read; hang up where earlier requests have no answer yet."""
+        if self.cycle and not self.cycle.response_complete:
+            self.transport.abort()
+        elif self._head_bytes > MOST_HEAD_BYTES or len(self.headers or ()) >= MOST_HEADERS:
             self.transport.write(TOO_LONG)
             self.transport.close()
+        else:
+            super().send_400_response(msg)
 
     def on_message_begin(self) -> None:
         self._head_bytes = self._unread_bytes = 0

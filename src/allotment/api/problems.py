@@ -23,6 +23,9 @@ from allotment.model.errors import (
     StoreError,
 )
 
+COME_BACK_S = {Code.QUEUE_FULL.value: "60"}
+"""When it is worth while to ask again, where that is not in a second."""
+
 MEDIA_TYPE = "application/problem+json"
 BAD_REQUEST, INTERNAL = "bad_request", "internal"
 """Codes of what never reaches the service; all others are `model.errors.Code`."""
@@ -37,7 +40,8 @@ STATUS = {
     Code.NO_SUCH_TENANT: 422,
     Code.NO_SUCH_QUEUE: 422,
     Code.QUEUE_CLOSED: 409,
-    Code.QUEUE_FULL: 409,
+    Code.QUEUE_FULL: 429,
+    Code.TOO_MANY: 429,
     Code.NO_SUCH_JOB: 404,
     Code.NO_SUCH_NODE: 404,
     Code.NO_SUCH_TASK: 404,
@@ -51,6 +55,7 @@ STATUS = {
     Code.NOT_FOUND: 404,
     Code.CONFLICT: 409,
     Code.UNAVAILABLE: 503,
+    Code.UNCERTAIN: 504,
     Code.NOT_SUPPORTED: 501,
 }
 
@@ -133,8 +138,8 @@ def answer(details: ProblemDetails, headers: dict[str, str] | None = None) -> Re
     headers = dict(headers or {})
     if details.status == 401:
         headers["WWW-Authenticate"] = "Bearer"
-    if details.status == 503:
-        headers["Retry-After"] = "1"
+    if details.status in (429, 503, 504):
+        headers["Retry-After"] = COME_BACK_S.get(details.code, "1")
     return Response(
         msgspec.json.encode(details), details.status, headers, media_type=MEDIA_TYPE
     )

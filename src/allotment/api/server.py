@@ -10,6 +10,7 @@ from collections.abc import Callable, Generator
 from starlette.types import ASGIApp
 from uvicorn import Config, Server
 
+from allotment.api.accepting import Accepting
 from allotment.api.connections import Connections
 from allotment.api.peer import PeerHttpProtocol, PeerWebSocketProtocol
 
@@ -55,12 +56,18 @@ class ApiServer(Server):
         self.should_exit = True
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        self.lifespan.state["connections"] = Connections()
-        await super().startup(sockets)
+        connections = self.lifespan.state["connections"] = Connections()
+        await super().startup([])
+        self._accepting = Accepting(connections, self._protocol)
+        self._accepting.open(sockets or [])
         self.on_started()
+
+    def _protocol(self) -> asyncio.Protocol:
+        return PeerHttpProtocol(self.config, self.server_state, self.lifespan.state)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._stopping.set()
+        self._accepting.close()
         await super().shutdown(sockets)
 
     @contextlib.contextmanager

@@ -20,6 +20,12 @@ class Changes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     set: tuple[str, ...] = ()
 
 
+class Note(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A word for people, kept with a job."""
+
+    text: str
+
+
 class Drain(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Why a node is drained, for people."""
 
@@ -30,6 +36,8 @@ class Backup(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Where a backup goes: a file on the service's machine that does not exist yet."""
 
     target: str
+    without_secrets: bool = False
+    """Leave the values of the jobs' secrets out: who restores it has to give them again."""
 
 
 class NewConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

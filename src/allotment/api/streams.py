@@ -1,15 +1,17 @@
 """Answers that go on: server-sent events and files, which end when their reader goes away."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import aclosing
 from typing import Any, Protocol, TypeVar
 
+from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from allotment.api.body import Gone
-from allotment.api.http_stats import HttpStats
+from allotment.api.fair_use import FairUse
+from allotment.model.ids import Actor
 
 T = TypeVar("T")
 HEARTBEAT_S = 15.0
@@ -44,7 +46,6 @@ class Stream(Response):
         self,
         source: Pieces,
         stopping: asyncio.Event,
-        stats: HttpStats,
         *,
         heartbeat: bytes = b"",
         media_type: str = SSE,
@@ -55,7 +56,6 @@ class Stream(Response):
             del self.headers["content-length"]
         self._source = source
         self._stopping = stopping
-        self._stats = stats
         self._heartbeat = heartbeat
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -66,16 +66,19 @@ class Stream(Response):
         }
         gone = asyncio.ensure_future(_until_gone(receive))
         halt = asyncio.ensure_future(_until_set(self._stopping))
-        self._stats.streams += 1
+        fair_use: FairUse = scope["app"].state.fair_use
         try:
             async with aclosing(self._source):
-                await send(start)
-                async for piece in self._pieces(gone, halt):
-                    await send({"type": "http.response.body", "body": piece, "more_body": True})
+                with fair_use.hold("streams", scope["state"]["actor"]):
+                    scope["state"]["end_turn"]()  # from here on it is counted as a stream
+                    await send(start)
+                    async for piece in self._pieces(gone, halt):
+                        await send(
+                            {"type": "http.response.body", "body": piece, "more_body": True}
+                        )
             if not gone.done():
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
-            self._stats.streams -= 1
             gone.cancel()
             halt.cancel()
 
@@ -124,6 +127,14 @@ async def while_there(
         for each in (doing, gone, halt):
             each.cancel()
         await asyncio.gather(doing, gone, halt, return_exceptions=True)
+
+
+async def at_length(request: Request, kind: str, work: Callable[[], Awaitable[T]]) -> T:
+    """Do long work of a kind when it is the user's turn; drop it when the client goes."""
+    state = request.app.state
+    actor: Actor = request.scope["state"]["actor"]
+    doing = state.fair_use.in_turn(kind, actor, work)
+    return await while_there(doing, request.receive, state.stopping)
 
 
 async def _next(source: Pieces) -> bytes | None:

@@ -99,16 +99,20 @@ def sources_of(
 async def read(
     service: Service, wanted: Wanted, no: AttemptNo, sources: Sequence[Source]
 ) -> AsyncGenerator[bytes]:
-    """Give what was written so far, one stream after the other."""
-    for source in sources:
-        offset, more = source.offset, wanted.tail != 0
-        while more:
-            chunk = await service.output.read_log(
-                wanted.job, no, source.index, source.stream, offset, CHUNK
-            )
-            if chunk.data:
-                yield chunk.data
-            more = chunk.next - offset >= CHUNK if offset >= 0 else bool(chunk.data)
+    """Give what was written so far, one stream after the other.
+
+    Reading ends at what was the end when it began: a task may write faster than is read. A
+    short chunk is no end, for output lies in pieces.
+    """
+    for source in sources if wanted.tail != 0 else ():
+        at = (wanted.job, no, source.index, source.stream)
+        end = (await service.output.read_log(*at, -1, 1)).next
+        offset = source.offset if source.offset >= 0 else max(0, end + source.offset)
+        while offset < end:
+            chunk = await service.output.read_log(*at, offset, min(CHUNK, end - offset))
+            if not chunk.data:
+                break
+            yield chunk.data
             offset = chunk.next
 
 
@@ -189,12 +193,12 @@ async def _more_of(
 
 
 def task_is_over(service: Service, job: JobId, no: AttemptNo, index: TaskIndex) -> bool:
-    """Tell whether a task can write no more."""
+    """Tell whether a task's command has ended: who is kept for a look writes no more."""
     record = service.state.jobs.get(job)
     current: AttemptRecord | None = record.attempt if record else None
     if current is None or current.no != no:
         return True
-    return current.task(index).state is TaskState.ENDED
+    return current.task(index).state in (TaskState.HOLDING, TaskState.ENDED)
 
 
 # ── places ──────────────────────────────────────────────────────────────────────────────

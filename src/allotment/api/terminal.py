@@ -12,7 +12,8 @@ import signal
 import struct
 import termios
 from collections.abc import Sequence
-from pathlib import Path
+
+from allotment.service.isolated import PLAIN
 
 CHUNK = 64 * 1024
 HANG_UP_S = 2.0
@@ -20,7 +21,6 @@ HANG_UP_S = 2.0
 
 END_OF_INPUT = b"\x04"
 
-PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 IN_TERMINAL = ("/bin/sh", "-c", 'exec <>"$0" >&0 2>&0 && exec "$@"')
 """A session leader that opens a terminal gets it for its own: no code between fork and exec."""
 
@@ -61,7 +61,7 @@ class Terminal:
                 stdin=theirs[0],
                 stdout=theirs[1],
                 stderr=theirs[1],
-                env=environment(),
+                env=PLAIN,
                 cwd="/",
                 start_new_session=True,
             )
@@ -132,15 +132,6 @@ class Terminal:
     def _signal(self, number: signal.Signals) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, number)
-
-
-def environment() -> dict[str, str]:
-    """Give all that the command on the host gets to see: no word of the service's own."""
-    env = {"PATH": PATH, "LANG": "C.UTF-8"}
-    if path := os.environ.get("PYTHONPATH"):  # where a backend's own helpers may be
-        places = (str(Path(place).absolute()) for place in path.split(os.pathsep) if place)
-        env["PYTHONPATH"] = os.pathsep.join(places)
-    return env
 
 
 def _close(fds: tuple[int, int]) -> None:

@@ -1,7 +1,6 @@
 """A backend without processes: its tasks do what a script says, at the loop's own pace.
 
-A product, not a mock: it passes the contract suite of all backends, and it is how one tries
-policies and clients on a cluster that does not exist (`allot up --backend fake`). A task's
+It passes the contract suite of all backends, and a service of tests runs on it. A task's
 command is its script: `fake 0.2 exit 3` runs for 0.2 s and ends with code 3; anything else
 ends at once with 0. Nothing survives the service.
 """
@@ -13,6 +12,7 @@ from collections.abc import Callable, Sequence
 from allotment.model.diagnosis import Exit
 from allotment.model.ids import JobId, TaskKey
 from allotment.model.quantity import Millis
+from allotment.model.reasons import StopCause
 from allotment.model.reports import Seen, TaskReport
 from allotment.service.ports import LaunchRequest, LogChunk, Report
 
@@ -60,15 +60,16 @@ class FakeTask:
             self._timer = None
             self._left -= asyncio.get_running_loop().time() - self._began
 
-    def stop(self, signal: str) -> None:
+    def stop(self, signal: str, cause: StopCause | None) -> None:
         """End by a signal."""
         if self._timer is not None:
             self._timer.cancel()
-        self._end(Exit(signal=SIGNALS.get(signal, 15)))
+        self._end(Exit(signal=SIGNALS.get(signal, 15)), cause)
 
-    def _end(self, exit_: Exit) -> None:
+    def _end(self, exit_: Exit, cause: StopCause | None = None) -> None:
         if self.report.seen is not Seen.ENDED:
-            self._say(TaskReport(self.request.key, Seen.ENDED, self.report.pid, exit=exit_))
+            key, pid = self.request.key, self.report.pid
+            self._say(TaskReport(key, Seen.ENDED, pid, exit=exit_, stopped_for=cause))
 
     def _say(self, report: TaskReport) -> None:
         self.report = report
@@ -101,9 +102,11 @@ class FakeBackend:
             if key in self.tasks:
                 self.tasks[key].go()
 
-    async def stop(self, key: TaskKey, signal: str, grace_ms: Millis) -> None:
+    async def stop(
+        self, key: TaskKey, signal: str, grace_ms: Millis, cause: StopCause | None = None
+    ) -> None:
         if key in self.tasks:
-            self.tasks[key].stop(signal)
+            self.tasks[key].stop(signal, cause)
 
     async def freeze(self, key: TaskKey) -> None:
         if key in self.tasks:

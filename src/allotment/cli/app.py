@@ -13,11 +13,13 @@ import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
+from shutil import get_terminal_size
 from typing import Annotated, NoReturn
 
 import typer
 
 from allotment import __version__
+from allotment.cli.habits import habit
 from allotment.cli.output import BadFile, Failed, error_as_json, say, tell, tell_bad_input
 from allotment.cli.quick import install
 from allotment.client.errors import ApiError, Unreachable
@@ -31,6 +33,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "run": ("run", JOBS),
     "submit": ("submit", JOBS),
     "ps": ("ps", JOBS),
+    "top": ("top", JOBS),
     "show": ("show", JOBS),
     "why": ("why", JOBS),
     "eta": ("eta", JOBS),
@@ -43,6 +46,8 @@ VERBS: dict[str, tuple[str, str]] = {
     "release": ("steer", JOBS),
     "suspend": ("steer", JOBS),
     "resume": ("steer", JOBS),
+    "retry": ("steer", JOBS),
+    "note": ("note", JOBS),
     "edit": ("change", JOBS),
     "clone": ("change", JOBS),
     "events": ("events", JOBS),
@@ -80,8 +85,10 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     _have_streams()
     _print_anything()
     install()
-    app = build(_wanted(words))
     try:
+        if (unknown := habit(words, VERBS)) is not None:
+            raise unknown
+        app = build(_wanted(words))
         try:
             app(words, prog_name="allot")
         finally:
@@ -207,8 +214,18 @@ def overview() -> str:
         for name, (module, its) in VERBS.items():
             if its == heading:
                 found = getattr(import_module(f"allotment.cli.{module}"), name)
-                lines.append(f"  {name:<9} {_summary(found)}")
+                lines += _entry(name, _summary(found))
     return "\n".join([*lines, "", *CODES])
+
+
+def _entry(name: str, summary: str) -> list[str]:
+    """Write a verb and what it does, wrapped at words where the screen is narrow."""
+    from textwrap import wrap  # noqa: PLC0415 - for this page only
+
+    width = max(len(verb) for verb in VERBS)
+    first = f"  {name:<{width}}  "
+    room = max(40, get_terminal_size().columns)
+    return wrap(summary, room, initial_indent=first, subsequent_indent=" " * len(first))
 
 
 def _summary(verb: Verb | typer.Typer) -> str:
@@ -219,7 +236,7 @@ def _summary(verb: Verb | typer.Typer) -> str:
 ABOUT = (
     "Run deep-learning jobs of many teams on shared machines.",
     "",
-    "  allot run -- python train.py     run a command now; starts a service if none runs",
+    "  allot run -- python train.py     run a command; starts a service if none runs",
     "  allot submit job.yaml            hand in a job file",
     "  allot ps                         see what runs and what waits",
     "",
@@ -228,6 +245,6 @@ ABOUT = (
 )
 HELP = {"help_option_names": ["--help", "-h"]}
 CODES = (
-    "Exit codes: 0 done, 1 refused or failed, 2 wrongly called, 3 no service answers,",
-    "130 interrupted; `run`, `wait` and `exec` give the exit code of the job or command.",
+    "Exit codes: 0 done, 1 refused or failed, 2 wrongly called, 3 no service",
+    "answers, 130 interrupted; `run`, `wait` and `exec` give that of the job.",
 )

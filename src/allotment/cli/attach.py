@@ -17,7 +17,7 @@ from allotment.service.views import EventView, JobView
 
 TOLD = frozenset({
     "Reserved", "AttemptPlaced", "AttemptSuspended", "AttemptResumed", "StopRequested",
-    "JobRequeued", "JobHeld", "JobReleased", "AttemptPromoted",
+    "JobRequeued", "JobHeld", "JobReleased", "AttemptPromoted", "TaskHeld",
 })  # fmt: skip
 """Events worth a line to somebody who watches a job's output."""
 
@@ -37,11 +37,13 @@ class Attached:
         tell: Callable[[str], None],
         *,
         as_json: bool = False,
+        raw: bool = False,
     ) -> None:
         self._client = client
         self._job = job
         self._tell = tell
         self._as_json = as_json
+        self._raw = raw
         self._after = 0
 
     def until_the_end(self, shown: int = 0) -> JobView:
@@ -93,7 +95,9 @@ class Attached:
     def _print(self, attempt: int) -> None:
         job = self._client.job(self._job.id)
         names = tuple(task.name for task in job.attempts[attempt - 1].tasks)
-        printer = LogPrinter(names if len(names) > 1 else (), as_json=self._as_json)
+        printer = LogPrinter(
+            names if len(names) > 1 else (), as_json=self._as_json, raw=self._raw
+        )
         try:
             for piece in self._client.logs(self._job.id, attempt=attempt, follow=True):
                 printer.write(piece)

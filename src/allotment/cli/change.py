@@ -31,6 +31,8 @@ def clone(
 ) -> None:
     """Submit a job again, with changes if you like; prints the new id.
 
+    An element of an array keeps its index, so that it does the same work again.
+
     Examples:
       allot clone 12
       allot clone last --set env.LR=0.05 --set name=lower-rate

@@ -15,7 +15,6 @@ from allotment.cli.tenant_table import notes, rows
 from allotment.cli.words import NOTHING_THERE, count
 from allotment.client import Client
 from allotment.model.amounts import CPU, GPU, parts_of, show_part
-from allotment.model.health import HardwareHealth
 from allotment.model.quantity import Resources, show_bytes, show_milli
 from allotment.service.views import DeviceView, NodeView, TenantView
 
@@ -73,7 +72,7 @@ def node_row(node: NodeView, set_aside: str = "") -> tuple[str, ...]:
     free, total = node.free, node.total
     return (
         node.name,
-        node.state if node.health is HardwareHealth.HEALTHY else node.health,
+        node.health if node.health.is_out else node.state,
         _of(show_milli(max(0, free.gpu_milli)), show_milli(total.gpu_milli)),
         kinds(node.devices),
         _of(show_milli(max(0, free.cpu_milli)), show_milli(total.cpu_milli)),

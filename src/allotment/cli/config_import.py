@@ -17,7 +17,7 @@ Output = Annotated[
 IMPORT_EXAMPLES = (
     "\b\nExamples:\n"
     "  allot config import hivedscheduler.yaml --output cluster.yaml\n"
-    "  allot config import hivedscheduler.yaml --cpus 5 --memory 56GiB > cluster.yaml"
+    "  allot config import hived.yaml --cpus 5 --memory 56GiB > cluster.yaml"
 )
 DISCOVER_EXAMPLES = "\b\nExamples:\n  allot config discover --output cluster.yaml"
 

@@ -3,7 +3,7 @@
 from allotment.cli.output import talk
 from allotment.cli.words import count
 from allotment.core.cells.quota import shapes_of
-from allotment.model.quantity import Instant, show_resources
+from allotment.model.quantity import WallTime, show_resources
 from allotment.model.tenancy import Config, Tenant
 from allotment.service.dated import coming
 
@@ -20,7 +20,7 @@ def say_what_is_in(config: Config, source: str) -> None:
     for tenant in config.tenants:
         holds = show_resources(tenant.guaranteed)
         talk(f"tenant {tenant.name}: {_owed(tenant)}{holds} guaranteed")
-    for each in coming(config, Instant(0)):
+    for each in coming(config, WallTime(0)):
         talk(f"{each.what} {each.when}: {each.detail}")
     nodes, tenants = count(len(config.nodes), "node"), count(len(config.tenants), "tenant")
     talk(f"{source} is fine: {nodes}, {tenants}.")

@@ -4,7 +4,6 @@ import contextlib
 import os
 import select
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import msgspec
 from allotment.cli.output import Failed
 from allotment.client import ApiError, Client
 from allotment.client.address import state_folder
+from allotment.service.isolated import isolated, plain_with
 from allotment.service.views import Health
 
 READY_S = 30.0
@@ -21,8 +21,6 @@ POLL_S = 0.05
 LOG = "service.log"
 LAST_LINES = 12
 LAST_BYTES = 64 * 1024
-OURSELVES = (sys.executable, "-P", "-m", "allotment.cli")
-"""-P: nothing of the folder we happen to stand in is imported."""
 
 
 class Settings(msgspec.Struct, frozen=True):
@@ -32,6 +30,7 @@ class Settings(msgspec.Struct, frozen=True):
     config: Path | None = None
     port: int | None = None
     gpus: int | None = None
+    accept_loss: bool = False
 
     def argv(self) -> list[str]:
         """Write them as the arguments of `allot up`."""
@@ -39,6 +38,7 @@ class Settings(msgspec.Struct, frozen=True):
         words += ["--config", str(self.config)] if self.config else []
         words += ["--port", str(self.port)] if self.port is not None else []
         words += ["--gpus", str(self.gpus)] if self.gpus is not None else []
+        words += ["--accept-loss"] if self.accept_loss else []
         return words
 
 
@@ -70,13 +70,14 @@ def start(settings: Settings) -> Health:
     told, tell = os.pipe()
     with log, os.fdopen(told, "rb"):
         began = log.tell()
-        argv = [*OURSELVES, "up", "--foreground", "--ready-fd", str(tell), *settings.argv()]
+        words = ("up", "--foreground", "--ready-fd", str(tell), *settings.argv())
         try:
             process = subprocess.Popen(
-                argv,
+                isolated("allotment.cli", *words),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
+                env=plain_with(os.environ),
                 cwd="/",
                 start_new_session=True,
                 pass_fds=(tell,),

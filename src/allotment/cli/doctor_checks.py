@@ -5,6 +5,7 @@ import platform
 import shutil
 import sqlite3
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,7 +13,9 @@ from allotment import __version__
 from allotment.cli.doctor_finding import Finding, Level
 from allotment.cli.doctor_isolation import isolation
 from allotment.client import ApiError, Client, Unreachable
-from allotment.model.quantity import GIB, MIB, show_bytes
+from allotment.model.errors import StoreError
+from allotment.model.quantity import DAY, GIB, MIB, show_bytes, show_millis
+from allotment.service.views import Health
 
 LEAST_PYTHON = (3, 11)
 LITTLE_DISK, NO_DISK = 2 * GIB, 100 * MIB
@@ -113,37 +116,56 @@ def service(folder: Path) -> list[Finding]:
         found = [Finding("service", Level.BAD, f"{text}\nin trouble: {health.trouble}", advice)]
     elif not health.ready:
         found = [Finding("service", Level.WARN, f"{text}\nnot ready yet", "Ask again soon.")]
+    if health.clock_set_at:
+        found += _clock(health, round(time.time() * 1000))
     if health.version != __version__:
         advice = "Restart it with this version: allot down && allot up"
         found.append(Finding("versions", Level.WARN, f"this is {__version__}", advice))
     return found
 
 
+def _clock(health: Health, now: int) -> list[Finding]:
+    """Say that the machine's clock was set, for a day."""
+    ago_ms = now - health.clock_set_at
+    if ago_ms > DAY:
+        return []
+    way = "back" if health.clock_set_ms < 0 else "forward"
+    by = show_millis(round(abs(health.clock_set_ms), -3))
+    text = f"this machine's clock was set {way} by {by}, {show_millis(max(0, ago_ms))} ago"
+    advice = (
+        "Time limits go on as if nobody had; dates go by the clock as it is now. See whether "
+        "they are as meant (allot reservations), and let NTP keep the clock."
+    )
+    return [Finding("clock", Level.WARN, text, advice)]
+
+
 def books(folder: Path) -> list[Finding]:
-    """Check the event log's file, without changing it."""
+    """Check every row of the event log, and that it comes as far as it was written."""
     file = folder / "allot.db"
     try:
-        if not file.exists():
-            return [Finding("books", Level.NOTE, "no event log yet: the first `up` makes it")]
-        size = file.stat().st_size
-        verdict = _verdict(file)
+        return _books(file)
     except PermissionError:
         return [Finding("books", Level.NOTE, f"{file} is not yours to read")]
-    if verdict == "ok":
-        return [Finding("books", Level.OK, f"{file}, {show_bytes(size)}, whole")]
-    advice = "Stop the service, move the file away, and `allot restore` a backup."
-    return [Finding("books", Level.BAD, f"{file}: {verdict}", advice)]
+    except (StoreError, sqlite3.Error) as error:
+        return [Finding("books", Level.BAD, f"{file}: {error}", PUT_BACK)]
 
 
-def _verdict(file: Path) -> str:
-    try:
-        found = sqlite3.connect(f"file:{file}?mode=ro", uri=True, timeout=PATIENCE_S)
-        try:
-            return str(found.execute("PRAGMA quick_check(1)").fetchone()[0])
-        finally:
-            found.close()
-    except sqlite3.Error as error:
-        return str(error)
+def _books(file: Path) -> list[Finding]:
+    from allotment.store.examine import doubts  # noqa: PLC0415 - only here
+
+    wrong = doubts(file)
+    if wrong is None:
+        return [Finding("books", Level.NOTE, "no event log yet: the first `up` makes it")]
+    if not wrong:
+        text = f"{file}, {show_bytes(file.stat().st_size)}, whole to its end"
+        return [Finding("books", Level.OK, text)]
+    return [Finding("books", Level.BAD, "\n".join([f"{file} is damaged:", *wrong]), PUT_BACK)]
+
+
+PUT_BACK = (
+    "Stop the service, move the file away with its -wal and -shm, and `allot restore` a "
+    "backup. Without one: `allot up` says how much of it can be used."
+)
 
 
 def gpus() -> list[Finding]:

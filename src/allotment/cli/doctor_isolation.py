@@ -65,7 +65,7 @@ def look() -> Facts:
 
     here = Path.cwd()
     with tempfile.TemporaryDirectory(prefix="allot-doctor-") as folder:
-        found = host.look(folder)
+        found = host.Host(folder)
         try:
             groups = found.hierarchy
             return Facts(

@@ -9,9 +9,10 @@ import typer
 from allotment.cli.options import JOB_HELP, AsJson, State, complete_job
 from allotment.cli.output import paint, say, say_json
 from allotment.cli.sim_options import Misused
-from allotment.cli.words import count, show_span
+from allotment.cli.words import borrows, count, show_span
 from allotment.client import Client
 from allotment.model.forecast import Counted, Ground
+from allotment.model.ids import JobId
 from allotment.model.ledger import Entitlement
 from allotment.model.quantity import DAY, SECOND
 from allotment.service.estimate_view import Accuracy, Outlook, Place, StartEstimate
@@ -76,7 +77,7 @@ def eta_lines(found: StartEstimate) -> list[str]:
         lines += _folded(found.note)
     lines += _range(found)
     if found.places:
-        lines += _folded(f"Where: {_where(found.places)}{_right(found.entitlement)}.")
+        lines += _folded(f"Where: {_where(found.places)}{_right(found)}.")
     if found.basis and found.outlook is not Outlook.NOW:
         lines += ["", *_folded(f"Run times of jobs before it: {_basis(found.basis)}.")]
     if found.confidence:
@@ -100,7 +101,7 @@ def _verdict(found: StartEstimate) -> str:
         case Outlook.LATER:
             return f"{would} {_ahead(found.expected, found.asked_at)}."
         case Outlook.UNKNOWN:
-            return "waits, and it cannot be told until when."
+            return "waits, and no start can be told."
         case Outlook.NEVER:
             return "does not start as things stand."
 
@@ -112,11 +113,16 @@ def _range(found: StartEstimate) -> list[str]:
         return _folded(f"At the earliest {early}, {last}.")
     if found.outlook is Outlook.UNKNOWN:
         early = _ahead(found.earliest, found.asked_at)
-        known = [f"At the earliest {early}."] if found.earliest is not None else []
+        if_so = f", if {_they(found.endless)} ended at once" if found.endless else ""
+        known = [f"At the earliest {early}{if_so}."] if found.earliest is not None else []
         if found.not_before is not None and found.not_before > found.asked_at:
             known.append(f"Likely not before {_clock(found.not_before, found.asked_at)}.")
         return _folded(" ".join(known)) if known else []
     return []
+
+
+def _they(jobs: tuple[JobId, ...]) -> str:
+    return f"job {jobs[0]}" if len(jobs) == 1 else "they"
 
 
 def _ahead(at: int | None, now: int) -> str:
@@ -150,12 +156,13 @@ def _devices(devices: tuple[int, ...]) -> str:
     return "GPU " + ",".join(map(str, devices))
 
 
-def _right(entitlement: Entitlement | None) -> str:
-    match entitlement:
+def _right(found: StartEstimate) -> str:
+    match found.entitlement:
         case Entitlement.GUARANTEED:
             return ", out of its tenant's own share"
         case Entitlement.OPPORTUNISTIC:
-            return ", borrowed: until its owner wants it back"
+            what = f"it {borrows(found.borrowed)}" if found.borrowed else "borrowed"
+            return f"; {what}, until an owner wants it back"
         case None:
             return ""
 

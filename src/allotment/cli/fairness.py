@@ -5,7 +5,7 @@ from allotment.cli.output import paint, say, say_json, talk
 from allotment.cli.table import Column, print_table
 from allotment.cli.words import NOTHING_THERE, count, show_span
 from allotment.client import Client
-from allotment.model.quantity import Resources, show_milli
+from allotment.model.quantity import Resources, show_milli, show_resources
 from allotment.service.fairness_view import FairnessReport, Served, TenantFairness
 
 COLUMNS = (
@@ -82,9 +82,10 @@ def _percent(ppm: int) -> str:
 
 
 def verdict(found: FairnessReport) -> list[str]:
-    """Answer whether every team gets its share, and who does not."""
+    """Answer whether every team gets its share, and who does not, of each as its row has it."""
     starved = [each for each in found.tenants if each.served is Served.STARVED]
-    if not starved:
+    short = [each for each in found.tenants if each.served is Served.UNDER]
+    if not starved and not short:
         return ["Every team gets its share: no job waits for what its team deserves."]
     lines = [
         paint(each.tenant, "bold")
@@ -92,12 +93,27 @@ def verdict(found: FairnessReport) -> list[str]:
         f"{_longest(each)} for {show_span(each.starved_ms)}."
         for each in sorted(starved, key=lambda each: -each.starved_ms)
     ]
+    lines += [_short_of(each) for each in short]
     over = [each for each in found.tenants if each.served is Served.OVER]
     if over:
         most = max(over, key=lambda each: each.used_ppm - each.deserved_ppm)
         more = _percent(most.used_ppm - most.deserved_ppm)
         lines.append(f"{most.tenant} has most beyond its share: {more} of the cluster.")
+    if not starved:
+        lines.append("Nobody is starved: no job in line is within what its team deserves.")
     return [*lines, "What a job waits for: `allot why JOB`."]
+
+
+def _short_of(each: TenantFairness) -> str:
+    """Say why who has less than it deserves is not starved: its jobs are larger than that."""
+    due = _percent(each.deserved_ppm)
+    has = f"{paint(each.tenant, 'bold')} has {_percent(each.used_ppm)} of the {due} it deserves"
+    if not each.in_line:
+        return f"{has}, and no job in line for the rest."
+    return (
+        f"{has}: what is left of that is too little for a job it has in line, the smallest of "
+        f"which asks for {show_resources(each.smallest)}. Smaller jobs would be within it."
+    )
 
 
 def _longest(each: TenantFairness) -> str:

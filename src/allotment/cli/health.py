@@ -1,6 +1,7 @@
-"""`allot health`: hardware that is suspect or bad, and an administrator's word on it."""
+"""`allot health`: hardware that is not well, and an administrator's word on it."""
 
 import time
+from collections.abc import Iterator
 from typing import Annotated
 
 import typer
@@ -17,14 +18,18 @@ COLUMNS = (
     Column("HARDWARE"),
     Column("HEALTH"),
     Column("FOR", right=True),
+    Column("30 DAYS", rank=4, right=True),
     Column("BY", rank=2),
     Column("JOBS", rank=1, flexible=True),
     Column("BECAUSE", rank=3, flexible=True),
 )
 
 health = typer.Typer(
-    help="List hardware that is suspect or bad, or say that it is, or is not.\n\n"
-    "Suspect and bad hardware gets no new work; what runs there goes on.\n\n"
+    help="List hardware that is not well, or say that it is bad, or is not.\n\n"
+    "Suspect and bad hardware gets no new work; what runs there goes on. Doubted hardware is "
+    "used as before: only one user's jobs complain of it, or more would be out of use than "
+    "may be by itself. "
+    "30 DAYS is how often it was suspected; what was three times or more stays listed.\n\n"
     "\b\nExamples:\n  allot health\n"
     '  allot health bad n3:5 --because "fan"\n  allot health ok n3:5',
     rich_markup_mode=None,
@@ -51,6 +56,8 @@ def _list(context: typer.Context, state: State = "", as_json: AsJson = False) ->
     elif found:
         now = time.time_ns() // 1_000_000
         print_table(COLUMNS, [row_of(one, now) for one in found])
+        for note in notes(found):
+            talk(note)
     else:
         talk("all hardware is healthy")
 
@@ -61,10 +68,29 @@ def row_of(one: HardwareView, now: int) -> tuple[str, ...]:
         name_of(one),
         one.health.value,
         show_millis(max(0, now - one.since)) if one.since else "",
+        str(one.suspected),
         one.who or (one.by.value if one.by else ""),
         ", ".join(str(job) for job in one.jobs),
         one.words or one.code,
     )
+
+
+def notes(found: list[HardwareView]) -> Iterator[str]:
+    """Say what is to be decided by an administrator."""
+    held_back = [name_of(one) for one in found if one.held_back]
+    if held_back:
+        yield (
+            f"{listed(held_back)} would be out of use, but that is more than may go without an "
+            f"administrator's word (limits.breaker). Look at it: `allot health bad "
+            f"{held_back[0]}` takes it out of use, `allot health ok {held_back[0]}` forgets "
+            "what was said."
+        )
+
+
+def listed(names: list[str]) -> str:
+    """Write some names, and how many more there are."""
+    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+    return ", ".join(names[:5]) + more
 
 
 def name_of(one: HardwareView) -> str:

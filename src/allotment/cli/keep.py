@@ -14,18 +14,28 @@ from allotment.model.quantity import show_bytes
 File = Annotated[Path, typer.Argument(metavar="FILE")]
 
 
-def backup(file: File, state: State = "", as_json: AsJson = False) -> None:
+def backup(
+    file: File,
+    without_secrets: Annotated[
+        bool, typer.Option("--without-secrets", help="Leave the jobs' secrets out.")
+    ] = False,
+    state: State = "",
+    as_json: AsJson = False,
+) -> None:
     """Write a consistent copy of the service's books to a new file, while it runs.
 
-    It has every job and event, not the jobs' own logs and outputs.
+    It has every job and event, not the jobs' own logs and outputs. The `secrets` of jobs are
+    in it in clear: keep it as safe as the service's own folder, or leave them out. Restored
+    without them, jobs that need one are held until their owners give it again.
 
     Examples:
       allot backup /backup/allot-$(date +%F).db
+      allot backup /backup/allot.db --without-secrets
     """
     target = file.absolute()
     with Client(state=state) as client:
         try:
-            client.backup(target)
+            client.backup(target, without_secrets=without_secrets)
         except Unreachable as error:
             raise Unreachable(
                 error.message,
@@ -37,6 +47,10 @@ def backup(file: File, state: State = "", as_json: AsJson = False) -> None:
         return
     say(str(target))
     talk(f"Written: {show_bytes(size)}. To go back to it: allot restore {target}")
+    if without_secrets:
+        talk("The secrets of jobs are left out: after a restore their owners give them again.")
+    else:
+        talk("The secrets of jobs are in it in clear. To leave them out: --without-secrets.")
 
 
 def restore(file: File, state: StateFolder = "", as_json: AsJson = False) -> None:

@@ -1,14 +1,17 @@
 """`allot logs`: the output of a job's tasks."""
 
+from collections.abc import Iterator
 from typing import Annotated
 
+import msgspec
 import typer
 
 from allotment.cli.attach import Attached, detachable
 from allotment.cli.logprint import LogPrinter
-from allotment.cli.options import AsJson, Job, State, Task
+from allotment.cli.options import AsJson, Job, Raw, State, Task
 from allotment.cli.output import Failed, talk
-from allotment.client import Client
+from allotment.client import Client, LogLine
+from allotment.service.selector import Chosen
 from allotment.service.views import JobView
 
 
@@ -31,16 +34,22 @@ def logs(  # noqa: PLR0913 - one argument an option
             "--tail", metavar="SIZE", help="Only the end of each: 4KiB.", show_default=False
         ),
     ] = "",
+    raw: Raw = False,
     state: State = "",
     as_json: AsJson = False,
 ) -> None:
     """Print the output of a job; of several tasks each line begins with its task's name.
 
     What tasks wrote to stderr goes to stderr. With -f it goes on through retries and
-    restarts of the service. Ctrl-C leaves the job alone.
+    restarts of the service. Ctrl-C leaves the job alone. On a terminal escape codes other
+    than colours are written out (\\x1b) unless --raw asks for them; elsewhere output goes
+    as it is.
+
+    Of an array, or a part of it, the output of its jobs one after the other.
 
     Examples:
       allot logs last
+      allot logs '8[failed]' --tail 4KiB
       allot logs -f 12 --task worker.1
       allot logs 12 --attempt 1 --stream stderr --tail 16KiB
     """
@@ -48,14 +57,27 @@ def logs(  # noqa: PLR0913 - one argument an option
         raise Failed(f"There is no stream {stream}.", "Streams: stdout, stderr, both.")
     size = _bytes(tail) if tail else None
     with Client(state=state) as client:
-        found = client.job(job)
+        chosen = client.choose(job)
+        if chosen.count > 1:
+
+            def read(one: JobView) -> Iterator[LogLine]:
+                return client.logs(
+                    one.id, task=task, attempt=attempt or None, stream=stream, follow=follow,
+                    tail=size,
+                )  # fmt: skip
+
+            for one in _jobs(client, chosen):
+                if one.attempts or follow:
+                    _print(one, read(one), as_json=as_json)
+            return
+        found = client.job(chosen.ids[0][0])
         if follow and not (task or attempt or size is not None or stream != "both"):
             with detachable(found.id):
-                Attached(client, found, talk, as_json=as_json).until_the_end(
+                Attached(client, found, talk, as_json=as_json, raw=raw).until_the_end(
                     max(0, len(found.attempts) - 1)
                 )
             return
-        printer = LogPrinter(_names(found, task, attempt), as_json=as_json)
+        printer = LogPrinter(_names(found, task, attempt), as_json=as_json, raw=raw)
         with detachable(found.id):
             for piece in client.logs(
                 found.id, task=task, attempt=attempt or None, stream=stream, follow=follow,
@@ -63,6 +85,27 @@ def logs(  # noqa: PLR0913 - one argument an option
             ):  # fmt: skip
                 printer.write(piece)
             printer.finish()
+
+
+def _jobs(client: Client, chosen: Chosen) -> Iterator[JobView]:
+    for first, last in chosen.ids:
+        for job in range(first, last + 1):
+            yield client.job(job)
+
+
+def _print(job: JobView, pieces: Iterator[LogLine], *, as_json: bool) -> None:
+    """Print the output of one job of an array, each line with its place in that."""
+    place = _place(job)
+    printer = LogPrinter((place,), as_json=as_json)
+    with detachable(job.id):
+        for piece in pieces:
+            printer.write(msgspec.structs.replace(piece, task=place))
+    printer.finish()
+
+
+def _place(job: JobView) -> str:
+    array = job.row.array
+    return f"{array.id}[{array.index}]" if array else str(job.id)
 
 
 def _bytes(text: str) -> int:

@@ -46,6 +46,12 @@ def complete_tenant(incomplete: str) -> list[str]:
 JOB_HELP = "An id, a unique prefix of an id or name, a name, or `last`."
 
 Job = Annotated[str, typer.Argument(metavar="JOB", help=JOB_HELP, autocompletion=complete_job)]
+OptionalJob = Annotated[
+    str,
+    typer.Argument(
+        metavar="JOB", show_default=False, help=JOB_HELP, autocompletion=complete_job
+    ),
+]
 Jobs = Annotated[
     list[str], typer.Argument(metavar="JOB…", help=JOB_HELP, autocompletion=complete_job)
 ]
@@ -68,6 +74,12 @@ StateFolder = Annotated[
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print for programs.")]
+Raw = Annotated[
+    bool,
+    typer.Option(
+        "--raw", help="Pass escape codes of the output on to the terminal as they are."
+    ),
+]
 Changes = Annotated[
     list[str] | None,
     typer.Option(

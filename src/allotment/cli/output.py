@@ -9,6 +9,7 @@ from typing import TextIO
 
 import msgspec
 
+from allotment.cli.steering import words_shown
 from allotment.client.errors import ApiError, Refused
 from allotment.model.errors import BadInput, Problem
 
@@ -35,15 +36,19 @@ def paint(text: str, style: str, stream: TextIO | None = None) -> str:
 
 
 def say(text: str = "") -> None:
-    """Print data."""
-    sys.stdout.write(f"{text}\n")
+    """Print data; what would steer a terminal is written out on one."""
+    sys.stdout.write(f"{_shown(text, sys.stdout)}\n")
 
 
 def talk(text: str) -> None:
     """Tell the person at the terminal something that is not data."""
     sys.stdout.flush()
-    sys.stderr.write(f"{text}\n")
+    sys.stderr.write(f"{_shown(text, sys.stderr)}\n")
     sys.stderr.flush()
+
+
+def _shown(text: str, stream: TextIO) -> str:
+    return words_shown(text) if stream.isatty() else text
 
 
 def warn(text: str) -> None:

@@ -11,6 +11,8 @@ from allotment.cli.output import Failed, say, say_json, talk
 from allotment.cli.table import Column, print_table
 from allotment.cli.words import count, harmless, show_age
 from allotment.client import Client
+from allotment.client.client import MOST_FILES
+from allotment.client.errors import Refused, Unreadable
 from allotment.model.quantity import show_bytes
 from allotment.service.views import OutputFile
 
@@ -22,7 +24,7 @@ COLUMNS = (
 )
 
 
-def outputs(
+def outputs(  # noqa: PLR0913, PLR0917 - one parameter an option
     job: Job,
     fetch: Annotated[
         Path | None, typer.Option("--fetch", metavar="DIR", help="Copy them into this folder.")
@@ -35,6 +37,9 @@ def outputs(
         int,
         typer.Option("--attempt", "-a", min=0, help="Of this attempt; 0: see above."),
     ] = 0,
+    limit: Annotated[
+        int, typer.Option("--limit", min=1, max=200_000, help="List at most so many files.")
+    ] = MOST_FILES,
     state: State = "",
     as_json: AsJson = False,
 ) -> None:
@@ -48,29 +53,52 @@ def outputs(
       allot outputs 12 --fetch results --only '*.npz'
     """
     with Client(state=state) as client:
-        found = [file for file in client.outputs(job) if _wanted(file, paths, attempt)]
+        page = client.output_page(job, attempt=attempt, limit=limit)
+        found = [file for file in page.items if _wanted(file, paths)]
+        if not page.complete:
+            talk(f"The job left more files: only {limit:,} were listed. See --limit.")
         if fetch is None:
             _list(found, as_json)
-            return
-        newest = max((file.attempt for file in found), default=0)
-        chosen = [file for file in found if file.attempt == newest]
-        if not chosen:
-            raise Failed(f"Job {job} left no such file.", f"allot outputs {job}")
-        targets = [client.fetch(job, file, fetch) for file in chosen]
+        else:
+            _fetch(client, job, found, fetch, as_json)
+
+
+def _fetch(
+    client: Client, job: str, found: list[OutputFile], folder: Path, as_json: bool
+) -> None:
+    """Copy the files of the newest attempt. One that cannot be had keeps no other back."""
+    newest = max((file.attempt for file in found), default=0)
+    chosen = [file for file in found if file.attempt == newest]
+    if not chosen:
+        raise Failed(f"Job {job} left no such file.", f"allot outputs {job}")
+    targets: list[Path] = []
+    size = 0
+    for file in chosen:
+        try:
+            targets.append(client.fetch(job, file, folder))
+        except (Refused, Unreadable) as error:
+            talk(f"{_on_a_line(file.path)}: {_on_a_line(str(error))}")
+        else:
+            size += file.size
     if as_json:
         say_json([str(target) for target in targets])
-        return
-    for target in targets:
-        say(str(target))
-    size = show_bytes(sum(file.size for file in chosen))
-    talk(f"{count(len(targets), 'file')} of attempt {newest}, {size}")
+    else:
+        for target in targets:
+            say(_on_a_line(str(target)))
+    talk(f"{count(len(targets), 'file')} of attempt {newest}, {show_bytes(size)}")
+    if len(targets) < len(chosen):
+        left = count(len(chosen) - len(targets), "file")
+        raise Failed(f"{left} could not be fetched, as said above.")
 
 
-def _wanted(file: OutputFile, patterns: list[str] | None, attempt: int) -> bool:
+def _on_a_line(text: str) -> str:
+    """Make a name that a job gave safe for a terminal, and one line of it."""
+    return harmless(text).replace("\n", "\\n")
+
+
+def _wanted(file: OutputFile, patterns: list[str] | None) -> bool:
     from fnmatch import fnmatch  # noqa: PLC0415 - only here
 
-    if attempt and file.attempt != attempt:
-        return False
     return not patterns or any(fnmatch(file.path, pattern) for pattern in patterns)
 
 
@@ -86,7 +114,7 @@ def _list(found: list[OutputFile], as_json: bool) -> None:
                 str(file.attempt),
                 show_bytes(file.size),
                 show_age(file.modified_at, now),
-                harmless(file.path),
+                _on_a_line(file.path),
             )
             for file in found
         ],

@@ -26,15 +26,19 @@ class Prepared(msgspec.Struct, frozen=True):
     warnings: tuple[Problem, ...]
 
 
-def prepare(
+def prepare(  # noqa: PLR0913, PLR0917 - all that a job file is made ready from
     data: bytes,
     source: str,
     folder: Path,
     form: str,
     changes: Sequence[str],
     environ: Mapping[str, str],
+    grid: Mapping[str, object] | None = None,
 ) -> Prepared:
-    """Read a job file, fill in what only this side knows. Raises BadInput."""
+    """Read a job file, fill in what only this side knows. Raises BadInput.
+
+    `grid` has parameters that are added to the file's own, or take their place.
+    """
     if form not in tuple(Form):
         raise Failed(f"There is no form {form}.", f"Forms: {', '.join(Form)}.")
     job = read_job(data, source=source, form=Form(form), environ=environ)
@@ -42,10 +46,13 @@ def prepare(
     if changes:
         spec = apply_set(spec, changes)
     spec = with_absolute_paths(spec, folder)
-    if job.warnings and spec == job.spec and not spec.secrets:
+    if job.warnings and spec == job.spec and not (spec.secrets or grid):
         return Prepared(data, form, job.warnings)
     body: dict[str, object] = {**job_to_wire(spec, redact=False)}
-    if job.copies > 1:
+    if job.grid or grid:
+        body["grid"] = {name: list(values) for name, values in job.grid} | dict(grid or {})
+        body["array"] = {"max_running": job.max_running}
+    elif job.copies > 1:
         body["array"] = {"count": job.copies, "max_running": job.max_running}
     return Prepared(body, "auto", job.warnings)
 

@@ -2,16 +2,29 @@
 
 import sys
 import time
+from collections.abc import Mapping
 from typing import Annotated
 
 import typer
 
-from allotment.cli.options import AsJson, State, complete_tenant
-from allotment.cli.output import Failed, say_json, talk
+from allotment.cli.options import AsJson
+from allotment.cli.output import say_json, talk
+from allotment.cli.selecting import OPTIONS as SELECTING
+from allotment.cli.selecting import Choice, choosing, in_states
 from allotment.cli.table import Column, print_table
-from allotment.cli.words import plain, show_age, show_gpus, show_span, some
+from allotment.cli.watching import Every, watch
+from allotment.cli.words import (
+    NOTHING_THERE,
+    borrows,
+    harmless,
+    pairs,
+    plain,
+    show_age,
+    show_gpus,
+    show_span,
+    some,
+)
 from allotment.client import Client
-from allotment.model.ledger import Entitlement
 from allotment.model.lifecycle import JobState
 from allotment.service.views import JobRow
 
@@ -29,76 +42,81 @@ COLUMNS = (
 )
 
 
+OPTIONS = tuple(option for option in SELECTING if option[0] != "all_")
+"""Everybody's jobs are shown anyway: here --all means those of all times."""
+
+
+@choosing(OPTIONS)
 def ps(  # noqa: PLR0913 - one argument an option
+    choice: Choice,
     *,
     everything: Annotated[
         bool, typer.Option("--all", "-a", help="Also those that finished long ago.")
     ] = False,
-    tenant: Annotated[
-        str, typer.Option(help="Of this tenant.", autocompletion=complete_tenant)
-    ] = "",
-    user: Annotated[str, typer.Option(help="Of this user.")] = "",
-    mine: Annotated[bool, typer.Option("--mine", "-m", help="Only my own.")] = False,
-    name: Annotated[str, typer.Option(help="Whose name begins so.")] = "",
-    states: Annotated[
-        list[str] | None,
-        typer.Option("--in", "-i", metavar="STATE", help="In this state. Repeatable."),
-    ] = None,
+    elements: Annotated[
+        bool, typer.Option("--elements", "-e", help="A line for each job of an array.")
+    ] = False,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="At most so many.")] = 100,
-    state: State = "",
+    watching: Annotated[
+        bool, typer.Option("--watch", "-w", help="Draw it again and again until Ctrl-C.")
+    ] = False,
+    every: Every = 2.0,
     as_json: AsJson = False,
 ) -> None:
     """List jobs, newest first: what runs, what waits and why.
 
-    Shows live jobs and those that finished in the last hour. WHY says what a job waits
-    for, how it ended, or that it runs on devices lent by another tenant.
+    Shows live jobs and those that finished in the last hour, an array in one line; of an
+    array that is named, its jobs. WHY says what a job waits for, how it ended, or what it
+    borrows: the parts in which it goes beyond its tenant's guarantee, until an owner wants
+    them back.
 
     Examples:
       allot ps
-      allot ps --mine --in queued --in held
-      allot ps --all --tenant vision --json
+      allot ps --watch
+      allot ps 8
+      allot ps '8[failed]'
+      allot ps --mine --state queued --state held
+      allot ps --all --tenant vision --name 'train-*' --json
     """
-    wanted = [_state(word) for word in states or []]
-    if state in tuple(JobState):
-        raise Failed("--state names a service's folder.", f"You want: allot ps --in {state}")
-    with Client(state=state) as client:
-        rows = client.jobs(
-            tenant=tenant,
-            user=_me() if mine else user,
-            name=name,
-            states=wanted,
-            finished=everything or any(JobState(word).finished for word in wanted),
-            limit=limit,
-        )
-    if as_json:
-        say_json(rows)
-        return
+    jobs = choice.jobs
+    with Client(state=choice.folder) as client:
+
+        def found() -> list[JobRow]:
+            return client.jobs(
+                refs=jobs.refs,
+                tenant=jobs.tenant,
+                user=jobs.user,
+                mine=jobs.mine,
+                pattern=jobs.name,
+                states=jobs.states,
+                labels=jobs.labels,
+                finished=everything or any(state.finished for state in jobs.states),
+                arrays=not (elements or jobs.refs),
+                limit=limit,
+            )
+
+        if as_json:
+            say_json(found())
+        elif watching:
+            watch(lambda: _draw(found(), limit), every)
+        else:
+            _draw(found(), limit)
+
+
+def _draw(rows: list[JobRow], limit: int) -> None:
     now = int(time.time() * 1000)
-    print_table(COLUMNS, [as_row(row, now) for row in rows])
+    _print(rows, now)
     if not rows and sys.stderr.isatty():
         talk("No jobs. Try: allot run -- echo hello")
     elif len(rows) == limit:
         talk(f"The newest {limit} are shown; --limit gives more.")
 
 
-def _state(word: str) -> str:
-    word = word.lower().replace("-", "_")
-    if word not in tuple(JobState):
-        raise Failed(f"There is no state {word}.", f"States: {', '.join(JobState)}.")
-    return word
-
-
-def _me() -> str:
-    import getpass  # noqa: PLC0415 - rarely needed
-
-    return getpass.getuser()
-
-
 def as_row(row: JobRow, now: int) -> tuple[str, ...]:
     """Give the cells of one job."""
     return (
         str(row.id),
-        row.name,
+        name_of(row),
         row.tenant,
         row.user,
         row.state,
@@ -110,10 +128,53 @@ def as_row(row: JobRow, now: int) -> tuple[str, ...]:
     )
 
 
+def _print(rows: list[JobRow], now: int) -> None:
+    """Print the table, with what only some jobs have where one of them has it."""
+    columns, lines = list(COLUMNS), [list(as_row(row, now)) for row in rows]
+    extra = {
+        "PARAMS": (0, [row.array.params if row.array else {} for row in rows]),
+        "LABELS": (7, [row.labels for row in rows]),
+    }
+    for header, (rank, cells) in extra.items():
+        if any(cells):
+            columns.insert(-1, Column(header, rank=rank, flexible=True))
+            for line, cell in zip(lines, cells, strict=True):
+                line.insert(-1, harmless(pairs(cell)) or NOTHING_THERE)
+    print_table(columns, lines)
+
+
+def name_of(row: JobRow) -> str:
+    """Write a job's name; of an array with its size."""
+    return f"{row.name} ×{row.array.size:,}" if row.array and row.counts else row.name
+
+
+BAR = 12
+MARKS = (
+    ("=", (JobState.SUCCEEDED,)),
+    ("x", (JobState.FAILED, JobState.TIMED_OUT, JobState.CANCELLED)),
+    (">", (JobState.RUNNING, JobState.STOPPING, JobState.STARTING, JobState.SUSPENDED)),
+    (".", (JobState.QUEUED, JobState.HELD)),
+)
+"""How a bar shows states: done, in vain, under way, waiting."""
+
+
+def bar(counts: Mapping[str, int]) -> str:
+    """Draw how far an array is: `[====x>>.....]`. What there is at all has a mark."""
+    total = sum(counts.values())
+    parts = [(mark, sum(counts.get(state, 0) for state in states)) for mark, states in MARKS]
+    widths = {mark: max(1, number * BAR // total) if number else 0 for mark, number in parts}
+    while (over := sum(widths.values()) - BAR) != 0:
+        widest = max(widths, key=lambda mark: widths[mark])
+        widths[widest] -= 1 if over > 0 else -1
+    return f"[{''.join(mark * widths[mark] for mark, _ in parts)}]"
+
+
 def why_of(row: JobRow) -> str:
     """Say in a word or two what is worth knowing about a job in its state."""
+    if row.counts:
+        return f"{bar(row.counts)} {in_states(row.counts)}"
+    if row.reason == "holding":
+        return "failed, kept for a look"
     if row.reason:
         return plain(row.reason)
-    if row.entitlement is Entitlement.OPPORTUNISTIC and not row.state.finished:
-        return "on lent devices" if row.total.gpu_milli else "on lent resources"
-    return ""
+    return borrows(row.borrowed) if row.borrowed else ""

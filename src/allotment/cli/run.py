@@ -2,18 +2,23 @@
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+import sys
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from allotment.cli.attach import Attached, detachable
+from allotment.cli.first import asked_first
+from allotment.cli.grid import Grid, grid_of
 from allotment.cli.job_json import as_object
-from allotment.cli.options import AsJson, StateFolder, complete_tenant
+from allotment.cli.options import AsJson, Raw, StateFolder, complete_tenant
 from allotment.cli.outcome import ending, exit_code
 from allotment.cli.output import Failed, say, say_json, talk, warn
-from allotment.client import Client, Unreachable
+from allotment.cli.surely import new_key, submit_surely
+from allotment.client import Client, Refused
+from allotment.model.errors import Problem
 from allotment.service.views import Submitted
 
 PASSED_ON = ("PATH", "VIRTUAL_ENV", "CONDA_PREFIX", "PYTHONPATH", "LANG")
@@ -59,16 +64,48 @@ def run(  # noqa: PLR0913 - one argument an option
             "--env", "-e", metavar="NAME[=VALUE]", help="Set, or pass on. Repeatable."
         ),
     ] = None,
+    grid: Grid = None,
+    labels: Annotated[
+        list[str] | None,
+        typer.Option("--label", metavar="KEY=VALUE", help="Find it by this. Repeatable."),
+    ] = None,
+    secret: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--secret",
+            metavar="NAME[=FILE]",
+            help="A variable nobody is shown: from your environment, from FILE, or from "
+            "standard input (-). Repeatable.",
+        ),
+    ] = None,
+    data: Annotated[
+        Path | None, typer.Option("--data", metavar="DIR", help="Read-only for the job.")
+    ] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="DIR", help="Keep outputs here.")
     ] = None,
+    retry: Annotated[
+        int, typer.Option("--retry", metavar="N", min=0, help="Try again so often.")
+    ] = 0,
+    checkpoint: Annotated[
+        str,
+        typer.Option(
+            "--checkpoint",
+            metavar="KEY=VALUE,…",
+            help="Warned before it has to yield: signal=USR1,grace=60s; dir, every, keep.",
+        ),
+    ] = "",
     hold_on_failure: Annotated[
-        bool, typer.Option("--hold-on-failure", help="Keep a failed task's surroundings.")
+        bool,
+        typer.Option(
+            "--hold-on-failure", help="Keep a failed task for a look inside, and its place."
+        ),
     ] = False,
     detach: Annotated[
         bool, typer.Option("--detach", "-d", help="Print the id, and do not wait.")
     ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only its output.")] = False,
+    raw: Raw = False,
     state: StateFolder = "",
     as_json: AsJson = False,
 ) -> None:
@@ -78,34 +115,48 @@ def run(  # noqa: PLR0913 - one argument an option
     when there is room for it. Where no service runs, one is started. Exits with the code of
     the task that failed first; 128 + n when signal n ended it. Ctrl-C leaves the job alone.
 
+    The value of a --secret is never part of a command line, which others can see: it is
+    read from your environment, a file (without the end of its last line) or standard input.
+
     Examples:
       allot run -- python train.py --epochs 10
       allot run --gpus 2 --memory 32GiB --time 4h -- python train.py
-      allot run --tasks 4 --gpus 1 -e WANDB_MODE=offline -- python -m worker
+      allot run -n 4 --gpus 1 -e WANDB_MODE=offline -- python -m worker
+      allot run --secret WANDB_API_KEY --secret TOKEN=~/.token -- python train.py
+      allot run --retry 2 --checkpoint signal=USR1,grace=60s -- python train.py
       allot run 'seq 3 | tac'
+      allot run --grid lr=0.1,0.01 --grid seed=1..5 -- python train.py --lr {lr}
     """
     spec = job_of(
         command, name=name, env=environment(os.environ, env or []), folder=Path.cwd(),
         tasks=tasks,
         resources=_given(gpu=gpus, cpu=cpus, memory=memory),
         rest=_given(
-            tenant=tenant, queue=queue, priority=priority, max_run_time=time,
+            tenant=tenant, queue=queue, max_run_time=time,
+            priority=int(priority) if priority.isdecimal() else priority,
             output=str(output.absolute()) if output else "",
+            data=str(data.absolute()) if data else "",
+            secrets=secrets_of(secret or [], os.environ),
+            retry=retry, checkpoint=checkpoint_of(checkpoint), hold_on_failure=hold_on_failure,
         )
-        | ({"hold_on_failure": True} if hold_on_failure else {}),
+        | ({"labels": labels_of(labels)} if labels else {})
+        | ({"grid": grid_of(grid)} if grid else {}),
     )  # fmt: skip
     tell = _mute if quiet else talk
     with Client(state=state) as client:
-        made = _submit(client, spec, state)
+        sent = new_key()  # One for all tries: the first may have made the job, its answer lost.
+        made = asked_first(client, state, lambda service: _submit(service, spec, sent))
         for warning in made.warnings:
             warn(warning)
-        if detach:
+        if grid:
+            tell(f"An array of {len(made.ids):,} jobs: see it with allot ps {made.id}")
+        if detach or grid:
             say_json(made) if as_json else say(str(made.id))
             tell(f"Follow it: allot logs -f {made.id}    End it: allot cancel {made.id}")
             return
         tell(f"job {made.id} ({made.name}) {made.state}")
         with detachable(made.id):
-            done = Attached(client, client.job(made.id), tell).until_the_end()
+            done = Attached(client, client.job(made.id), tell, raw=raw).until_the_end()
     for line in ending(done):
         tell(line)
     if as_json:
@@ -116,24 +167,38 @@ def run(  # noqa: PLR0913 - one argument an option
 def _mute(text: str) -> None: ...
 
 
-def _given(**parts: str) -> dict[str, object]:
+def _given(**parts: object) -> dict[str, object]:
     return {key: part for key, part in parts.items() if part}
 
 
-def _submit(client: Client, spec: Mapping[str, object], state: str) -> Submitted:
-    try:
-        return client.submit(spec)
-    except Unreachable:
-        if os.environ.get("ALLOT_URL") and not state:
-            raise
-    from allotment.cli.daemon import Settings, folder_of, start  # noqa: PLC0415 - rarely needed
+OPTIONS = {
+    "resources.gpu": "--gpus", "resources.cpu": "--cpus", "resources.memory": "--memory",
+    "count": "--tasks", "name": "--name", "tenant": "--tenant", "queue": "--queue",
+    "priority": "--priority", "max_run_time": "--time", "env": "--env", "output": "--output",
+    "data": "--data", "retry": "--retry", "checkpoint": "--checkpoint", "secrets": "--secret",
+}  # fmt: skip
+"""Key of a job: the option it was said by."""
 
-    folder = folder_of(state)
-    health = start(Settings(folder))
-    talk(f"No service was running, so one was started (state in {health.state_dir}).")
-    talk("It stays for the next job; `allot down` stops it.")
-    with Client(state=str(folder)) as started:
-        return started.submit(spec)
+
+def _submit(client: Client, spec: Mapping[str, object], key: str) -> Submitted:
+    """Submit it; what is wrong is told of the options, not of a file that nobody wrote."""
+    try:
+        return submit_surely(client, spec, key)
+    except Refused as error:
+        if not error.problems:
+            raise
+        told = "; ".join(map(_of_option, error.problems))
+        hints = dict.fromkeys(problem.hint for problem in error.problems if problem.hint)
+        raise Refused(error.code, told, "; ".join(hints), (), error.status) from error
+
+
+def _of_option(problem: Problem) -> str:
+    """Name the option that a problem is about: `--env LR: must not be empty`."""
+    at = f"{problem.path}."
+    key = next((key for key in OPTIONS if at.startswith(f"{key}.")), "")
+    rest = problem.path.removeprefix(key).strip(".")
+    place = " ".join(filter(None, (OPTIONS.get(key, ""), rest)))
+    return f"{place}: {problem.message}" if place else problem.message
 
 
 def job_of(  # noqa: PLR0913 - a job is made of these
@@ -172,6 +237,14 @@ def name_of(command: Iterable[str]) -> str:
     return re.sub(r"\.(py|sh)$", "", name)[:LONGEST_NAME].strip("-._") or "run"
 
 
+def labels_of(words: Iterable[str]) -> dict[str, str]:
+    """Read labels: KEY=VALUE each."""
+    found = {key: value for key, equals, value in (w.partition("=") for w in words) if equals}
+    if len(found) < len(list(words)):
+        raise Failed("A label is KEY=VALUE, and each key stands once.", "--label team=vision")
+    return found
+
+
 def environment(environ: Mapping[str, str], asked: Iterable[str]) -> dict[str, str]:
     """Give the variables to pass on, and those asked for: `NAME=VALUE`, or `NAME` as it is."""
     passed = {name: environ[name] for name in PASSED_ON if environ.get(name)}
@@ -183,3 +256,44 @@ def environment(environ: Mapping[str, str], asked: Iterable[str]) -> dict[str, s
             )
         passed[name] = value if equals else environ[name]
     return passed
+
+
+def secrets_of(asked: Sequence[str], environ: Mapping[str, str]) -> dict[str, str]:
+    """Read secrets, `NAME`, `NAME=FILE` or `NAME=-`. No value is ever part of a message."""
+    if sum(item.endswith("=-") for item in asked) > 1:
+        raise Failed("Only one --secret can be read from standard input.")
+    named = [item.partition("=") for item in asked]
+    return {name: _secret(name, file, environ) for name, _, file in named}
+
+
+def _secret(name: str, file: str, environ: Mapping[str, str]) -> str:
+    if not file:
+        if name not in environ:
+            raise Failed(
+                f"--secret {name}: it is not set here.",
+                f"Export it, or name a file that holds it: --secret {name}=FILE",
+            )
+        return environ[name]
+    try:
+        data = sys.stdin.buffer.read() if file == "-" else Path(file).expanduser().read_bytes()
+        return data.decode().removesuffix("\n").removesuffix("\r")
+    except UnicodeDecodeError:
+        raise Failed(f"--secret {name}: it is no text.", "Secrets are UTF-8 text.") from None
+    except (OSError, ValueError) as error:
+        why = (getattr(error, "strerror", "") or "no such file").lower()
+        raise Failed(
+            f"--secret {name}: what stands after `=` cannot be read: {why}.",
+            "Name a file there, not the secret itself: others can see command lines.",
+        ) from None
+
+
+def checkpoint_of(text: str) -> dict[str, str]:
+    """Read how a job saves its progress: `signal=USR1,grace=60s`, keys as in a job file."""
+    parts = [part.partition("=") for part in text.split(",") if part.strip()]
+    for key, equals, value in parts:
+        if not equals or not value:
+            raise Failed(
+                f"--checkpoint: {key} is no KEY=VALUE.",
+                "Write it like signal=USR1,grace=60s; keys: signal, grace, dir, every, keep.",
+            )
+    return {key.strip(): value.strip() for key, _, value in parts}

@@ -1,31 +1,57 @@
 """`allot show`: everything about one job."""
 
 import time
-from typing import cast
+from datetime import datetime
+from typing import Annotated, cast
+
+import typer
 
 from allotment.cli.job_json import as_object
-from allotment.cli.options import AsJson, Job, State
+from allotment.cli.options import AsJson, OptionalJob, State
 from allotment.cli.output import paint, say, say_json
 from allotment.cli.show_attempts import attempt_lines, diagnosis_lines
 from allotment.cli.why import reason_lines
-from allotment.cli.words import STATE_STYLES, count, harmless, plain, show_age, show_span
+from allotment.cli.words import (
+    STATE_STYLES,
+    borrows,
+    count,
+    harmless,
+    pairs,
+    plain,
+    show_age,
+    show_span,
+)
 from allotment.client import Client
 from allotment.model.quantity import SECOND, show_milli, show_millis, show_resources
 from allotment.service.views import CheckpointView, JobView
 
+PRIVATE = "what it runs and writes is shown to its owner and the administrator"
 WIDEST_COMMAND = 300
 """A longer command is cut; `--json` has it whole."""
 
 
-def show(job: Job, state: State = "", as_json: AsJson = False) -> None:
+def show(
+    job: OptionalJob = "",
+    key: Annotated[
+        str,
+        typer.Option("--key", metavar="TEXT", help="The job that a submission with it made."),
+    ] = "",
+    state: State = "",
+    as_json: AsJson = False,
+) -> None:
     """Show a job: its attempts, tasks, phases of starting, how it ended and what to do.
+
+    With --key it says whether a submission was taken whose answer was lost or uncertain.
 
     Examples:
       allot show 12
       allot show last --json
+      allot show --key nightly-2026-11-21
     """
+    if bool(job) == bool(key):
+        raise typer.BadParameter("name one: a job, or --key with the key of a submission")
     with Client(state=state) as client:
-        found = client.job(job)
+        found = client.job(client.submission(key).id if key else job)
     if as_json:
         say_json(as_object(found))
         return
@@ -47,6 +73,7 @@ def job_lines(job: JobView, now: int) -> list[str]:
     for attempt in job.attempts:
         told = finally_told if attempt is job.attempts[-1] else None
         lines += ["", *attempt_lines(attempt, job.id, now, told)]
+    lines += _kept(job, now)
     if job.checkpoint is not None:
         lines += ["", *_checkpoint(job.checkpoint, now)]
     if job.diagnosis is not None and job.state.finished:
@@ -75,12 +102,27 @@ def _summary(job: JobView, now: int) -> list[str]:
         _fact("asks for", f"{count(row.tasks, 'task')}: {show_resources(row.total)}"),
         _fact("times", _times(job, now)),
     ]
-    lines += [_fact("command", text) for text in commands(job)]
+    if row.borrowed:
+        until = "until an owner wants it back"
+        lines.append(_fact("borrows", f"{borrows(row.borrowed).partition(' ')[2]}: {until}"))
+    if row.array is not None:
+        values = harmless(pairs(row.array.params))
+        place = f"number {row.array.index} of array {row.array.id}"
+        lines.append(_fact("array", place + (f": {values}" if values else "")))
+    if row.labels:
+        lines.append(_fact("labels", pairs(row.labels)))
+    if job.note:
+        who = f" ({job.noted_by}, {show_age(job.noted_at, now)} ago)"
+        lines.append(_fact("note", harmless(job.note).replace("\n", " ⏎ ") + who))
+    if job.private:
+        lines.append(_fact("private", PRIVATE))
+    else:
+        lines += [_fact("command", text) for text in commands(job)]
     if image := job.spec.get("image"):
         lines.append(_fact("image", str(image)))
     if job.evictions or job.used_retries or job.platform_retries or job.lost_ms >= SECOND:
         lines.append(_fact("setbacks", _setbacks(job)))
-    if job.attempts:
+    if job.attempts and job.output_dir:
         lines.append(_fact("outputs", job.output_dir))
     return lines
 
@@ -130,6 +172,25 @@ def commands(job: JobView) -> list[str]:
     return lines
 
 
+def _kept(job: JobView, now: int) -> list[str]:
+    """Say that failed tasks are kept, and their job's place with them, until when."""
+    tasks = job.attempts[-1].tasks if job.attempts else ()
+    kept = [task for task in tasks if task.held_until]
+    if not kept:
+        return []
+    until = max(task.held_until for task in kept)
+    at = datetime.fromtimestamp(until / SECOND).astimezone()
+    named = kept[0].name
+    return [
+        "",
+        f"{paint('Kept for a look', 'bold')}  {', '.join(task.name for task in kept)} failed; "
+        "the job keeps its place",
+        f"  until {at:%m-%d %H:%M:%S}, that is for {show_span(max(0, until - now))}, "
+        "unless it is let go",
+        f"  look inside: allot exec {job.id} --task {named}    let go: allot cancel {job.id}",
+    ]
+
+
 def _checkpoint(checkpoint: CheckpointView, now: int) -> list[str]:
     done = (
         f", {show_milli(checkpoint.progress_milli * 100)} % done"
@@ -140,12 +201,14 @@ def _checkpoint(checkpoint: CheckpointView, now: int) -> list[str]:
     return [
         f"{head}  step {checkpoint.step}{done}, {show_age(checkpoint.at, now)} ago, "
         f"by attempt {checkpoint.attempt}",
-        f"  {checkpoint.path}",
+        *([f"  {checkpoint.path}"] if checkpoint.path else []),
     ]
 
 
 def _next(job: JobView) -> list[str]:
     """Say what one may want to do now."""
+    if job.private:
+        return [f"allot why {job.id}    allot events {job.id}"]
     if not job.attempts:
         return [f"allot why {job.id}" if job.why else f"allot events {job.id}"]
     if job.state.finished:

@@ -49,7 +49,7 @@ def attempt_lines(
 
 def _grounds(attempt: AttemptView) -> str:
     lent = attempt.entitlement is Entitlement.OPPORTUNISTIC
-    parts = ["on lent devices"] if lent else []
+    parts = ["borrowed"] if lent else []
     if attempt.stop_cause and not attempt.ended_at:
         parts.append(f"told to stop: {plain(attempt.stop_cause)}")
     if attempt.wanted_by is not None:

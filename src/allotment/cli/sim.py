@@ -52,7 +52,7 @@ def _group() -> None:
     epilog=f"{SETTINGS}\n\b\nExamples:\n"
     "  allot sim run --trace philly.csv --cluster 64x8 --policy las2d\n"
     "  allot sim run --trace philly.csv.zst --cluster 64x8 --jobs-out jobs.csv\n"
-    "  allot sim run --trace jobs.csv --cluster 16x8 --policy easy --set estimates=noisy",
+    "  allot sim run --trace a.csv --cluster 9x8 --policy sjf --set estimates=noisy",
 )
 def run(  # noqa: PLR0913, PLR0917 - a flag each
     trace: TraceFile,
@@ -105,8 +105,8 @@ def run(  # noqa: PLR0913, PLR0917 - a flag each
 @sim.command(
     context_settings=HELP,
     epilog="\b\nExamples:\n"
-    "  allot sim compare --trace philly.csv --cluster 64x8 --policies fifo,srtf,las2d\n"
-    "  allot sim compare --trace philly.csv --cluster 9x8 --policies fifo,easy --report r.html",
+    "  allot sim compare --trace ph.csv --cluster 64x8 --policies fifo,srtf,las2d\n"
+    "  allot sim compare --trace a.csv --cluster 9x8 --policies sjf --report r.html",
 )
 def compare(  # noqa: PLR0913, PLR0917 - a flag each
     trace: TraceFile,

@@ -1,12 +1,16 @@
 """`allot sim generate`: a synthetic workload, like a real one."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from allotment.cli.options import AsJson
 from allotment.cli.output import say, say_json, talk
 from allotment.cli.sim_options import Seed, told_as_misuse
+from allotment.model.quantity import show_millis
+
+if TYPE_CHECKING:
+    from allotment.wiring.generate import Made
 
 EXAMPLES = (
     "\b\nExamples:\n"
@@ -50,8 +54,8 @@ def generate(  # noqa: PLR0913, PLR0917 - a flag each
         typer.Option(
             "--load",
             metavar="X",
-            help="How busy they make --cluster: 0.8 asks for 80% of its device-time. "
-            "Without it they come at the rate of what they are like.",
+            help="How busy they make --cluster while they come: 0.8 uses 80% of its "
+            "device-time. Without it they come at the rate of what they are like.",
         ),
     ] = None,
     cluster: Annotated[
@@ -95,3 +99,24 @@ def generate(  # noqa: PLR0913, PLR0917 - a flag each
             say(line)
     left = made.written.left_out
     talk(f"{out}: {made.written.jobs:,} jobs" + (f", {left:,} left out" if left else "") + ".")
+    for line in load_lines(made):
+        talk(line)
+
+
+def load_lines(made: "Made") -> list[str]:
+    """Say which load the jobs come to, and what was done for it."""
+    found = made.reached
+    if found is None:
+        return []
+    span = show_millis(made.span_ms)
+    lines = [f"Load {found.load:.3g} while they come, for {span}; it fades out after that."]
+    if found.cut:
+        longest = show_millis(found.longest_ms)
+        runs = "1 run was" if found.cut == 1 else f"{found.cut:,} runs were"
+        lines.append(f"{runs} cut to {longest}, half of that: more jobs keep longer ones.")
+    if found.too_large:
+        many = found.too_large > 1
+        jobs = f"{found.too_large:,} jobs are" if many else "1 job is"
+        they = "they never run there and do" if many else "it never runs there and does"
+        lines.append(f"{jobs} larger than the cluster: {they} not count.")
+    return lines

@@ -22,13 +22,13 @@ POLICIES = ", ".join((
     "las2d", "ftf", "maxmin", "gavel", "gavel-pack",
 ))  # fmt: skip
 SETTINGS = """\b
-Settings (KEY=VALUE; lengths as 30s, 6min, 2d), described in docs/guide/simulate.md:
-  where jobs may be   within, prefer, tasks, placing, types
-  who comes first     priorities, order, turns, round, lead, queues, first, promote
-  what is known       estimates, noise
-  what it costs       start, resume, stop, checkpoint
-  speed               across_nodes, across_switches, across_racks, interference
-  what breaks         mtbf, mttr, job_failure, retries
+Settings (KEY=VALUE; lengths as 30s, 6min, 2d), see docs/guide/simulate.md:
+  where it runs  within, prefer, tasks, placing, types
+  who is first   priorities, order, turns, round, lead, queues, first, promote
+  what is known  estimates, noise
+  what it costs  start, resume, stop, checkpoint
+  speed          across_nodes, across_switches, across_racks, interference
+  what breaks    mtbf, mttr, job_failure, retries
 """
 """Written out: `--help` shall not wait for a world of policies to be loaded."""
 

@@ -26,7 +26,7 @@ EXAMPLES = (
     "  allot sim replay --since 30d --policy las2d\n"
     "  allot sim replay --since 1d --policy own\n"
     "  allot sim replay --since 7d --policy easy --report week.html\n"
-    "  allot sim replay --since 2026-10-01 --until 2026-11-01 --policy fifo --cluster 20x8xA100"
+    "  allot sim replay --since 2026-10-01 --policy fifo --cluster 20x8xA100"
 )
 
 OwnCluster = Annotated[
@@ -135,4 +135,5 @@ def replay(  # noqa: PLR0913, PLR0917 - a flag each
     if as_json:
         say_json(words.machine_form(run, compared, first, last))
     else:
-        words.in_words(run, compared, first, last)
+        changed = bool(cluster or one_pool or pairs)
+        words.in_words(run, compared, first, last, changed=changed)

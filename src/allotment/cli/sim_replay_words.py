@@ -11,6 +11,7 @@ from allotment.model.quantity import SECOND, show_millis
 from allotment.sim.history import History
 from allotment.sim.outcome import Run
 from allotment.sim.replayed import Course, SideBySide
+from allotment.wiring.history import OWN
 
 COLUMNS = (
     Column(""),
@@ -24,8 +25,8 @@ COLUMNS = (
 )
 
 
-def in_words(run: Run, compared: SideBySide, first: int, last: int) -> None:
-    """Print the two courses, and what differs."""
+def in_words(run: Run, compared: SideBySide, first: int, last: int, *, changed: bool) -> None:
+    """Print the two courses, and what differs; `changed` are machines, tenants or settings."""
     told = ", told every run time beforehand" if run.clairvoyant else ""
     say(paint(f"{run.policy} on {run.cluster}{told}", "bold"))
     say(f"  from {_date(first)} to {_date(last)}, {count(len(run.jobs), 'job')} ran")
@@ -52,6 +53,26 @@ def in_words(run: Run, compared: SideBySide, first: int, last: int) -> None:
     say(
         f"  of {count(compared.jobs, 'job')} that ended: {compared.earlier} earlier, "
         f"{compared.later} later, {same} at the same instant"
+    )
+
+    say(f"  {trusted(run, compared, changed=changed)}")
+
+
+ALIKE = 0.01
+"""Up to this part of the mean completion a replay is as it was."""
+
+
+def trusted(run: Run, compared: SideBySide, *, changed: bool) -> str:
+    """Say how far a replay can be trusted, by the service's own policy, or how to find out."""
+    was, would = compared.history.avg_jct_s, compared.replay.avg_jct_s
+    if run.policy != OWN or changed:
+        return f"how far replays of this history are off: allot sim replay --policy {OWN}"
+    off = abs(would - was) / was if was else 0.0
+    if off <= ALIKE:
+        return "this is the policy of then, and gives the history again: replays can be trusted"
+    return (
+        f"this is the policy of then, and it is {off:.1%} off in mean completion: replays of "
+        "this history cannot tell less than that"
     )
 
 

@@ -24,7 +24,7 @@ MOST_NODES = 10_000
 
 EXAMPLES = (
     "\b\nExamples:\n"
-    "  allot sim size --trace jobs.csv --node 8xA100 --target 'p90_queue_delay<=30min'\n"
+    "  allot sim size --trace j.csv --node 8xA100 --target 'p90_queue_delay<=30min'\n"
     "  allot sim size --trace jobs.csv --node 4 --policy las2d \\\n"
     "    --target 'avg_jct<=2h and utilization>=50%' --price-per-device-hour 2.10"
 )

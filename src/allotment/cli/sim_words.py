@@ -11,6 +11,7 @@ from allotment.cli.table import Column, print_table
 from allotment.cli.words import count, harmless, some
 from allotment.metrics.summary import Summary, TenantBlock, is_of_completed
 from allotment.model.quantity import show_millis
+from allotment.sim.idle import nothing_waits
 from allotment.sim.nothing import rows_of
 from allotment.sim.outcome import Run
 
@@ -129,6 +130,8 @@ def compared(runs: Sequence[Run]) -> None:
         print_table(COLUMNS, [_row(run) for run in runs])
     if any(run.clairvoyant for run in runs):
         say(f"* clairvoyant: {BOUND}.")
+    if len(runs) > 1 and (said := nothing_waits([_summary(run) for run in runs])):
+        say(said)
 
 
 def marked(run: Run) -> str:

@@ -1,15 +1,27 @@
-"""Verbs that tell a job what to do: cancel, hold, release, suspend, resume."""
+"""Verbs that tell jobs what to do: cancel, hold, release, suspend, resume, retry."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator
 
 from allotment.cli.job_json import as_object
-from allotment.cli.options import AsJson, Jobs, State
-from allotment.cli.output import say_json, talk, tell
+from allotment.cli.options import AsJson
+from allotment.cli.output import say, say_json, talk, tell
+from allotment.cli.selecting import (
+    ASKING,
+    Choice,
+    agreed,
+    choosing,
+    in_states,
+    must_choose,
+    shown_ids,
+)
+from allotment.cli.words import count
 from allotment.client import Client, Refused
+from allotment.service.selector import Selector, Steered, Verb
 from allotment.service.views import JobView
 
 
-def cancel(jobs: Jobs, state: State = "", as_json: AsJson = False) -> None:
+@choosing(ASKING)
+def cancel(choice: Choice, as_json: AsJson = False) -> None:
     """End jobs, wherever they stand.
 
     A waiting job ends at once. A running one gets its warning signal and its grace, so
@@ -18,69 +30,136 @@ def cancel(jobs: Jobs, state: State = "", as_json: AsJson = False) -> None:
     Examples:
       allot cancel 12
       allot cancel last train-resnet
+      allot cancel '8[12-49]' '9[queued]'
+      allot cancel --mine --name 'sweep-*' --state queued
     """
-    _each(jobs, state, as_json, Client.cancel)
+    _do(Verb.CANCEL, choice, as_json)
 
 
-def hold(jobs: Jobs, state: State = "", as_json: AsJson = False) -> None:
+@choosing(ASKING)
+def hold(choice: Choice, as_json: AsJson = False) -> None:
     """Take waiting jobs out of the line, until they are released.
 
     Examples:
       allot hold 12 13
+      allot hold --mine --name 'sweep-*'
     """
-    _each(jobs, state, as_json, Client.hold)
+    _do(Verb.HOLD, choice, as_json)
 
 
-def release(jobs: Jobs, state: State = "", as_json: AsJson = False) -> None:
+@choosing(ASKING)
+def release(choice: Choice, as_json: AsJson = False) -> None:
     """Put held jobs back in line.
 
     Examples:
       allot release 12
+      allot release --mine
     """
-    _each(jobs, state, as_json, Client.release)
+    _do(Verb.RELEASE, choice, as_json)
 
 
-def suspend(jobs: Jobs, state: State = "", as_json: AsJson = False) -> None:
+@choosing(ASKING)
+def suspend(choice: Choice, as_json: AsJson = False) -> None:
     """Freeze running jobs and free their devices; they keep their memory.
 
     Where an owner in cells needs what a suspended job keeps, that job is queued again.
 
     Examples:
       allot suspend 12
-      allot resume 12
+      allot suspend --all --tenant vision
     """
-    _each(jobs, state, as_json, Client.suspend)
+    _do(Verb.SUSPEND, choice, as_json)
 
 
-def resume(jobs: Jobs, state: State = "", as_json: AsJson = False) -> None:
+@choosing(ASKING)
+def resume(choice: Choice, as_json: AsJson = False) -> None:
     """Let suspended jobs go on as soon as their devices are free.
 
     Examples:
       allot resume 12
     """
-    _each(jobs, state, as_json, Client.resume)
+    _do(Verb.RESUME, choice, as_json)
 
 
-def _each(
-    refs: Sequence[str], state: str, as_json: bool, act: Callable[[Client, str], JobView]
-) -> None:
-    """Do it to each job; one that refuses does not keep the others from it."""
-    done: list[JobView] = []
+@choosing(ASKING)
+def retry(choice: Choice, as_json: AsJson = False) -> None:
+    """Submit jobs of yours again that failed or timed out; prints the new ids.
+
+    They are as they were, under new ids. Those of an array make a new array with the same
+    indices, so each finds its own ALLOT_ARRAY_INDEX. Cancelled ones only if asked for.
+
+    Examples:
+      allot retry 12
+      allot retry 8
+      allot retry '8[failed,cancelled]'
+      allot retry --mine --name 'sweep-*' --state timed_out
+    """
+    _do(Verb.RETRY, choice, as_json)
+
+
+def _do(verb: Verb, choice: Choice, as_json: bool) -> None:
+    """Do it to what was chosen; one job that refuses does not keep the others from it."""
+    must_choose(choice)
+    done: list[Steered] = []
     refused: list[Refused] = []
-    with Client(state=state) as client:
-        for ref in refs:
+    with Client(state=choice.folder) as client:
+        for jobs in _wishes(agreed(client, verb, choice)):
             try:
-                done.append(act(client, ref))
+                done.append(client.steer(verb, jobs))
             except Refused as error:
                 refused.append(error)
-    if as_json and done:
-        say_json(as_object(done[0]) if len(refs) == 1 else [as_object(job) for job in done])
-    for job in done if not as_json else []:
-        talk(f"job {job.id} ({job.row.name}): {after(job)}")
+    refused += [Refused(no.code, no.message, no.hint) for each in done for no in each.refused]
+    _print(done, as_json)
     for error in refused[1:]:
         tell(error)
     if refused:
         raise refused[0]
+
+
+def _wishes(jobs: Selector) -> Iterator[Selector]:
+    """Ask for each reference by itself, unless others choose among them too."""
+    if not jobs.refs or jobs.filters:
+        yield jobs
+    else:
+        yield from (Selector(refs=(ref,)) for ref in jobs.refs)
+
+
+def _print(done: list[Steered], as_json: bool) -> None:
+    jobs = [job for each in done for job in each.jobs]
+    few = len(jobs) == sum(each.count for each in done)
+    if as_json and done:
+        if not few or any(each.made for each in done):
+            say_json(done[0] if len(done) == 1 else done)
+        elif jobs:
+            say_json(as_object(jobs[0]) if len(jobs) == 1 else [as_object(job) for job in jobs])
+        return
+    for each in done:
+        for line in _lines(each):
+            talk(line)
+        for first, last in each.made:
+            for job in range(first, last + 1):
+                say(str(job))
+
+
+DONE = {
+    Verb.CANCEL: "cancelled",
+    Verb.HOLD: "held",
+    Verb.RELEASE: "released",
+    Verb.SUSPEND: "suspended",
+    Verb.RESUME: "resumed",
+    Verb.RETRY: "retried",
+}
+
+
+def _lines(done: Steered) -> list[str]:
+    lines = [f"job {job.id} ({job.row.name}): {after(job)}" for job in done.jobs]
+    if done.count and not done.jobs:
+        jobs = f"{count(done.count, 'job')} ({shown_ids(done.ids)})"
+        again = f" as {shown_ids(done.made)}" if done.made else ""
+        lines = [f"{DONE[done.verb]}: {jobs}{again}"]
+    if done.left:
+        lines.append(f"left as they are: {in_states(done.left)}")
+    return lines
 
 
 def after(job: JobView) -> str:

@@ -2,6 +2,7 @@
 
 import os
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -9,11 +10,14 @@ import typer
 
 from allotment.cli.attach import Attached, detachable
 from allotment.cli.eta import eta_lines
+from allotment.cli.first import asked_first
+from allotment.cli.grid import Grid, grid_of
 from allotment.cli.job_json import as_object
-from allotment.cli.options import AsJson, Changes, State
+from allotment.cli.options import AsJson, Changes, StateFolder
 from allotment.cli.outcome import ending, exit_code
 from allotment.cli.output import Failed, at_line, say, say_json, talk, warn
 from allotment.cli.prepare import Prepared, prepare
+from allotment.cli.surely import new_key, submit_surely
 from allotment.cli.words import count
 from allotment.client import Client
 from allotment.service.views import Submitted
@@ -31,6 +35,11 @@ def submit(  # noqa: PLR0913 - one argument an option
     held: Annotated[
         bool, typer.Option("--held", help="Keep it out of the line at first.")
     ] = False,
+    labels: Annotated[
+        list[str] | None,
+        typer.Option("--label", metavar="KEY=VALUE", help="Find it by this. Repeatable."),
+    ] = None,
+    grid: Grid = None,
     key: Annotated[
         str,
         typer.Option("--key", metavar="TEXT", help="The same key gives the same job again."),
@@ -41,7 +50,7 @@ def submit(  # noqa: PLR0913 - one argument an option
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say where and when it would start; no more.")
     ] = False,
-    state: State = "",
+    state: StateFolder = "",
     as_json: AsJson = False,
 ) -> None:
     """Submit job files; prints the ids of the new jobs.
@@ -49,27 +58,37 @@ def submit(  # noqa: PLR0913 - one argument an option
     Files are read here first: what is wrong is told with its line, and nothing is submitted
     while any file is wrong. Relative data, code, output and workdir paths are taken from
     the file's own folder. A secret {from_env: NAME} is looked up in your environment.
+    Where no service runs, one is started.
 
     With --dry-run nothing is submitted: each job is checked as it would be, and estimated on
     its own as by `allot eta`.
+
+    While the service cannot say whether a job was taken (its disk is full), this asks again,
+    and names the key to ask by later: allot show --key KEY.
 
     Examples:
       allot submit train.yaml
       allot submit train.yaml --dry-run
       allot submit train.yaml --set env.LR=0.05 --set priority=high
       allot submit --form classic legacy.json --follow
-      generate-job | allot submit - --key nightly-2026-11-21
+      allot submit train.yaml --grid lr=0.1,0.01 --grid seed=1..5
+      make-job | allot submit - --key nightly-2026-11-21
     """
     if len(files) > 1 and (follow or key):
         raise Failed("--follow and --key are for one job.", "Submit the files one by one.")
     if dry_run and (follow or key):
         raise Failed("--follow and --key are for jobs that are submitted.")
-    ready = [_read(file, form, changes or []) for file in files]
+    changes = [*(changes or []), *(f"labels.{label}" for label in labels or [])]
+    parameters = grid_of(grid or [])
+    ready = [_read(file, form, changes, parameters) for file in files]
     if dry_run:
         _try(ready, held, state, as_json)
         return
     with Client(state=state) as client:
-        made = [_submit(client, job, key, held) for job in ready]
+        made = [
+            asked_first(client, state, partial(_submit, job=job, key=key, held=held))
+            for job in ready
+        ]
         if follow:
             _follow(client, made[0], as_json)
     if as_json:
@@ -95,7 +114,7 @@ def _try(ready: list[Prepared], held: bool, state: str, as_json: bool) -> None:
             say(line)
 
 
-def _read(file: str, form: str, changes: list[str]) -> Prepared:
+def _read(file: str, form: str, changes: list[str], parameters: dict[str, object]) -> Prepared:
     """Read one file completely, and print what its reader had to say."""
     if file == "-":
         data, source, folder = sys.stdin.buffer.read(), "<stdin>", Path.cwd()
@@ -108,14 +127,14 @@ def _read(file: str, form: str, changes: list[str]) -> Prepared:
                 "Name a job file; docs/guide/first-job.md shows one.",
             ) from error
         source, folder = file, Path(file).absolute().parent
-    ready = prepare(data, source, folder, form, changes, os.environ)
+    ready = prepare(data, source, folder, form, changes, os.environ, parameters)
     for warning in ready.warnings:
         warn(at_line(source, warning))
     return ready
 
 
 def _submit(client: Client, job: Prepared, key: str, held: bool) -> Submitted:
-    made = client.submit(job.body, key=key, form=job.form, held=held)
+    made = submit_surely(client, job.body, key or new_key(), form=job.form, held=held)
     _warn_of(job, made.warnings)
     return made
 

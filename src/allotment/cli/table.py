@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import msgspec
 
 from allotment.cli.output import has_colours, say
-from allotment.cli.words import STATE_STYLES
+from allotment.cli.words import STATE_STYLES, harmless
 
 GAP = 2
 LEAST = 8
@@ -80,6 +80,7 @@ def _on_terminal(columns: Sequence[Column], rows: Sequence[Row], room: int) -> N
     from rich.table import Table  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
+    rows = [[harmless(cell) for cell in row] for row in rows]
     widths = [
         max(cell_len(row[at]) for row in ([c.header for c in columns], *rows))
         for at in range(len(columns))

@@ -45,14 +45,23 @@ def up(  # noqa: PLR0913 - one argument an option
     foreground: Annotated[
         bool, typer.Option("--foreground", help="Stay, and log here; for systemd.")
     ] = False,
+    accept_loss: Annotated[
+        bool,
+        typer.Option("--accept-loss", help="Go on with what is left of a damaged event log."),
+    ] = False,
     ready_fd: Annotated[int, typer.Option("--ready-fd", hidden=True)] = -1,
     as_json: AsJson = False,
 ) -> None:
     """Start the service, and return when it takes jobs.
 
     It listens on a socket in its state folder; --port adds loopback TCP, with a token from
-    the same folder. Without --config it makes one tenant for each of your groups. When it
-    runs already, this says so and succeeds.
+    the same folder. Without --config one tenant owns the whole machine; where root runs it
+    for several people, there is one for each group they share. When it runs already, this
+    says so and succeeds.
+
+    A damaged event log is refused, with what is wrong and what to do. --accept-loss goes on
+    with what is left: jobs that only the lost part knew are forgotten. Nothing is thrown
+    away: a copy of the damaged files stays in the state folder.
 
     Examples:
       allot up
@@ -63,7 +72,9 @@ def up(  # noqa: PLR0913 - one argument an option
         raise Failed(
             f"There is no configuration file {config}.", "docs/guide/config.md shows one."
         )
-    settings = Settings(folder_of(state), config.absolute() if config else None, port, gpus)
+    settings = Settings(
+        folder_of(state), config.absolute() if config else None, port, gpus, accept_loss
+    )
     if foreground:
         raise typer.Exit(_serve(settings, ready_fd))
     running = health_of(settings.folder)
@@ -117,5 +128,6 @@ def _serve(settings: Settings, ready_fd: int) -> int:
         config=settings.config,
         port=settings.port,
         gpus=settings.gpus,
+        accept_loss=settings.accept_loss,
         ready_fd=ready_fd,
     )

@@ -2,13 +2,15 @@
 
 import time
 
-from allotment.cli.options import AsJson, Job, State
+from allotment.cli.options import AsJson
 from allotment.cli.output import paint, say, say_json
+from allotment.cli.selecting import OPTIONS, Choice, choosing, must_choose
 from allotment.cli.table import Column, aligned
 from allotment.cli.why_history import history_lines
-from allotment.cli.words import plain, show_span
+from allotment.cli.words import borrows, count, plain, show_span
 from allotment.client import Client
 from allotment.model.ledger import Entitlement
+from allotment.model.lifecycle import JobState
 from allotment.model.quantity import NOTHING, Resources, show_bytes, show_milli, show_resources
 from allotment.model.reasons import Blocked, Holder
 from allotment.service.views import JobView
@@ -22,24 +24,58 @@ FIELDS = (
 )
 
 
-def why(job: Job, state: State = "", as_json: AsJson = False) -> None:
+@choosing(OPTIONS)
+def why(choice: Choice, as_json: AsJson = False) -> None:
     """Say why a job waits: the main reason, what it needs, what is free, who holds it.
 
     Then what became of it so far, and for what it waited in each stretch of time: of a job
     that runs or is over too. A reason that held for seconds in a long wait is not noted.
+    Of several jobs: how many wait for what.
 
     Examples:
       allot why 12
       allot why last --json
+      allot why 8
+      allot why --mine
     """
-    with Client(state=state) as client:
-        found = client.job(job)
+    must_choose(choice)
+    with Client(state=choice.folder) as client:
+        chosen = client.choose(choice.jobs)
+        if chosen.count != 1:
+            _sum_up(client, choice, as_json)
+            return
+        found = client.job(chosen.ids[0][0])
         past = client.waits(found.id)
     if as_json:
         say_json(past)
         return
     for line in (*why_lines(found, int(time.time() * 1000)), *history_lines(past)):
         say(line)
+
+
+MOST_LOOKED_AT = 10_000
+
+
+def _sum_up(client: Client, choice: Choice, as_json: bool) -> None:
+    """Say how many of the chosen jobs wait for what, with one of each as an example."""
+    jobs = choice.jobs
+    nobody = not (jobs.names_jobs or jobs.all or jobs.user)
+    rows = client.jobs(
+        refs=jobs.refs, tenant=jobs.tenant, user=jobs.user, mine=jobs.mine or nobody,
+        pattern=jobs.name, states=jobs.states, labels=jobs.labels, limit=MOST_LOOKED_AT,
+    )  # fmt: skip
+    waiting: dict[str, list[int]] = {}
+    for row in rows:
+        if row.state.waiting or row.state is JobState.SUSPENDED:
+            waiting.setdefault(row.reason, []).append(row.id)
+    if as_json:
+        say_json({reason: sorted(ids) for reason, ids in waiting.items()})
+        return
+    say(f"{sum(map(len, waiting.values())):,} of {count(len(rows), 'job')} wait.")
+    for reason, ids in sorted(waiting.items(), key=lambda item: -len(item[1])):
+        told = client.why(min(ids))
+        words = f" {told.message}" if told else ""
+        say(f"  {len(ids):,} {plain(reason) or 'about to start'}, such as {min(ids)}:{words}")
 
 
 def why_lines(job: JobView, now: int) -> list[str]:
@@ -88,10 +124,14 @@ def _amounts(need: Resources, free: Resources) -> list[str]:
 def _holders(holders: tuple[Holder, ...]) -> list[str]:
     rows = [["HELD BY", "NAME", "TENANT", "USER", "", "HOLDS"]]
     for holder in holders:
-        lent = "borrowed" if holder.entitlement is Entitlement.OPPORTUNISTIC else "its own"
+        lent = borrows(holder.borrowed) if holder.borrowed else _grounds(holder)
         held = show_resources(holder.held)
         rows.append([str(holder.job), holder.name, holder.tenant, holder.user, lent, held])
     return aligned(rows, [Column("")] * 6)
+
+
+def _grounds(holder: Holder) -> str:
+    return "borrowed" if holder.entitlement is Entitlement.OPPORTUNISTIC else "its own"
 
 
 def _stands(job: JobView) -> str:
@@ -99,7 +139,8 @@ def _stands(job: JobView) -> str:
         case state if state.finished:
             return plain(state)
         case state:
-            return f"is {state}"
+            lent = f" and {borrows(job.row.borrowed)}" if job.row.borrowed else ""
+            return f"is {state}{lent}"
 
 
 def _next(job: JobView) -> list[str]:

@@ -1,6 +1,6 @@
 """How values look on a screen: ages, amounts, states. Short, and the same in every table."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from allotment.model.lifecycle import JobState
 from allotment.model.quantity import DAY, HOUR, MINUTE, SECOND, show_milli
@@ -66,6 +66,11 @@ def plain(code: str) -> str:
     return code.replace("_", " ")
 
 
+def pairs(words: Mapping[str, str]) -> str:
+    """Write keys with their values: `team=vision stage=test`."""
+    return " ".join(f"{key}={value}" for key, value in words.items())
+
+
 def some(names: Sequence[str]) -> str:
     """Write a list in the width of its first name: `n1 +2`."""
     if not names:
@@ -84,3 +89,12 @@ def harmless(text: str) -> str:
         letter if letter.isprintable() or letter == "\n" else ascii(letter)[1:-1]
         for letter in text
     )
+
+
+PARTS = {"gpu": "GPU", "cpu": "CPU", "gpu_memory": "GPU memory"}
+"""How parts are called that are not words."""
+
+
+def borrows(parts: Sequence[str]) -> str:
+    """Say which parts are on loan."""
+    return "borrows " + ", ".join(PARTS.get(part, part) for part in parts)

@@ -17,10 +17,16 @@ if TYPE_CHECKING:
     from allotment.client.client import Client
     from allotment.client.errors import ApiError, Refused, Unreachable, Unreadable
     from allotment.client.follow import LogLine
+    from allotment.service.selector import Selector
 
-__all__ = ["Address", "ApiError", "Client", "LogLine", "Refused", "Unreachable", "Unreadable"]
+__all__ = [
+    "Address", "ApiError", "Client", "LogLine", "Refused", "Selector", "Unreachable",
+    "Unreadable",
+]  # fmt: skip
 
-_WHERE = {"Address": "address", "Client": "client", "LogLine": "follow"}
+_WHERE = {
+    "Address": "address", "Client": "client", "LogLine": "follow", "Selector": "request",
+}  # fmt: skip
 
 
 def __getattr__(name: str) -> object:

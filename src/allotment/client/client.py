@@ -25,6 +25,7 @@ from allotment.client.request import (
     output_path,
     path_to,
     reservation_path,
+    selector_of,
 )
 from allotment.client.streams import follow_events, follow_logs, read_events, read_logs
 from allotment.client.transport import TIMEOUT_S, Transport
@@ -35,9 +36,11 @@ from allotment.service.config_view import ConfigInForce, ConfigPlan
 from allotment.service.estimate_view import Accuracy, StartEstimate
 from allotment.service.fairness_view import FairnessReport
 from allotment.service.hardware_view import HardwareView, HealthNote
+from allotment.service.live_view import LiveTask
 from allotment.service.objectives_view import ObjectivesReport
 from allotment.service.queue_view import TenantQueues
 from allotment.service.reservation_view import ReservationNote, ReservationView
+from allotment.service.selector import Chosen, Selector, Steered, Verb, Wish
 from allotment.service.statistics_view import Statistics
 from allotment.service.usage_view import UsageReport
 from allotment.service.views import (
@@ -47,6 +50,7 @@ from allotment.service.views import (
     JobView,
     NodeView,
     OutputFile,
+    OutputPage,
     Submitted,
     TenantView,
 )
@@ -54,6 +58,9 @@ from allotment.service.wait_view import WaitHistory
 
 if TYPE_CHECKING:
     from allotment.client.session import Session
+
+MOST_FILES = 10_000
+"""Of a job that are listed, where nothing else is asked for."""
 
 LONG_S = 600.0
 """For an answer that takes a reading of the whole log."""
@@ -111,13 +118,18 @@ class Client:
         """Submit a job: a file, its text, or the native form as a map.
 
         Durable on return. The same `key` gives the same job again instead of a second one;
-        without one, a key is made up, so that a lost connection cannot make two.
+        without one, a key is made up, so that a lost connection cannot make two. Refused as
+        `uncertain`, there may still be a job: the error names the key to ask by.
         """
         body, content_type = body_of(job)
         query = given(form=form if form != "auto" else "", held="true" if held else "")
         headers = {"Content-Type": content_type, "Idempotency-Key": key or uuid.uuid4().hex}
         path = path_to("/v1/jobs", query)
         return decode(self._transport.fetch("POST", path, body, headers, again=True), Submitted)
+
+    def submission(self, key: str) -> Submitted:
+        """Ask what a submission with this key made; Refused as `not_found` if nothing."""
+        return decode(self._get(path_to("/v1/submissions", [("key", key)])), Submitted)
 
     def edit(self, ref: Ref, changes: Sequence[str]) -> JobView:
         """Change a waiting job: `["priority=high", "roles.worker.count=4"]`."""
@@ -149,25 +161,58 @@ class Client:
         """Let a suspended job go on when its devices are free."""
         return self._act(ref, "resume")
 
+    def steer(
+        self, verb: Verb | str, jobs: Selector | Ref, *, only_count: bool = False
+    ) -> Steered:
+        """Cancel, hold, release, suspend, resume or retry many jobs with one request.
+
+        `jobs` is a reference, whole arrays (`8`) and parts of them (`8[failed]`) included, or
+        a Selector. With `only_count` nothing is done: it is told for how many it would be.
+        """
+        wish = Wish(selector_of(jobs), only_count)
+        return decode(self._send("POST", f"/v1/jobs:{Verb(verb)}", wish), Steered)
+
+    def note(self, ref: Ref, text: str) -> JobView:
+        """Keep a note with a job, in place of an earlier one; an empty text takes it away."""
+        return decode(self._send("POST", job_path(ref, ":note"), {"text": text}), JobView)
+
     # ── reading ─────────────────────────────────────────────────────────────────────────
 
-    def jobs(
+    def choose(self, jobs: Selector | Ref) -> Chosen:
+        """Say which jobs are chosen, and how many are in which state."""
+        body = msgspec.json.encode(selector_of(jobs))
+        kind = {"Content-Type": JSON}
+        path = "/v1/jobs:choose"
+        return decode(self._transport.fetch("POST", path, body, kind, again=True), Chosen)
+
+    def jobs(  # noqa: PLR0913 - one argument a filter, all by name
         self,
         *,
+        refs: Sequence[Ref] = (),
         tenant: str = "",
         user: str = "",
+        mine: bool = False,
         name: str = "",
+        pattern: str = "",
         states: Sequence[str] = (),
+        labels: Sequence[str] = (),
         finished: bool = False,
+        arrays: bool = False,
         limit: int = 100,
     ) -> list[JobRow]:
         """List jobs, newest first: live ones and those finished in the last hour.
 
-        With `finished` all that ever were. Asks for as many pages as `limit` needs.
+        With `finished` all that ever were, with `refs` just those. `name` is how a name begins,
+        `pattern` all of it (`train-*`); `labels` are `KEY=VALUE` or `KEY`. With `arrays`
+        each array is one row, with the `counts` of its jobs by state. Asks for as many pages
+        as `limit` needs.
         """
-        query = given(tenant=tenant, user=user, name=name)
+        query = [("ref", str(ref)) for ref in refs]
+        query += given(tenant=tenant, user=user, name=name, pattern=pattern)
         query += [("state", state) for state in states]
-        query += [("finished", "true")] if finished else []
+        query += [("label", label) for label in labels]
+        flags = {"mine": mine, "finished": finished, "arrays": arrays}
+        query += [(flag, "true") for flag, is_set in flags.items() if is_set]
         rows: list[JobRow] = []
         before: JobId | None = None
         while len(rows) < limit:
@@ -176,7 +221,7 @@ class Client:
             page = decode(self._get(path_to("/v1/jobs", [*query, *place])), Page)
             rows += page.items
             before = page.next
-            if before is None or not page.items:
+            if before is None:
                 break
         return rows
 
@@ -219,6 +264,10 @@ class Client:
     def nodes(self) -> list[NodeView]:
         return decode(self._get("/v1/nodes"), list[NodeView])
 
+    def live_use(self) -> list[LiveTask]:
+        """Return the running tasks with what each uses now."""
+        return decode(self._get("/v1/usage/now"), list[LiveTask])
+
     def tenants(self) -> list[TenantView]:
         return decode(self._get("/v1/tenants"), list[TenantView])
 
@@ -260,6 +309,22 @@ class Client:
                 pass
             job = self.job(job.id)
         return job
+
+    def wait_all(
+        self,
+        jobs: Selector | Ref,
+        timeout: float | None = None,
+        patience: float = PATIENCE_S,
+    ) -> Chosen:
+        """Return how many ended how once all these jobs have finished, as `wait` does."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        chosen = self.choose(jobs)
+        these = Selector(ids=chosen.ids)
+        while chosen.going_on:
+            left = None if deadline is None else max(0.0, deadline - time.monotonic())
+            self.wait(chosen.going_on[0][0], left, patience)
+            chosen = self.choose(these)
+        return chosen
 
     def events(
         self,
@@ -338,8 +403,24 @@ class Client:
     # ── files, terminals ────────────────────────────────────────────────────────────────
 
     def outputs(self, ref: Ref) -> list[OutputFile]:
-        """List the files a job left in its output folder, attempt by attempt."""
-        return decode(self._get(job_path(ref, "/outputs")), list[OutputFile])
+        """List the files a job left in its output folder, attempt by attempt.
+
+        At most 10,000; `output_page` lists more, and tells whether there are any.
+        """
+        return list(self.output_page(ref).items)
+
+    def output_page(self, ref: Ref, *, attempt: int = 0, limit: int = MOST_FILES) -> OutputPage:
+        """List at most so many files a job left, of one attempt or (0) of all.
+
+        Where there are more, those of the newest attempts are listed.
+        """
+        query = given(
+            attempt=str(attempt) if attempt else "",
+            limit=str(limit) if limit != MOST_FILES else "",
+        )
+        reply = self._transport.open(path_to(job_path(ref, "/outputs"), query), timeout=LONG_S)
+        with closing(reply):
+            return decode(reply.read(), OutputPage)
 
     def fetch(self, ref: Ref, file: OutputFile, folder: str | Path) -> Path:
         """Copy one output file to the same place below `folder`; give its path.
@@ -429,9 +510,13 @@ class Client:
         """Stop the service. Tasks run on, and are adopted at the next start."""
         self._send("POST", "/v1/service:stop", {})
 
-    def backup(self, target: str | Path) -> None:
-        """Have the service write a consistent copy of its books, on its machine."""
-        self._send("POST", "/v1/service:backup", {"target": str(target)})
+    def backup(self, target: str | Path, *, without_secrets: bool = False) -> None:
+        """Have the service write a consistent copy of its books, on its machine.
+
+        The jobs' secrets are in it in clear, unless they are left out.
+        """
+        body = {"target": str(target), "without_secrets": without_secrets}
+        self._send("POST", "/v1/service:backup", body)
 
     # ── inside ──────────────────────────────────────────────────────────────────────────
 

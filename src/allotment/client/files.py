@@ -1,8 +1,14 @@
-"""Output files onto this machine: complete, or not at all, and only where they belong."""
+"""Output files onto this machine: complete, or not at all, and only where they belong.
+
+Names come from whoever ran the job, and the folder may be one that others can change while
+we write. So each folder on the way is opened in the one before, and a link is never followed:
+it would lead elsewhere, with our rights.
+"""
 
 import contextlib
+import errno
 import os
-import tempfile
+from collections.abc import Generator
 from pathlib import Path
 from typing import BinaryIO
 
@@ -11,23 +17,36 @@ from allotment.client.transport import Reply
 from allotment.service.views import OutputFile
 
 CHUNK = 1 << 20
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def save(reply: Reply, file: OutputFile, folder: Path) -> Path:
     """Write an answer's body to the file's place below `folder`; closes the answer."""
     with contextlib.closing(reply):
-        target = _below(folder, file.path)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(prefix=".fetch-", dir=target.parent)
-        partial = Path(name)
+        names = _names_of(file.path)
+        folder.mkdir(parents=True, exist_ok=True)
+        with _opened(folder, names[:-1], file.path) as below:
+            _write(reply, file, below, names[-1])
+    return folder.joinpath(*names)
+
+
+def _write(reply: Reply, file: OutputFile, folder: int, name: str) -> None:
+    part = f".fetch-{os.urandom(8).hex()}"
+    handle = os.open(part, _NEW, 0o644, dir_fd=folder)
+    try:
+        with os.fdopen(handle, "wb") as out:
+            _copy(reply, out, file)
         try:
-            with os.fdopen(handle, "wb") as out:
-                _copy(reply, out, file)
-            partial.chmod(0o644)
-            partial.replace(target)
-        finally:
-            partial.unlink(missing_ok=True)
-    return target
+            os.replace(part, name, src_dir_fd=folder, dst_dir_fd=folder)
+        except IsADirectoryError:
+            raise Unreadable(
+                f"{file.path!r} cannot be written: there is a folder of that name.",
+                "Remove it, or fetch into another folder.",
+            ) from None
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(part, dir_fd=folder)
 
 
 def _copy(reply: Reply, out: BinaryIO, file: OutputFile) -> None:
@@ -35,13 +54,42 @@ def _copy(reply: Reply, out: BinaryIO, file: OutputFile) -> None:
         out.write(chunk)
     if out.tell() < file.size:
         raise Unreadable(
-            f"{file.path} came only in part: {out.tell()} of {file.size} bytes.",
+            f"{file.path!r} came only in part: {out.tell()} of {file.size} bytes.",
             "Fetch it again.",
         )
 
 
-def _below(folder: Path, path: str) -> Path:
-    """Join, refusing what would end elsewhere: the path came over the network."""
-    if Path(path).is_absolute() or ".." in Path(path).parts:
+def _names_of(path: str) -> list[str]:
+    """Take a path apart, refusing what would end elsewhere: it came over the network."""
+    names = path.split("/")
+    if any(name in ("", ".", "..") or "\0" in name for name in names):
         raise Unreadable(f"The service named an output file outside its folder: {path!r}.")
-    return folder / path
+    return names
+
+
+@contextlib.contextmanager
+def _opened(folder: Path, names: list[str], path: str) -> Generator[int]:
+    """Open a folder below another, made where it is missing."""
+    at = os.open(folder, _FOLDER)
+    try:
+        for name in names:
+            below = _open_in(at, name, path)
+            os.close(at)
+            at = below
+        yield at
+    finally:
+        os.close(at)
+
+
+def _open_in(at: int, name: str, path: str) -> int:
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(name, 0o777, dir_fd=at)
+    try:
+        return os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=at)
+    except OSError as error:
+        if error.errno not in (errno.ELOOP, errno.ENOTDIR):
+            raise
+        raise Unreadable(
+            f"{path!r} cannot be written: {name!r} is there, and is a link or no folder.",
+            "Remove it, or fetch into another folder.",
+        ) from None

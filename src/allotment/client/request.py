@@ -8,6 +8,7 @@ from urllib.parse import quote, urlencode
 import msgspec
 
 from allotment.client.errors import Refused, Unreadable
+from allotment.service.selector import Selector
 
 T = TypeVar("T")
 
@@ -31,6 +32,11 @@ def job_path(ref: Ref, tail: str = "") -> str:
     if not text or text in (".", ".."):
         raise Refused("no_such_job", f"{text!r} is no job.", "See `allot ps`.")
     return f"/v1/jobs/{quote(text, safe='')}{tail}"
+
+
+def selector_of(jobs: Selector | Ref) -> Selector:
+    """Make a selector of a reference."""
+    return jobs if isinstance(jobs, Selector) else Selector(refs=(str(jobs),))
 
 
 def events_path(job: int | None) -> str:

@@ -8,6 +8,7 @@ submitting because it carries a key.
 import contextlib
 import http.client
 import socket
+import time
 from collections.abc import Callable, Mapping
 
 from allotment.client.address import Address
@@ -15,6 +16,10 @@ from allotment.client.errors import Unreachable, error_of
 
 TIMEOUT_S = 60.0
 """For any request that is no stream. Submissions wait for a disk, nothing waits longer."""
+
+TOO_MANY = 429
+PAUSES_S = (1.0, 2.0, 4.0, 8.0)
+"""Before a request is sent again that was one too many; then its refusal is passed on."""
 
 LOST = (http.client.HTTPException, OSError)
 """What a connection raises when the other side is gone, or was never one of ours."""
@@ -96,8 +101,27 @@ class Transport:
     ) -> Reply:
         """Send a request and give the answer, whatever its status.
 
-        `again` says that it may be sent twice. Raises Unreachable.
+        `again` says that it may be sent twice. Where the service says that this user asks
+        for too much at once, nothing was done: it is sent again some times, later and later.
+        Raises Unreachable.
         """
+        for pause in PAUSES_S:
+            reply = self._call(method, path, body, headers, again=again)
+            if reply.status != TOO_MANY or _come_back_s(reply) > pause:
+                return reply
+            reply.close()
+            time.sleep(pause)
+        return self._call(method, path, body, headers, again=again)
+
+    def _call(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None,
+        headers: Mapping[str, str] | None,
+        *,
+        again: bool,
+    ) -> Reply:
         connection, fresh = self._connection()
         try:
             return self._send(connection, method, path, body, headers or {})
@@ -169,7 +193,9 @@ class Transport:
     ) -> Reply:
         token = self.address.token if self.address else ""
         own = {"Authorization": f"Bearer {token}"} if token else {}
-        connection.request(method, path, body, {"Accept": "application/json", **own, **headers})
+        sent = {"Accept": "application/json", **own, **headers}
+        with contextlib.suppress(BrokenPipeError):  # it may have said why before it hung up
+            connection.request(method, path, body, sent)
         return Reply(connection, connection.getresponse())
 
     def _connection(self) -> tuple[http.client.HTTPConnection, bool]:
@@ -227,3 +253,9 @@ def lost(error: Exception) -> Unreachable:
         f"The connection to the service was lost: {what}.",
         "If it stopped, start it again with `allot up`: jobs that run go on, none is lost.",
     )
+
+
+def _come_back_s(reply: Reply) -> float:
+    """Return in how many seconds the service wants to be asked again."""
+    told = reply.response.getheader("Retry-After", "1")
+    return float(told) if told.isdecimal() else float("inf")

@@ -10,7 +10,6 @@ the machines have beside them; and, on the tenant's own grounds, its share. In w
 it is free where is left to the placement.
 """
 
-from collections.abc import Callable, Sequence
 from functools import cached_property
 
 from allotment.core.cluster import Cluster
@@ -22,24 +21,21 @@ from allotment.core.measures import (
     Measure,
     devices_measured,
     given_by,
-    on_types_to_spare,
     place_of,
-    spares_place,
     subtract,
 )
 from allotment.core.own_share import counts_types, own_share
+from allotment.core.passing import Passing
 from allotment.core.profile import Amounts, choose
 from allotment.core.shadow import Outlook
 from allotment.core.windows import NOWHERE
-from allotment.model.ledger import Entitlement, Slot
+from allotment.model.ledger import Entitlement
 from allotment.model.quantity import Instant
-
-Place = tuple[Slot, ...] | None
 
 GUARANTEED = Entitlement.GUARANTEED
 
 
-class Shadow:
+class Shadow(Passing):
     """The promise to a blocked job, and what others may use until it is due."""
 
     def __init__(
@@ -47,7 +43,8 @@ class Shadow:
     ) -> None:
         """Nothing is worked out before somebody asks whether it may pass."""
         assert cluster.policies.estimates is not None, "a queue in EASY order needs estimates"
-        self._cluster, self._blocked, self._now = cluster, blocked, now
+        super().__init__(cluster)
+        self._blocked, self._now = blocked, now
         self._estimates, self._grounds = cluster.policies.estimates, grounds
         own = own_share(cluster, blocked.shape) if grounds is GUARANTEED else None
         self._devices = devices_measured(cluster, blocked.shape)
@@ -85,26 +82,9 @@ class Shadow:
             if (wants := measure.wants(job.shape))
         )
 
-    def lets_pass(self, job: Standing, place: Callable[[Standing], Place]) -> bool:
-        """Tell whether a job may start now, and has a place for that, as `place` finds it."""
-        if not self.admits(job) or not self.narrows(job):
-            return self.admits(job)
-        slots = place(self.beside(job))
-        return slots is not None and self.spares(job, slots)
-
     def narrows(self, job: Standing) -> bool:
         """Tell whether it matters on which types of devices a job starts."""
         return bool(self._by_type) and not self.ends_in_time(job)
-
-    def beside(self, job: Standing) -> Standing:
-        """Give a job that may start as it may: on types of devices that are to spare."""
-        if not self.narrows(job):
-            return job
-        return on_types_to_spare(self._cluster, job, self._to_spare(job))
-
-    def spares(self, job: Standing, slots: Sequence[Slot]) -> bool:
-        """Tell whether a place that was found for a job leaves the first what it needs."""
-        return not self.narrows(job) or spares_place(self._cluster, slots, self._to_spare(job))
 
     def _to_spare(self, job: Standing) -> list[Amounts]:
         return [self._spare_by(each) for each in self._by_type if each.wants(job.shape)]

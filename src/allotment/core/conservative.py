@@ -12,7 +12,7 @@ beside them, and, on the tenant's own grounds, its share: in what portions it is
 is left to the placement. Of whom it is not known when it could start, all behind it wait.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Set
 from functools import cached_property
 
 import msgspec
@@ -28,14 +28,13 @@ from allotment.core.measures import (
     Measure,
     given_by,
     holding_of,
-    on_types_to_spare,
     place_of,
     promised_to,
-    spares_place,
     subtract,
 )
 from allotment.core.owed import owed_ever
 from allotment.core.own_share import counts_types, own_share
+from allotment.core.passing import Passing, Place
 from allotment.core.ports import Estimates
 from allotment.core.profile import FOREVER, Amounts, Profile, Want
 from allotment.core.request import Shape
@@ -53,7 +52,7 @@ DEPTH = 100
 """Waiting jobs of a queue that are given a promise in one pass."""
 
 
-class Promises:
+class Promises(Passing):
     """The promises of one queue during one pass."""
 
     def __init__(
@@ -61,7 +60,8 @@ class Promises:
     ) -> None:
         estimates = cluster.policies.estimates
         assert estimates is not None, "a queue in conservative order needs estimates"
-        self._cluster, self._shape, self.now = cluster, shape, now
+        super().__init__(cluster)
+        self._shape, self.now = shape, now
         self._course = Course(cluster, now, estimates, grounds)
         self._lined_up: list[Standing] = []
         """Who is to be promised a time as soon as somebody asks whether it may pass."""
@@ -96,16 +96,6 @@ class Promises:
     def narrows(self, job: Standing) -> bool:  # noqa: ARG002 - it matters to everybody alike
         """Tell whether it matters on which types of devices a job starts."""
         return len(self._cluster.device_types) > 1
-
-    def beside(self, job: Standing) -> Standing:
-        """Give a job that may start as it may: on types of devices that are not promised."""
-        if not self.narrows(job):
-            return job
-        return on_types_to_spare(self._cluster, job, self._to_spare(job))
-
-    def spares(self, job: Standing, slots: Sequence[Slot]) -> bool:
-        """Tell whether a place that was found for a job leaves all promises as they are."""
-        return not self.narrows(job) or spares_place(self._cluster, slots, self._to_spare(job))
 
     def _to_spare(self, job: Standing) -> list[Amounts]:
         run = self._left_of(job)
@@ -250,7 +240,7 @@ def delayed_by(
     waiting: Standing,
     now: Instant,
     grounds: Entitlement,
-    place: Callable[[Standing], tuple[Slot, ...] | None],
+    place: Callable[[Standing], Place],
 ) -> JobId | None:
     """Name the first of those before a job whom it would delay by starting now, if any.
 
@@ -272,12 +262,8 @@ def delayed_by(
             continue
         made = made or Promises(cluster, job.shape, now, grounds)
         made.promise(job)
-        if not made.admits(waiting):
+        if not made.lets_pass(waiting, place):
             return job.id
-        if made.narrows(waiting):
-            slots = place(made.beside(waiting))
-            if slots is None or not made.spares(waiting, slots):
-                return job.id
     return None
 
 

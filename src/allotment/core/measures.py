@@ -14,10 +14,10 @@ import msgspec
 
 from allotment.core.cluster import Cluster
 from allotment.core.free_of import types_wanted
-from allotment.core.gang import Gang, Reservation, Standing
+from allotment.core.gang import Gang, Reservation
 from allotment.core.ledger import ANY_TYPE, Ledger, NodeBook
-from allotment.core.profile import Amounts, Want, choose
-from allotment.core.request import Request, Shape, held_by, total_of
+from allotment.core.profile import Amounts, Want
+from allotment.core.request import Shape, held_by, total_of
 from allotment.model.ids import JobId, NodeId
 from allotment.model.ledger import Entitlement, Quota, Slot
 from allotment.model.quantity import Resources
@@ -233,41 +233,6 @@ def devices_of(shape: Shape) -> tuple[Want, ...]:
         for request in shape.requests
         if request.need.gpu_milli
     )
-
-
-def on_types_to_spare(
-    cluster: Cluster, job: Standing, spares: Sequence[Mapping[str, int]]
-) -> Standing:
-    """Let a job ask only for types of devices of which there is enough for it to spare.
-
-    The same job where that is so of all it may have, or of none. `spares` are by type.
-    """
-    here, shape = cluster.device_types, job.shape
-    requests = tuple(_to_spare(each, here, spares) for each in shape.requests)
-    if requests == shape.requests:
-        return job
-    narrowed = msgspec.structs.replace(shape, requests=requests)
-    return msgspec.structs.replace(job, shape=narrowed)
-
-
-def _to_spare(
-    request: Request, here: tuple[str, ...], spares: Sequence[Mapping[str, int]]
-) -> Request:
-    """Narrow one request: who names types gets all of one, who names none may have several."""
-    kinds, milli = request.types or here, request.need.gpu_milli
-    least = milli * request.count if request.types else milli
-    left = tuple(kind for kind in kinds if all(spare.get(kind, 0) >= least for spare in spares))
-    if not milli or not left or len(left) == len(kinds):
-        return request
-    return msgspec.structs.replace(request, types=left)
-
-
-def spares_place(
-    cluster: Cluster, slots: Sequence[Slot], spares: Sequence[Mapping[str, int]]
-) -> bool:
-    """Tell whether a place takes no more of each type of devices than is to spare."""
-    wants = on_slots(cluster, slots)
-    return all(choose(wants, spare) is not None for spare in spares)
 
 
 def in_one_chain(wants: Sequence[Want], here: tuple[str, ...]) -> tuple[Want, ...]:

@@ -19,10 +19,10 @@ from allotment.core.measures import (
     in_one_chain,
 )
 from allotment.core.profile import Amounts, Want
-from allotment.core.request import Request, Shape, held_by, is_part_of_device, total_of
+from allotment.core.request import Request, Shape, is_part_of_device, sum_of, total_of
 from allotment.model.ids import NodeId
 from allotment.model.ledger import Entitlement
-from allotment.model.quantity import DEVICE, NOTHING
+from allotment.model.quantity import DEVICE
 
 GUARANTEED = Entitlement.GUARANTEED
 
@@ -63,10 +63,7 @@ class Counted:
     def gives(self, held: Holding) -> Iterator[tuple[NodeId, Amounts]]:
         if held.tenant != self.tenant or held.entitlement is not GUARANTEED:
             return
-        total = NOTHING
-        for need in held.needs:
-            total += held_by(need)
-        yield NOT_OF_NODES, amounts_of(total)
+        yield NOT_OF_NODES, amounts_of(sum_of(held.needs))
 
 
 class InCells:
@@ -87,12 +84,13 @@ class InCells:
 
     def _leaves(self, request: Request) -> int:
         """Count them for the devices of its tasks and for what these need of the hosts."""
-        need, chains, each = request.need, self._cells.chains, [0]
+        need, found = request.need, list[int]()
         for at in self._holdings:
-            if not request.types or chains[at].names[0] in request.types:
-                part = chains[at].part_of(need) if is_part_of_device(need) else need.gpu_milli
-                each.append(part + self._cells.claim(at, need) * DEVICE)
-        return min(each[1:], default=need.gpu_milli) * request.count
+            chain = self._cells.chains[at]
+            if not request.types or chain.names[0] in request.types:
+                part = chain.part_of(need) if is_part_of_device(need) else need.gpu_milli
+                found.append(part + self._cells.claim(at, need) * DEVICE)
+        return min(found, default=need.gpu_milli) * request.count
 
     def free(self, without: Set[NodeId]) -> Amounts:  # noqa: ARG002 - any node may serve it
         free = Amounts()

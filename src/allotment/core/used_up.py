@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 
 from allotment.core.request import Shape, total_of
 from allotment.model.budget import FOREVER, GPU_HOUR, Account, Every
-from allotment.model.quantity import SECOND, Instant, Resources
+from allotment.model.quantity import SECOND, Instant, Resources, WallTime
 from allotment.model.reasons import Blocked, Reason
 from allotment.model.tenancy import Tenant
 
@@ -72,7 +72,7 @@ class UsedUp:
             for key in _keys(tenant, queue, user)
             for account in self.closed.get(key, ())
         ]
-        return max(found, key=lambda account: (account.budget.period(now)[1], account.key))
+        return max(found, key=lambda account: (account.period(now)[1], account.key))
 
 
 def _keys(tenant: str, queue: str, user: str) -> tuple[Key, ...]:
@@ -81,7 +81,7 @@ def _keys(tenant: str, queue: str, user: str) -> tuple[Key, ...]:
 
 def why_used_up(account: Account, need: Resources, now: Instant) -> Blocked:
     """Say how much of a budget is used, and when it is renewed."""
-    _, end = account.budget.period(now)
+    _, end = account.period(now)
     return Blocked(
         Reason.BUDGET,
         f"{used_of(account, now)}. {renewal(account, now)}.",
@@ -96,7 +96,7 @@ def used_of(account: Account, now: Instant) -> str:
     budget, used = account.budget, account.used(now)
     whole = budget.hard or budget.soft
     when = PERIODS.get(budget.every) or "from {} to {}".format(
-        *(show_utc(end) for end in budget.period(now))
+        *(show_utc(end) for end in account.dates(now))
     )
     return (
         f"{who(account)} used {used * 100 // whole}% of its GPU-hours "
@@ -106,7 +106,7 @@ def used_of(account: Account, now: Instant) -> str:
 
 def renewal(account: Account, now: Instant) -> str:
     """Say when the whole of a budget can be used again."""
-    end = account.budget.period(now)[1]
+    end = account.dates(now)[1]
     if account.budget.every is Every.NEVER:
         return "It is not renewed" if end >= FOREVER else f"It limits until {show_utc(end)}"
     return f"It is renewed on {show_utc(end)}"
@@ -128,7 +128,7 @@ def show_gpu_hours(amount: int) -> str:
     return text.rstrip("0").rstrip(".")
 
 
-def show_utc(at: Instant) -> str:
+def show_utc(at: WallTime) -> str:
     """Write an instant as a date, with the time of day where it is not midnight."""
     if at <= 0 or at >= FOREVER:
         return "ever" if at >= FOREVER else "the beginning"

@@ -12,7 +12,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -23,9 +22,10 @@ import msgspec
 
 from allotment.backends.local.runner.layout import SOCKET
 from allotment.model.tenancy import Config
+from allotment.service.isolated import isolated
 from allotment.wire.config import config_to_wire
 
-ALLOT = (sys.executable, "-P", "-m", "allotment.cli")
+ALLOT = isolated("allotment.cli")
 UP_S, DOWN_S, LATE_S = 45.0, 60.0, 30.0
 
 

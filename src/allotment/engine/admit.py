@@ -1,7 +1,10 @@
 """Whether a job could ever start here: levels, pinned cells, sizes; and if not, what would."""
 
+from collections.abc import Sequence
+
 import msgspec
 
+from allotment.core.borrowed import never_covered
 from allotment.core.caps import alone_too_large
 from allotment.core.cells.book import Cells
 from allotment.core.cells.search import serves
@@ -14,11 +17,12 @@ from allotment.core.regions import NODE
 from allotment.core.request import Shape, shape_of, total_of
 from allotment.engine.state import State
 from allotment.engine.would_fit import asks_for, would_fit, would_fit_anywhere
+from allotment.model.amounts import FIELDS, show_part
 from allotment.model.errors import Code, Rejected
 from allotment.model.ids import Actor
-from allotment.model.quantity import GIB, NOTHING, show_bytes
+from allotment.model.quantity import GIB, NOTHING, Resources, show_bytes
 from allotment.model.quantity import show_resources as show
-from allotment.model.spec import JobSpec
+from allotment.model.spec import Arch, JobSpec
 from allotment.model.tenancy import Tenant
 
 MOST_LEVELS = 12
@@ -36,8 +40,9 @@ def check_fit(state: State, spec: JobSpec, tenant: Tenant, owner: Actor) -> tupl
     if cells is None:
         _check_size(state, spec, shape, tenant)
         _check_queue(state, spec, shape)
-        return ()
+        return _only_lent(state, shape, tenant)
     if not ever_starts(state.cluster, shape):
+        _check_machines(state, shape)
         raise _too_large(state, spec, shape, cells)
     _check_queue(state, spec, shape)
     return _only_borrows(state, shape, cells)
@@ -145,6 +150,7 @@ def _check_queue(state: State, spec: JobSpec, shape: Shape) -> None:
 def _check_size(state: State, spec: JobSpec, shape: Shape, tenant: Tenant) -> None:
     total = total_of(shape.requests)
     if not state.cluster.ever_fits(shape):
+        _check_machines(state, shape)
         _check_types(state, shape)
         _check_device_memory(state, shape)
         largest = max(
@@ -169,6 +175,47 @@ def _check_size(state: State, spec: JobSpec, shape: Shape, tenant: Tenant) -> No
             f"guaranteed: {show(tenant.guaranteed)}. It needs {show(total)}.",
             "Make it preemptible, or ask for less." if stays else "Ask for less.",
         )
+
+
+def _only_lent(state: State, shape: Shape, tenant: Tenant) -> tuple[str, ...]:
+    """Warn about a job that its tenant's guarantee could never hold, where it has any."""
+    if shape.opportunistic or tenant.guaranteed == NOTHING:
+        return ()
+    need = total_of(shape.requests)
+    beyond = never_covered(state.cluster, tenant.name, need)
+    if not beyond:
+        return ()
+    asks, owed = _listed(beyond, need), _listed(beyond, tenant.guaranteed)
+    why = f"it needs {asks}, and tenant {tenant.name} is guaranteed {owed}"
+    return (f"it can only borrow, and be sent away at any time: {why}",)
+
+
+def _listed(parts: Sequence[str], amount: Resources) -> str:
+    return " and ".join(show_part(part, getattr(amount, FIELDS[part])) for part in parts)
+
+
+def _check_machines(state: State, shape: Shape) -> None:
+    """Refuse a job for a kind of machine that there is none of, and say what there is."""
+    nodes = state.config.nodes
+    if any(request.devices for request in shape.requests) and not any(
+        node.devices for node in nodes
+    ):
+        raise Rejected(
+            Code.NEVER_FITS,
+            "It asks for GPUs, and no node here has any.",
+            "Leave them out (`--gpus`, `gpu`); or, to try things out, start a service with "
+            "virtual ones: `allot up --state /tmp/try --gpus 8`.",
+        )
+    here = sorted({node.arch.value for node in nodes})
+    for request in shape.requests:
+        if request.arch is not Arch.ANY and request.arch.value not in here:
+            raise Rejected(
+                Code.NEVER_FITS,
+                f"It needs machines of architecture {request.arch.value}, and no node is one.",
+                f"Architectures here: {', '.join(here)}. Take `arch` out, or name another."
+                if here
+                else "There are no nodes.",
+            )
 
 
 def _check_types(state: State, shape: Shape) -> None:

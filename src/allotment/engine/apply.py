@@ -20,7 +20,7 @@ from allotment.engine.state import Promise, State
 from allotment.model import events as e
 from allotment.model.cluster import NodeState
 from allotment.model.errors import InvariantViolated
-from allotment.model.health import WHOLE, Condition, HardwareHealth
+from allotment.model.health import WHOLE, Condition
 from allotment.model.ids import JobId
 from allotment.model.ledger import Entitlement
 from allotment.model.lifecycle import ATTEMPT, JOB, TASK, AttemptState, JobState
@@ -50,6 +50,10 @@ def _config_applied(state: State, record: e.Record, event: e.ConfigApplied) -> N
     state.configure(event.config)
 
 
+def _clock_stepped(state: State, record: e.Record, event: e.ClockStepped) -> None:
+    state.set_clock(event.by_ms, record.at)
+
+
 def _set_node(
     node_state: NodeState,
 ) -> Callable[[State, e.Record, Any], None]:
@@ -66,28 +70,29 @@ def _set_node(
 
 def _health_changed(state: State, record: e.Record, event: e.HealthChanged) -> None:
     part = (event.node, WHOLE if event.device is None else event.device)
-    if event.now is HardwareHealth.HEALTHY:
-        state.health.pop(part, None)
-    else:
-        condition = state.health[part] = Condition(
-            node=event.node,
-            health=event.now,
-            by=event.by,
-            changed_at=record.at,
-            since=event.since,
-            device=event.device,
-            code=event.code,
-            words=event.words,
-            who=event.who,
-            final=event.final,
-        )
-        state.timers.arm_condition(condition)
+    before = state.condition(part)
+    condition = Condition(
+        node=event.node,
+        health=event.now,
+        by=event.by,
+        changed_at=record.at,
+        since=event.since,
+        device=event.device,
+        code=event.code,
+        words=event.words,
+        who=event.who,
+        final=event.final,
+        held_back=event.held_back,
+    )
+    if condition.is_suspicion and not (before is not None and before.is_suspicion):
+        state.suspicions.add(part, record.at)
+    state.set_condition(part, condition)
     state.mark(event.node)
 
 
 def _window_set(state: State, record: e.Record, event: e.WindowSet) -> None:
     state.windows[event.window.name] = event.window
-    state.timers.arm_window(event.window)
+    state.timers.arm_window(event.window.moved(-state.wall_ms))
     state.windows_changed()
 
 
@@ -120,6 +125,7 @@ def _submitted(state: State, record: e.Record, event: e.JobSubmitted) -> None:
     state.jobs[job.id] = job
     if event.key:
         state.keys[record.actor.user, event.key] = job.id
+    state.unfinished[job.owner.user] += 1
     state.watch(job)
     state.foretelling.came(job)
     state.line_up(job, record.at)
@@ -199,6 +205,7 @@ def _finished(state: State, record: e.Record, event: e.JobEvent) -> None:
     state.step_out(job, record.at)
     state.cluster.let_up()
     state.unwatch(job)
+    state.unfinished[job.owner.user] -= 1
     state.finished.append(job.id)
     state.expect_anew(state.foretelling.finished(job))
     if job.id in state.dependents:
@@ -208,6 +215,11 @@ def _finished(state: State, record: e.Record, event: e.JobEvent) -> None:
 
 def _explained(state: State, record: e.Record, event: e.WaitExplained) -> None:
     state.jobs[event.job].waits_for = event.reason.value
+
+
+def _noted(state: State, record: e.Record, event: e.JobNoted) -> None:
+    job = state.jobs[event.job]
+    job.note, job.noted_by, job.noted_at = event.text, record.actor.user, record.at
 
 
 def _archived(state: State, record: e.Record, event: e.JobArchived) -> None:
@@ -425,6 +437,7 @@ def _task_started(state: State, record: e.Record, event: e.TaskStarted) -> None:
 def _task_held(state: State, record: e.Record, event: e.TaskHeld) -> None:
     task = _task(state, event)
     task.exit = event.exit
+    task.held_at = record.at
 
 
 def _task_ended(state: State, record: e.Record, event: e.TaskEnded) -> None:
@@ -467,6 +480,7 @@ _APPLY: dict[type[e.Event], Callable[[State, e.Record, Any], None]] = {
     e.NodeLost: _set_node(NodeState.LOST),
     e.NodeRecovered: _set_node(NodeState.READY),
     e.HealthChanged: _health_changed,
+    e.ClockStepped: _clock_stepped,
     e.WindowSet: _window_set,
     e.WindowEnded: _window_ended,
     e.JobIdsSkipped: _ids_skipped,
@@ -481,8 +495,10 @@ _APPLY: dict[type[e.Event], Callable[[State, e.Record, Any], None]] = {
     e.JobFailed: _finished,
     e.JobCancelled: _finished,
     e.JobTimedOut: _finished,
+    e.EventsLost: lambda _state, _record, _event: None,
     e.StartEstimated: lambda _state, _record, _event: None,
     e.WaitExplained: _explained,
+    e.JobNoted: _noted,
     e.JobArchived: _archived,
     e.AttemptPlaced: _placed,
     e.BarrierOpened: _barrier,

@@ -31,9 +31,10 @@ class _Holder(msgspec.Struct, gc=False):
 class Budgets:
     """All accounts. A change of what a job holds costs O(its tenant's budgets)."""
 
-    def __init__(self) -> None:
+    def __init__(self, wall_ms: int = 0) -> None:
         self.exist = False
         """Whether any tenant has a budget."""
+        self.wall_ms = wall_ms
         self._accounts: dict[_Place, Account] = {}
         self._tenants: dict[str, Tenant] = {}
         self._holders: dict[JobId, _Holder] = {}
@@ -56,7 +57,7 @@ class Budgets:
         for account in old:
             account.settle(now)
             account.held = 0
-        self.__init__()
+        self.__init__(self.wall_ms)
         self._tenants = {tenant.name: tenant for tenant in tenants if tenant.budgets}
         self.exist = bool(self._tenants)
         self._take(old)
@@ -84,6 +85,13 @@ class Budgets:
                 if budget.scope == account.budget.scope:
                     place = (account.tenant, number, account.user)
                     self._accounts[place] = msgspec.structs.replace(account, budget=budget)
+
+    def set_clock(self, wall_ms: int, cluster: Cluster, now: Instant) -> None:
+        """Let periods go by a clock that was set."""
+        self.wall_ms = wall_ms
+        for account in self._accounts.values():
+            account.set_clock(wall_ms, now)
+        self._look_at_all(cluster, now)
 
     def _look_at_all(self, cluster: Cluster, now: Instant) -> None:
         self._closed.clear()
@@ -132,7 +140,9 @@ class Budgets:
         if account is None:
             tenant, number, user = place
             budget = self._tenants[tenant].budgets[number]
-            account = self._accounts[place] = Account(tenant, budget, user, at=now)
+            account = self._accounts[place] = Account(
+                tenant, budget, user, at=now, wall_ms=self.wall_ms
+            )
         return account
 
     # ── the clock ───────────────────────────────────────────────────────────────────────

@@ -15,6 +15,7 @@ from allotment.core.giving_way import way_of
 from allotment.engine.records import AttemptRecord, JobRecord
 from allotment.engine.state import State
 from allotment.model import events as e
+from allotment.model.dependencies import alternatives
 from allotment.model.diagnosis import Diagnosis, Owner, RetryClass
 from allotment.model.ids import TaskIndex
 from allotment.model.lifecycle import TaskState
@@ -73,7 +74,7 @@ def shed(job: JobRecord, attempt: AttemptRecord) -> Iterator[e.AnyEvent]:
 def first_failure(attempt: AttemptRecord) -> tuple[TaskIndex, Diagnosis] | None:
     """Find the failure that came first: later ones are often only its echo."""
     failures = [
-        (task.ended_at, index, task.diagnosis)
+        (task.held_at or task.ended_at, index, task.diagnosis)
         for index, task in attempt.tasks.items()
         if task.diagnosis is not None
         and task.exit is not None
@@ -86,12 +87,24 @@ def first_failure(attempt: AttemptRecord) -> tuple[TaskIndex, Diagnosis] | None:
     return index, diagnosis
 
 
+def held_failure(attempt: AttemptRecord) -> Diagnosis | None:
+    """Find the failure that a task was kept for: it had come before anybody said stop."""
+    failure = first_failure(attempt)
+    if failure is None or not attempt.task(failure[0]).held_at:
+        return None
+    return failure[1]
+
+
 class GangEnd(msgspec.Struct, frozen=True, gc=False):
     """How a gang ended that was watched as one."""
 
     ok: bool
     diagnosis: Diagnosis | None = None
     lost_ms: Millis | None = None
+
+
+LET_GO = (StopCause.CANCELLED, StopCause.RUN_TIME)
+"""Who is told to stop for one of these, and had failed, is let go: it is not tried again."""
 
 
 def conclude(
@@ -107,6 +120,9 @@ def conclude(
     if cause is None and end is not None and end.ok:
         yield _ended(job, e.Outcome.SUCCEEDED, now)
         yield from finish(state, job, e.JobSucceeded(job.id))
+    elif cause in LET_GO and (failed := held_failure(attempt)) is not None:
+        yield _ended(job, e.Outcome.FAILED, now, failed, end)
+        yield from finish(state, job, e.JobFailed(job.id, failed))
     elif cause is StopCause.CANCELLED:
         yield _ended(job, e.Outcome.CANCELLED, now, end=end)
         yield from finish(state, job, e.JobCancelled(job.id, by=stop.by if stop else ""))
@@ -217,8 +233,10 @@ def _needing(state: State, job: JobRecord) -> list[tuple[JobRecord, JobRecord]]:
         other
         for other in dependents
         if any(
-            dependency.job == job.id and dependency.end is EndKind.SUCCESS
-            for dependency in other.spec.depends_on
+            need.job == job.id
+            and need.end is EndKind.SUCCESS
+            and all(map(state.is_lost, alternatives(other.spec.depends_on, need)))
+            for need in other.spec.depends_on
         )
     ]
     return [(other, job) for other in sorted(found, key=lambda other: -other.id)]

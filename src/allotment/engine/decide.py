@@ -9,9 +9,11 @@ from collections.abc import Iterator
 import msgspec
 
 from allotment.engine.admit import check_fit
+from allotment.engine.again import submit_again
 from allotment.engine.completion import finish
+from allotment.engine.defaults import with_defaults
 from allotment.engine.health import declare
-from allotment.engine.queueing import check_queue, check_queues, in_its_queue
+from allotment.engine.queueing import check_queue, check_queues, check_user, in_its_queue
 from allotment.engine.records import JobRecord
 from allotment.engine.report import grace_of
 from allotment.engine.state import State
@@ -20,12 +22,14 @@ from allotment.model import commands as c
 from allotment.model import events as e
 from allotment.model.cluster import NodeState
 from allotment.model.dated import in_force
+from allotment.model.dependencies import choices
 from allotment.model.errors import Code, Rejected
+from allotment.model.grid import parameters_of, with_parameters
 from allotment.model.ids import Actor, JobId, NodeId
 from allotment.model.lifecycle import JobState, ended_how
 from allotment.model.quantity import Instant, Millis
 from allotment.model.reasons import StopCause
-from allotment.model.spec import ArraySlice, EndKind, JobSpec
+from allotment.model.spec import ArraySlice, JobSpec
 from allotment.model.tenancy import Config, Tenant
 
 Emit = Iterator[e.AnyEvent]
@@ -38,12 +42,16 @@ def decide(  # noqa: C901, PLR0911, PLR0912 - one line a command
     match command:
         case c.SubmitJob():
             return _submit(state, command, actor, now)
+        case c.SubmitAgain():
+            return submit_again(state, command, actor, check)
         case c.EditJob(job, spec):
             return _edit(state, _find(state, job), spec)
         case c.HoldJob(job):
             return _hold(state, _find(state, job))
         case c.ReleaseJob(job):
             return _release(_find(state, job))
+        case c.NoteJob(job, text):
+            return _note(_find(state, job), text)
         case c.CancelJob(job):
             return _cancel(state, _find(state, job), actor, now)
         case c.SuspendJob(job):
@@ -74,26 +82,52 @@ def _find(state: State, job: JobId) -> JobRecord:
 
 
 def _submit(state: State, command: c.SubmitJob, actor: Actor, now: Instant) -> Emit:
-    spec = in_its_queue(state, command.spec)
+    spec = with_defaults(state, in_its_queue(state, command.spec))
     warnings = (*command.warnings, *check(state, spec, actor))
     if state.budgets.exist:
         warnings += state.budgets.warnings(spec, actor.user, now)
     if command.copies < 1:
         raise Rejected(Code.BAD_SPEC, "An array needs at least one copy.")
+    if command.copies * len(spec.depends_on) > MOST_IN_ALL:
+        raise Rejected(
+            Code.BAD_DEPENDENCY,
+            f"Its {command.copies:,} jobs depend on {len(spec.depends_on):,} each, and "
+            f"{MOST_IN_ALL:,} dependencies in all are accepted.",
+            "Let one job depend on those, and the array on that one.",
+        )
     check_queue(state, spec, command.copies)
+    check_user(state, actor, command.copies)
     parent = state.next_job
     for index in range(command.copies):
         job = state.next_job
         mine = spec
-        if command.copies > 1:
-            mine = _member(spec, ArraySlice(index, command.copies, parent, command.max_running))
+        if command.copies > 1 or command.grid:
+            params = parameters_of(command.grid, index)
+            array = ArraySlice(
+                index, command.copies, parent, command.max_running, params=params
+            )
+            mine = _member(with_parameters(spec, params), array)
+        elif spec.array is not None and not spec.array.parent:
+            mine = _by_itself(spec, spec.array, job)
         # Only the first carries the key: it names the whole submission.
         key = command.key if index == 0 else ""
         yield e.JobSubmitted(job, mine, key, warnings, command.held)
 
 
+def _by_itself(spec: JobSpec, element: ArraySlice, job: JobId) -> JobSpec:
+    """Let an element of no array be the whole of its own."""
+    return msgspec.structs.replace(
+        spec, array=msgspec.structs.replace(element, parent=job, members=1)
+    )
+
+
 def _member(spec: JobSpec, array: ArraySlice) -> JobSpec:
     return msgspec.structs.replace(spec, array=array, name=f"{spec.name}.{array.index}")
+
+
+MOST_DEPENDENCIES = 10_000
+MOST_IN_ALL = 200_000
+"""Dependencies of all jobs of an array together."""
 
 
 def check(state: State, spec: JobSpec, actor: Actor) -> tuple[str, ...]:
@@ -112,24 +146,38 @@ def check(state: State, spec: JobSpec, actor: Actor) -> tuple[str, ...]:
             f"User {actor.user} is not a member of tenant {tenant.name}.",
             "Ask the administrator, or submit to a tenant of yours (allot tenants).",
         )
+    if len(spec.depends_on) > MOST_DEPENDENCIES:
+        raise Rejected(
+            Code.BAD_DEPENDENCY,
+            f"It depends on {len(spec.depends_on):,} jobs, and {MOST_DEPENDENCIES:,} are "
+            "accepted.",
+            "Depend on one job that depends on them.",
+        )
     for dependency in spec.depends_on:
         if dependency.job not in state.jobs:
             raise Rejected(
                 Code.BAD_DEPENDENCY,
                 f"It depends on job {dependency.job}, which does not exist.",
             )
-        state_of = state.jobs[dependency.job].state
-        if dependency.end is EndKind.SUCCESS and state_of in _FAILED:
-            how = ended_how(state_of)
-            raise Rejected(
-                Code.BAD_DEPENDENCY,
-                f"It is to start after job {dependency.job} succeeds, but that job {how}.",
-                "Use `end: any`, or depend on another job.",
-            )
+    for choice in choices(spec.depends_on):
+        if all(map(state.is_lost, choice)):
+            raise too_late([(need.job, state.jobs[need.job].state) for need in choice])
     return check_fit(state, spec, tenant, actor)
 
 
-_FAILED = (JobState.FAILED, JobState.CANCELLED, JobState.TIMED_OUT)
+def too_late(ended: list[tuple[JobId, JobState]]) -> Rejected:
+    """Make the refusal of a job that needs what can no longer be."""
+    job, state = ended[0]
+    what = (
+        f"job {job} succeeds, but that job {ended_how(state)}"
+        if len(ended) == 1
+        else f"one of {len(ended)} jobs succeeds, but none did"
+    )
+    return Rejected(
+        Code.BAD_DEPENDENCY,
+        f"It is to start after {what}.",
+        "Use `end: any`, or depend on another job.",
+    )
 
 
 def _is_member(actor: Actor, tenant: Tenant) -> bool:
@@ -148,7 +196,7 @@ def _edit(state: State, job: JobRecord, spec: JobSpec) -> Emit:
         if dependency.job == job.id:
             raise Rejected(Code.BAD_DEPENDENCY, "A job cannot wait for itself.")
     _no_cycle(state, job.id, spec)
-    spec = in_its_queue(state, spec)
+    spec = with_defaults(state, in_its_queue(state, spec))
     check(state, spec, job.owner)
     if (spec.tenant, spec.queue) != (job.spec.tenant, job.spec.queue):
         check_queue(state, spec)
@@ -194,6 +242,20 @@ def _release(job: JobRecord) -> Emit:
         yield e.JobReleased(job.id)
     elif job.state is not JobState.QUEUED:
         raise _wrong(job, "released", "is held")
+
+
+LONGEST_NOTE = 1000
+
+
+def _note(job: JobRecord, text: str) -> Emit:
+    if len(text) > LONGEST_NOTE or not text.replace("\n", "").isprintable():
+        raise Rejected(
+            Code.BAD_REQUEST,
+            f"A note is a text of at most {LONGEST_NOTE:,} characters, without control "
+            f"characters; this one has {len(text):,}.",
+        )
+    if text != job.note:
+        yield e.JobNoted(job.id, text)
 
 
 # ── jobs that hold a place ──────────────────────────────────────────────────────────────
@@ -245,13 +307,13 @@ def _resume(job: JobRecord) -> Emit:
 
 def date_came(state: State, now: Instant) -> Emit:
     """Put in force what is written for from now on."""
-    config = in_force(state.config, now)
+    config = in_force(state.config, state.wall(now))
     if config != state.config:
         yield e.ConfigApplied(config, dated=True)
 
 
 def _configure(state: State, config: Config, now: Instant) -> Emit:
-    config = in_force(with_stable_ids(state.config, config), now)
+    config = in_force(with_stable_ids(state.config, config), state.wall(now))
     if config == state.config:
         if state.exceeds_guarantees():
             # An older version let them: as with every configuration, they run on as borrowers.

@@ -69,7 +69,7 @@ def foresee(image: bytes, config: Config, state: State, now: Instant) -> Foresig
     before = State.from_image(msgspec.msgpack.decode(image, type=Image), state.policies)
     after = State.from_image(msgspec.msgpack.decode(image, type=Image), state.policies)
     now = max(now, after.at)
-    config = in_force(with_stable_ids(before.config, config), now)
+    config = in_force(with_stable_ids(before.config, config), after.wall(now))
     try:
         list(decide(after, ApplyConfig(config), SYSTEM, now))
     except Rejected as refusal:

@@ -7,6 +7,9 @@ then tell again what stands, and what nobody tells again heals in time.
 
 from collections.abc import Iterator
 
+import msgspec
+
+from allotment.engine.breaker import lacking_room
 from allotment.engine.state import State
 from allotment.model import commands as c
 from allotment.model import events as e
@@ -23,7 +26,9 @@ from allotment.model.health import (
     Part,
     Rules,
     Source,
+    Trouble,
     aged,
+    became,
     heard,
     next_turn,
 )
@@ -54,15 +59,16 @@ class Watch:
     def due(self, state: State, part: Part, now: Instant) -> Emit:
         """Let a part get worse or well by itself, unless the timer outlived its reason."""
         self._armed.pop(part, None)
-        if part in state.health:
+        if state.condition(part) is not None:
             before = self._course(state, part)
             yield from self._follow(state, part, before, aged(before, now, self._rules), None)
 
     def _course(self, state: State, part: Part) -> Course:
         """Give what is remembered of a part, unless somebody else changed it since."""
-        true = course_of(state.health.get(part))
+        true = course_of(state.condition(part))
         kept = self._courses.get(part, true)
         same = kept.health is true.health and kept.final is true.final
+        same = same and kept.held_back is true.held_back
         if true.health is not HardwareHealth.HEALTHY:
             same = same and kept.since == true.since
         return kept if same else true
@@ -75,13 +81,14 @@ class Watch:
         after: Course,
         report: HealthReport | None,
     ) -> Emit:
+        after = _within_room(state, part, before, after)
         if after.health is HardwareHealth.HEALTHY and not after.troubles:
             self._courses.pop(part, None)
         else:
             self._courses[part] = after
             self._arm(state, part, after)
-        if after.health is not before.health or after.final is not before.final:
-            yield _change(state.health.get(part), part, after, report, self._rules)
+        if _standing_of(after) != _standing_of(before):
+            yield _change(state.condition(part), part, after, report, self._rules)
 
     def _arm(self, state: State, part: Part, course: Course) -> None:
         turn, armed = next_turn(course, self._rules), self._armed.get(part)
@@ -95,7 +102,26 @@ def course_of(condition: Condition | None) -> Course:
     if condition is None:
         return Course()
     at = condition.changed_at
-    return Course(condition.health, at, condition.final, last=at)
+    course = Course(condition.health, at, condition.final, last=at)
+    if condition.health is not HardwareHealth.DOUBTED:
+        return course
+    told = Trouble(
+        at, condition.by, condition.code, condition.words, condition.who, condition.since
+    )
+    return msgspec.structs.replace(course, troubles=(told,), held_back=condition.held_back)
+
+
+def _standing_of(course: Course) -> tuple[HardwareHealth, bool, bool]:
+    """Give what of a course the state knows."""
+    return course.health, course.final, course.held_back
+
+
+def _within_room(state: State, part: Part, before: Course, after: Course) -> Course:
+    """Hold back what would take away more than automatic means may."""
+    if not after.health.is_out or part in state.health or lacking_room(state, part) is None:
+        return after
+    now = before.since if before.held_back else after.since
+    return became(after, HardwareHealth.DOUBTED, now, held_back=True)
 
 
 def _change(
@@ -106,7 +132,7 @@ def _change(
     device = None if place == WHOLE else DeviceIndex(place)
     by = report.source if report else old.by if old else Source.PROBE
     if after.health is HardwareHealth.HEALTHY:
-        ago = rules.heal_ms if was is HardwareHealth.SUSPECT else rules.mend_ms
+        ago = _still_ms(was, rules)
         words = f"no trouble for {show_millis(ago)}"
         if report is not None and report.source is Source.ADMIN:
             words = report.words
@@ -120,8 +146,20 @@ def _change(
         code, words, who = report.code, report.words, report.who
         since = _begin(old, report, after.last)
     return e.HealthChanged(
-        node, was, after.health, by, device, code, words, who, after.final, since
-    )
+        node, was, after.health, by, device, code, words, who, after.final, since,
+        after.held_back,
+    )  # fmt: skip
+
+
+def _still_ms(was: HardwareHealth, rules: Rules) -> int:
+    """Say how long nobody had anything to say against what is healthy again."""
+    match was:
+        case HardwareHealth.DOUBTED:
+            return rules.within_ms
+        case HardwareHealth.SUSPECT:
+            return rules.heal_ms
+        case _:
+            return rules.mend_ms
 
 
 def _begin(old: Condition | None, report: HealthReport, now: Instant) -> Instant:
@@ -146,7 +184,7 @@ def declare(state: State, command: c.DeclareHealth, actor: Actor, now: Instant) 
     for part in _meant(state, command):
         node, place = part
         device = None if place == WHOLE else DeviceIndex(place)
-        old = state.health.get(part)
+        old = state.condition(part)
         report = HealthReport(
             node, Source.ADMIN, command.ok, device, "declared", command.because, actor.user
         )
@@ -163,7 +201,7 @@ def _meant(state: State, command: c.DeclareHealth) -> list[Part]:
     parts = [(node, WHOLE if device is None else int(device)) for node, device in command.parts]
     if command.ok:
         whole = {node for node, place in parts if place == WHOLE}
-        parts += [part for part in state.health if part[0] in whole]
+        parts += [part for part in (*state.health, *state.doubts) if part[0] in whole]
     return list(dict.fromkeys(parts))
 
 

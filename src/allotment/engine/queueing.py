@@ -7,6 +7,7 @@ import msgspec
 from allotment.engine.records import JobRecord
 from allotment.engine.state import State
 from allotment.model.errors import Code, Rejected
+from allotment.model.ids import Actor
 from allotment.model.queue_tree import QueueTree, flaws, last_part
 from allotment.model.spec import JobSpec
 from allotment.model.tenancy import Config, Queue, Tenant
@@ -79,6 +80,20 @@ def check_queue(state: State, spec: JobSpec, copies: int = 1) -> None:
                 f"{queue.max_waiting} may{asks}.",
                 "Submit it again when some have started.",
             )
+
+
+def check_user(state: State, actor: Actor, copies: int) -> None:
+    """Refuse more jobs of one user than may be there at once. Raises Rejected."""
+    most, there = state.config.limits.per_user.jobs, state.unfinished[actor.user]
+    if there + copies > most:
+        asks = f"; this is {copies} more" if copies > 1 else ""
+        raise Rejected(
+            Code.QUEUE_FULL,
+            f"{actor.user} has {there} jobs that are not over, and one user may have "
+            f"{most}{asks}.",
+            "Submit it again when some are over. The administrator sets this as "
+            "`limits.per_user.jobs`.",
+        )
 
 
 def _others(tree: QueueTree) -> str:

@@ -30,7 +30,7 @@ def _open(state: State, event: e.BarrierOpened) -> list[f.AnyEffect]:
 
 def _stop(state: State, event: e.StopRequested) -> list[f.AnyEffect]:
     alive = _alive(state.jobs[event.job])
-    return [f.StopTask(key, event.signal, event.grace_ms) for key in alive]
+    return [f.StopTask(key, event.signal, event.grace_ms, event.cause) for key in alive]
 
 
 def _freeze(state: State, event: e.AttemptSuspended) -> list[f.AnyEffect]:
@@ -80,7 +80,7 @@ def _missing(job: JobRecord, attempt: AttemptRecord, now: Instant) -> Iterator[f
     elif attempt.state is AttemptState.STOPPING and attempt.stop is not None:
         left = max(0, attempt.stop.at + attempt.stop.grace_ms - now)
         for key in _alive(job):
-            yield f.StopTask(key, attempt.stop.signal, Millis(left))
+            yield f.StopTask(key, attempt.stop.signal, Millis(left), attempt.stop.cause)
     elif attempt.state is AttemptState.SUSPENDED:
         for key in _alive(job):
             yield f.FreezeTask(key)

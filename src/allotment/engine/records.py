@@ -23,6 +23,8 @@ class TaskRecord(msgspec.Struct, omit_defaults=True):
     ended_at: Instant = Instant(0)
     exit: Exit | None = None
     diagnosis: Diagnosis | None = None
+    held_at: Instant = Instant(0)
+    """Since when it was kept for a look, after it had failed."""
 
 
 class Stop(msgspec.Struct, omit_defaults=True):
@@ -128,6 +130,10 @@ class JobRecord(msgspec.Struct, omit_defaults=True):
     diagnosis: Diagnosis | None = None
     waits_for: str = ""
     """The newest reason that was recorded for its present wait; '' before the first."""
+    note: str = ""
+    """What somebody wants people to know of it."""
+    noted_by: str = ""
+    noted_at: Instant = Instant(0)
 
     @property
     def attempt(self) -> AttemptRecord | None:

@@ -1,6 +1,7 @@
 """What a backend reports, turned into events. Late, repeated and stale reports say nothing."""
 
 from collections.abc import Iterator, Mapping
+from typing import Final
 
 from allotment.core.gang import Gang
 from allotment.engine.completion import (
@@ -12,6 +13,7 @@ from allotment.engine.completion import (
     judge,
     shed,
 )
+from allotment.engine.exit_codes import BY_STOP
 from allotment.engine.records import AttemptRecord, JobRecord, TaskRecord
 from allotment.engine.state import State
 from allotment.model import events as e
@@ -184,6 +186,10 @@ def _lose_tasks(job: JobRecord, node: NodeId, diagnosis: Diagnosis) -> Emit:
 _READY = (NodeState.READY, "")
 
 
+TOLD_AGAIN: Final = (StopCause.CANCELLED, StopCause.EVICTED, StopCause.RUN_TIME)
+"""Orders that the books may have lost, with their end or to a backup; the task knows."""
+
+
 def _ended(
     state: State,
     job: JobRecord,
@@ -196,6 +202,11 @@ def _ended(
     assert report.exit is not None, "an ended task has an exit"
     if report.pid:
         yield from _running(job, attempt, task, report)
+    cause = report.stopped_for
+    # What failed and was kept for a look is a failure, whatever ended the look.
+    is_news = attempt.stop is None and not task.held_at
+    if is_news and cause is not None and cause in TOLD_AGAIN:
+        yield e.StopRequested(job.id, attempt.no, cause, diagnosis=BY_STOP[cause])
     yield e.TaskEnded(job.id, attempt.no, key.index, report.exit, report.diagnosis)
     yield from shed(job, attempt)
     if all_gone(attempt):

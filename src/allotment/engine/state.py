@@ -4,7 +4,7 @@
 the counters is an index, rebuilt from them when a snapshot is loaded.
 """
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable
 from itertools import islice
 
@@ -23,17 +23,19 @@ from allotment.engine.foretelling import Foretelling
 from allotment.engine.ports_pool import PortPool
 from allotment.engine.records import AttemptRecord, JobRecord
 from allotment.engine.run_history import Runs
+from allotment.engine.suspicions import Suspected, Suspicions
 from allotment.engine.timers import Timers
 from allotment.model.budget import Account
 from allotment.model.cluster import NodeState
 from allotment.model.dated import in_force, moments
-from allotment.model.health import WHOLE, Condition, Part
+from allotment.model.dependencies import choices
+from allotment.model.health import WHOLE, Condition, HardwareHealth, Part
 from allotment.model.ids import JobId, NodeId, Seq
 from allotment.model.ledger import Entitlement, Quota, Slot
 from allotment.model.lifecycle import JobState
 from allotment.model.port_layout import port_count
-from allotment.model.quantity import NOTHING, Instant, Millis
-from allotment.model.spec import NEVER, EndKind
+from allotment.model.quantity import NOTHING, Instant, Millis, WallTime
+from allotment.model.spec import NEVER, Dependency
 from allotment.model.tenancy import Config, Preempt
 from allotment.model.windows import Window
 
@@ -69,6 +71,16 @@ class Image(msgspec.Struct, omit_defaults=True):
     """What finished jobs tell of the next ones."""
     overtaken: dict[JobId, int] = {}
     """How often waiting jobs were overtaken, in queues where that is bounded."""
+    admitted: list[JobId] = []
+    """Members of capped arrays that count against the cap: those in line or placed."""
+    suspected: list[Suspected] = []
+    """When hardware was suspected of late."""
+    wall_ms: int = 0
+    """How far the machine's clock is ahead of the engine's time."""
+    clock_set_at: Instant = Instant(0)
+    """When it was set last."""
+    clock_set_ms: int = 0
+    """By how much then."""
 
 
 class ArrayLine:
@@ -94,7 +106,14 @@ class State:
         self.windows: dict[str, Window] = {}
         """When nodes are set aside, and for whom."""
         self.health: dict[Part, Condition] = {}
-        """Parts of the hardware that are not healthy."""
+        """Parts of the hardware that are suspect or bad, and get no new work."""
+        self.doubts: dict[Part, Condition] = {}
+        """Parts that something is said against, and that are used as before."""
+        self.suspicions = Suspicions()
+        self.wall_ms = 0
+        """How far the machine's clock is ahead of the engine's time: 0 until it is set."""
+        self.clock_set_at, self.clock_set_ms = Instant(0), 0
+        """When it was set last, and by how much."""
         self.next_job = JobId(1)
         self.jobs: dict[JobId, JobRecord] = {}
         # Indexes.
@@ -105,6 +124,8 @@ class State:
         self.dependents: dict[JobId, set[JobId]] = {}
         self.arrays: dict[JobId, ArrayLine] = {}
         """For each capped array, who of it may be in line or placed."""
+        self.unfinished: Counter[str] = Counter()
+        """How many jobs of each user are not over."""
         self.finished: deque[JobId] = deque()
         self.budgets = Budgets()
         self.foretelling = Foretelling(remembers=policies.predicts)
@@ -116,25 +137,39 @@ class State:
         return (
             job.state is JobState.QUEUED
             and job.not_before <= now
-            and not self.unmet(job)
+            and not self.waits_for_others(job)
             and not self.array_full(job)
         )
 
+    def waits_for_others(self, job: JobRecord) -> bool:
+        """Tell whether a job it depends on keeps it from starting."""
+        needs = job.spec.depends_on
+        # Arrays end from their beginning: the last job is the likeliest to be missing.
+        if any(not need.any_of and not self.is_met(need) for need in reversed(needs)):
+            return True
+        return any(need.any_of for need in needs) and bool(self.unmet(job))
+
     def unmet(self, job: JobRecord) -> list[JobId]:
-        """Name the jobs this one still waits for."""
-        waiting: list[JobId] = []
-        if not job.spec.depends_on:
-            return waiting
-        for dependency in job.spec.depends_on:
-            other = self.jobs.get(dependency.job)
-            if other is None:
-                continue
-            done = other.state is JobState.SUCCEEDED or (
-                dependency.end is EndKind.ANY and other.state.finished
-            )
-            if not done:
-                waiting.append(dependency.job)
-        return waiting
+        """Name the jobs this one still waits for; of a choice, those that may still do."""
+        return [
+            need.job
+            for choice in choices(job.spec.depends_on)
+            if not any(map(self.is_met, choice))
+            for need in choice
+            if len(choice) == 1 or not self.jobs[need.job].state.finished
+        ]
+
+    def is_met(self, need: Dependency) -> bool:
+        """Tell whether a job has ended as another needs it."""
+        other = self.jobs.get(need.job)
+        if other is None:
+            return True
+        return other.state.finished and need.met_by(other.state is JobState.SUCCEEDED)
+
+    def is_lost(self, need: Dependency) -> bool:
+        """Tell whether a job has ended otherwise than another needs it."""
+        other = self.jobs.get(need.job)
+        return other is not None and other.state.finished and not self.is_met(need)
 
     def array_full(self, job: JobRecord) -> bool:
         """Tell whether the cap of its array keeps this member out of line."""
@@ -148,6 +183,30 @@ class State:
             and (len(line.inside) >= array.max_running)
         )
 
+    # ── the machine's clock ─────────────────────────────────────────────────────────────
+
+    def wall(self, at: Instant) -> WallTime:
+        """Give the time that the machine's clock of today shows, or would have shown."""
+        return WallTime(at + self.wall_ms)
+
+    def instant(self, at: WallTime) -> Instant:
+        """Give the engine's time of a date."""
+        return Instant(at - self.wall_ms)
+
+    def set_clock(self, by_ms: int, now: Instant) -> None:
+        """Go by a clock that was set: dates come earlier or later, all else stays."""
+        self.wall_ms += by_ms
+        self.clock_set_at, self.clock_set_ms = now, by_ms
+        self._arm_dates()
+        self.budgets.set_clock(self.wall_ms, self.cluster, now)
+        if self.windows:
+            self.timers.arm_windows(self.windows_in_engine_time())
+            self.windows_changed()
+
+    def windows_in_engine_time(self) -> list[Window]:
+        """Give the windows that are set, with the engine's time in place of dates."""
+        return [window.moved(-self.wall_ms) for window in self.windows.values()]
+
     # ── the line ────────────────────────────────────────────────────────────────────────
 
     def line_up(self, job: JobRecord, now: Instant) -> None:
@@ -156,10 +215,12 @@ class State:
             return
         if job.not_before > now:
             self.timers.arm(job.not_before, job.id)
-        elif not self.unmet(job) and not self.array_full(job):
+        elif self.waits_for_others(job):
+            return
+        elif not self.array_full(job):
             self._enter_array(job)
             self.cluster.pending.add(self.standing(job), now)
-        elif not self.unmet(job) and job.spec.array is not None:
+        elif job.spec.array is not None:
             self.arrays[job.spec.array.parent].outside[job.id] = None
 
     def step_out(self, job: JobRecord, now: Instant) -> None:
@@ -169,7 +230,9 @@ class State:
         if array is None or array.parent not in self.arrays:
             return
         line = self.arrays[array.parent]
-        line.inside.discard(job.id)
+        if job.id not in self.cluster.reservations:
+            # A gang on its way to a place that it was promised goes on counting.
+            line.inside.discard(job.id)
         line.outside.pop(job.id, None)
         room = array.max_running - len(line.inside)
         for member in list(islice(line.outside, max(0, room))):
@@ -211,7 +274,7 @@ class State:
                 Promise(r.job, r.slots, r.entitlement, r.victims, r.quota)
                 for _, r in sorted(self.cluster.reservations.items())
             ],
-            health=[condition for _, condition in sorted(self.health.items())],
+            health=[how for _, how in sorted((self.health | self.doubts).items())],
             shut_since=self.shut_since,
             accounts=self.budgets.accounts(),
             spent=self._spent(),
@@ -219,6 +282,11 @@ class State:
             losses=self._losses(),
             runs=self.foretelling.history.all(),
             overtaken=self._overtaken(),
+            admitted=sorted(job for line in self.arrays.values() for job in line.inside),
+            suspected=self.suspicions.all(),
+            wall_ms=self.wall_ms,
+            clock_set_at=self.clock_set_at,
+            clock_set_ms=self.clock_set_ms,
         )
 
     @classmethod
@@ -227,12 +295,13 @@ class State:
         state = cls(policies)
         state.seq, state.at, state.next_job = image.seq, image.at, image.next_job
         state.nodes, state.shut_since = image.nodes, image.shut_since
-        state.health = {condition.part: condition for condition in image.health}
+        state.wall_ms, state.budgets = image.wall_ms, Budgets(image.wall_ms)
+        state.clock_set_at, state.clock_set_ms = image.clock_set_at, image.clock_set_ms
         for condition in image.health:
-            state.timers.arm_condition(condition)
+            state.set_condition(condition.part, condition)
+        state.suspicions = Suspicions(image.suspected)
         state.windows = {window.name: window for window in image.windows}
-        for window in image.windows:
-            state.timers.arm_window(window)
+        state.timers.arm_windows(state.windows_in_engine_time())
         state.jobs = {job.id: job for job in image.jobs}
         state.foretelling.recall(image.runs, image.jobs)
         state.configure(image.config)
@@ -245,6 +314,9 @@ class State:
             state.cluster.mercy.recall(image.losses)
         if state.cluster.overtaking is not None:
             state.cluster.overtaking.recall(image.overtaken)
+        # Snapshots of older versions do not name them, but those with a promise are among them.
+        for job_id in (*image.admitted, *(promise.job for promise in image.promises)):
+            state._enter_array(state.jobs[job_id])  # noqa: SLF001
         for job in image.jobs:
             state.line_up(job, state.at)
         for promise in image.promises:
@@ -288,7 +360,7 @@ class State:
         if self.cluster.claimants is not None:
             self.cluster.claimants.recall(spent, self.at)
         self._arm_dates()
-        self.cluster.windows = Windows(self.windows.values())
+        self.cluster.windows = Windows(self.windows_in_engine_time())
         if self.cluster.mercy is not None:
             self.cluster.mercy.recall(losses)
         self.ports.configure(config.limits.ports)
@@ -322,8 +394,8 @@ class State:
 
     def _arm_dates(self) -> None:
         """Look at the configuration when it changes by date; at once, if it is behind."""
-        behind = in_force(self.config, self.at) != self.config
-        dates = (at for at in moments(self.config) if at > self.at)
+        behind = in_force(self.config, self.wall(self.at)) != self.config
+        dates = (at for date in moments(self.config) if (at := self.instant(date)) > self.at)
         self.timers.arm_dates([self.at, *dates] if behind else dates)
 
     def _foretell(self) -> bool:
@@ -353,7 +425,7 @@ class State:
 
     def windows_changed(self) -> None:
         """Let everybody stand as the windows that are set now ask. O(n log n)."""
-        self.cluster.windows = Windows(self.windows.values())
+        self.cluster.windows = Windows(self.windows_in_engine_time())
         self._foretell()
         self._stand_anew()
 
@@ -382,6 +454,22 @@ class State:
         spec, owner = job.spec, job.owner
         return self.cluster.named(spec.tenant, spec.queue, owner.user, owner.groups)
 
+    def condition(self, part: Part) -> Condition | None:
+        """Give how a part is that is not healthy."""
+        return self.health.get(part) or self.doubts.get(part)
+
+    def set_condition(self, part: Part, condition: Condition) -> None:
+        """Note how a part is from now on. `mark` lets the books know."""
+        where, other = self.doubts, self.health
+        if condition.health.is_out:
+            where, other = other, where
+        other.pop(part, None)
+        if condition.health is HardwareHealth.HEALTHY:
+            where.pop(part, None)
+            return
+        where[part] = condition
+        self.timers.arm_condition(condition)
+
     def mark(self, node: NodeId) -> None:
         """Let the books know what of a node is to be used now. O(its devices)."""
         machine = self.cluster.nodes.get(node)
@@ -402,8 +490,10 @@ class State:
             (node.id, place)
             for node in self.config.nodes
             for place in (WHOLE, *(device.index for device in node.devices))
-        } if self.health else set[Part]()  # fmt: skip
+        } if self.health or self.doubts or self.suspicions.parts() else set[Part]()  # fmt: skip
         self.health = {part: how for part, how in self.health.items() if part in there}
+        self.doubts = {part: how for part, how in self.doubts.items() if part in there}
+        self.suspicions.keep_only(there)
 
     def _claim(self, gang: Gang) -> tuple[int, Instant, JobId]:
         """Rank who keeps its cells where not all can: the urgent if that counts, the older."""
@@ -480,6 +570,7 @@ class State:
             self.keys[job.owner.user, job.key] = job.id
         if job.state.finished:
             return
+        self.unfinished[job.owner.user] += 1
         self.watch(job)
         attempt = job.attempt
         if attempt is not None:

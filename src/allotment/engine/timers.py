@@ -40,11 +40,17 @@ class Timers:
         heaps = (self._heap, self._parts, self._windows, self._dates)
         return min(heap[0][0] for heap in heaps if heap)
 
+    def arm_windows(self, windows: Iterable[Window]) -> None:
+        """Look at these windows and at no others; their ends are in the engine's time."""
+        self._windows.clear()
+        for window in windows:
+            self.arm_window(window)
+
     def arm_window(self, window: Window) -> None:
         """Look at a window when it begins, if somebody has to go then, and when it ends."""
         if window.evict:
-            heappush(self._windows, (window.begin, window.name))
-        heappush(self._windows, (window.end, window.name))
+            heappush(self._windows, (Instant(window.begin), window.name))
+        heappush(self._windows, (Instant(window.end), window.name))
 
     def due_windows(self, now: Instant) -> list[str]:
         """Take the windows whose time has come, each once."""

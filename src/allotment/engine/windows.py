@@ -11,7 +11,7 @@ from allotment.model.commands import ReserveNodes
 from allotment.model.diagnosis import Diagnosis, Owner, RetryClass
 from allotment.model.errors import Code, Rejected
 from allotment.model.ids import NodeId
-from allotment.model.quantity import DEVICE, Instant
+from allotment.model.quantity import DEVICE, Instant, WallTime
 from allotment.model.reasons import StopCause
 from allotment.model.windows import Window
 
@@ -24,13 +24,13 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 def reserve(state: State, command: ReserveNodes, now: Instant) -> Emit:
     """Set nodes aside. Raises Rejected."""
     _check_name(state, command.name)
-    _check_times(command, now)
+    _check_times(command, state.wall(now))
     _check_who(state, command)
     nodes = _named(state, command) if command.nodes else _chosen(state, command)
     yield e.WindowSet(
         Window(
             name=command.name,
-            begin=Instant(max(now, command.begin)),
+            begin=WallTime(max(state.wall(now), command.begin)),
             end=command.end,
             nodes=nodes,
             users=command.users,
@@ -58,9 +58,9 @@ def due(state: State, name: str, now: Instant) -> Emit:
     window = state.windows.get(name)
     if window is None:
         return
-    if now >= window.end:
+    if state.wall(now) >= window.end:
         yield e.WindowEnded(name)
-    elif window.evict and now >= window.begin:
+    elif window.evict and state.wall(now) >= window.begin:
         yield from _clear(state, window)
 
 
@@ -112,7 +112,7 @@ def _check_name(state: State, name: str) -> None:
         )
 
 
-def _check_times(command: ReserveNodes, now: Instant) -> None:
+def _check_times(command: ReserveNodes, now: WallTime) -> None:
     if command.end <= command.begin:
         raise Rejected(Code.BAD_REQUEST, "It would end before it begins.")
     if command.end <= now:

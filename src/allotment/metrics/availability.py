@@ -8,7 +8,7 @@ from allotment.metrics.fold import Handlers
 from allotment.model import events as e
 from allotment.model.cells import CellShare, CellType, Topology
 from allotment.model.cluster import Node
-from allotment.model.health import WHOLE, HardwareHealth
+from allotment.model.health import WHOLE
 from allotment.model.ids import NodeId
 from allotment.model.objectives import PPM
 from allotment.model.quantity import DEVICE, Instant
@@ -112,10 +112,10 @@ class Availability:
     def _health(self, at: Instant, event: e.HealthChanged) -> None:
         self._pass_to(at)
         part = (event.node, WHOLE if event.device is None else event.device)
-        if event.now is HardwareHealth.HEALTHY:
-            self._bad.discard(part)
-        else:
+        if event.now.is_out:
             self._bad.add(part)
+        else:
+            self._bad.discard(part)
         self._weigh()
 
     # ── sums ────────────────────────────────────────────────────────────────────────────

@@ -8,9 +8,10 @@ import msgspec
 
 from allotment.metrics.fold import FINISHED, Handlers
 from allotment.model import events as e
+from allotment.model.dependencies import alternatives
 from allotment.model.ids import JobId
 from allotment.model.quantity import Instant
-from allotment.model.spec import EndKind, JobSpec
+from allotment.model.spec import JobSpec
 
 Told = Callable[[Instant, JobId], None]
 
@@ -132,16 +133,13 @@ class InLine:
         del self.jobs[event.job]
         for other in self._dependents.pop(event.job, ()):
             waiting = self.jobs.get(other)
-            if waiting is not None and self._meets(event, waiting):
-                waiting.after.discard(event.job)
-                self._line_up(at, other)
-
-    def _meets(self, event: e.JobEvent, waiting: Waiter) -> bool:
-        """Tell whether so an end lets a job start; if not, it is given up right after."""
-        return isinstance(event, e.JobSucceeded) or any(
-            each.job == event.job and each.end is EndKind.ANY
-            for each in waiting.spec.depends_on
-        )
+            if waiting is None:
+                continue
+            for each in waiting.spec.depends_on:
+                if each.job == event.job and each.met_by(isinstance(event, e.JobSucceeded)):
+                    met = alternatives(waiting.spec.depends_on, each)
+                    waiting.after -= {need.job for need in met}
+                    self._line_up(at, other)
 
     # ── the line ────────────────────────────────────────────────────────────────────────
 

@@ -7,13 +7,14 @@ at that now and then and records what it finds (`WaitExplained`). The first find
 wait holds for all of it before; where there is none, no reason is given.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from enum import StrEnum
 
 import msgspec
 
 from allotment.metrics.fold import FINISHED, Handlers
 from allotment.model import events as e
+from allotment.model.dependencies import choices
 from allotment.model.quantity import SECOND, Instant
 from allotment.model.reasons import Reason
 from allotment.model.spec import Dependency
@@ -262,11 +263,15 @@ class ReasonHistory:
     def _last_end(self, needs: tuple[Dependency, ...]) -> Instant | None:
         """Say when the last of some jobs was over; None while one is not."""
         if needs not in self._ends:
-            ends = [self._end_of(need) for need in needs]
+            ends = [_first(map(self._end_of, choice)) for choice in choices(needs)]
             there = [end for end in ends if end is not None]
             whole = len(there) == len(ends)
             self._ends[needs] = max(there, default=Instant(0)) if whole else None
         return self._ends[needs]
+
+
+def _first(ends: Iterable[Instant | None]) -> Instant | None:
+    return min((end for end in ends if end is not None), default=None)
 
 
 def _noted(span: _Span, at: Instant) -> Reason | None:

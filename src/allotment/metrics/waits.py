@@ -19,8 +19,9 @@ from allotment.metrics.summary import WaitParts
 from allotment.metrics.usage import Usage
 from allotment.metrics.waiting import Array, Ask, Queue, Share, Waits, is_loose
 from allotment.model import events as e
+from allotment.model.dependencies import choices
 from allotment.model.quantity import SECOND, Instant
-from allotment.model.spec import JobSpec
+from allotment.model.spec import Dependency, JobSpec
 
 
 class WaitCauses:
@@ -40,7 +41,8 @@ class WaitCauses:
         self._owner = ""
         self._free = Shortage(usage.free_milli)
         self._backoffs: list[tuple[Instant, int]] = []
-        self._after: dict[int, list[Ask]] = {}
+        self._after: dict[int, list[tuple[Ask, Dependency, list[bool]]]] = {}
+        """Who waits for a job, and whether what it waits for was met by another already."""
         """Jobs that wait for a job to end."""
         self._arrays: WeakValueDictionary[int, Array] = WeakValueDictionary()
         """Capped ones, by their first job, while any member is unfinished."""
@@ -117,10 +119,12 @@ class WaitCauses:
             ask.array = self._arrays.setdefault(array.parent, Array(array.max_running))
         if event.held:
             ask.hindrances += 1
-        for dependency in event.spec.depends_on:
-            if dependency.job in self._asks:
-                ask.hindrances += 1
-                self._after.setdefault(dependency.job, []).append(ask)
+        for choice in choices(event.spec.depends_on):
+            unfinished = [need for need in choice if need.job in self._asks]
+            ask.hindrances += bool(unfinished)
+            met: list[bool] = []
+            for need in unfinished:
+                self._after.setdefault(need.job, []).append((ask, need, met))
         self._line_up(ask, at)
 
     def _edited(self, at: Instant, event: e.JobEdited) -> None:
@@ -226,8 +230,10 @@ class WaitCauses:
         if type(event) is e.JobSucceeded and ask.waited is not None:
             self._count(ask.row, ask.waited)
         if event.job in self._after:
-            for other in self._after.pop(event.job):
-                if other.job in self._asks:
+            for other, need, met in self._after.pop(event.job):
+                does = not need.any_of or need.met_by(type(event) is e.JobSucceeded)
+                if other.job in self._asks and does and not met:
+                    met.append(True)
                     self._unhinder(other, at)
 
     def _count(self, row: JobOutcome | None, waited: Waits) -> None:

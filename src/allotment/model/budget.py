@@ -9,12 +9,12 @@ from enum import StrEnum
 
 import msgspec
 
-from allotment.model.quantity import DAY, DEVICE, HOUR, SECOND, Instant
+from allotment.model.quantity import DAY, DEVICE, HOUR, SECOND, Instant, WallTime
 
 GPU_HOUR = DEVICE * HOUR
 """One hour of a whole device, in thousandths × milliseconds."""
 
-FOREVER = Instant(1 << 61)
+FOREVER = WallTime(1 << 61)
 
 
 class Every(StrEnum):
@@ -41,8 +41,8 @@ class Budget(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     user: str = ""
     each_user: bool = False
     """Whether every user has the whole of it for themselves."""
-    begin: Instant = Instant(0)
-    end: Instant = FOREVER
+    begin: WallTime = WallTime(0)
+    end: WallTime = FOREVER
     """Outside of these nothing is counted and nothing limited."""
 
     @property
@@ -52,15 +52,15 @@ class Budget(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
             self.queue, self.user, self.each_user, self.every.value, self.begin, self.end,
         )  # fmt: skip
 
-    def period(self, at: Instant) -> tuple[Instant, Instant]:
-        """Give the stretch that counts at an instant: its begin, and the end, not included."""
+    def period(self, at: WallTime) -> tuple[WallTime, WallTime]:
+        """Give the stretch that counts at a moment: its begin, and the end, not included."""
         if self.every is Every.NEVER:
             return self.begin, self.end
         first, after = _calendar(self.every, at)
-        return Instant(max(first, self.begin)), Instant(min(after, self.end))
+        return WallTime(max(first, self.begin)), WallTime(min(after, self.end))
 
 
-def _calendar(every: Every, at: Instant) -> tuple[int, int]:
+def _calendar(every: Every, at: WallTime) -> tuple[int, int]:
     midnight = at - at % DAY
     if every is Every.DAY:
         return midnight, midnight + DAY
@@ -85,15 +85,35 @@ class Account(msgspec.Struct, omit_defaults=True):
     at: Instant = Instant(0)
     held: int = 0
     """Thousandths of devices that are held since then."""
+    wall_ms: int = 0
+    """How far the clock that its periods go by is ahead of the engine's time."""
 
     @property
     def key(self) -> tuple[str, str, str]:
         """The tenant, the queue and the user whose jobs it counts; '' where that is any."""
         return (self.tenant, self.budget.queue, self.user or self.budget.user)
 
+    def dates(self, now: Instant) -> tuple[WallTime, WallTime]:
+        """Give the period of `now` as people write it."""
+        return self.budget.period(WallTime(now + self.wall_ms))
+
+    def period(self, now: Instant) -> tuple[Instant, Instant]:
+        """Give the period of `now` in the engine's time; `FOREVER` stays what it is."""
+        begin, end = self.dates(now)
+        ends = end if end >= FOREVER else end - self.wall_ms
+        return Instant(begin - self.wall_ms), Instant(ends)
+
+    def set_clock(self, wall_ms: int, now: Instant) -> None:
+        """Let its periods go by a clock that was set; in a later one nothing is used yet."""
+        before, _ = self.dates(now)
+        self.settle(now)
+        self.wall_ms = wall_ms
+        if self.dates(now)[0] > before:
+            self.spent = 0
+
     def used(self, now: Instant) -> int:
         """Give what was used in the period of `now`."""
-        begin, end = self.budget.period(now)
+        begin, end = self.period(now)
         kept = self.spent if self.at >= begin else 0
         length = min(now, end) - max(self.at, begin)
         return kept + self.held * length if length > 0 else kept
@@ -107,7 +127,7 @@ class Account(msgspec.Struct, omit_defaults=True):
         hard = self.budget.hard
         if not hard:
             return False
-        begin, end = self.budget.period(now)
+        begin, end = self.period(now)
         return begin <= now < end and self.used(now) >= hard
 
     def warns(self, now: Instant) -> bool:
@@ -115,13 +135,13 @@ class Account(msgspec.Struct, omit_defaults=True):
         soft = self.budget.soft
         if not soft:
             return False
-        begin, end = self.budget.period(now)
+        begin, end = self.period(now)
         return begin <= now < end and self.used(now) >= soft
 
     def next_change(self, now: Instant) -> Instant | None:
         """Say when it may close, or open, next though nothing happens; None for never."""
         hard = self.budget.hard
-        begin, end = self.budget.period(now)
+        begin, end = self.period(now)
         if not hard or now >= end:
             return None
         if now < begin:

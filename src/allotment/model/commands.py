@@ -2,8 +2,9 @@
 
 import msgspec
 
+from allotment.model.grid import Grid
 from allotment.model.ids import DeviceIndex, JobId, NodeId
-from allotment.model.quantity import Instant, Millis
+from allotment.model.quantity import Millis, WallTime
 from allotment.model.spec import JobSpec
 from allotment.model.tenancy import Config
 from allotment.model.windows import NOTICE_MS
@@ -26,6 +27,17 @@ class SubmitJob(Command, frozen=True):
     copies: int = 1
     max_running: int = 0
     held: bool = False
+    grid: Grid = ()
+    """Parameters with their values: one of the copies for each combination of them."""
+
+
+class SubmitAgain(Command, frozen=True):
+    """Accept jobs that were submitted before, all or none.
+
+    Those of one array stand together, in order, and make a new array of just their indices.
+    """
+
+    specs: tuple[JobSpec, ...]
 
 
 class EditJob(Command, frozen=True):
@@ -45,6 +57,13 @@ class ReleaseJob(Command, frozen=True):
     """Put a held job back in line."""
 
     job: JobId
+
+
+class NoteJob(Command, frozen=True):
+    """Keep a word for people with a job, in place of an earlier one."""
+
+    job: JobId
+    text: str
 
 
 class CancelJob(Command, frozen=True):
@@ -94,8 +113,8 @@ class ReserveNodes(Command, frozen=True):
     """
 
     name: str
-    begin: Instant
-    end: Instant
+    begin: WallTime
+    end: WallTime
     nodes: tuple[NodeId, ...] = ()
     devices: int = 0
     type: str = ""
@@ -122,9 +141,11 @@ class ApplyConfig(Command, frozen=True):
 
 AnyCommand = (
     SubmitJob
+    | SubmitAgain
     | EditJob
     | HoldJob
     | ReleaseJob
+    | NoteJob
     | CancelJob
     | SuspendJob
     | ResumeJob

@@ -6,7 +6,7 @@ from operator import attrgetter
 from msgspec.structs import replace
 
 from allotment.model.budget import FOREVER
-from allotment.model.quantity import Instant
+from allotment.model.quantity import WallTime
 from allotment.model.tenancy import Config, DatedChange, Tenant
 
 
@@ -15,7 +15,7 @@ def as_written(config: Config) -> Config:
     return replace(config, tenants=config.written, written=()) if config.written else config
 
 
-def in_force(config: Config, at: Instant) -> Config:
+def in_force(config: Config, at: WallTime) -> Config:
     """Give it with the tenants as they are at a moment. O(tenants), if there are changes."""
     if not config.changes:
         return config
@@ -32,14 +32,14 @@ def settled(config: Config) -> Config:
     return replace(config, changes=(), written=())
 
 
-def moments(config: Config) -> list[Instant]:
+def moments(config: Config) -> list[WallTime]:
     """Give the moments at which something in it changes, in order."""
     begins = {change.begin for change in config.changes}
     ends = {change.end for change in config.changes if change.end < FOREVER}
     return sorted(begins | ends)
 
 
-def still_to_come(config: Config, now: Instant) -> list[DatedChange]:
+def still_to_come(config: Config, now: WallTime) -> list[DatedChange]:
     """Give the changes that hold or will, by when they begin."""
     coming = [change for change in config.changes if change.end > now]
     return sorted(coming, key=attrgetter("begin"))

@@ -7,6 +7,7 @@ import msgspec
 
 from allotment.model.ids import AttemptNo, JobId, TaskKey
 from allotment.model.quantity import Millis
+from allotment.model.reasons import StopCause
 
 
 class Effect(msgspec.Struct, frozen=True):
@@ -33,6 +34,8 @@ class StopTask(Effect, frozen=True):
     key: TaskKey
     signal: str
     grace_ms: Millis
+    cause: StopCause | None = None
+    """Why its whole gang has to end; None where only this task has to."""
 
 
 class FreezeTask(Effect, frozen=True):

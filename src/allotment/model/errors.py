@@ -26,6 +26,7 @@ class Code(StrEnum):
     NO_SUCH_QUEUE = "no_such_queue"
     QUEUE_CLOSED = "queue_closed"
     QUEUE_FULL = "queue_full"
+    TOO_MANY = "too_many"
     NO_SUCH_JOB = "no_such_job"
     NO_SUCH_NODE = "no_such_node"
     NO_SUCH_TASK = "no_such_task"
@@ -39,6 +40,7 @@ class Code(StrEnum):
     NOT_FOUND = "not_found"
     CONFLICT = "conflict"
     UNAVAILABLE = "unavailable"
+    UNCERTAIN = "uncertain"
     NOT_SUPPORTED = "not_supported"
 
 

@@ -88,6 +88,27 @@ class JobIdsSkipped(Event, frozen=True):
     next_job: JobId
 
 
+class EventsLost(Event, frozen=True):
+    """A damaged log goes on without its end: an administrator said so.
+
+    What the lost events told of is not known here; their numbers are given again.
+    """
+
+    because: str
+    events: int = 0
+    """How many are known to be missing; 0 if that is not known."""
+    until: Instant = Instant(0)
+    """When the last of them was recorded; 0 if that is not known."""
+
+
+class ClockStepped(Event, frozen=True):
+    """The machine's clock was set. The log's own time goes on without a step: instants are
+    shown, and dates come true, by the new clock; lengths of time are what they were."""
+
+    by_ms: Millis
+    """How much later it is now than the time that passed would make it; negative if earlier."""
+
+
 class HealthChanged(Event, frozen=True):
     """A node or one of its devices got worse, or well again. Reports between are no events."""
 
@@ -105,6 +126,8 @@ class HealthChanged(Event, frozen=True):
     """An administrator's word: it holds until withdrawn."""
     since: Instant = Instant(0)
     """Since when there is trouble, which may be earlier than the first report; 0 when well."""
+    held_back: bool = False
+    """It is doubted, and used, because more would be out of use than may be by itself."""
 
 
 class WindowSet(Event, frozen=True):
@@ -205,6 +228,12 @@ class WaitExplained(JobEvent, frozen=True):
     reason: Reason
     since: Instant
     """When that was first seen, in two looks in a row."""
+
+
+class JobNoted(JobEvent, frozen=True):
+    """Somebody noted something for people to read; an empty text takes the note away."""
+
+    text: str
 
 
 class JobArchived(JobEvent, frozen=True):
@@ -367,6 +396,7 @@ AnyEvent = (
     | NodeLost
     | NodeRecovered
     | JobIdsSkipped
+    | EventsLost
     | JobSubmitted
     | JobEdited
     | JobHeld
@@ -401,6 +431,8 @@ AnyEvent = (
     | ShrinkRequested
     | AttemptShrunk
     | WaitExplained
+    | JobNoted
+    | ClockStepped
 )
 
 

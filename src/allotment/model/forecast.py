@@ -60,6 +60,12 @@ class Course(msgspec.Struct, frozen=True):
     """It was taking too long, not too far away."""
     blocked: Blocked | None = None
     """Why it had not started by the end of what was looked at."""
+    stuck: bool = False
+    """Nothing more was to come but ends that nobody knows: to look further tells nothing."""
+    endless: tuple[JobId, ...] = ()
+    """The jobs then in its way of which nobody knows how long they run."""
+    borrowed: tuple[str, ...] = ()
+    """The parts that it has on loan when it starts."""
 
 
 class Counted(msgspec.Struct, frozen=True):

@@ -5,12 +5,18 @@ A *part* is a node or one device of it. Reports come from watchers that look aga
 without a clock, turn them into three states:
 
     healthy ──trouble──▶ suspect ──troubles times within within_ms──▶ bad
-       ▲                   │  └──── it stands for worsen_ms ─────────▲ │
-       ├──no trouble for heal_ms                                       │
-       └──────────────── well again for mend_ms ───────────────────────┘
+      ▲ ▲ ▲                │  └──── it stands for worsen_ms ─────────▲ │
+      │ │ └──no trouble for heal_ms                                    │
+      │ └──────────────── well again for mend_ms ──────────────────────┘
+      └─for within_ms nobody else says so── doubted ◀──one user's jobs say so── healthy
 
 * A watcher's trouble *stands* until the same watcher says ok, and counts once. A job's word
   and a heartbeat that came back do not stand; of one user's jobs one word counts.
+* What a job says is what its user let it print. The jobs of one user alone take no hardware
+  from others: it is *doubted*, and used as before, until somebody else speaks against it
+  too: a watcher, or a job of another user, within within_ms.
+* Whoever takes parts out of use may hold back (engine/breaker.py): what the rules make suspect
+  or bad is then doubted, and *held back*, until there is room or an administrator confirms it.
 * A heartbeat's trouble alone suspects nothing: a silent node is lost, and takes no work as
   long as it is. Only one that is lost again and again is bad.
 * A bad part is not forgiven because nobody complains of what nobody uses: somebody has to
@@ -34,13 +40,20 @@ Part = tuple[NodeId, int]
 
 
 class HardwareHealth(StrEnum):
-    """What is known of a part. Only healthy ones get new work; nothing is ever killed."""
+    """What is known of a part. Suspect and bad ones get no new work; nothing is ever killed."""
 
     HEALTHY = "healthy"
+    DOUBTED = "doubted"
+    """Something is said against it that does not suffice to take it away: it is used."""
     SUSPECT = "suspect"
     """Something was amiss; it may pass."""
     BAD = "bad"
     """It is broken as far as we know."""
+
+    @property
+    def is_out(self) -> bool:
+        """Whether a part gets no new work."""
+        return self in (HardwareHealth.SUSPECT, HardwareHealth.BAD)
 
 
 class Source(StrEnum):
@@ -96,6 +109,13 @@ class Condition(msgspec.Struct, frozen=True, omit_defaults=True):
     words: str = ""
     who: str = ""
     final: bool = False
+    held_back: bool = False
+    """It would be suspect or bad, but more would be out of use than may be by itself."""
+
+    @property
+    def is_suspicion(self) -> bool:
+        """Whether it is believed to be broken by other means than an administrator's word."""
+        return not self.final and (self.health.is_out or self.held_back)
 
     @property
     def part(self) -> Part:
@@ -108,7 +128,7 @@ class Rules(msgspec.Struct, frozen=True, gc=False):
     troubles: int = 3
     """So many troubles …"""
     within_ms: int = 30 * MINUTE
-    """… within this make a part bad."""
+    """… within this make a part bad. What jobs of two users say within it makes it suspect."""
     worsen_ms: int = 5 * MINUTE
     """A suspect part whose trouble stands so long is bad."""
     heal_ms: int = 10 * MINUTE
@@ -147,6 +167,8 @@ class Course(msgspec.Struct, frozen=True):
     """When trouble was last reported, counted or not."""
     well_since: Instant | None = None
     """Since when somebody says that it is ok, and nobody the contrary."""
+    held_back: bool = False
+    """It is doubted only because no more is to be taken away."""
 
 
 def heard(course: Course, report: HealthReport, now: Instant, rules: Rules = RULES) -> Course:
@@ -165,7 +187,7 @@ def aged(course: Course, now: Instant, rules: Rules = RULES) -> Course:
     if due is None or now < due:
         return course
     if course.standing:
-        return _became(course, HardwareHealth.BAD, now)
+        return became(course, HardwareHealth.BAD, now)
     return Course(since=now)
 
 
@@ -177,13 +199,19 @@ def next_turn(course: Course, rules: Rules = RULES) -> Instant | None:
         worse = course.health is HardwareHealth.SUSPECT
         return Instant(course.since + rules.worsen_ms) if worse else None
     well = course.well_since
-    if course.health is HardwareHealth.SUSPECT:
-        return Instant(max(course.last, well or 0) + rules.heal_ms)
-    return None if well is None else Instant(well + rules.mend_ms)
+    if course.health is HardwareHealth.BAD:
+        return None if well is None else Instant(well + rules.mend_ms)
+    still_ms = rules.heal_ms
+    if course.health is HardwareHealth.DOUBTED:
+        still_ms = rules.within_ms
+    return Instant(max(course.last, well or 0) + still_ms)
 
 
-def _became(course: Course, health: HardwareHealth, now: Instant) -> Course:
-    return msgspec.structs.replace(course, health=health, since=now)
+def became(
+    course: Course, health: HardwareHealth, now: Instant, *, held_back: bool = False
+) -> Course:
+    """Give the course of a part that is in another state from now on."""
+    return msgspec.structs.replace(course, health=health, since=now, held_back=held_back)
 
 
 def _final(course: Course, report: HealthReport, now: Instant) -> Course:
@@ -207,19 +235,31 @@ def _well(course: Course, report: HealthReport, now: Instant) -> Course:
 
 def _troubled(course: Course, report: HealthReport, now: Instant, rules: Rules) -> Course:
     recent = tuple(t for t in course.troubles if t.at > now - rules.within_ms)
+    if _counts(report, course.standing, recent):
+        others = (t for t in recent if not _is_same_word(t, report))
+        recent = (*others, _trouble(report, now))[-rules.troubles :]
+    if not _is_believed(recent):
+        return _doubted(msgspec.structs.replace(course, troubles=recent), now)
     standing = course.standing
-    if _counts(report, standing, recent):
-        recent = (*recent, _trouble(report, now))[-rules.troubles :]
     if report.source in WATCHERS and report.source not in standing:
         standing = (*standing, report.source)
     after = msgspec.structs.replace(
         course, standing=standing, troubles=recent, last=now, well_since=None
     )
     if len(recent) >= rules.troubles and after.health is not HardwareHealth.BAD:
-        return _became(after, HardwareHealth.BAD, now)
-    if after.health is HardwareHealth.HEALTHY and report.source is not Source.HEARTBEAT:
-        return _became(after, HardwareHealth.SUSPECT, now)
+        return became(after, HardwareHealth.BAD, now)
+    if not after.health.is_out and report.source is not Source.HEARTBEAT:
+        return became(after, HardwareHealth.SUSPECT, now)
     return after
+
+
+def _doubted(course: Course, now: Instant) -> Course:
+    """Take note of what the jobs of one user say, who may want a part for themselves."""
+    if course.health.is_out:
+        return course
+    if course.health is HardwareHealth.HEALTHY:
+        course = became(course, HardwareHealth.DOUBTED, now)
+    return msgspec.structs.replace(course, last=now)
 
 
 def _counts(
@@ -228,9 +268,18 @@ def _counts(
     """Tell whether a trouble is another one, and not the same once more."""
     if report.source in WATCHERS:
         return report.source not in standing
-    if report.source is Source.JOB:
-        return all(t.source is not Source.JOB or t.who != report.who for t in recent)
     return True
+
+
+def _is_same_word(trouble: Trouble, report: HealthReport) -> bool:
+    """Tell whether a job's word only takes the place of one of the same user's jobs."""
+    return trouble.source is report.source is Source.JOB and trouble.who == report.who
+
+
+def _is_believed(troubles: tuple[Trouble, ...]) -> bool:
+    """Tell whether others speak against a part than the jobs of one user."""
+    users = {trouble.who for trouble in troubles if trouble.source is Source.JOB}
+    return len(users) != 1 or any(t.source is not Source.JOB for t in troubles)
 
 
 def _trouble(report: HealthReport, now: Instant) -> Trouble:

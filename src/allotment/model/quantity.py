@@ -1,14 +1,24 @@
 """Quantities: integers with units. Floats appear in reports only.
 
-Devices and CPU are counted in thousandths, memory and disk in bytes, time in milliseconds
-since the Unix epoch (`Instant`) or as a length (`Millis`).
+Devices and CPU are counted in thousandths, memory and disk in bytes, time in milliseconds:
+as a length (`Millis`), as an `Instant` or as a `WallTime`.
 """
 
-from typing import NewType
+from typing import Annotated, NewType
 
 import msgspec
 
 Instant = NewType("Instant", int)
+"""A moment of the engine's own time, which began as milliseconds since the Unix epoch. It goes
+on evenly, also when the machine's clock is set, so that lengths of time are true."""
+
+Moment = Annotated[int, "instant"]
+"""An instant in a view: it is moved to the wall clock's time when it is shown."""
+
+WallTime = NewType("WallTime", int)
+"""A moment as the machine's clock shows it, in milliseconds since the Unix epoch: what people
+write as a date, and what they are shown."""
+
 Millis = NewType("Millis", int)
 
 DEVICE = 1000

@@ -48,6 +48,22 @@ class Reason(StrEnum):
     """Nothing is in its way: it starts in the next scheduling cycle."""
 
 
+ENDS_WITH_JOBS = frozenset(
+    {
+        Reason.USER_CAP,
+        Reason.QUEUE_LIMIT,
+        Reason.QUEUE_SHARE,
+        Reason.QUOTA,
+        Reason.BEHIND,
+        Reason.WAITING_FOR_VICTIMS,
+        Reason.CAPACITY,
+        Reason.FRAGMENTED,
+        Reason.RESUMING,
+    }
+)
+"""Reasons for which a job in line waits until other jobs end."""
+
+
 class Holder(msgspec.Struct, frozen=True, omit_defaults=True):
     """Somebody who holds what a waiting job could use."""
 
@@ -57,6 +73,8 @@ class Holder(msgspec.Struct, frozen=True, omit_defaults=True):
     user: str
     entitlement: Entitlement
     held: Resources
+    borrowed: tuple[str, ...] = ()
+    """The parts of it that it has on loan."""
 
 
 class Blocked(msgspec.Struct, frozen=True, omit_defaults=True):

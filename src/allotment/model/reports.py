@@ -9,6 +9,7 @@ from allotment.model.events import Phase
 from allotment.model.health import HealthReport
 from allotment.model.ids import AttemptNo, JobId, NodeId, TaskKey
 from allotment.model.quantity import Millis
+from allotment.model.reasons import StopCause
 
 
 class Seen(StrEnum):
@@ -34,6 +35,9 @@ class TaskReport(msgspec.Struct, frozen=True, omit_defaults=True):
     phases: tuple[Phase, ...] = ()
     exit: Exit | None = None
     diagnosis: Diagnosis | None = None
+    stopped_for: StopCause | None = None
+    """For what its gang was told to stop, where that ended it: kept beside the task, so it is
+    known also to books that were put back to before."""
 
 
 class GangReport(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):

@@ -5,10 +5,13 @@ from enum import StrEnum
 import msgspec
 
 from allotment.model.ids import JobId
-from allotment.model.quantity import NOTHING, SECOND, Millis, Resources
+from allotment.model.quantity import MIB, NOTHING, SECOND, Millis, Resources
 
 NEVER: Millis = Millis(-1)
 """A time limit that never strikes."""
+
+WITHHELD = "***"
+"""Stands for a secret that is not shown, or not there. No secret may be this."""
 
 
 class Priority:
@@ -36,6 +39,10 @@ class Completion(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
     min_failed: int = 1
     min_succeeded: int | None = None
+
+
+USUAL = Resources(cpu_milli=1000, memory=512 * MIB)
+"""What a task gets at most of what its owner does not name."""
 
 
 class Port(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -71,6 +78,8 @@ class TaskRole(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, cache_
     """It starts with as few tasks as this; 0 where it needs all of them."""
     elastic: bool = False
     """It can go on with fewer tasks than it started with, down to `least`."""
+    by_default: tuple[str, ...] = ()
+    """Parts of `resources`, of `USUAL`, that its owner did not name: they were chosen here."""
 
     @property
     def needed(self) -> int:
@@ -109,16 +118,34 @@ class Dependency(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
     job: JobId
     end: EndKind = EndKind.SUCCESS
+    any_of: int = 0
+    """Those of one job with the same number are a choice: one is enough; 0: no choice."""
+    ref: str = ""
+    """A name, an array or a part of one, as its user wrote it; a submission puts ids in its
+    place, so nothing that was accepted has any."""
+
+    def met_by(self, succeeded: bool) -> bool:
+        """Whether the end of its job is what it waits for."""
+        return succeeded or self.end is EndKind.ANY
 
 
 class ArraySlice(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """This job's place in an array. `parent` is the first job's id, known after minting."""
+    """This job's place in an array. `parent` is the first job's id, 0 before it is minted."""
 
     index: int
     size: int
     parent: JobId
     max_running: int = 0
     """How many of the array may run at a time; 0 means no cap."""
+    members: int = 0
+    """How many jobs it has, where it repeats only some of the indices; 0: all `size`."""
+    params: tuple[tuple[str, str], ...] = ()
+    """Where it is of a grid: this job's values."""
+
+    @property
+    def jobs(self) -> int:
+        """How many jobs the array has: their ids follow on `parent`."""
+        return self.members or self.size
 
 
 class GiveWay(StrEnum):
@@ -158,7 +185,7 @@ class JobSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     image: str = ""
     env: tuple[tuple[str, str], ...] = ()
     secrets: tuple[tuple[str, str], ...] = ()
-    """Environment whose values are never shown, logged or returned."""
+    """Environment whose values are never shown, logged or returned; or `WITHHELD`."""
     workdir: str = ""
     data_dir: str = ""
     code_dir: str = ""
@@ -184,6 +211,18 @@ class JobSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     deadline_ms: Millis = NEVER
     """How long after its submission it should have ended, where its queue goes by that."""
     on_eviction: GiveWay = GiveWay.AS_TENANT
+    labels: tuple[tuple[str, str], ...] = ()
+    """What people find it by; nothing is scheduled by them."""
+
+    @property
+    def family(self) -> str:
+        """Its name without its index, where it is one of an array."""
+        return self.name.removesuffix(f".{self.array.index}") if self.array else self.name
+
+    @property
+    def withheld(self) -> tuple[str, ...]:
+        """Name the secrets that are not there: a backup was restored that left them out."""
+        return tuple(name for name, value in self.secrets if value == WITHHELD)
 
     @property
     def task_count(self) -> int:

@@ -9,7 +9,7 @@ from allotment.model.budget import FOREVER, Budget
 from allotment.model.cells import CellShare, Topology
 from allotment.model.cluster import Node
 from allotment.model.objectives import NO_OBJECTIVES, Objectives
-from allotment.model.quantity import DAY, HOUR, NOTHING, Instant, Millis, Resources
+from allotment.model.quantity import DAY, HOUR, NOTHING, Millis, Resources, WallTime
 from allotment.model.spec import GiveWay
 
 
@@ -193,6 +193,19 @@ class Tenant(msgspec.Struct, frozen=True, omit_defaults=True):
         return next((queue for queue in self.queues if queue.name == name), None)
 
 
+class PerUser(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """What of the service one user may use at once."""
+
+    requests: int = 16
+    """Requests that are worked on; nine times as many may wait for their turn."""
+    streams: int = 128
+    """Followed logs and events, and files on their way."""
+    execs: int = 16
+    """Commands inside running tasks."""
+    jobs: int = 25_000
+    """Jobs that are not over, waiting or running."""
+
+
 class Limits(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """Cluster-wide limits and lengths of time, in milliseconds unless named otherwise."""
 
@@ -214,6 +227,9 @@ class Limits(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """In which half of what was used is forgotten, where it counts who used least."""
     predict_milli: int = 1_250
     """Run times nobody promised are predicted as so much of earlier ones; 0 predicts none."""
+    breaker_ppm: int = 100_000
+    """What share of each type of device automatic means may take out of use, in millionths."""
+    per_user: PerUser = PerUser()
 
 
 class Share(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -231,12 +247,21 @@ class DatedChange(msgspec.Struct, frozen=True, omit_defaults=True):
     """What holds of a tenant, or of one of its queues, from `begin` until before `end`."""
 
     tenant: str
-    begin: Instant = Instant(0)
-    end: Instant = FOREVER
+    begin: WallTime = WallTime(0)
+    end: WallTime = FOREVER
     share: Share | None = None
     """What the tenant is owed then; None where it is a queue that changes."""
     queue: Queue | None = None
     """What the queue is then, in place of that of the same name."""
+
+
+class Visibility(StrEnum):
+    """What of a job others than its owner and the administrators may see."""
+
+    PRIVATE = "private"
+    """That it is there, what it asks for, where it stands and why; not what it runs."""
+    OPEN = "open"
+    """All of it but its secrets: its commands, environment and output too."""
 
 
 class Config(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -253,3 +278,4 @@ class Config(msgspec.Struct, frozen=True, omit_defaults=True):
     """What differs at some time; of one tenant or queue only one at a time."""
     written: tuple[Tenant, ...] = ()
     """The tenants as they are without changes, while `tenants` are changed; else empty."""
+    visibility: Visibility = Visibility.PRIVATE

@@ -7,7 +7,7 @@ begins, no job is put on its nodes that could still run then.
 import msgspec
 
 from allotment.model.ids import NodeId
-from allotment.model.quantity import DAY, Instant, Millis
+from allotment.model.quantity import DAY, Instant, Millis, WallTime
 
 NOTICE_MS = Millis(7 * DAY)
 """How long before a window jobs that may run for ever are kept off, if nobody says."""
@@ -17,8 +17,8 @@ class Window(msgspec.Struct, frozen=True, omit_defaults=True):
     """Nodes set aside from `begin` until `end`. Who may use them is named; or nobody."""
 
     name: str
-    begin: Instant
-    end: Instant
+    begin: WallTime
+    end: WallTime
     nodes: tuple[NodeId, ...]
     users: tuple[str, ...] = ()
     tenants: tuple[str, ...] = ()
@@ -29,6 +29,11 @@ class Window(msgspec.Struct, frozen=True, omit_defaults=True):
     notice_ms: Millis = NOTICE_MS
     """Jobs of which nobody knows how long they run are taken to run for so long."""
     reason: str = ""
+
+    def moved(self, ms: int) -> "Window":
+        """Give the same window some time later, or on another clock."""
+        begin, end = WallTime(self.begin + ms), WallTime(self.end + ms)
+        return msgspec.structs.replace(self, begin=begin, end=end) if ms else self
 
     @property
     def for_nobody(self) -> bool:

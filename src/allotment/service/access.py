@@ -1,4 +1,5 @@
-"""Who may do what. Everybody sees the jobs, their states and reasons; output is private.
+"""Who may do what. Everybody sees the jobs, their states and reasons; what they run and
+write is private, unless the configuration opens it to all.
 
 A job belongs to its submitter. The superuser, the service's own user and SYSTEM may do
 anything. Roles and tokens come later, as data beside this table.
@@ -9,6 +10,7 @@ import os
 from allotment.engine.records import JobRecord
 from allotment.model.errors import Code, Rejected
 from allotment.model.ids import SYSTEM, Actor
+from allotment.model.tenancy import Visibility
 
 
 def is_admin(actor: Actor) -> bool:
@@ -16,11 +18,30 @@ def is_admin(actor: Actor) -> bool:
     return actor == SYSTEM or actor.uid in (0, os.geteuid())
 
 
+def is_own(actor: Actor, job: JobRecord) -> bool:
+    """Tell whether this actor may do with a job whatever its owner may."""
+    return is_admin(actor) or actor.uid == job.owner.uid
+
+
+def sees_all(actor: Actor, job: JobRecord, visibility: Visibility) -> bool:
+    """Tell whether this actor sees what a job runs and writes, its secrets aside."""
+    return visibility is Visibility.OPEN or is_own(actor, job)
+
+
+def may_see(actor: Actor, job: JobRecord, visibility: Visibility) -> None:
+    """Raise Rejected unless this actor sees what a job runs and writes."""
+    if not sees_all(actor, job, visibility):
+        raise _not_yours(actor, job)
+
+
 def may_change(actor: Actor, job: JobRecord) -> None:
-    """Raise Rejected unless this actor may change the job or look inside it."""
-    if is_admin(actor) or actor.uid == job.owner.uid:
-        return
-    raise Rejected(
+    """Raise Rejected unless this actor may change the job, or enter its tasks."""
+    if not is_own(actor, job):
+        raise _not_yours(actor, job)
+
+
+def _not_yours(actor: Actor, job: JobRecord) -> Rejected:
+    return Rejected(
         Code.FORBIDDEN,
         f"Job {job.id} belongs to {job.owner.user}; you are {actor.user}.",
         "Ask its owner or the administrator.",

@@ -10,6 +10,7 @@ from heapq import merge
 from itertools import islice
 
 from allotment.model.ids import JobId
+from allotment.model.lifecycle import JobState
 from allotment.service.ports import ArchivedJob, JobFilter, Store
 
 
@@ -42,3 +43,9 @@ class Archive:
         out = {job.id for job in going}
         kept = [job for job in self._store.archived_page(which, limit) if job.id not in out]
         return list(islice(merge(going, kept, key=lambda job: -job.id), limit))
+
+    def states(self, first: JobId, last: JobId) -> dict[JobId, JobState]:
+        """Give how the jobs here ended whose ids are in a range."""
+        found = dict(self._store.archived_states(first, last))
+        going = tuple(self._leaving.values())
+        return found | {job.id: job.state for job in going if first <= job.id <= last}

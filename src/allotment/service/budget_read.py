@@ -18,7 +18,7 @@ def budgets_now(state: State, now: Instant) -> tuple[BudgetUse, ...]:
 def _use(account: Account, now: Instant) -> BudgetUse:
     tenant, queue, user = account.key
     budget = account.budget
-    begin, end = budget.period(now)
+    begin, end = account.dates(now)
     return BudgetUse(
         tenant=tenant,
         queue=queue,
@@ -34,7 +34,7 @@ def _use(account: Account, now: Instant) -> BudgetUse:
 
 
 def _state(account: Account, now: Instant) -> BudgetState:
-    begin, end = account.budget.period(now)
+    begin, end = account.period(now)
     if not begin <= now < end:
         return BudgetState.NOT_NOW
     if account.closed(now):

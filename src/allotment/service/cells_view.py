@@ -5,6 +5,7 @@ from enum import StrEnum
 import msgspec
 
 from allotment.model.ids import JobId
+from allotment.model.quantity import Moment
 
 
 class CellState(StrEnum):
@@ -62,7 +63,7 @@ class CellView(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     lent: int = 0
     bad: int = 0
     """Leaves out of use; those that are in use still count as used or lent."""
-    since: int = 0
+    since: Moment = 0
     """Since when it is not healthy, in ms since the epoch."""
     node: str = ""
     """The machine it is, or is part of; '' for larger ones."""
@@ -90,7 +91,7 @@ class DownPart(msgspec.Struct, frozen=True):
     """A node, or one device of it (`n3:5`), that takes no new work."""
 
     name: str
-    since: int
+    since: Moment
     """In ms since the epoch; 0 if that is not known."""
 
 

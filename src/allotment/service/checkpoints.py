@@ -5,6 +5,7 @@ The contract: a job replaces the file $ALLOT_CHECKPOINT_FILE, as a whole, by
 
 The file is the job's own, and so may be anything: a pipe, a link to what the job may not
 read, or hold numbers nobody can keep. What cannot be read or kept is as good as not there.
+It is looked at with the rights of the job's user (docs/adr/0012).
 The folder of another user may lie on a file system that does not answer: it is looked at in
 a thread, with those of the same user beside it, and only they wait.
 """
@@ -12,7 +13,7 @@ a thread, with those of the same user beside it, and only they wait.
 import asyncio
 import os
 import stat
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Annotated
 
@@ -21,11 +22,15 @@ from msgspec import Meta
 
 from allotment.engine.records import JobRecord
 from allotment.engine.state import State
-from allotment.model.ids import JobId, TaskIndex, TaskKey
+from allotment.model.ids import Actor, JobId, TaskIndex, TaskKey
 from allotment.model.lifecycle import AttemptState
+from allotment.model.quantity import Instant, WallTime
 from allotment.model.reports import CheckpointReport
-from allotment.service.folders import uid_of
+from allotment.rights import paths
+from allotment.rights.user import rights_of
+from allotment.service.folders import account_of, uid_of
 from allotment.service.launch import Folders
+from allotment.service.ports import Identity
 from allotment.service.threads import Threads
 
 MOST_BYTES = 64 * 1024
@@ -52,10 +57,14 @@ class Wanted(msgspec.Struct, frozen=True):
     file: str
     known_ns: int
     since_ns: int
-    user: str
+    owner: Actor
     uid: int | None
     """Whose it has to be; None where it is nobody else's."""
+    who: "Identities"
 
+
+Identities = dict[Actor, Identity | None]
+"""Who users are, once the host has said so: it is not asked again while jobs run."""
 
 Changed = tuple[int, TaskKey, CheckpointReport | None]
 """When a file changed (ns), and what is in it now."""
@@ -70,9 +79,11 @@ def is_near(job: JobRecord) -> bool:
 class CheckpointWatch:
     """Looks at the files of running jobs; reads one only when it changed."""
 
-    def __init__(self, folders: Folders) -> None:
+    def __init__(self, folders: Folders, wall: Callable[[Instant], WallTime]) -> None:
+        self._wall = wall
         self._folders = folders
         self._seen: dict[JobId, int] = {}
+        self._who: Identities = {}
         self._threads = Threads("checkpoints", each=16)
         self._looking: dict[tuple[str, str], asyncio.Task[list[Changed]]] = {}
         """Looks that are under way, by user and place in the file system."""
@@ -82,6 +93,8 @@ class CheckpointWatch:
         live = [job_id for job_id, gang in state.cluster.gangs.items() if not gang.suspended]
         for gone in self._seen.keys() - set(live):
             del self._seen[gone]
+        if not live:
+            self._who.clear()
         jobs = [state.jobs[job_id] for job_id in live]
         found = [report for job in jobs if is_near(job) and (report := self.look_at(job))]
         far = [self._wanted(job) for job in jobs if not is_near(job)]
@@ -119,15 +132,20 @@ class CheckpointWatch:
             TaskKey(job.id, attempt.no, TaskIndex(0)),
             self._folders.checkpoint_file(job.id, job.spec),
             self._seen.get(job.id, 0),
-            attempt.placed_at * 1_000_000,
-            job.owner.user,
+            self._since_ms(attempt.placed_at) * 1_000_000,
+            job.owner,
             uid_of(job.owner),
+            self._who,
         )
+
+    def _since_ms(self, placed_at: Instant) -> int:
+        """Give what files are dated that were written since; the clock may have been set."""
+        return min(placed_at, self._wall(placed_at))
 
     async def _look_far(self, wanted: Sequence[Wanted]) -> list[CheckpointReport]:
         places: dict[tuple[str, str], list[Wanted]] = {}
         for each in wanted:
-            places.setdefault((each.user, _place_of(each.file)), []).append(each)
+            places.setdefault((each.owner.user, _place_of(each.file)), []).append(each)
         loop = asyncio.get_running_loop()
         for place in places.keys() - self._looking.keys():
             look = self._in_thread(places[place], SILENT_S)
@@ -140,7 +158,9 @@ class CheckpointWatch:
         return self._note([each for changed in found for each in changed])
 
     async def _in_thread(self, wanted: Sequence[Wanted], patience_s: float) -> list[Changed]:
-        return await self._threads.run(wanted[0].user, partial(_changed, wanted), patience_s)
+        return await self._threads.run(
+            wanted[0].owner.user, partial(_changed, wanted), patience_s
+        )
 
     def _note(self, found: Sequence[Changed]) -> list[CheckpointReport]:
         for changed_ns, key, _ in found:
@@ -158,18 +178,33 @@ def _changed(wanted: Iterable[Wanted]) -> list[Changed]:
     found: list[Changed] = []
     for each in wanted:
         try:
-            changed_ns = os.lstat(each.file).st_mtime_ns
-            if changed_ns != each.known_ns and changed_ns >= each.since_ns:
-                found.append((changed_ns, each.key, _report(each.key, _content(each))))
+            with rights_of(_identity(each)):
+                changed_ns = os.lstat(each.file).st_mtime_ns
+                if changed_ns != each.known_ns and changed_ns >= each.since_ns:
+                    found.append((changed_ns, each.key, _report(each.key, _content(each))))
         except OSError:
             continue
     return found
 
 
+def _identity(wanted: Wanted) -> Identity | None:
+    """Say whose rights to use; asks the host where it is not known yet."""
+    if wanted.uid is None:
+        return None
+    if wanted.owner not in wanted.who:
+        wanted.who[wanted.owner] = account_of(wanted.owner).identity
+    return wanted.who[wanted.owner]
+
+
 def _content(wanted: Wanted) -> bytes:
     """Read a file that is really the job's own. Raises OSError."""
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    with os.fdopen(os.open(wanted.file, flags), "rb") as file:
+    above, _, name = wanted.file.rpartition("/")
+    folder = paths.resolve(above)
+    try:
+        fd = paths.open_below(folder, name, os.O_RDONLY | os.O_NONBLOCK)
+    finally:
+        os.close(folder)
+    with os.fdopen(fd, "rb") as file:
         found = os.fstat(file.fileno())
         if not stat.S_ISREG(found.st_mode) or wanted.uid not in (None, found.st_uid):
             return b""

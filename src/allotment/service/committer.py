@@ -7,7 +7,7 @@ carried out, before the records it rests on are on disk. While the log cannot be
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from time import perf_counter
 from typing import TypeVar
@@ -16,7 +16,7 @@ import structlog
 
 from allotment.model.effects import AnyEffect
 from allotment.model.errors import Code, Rejected, StoreError
-from allotment.model.events import Record
+from allotment.model.events import JobSubmitted, Record
 from allotment.model.ids import JobId, Seq
 from allotment.service.ports import ArchivedJob, Store
 from allotment.service.telemetry import Telemetry
@@ -40,6 +40,8 @@ class Committer:
         self._release = release
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="store")
         self._records: list[Record] = []
+        self._in_hand: list[Record] = []
+        """What is being written."""
         self._archived: list[ArchivedJob] = []
         self.leaving: dict[JobId, ArchivedJob] = {}
         """Jobs that left memory and are not yet on disk."""
@@ -70,7 +72,10 @@ class Committer:
             self._task.add_done_callback(self._check)
 
     async def wait(self, seq: Seq) -> None:
-        """Return once this record is durable. Raises Rejected when the log is in trouble."""
+        """Return once this record is durable.
+
+        Raises Rejected when the log is in trouble: what was recorded may yet come true.
+        """
         if seq <= self.durable:
             return
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -81,7 +86,20 @@ class Committer:
         try:
             await asyncio.wait_for(waiter, PATIENCE_S)
         except TimeoutError:
-            raise _unavailable(self.trouble) from None
+            raise _uncertain(self.trouble) from None
+
+    def refuse_in_trouble(self) -> None:
+        """Raise Rejected while the log cannot be written: what is asked will not be done."""
+        if self.trouble:
+            raise _unavailable(self.trouble)
+
+    def pending(self, jobs: Collection[JobId]) -> Seq:
+        """Give the last of these jobs' submissions that is not durable yet; 0 for none."""
+        wanted, waiting = set(jobs), (*self._in_hand, *self._records)
+        found = (
+            r.seq for r in waiting if isinstance(r.event, JobSubmitted) and r.job in wanted
+        )
+        return max(found, default=Seq(0))
 
     def watch(self, event: asyncio.Event) -> None:
         """Set this event after every commit, until `unwatch`."""
@@ -108,10 +126,11 @@ class Committer:
     async def _write(self) -> None:
         while self._records:
             records, self._records = self._records, []
+            self._in_hand = records
             effects, self._effects = self._effects, []
             archived, self._archived = self._archived, []
             await self._append(records, archived)
-            self.durable = records[-1].seq
+            self.durable, self._in_hand = records[-1].seq, []
             for job in archived:
                 del self.leaving[job.id]
             self._release(effects)
@@ -154,14 +173,32 @@ class Committer:
     def _fail_waiters(self) -> None:
         for _, waiter in self._waiters:
             if not waiter.done():
-                waiter.set_exception(_unavailable(self.trouble))
+                waiter.set_exception(_uncertain(self.trouble))
         self._waiters = []
 
 
 def _unavailable(trouble: str) -> Rejected:
     return Rejected(
         Code.UNAVAILABLE,
-        f"The event log cannot be written: {trouble}",
-        "Nothing that was accepted is lost. Try again with the same Idempotency-Key once it "
-        "is mended; running jobs go on.",
+        f"Nothing was done: the event log cannot be written: {trouble}",
+        "What was accepted is not lost, and running jobs go on. Try again once it is mended.",
+    )
+
+
+def _uncertain(trouble: str) -> Rejected:
+    return Rejected(
+        Code.UNCERTAIN,
+        f"It is not known yet whether this is done: the event log cannot be written: {trouble}",
+        "It is done as soon as the log can be written, unless the service ends before. Look "
+        "again later.",
+    )
+
+
+def uncertain_submission(error: Rejected, key: str) -> Rejected:
+    """Say how whoever submitted a job finds out whether there will be one."""
+    return Rejected(
+        Code.UNCERTAIN,
+        error.message.replace("this is done", "the job is taken"),
+        f"Ask later: allot show --key {key} (GET /v1/submissions?key={key}). Sent again with "
+        "this Idempotency-Key it makes no second job.",
     )

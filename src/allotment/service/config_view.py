@@ -3,7 +3,7 @@
 import msgspec
 
 from allotment.model.ids import JobId
-from allotment.model.quantity import Instant
+from allotment.model.quantity import WallTime
 
 
 class ConfigInForce(msgspec.Struct, frozen=True):
@@ -25,9 +25,9 @@ class ConfigChange(msgspec.Struct, frozen=True):
 class ComingChange(msgspec.Struct, frozen=True):
     """What differs from one date to another, in words."""
 
-    begin: Instant
+    begin: WallTime
     """0 where it holds already, from the beginning."""
-    until: Instant | None
+    until: WallTime | None
     """None where it holds for good."""
     when: str
     """Both in words, with the zone."""

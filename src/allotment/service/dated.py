@@ -7,12 +7,12 @@ from allotment.model.amounts import Amounts, amounts, parts_of, show_part
 from allotment.model.budget import FOREVER
 from allotment.model.cells import CellShare
 from allotment.model.dated import still_to_come
-from allotment.model.quantity import SECOND, Instant, Resources, show_milli, show_resources
+from allotment.model.quantity import SECOND, Resources, WallTime, show_milli, show_resources
 from allotment.model.tenancy import Config, DatedChange, Queue, Share, Tenant
 from allotment.service.config_view import ComingChange, ConfigChange
 
 
-def coming(config: Config, now: Instant) -> tuple[ComingChange, ...]:
+def coming(config: Config, now: WallTime) -> tuple[ComingChange, ...]:
     """Give the changes that hold or will, by when they begin."""
     return tuple(
         ComingChange(
@@ -26,7 +26,7 @@ def coming(config: Config, now: Instant) -> tuple[ComingChange, ...]:
     )
 
 
-def over(config: Config, now: Instant) -> Iterator[str]:
+def over(config: Config, now: WallTime) -> Iterator[str]:
     """Tell of changes that hold no longer, and never will."""
     for change in config.changes:
         if change.end <= now:
@@ -63,7 +63,7 @@ def _period(change: DatedChange) -> str:
     return " ".join(filter(None, (begin, end)))
 
 
-def _date(at: Instant) -> str:
+def _date(at: WallTime) -> str:
     text = datetime.fromtimestamp(at // SECOND, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     return text.replace(" 00:00:00 UTC", "").replace(":00 UTC", " UTC")
 

@@ -20,6 +20,7 @@ from allotment.service.launch import Account, Folders, launch_request
 from allotment.service.ports import Backend
 from allotment.service.telemetry import Telemetry
 from allotment.service.threads import Threads
+from allotment.service.withheld import failed_for_secrets
 
 log = structlog.get_logger("allot.service")
 
@@ -95,8 +96,8 @@ class Dispatcher:
                 await self._try(lambda: self._backend.open_barrier(keys))
             case f.TellSize(job, attempt):
                 await self._try(partial(self._tell_size, job, attempt))
-            case f.StopTask(key, signal, grace_ms):
-                await self._try(lambda: self._backend.stop(key, signal, grace_ms))
+            case f.StopTask(key, signal, grace_ms, cause):
+                await self._try(lambda: self._backend.stop(key, signal, grace_ms, cause))
             case f.FreezeTask(key):
                 await self._try(lambda: self._backend.freeze(key))
             case f.ThawTask(key):
@@ -105,6 +106,12 @@ class Dispatcher:
     async def _launch(self, key: TaskKey, *, at_barrier: bool) -> None:
         job = self._starting(key)
         if job is None:
+            return
+        if job.spec.withheld:
+            told = Exit(platform_error="its secrets are not there")
+            self._report(
+                TaskReport(key, Seen.ENDED, exit=told, diagnosis=failed_for_secrets(job))
+            )
             return
         nodes = self.state.cluster.nodes
         try:

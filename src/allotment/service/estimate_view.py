@@ -10,6 +10,7 @@ import msgspec
 from allotment.model.forecast import Counted
 from allotment.model.ids import JobId
 from allotment.model.ledger import Entitlement
+from allotment.model.quantity import Moment
 
 
 class Outlook(StrEnum):
@@ -41,15 +42,16 @@ class StartEstimate(msgspec.Struct, frozen=True):
     """null for one that was not submitted."""
     name: str
     outlook: Outlook
-    asked_at: int
-    earliest: int | None = None
+    asked_at: Moment
+    earliest: Moment | None = None
     """In the best of three runs; null where it did not start in any."""
-    expected: int | None = None
+    expected: Moment | None = None
     """In the middle one."""
-    latest: int | None = None
+    latest: Moment | None = None
     """In the worst; null where that was not seen."""
-    not_before: int | None = None
-    """Where a run gave up, or its horizon was: the middle run had not started it by then."""
+    not_before: Moment | None = None
+    """Up to here the middle run saw what happens, and it had not started. null where that hangs
+    on something of which no end is known."""
     places: tuple[Place, ...] = ()
     """Where it starts in the expected run."""
     entitlement: Entitlement | None = None
@@ -61,12 +63,16 @@ class StartEstimate(msgspec.Struct, frozen=True):
     assumptions: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     """Of a job that was not submitted: what its submission would warn of."""
+    endless: tuple[JobId, ...] = ()
+    """Jobs in its way of which nobody knows how long they run, so that no start can be told."""
+    borrowed: tuple[str, ...] = ()
+    """The parts that it would borrow: `gpu`, `cpu` …"""
 
 
 class Accuracy(msgspec.Struct, frozen=True):
     """How good the estimates of a stretch were. Each that was given counts once."""
 
-    since: int
+    since: Moment
     given: int
     """All that were given."""
     judged: int

@@ -37,28 +37,17 @@ NOTED_EVERY_MS = MINUTE
 
 NOT_SEEN = f"It does not start within {show_millis(HORIZON_MS)}."
 
+NOTHING_TO_COME = "Nothing that is known to come lets it start."
+TO_BE_TOLD = " A start can be told where jobs have a max_run_time."
+MOST_NAMED = 5
+"""Jobs that a note lists."""
+
 ASSUMPTIONS = (
     "Nobody submits, cancels or changes anything from now on.",
     "Nodes and devices stay as they are, and no job fails.",
     "Launching takes no time.",
 )
 
-
-OF_JOBS = frozenset(
-    {
-        Reason.ARRAY_CAP,
-        Reason.USER_CAP,
-        Reason.QUEUE_LIMIT,
-        Reason.QUEUE_SHARE,
-        Reason.QUOTA,
-        Reason.BEHIND,
-        Reason.WAITING_FOR_VICTIMS,
-        Reason.CAPACITY,
-        Reason.FRAGMENTED,
-        Reason.RESUMING,
-    }
-)
-"""Reasons to wait that other jobs are, and that end with them."""
 
 PROMISED = "good: its place is promised, and who is there has been told to go"
 
@@ -208,6 +197,7 @@ def in_words(
     if job is not None and expected is None:
         blocked = why(state, job, now) or blocked
     never = _never(state, job, blocked) if earliest is None else ""
+    unseen = expected is None and not never
     promised = job is not None and job.id in state.cluster.reservations and latest is not None
     basis = () if never or promised else found.basis
     outlook = Outlook.NEVER if never else _outlook(found, expected, latest, now)
@@ -219,14 +209,16 @@ def in_words(
         earliest=earliest,
         expected=expected,
         latest=latest,
-        not_before=None if expected is not None or middle.ended or never else middle.until,
+        not_before=_seen_until(middle) if unseen else None,
+        endless=middle.endless if unseen else (),
+        borrowed=run.borrowed if expected is not None else (),
         places=_places(state, run.slots) if expected is not None else (),
         entitlement=run.entitlement if expected is not None else None,
         basis=basis,
         confidence=PROMISED if promised else _confidence(basis, outlook),
         note=never
         if never and not found.expected.ended
-        else _note_on(found, basis, middle, now, blocked, after),
+        else _note_on(found, middle, now, blocked, after),
         assumptions=() if outlook is Outlook.NOW else ASSUMPTIONS,
     )
 
@@ -234,12 +226,18 @@ def in_words(
 def _never(state: State, job: JobRecord | None, blocked: Blocked | None) -> str:
     """Say so where waiting alone never ends it: somebody has to change something; else ''."""
     if blocked is not None and _for_good(state, job, blocked):
-        return f"{NOT_SEEN} {_reason_words(blocked)}"
+        return _reason_words(blocked)
     kept = keeps_out(state, job.id) if job is not None and job.state.waiting else ""
     if not kept:
         return ""
     hint = blocked.hint if blocked is not None else ""
     return f"It cannot start as the configuration is: {kept}. {hint}".strip()
+
+
+def _seen_until(course: Course) -> Instant | None:
+    """Say up to when a run that saw no start knows what happens; None where it does not."""
+    unknown = course.ended or course.stuck or course.endless
+    return None if unknown else course.until
 
 
 def _for_good(state: State, job: JobRecord | None, blocked: Blocked) -> bool:
@@ -288,7 +286,6 @@ def _confidence(basis: Sequence[Counted], outlook: Outlook) -> str:
 
 def _note_on(
     found: Answer,
-    basis: Sequence[Counted],
     middle: Course,
     now: Instant,
     blocked: Blocked | None,
@@ -302,13 +299,20 @@ def _note_on(
         ahead = show_millis(max(0, middle.until - now))
         return f"Too much happens before it starts: the simulator gave up {ahead} ahead."
     reason = _reason_words(blocked) if blocked is not None else ""
-    if not any(each.ground is Ground.UNKNOWN for each in basis):
-        told = NOT_SEEN
-    elif blocked is None or blocked.reason in OF_JOBS:
-        told = "Jobs of which nobody knows how long they run are in its way."
-    else:
-        told = ""  # They may run, but are not why it waits.
-    return f"{told} {reason}".strip()
+    if middle.endless:
+        return f"{_endless_words(middle.endless)} {reason}".strip() + TO_BE_TOLD
+    return f"{NOTHING_TO_COME if middle.stuck else NOT_SEEN} {reason}".strip()
+
+
+def _endless_words(jobs: Sequence[JobId]) -> str:
+    """Say who is in the way for nobody knows how long."""
+    named = ", ".join(str(job) for job in jobs[:MOST_NAMED])
+    if len(jobs) == 1:
+        who, why_not = f"Job {named} is", "it runs: it has no max_run_time, and no job like it"
+        return f"{who} in its way, and nobody knows how long {why_not} has ended."
+    more = f" and {len(jobs) - MOST_NAMED} more" if len(jobs) > MOST_NAMED else ""
+    why_not = "they run: they have no max_run_time, and no jobs like them"
+    return f"Jobs {named}{more} are in its way, and nobody knows how long {why_not} have ended."
 
 
 def _reason_words(blocked: Blocked) -> str:

@@ -8,6 +8,7 @@ submission little more than one. Who is further behind than what is kept reads t
 import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
 from itertools import islice
 
 import msgspec
@@ -18,9 +19,11 @@ from allotment.model.ids import JobId, Seq
 from allotment.service.committer import Committer
 from allotment.service.launch import redacted
 from allotment.service.ports import Store
+from allotment.service.privacy import event_for_others
 from allotment.service.queries import SpecWriter
 from allotment.service.turns import Turns
 from allotment.service.views import EventView
+from allotment.service.wall import moved
 from allotment.service.words import in_words
 
 PIECE = 100
@@ -40,6 +43,27 @@ class Told(msgspec.Struct, frozen=True, gc=False):
     job: JobId | None
     json: bytes
     """An EventView."""
+    for_others: bytes = b""
+    """What is told to those who may not see all of the job; the same where it is empty."""
+
+
+def _size(told: Told) -> int:
+    return len(told.json) + len(told.for_others)
+
+
+async def seen(
+    source: AsyncGenerator[list[Told]], sees_all: Callable[[JobId], bool]
+) -> AsyncGenerator[list[Told]]:
+    """Tell of each event as much as a reader may see who does not see all of every job."""
+
+    def cut(told: Told) -> Told:
+        if not told.for_others or (told.job is not None and sees_all(told.job)):
+            return told
+        return Told(told.seq, told.job, told.for_others)
+
+    async with aclosing(source):
+        async for told in source:
+            yield [cut(each) for each in told]
 
 
 class EventFeed:
@@ -162,11 +186,11 @@ class EventFeed:
 
     def _keep(self, more: list[Told]) -> None:
         self._newest += more
-        self._bytes += sum(len(told.json) for told in more)
+        self._bytes += sum(map(_size, more))
         self._end = more[-1].seq
         while len(self._newest) > MOST_KEPT or self._bytes > MOST_KEPT_BYTES:
             gone = self._newest.popleft()
-            self._bytes -= len(gone.json)
+            self._bytes -= _size(gone)
             self._begin = gone.seq
 
     async def _wake(self) -> None:
@@ -187,14 +211,16 @@ class EventFeed:
         return list(self._store.records(after, size))
 
     def _tell(self, record: e.Record) -> Told:
-        view = self._view(record)
-        return Told(record.seq, record.job, ENCODER.encode(view))
+        whole = ENCODER.encode(self._view(record, record.event))
+        left = event_for_others(record.event)
+        for_others = b"" if left is record.event else ENCODER.encode(self._view(record, left))
+        return Told(record.seq, record.job, whole, for_others)
 
-    def _view(self, record: e.Record) -> EventView:
-        event, state = record.event, self._state
+    def _view(self, record: e.Record, event: e.AnyEvent) -> EventView:
+        state = self._state
         job = record.job
         secrets: tuple[tuple[str, str], ...] = ()
-        detail = msgspec.to_builtins(event)
+        detail = msgspec.to_builtins(moved(event, state.wall_ms))
         if isinstance(event, (e.JobSubmitted, e.JobEdited)):
             secrets = event.spec.secrets
             detail["spec"] = self._write_spec(event.spec)
@@ -204,7 +230,7 @@ class EventFeed:
             secrets = state.jobs[job].spec.secrets
         return EventView(
             seq=record.seq,
-            at=record.at,
+            at=state.wall(record.at),
             kind=type(event).__name__,
             job=job,
             user=record.actor.user,

@@ -3,7 +3,7 @@
 `ask` takes what is needed out of the state, at once; `weigh` may then be done elsewhere.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -243,7 +243,14 @@ def _tenant(asked: Asked, view: TenantView, grant: Grant | None) -> TenantFairne
         starved_jobs=sum(line.jobs for line in starved),
         starved_ms=max(0, asked.at - longest.since) if longest else 0,
         starved_job=longest.first if longest else None,
+        smallest=_smallest(lines, asked.capacity),
     )
+
+
+def _smallest(lines: Sequence[Line], capacity: Resources) -> Resources:
+    """Give the need of the job in line with the smallest dominant share."""
+    needs = (line.need for line in lines)
+    return min(needs, key=lambda need: (_ppm(need, capacity), _vector(need)), default=NOTHING)
 
 
 def _is_starved(line: Line, view: TenantView, deserved: Resources) -> bool:

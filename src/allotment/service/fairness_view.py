@@ -5,7 +5,7 @@ from enum import StrEnum
 import msgspec
 
 from allotment.model.ids import JobId
-from allotment.model.quantity import Resources
+from allotment.model.quantity import NOTHING, Moment, Resources
 
 
 class Served(StrEnum):
@@ -46,12 +46,14 @@ class TenantFairness(msgspec.Struct, frozen=True, gc=False):
     """For how long the first of these has been in line; 0 without any."""
     starved_job: JobId | None = None
     """That one."""
+    smallest: Resources = NOTHING
+    """What the smallest job in line asks for; nothing where none is in line."""
 
 
 class FairnessReport(msgspec.Struct, frozen=True):
     """Who deserves what of the cluster now, and has what."""
 
-    at: int
+    at: Moment
     capacity: Resources
     """Machines that take work, and what is held on the others."""
     tenants: tuple[TenantFairness, ...]

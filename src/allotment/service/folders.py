@@ -1,21 +1,21 @@
 """Makes and checks the folders of a job on the host: the only writer of them."""
 
+import errno
 import os
 import pwd
 import shutil
-import stat
 import subprocess
 import time
 from collections.abc import Sequence
 from functools import lru_cache, partial
 from pathlib import Path
 
-import msgspec
-
 from allotment.engine.records import JobRecord
 from allotment.model.errors import BackendError, Code, Rejected
 from allotment.model.ids import Actor, JobId
 from allotment.model.spec import JobSpec
+from allotment.rights import paths
+from allotment.rights.user import rights_of
 from allotment.service.launch import Account, Folders, Nodes, hostfile
 from allotment.service.ports import Identity
 from allotment.service.threads import Threads
@@ -119,29 +119,37 @@ def _make_below(ours: Path, name: str, identity: Identity | None) -> None:
         os.chown(path, identity.uid, identity.gid, follow_symlinks=False)
 
 
-def _make_as(paths: Sequence[str], identity: Identity | None) -> None:
+MKDIR_S = 25.0
+"""How long a child may make folders: it is its user's, who may stop it."""
+
+
+def _make_as(wanted: Sequence[str], identity: Identity | None) -> None:
     """Make folders, and those above them, with the rights of the job's user alone.
 
     Above them may lie what the user can swap for a link at any moment, so a service of the
     superuser has a child make them that has become the user. Raises OSError.
     """
     if identity is None:
-        for path in paths:
+        for path in wanted:
             Path(path).mkdir(mode=0o755, parents=True, exist_ok=True)
         return
-    made = subprocess.run(
-        ["/bin/mkdir", "-p", "-m", "755", "--", *paths],
-        user=identity.uid,
-        group=identity.gid,
-        extra_groups=identity.groups,
-        umask=0o022,
-        env={"LC_ALL": "C"},
-        cwd="/",
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        check=False,
-    )
+    try:
+        made = subprocess.run(
+            ["/bin/mkdir", "-p", "-m", "755", "--", *wanted],
+            timeout=MKDIR_S,
+            user=identity.uid,
+            group=identity.gid,
+            extra_groups=identity.groups,
+            umask=0o022,
+            env={"LC_ALL": "C"},
+            cwd="/",
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise TimeoutError(errno.ETIMEDOUT, "was not made in time", wanted[0]) from error
     if made.returncode:
         said = made.stderr.decode(errors="replace").splitlines() or ["mkdir failed"]
         what, _, why = said[0].rpartition(": ")
@@ -168,39 +176,6 @@ def forget(job: JobId, folders: Folders) -> None:
         shutil.rmtree(Path(folders.root) / name / str(job), ignore_errors=True)
 
 
-def belongs_to(folder: Path, account: Account) -> bool:
-    """Tell whether a folder is there and really the job's: its user may have laid a link."""
-    try:
-        found = folder.stat()
-    except OSError:
-        return False
-    return account.identity is None or found.st_uid == account.identity.uid
-
-
-class FileBelow(msgspec.Struct, frozen=True):
-    """A file, by its path from the folder; its bytes, and when it changed."""
-
-    path: str
-    size: int
-    changed_ms: int
-
-
-def files_below(root: Path) -> list[FileBelow]:
-    """List the regular files below a folder, in order. Files may come and go meanwhile."""
-    found: list[FileBelow] = []
-    for folder, _, names in os.walk(root):
-        for name in names:
-            path = Path(folder, name)
-            try:
-                state = path.lstat()
-            except OSError:
-                continue
-            if stat.S_ISREG(state.st_mode):
-                where = path.relative_to(root).as_posix()
-                found.append(FileBelow(where, state.st_size, state.st_mtime_ns // 1_000_000))
-    return sorted(found, key=lambda file: Path(file.path).parts)
-
-
 class PathCheck:
     """Checks that users can use the paths that jobs name.
 
@@ -208,7 +183,8 @@ class PathCheck:
     nobody waits for long.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, state_dir: str) -> None:
+        self._state_dir = state_dir
         self._threads = Threads("paths")
 
     async def check(self, spec: JobSpec, owner: Actor) -> None:
@@ -225,7 +201,7 @@ class PathCheck:
             )
         for key, path, mode in _named(spec):
             is_made = path == (checkpoint.dir if checkpoint is not None else "")
-            look = partial(_look, path, mode, owner, is_made=is_made)
+            look = partial(_look, key, path, mode, owner, self._state_dir, is_made=is_made)
             try:
                 trouble = await self._threads.run(owner.user, look, PATIENCE_S)
             except TimeoutError:
@@ -241,17 +217,68 @@ class PathCheck:
 PATIENCE_S = 10.0
 
 
-def _look(path: str, mode: int, owner: Actor, *, is_made: bool) -> str:
+def _look(
+    key: str, path: str, mode: int, owner: Actor, state_dir: str, *, is_made: bool
+) -> str:
     """Say what keeps a user from a path; empty if nothing does. Blocks.
 
     One that `is_made` when it is not there needs a folder above it that can be written to.
     """
-    if is_made and path[0] == "/":
-        above = Path(path)
-        while not os.path.lexists(above):
-            above = above.parent
-        path = str(above)
-    return _trouble(path, mode, account_of(owner).identity)
+    if not path.startswith("/"):
+        return "is not an absolute path"
+    with rights_of(account_of(owner).identity):
+        if is_made:
+            path = _there(path)
+        try:
+            fd = paths.resolve(path)
+        except PermissionError:
+            return f"you may not pass through {_closed(path)}"
+        except OSError as error:
+            return (error.strerror or "cannot be used").lower()
+        try:
+            here = Path(f"/proc/self/fd/{fd}")
+            is_open = os.access(here, mode, effective_ids=True)
+            real = str(here.readlink())
+        finally:
+            os.close(fd)
+    return _not_for_jobs(key, real, state_dir) if is_open else _denied(mode)
+
+
+def _there(path: str) -> str:
+    """Give what is there of a path."""
+    above = Path(path)
+    while not os.path.lexists(above):
+        above = above.parent
+    return str(above)
+
+
+def _closed(path: str) -> Path:
+    """Give the first folder on the way that cannot be passed through."""
+    *above, last = [*reversed(Path(path).parents), Path(path)]
+    shut = (each for each in above if not os.access(each, os.X_OK, effective_ids=True))
+    return next(shut, last)
+
+
+SYSTEM = ("/proc", "/sys", "/dev")
+"""What every task sees in its own way, and needs as it is."""
+
+OF_JOBS = ("outputs", "checkpoints")
+"""Folders of ours that jobs may name: what other jobs left."""
+
+
+def _not_for_jobs(key: str, real: str, state_dir: str) -> str:
+    """Say why a folder that its user may use is none for a job; empty if it is one."""
+    place, state = Path(real), Path(state_dir).resolve()
+    for system in SYSTEM if key in ("data", "code") else ():
+        if place.is_relative_to(system):
+            return f"lies in {system}, of which every task has its own"
+        if Path(system).is_relative_to(place):
+            return f"has {system} in it, which would become read-only; name a folder below it"
+    if place == state or (
+        place.is_relative_to(state) and place.relative_to(state).parts[0] not in OF_JOBS
+    ):
+        return "belongs to the service alone"
+    return ""
 
 
 def _named(spec: JobSpec) -> list[tuple[str, str, int]]:
@@ -264,35 +291,6 @@ def _named(spec: JobSpec) -> list[tuple[str, str, int]]:
         ("checkpoint.dir", spec.checkpoint.dir if spec.checkpoint else "", os.W_OK | os.X_OK),
     )
     return [(key, path, mode) for key, path, mode in wanted if path]
-
-
-def _trouble(path: str, mode: int, identity: Identity | None) -> str:
-    if not path.startswith("/"):
-        return "is not an absolute path"
-    try:
-        found = os.stat(path)  # noqa: PTH116 - the error's own text is what we want
-        if identity is None:
-            return "" if os.access(path, mode, effective_ids=True) else _denied(mode)
-        for parent in Path(path).resolve().parents:
-            if not _may(parent.stat(), os.X_OK, identity):
-                return f"you may not pass through {parent}"
-    except OSError as error:
-        return (error.strerror or "cannot be used").lower()
-    return "" if _may(found, mode, identity) else _denied(mode)
-
-
-def _may(found: os.stat_result, mode: int, identity: Identity) -> bool:
-    """Read the permission bits for another user, without becoming that user.
-
-    Changing the effective user would change it for every thread of the service.
-    """
-    if found.st_uid == identity.uid:
-        bits = found.st_mode >> 6
-    elif found.st_gid in (identity.gid, *identity.groups):
-        bits = found.st_mode >> 3
-    else:
-        bits = found.st_mode
-    return bits & mode == mode
 
 
 def _denied(mode: int) -> str:

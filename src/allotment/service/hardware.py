@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from allotment.core.cells.book import Cells
 from allotment.core.cells.chain import Cell, Chain
 from allotment.engine.state import State
+from allotment.engine.suspicions import OFTEN
 from allotment.model.errors import Code, Rejected
 from allotment.model.health import WHOLE, HardwareHealth, HealthReport, Part, Source
 from allotment.model.ids import DeviceIndex, JobId, NodeId
@@ -15,27 +16,36 @@ Place = tuple[NodeId, DeviceIndex | None]
 """A device, or a whole node."""
 
 
-def hardware_views(state: State, parts: Iterable[Part] | None = None) -> list[HardwareView]:
-    """Show all parts that are not well; or some, well or not."""
-    wanted = sorted(state.health) if parts is None else list(parts)
+def hardware_views(
+    state: State, now: Instant, parts: Iterable[Part] | None = None
+) -> list[HardwareView]:
+    """Show all parts that are not well, or seldom are; or some, well or not."""
+    wanted = _notable(state, now) if parts is None else list(parts)
     on: dict[Part, set[JobId]] = {part: set() for part in wanted}
     for gang in state.cluster.holders() if wanted else ():
         for slot in gang.slots:
             for place in (WHOLE, *slot.devices):
                 if (slot.node, place) in on:
                     on[slot.node, place].add(gang.id)
-    return [_view(state, part, tuple(sorted(on[part]))) for part in wanted]
+    return [_view(state, now, part, tuple(sorted(on[part]))) for part in wanted]
 
 
-def _view(state: State, part: Part, jobs: tuple[JobId, ...]) -> HardwareView:
+def _notable(state: State, now: Instant) -> list[Part]:
+    suspected = state.suspicions.parts()
+    among = {*suspected, *((node, WHOLE) for node, _ in suspected)}
+    often = {part for part in among if state.suspicions.of(part, now) >= OFTEN}
+    return sorted(often.union(state.health, state.doubts))
+
+
+def _view(state: State, now: Instant, part: Part, jobs: tuple[JobId, ...]) -> HardwareView:
     name = state.cluster.nodes[part[0]].name
     device = None if part[1] == WHOLE else part[1]
-    how = state.health.get(part)
+    how, often = state.condition(part), state.suspicions.of(part, now)
     if how is None:
-        return HardwareView(name, device, HardwareHealth.HEALTHY, jobs=jobs)
+        return HardwareView(name, device, HardwareHealth.HEALTHY, jobs=jobs, suspected=often)
     return HardwareView(
         name, device, how.health, how.by, how.code, how.words, how.who, how.final,
-        how.since, how.changed_at, jobs,
+        how.since, how.changed_at, jobs, how.held_back, often,
     )  # fmt: skip
 
 

@@ -6,6 +6,7 @@ import msgspec
 
 from allotment.model.health import HardwareHealth, Source
 from allotment.model.ids import JobId
+from allotment.model.quantity import Moment
 
 
 class HealthNote(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -37,9 +38,14 @@ class HardwareView(msgspec.Struct, frozen=True):
     who: str = ""
     final: bool = False
     """An administrator's word, which holds until withdrawn."""
-    since: int = 0
+    since: Moment = 0
     """Since when there is trouble."""
-    changed_at: int = 0
+    changed_at: Moment = 0
     """Since when it is suspect, or bad."""
     jobs: tuple[JobId, ...] = ()
     """Who is on it, and runs on."""
+    held_back: bool = False
+    """It would be suspect or bad, but more would be out of use than may be by itself: it is
+    used until an administrator confirms that it is bad."""
+    suspected: int = 0
+    """How often it was made suspect or bad by automatic means in the last 30 days."""

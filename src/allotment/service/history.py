@@ -1,7 +1,8 @@
 """Reading the whole event log for an answer, beside the work of the service.
 
 It is read and folded in a thread, in small pieces with a breath between them, so that the
-event loop gets the interpreter when it wants it. One such reading at a time.
+event loop gets the interpreter when it wants it. How many read at a time is for the caller
+to see to.
 """
 
 import asyncio
@@ -56,7 +57,6 @@ class Historian:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._turn = asyncio.Lock()
 
     async def statistics(self, since: int, until: int, next_job: int) -> Statistics:
         """Sum up a stretch; where it was forgotten in part, what is known of it.
@@ -101,13 +101,10 @@ class Historian:
     async def accuracy(self, since: int) -> Accuracy:
         """Judge the start estimates that were given from `since` on."""
         given_up = threading.Event()
-        async with self._turn:
-            try:
-                return await asyncio.to_thread(
-                    accuracy_of, self._records(given_up), Instant(since)
-                )
-            finally:
-                given_up.set()
+        try:
+            return await asyncio.to_thread(accuracy_of, self._records(given_up), Instant(since))
+        finally:
+            given_up.set()
 
     async def _ask(self, tell: Tell[T], since: int, until: int) -> T:
         if since >= until:
@@ -115,13 +112,12 @@ class Historian:
                 Code.BAD_REQUEST, "The stretch has no length: let `since` be before `until`."
             )
         given_up = threading.Event()
-        async with self._turn:
-            try:
-                return await asyncio.to_thread(
-                    self._tell, tell, Instant(since), Instant(until), given_up
-                )
-            finally:
-                given_up.set()
+        try:
+            return await asyncio.to_thread(
+                self._tell, tell, Instant(since), Instant(until), given_up
+            )
+        finally:
+            given_up.set()
 
     def _tell(
         self, tell: Tell[T], since: Instant, until: Instant, given_up: threading.Event

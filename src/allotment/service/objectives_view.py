@@ -3,15 +3,16 @@
 import msgspec
 
 from allotment.metrics.objectives import Measured
+from allotment.model.quantity import Moment
 
 
 class ObjectivesReport(msgspec.Struct, frozen=True):
     """How promises were kept in a stretch of the service's own history."""
 
-    since: int
+    since: Moment
     """When the stretch begins: not before `known_since`."""
-    until: int
-    known_since: int
+    until: Moment
+    known_since: Moment
     """From when on nothing was forgotten."""
     forgotten: int
     """Jobs that ended before then and are no longer known."""

@@ -1,17 +1,18 @@
 """What the tasks of a job wrote, and a way into those that run."""
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import TypeVar
 
+from allotment.engine.records import JobRecord
 from allotment.model.errors import Code, Rejected
 from allotment.model.ids import Actor, AttemptNo, JobId, TaskIndex, TaskKey
 from allotment.model.lifecycle import TaskState
 from allotment.service import views as v
-from allotment.service.access import may_change
+from allotment.service.access import may_change, may_see
+from allotment.service.files import OpenFile, files_below, open_file, opened, shown
 from allotment.service.finding import Finding
-from allotment.service.folders import account_of, belongs_to, files_below
-from allotment.service.launch import Folders
+from allotment.service.folders import account_of
+from allotment.service.launch import Account, Folders
 from allotment.service.ports import Backend, Enterable, LogChunk
 from allotment.service.queries import task_name
 from allotment.service.threads import Threads
@@ -61,7 +62,12 @@ class Output:
 
     def may_read(self, job: JobId, actor: Actor) -> None:
         """Raise Rejected unless this actor may read what a job's tasks wrote."""
-        may_change(actor, self._finding.record(job))
+        self._may_see(job, actor)
+
+    def _may_see(self, job: JobId, actor: Actor) -> JobRecord:
+        record = self._finding.record(job)
+        may_see(actor, record, self._finding.visibility)
+        return record
 
     async def read_log(
         self,
@@ -101,35 +107,41 @@ class Output:
                 "Look whether its server is there, and try again.",
             ) from None
 
-    def files(self, job: JobId, actor: Actor) -> list[v.OutputFile]:
-        """List the files a job left in its output folders, per attempt."""
-        record = self._finding.record(job)
-        may_change(actor, record)
-        roots = [
-            (attempt.no, Path(self._folders.output(job, record.spec, attempt.no)))
-            for attempt in record.attempts
-        ]
-        return [
-            v.OutputFile(no, file.path, file.size, file.changed_ms)
-            for no, root in roots
-            if belongs_to(root, account_of(record.owner))
-            for file in files_below(root)
-        ]
+    def files(self, job: JobId, actor: Actor, attempt: int, most: int) -> v.OutputPage:
+        """List at most so many files that a job left, of one attempt or (0) of all.
 
-    def path_of(self, job: JobId, attempt: int, path: str, actor: Actor) -> Path:
-        """Give the host path of one output file, never one outside the output folder."""
-        record = self._finding.record(job)
-        may_change(actor, record)
-        root = Path(self._folders.output(job, record.spec, AttemptNo(attempt))).resolve()
-        target = (root / path).resolve()
-        theirs = belongs_to(root, account_of(record.owner))
-        if not theirs or not target.is_relative_to(root) or not target.is_file():
-            raise Rejected(
-                Code.NOT_FOUND,
-                f"Job {job} left no file {path[:200]!r} in attempt {attempt}.",
-                f"See `allot outputs {job}`.",
-            )
-        return target
+        Where not all can be listed, those of the newest attempts are.
+        """
+        record = self._may_see(job, actor)
+        owner = account_of(record.owner)
+        wanted = [each.no for each in record.attempts if attempt in (0, each.no)]
+        found: list[v.OutputFile] = []
+        complete = True
+        for no in reversed(wanted):
+            folder = self._folders.output(job, record.spec, no)
+            with opened(folder, owner, _reader(actor, record)) as top:
+                if top is None:
+                    continue
+                files, is_all = files_below(top, most - len(found))
+            complete &= is_all
+            found[:0] = [
+                v.OutputFile(no, shown(file.path), file.size, file.changed_ms) for file in files
+            ]
+        return v.OutputPage(tuple(found), complete)
+
+    def open_file(self, job: JobId, attempt: int, path: str, actor: Actor) -> OpenFile:
+        """Open one output file, never one outside the output folder. Raises Rejected."""
+        record = self._may_see(job, actor)
+        folder = self._folders.output(job, record.spec, AttemptNo(attempt))
+        owner, reader = account_of(record.owner), _reader(actor, record)
+        with opened(folder, owner, reader) as top:
+            if top is not None and path:
+                return open_file(top, path, reader.name)
+        raise Rejected(
+            Code.NOT_FOUND,
+            f"Job {job} left no file {path[:200]!r} in attempt {attempt}.",
+            f"See `allot outputs {job}`.",
+        )
 
     def enter_argv(
         self, job: JobId, index: TaskIndex, argv: Sequence[str], actor: Actor
@@ -150,3 +162,16 @@ class Output:
                 Code.NOT_SUPPORTED, f"The {self._backend.name} backend cannot enter tasks."
             )
         return self._backend.enter_argv(TaskKey(job, attempt.no, index), argv)
+
+
+def _reader(actor: Actor, job: JobRecord) -> Account:
+    """Say with whose rights an actor reads what a job left.
+
+    Who may change a job may run commands in it as its owner, and so reads as its owner;
+    whoever may only see it, as himself. Nobody as the superuser, unless it is his job.
+    """
+    try:
+        may_change(actor, job)
+    except Rejected:
+        return account_of(actor)
+    return account_of(job.owner)

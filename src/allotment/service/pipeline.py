@@ -5,6 +5,7 @@ a budget of decisions and the loop breathes between cycles, so no pass holds up 
 """
 
 import asyncio
+from collections.abc import Callable
 from time import perf_counter
 
 import msgspec
@@ -22,8 +23,8 @@ from allotment.model.commands import AnyCommand
 from allotment.model.diagnosis import Exit
 from allotment.model.effects import AnyEffect
 from allotment.model.errors import AllotmentError, BackendError
-from allotment.model.ids import SYSTEM, Actor, JobId
-from allotment.model.quantity import HOUR, Instant
+from allotment.model.ids import SYSTEM, Actor, JobId, TaskIndex
+from allotment.model.quantity import HOUR, Instant, Millis
 from allotment.model.reasons import StopCause
 from allotment.model.reports import NodeReport, Seen, TaskReport
 from allotment.service.checkpoints import CheckpointWatch, is_near
@@ -35,6 +36,7 @@ from allotment.service.launch import Folders
 from allotment.service.ports import ArchivedJob, Backend, Clock, Report, Snapshot, Store
 from allotment.service.reason_watch import LOOK_EVERY_S, ReasonWatch
 from allotment.service.telemetry import Telemetry
+from allotment.service.wall import moved
 
 BUDGET = 64
 """Decisions in one cycle."""
@@ -43,6 +45,9 @@ SNAPSHOT_EVERY = 20_000
 CHECKPOINT_LOOK_S = 0.5
 LOG_TAIL = 64 * 1024
 LONGEST_SLEEP_S = 60.0
+CLOCK_LOOK_S = 1.0
+STEP_MS = 2_000
+"""By so much the wall clock has to be off before it was set: less is no news."""
 
 log = structlog.get_logger("allot.service")
 
@@ -60,7 +65,7 @@ class Pipeline:
         self.telemetry = Telemetry()
         self.committer = Committer(store, self.telemetry, self._release)
         self.dispatcher = Dispatcher(engine.state, backend, folders, self.telemetry, self.hear)
-        self.checkpoints = CheckpointWatch(folders)
+        self.checkpoints = CheckpointWatch(folders, engine.state.wall)
         self.reasons = ReasonWatch(engine.state)
         self._store = store
         self._backend = backend
@@ -73,22 +78,51 @@ class Pipeline:
     # ── stimuli ─────────────────────────────────────────────────────────────────────────
 
     async def command(self, command: AnyCommand, actor: Actor) -> list[e.Record]:
-        """Carry out a wish; durable on return. Raises Rejected."""
+        """Carry out a wish; durable on return.
+
+        Raises Rejected: with the code `uncertain` it may still come true, else it will not.
+        """
+        self.committer.refuse_in_trouble()
         records = self.engine.command(command, actor, self.clock.now())
         self.flush()
         if records:
             await self.committer.wait(records[-1].seq)
         return records
 
+    async def together(self, work: Callable[[], None]) -> None:
+        """Let work `apply` many wishes, as one group; durable on return."""
+        try:
+            work()
+        finally:
+            self.flush()
+        await self.committer.wait(self.committer.taken)
+
+    def apply(self, command: AnyCommand, actor: Actor) -> None:
+        """Carry out one wish of `together`. Raises Rejected."""
+        self.engine.command(command, actor, self.clock.now())
+
     def hear(self, report: Report) -> None:
-        """Take a report of the backend. A failure is diagnosed first, from its output."""
+        """Take a report, with times as the wall clock shows them.
+
+        A failure is diagnosed first, from its output.
+        """
         if isinstance(report, TaskReport) and report.seen is Seen.ENDED:
-            self._heard_end(report)
+            self._heard_end(moved(report, -self.state.wall_ms))
             return
+        report = moved(report, -self.state.wall_ms)
         beats = heartbeat(self.state, report) if isinstance(report, NodeReport) else []
         for told in (report, *beats):
             self.engine.report(told, self.clock.now())
         self.flush()
+
+    def look_at_the_clock(self) -> None:
+        """Take note if the machine's clock was set."""
+        now = self.clock.now()
+        by_ms = self.clock.wall() - self.state.wall(now)
+        if abs(by_ms) >= STEP_MS:
+            log.warning("the machine's clock was set", seconds=round(by_ms / 1000))
+            self.engine.emit(e.ClockStepped(Millis(by_ms)), SYSTEM, now)
+            self.flush()
 
     def _heard_end(self, report: TaskReport) -> None:
         job, ok = self.state.jobs.get(report.key.job), report.exit and report.exit.ok
@@ -115,7 +149,7 @@ class Pipeline:
             job = self.state.jobs.get(report.key.job)
             if job is not None and (checkpoint := await self.checkpoints.last_of(job)):
                 self.engine.report(checkpoint, self.clock.now())
-            if report.exit is not None and not report.exit.ok:
+            if report.exit and not report.exit.ok and report.diagnosis is None:
                 report = await self._diagnosed(report, report.exit)
         except Exception:
             log.exception("a task's end is not looked into", task=str(report.key))
@@ -141,7 +175,7 @@ class Pipeline:
             memory_limit=role.resources.memory,
             disk_limit=role.resources.disk,
             pids_limit=self.state.config.limits.task_pids,
-            stopped_by=_stopped_by(attempt, report.key.index),
+            stopped_by=_stopped_by(attempt, report),
         )
         found = for_whom(self.state, job, found)
         return msgspec.structs.replace(report, diagnosis=found)
@@ -187,6 +221,7 @@ class Pipeline:
                 loop.create_task(forever(step, pause_s, what))
                 for step, pause_s, what in (
                     (self._watch_checkpoints, CHECKPOINT_LOOK_S, "checkpoints"),
+                    (self._watch_clock, CLOCK_LOOK_S, "clock"),
                     (self._watch_reasons, LOOK_EVERY_S, "reasons"),
                     (self._forget_old, HOUR / 1000, "old jobs"),
                 )
@@ -280,6 +315,10 @@ class Pipeline:
         for report in await self.checkpoints.look(self.state):
             self.hear(report)
 
+    async def _watch_clock(self) -> None:
+        if not self.committer.trouble:
+            self.look_at_the_clock()
+
     async def _watch_reasons(self) -> None:
         """Record for what jobs wait, for their history. Nothing is scheduled for it."""
         now = self.clock.now()
@@ -302,11 +341,17 @@ class Pipeline:
             await asyncio.to_thread(forget, job, self.folders)
 
 
-def _stopped_by(attempt: AttemptRecord, index: int) -> StopCause | None:
-    """Say why a task was told to stop, with its gang or as surplus of it; None if not."""
+def _stopped_by(attempt: AttemptRecord, report: TaskReport) -> StopCause | None:
+    """Say why a task was told to stop, with its gang or as surplus of it; None if not.
+
+    Who failed before that, and is kept for a look, did not fail because of it.
+    """
+    index = TaskIndex(report.key.index)
+    if attempt.task(index).held_at:
+        return None
     if attempt.stop is not None:
         return attempt.stop.cause
-    return StopCause.EVICTED if attempt.is_surplus(index) else None
+    return StopCause.EVICTED if attempt.is_surplus(index) else report.stopped_for
 
 
 def archive_of(engine: Engine, job_id: JobId) -> ArchivedJob:

@@ -1,24 +1,31 @@
 """What the service wants of the outside: small protocols, filled in by `wiring`."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
 import msgspec
 
 from allotment.model.events import Record
 from allotment.model.forecast import Answer, Question
-from allotment.model.ids import JobId, Seq, TaskKey
+from allotment.model.ids import JobId, NodeId, Seq, TaskKey
 from allotment.model.lifecycle import JobState
-from allotment.model.quantity import Instant, Millis, Resources
+from allotment.model.quantity import Instant, Millis, Resources, WallTime
+from allotment.model.reasons import StopCause
 from allotment.model.reports import AnyReport, TaskReport
 
 # ── time ────────────────────────────────────────────────────────────────────────────────
 
 
 class Clock(Protocol):
-    """Where `now` comes from."""
+    """Where `now` comes from: time that goes on evenly, beside the clock that people set."""
+
+    def begin(self, last: Instant, ahead_ms: int) -> None:
+        """Go on after the log's end, when the wall clock was so much ahead of this one."""
+        ...
 
     def now(self) -> Instant: ...
+
+    def wall(self) -> WallTime: ...
 
 
 # ── the future ──────────────────────────────────────────────────────────────────────────
@@ -120,12 +127,19 @@ class Store(Protocol):
 
     def archived_page(self, which: JobFilter, limit: int) -> Sequence[ArchivedJob]: ...
 
+    def archived_states(self, first: JobId, last: JobId) -> Mapping[JobId, JobState]:
+        """Give how the archived jobs ended whose ids are in a range."""
+        ...
+
     def prune(self, finished_before: Instant) -> Sequence[JobId]:
         """Forget archived jobs that finished before then, events included; say which."""
         ...
 
-    def backup(self, target: str) -> None:
-        """Write a consistent copy to a file that must not exist, while in use."""
+    def backup(self, target: str, *, without_secrets: bool = False) -> None:
+        """Write a consistent copy to a file that must not exist, while in use.
+
+        Without secrets it has the names of the jobs' secrets, and WITHHELD for their values.
+        """
         ...
 
     def close(self) -> None: ...
@@ -195,8 +209,13 @@ class Backend(Protocol):
 
     async def open_barrier(self, keys: Sequence[TaskKey]) -> None: ...
 
-    async def stop(self, key: TaskKey, signal: str, grace_ms: Millis) -> None:
-        """Signal the task, and end it by force after the grace. Unknown keys are fine."""
+    async def stop(
+        self, key: TaskKey, signal: str, grace_ms: Millis, cause: StopCause | None = None
+    ) -> None:
+        """Signal the task, and end it by force after the grace. Unknown keys are fine.
+
+        The cause is kept with the task, and told with its end.
+        """
         ...
 
     async def freeze(self, key: TaskKey) -> None: ...
@@ -221,6 +240,40 @@ class Backend(Protocol):
 
     async def close(self) -> None:
         """Disconnect. Tasks run on."""
+        ...
+
+
+class DeviceUse(msgspec.Struct, frozen=True):
+    """What of one device is in use now, by whatever runs on it."""
+
+    index: int
+    busy_milli: int
+    """Thousandths of the last moment in which it worked."""
+    memory: int
+    """Bytes."""
+
+
+class TaskUse(msgspec.Struct, frozen=True):
+    """What one running task has used, and uses now."""
+
+    key: TaskKey
+    cpu_ms: int
+    """CPU time up to now; at times less than before, when a process is gone unnoticed."""
+    memory: int
+    """Bytes in memory; pages that processes share count for each."""
+    processes: int
+
+
+@runtime_checkable
+class Measurable(Protocol):
+    """An ability of some backends: tell what running tasks and their devices use."""
+
+    async def uses(self, keys: Sequence[TaskKey]) -> Sequence[TaskUse]:
+        """Measure these tasks now; one that does not run is left out."""
+        ...
+
+    async def device_uses(self) -> Mapping[NodeId, Sequence[DeviceUse]]:
+        """Measure the devices that can be asked, by node."""
         ...
 
 

@@ -2,9 +2,11 @@
 
 from collections.abc import Callable, Iterable, Mapping
 
+from allotment.core.borrowed import borrowed_by
 from allotment.core.request import shape_of, sized, total_of
 from allotment.engine.records import AttemptRecord, JobRecord
 from allotment.engine.state import State
+from allotment.engine.suspicions import OFTEN
 from allotment.model.cluster import Node, NodeState
 from allotment.model.health import WHOLE, HardwareHealth
 from allotment.model.ids import JobId, NodeId, TaskIndex
@@ -21,8 +23,18 @@ SpecWriter = Callable[[JobSpec], dict[str, object]]
 """Gives a job's native form, secrets redacted. Filled in by `wiring`."""
 
 
-def job_row(state: State, job: JobRecord, now: Instant, *, explain: bool = False) -> v.JobRow:
-    """Make one line of the table. With `explain` a waiting job's reason is looked up."""
+def job_row(
+    state: State,
+    job: JobRecord,
+    now: Instant,
+    *,
+    explain: bool = False,
+    inside: bool = False,
+) -> v.JobRow:
+    """Make one line of the table. With `explain` a waiting job's reason is looked up.
+
+    `inside`: with its parameters, which are part of its command and environment.
+    """
     attempt = job.attempt
     first = next((a.started_at for a in job.attempts if a.started_at), 0)
     tasks = len(job.attempts[-1].slots) if job.attempts else job.spec.least_count
@@ -44,7 +56,23 @@ def job_row(state: State, job: JobRecord, now: Instant, *, explain: bool = False
         reason=_word(state, job, now) if explain else "",
         entitlement=attempt.entitlement if attempt else None,
         nodes=_nodes(state, attempt) if attempt else (),
+        borrowed=_borrowed(state, job.id),
+        array=_place(job.spec, inside),
+        labels=dict(job.spec.labels),
     )
+
+
+def _borrowed(state: State, job: JobId) -> tuple[str, ...]:
+    gang = state.cluster.gangs.get(job)
+    return borrowed_by(state.cluster, gang) if gang is not None else ()
+
+
+def _place(spec: JobSpec, inside: bool) -> v.ArrayPlace | None:
+    array = spec.array
+    if array is None:
+        return None
+    params = dict(array.params) if inside else {}
+    return v.ArrayPlace(array.parent, array.index, array.size, params)
 
 
 def _word(state: State, job: JobRecord, now: Instant) -> str:
@@ -62,22 +90,29 @@ def _word(state: State, job: JobRecord, now: Instant) -> str:
 
 
 def _nodes(state: State, attempt: AttemptRecord) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(_node_name(state, slot.node) for slot in attempt.slots))
+    return tuple(dict.fromkeys(node_name(state, slot.node) for slot in attempt.slots))
 
 
-def _node_name(state: State, node: NodeId) -> str:
+def node_name(state: State, node: NodeId) -> str:
+    """Return the name of a node, or its number where it left the configuration."""
     found = state.cluster.nodes.get(node)
     return found.name if found else f"#{node}"
 
 
 def job_view(
-    state: State, job: JobRecord, now: Instant, folders: Folders, write_spec: SpecWriter
+    state: State,
+    job: JobRecord,
+    now: Instant,
+    folders: Folders,
+    write_spec: SpecWriter,
+    *,
+    inside: bool = False,
 ) -> v.JobView:
     """Make the full picture of one job, live or archived."""
     live = job.id in state.jobs
     checkpoint = job.checkpoint
     return v.JobView(
-        row=job_row(state, job, now, explain=live),
+        row=job_row(state, job, now, explain=live, inside=inside),
         spec=write_spec(job.spec),
         warnings=job.warnings,
         attempts=tuple(_attempt_view(state, job, attempt, now) for attempt in job.attempts),
@@ -98,6 +133,9 @@ def job_view(
         why=why(state, job, now) if live else None,
         output_dir=folders.outputs(job.id, job.spec),
         archived=not live,
+        note=job.note,
+        noted_by=job.noted_by,
+        noted_at=job.noted_at,
     )
 
 
@@ -133,7 +171,7 @@ def _task_view(
         index=index,
         name=task_name(job.spec, index),
         state=task.state,
-        node=_node_name(state, slot.node),
+        node=node_name(state, slot.node),
         devices=slot.devices,
         pid=task.pid,
         started_at=task.started_at,
@@ -141,6 +179,9 @@ def _task_view(
         phases=task.phases,
         exit=task.exit,
         diagnosis=task.diagnosis,
+        held_until=task.held_at + job.spec.hold_on_failure_ms
+        if task.state is TaskState.HOLDING
+        else 0,
     )
 
 
@@ -152,7 +193,7 @@ def task_name(spec: JobSpec, index: int) -> str:
     return f"{role.name}.{number}"
 
 
-def node_views(state: State) -> list[v.NodeView]:
+def node_views(state: State, now: Instant) -> list[v.NodeView]:
     """Make the table of nodes, each device with its holders."""
     holders: dict[tuple[NodeId, int], list[JobId]] = {}
     tasks: dict[NodeId, int] = {}
@@ -176,6 +217,7 @@ def node_views(state: State) -> list[v.NodeView]:
                 max(0, book.device_milli[place]),
                 tuple(sorted(holders.get((node.id, device.index), ()))),
                 health_of(state, node.id, device.index),
+                state.suspicions.of((node.id, device.index), now),
             )
             for place, device in enumerate(node.devices)
         )
@@ -191,7 +233,8 @@ def node_views(state: State) -> list[v.NodeView]:
                 devices=devices,
                 tasks=tasks.get(node.id, 0),
                 health=health_of(state, node.id),
-                trouble=_trouble(state, node),
+                trouble=_trouble(state, node, now),
+                suspected=state.suspicions.of((node.id, WHOLE), now),
             )
         )
     return made
@@ -199,17 +242,18 @@ def node_views(state: State) -> list[v.NodeView]:
 
 def health_of(state: State, node: NodeId, place: int = WHOLE) -> HardwareHealth:
     """Say how a node, or one device of it, is."""
-    found = state.health.get((node, place))
+    found = state.condition((node, place))
     return found.health if found else HardwareHealth.HEALTHY
 
 
-def _trouble(state: State, node: Node) -> str:
+def _trouble(state: State, node: Node, now: Instant) -> str:
     """Say what is wrong with a node and its devices: `device 3 bad: fan`."""
-    if not state.health:
-        return ""
-    told: list[str] = []
+    often = state.suspicions.of((node.id, WHOLE), now)
+    told = [f"suspected {often} times in 30 days"] if often >= OFTEN else []
+    if not state.health and not state.doubts:
+        return "".join(told)
     for place in (WHOLE, *(device.index for device in node.devices)):
-        how = state.health.get((node.id, place))
+        how = state.condition((node.id, place))
         if how is not None:
             part = "" if place == WHOLE else f"device {place} "
             why = how.words or how.code

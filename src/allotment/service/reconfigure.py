@@ -64,9 +64,9 @@ class Reconfiguring:
         old, image = as_written(state.config), msgspec.msgpack.encode(state.image())
         now = self._pipeline.clock.now()
         found = await asyncio.to_thread(foresee, image, config, state, now)
-        said = (*(each.in_file(source) for each in warnings), *over(config, now))
+        said = (*(each.in_file(source) for each in warnings), *over(config, state.wall(now)))
         plan = self._words(old, config, found, said)
-        return msgspec.structs.replace(plan, coming=coming(config, now))
+        return msgspec.structs.replace(plan, coming=coming(config, state.wall(now)))
 
     async def apply(self, text: bytes, source: str, expect: str, actor: Actor) -> ConfigPlan:
         """Put a configuration in force, whole or not at all; durable on return.
@@ -203,6 +203,8 @@ def _limits(old: Config, new: Config) -> list[ConfigChange]:
     if old.default_tenant != new.default_tenant:
         then, now = old.default_tenant or "none", new.default_tenant or "none"
         found.append(ConfigChange("~", "default_tenant", f"{then} → {now}"))
+    if old.visibility is not new.visibility:
+        found.append(ConfigChange("~", "visibility", f"{old.visibility} → {new.visibility}"))
     if old.share is not new.share:
         found.append(ConfigChange("~", "share", f"{old.share} → {new.share}"))
     return found

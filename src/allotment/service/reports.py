@@ -7,7 +7,8 @@ import msgspec
 
 from allotment.engine.state import State
 from allotment.model.ids import JobId
-from allotment.model.quantity import Instant
+from allotment.model.lifecycle import JobState
+from allotment.model.quantity import Instant, WallTime
 from allotment.model.spec import Dependency
 from allotment.service.archive import Archive
 from allotment.service.budget_read import budgets_now
@@ -64,22 +65,25 @@ class Reports:
         )
 
     def _end_of(self, need: Dependency) -> Instant | None:
-        """Say when a job was over that another waits for; None while it is not."""
-        live = self._state.jobs.get(need.job)
-        if live is not None:
-            return live.finished_at if live.state.finished else None
-        old = self._archive.job(need.job)
-        return old.finished_at if old is not None else Instant(0)
+        """Say when a job was over that another waits for; None while it is not.
+
+        Of several of which one is enough, only when it ended as is needed.
+        """
+        job = self._state.jobs.get(need.job) or self._archive.job(need.job)
+        if job is None:
+            return Instant(0)
+        wrong = need.any_of and not need.met_by(job.state is JobState.SUCCEEDED)
+        return job.finished_at if job.state.finished and not wrong else None
 
     async def accuracy(self, since: int) -> Accuracy:
         """Say how good the start estimates were that were given since then."""
         await self._committer.wait(self._state.seq)
-        return await self._historian.accuracy(since)
+        return await self._historian.accuracy(self._of_date(since))
 
     async def statistics(self, since: int, until: int | None = None) -> Statistics:
         """Sum up a stretch of the history, up to now when `until` is None. Raises Rejected."""
         next_job, last = await self._on_disk(until)
-        return await self._historian.statistics(since, last, next_job)
+        return await self._historian.statistics(self._of_date(since), last, next_job)
 
     async def usage(
         self, since: int, until: int | None = None, by: str = "tenant"
@@ -90,14 +94,14 @@ class Reports:
         """
         rows = by_of(by)
         next_job, last = await self._on_disk(until)
-        found = await self._historian.usage(since, last, next_job, rows)
+        found = await self._historian.usage(self._of_date(since), last, next_job, rows)
         budgets = budgets_now(self._state, self._now())
         return msgspec.structs.replace(found, budgets=budgets)
 
     async def objectives(self, since: int, until: int | None = None) -> ObjectivesReport:
         """Say whether promises were kept, up to now when `until` is None. Raises Rejected."""
         next_job, last = await self._on_disk(until)
-        return await self._historian.objectives(since, last, next_job)
+        return await self._historian.objectives(self._of_date(since), last, next_job)
 
     async def _on_disk(self, until: int | None) -> tuple[JobId, int]:
         """Wait until all that happened so far can be read; give the next id and the end."""
@@ -105,7 +109,11 @@ class Reports:
         now = self._now()
         # Its own writes are in it: what happened before the question is on disk.
         await self._committer.wait(newest)
-        return next_job, now if until is None else min(until, now)
+        return next_job, now if until is None else min(self._of_date(until), now)
+
+    def _of_date(self, date: int) -> int:
+        """Give the engine's time of a date that people wrote; 0 stays the beginning."""
+        return max(0, self._state.instant(WallTime(date))) if date else 0
 
     async def fairness(self) -> FairnessReport:
         """Say what each tenant deserves now, and has."""

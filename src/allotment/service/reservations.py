@@ -6,7 +6,7 @@ from allotment.core.gang import Gang
 from allotment.engine.state import State
 from allotment.model.commands import ReserveNodes
 from allotment.model.ids import NodeId
-from allotment.model.quantity import Instant, Millis
+from allotment.model.quantity import Instant, Millis, WallTime
 from allotment.model.windows import Window
 from allotment.service.reservation_view import ReservationNote, ReservationView
 
@@ -15,8 +15,8 @@ def command_of(note: ReservationNote, node_id: Callable[[str], NodeId]) -> Reser
     """Turn a note into a command. Raises Rejected where a node is unknown."""
     return ReserveNodes(
         name=note.name,
-        begin=Instant(note.begin),
-        end=Instant(note.end),
+        begin=WallTime(note.begin),
+        end=WallTime(note.end),
         nodes=tuple(node_id(name) for name in note.nodes),
         devices=note.devices,
         type=note.type,
@@ -55,8 +55,8 @@ def _view(state: State, window: Window, now: Instant) -> ReservationView:
     )
     return ReservationView(
         name=window.name,
-        begin=window.begin,
-        end=window.end,
+        begin=state.windows[window.name].begin,
+        end=state.windows[window.name].end,
         begun=window.begin <= now,
         nodes=tuple(node.name for node in nodes.values()),
         devices=sum(len(node.devices) for node in nodes.values()),

@@ -2,8 +2,11 @@
 
 import asyncio
 import os
+import uuid
 import zlib
 from collections.abc import AsyncGenerator, Callable
+from functools import lru_cache, partial
+from typing import TypeVar
 
 import msgspec
 
@@ -12,27 +15,39 @@ from allotment.engine.engine import Engine
 from allotment.engine.state import State
 from allotment.model import commands as c
 from allotment.model import events as e
-from allotment.model.errors import Code, Rejected
+from allotment.model.errors import Code, InvariantViolated, Rejected
 from allotment.model.ids import SYSTEM, Actor, JobId, NodeId
-from allotment.model.lifecycle import JobState, ended_how
+from allotment.model.lifecycle import JobState
 from allotment.model.quantity import Instant
 from allotment.model.reasons import Blocked
-from allotment.model.spec import Dependency, EndKind, JobSpec
-from allotment.model.tenancy import Config
+from allotment.model.spec import JobSpec
+from allotment.model.tenancy import Config, Visibility
 from allotment.service import views as v
-from allotment.service.access import may_administer, may_change
+from allotment.service.access import (
+    is_admin,
+    is_own,
+    may_administer,
+    may_change,
+    may_see,
+    sees_all,
+)
 from allotment.service.archive import Archive
 from allotment.service.cells_read import cell_tree
 from allotment.service.cells_view import CellTree
+from allotment.service.committer import uncertain_submission
+from allotment.service.depending import Depending
 from allotment.service.estimate_view import StartEstimate
 from allotment.service.estimating import Estimating
-from allotment.service.event_feed import EventFeed, Told
+from allotment.service.event_feed import EventFeed, Told, seen
 from allotment.service.finding import Finding
 from allotment.service.folders import PathCheck
 from allotment.service.hardware import hardware_views, part_of, places_of, reports_of
 from allotment.service.hardware_view import HardwareView, HealthNote
 from allotment.service.host_ports import port_is_free
 from allotment.service.launch import Folders
+from allotment.service.listing import Listing
+from allotment.service.live_use import LiveUse
+from allotment.service.live_view import LiveTask
 from allotment.service.output import Output
 from allotment.service.pipeline import Pipeline, load
 from allotment.service.ports import (
@@ -41,6 +56,7 @@ from allotment.service.ports import (
     Forecast,
     Store,
 )
+from allotment.service.privacy import job_for_others, spec_for_others
 from allotment.service.queries import (
     SpecWriter,
     job_view,
@@ -54,13 +70,23 @@ from allotment.service.reconfigure import ConfigFiles, Reconfiguring
 from allotment.service.reports import Reports
 from allotment.service.reservation_view import ReservationNote, ReservationView
 from allotment.service.reservations import command_of, reservation_views
+from allotment.service.selecting import Selecting
+from allotment.service.steering import Steering
+from allotment.service.threads import Threads
 from allotment.service.turns import Turns
+from allotment.service.wall import moved
 from allotment.service.why import why
+from allotment.service.withheld import check_release
 
+PATIENCE_S = 60.0
 MOST_TRIES = 5
 """To change a job that others change too."""
 
+MOST_OWNERS = 1_000
+"""Jobs of which somebody who reads events remembers whose they are."""
+
 Change = Callable[[JobSpec], JobSpec]
+T = TypeVar("T")
 
 
 class Service:
@@ -81,6 +107,7 @@ class Service:
     ) -> None:
         engine = Engine(State(policies), port_is_free)
         load(engine, store)
+        clock.begin(engine.state.at, engine.state.wall_ms)
         self._store = store
         self._backing_up = asyncio.Lock()
         self._backend = backend
@@ -94,13 +121,21 @@ class Service:
         committer, turns = self.pipeline.committer, Turns()
         self._feed = EventFeed(self.state, store, committer, write_spec, turns)
         self._archive = Archive(store, committer.leaving)
-        self.finding = Finding(self.state, self._archive, clock.now)
+        self.finding = Finding(self.state, self._archive)
+        self.listing = Listing(self.state, self.finding, self._archive, clock.now, turns)
+        self.selecting = Selecting(self.state, self.finding)
         self.output = Output(self.finding, backend, self.folders, turns)
         self.reports = Reports(
             self.state, store, committer, self.finding, self._archive, clock.now
         )
         self.estimating = Estimating(self.pipeline, self._archive, forecast)
-        self._paths = PathCheck()
+        self._depending = Depending(self.state, self.finding, self._archive)
+        self._live_use = LiveUse(self.state, backend)
+        self._paths = PathCheck(state_dir)
+        self._changes = Threads("changes", each=1, total=2)
+        self.steering = Steering(
+            self.pipeline, self.finding, self.selecting, self.job, self._prepared_again
+        )
         self.ready = False
 
     @property
@@ -115,16 +150,27 @@ class Service:
     def now(self) -> Instant:
         return self._clock.now()
 
+    def shown(self, view: T) -> T:
+        """Give a view with its times as the machine's clock shows them now."""
+        return moved(view, self.state.wall_ms)
+
     # ── life ────────────────────────────────────────────────────────────────────────────
+
+    def note_loss(self, lost: e.EventsLost) -> None:
+        """Record that the log goes on without its end."""
+        self.pipeline.engine.emit(lost, SYSTEM, self.now())
+        self.pipeline.flush()
 
     async def start(self, config: Config) -> None:
         """Apply the configuration if it changed, meet the backend, begin scheduling."""
+        self.pipeline.look_at_the_clock()
         await self.pipeline.command(c.ApplyConfig(config), SYSTEM)
         # Two services of one host begin in different places of the same range of ports.
         self.state.ports.begin_at(zlib.crc32(self.folders.root.encode()) + self.now())
         await self._backend.start(self.pipeline.hear)
         await self._skip_used_ids()
         await reconcile(self.pipeline, self._backend)
+        self._hold_without_secrets()
         self.pipeline.start()
         self.ready = True
 
@@ -136,6 +182,13 @@ class Service:
             self.pipeline.engine.emit(skipped, SYSTEM, self.now())
             self.pipeline.flush()
 
+    def _hold_without_secrets(self) -> None:
+        """Hold jobs whose secrets a backup left out: their owners give them again."""
+        for job in tuple(self.state.jobs.values()):
+            if job.state is JobState.QUEUED and job.spec.withheld:
+                self.pipeline.engine.command(c.HoldJob(job.id), SYSTEM, self.now())
+        self.pipeline.flush()
+
     async def stop(self) -> None:
         """Stop; tasks run on and are adopted at the next start."""
         self.ready = False
@@ -143,23 +196,51 @@ class Service:
         await self.pipeline.stop()
         self._store.close()
 
-    async def backup(self, target: str) -> None:
+    async def backup(self, target: str, *, without_secrets: bool = False) -> None:
         """Write a consistent copy of the event log while in use."""
         async with self._backing_up:
             if not self.trouble:  # Otherwise what is on disk has to do.
                 await self.pipeline.committer.wait(self.pipeline.committer.taken)
             # Beside the commits: it only reads, for as long as it takes.
-            await asyncio.to_thread(self._store.backup, target)
+            write = partial(self._store.backup, target, without_secrets=without_secrets)
+            await asyncio.to_thread(write)
 
     # ── wishes ──────────────────────────────────────────────────────────────────────────
 
     async def submit(self, command: c.SubmitJob, actor: Actor) -> v.Submitted:
-        """Accept a job; durable on return. Raises Rejected."""
-        if (known := await self._repeated(command, actor)) is not None:
+        """Accept a job; durable on return.
+
+        Raises Rejected: with the code `uncertain` there may still be a job, else there is none.
+        """
+        if not command.key:  # Whoever is left in doubt needs something to ask by.
+            command = msgspec.structs.replace(command, key=uuid.uuid4().hex)
+        try:
+            return await self._submitted(command, actor)
+        except Rejected as error:
+            if error.code is Code.UNCERTAIN:
+                raise uncertain_submission(error, command.key) from error
+            raise
+
+    async def submission(self, key: str, actor: Actor) -> v.Submitted:
+        """Find what a submission made, by its key; durable. Raises Rejected."""
+        try:
+            known = await self._repeated(key, actor)
+        except Rejected as error:
+            raise uncertain_submission(error, key) from error
+        if known is None:
+            raise Rejected(
+                Code.NOT_FOUND,
+                f"No submission of {actor.user} with the key {key[:200]} was taken.",
+                "Submit the job again, with the same key.",
+            )
+        return known
+
+    async def _submitted(self, command: c.SubmitJob, actor: Actor) -> v.Submitted:
+        if (known := await self._repeated(command.key, actor)) is not None:
             return known
         command = await self._prepared(command, actor)
         # Another request with this key may have come while paths were looked at.
-        if (known := await self._repeated(command, actor)) is not None:
+        if (known := await self._repeated(command.key, actor)) is not None:
             return known
         records = await self.pipeline.command(command, actor)
         accepted = [
@@ -170,12 +251,13 @@ class Service:
         state = job.state if job else JobState.QUEUED
         return v.Submitted(ids[0], ids, command.spec.name, state, accepted[0].warnings)
 
-    async def _repeated(self, command: c.SubmitJob, actor: Actor) -> v.Submitted | None:
+    async def _repeated(self, key: str, actor: Actor) -> v.Submitted | None:
         """Give what this user's key of a submission made before; None if nothing."""
-        known = self.finding.known(actor, command.key) if command.key else None
+        known = self.finding.known(actor, key) if key else None
         if known is not None:
             # It may be on its way to the disk still, with another request that has the key.
-            await self.pipeline.committer.wait(self.state.seq)
+            committer = self.pipeline.committer
+            await committer.wait(committer.pending(known.ids))
         return known
 
     async def _prepared(self, command: c.SubmitJob, actor: Actor) -> c.SubmitJob:
@@ -190,6 +272,11 @@ class Service:
             )
         return msgspec.structs.replace(command, spec=spec, warnings=warnings)
 
+    async def _prepared_again(self, spec: JobSpec, actor: Actor) -> JobSpec:
+        """Check and complete a job that was submitted before. Raises Rejected."""
+        await self._paths.check(spec, actor)
+        return self._complete(spec, actor)
+
     async def dry_run(self, command: c.SubmitJob, actor: Actor) -> StartEstimate:
         """Say whether, where and when a job would start. Submits nothing. Raises Rejected."""
         return await self.estimating.dry_run(await self._prepared(command, actor), actor)
@@ -199,27 +286,11 @@ class Service:
         return await self.estimating.start_of(self.finding.record(job))
 
     def _complete(self, spec: JobSpec, actor: Actor) -> JobSpec:
-        """Fill in what depends on who submits, and settle dependencies on archived jobs."""
+        """Fill in what depends on who submits, and settle dependencies."""
         if not spec.tenant:
             spec = msgspec.structs.replace(spec, tenant=self.default_tenant(actor))
-        if not any(dependency.job not in self.state.jobs for dependency in spec.depends_on):
-            return spec
-        kept = tuple(d for d in spec.depends_on if not self._archived_and_met(d))
-        return msgspec.structs.replace(spec, depends_on=kept)
-
-    def _archived_and_met(self, dependency: Dependency) -> bool:
-        if dependency.job in self.state.jobs:
-            return False
-        old = self._archive.job(dependency.job)
-        if old is None:
-            return False
-        if dependency.end is EndKind.ANY or old.state is JobState.SUCCEEDED:
-            return True
-        raise Rejected(
-            Code.BAD_DEPENDENCY,
-            f"It is to start after job {old.id} succeeds, but that job {ended_how(old.state)}.",
-            "Use `end: any`, or depend on another job.",
-        )
+        needs = self._depending.settled(spec.depends_on, actor)
+        return msgspec.structs.replace(spec, depends_on=needs) if spec.depends_on else spec
 
     async def act(self, command: c.AnyCommand, actor: Actor) -> None:
         """Carry out a wish about a job or a node; durable on return. Raises Rejected."""
@@ -233,11 +304,12 @@ class Service:
                 | c.ApplyConfig()
             ):
                 may_administer(actor)
-            case c.SubmitJob():
-                await self.submit(command, actor)
-                return
+            case c.SubmitJob() | c.SubmitAgain():
+                raise InvariantViolated("a submission is no wish about a job")
             case _:
-                may_change(actor, self.finding.live(command.job))
+                job = self.finding.live(command.job)
+                may_change(actor, job)
+                check_release(command, job)
         await self.pipeline.command(command, actor)
 
     async def edit(self, job: JobId, change: Change, actor: Actor) -> None:
@@ -249,10 +321,11 @@ class Service:
             record = self.finding.live(job)
             may_change(actor, record)
             was = record.spec
-            spec = await asyncio.to_thread(change, self.spec_of(job, actor))
+            was_spec = self.spec_of(job, actor)
+            spec = await self._changes.run(actor.user, partial(change, was_spec), PATIENCE_S)
             await self._paths.check(spec, actor)
             if self.finding.live(job).spec is was:
-                edit = c.EditJob(job, self._complete(spec, actor))
+                edit = c.EditJob(job, self._complete(spec, record.owner))
                 await self.act(edit, actor)
                 return
         raise Rejected(
@@ -273,21 +346,38 @@ class Service:
 
     # ── reading ─────────────────────────────────────────────────────────────────────────
 
-    def job(self, job: JobId, actor: Actor) -> v.JobView:  # noqa: ARG002 - for rights to come
-        """Give the full picture of one job. Raises Rejected."""
+    def job(self, job: JobId, actor: Actor) -> v.JobView:
+        """Give the picture of one job, as much of it as this actor may see. Raises Rejected."""
         record = self.finding.record(job)
-        return job_view(self.state, record, self.now(), self.folders, self._write_spec)
+        inside = sees_all(actor, record, self.state.config.visibility)
+        view = job_view(
+            self.state, record, self.now(), self.folders, self._write_spec, inside=inside
+        )
+        if inside:
+            return view
+        return job_for_others(view, self._write_spec(spec_for_others(record.spec)))
 
     def spec_of(self, job: JobId, actor: Actor) -> JobSpec:
-        """Give a job's spec, secrets included, to who may change it. Raises Rejected."""
+        """Give a job's spec to who may see it, with secrets to who may change it.
+
+        Raises Rejected.
+        """
         record = self.finding.record(job)
+        may_see(actor, record, self.state.config.visibility)
         if record.spec.secrets:
             may_change(actor, record)
-        return (
-            msgspec.structs.replace(record.spec, array=None)
-            if record.spec.array
-            else record.spec
-        )
+        return record.spec
+
+    def spec_again(self, job: JobId, actor: Actor) -> JobSpec:
+        """Give a job's spec to submit it again: of an array only its index stays, its work.
+
+        Raises Rejected.
+        """
+        spec = self.spec_of(job, actor)
+        if spec.array is None:
+            return spec
+        alone = msgspec.structs.replace(spec.array, parent=JobId(0), max_running=0, members=1)
+        return msgspec.structs.replace(spec, array=alone)
 
     def why(self, job: JobId) -> Blocked | None:
         """Say why a job waits; None when it does not."""
@@ -295,11 +385,15 @@ class Service:
         return why(self.state, record, self.now()) if record else None
 
     def nodes(self) -> list[v.NodeView]:
-        return node_views(self.state)
+        return node_views(self.state, self.now())
+
+    async def live_use(self) -> list[LiveTask]:
+        """Return what each running task uses now. Raises Rejected."""
+        return await self._live_use.now(self.now())
 
     def hardware(self) -> list[HardwareView]:
-        """List the nodes and devices that are suspect or bad."""
-        return hardware_views(self.state)
+        """List the nodes and devices that are not well, or seldom are."""
+        return hardware_views(self.state, self.now())
 
     async def note_health(self, note: HealthNote, actor: Actor) -> list[HardwareView]:
         """Take an administrator's word on hardware, or a probe's; say how it is now.
@@ -314,7 +408,7 @@ class Service:
             for report in reports_of(note, places, actor.user):
                 self.pipeline.hear(report)
             await self.pipeline.committer.wait(self.state.seq)
-        return hardware_views(self.state, map(part_of, places))
+        return hardware_views(self.state, self.now(), map(part_of, places))
 
     def node_id(self, name: str) -> NodeId:
         """Find a node by its name. Raises Rejected."""
@@ -355,16 +449,41 @@ class Service:
             jobs=len(self.state.jobs),
             events=self.state.seq,
             started_at=self._started_at,
+            clock_set_at=self.state.clock_set_at,
+            clock_set_ms=self.state.clock_set_ms,
         )
 
     # ── events ──────────────────────────────────────────────────────────────────────────
 
-    def events(self, job: JobId | None, after: int, limit: int) -> AsyncGenerator[list[Told]]:
+    def events(
+        self, job: JobId | None, after: int, limit: int, actor: Actor
+    ) -> AsyncGenerator[list[Told]]:
         """Give durable events in order, of one job or of all."""
-        return self._feed.past(job, after, limit)
+        return self._seen_by(actor, self._feed.past(job, after, limit))
 
-    def follow_events(self, job: JobId | None, after: int) -> AsyncGenerator[list[Told]]:
+    def follow_events(
+        self, job: JobId | None, after: int, actor: Actor
+    ) -> AsyncGenerator[list[Told]]:
         """Give events as they become durable; ends when that job has finished."""
-        return self._feed.follow(
+        told = self._feed.follow(
             job, after, lambda: job is not None and self.finding.record(job).state.finished
         )
+        return self._seen_by(actor, told)
+
+    def _seen_by(
+        self, actor: Actor, told: AsyncGenerator[list[Told]]
+    ) -> AsyncGenerator[list[Told]]:
+        return told if is_admin(actor) else seen(told, self._owners_view(actor))
+
+    def _owners_view(self, actor: Actor) -> Callable[[JobId], bool]:
+        """Make what tells of which jobs this actor sees all."""
+
+        @lru_cache(MOST_OWNERS)
+        def owns(job: JobId) -> bool:
+            try:
+                return is_own(actor, self.finding.record(job))
+            except Rejected:  # it was forgotten: nobody knows whose it was
+                return False
+
+        state = self.state
+        return lambda job: state.config.visibility is Visibility.OPEN or owns(job)

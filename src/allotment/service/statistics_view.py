@@ -3,6 +3,7 @@
 import msgspec
 
 from allotment.metrics.summary import Summary
+from allotment.model.quantity import Moment
 
 
 class TenantShare(msgspec.Struct, frozen=True, gc=False):
@@ -21,10 +22,10 @@ class Statistics(msgspec.Struct, frozen=True):
     A job that was there when it begins counts from then on, as it stood.
     """
 
-    since: int
+    since: Moment
     """When the stretch begins: not before `known_since`."""
-    until: int
-    known_since: int
+    until: Moment
+    known_since: Moment
     """From when on nothing was forgotten."""
     forgotten: int
     """Jobs that ended before then and are no longer known."""

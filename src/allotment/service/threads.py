@@ -11,17 +11,17 @@ import threading
 from collections.abc import Callable, Hashable
 from typing import TypeVar
 
+from allotment.service.fair_queue import FairQueue
+
 T = TypeVar("T")
 
 
 class Threads:
-    """Threads of a kind, `each` at a time for each user."""
+    """Threads of a kind, `each` at a time for each user, `total` for all."""
 
-    def __init__(self, kind: str, each: int = 4) -> None:
+    def __init__(self, kind: str, each: int = 4, total: int | None = None) -> None:
         self._kind = kind
-        self._each = each
-        self._busy: dict[Hashable, int] = {}
-        self._queues: dict[Hashable, list[asyncio.Future[None]]] = {}
+        self._queue = FairQueue(lambda: each, total)
 
     async def run(self, who: Hashable, work: Callable[[], T], patience_s: float) -> T:
         """Do some work for a user, and give what it gives or raise what it raises.
@@ -30,46 +30,17 @@ class Threads:
         begin in that time because others of the same user do not return.
         """
         async with asyncio.timeout(patience_s):
-            await self._turn(who)
+            await self._queue.turn(who)
         done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._begin(who, work, done)
         async with asyncio.timeout(patience_s):
             return await done
 
-    async def _turn(self, who: Hashable) -> None:
-        if self._busy.get(who, 0) < self._each:
-            self._busy[who] = self._busy.get(who, 0) + 1
-            return
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        queue = self._queues.setdefault(who, [])
-        queue.append(turn)
-        try:
-            await turn
-        except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():
-                self._leave(who)  # it came in the same moment
-            else:
-                queue.remove(turn)
-            raise
-
-    def _leave(self, who: Hashable) -> None:
-        """Hand the place on to whoever waits longest, or give it back."""
-        queue = self._queues.get(who, [])
-        while queue:
-            turn = queue.pop(0)
-            if not turn.done():
-                turn.set_result(None)
-                return
-        self._queues.pop(who, None)
-        self._busy[who] -= 1
-        if not self._busy[who]:
-            del self._busy[who]
-
     def _begin(self, who: Hashable, work: Callable[[], T], done: asyncio.Future[T]) -> None:
         loop = asyncio.get_running_loop()
 
         def over(settle: Callable[[], None]) -> None:
-            self._leave(who)
+            self._queue.leave(who)
             if not done.done():
                 settle()
 

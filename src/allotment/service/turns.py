@@ -1,13 +1,15 @@
 """Work that needs the event loop to itself, in turns so short that nobody notices.
 
-One turn a round of the loop, whosever work it is: many who ask for much wait for each other,
-and not the rest of the service for them.
+One turn a round of the loop, and users in turn: many that ask for much wait for each other, and
+not the rest of the service for them.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterable
+from collections.abc import AsyncGenerator, Callable, Hashable, Iterable
 from time import perf_counter
 from typing import TypeVar
+
+from allotment.service.fair_queue import FairQueue
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -19,15 +21,20 @@ class Turns:
     """Whose turn it is."""
 
     def __init__(self) -> None:
-        self._mine = asyncio.Lock()
+        self._queue = FairQueue(lambda: 1, total=1)
 
-    async def over(self, items: Iterable[T], work: Callable[[T], R]) -> AsyncGenerator[list[R]]:
+    async def over(
+        self, items: Iterable[T], work: Callable[[T], R], who: Hashable = None
+    ) -> AsyncGenerator[list[R]]:
         """Do some work for each; give what came of it, turn by turn."""
         left = iter(items)
         while True:
-            async with self._mine:
+            await self._queue.turn(who)
+            try:
                 done = _a_turn(left, work)
                 await asyncio.sleep(0)  # the next one's turn is in the next round
+            finally:
+                self._queue.leave(who)
             if not done:
                 return
             yield done

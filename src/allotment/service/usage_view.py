@@ -5,6 +5,7 @@ from enum import StrEnum
 import msgspec
 
 from allotment.model.budget import Every
+from allotment.model.quantity import Moment
 
 
 class By(StrEnum):
@@ -80,10 +81,10 @@ class BudgetUse(msgspec.Struct, frozen=True, gc=False):
 class UsageReport(msgspec.Struct, frozen=True):
     """Who had how much, the most first."""
 
-    since: int
+    since: Moment
     """When the stretch begins: not before `known_since`."""
-    until: int
-    known_since: int
+    until: Moment
+    known_since: Moment
     """From when on nothing was forgotten."""
     forgotten: int
     """Jobs that ended before then and are no longer known."""

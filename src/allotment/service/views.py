@@ -13,9 +13,19 @@ from allotment.model.health import HardwareHealth
 from allotment.model.ids import JobId
 from allotment.model.ledger import Entitlement
 from allotment.model.lifecycle import AttemptState, JobState, TaskState
-from allotment.model.quantity import Resources
+from allotment.model.quantity import Moment, Resources
 from allotment.model.reasons import Blocked
 from allotment.service.cells_view import TenantCells
+
+
+class ArrayPlace(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Which job of an array it is; -1 where a row stands for all of it."""
+
+    id: JobId
+    index: int
+    size: int
+    params: dict[str, str] = {}
+    """Its values where it is of a grid; left out for those who may not look inside it."""
 
 
 class JobRow(msgspec.Struct, frozen=True):
@@ -31,16 +41,22 @@ class JobRow(msgspec.Struct, frozen=True):
     tasks: int
     total: Resources
     attempt: int
-    submitted_at: int
-    started_at: int
+    submitted_at: Moment
+    started_at: Moment
     """When it first ran."""
-    finished_at: int
+    finished_at: Moment
     ran_ms: int
     """Over all attempts, up to now."""
     reason: str = ""
     """Why it waits, or how it ended, in a word."""
     entitlement: Entitlement | None = None
     nodes: tuple[str, ...] = ()
+    borrowed: tuple[str, ...] = ()
+    """The parts in which it goes beyond what its tenant is guaranteed: `gpu`, `cpu` …"""
+    array: ArrayPlace | None = None
+    counts: dict[str, int] = {}
+    """Of a row that stands for an array: how many of its jobs are in each state."""
+    labels: dict[str, str] = {}
 
 
 class TaskView(msgspec.Struct, frozen=True):
@@ -53,11 +69,13 @@ class TaskView(msgspec.Struct, frozen=True):
     node: str
     devices: tuple[int, ...]
     pid: int = 0
-    started_at: int = 0
-    ended_at: int = 0
+    started_at: Moment = 0
+    ended_at: Moment = 0
     phases: tuple[Phase, ...] = ()
     exit: Exit | None = None
     diagnosis: Diagnosis | None = None
+    held_until: int = 0
+    """It failed, and is kept for a look until then: its job keeps its place."""
 
 
 class AttemptView(msgspec.Struct, frozen=True):
@@ -66,9 +84,9 @@ class AttemptView(msgspec.Struct, frozen=True):
     no: int
     state: AttemptState
     entitlement: Entitlement
-    placed_at: int
-    started_at: int
-    ended_at: int
+    placed_at: Moment
+    started_at: Moment
+    ended_at: Moment
     ran_ms: int
     outcome: Outcome | None
     stop_cause: str
@@ -82,7 +100,7 @@ class CheckpointView(msgspec.Struct, frozen=True):
     """The newest good checkpoint."""
 
     path: str
-    at: int
+    at: Moment
     attempt: int
     step: int
     progress_milli: int
@@ -105,6 +123,11 @@ class JobView(msgspec.Struct, frozen=True):
     why: Blocked | None
     output_dir: str
     archived: bool = False
+    private: bool = False
+    """What is its owner's alone was left out: whoever asked may not see it."""
+    note: str = ""
+    noted_by: str = ""
+    noted_at: Moment = 0
 
     @property
     def id(self) -> JobId:
@@ -131,6 +154,8 @@ class NodeView(msgspec.Struct, frozen=True):
     """Of the node as a whole; its devices have their own."""
     trouble: str = ""
     """What is wrong with it, or with its devices, in words."""
+    suspected: int = 0
+    """How often it, or a device of it, was suspected by automatic means in 30 days."""
 
 
 class DeviceView(msgspec.Struct, frozen=True):
@@ -144,6 +169,8 @@ class DeviceView(msgspec.Struct, frozen=True):
     """What nobody has of it; not to be had while it is not healthy."""
     jobs: tuple[JobId, ...]
     health: HardwareHealth = HardwareHealth.HEALTHY
+    suspected: int = 0
+    """How often it was suspected by automatic means in 30 days."""
 
 
 class TenantView(msgspec.Struct, frozen=True):
@@ -170,7 +197,7 @@ class EventView(msgspec.Struct, frozen=True):
     """One line of `allot events`."""
 
     seq: int
-    at: int
+    at: Moment
     kind: str
     job: JobId | None
     user: str
@@ -187,6 +214,13 @@ class OutputFile(msgspec.Struct, frozen=True):
     path: str
     size: int
     modified_at: int
+
+
+class OutputPage(msgspec.Struct, frozen=True):
+    """Files a job left. Not `complete`: there are more than were asked for."""
+
+    items: tuple[OutputFile, ...]
+    complete: bool
 
 
 class Submitted(msgspec.Struct, frozen=True):
@@ -212,4 +246,8 @@ class Health(msgspec.Struct, frozen=True):
     trouble: str
     jobs: int
     events: int
-    started_at: int
+    started_at: Moment
+    clock_set_at: Moment = 0
+    """When the machine's clock was last set while it ran; 0 if never."""
+    clock_set_ms: int = 0
+    """By how much then: forward, or back where it is negative."""

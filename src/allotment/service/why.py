@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from allotment.core.borrowed import borrowed_by
 from allotment.core.bounds import overtaken_words
 from allotment.core.explain import explain, explain_resume, judge
 from allotment.core.free_of import free_for
@@ -16,6 +17,7 @@ from allotment.model.quantity import Instant, show_millis
 from allotment.model.reasons import Blocked, Holder, Reason
 from allotment.model.spec import JobSpec
 from allotment.service.holders import holders_of
+from allotment.service.withheld import held_for_secrets
 
 
 def why(state: State, job: JobRecord, now: Instant) -> Blocked | None:
@@ -70,13 +72,16 @@ def _own_reason(state: State, job: JobRecord, now: Instant) -> Blocked | None:
 
 def _kept_out(state: State, job: JobRecord, now: Instant) -> Blocked | None:
     """Say what keeps a job out of the line, if anything does, without any sums."""
+    if job.state is JobState.HELD and job.spec.withheld:
+        return held_for_secrets(job)
     if job.state is JobState.HELD:
         return Blocked(
             Reason.HELD, "It is held.", hint=f"To let it go: `allot release {job.id}`."
         )
     unmet = state.unmet(job)
     if unmet:
-        return _after(state, unmet)
+        one = all(need.any_of for need in job.spec.depends_on if need.job in unmet)
+        return _after(state, unmet, one_of=one and len(unmet) > 1)
     if job.not_before > now:
         return Blocked(
             Reason.BACKOFF,
@@ -99,9 +104,11 @@ def after_others(state: State, spec: JobSpec) -> Blocked | None:
     return _after(state, alive) if alive else None
 
 
-def _after(state: State, unmet: Sequence[JobId]) -> Blocked:
+def _after(state: State, unmet: Sequence[JobId], *, one_of: bool = False) -> Blocked:
     names = ", ".join(f"{other} ({state.jobs[other].state.value})" for other in unmet[:5])
-    return Blocked(Reason.DEPENDENCY, f"It starts after job {names}.")
+    more = f" and {len(unmet) - 5:,} more" if len(unmet) > 5 else ""
+    what = "one of the jobs" if one_of else "job"
+    return Blocked(Reason.DEPENDENCY, f"It starts after {what} {names}{more}.")
 
 
 def _with_holders(state: State, job: JobRecord, blocked: Blocked) -> Blocked:
@@ -123,5 +130,6 @@ def _with_holders(state: State, job: JobRecord, blocked: Blocked) -> Blocked:
 def _holder(state: State, job_id: JobId) -> Holder:
     job, gang = state.jobs[job_id], state.cluster.gangs[job_id]
     return Holder(
-        job_id, job.spec.name, gang.tenant, job.owner.user, gang.entitlement, gang.held()
-    )
+        job_id, job.spec.name, gang.tenant, job.owner.user, gang.entitlement, gang.held(),
+        borrowed_by(state.cluster, gang),
+    )  # fmt: skip

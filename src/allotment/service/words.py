@@ -21,6 +21,14 @@ STOPPED = {
 }
 
 
+def clock_step(by_ms: int) -> str:
+    """Say by how much a clock was set, and which way: `back by 1h`."""
+    return f"{'back' if by_ms < 0 else 'forward'} by {show_millis(round(abs(by_ms), -3))}"
+
+
+HELD_BACK = " (an administrator has to confirm it, or too much would be out of use)"
+
+
 def _by_date(config: Config) -> str:
     """Tell for whom something else holds than usual, now that a date has come."""
     pairs = zip(config.tenants, config.written, strict=False)
@@ -53,6 +61,11 @@ def in_words(  # noqa: C901, PLR0911, PLR0912, PLR0915
             return f"node {_name(nodes, node)} is back"
         case e.HealthChanged():
             return _health(event, nodes)
+        case e.ClockStepped(by_ms):
+            return (
+                f"the machine's clock was set {clock_step(by_ms)}: dates go by it from now on, "
+                "lengths of time as before"
+            )
         case e.WindowSet(window):
             names = ", ".join(_name(nodes, node) for node in window.nodes[:5])
             more = f" and {len(window.nodes) - 5} more" if len(window.nodes) > 5 else ""
@@ -63,6 +76,9 @@ def in_words(  # noqa: C901, PLR0911, PLR0912, PLR0915
             return f"reservation {name} is over"
         case e.JobIdsSkipped(next_job):
             return f"job ids go on at {next_job}: lower ones were in use before these books"
+        case e.EventsLost(because, events):
+            count = f"{events} events" if events else "an unknown number of events"
+            return f"the log goes on without {count}: {because}"
         case e.JobSubmitted(_, spec):
             return f"submitted as {spec.name} to {spec.tenant}/{spec.queue}"
         case e.JobEdited():
@@ -93,6 +109,8 @@ def in_words(  # noqa: C901, PLR0911, PLR0912, PLR0915
             return _estimated(expected, at)
         case e.WaitExplained(_, reason):
             return f"waits: {reason.value.replace('_', ' ')}"
+        case e.JobNoted(_, text):
+            return f"noted: {text}" if text else "its note was taken away"
         case e.JobArchived():
             return "archived"
         case e.AttemptPlaced(_, attempt, slots, entitlement):
@@ -121,7 +139,8 @@ def in_words(  # noqa: C901, PLR0911, PLR0912, PLR0915
         case e.AttemptResumed():
             return "goes on"
         case e.CheckpointSaved(_, _, path, step, progress):
-            return f"saved a checkpoint at step {step} ({progress / 10:g} %): {path}"
+            where = f": {path}" if path else ""
+            return f"saved a checkpoint at step {step} ({progress / 10:g} %){where}"
         case e.StopRequested(_, _, cause, signal, grace_ms, wanted_by):
             owner = f"; its place goes to job {wanted_by}" if wanted_by else ""
             return f"{STOPPED[cause]}{owner}; SIG{signal}, then {show_millis(grace_ms)} grace"
@@ -132,12 +151,22 @@ def in_words(  # noqa: C901, PLR0911, PLR0912, PLR0915
             return f"task {index} is ready{_phases(phases)}"
         case e.TaskStarted(_, _, index, pid, phases):
             return f"task {index} runs as process {pid}{_phases(phases)}"
-        case e.TaskHeld(_, _, index, exit_):
-            code = exit_.code if exit_.code is not None else f"signal {exit_.signal}"
-            return f"task {index} failed ({code}); kept for a look: allot exec"
+        case e.TaskHeld():
+            return _held(event, state)
         case e.TaskEnded(_, _, index, exit_, diagnosis):
             how = "ok" if exit_.ok else (diagnosis.cause if diagnosis else "failed")
             return f"task {index} ended: {how}"
+
+
+def _held(event: e.TaskHeld, state: State) -> str:
+    ended, job = event.exit, state.jobs.get(event.job)
+    code = f"exit code {ended.code}" if ended.code is not None else f"signal {ended.signal}"
+    held = show_millis(job.spec.hold_on_failure_ms) if job else "a while"
+    return (
+        f"task {event.index} failed ({code}). It is kept for {held}, and the job keeps its "
+        f"place so long. Look inside: allot exec {event.job} --task {event.index}    "
+        f"Let it go: allot cancel {event.job}"
+    )
 
 
 def _estimated(expected: Instant | None, at: Instant) -> str:
@@ -151,6 +180,8 @@ def _health(event: e.HealthChanged, nodes: dict[NodeId, Node]) -> str:
     name = f"node {_name(nodes, event.node)}"
     part = name if event.device is None else f"device {event.device} of {name}"
     again = " again" if event.now is HardwareHealth.HEALTHY else ""
+    if event.now is HardwareHealth.DOUBTED:
+        again = ", and in use all the same" + (HELD_BACK if event.held_back else "")
     who = f" by {event.who}" if event.final and event.who else ""
     why = f": {event.words or event.code}" if event.words or event.code else ""
     declared = f" (declared{who})" if event.final else ""

@@ -6,7 +6,11 @@ is nothing else: nobody submits, cancels or breaks.
 
 from collections.abc import Callable, Mapping
 
-from allotment.core.explain import explain
+from allotment.core.borrowed import borrowed_by
+from allotment.core.cluster import Cluster
+from allotment.core.explain import explain, explain_resume
+from allotment.core.free_of import types_wanted
+from allotment.core.gang import Gang
 from allotment.engine.engine import Engine
 from allotment.engine.records import JobRecord
 from allotment.engine.state import State
@@ -15,7 +19,7 @@ from allotment.model.forecast import Course
 from allotment.model.ids import JobId
 from allotment.model.lifecycle import JobState
 from allotment.model.quantity import SECOND, Instant, Millis
-from allotment.model.reasons import Blocked
+from allotment.model.reasons import ENDS_WITH_JOBS, Blocked, Reason
 from allotment.sim.machines import Machines, size_of
 from allotment.sim.run_times import progress_of
 from allotment.sim.settings import Settings
@@ -26,6 +30,11 @@ from allotment.sim.work import Work
 
 ENDLESS = 1 << 60
 """What is left of a job of which no end is known, in milliseconds."""
+
+OF_ITS_TENANT = frozenset(
+    {Reason.QUOTA, Reason.QUEUE_SHARE, Reason.QUEUE_LIMIT, Reason.USER_CAP}
+)
+"""Reasons that only jobs of its own tenant are."""
 
 EXACT = 64
 """So many instants at which something happens are played one by one."""
@@ -85,6 +94,7 @@ class Ahead:
         self.placed: set[JobId] = set(state.cluster.gangs)
         """Who holds a place, or came to hold one."""
         self._begin = self.now
+        self._endless = {job for job, left in left_ms.items() if left is None}
         self._typical_ms = _median([left for left in left_ms.values() if left is not None])
         self._machines = Machines(
             self.engine, nodes, settings or Settings(), Speeds(nodes), seed=0
@@ -115,7 +125,7 @@ class Ahead:
                 return Course(None, self.now, gave_up=True)
             happens = self._next()
             if happens is None or happens > horizon:
-                return Course(None, Instant(horizon), blocked=self._why(asked))
+                return self._unseen(job, happens, horizon)
             steps += 1
             self._stretch(max(happens, self.now), steps)
         if job.state.finished:
@@ -123,11 +133,36 @@ class Ahead:
             return Course(None, self.now, ended=why)
         attempt = job.attempts[-1]
         at = Instant(self.now - self._machines.early_ms)
-        return Course(at, self.now, attempt.slots, attempt.entitlement)
+        cluster = self.engine.state.cluster
+        lent = borrowed_by(cluster, cluster.gangs[asked]) if asked in cluster.gangs else ()
+        return Course(at, self.now, attempt.slots, attempt.entitlement, borrowed=lent)
+
+    def _unseen(self, job: JobRecord, happens: Instant | None, horizon: int) -> Course:
+        """Say how things stand where it has not started, and nothing happens for long."""
+        stuck = happens is None or happens >= ENDLESS
+        endless = tuple(sorted(self._in_the_way(job)))
+        until = self.now if stuck else Instant(horizon)
+        return Course(None, until, blocked=self._why(job.id), stuck=stuck, endless=endless)
+
+    def _in_the_way(self, job: JobRecord) -> set[JobId]:
+        """Name who of those that run on and on keeps a job, or one it comes after."""
+        state = self.engine.state
+        gangs = state.cluster.gangs
+        found: set[JobId] = set()
+        for other in state.unmet(job):
+            found |= {other} if other in gangs else self._in_the_way(state.jobs[other])
+        if job.spec.array and state.array_full(job):
+            found |= {each for each in gangs if _of_one_array(job, state.jobs[each])}
+        blocked = self._why(job.id)
+        if blocked is not None and blocked.reason in ENDS_WITH_JOBS:
+            found |= _in_the_way(state.cluster, job.id, blocked.reason)
+        return found & self._endless
 
     def _why(self, asked: JobId) -> Blocked | None:
-        """Say why a job in line does not start, however long one waits."""
+        """Say why a job in line, or one to be resumed, does not start."""
         cluster = self.engine.state.cluster
+        if (gang := cluster.gangs.get(asked)) is not None and gang.wants_resume:
+            return explain_resume(cluster, gang, self.now)
         if asked not in cluster.pending:
             return None
         return explain(cluster, cluster.pending[asked], self.now)
@@ -156,6 +191,30 @@ class Ahead:
         for record in records:
             if isinstance(record.event, e.AttemptPlaced):
                 self.placed.add(record.event.job)
+
+
+def _of_one_array(job: JobRecord, other: JobRecord) -> bool:
+    mine, its = job.spec.array, other.spec.array
+    return mine is not None and its is not None and mine.parent == its.parent
+
+
+def _in_the_way(cluster: Cluster, asked: JobId, reason: Reason) -> set[JobId]:
+    """Name who holds what a job could use that waits for such a reason."""
+    if reason in OF_ITS_TENANT:
+        tenant = cluster.tenant_of(asked)
+        return {gang.id for gang in cluster.gangs.values() if gang.tenant == tenant} - {asked}
+    types = types_wanted(cluster, cluster.shape_of(asked).requests)
+    return {
+        gang.id
+        for gang in cluster.gangs.values()
+        if gang.id != asked and (not types or _holds(cluster, gang, types))
+    }
+
+
+def _holds(cluster: Cluster, gang: Gang, types: tuple[str, ...]) -> bool:
+    """Tell whether a gang has a device of one of the types."""
+    type_of = cluster.ledger.type_of
+    return any(type_of(s.node, index) in types for s in gang.slots for index in s.devices)
 
 
 def _median(lengths: list[int]) -> int:

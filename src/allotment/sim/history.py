@@ -24,6 +24,7 @@ from allotment.metrics.fold import FINISHED
 from allotment.metrics.jobs import JobOutcome
 from allotment.model import events as e
 from allotment.model.cluster import Node
+from allotment.model.dependencies import choices
 from allotment.model.ids import JobId
 from allotment.model.reasons import StopCause
 from allotment.model.tenancy import Config
@@ -32,6 +33,7 @@ from allotment.sim.outages import Outage, Outages
 from allotment.sim.readers.shape import NEVER_RAN
 from allotment.sim.replayed_wishes import Share, Wishes, bare
 from allotment.sim.trace import Ending, Trace, TraceJob
+from allotment.sim.unplayed import Unplayed
 
 ENDINGS: Mapping[type[e.Event], Ending] = {
     e.JobSucceeded: Ending.SUCCEEDED,
@@ -90,12 +92,15 @@ class _Fold:
         self._outages = Outages(since_ms)
         self._starts: list[int] = []
         self._stops: list[int] = []
+        self._unplayed = Unplayed()
 
     # ── events ──────────────────────────────────────────────────────────────────────────
 
     def feed(self, record: e.Record) -> None:
         """Take the next event."""
         at, event = record.at, record.event
+        if at >= self._since:
+            self._unplayed.feed(at, event)
         if isinstance(event, e.JobSubmitted):
             self._submitted(at, event, record.actor.user)
         elif isinstance(event, e.JobEvent):
@@ -227,10 +232,14 @@ class _Fold:
         def come(job: Job) -> int:
             if job.id not in comes:
                 ready = job.ready_ms if job.ready_ms >= 0 else job.start_ms
-                others = (item.job for item in job.spec.depends_on)
                 waits = [
-                    come(replayed[other]) if other in replayed else self._end_of(other)
-                    for other in others
+                    min(
+                        come(replayed[one.job])
+                        if one.job in replayed
+                        else self._end_of(one.job)
+                        for one in choice
+                    )
+                    for choice in choices(job.spec.depends_on)
                 ]
                 comes[job.id] = max(ready, *waits, self._since)
             return comes[job.id]
@@ -259,6 +268,7 @@ class _Fold:
                 f"Nodes drained or lost for a while: {len(down)}. So they are in the replay, "
                 "unless it has other machines."
             )
+        yield from self._unplayed.words()
 
 
 def _hold(job: Job, at: int, *, held: bool) -> None:

@@ -7,22 +7,18 @@ import threading
 from collections.abc import Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from urllib.parse import quote
 
 from allotment.model.errors import StoreError
 from allotment.model.events import Record
 from allotment.model.ids import Seq
 from allotment.service.ports import ArchivedJob, Snapshot
 from allotment.store import codec, queries
+from allotment.store.chain import START, snapshot_digest
+from allotment.store.examine import TAIL, everything_wrong, find_end, reading
 from allotment.store.faults import explain, explained
 from allotment.store.migrate import revision, upgrade
 from allotment.store.rows import archived_row
-
-REPLAYED = (
-    'SELECT seq, at, "user", uid, "groups", version, body FROM events '
-    "WHERE seq > ? ORDER BY seq"
-)
-"""What a start reads, whatever the snapshot; the columns are codec.record_of's."""
+from allotment.store.withhold import withhold_secrets
 
 FLUSH_EVERY_S = 0.02
 
@@ -30,15 +26,17 @@ FLUSH_EVERY_S = 0.02
 # ── writing ─────────────────────────────────────────────────────────────────────────────
 
 
-def copy_database(source: Path, target: Path) -> None:
+def copy_database(source: Path, target: Path, *, without_secrets: bool = False) -> None:
     """Write what the source has now to a new file, durable on return. Raises StoreError.
 
     The source may be in use; whoever writes to it does not wait.
     """
-    with _new_file(target), contextlib.closing(_reading(source)) as connection:
+    with _new_file(target), reading(source) as connection:
         try:
             with _flushed_meanwhile(target):
                 connection.execute("VACUUM INTO ?", (str(target),))
+                if without_secrets:
+                    withhold_secrets(target)
         except sqlite3.OperationalError:
             raise  # About the target: full, or not writable.
         except sqlite3.DatabaseError as error:
@@ -70,25 +68,39 @@ def _flushed_meanwhile(path: Path) -> Generator[None]:
         os.close(fd)
 
 
-def _reading(path: Path) -> sqlite3.Connection:
-    return sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True)
-
-
 def write_database(
     target: Path,
     records: Sequence[Record],
     archived: Sequence[ArchivedJob],
     snapshots: Sequence[Snapshot],
+    *,
+    without_secrets: bool = False,
 ) -> None:
     """Write a database of these to a new file, durable on return. Raises StoreError."""
     with _new_file(target):
         upgrade(target)
         with contextlib.closing(sqlite3.connect(target)) as connection, connection:
-            connection.executemany(queries.ADD_EVENT, map(codec.row_of, records))
+            rows = codec.rows_of(records, START.digest)
+            connection.executemany(queries.ADD_EVENT, rows)
             connection.executemany(queries.KEEP_ARCHIVED, map(archived_row, archived))
             connection.executemany(
-                queries.KEEP_SNAPSHOT, [(kept.seq, kept.data) for kept in snapshots]
+                queries.KEEP_SNAPSHOT, [_snapshot_row(kept, rows) for kept in snapshots]
             )
+            last = max([0, *(row.seq for row in rows), *(kept.seq for kept in snapshots)])
+            connection.execute(queries.COUNT_FORGOTTEN, (last - len(rows),))
+        if without_secrets:
+            withhold_secrets(target)
+
+
+def _snapshot_row(
+    kept: Snapshot, rows: Sequence[codec.Row]
+) -> tuple[Seq, bytes, int | None, int]:
+    chain = START.digest
+    for row in rows:
+        if row.seq > kept.seq:
+            break
+        chain = row.digest
+    return (kept.seq, kept.data, chain, snapshot_digest(kept.seq, chain, kept.data))
 
 
 @contextlib.contextmanager
@@ -131,7 +143,7 @@ def checked_copy(source: Path, target: Path) -> Seq:
     try:
         with explained("cannot write", target):
             upgrade(target)
-            last = _replayable(target, source)
+            last = _checked(target, source)
             flush_to_disk(target)
     except BaseException:
         target.unlink(missing_ok=True)
@@ -144,23 +156,26 @@ def _check_pages(source: Path) -> None:
         raise StoreError(f"there is no backup {source}")
     if not revision(source):
         raise StoreError(f"{source} is no backup: it holds no event log")
-    with contextlib.closing(_reading(source)) as connection:
+    with reading(source) as connection:
         (verdict,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
     if verdict != "ok":
         raise StoreError(f"the backup {source} is damaged: {verdict}; use an older one")
 
 
-def _replayable(path: Path, source: Path) -> Seq:
-    """Read every event that a start would; give the last one's number."""
-    with contextlib.closing(sqlite3.connect(path)) as connection:
-        (snapshot,) = connection.execute("SELECT max(seq) FROM snapshots").fetchone()
-        last = snapshot = snapshot or 0
-        for row in connection.execute(REPLAYED, (snapshot,)):
-            record = codec.record_of(row)
-            if record.seq != last + 1:
-                raise StoreError(
-                    f"the backup {source} is damaged: event {record.seq} follows {last}; use "
-                    "an older one"
-                )
-            last = record.seq
-        return Seq(last)
+def _checked(path: Path, source: Path) -> Seq:
+    """Look at every row; have the mark begin anew where it is put; give the last event."""
+    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
+        found = find_end(connection)
+        wrong = found.damage.text if found.damage else next(everything_wrong(connection), "")
+        if wrong:
+            raise StoreError(f"the backup {source} is damaged: {wrong}; use an older one")
+        _decode_all(connection)
+        connection.execute(queries.NOTE, (0, "marked"))
+        return found.end.seq
+
+
+def _decode_all(connection: sqlite3.Connection) -> None:
+    """Read every event that a start would. Raises StoreError for one of a newer Allotment."""
+    (snapshot,) = connection.execute("SELECT max(seq) FROM snapshots").fetchone()
+    for row in connection.execute(TAIL, (snapshot or 0,)):
+        codec.record_of(codec.Row(*row))

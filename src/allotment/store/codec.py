@@ -5,7 +5,7 @@ file in the tests. When a shape must change, VERSION grows and UPCASTERS gets a 
 that turns the older bytes into the newer form.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -14,6 +14,7 @@ from allotment.model.errors import StoreError
 from allotment.model.events import AnyEvent, Record
 from allotment.model.ids import Actor, JobId, Seq
 from allotment.model.quantity import Instant
+from allotment.store.chain import event_digest
 
 VERSION = 1
 
@@ -36,6 +37,8 @@ class Row(NamedTuple):
     kind: str
     version: int
     body: bytes
+    before: int
+    digest: int
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -44,41 +47,61 @@ _groups_encoder = msgspec.json.Encoder()
 _groups_decoder = msgspec.json.Decoder(tuple[str, ...])
 
 
-def row_of(record: Record) -> Row:
-    """Write a record in the newest version. Raises StoreError when a value has no bytes."""
+def rows_of(records: Sequence[Record], before: int) -> list[Row]:
+    """Write records in the newest version, chained to the checksum of the one before.
+
+    Raises StoreError when a value has no bytes.
+    """
+    rows: list[Row] = []
+    for record in records:
+        rows.append(_row_of(record, before))
+        before = rows[-1].digest
+    return rows
+
+
+def _row_of(record: Record, before: int) -> Row:
     event, actor = record.event, record.actor
     try:
-        body = _encoder.encode(event)
-        groups = join_groups(actor.groups)
+        columns = (
+            record.seq,
+            record.at,
+            actor.user,
+            actor.uid,
+            join_groups(actor.groups),
+            record.job,
+            type(event).__name__,
+            VERSION,
+            _encoder.encode(event),
+        )
+        return Row(*columns, before, event_digest(before, columns))
     except (UnicodeError, OverflowError, TypeError) as error:
         raise StoreError(
             f"event {record.seq} ({type(event).__name__}) cannot be written: {error}"
         ) from error
-    return Row(
-        record.seq,
-        record.at,
-        actor.user,
-        actor.uid,
-        groups,
-        record.job,
-        type(event).__name__,
-        VERSION,
-        body,
-    )
 
 
-def record_of(row: tuple[int, int, str, int | None, str, int, bytes]) -> Record:
-    """Read (seq, at, user, uid, groups, version, body). Raises StoreError, naming the event."""
-    seq, at, user, uid, groups, version, body = row
+def record_of(row: Row) -> Record:
+    """Read an event, given with all columns in order. Raises StoreError, naming the event."""
+    seq, at, user, uid, groups, _job, _kind, version, body, before, digest = row
+    if event_digest(before, row[:9]) != digest:
+        raise StoreError(damaged(seq))
     try:
         event = decode(body, version)
         actor = _actor(user, uid, groups)
     except (msgspec.DecodeError, ValueError, TypeError) as error:
         raise StoreError(
-            f"event {seq} of the log cannot be read: {error}; a newer Allotment wrote it (run "
-            "that one), or it is damaged (restore a backup)"
+            f"event {seq} of the log cannot be read: {error}; a newer Allotment wrote it: run "
+            "that one"
         ) from error
     return Record(Seq(seq), Instant(at), actor, event)
+
+
+def damaged(seq: int) -> str:
+    """Say that an event is not what was written."""
+    return (
+        f"event {seq} of the log is damaged: its checksum does not match; `allot doctor` says "
+        "what else is, and a backup has it whole"
+    )
 
 
 def decode(body: bytes, version: int) -> AnyEvent:

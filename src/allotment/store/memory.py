@@ -2,12 +2,13 @@
 
 import threading
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from allotment.model.errors import StoreError
 from allotment.model.events import Record
 from allotment.model.ids import JobId, Seq
+from allotment.model.lifecycle import JobState
 from allotment.model.quantity import Instant
 from allotment.service.ports import ArchivedJob, JobFilter, Snapshot
 
@@ -78,6 +79,10 @@ class MemoryStore:
         found = [job for job in self._all_archived() if which.matches(job)]
         return sorted(found, key=lambda job: -job.id)[:limit]
 
+    def archived_states(self, first: JobId, last: JobId) -> Mapping[JobId, JobState]:
+        found = self._all_archived()
+        return {job.id: job.state for job in found if first <= job.id <= last}
+
     def _all_archived(self) -> list[ArchivedJob]:
         with self._lock:
             return list(self._archived.values())
@@ -98,14 +103,16 @@ class MemoryStore:
             self._records = [record for record in self._records if record.job not in out]
             return sorted(gone)
 
-    def backup(self, target: str) -> None:
+    def backup(self, target: str, *, without_secrets: bool = False) -> None:
         """Write a database, as the other stores do: `restore` makes a lasting log of it."""
         from allotment.store.backup import write_database  # noqa: PLC0415 - a database's world
 
         with self._lock:
             records, archived = self._records[:], list(self._archived.values())
             snapshots = self._snapshots[:]
-        write_database(Path(target), records, archived, snapshots)
+        write_database(
+            Path(target), records, archived, snapshots, without_secrets=without_secrets
+        )
 
     def close(self) -> None:
         """Nothing to let go of."""

@@ -7,6 +7,7 @@ only then.
 import sqlite3
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 from allotment.model.errors import StoreError
 
@@ -31,10 +32,13 @@ def upgrade(path: Path, migrations: Path = MIGRATIONS) -> None:
 
 
 def revision(path: Path, migrations: Path = MIGRATIONS) -> str:
-    """Read the schema's revision, empty for a new database. Raises StoreError as `upgrade`."""
+    """Read the schema's revision, empty for a new database. Raises StoreError as `upgrade`.
+
+    Nothing is changed: whoever may write empties the -wal into the file when it closes.
+    """
     if not path.exists():
         return ""
-    connection = sqlite3.connect(path, timeout=10)
+    connection = sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True, timeout=10)
     try:
         found = _revision(connection, path)
     finally:

@@ -15,22 +15,22 @@ from allotment.store.schema import ARCHIVED_JOBS, EVENTS, SNAPSHOTS
 # ── writing: values in the order of the columns ─────────────────────────────────────────
 
 ADD_EVENT = (
-    'INSERT INTO events (seq, at, "user", uid, "groups", job, kind, version, body) '
-    "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+    'INSERT INTO events (seq, at, "user", uid, "groups", job, kind, version, body, '
+    "before, digest) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
 
 KEEP_ARCHIVED = (
     'INSERT INTO archived_jobs (id, name, tenant, "user", state, submitted_at, finished_at, '
-    '"key", document) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET '
-    'name = excluded.name, tenant = excluded.tenant, "user" = excluded."user", '
+    '"key", document, digest) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) '
+    'DO UPDATE SET name = excluded.name, tenant = excluded.tenant, "user" = excluded."user", '
     "state = excluded.state, submitted_at = excluded.submitted_at, "
     'finished_at = excluded.finished_at, "key" = excluded."key", '
-    "document = excluded.document"
+    "document = excluded.document, digest = excluded.digest"
 )
 
 KEEP_SNAPSHOT = (
-    "INSERT INTO snapshots (seq, data) VALUES (?, ?) "
-    "ON CONFLICT (seq) DO UPDATE SET data = excluded.data"
+    "INSERT INTO snapshots (seq, data, chain, digest) VALUES (?, ?, ?, ?) ON CONFLICT (seq) "
+    "DO UPDATE SET data = excluded.data, chain = excluded.chain, digest = excluded.digest"
 )
 
 DROP_OLD_SNAPSHOTS = (
@@ -46,35 +46,28 @@ FORGET_EVENTS = (
 
 FORGET_JOB = "DELETE FROM archived_jobs WHERE id = ?"
 
+COUNT_FORGOTTEN = "UPDATE notes SET value = value + ? WHERE name = 'pruned'"
+
+NOTE = "UPDATE notes SET value = ? WHERE name = ?"
+
 # ── the log ─────────────────────────────────────────────────────────────────────────────
 
 AFTER = sa.bindparam("after", type_=sa.BigInteger)
 JOB = sa.bindparam("job", type_=sa.BigInteger)
 MOST = sa.bindparam("most", type_=sa.Integer)
 
-LAST_EVENT = sa.select(sa.func.max(EVENTS.c.seq))
-
 LAST_SNAPSHOT = sa.select(sa.func.max(SNAPSHOTS.c.seq))
+
+DIGEST = "SELECT digest FROM events WHERE seq = ?"
 
 NEWEST_SNAPSHOT = (
     sa.select(SNAPSHOTS.c.seq, SNAPSHOTS.c.data).order_by(SNAPSHOTS.c.seq.desc()).limit(1)
 )
 
-RECORD = (
-    EVENTS.c.seq,
-    EVENTS.c.at,
-    EVENTS.c.user,
-    EVENTS.c.uid,
-    EVENTS.c.groups,
-    EVENTS.c.version,
-    EVENTS.c.body,
-)
-"""What codec.record_of reads."""
-
-RECORDS = sa.select(*RECORD).where(EVENTS.c.seq > AFTER).order_by(EVENTS.c.seq).limit(MOST)
+RECORDS = sa.select(EVENTS).where(EVENTS.c.seq > AFTER).order_by(EVENTS.c.seq).limit(MOST)
 
 RECORDS_OF_JOB = (
-    sa.select(*RECORD)
+    sa.select(EVENTS)
     .where(EVENTS.c.job == JOB, EVENTS.c.seq > AFTER)
     .order_by(EVENTS.c.seq)
     .limit(MOST)
@@ -91,6 +84,13 @@ ARCHIVED_BY_KEY = (
     )
     .order_by(ARCHIVED_JOBS.c.id.desc())
     .limit(1)
+)
+
+FIRST = sa.bindparam("first", type_=sa.BigInteger)
+LAST = sa.bindparam("last", type_=sa.BigInteger)
+
+ARCHIVED_STATES = sa.select(ARCHIVED_JOBS.c.id, ARCHIVED_JOBS.c.state).where(
+    ARCHIVED_JOBS.c.id.between(FIRST, LAST)
 )
 
 # Events after the newest snapshot are what the next start replays: they stay.

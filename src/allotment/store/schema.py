@@ -2,6 +2,8 @@
 
 Every event has who acted, by name, number and groups, in columns of its own. `body` and
 `document` are the whole, encoded; the columns beside them are what is searched for.
+`digest` is a checksum of the row (chain.py), `before` that of the event before, `chain` that
+of the event that a snapshot was taken at.
 """
 
 from sqlalchemy import (
@@ -32,6 +34,8 @@ EVENTS = Table(
     Column("kind", Text, nullable=False),
     Column("version", Integer, nullable=False),
     Column("body", LargeBinary, nullable=False),
+    Column("before", BigInteger, nullable=False, server_default="0"),
+    Column("digest", BigInteger, nullable=False, server_default="0"),
     Index("events_by_job", "job", "seq"),
 )
 
@@ -40,6 +44,8 @@ SNAPSHOTS = Table(
     METADATA,
     Column("seq", KEY, primary_key=True, autoincrement=False),
     Column("data", LargeBinary, nullable=False),
+    Column("chain", BigInteger),
+    Column("digest", BigInteger, nullable=False, server_default="0"),
 )
 
 ARCHIVED_JOBS = Table(
@@ -54,6 +60,7 @@ ARCHIVED_JOBS = Table(
     Column("finished_at", BigInteger, nullable=False),
     Column("key", Text, nullable=False),
     Column("document", LargeBinary, nullable=False),
+    Column("digest", BigInteger, nullable=False, server_default="0"),
     Index("archived_by_key", "user", "key"),
     Index("archived_by_user", "user", "id"),
     Index("archived_by_name", "name", "id"),
@@ -61,3 +68,12 @@ ARCHIVED_JOBS = Table(
     Index("archived_by_state", "state", "id"),
     Index("archived_by_end", "finished_at"),
 )
+
+NOTES = Table(
+    "notes",
+    METADATA,
+    Column("name", Text, primary_key=True),
+    Column("value", BigInteger, nullable=False),
+)
+"""What the log knows of itself: `marked`, whether a mark beside it has to agree with it, and
+`pruned`, how many events were forgotten knowingly."""

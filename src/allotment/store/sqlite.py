@@ -10,22 +10,25 @@ import threading
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import sqlalchemy as sa
 
 from allotment.model.errors import StoreError
 from allotment.model.events import Record
 from allotment.model.ids import JobId, Seq
+from allotment.model.lifecycle import JobState
 from allotment.model.quantity import Instant
 from allotment.service.ports import ArchivedJob, JobFilter, Snapshot
 from allotment.store import codec, queries
 from allotment.store.backup import checked_copy, copy_database, flush_to_disk
+from allotment.store.chain import End, snapshot_digest
 from allotment.store.connections import connect_writer, make_readers
 from allotment.store.faults import explained
 from allotment.store.migrate import upgrade
+from allotment.store.opening import Opening, begin, beside, make_sure
 from allotment.store.queries import in_range
-from allotment.store.rows import archived_job, archived_row
+from allotment.store.rows import archived_job, archived_row, archived_state
 
 FILE = "allot.db"
 
@@ -45,37 +48,46 @@ class SqliteStore:
     May be used by several threads. Another process may read the same file, not write.
     """
 
-    def __init__(self, path: Path, writer: sqlite3.Connection, readers: sa.Engine) -> None:
+    def __init__(
+        self, path: Path, writer: sqlite3.Connection, readers: sa.Engine, opening: Opening
+    ) -> None:
         self.path = path
         self._writer = writer
         self._writing = threading.RLock()
         self._readers = readers
         self._closing = False
         """What takes long breaks off, so that nobody waits for it."""
-        self._last = self._read_last()
+        self._end = opening.end
+        self._marker = opening.marker
+        self.loss = opening.loss
+        """What an administrator went on without; None if nothing is missing."""
 
     @classmethod
-    def open(cls, folder: Path) -> "SqliteStore":
-        """Open, or make, the log in this folder. Raises StoreError that says what to do."""
+    def open(cls, folder: Path, *, accept_loss: bool = False) -> Self:
+        """Open, or make, the log in this folder. Raises StoreError that says what to do.
+
+        A log that lost its end is refused, and left as it is. With `accept_loss` it goes on
+        after the last event that is whole, and a copy of what was there is kept beside.
+        """
         path = folder / FILE
         with explained("the event log", path), contextlib.ExitStack() as undo:
-            _refuse_what_is_no_log(path)
+            loss = make_sure(path, accept_loss)
             upgrade(path)
             writer = connect_writer(path)
             undo.callback(writer.close)
             readers = make_readers(path)
             undo.callback(readers.dispose)
-            store = cls(path, writer, readers)
+            store = cls(path, writer, readers, begin(path, writer, loss))
             undo.pop_all()
         return store
 
     # ── writing ─────────────────────────────────────────────────────────────────────────
 
     def append(self, records: Sequence[Record], archived: Sequence[ArchivedJob] = ()) -> None:
-        rows = [codec.row_of(record) for record in records]
         jobs = [archived_row(job) for job in archived]
         with self._writing:
-            for place, row in enumerate(rows, self._last + 1):
+            rows = codec.rows_of(records, self._end.digest)
+            for place, row in enumerate(rows, self._end.seq + 1):
                 if row.seq != place:
                     raise StoreError(
                         f"event {row.seq} where {place} is next; nothing was added"
@@ -84,17 +96,29 @@ class SqliteStore:
                 writer.executemany(queries.ADD_EVENT, rows)
                 if jobs:
                     writer.executemany(queries.KEEP_ARCHIVED, jobs)
-            self._last = Seq(self._last + len(rows))
+            if rows:
+                self._end = End(rows[-1].seq, rows[-1].digest, rows[-1].at)
+                self._marker.advance(self._end)
 
     def save_snapshot(self, snapshot: Snapshot) -> None:
         with self._transaction() as writer:
-            if snapshot.seq > self._last:
+            seq, data = snapshot.seq, snapshot.data
+            if seq > self._end.seq:
                 raise StoreError(
-                    f"a snapshot of event {snapshot.seq}, and the log ends at {self._last}; it "
-                    "was not kept"
+                    f"a snapshot of event {seq}, and the log ends at {self._end.seq}; it was "
+                    "not kept"
                 )
-            writer.execute(queries.KEEP_SNAPSHOT, (snapshot.seq, snapshot.data))
+            chain = self._digest_at(seq)
+            row = (seq, data, chain, snapshot_digest(seq, chain, data))
+            writer.execute(queries.KEEP_SNAPSHOT, row)
             writer.execute(queries.DROP_OLD_SNAPSHOTS)
+
+    def _digest_at(self, seq: Seq) -> int | None:
+        """Find the checksum of an event; None if it was forgotten."""
+        if seq == self._end.seq:
+            return self._end.digest
+        row = self._writer.execute(queries.DIGEST, (seq,)).fetchone()
+        return row[0] if row else None
 
     def prune(self, finished_before: Instant) -> Sequence[JobId]:
         (newest,) = self._first(queries.LAST_SNAPSHOT) or (None,)
@@ -111,7 +135,7 @@ class SqliteStore:
 
         Only a job with more events than that is there by halves meanwhile.
         """
-        left, gone = PRUNE_EVENTS, list[JobId]()
+        forgotten, gone = 0, list[JobId]()
         with self._transaction() as writer:
             for job in jobs:
                 wanted = (job, PRUNE_EVENTS)
@@ -119,9 +143,10 @@ class SqliteStore:
                 if events < PRUNE_EVENTS:
                     writer.execute(queries.FORGET_JOB, (job,))
                     gone.append(job)
-                left -= events
-                if left <= 0:
+                forgotten += events
+                if forgotten >= PRUNE_EVENTS:
                     break
+            writer.execute(queries.COUNT_FORGOTTEN, (forgotten,))
         return gone
 
     @contextlib.contextmanager
@@ -139,12 +164,7 @@ class SqliteStore:
     # ── reading ─────────────────────────────────────────────────────────────────────────
 
     def last_seq(self) -> Seq:
-        return self._last
-
-    def _read_last(self) -> Seq:
-        """Find the end of the log. The newest events may be pruned, up to the snapshot."""
-        ends = (queries.LAST_EVENT, queries.LAST_SNAPSHOT)
-        return Seq(max((self._first(end) or (0,))[0] or 0 for end in ends))
+        return self._end.seq
 
     def snapshot(self) -> Snapshot | None:
         row = self._first(queries.NEWEST_SNAPSHOT)
@@ -179,6 +199,11 @@ class SqliteStore:
         found = sorted((row for page in pages for row in page), key=lambda row: -row.id)
         return [archived_job(row) for row in found[:limit]]
 
+    def archived_states(self, first: JobId, last: JobId) -> Mapping[JobId, JobState]:
+        wanted = {"first": in_range(first), "last": in_range(last)}
+        rows = self._all(queries.ARCHIVED_STATES, wanted)
+        return {JobId(id_): archived_state(id_, state) for id_, state in rows}
+
     def _all(
         self, query: sa.Executable, values: Mapping[str, object] | None = None
     ) -> Sequence[Any]:
@@ -192,12 +217,13 @@ class SqliteStore:
 
     # ── keeping ─────────────────────────────────────────────────────────────────────────
 
-    def backup(self, target: str) -> None:
-        copy_database(self.path, Path(target))
+    def backup(self, target: str, *, without_secrets: bool = False) -> None:
+        copy_database(self.path, Path(target), without_secrets=without_secrets)
 
     def close(self) -> None:
         self._closing = True
         with self._writing:
+            self._marker.close()
             self._readers.dispose()
             self._writer.close()
 
@@ -209,7 +235,7 @@ def restore(source: Path, folder: Path) -> Seq:
     the backup was checked. Raises StoreError.
     """
     target = folder / FILE
-    for found in (target, *_beside(target)):
+    for found in (target, *beside(target)):
         if found.exists():
             raise StoreError(f"{found} exists already; move it away first, nothing was changed")
     part = folder / f"{FILE}.part"
@@ -220,21 +246,3 @@ def restore(source: Path, folder: Path) -> Seq:
         part.rename(target)
         flush_to_disk(folder)
     return last
-
-
-def _beside(path: Path) -> tuple[Path, Path]:
-    return path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm")
-
-
-def _refuse_what_is_no_log(path: Path) -> None:
-    """Also keeps SQLite from deleting the -wal of a log that was moved away without it."""
-    if path.exists():
-        if not path.is_file():
-            raise StoreError(f"{path} is not a file; move it away")
-        return
-    wal = _beside(path)[0]
-    if wal.exists() and wal.stat().st_size:
-        raise StoreError(
-            f"{wal} holds the newest events of a log that is not there; put {path.name} back "
-            "beside it, or move it away too"
-        )

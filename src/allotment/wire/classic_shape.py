@@ -8,6 +8,7 @@ from typing import Annotated
 from pydantic import BeforeValidator, Field, PlainValidator, model_validator
 
 from allotment.model.quantity import MIB
+from allotment.model.spec import USUAL
 from allotment.wire import amounts
 from allotment.wire.amiss import Amiss
 from allotment.wire.fields import (
@@ -26,7 +27,7 @@ from allotment.wire.fields import (
     TaskCount,
     Variable,
 )
-from allotment.wire.job_shape import DEFAULT_CPU_MILLI, DEFAULT_MEMORY, Shape
+from allotment.wire.job_shape import Shape
 from allotment.wire.words import same_variable, taken_label
 
 ALWAYS, EVEN_AFTER_SUCCESS = -1, -2
@@ -90,8 +91,8 @@ class ClassicRole(Shape):
     command: Command = Field(examples=["python train.py"])
     name: NameOrNone = ""
     count: TaskCount = Field(1, alias="taskNumber")
-    cpu: Cpu = Field(DEFAULT_CPU_MILLI, alias="cpuNumber")
-    memory: Megabytes = Field(DEFAULT_MEMORY, alias="memoryMB")
+    cpu: Cpu = Field(USUAL.cpu_milli, alias="cpuNumber")
+    memory: Megabytes = Field(USUAL.memory, alias="memoryMB")
     gpu: Gpu = Field(0, alias="gpuNumber")
     shm: Megabytes | None = Field(None, alias="shmMB")
     min_failed: Minimum = Field(None, alias="minFailedTaskCount")

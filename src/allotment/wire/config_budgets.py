@@ -9,7 +9,7 @@ from typing import Annotated
 from pydantic import Field, PlainValidator, model_validator
 
 from allotment.model.budget import FOREVER, GPU_HOUR, Budget, Every
-from allotment.model.quantity import SECOND, Instant
+from allotment.model.quantity import SECOND, WallTime
 from allotment.wire import words
 from allotment.wire.amiss import Amiss, not_a
 from allotment.wire.fields import NameOrNone, Truth
@@ -51,7 +51,7 @@ def read_every(value: object) -> Every:
     return Every(str(value))
 
 
-def read_date(value: object) -> Instant:
+def read_date(value: object) -> WallTime:
     """Read a date, or a date and time, of UTC where it names no other."""
     try:
         found = datetime.fromisoformat(value) if isinstance(value, str) else None
@@ -62,17 +62,17 @@ def read_date(value: object) -> Instant:
     at = found if found.tzinfo else found.replace(tzinfo=UTC)
     if not 1970 < at.year < 9999:
         raise Amiss(f"{shown(value)} is too far away", "write a year from 1971 to 9998")
-    return Instant(int(at.timestamp()) * SECOND)
+    return WallTime(int(at.timestamp()) * SECOND)
 
 
-def write_date(at: Instant) -> str:
+def write_date(at: WallTime) -> str:
     """Write an instant as `read_date` takes it."""
     text = datetime.fromtimestamp(at // SECOND, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     return text.removesuffix("T00:00:00Z")
 
 
 Hours = Annotated[int, PlainValidator(read_hours, json_schema_input_type=float)]
-Date = Annotated[Instant, PlainValidator(read_date, json_schema_input_type=str)]
+Date = Annotated[WallTime, PlainValidator(read_date, json_schema_input_type=str)]
 
 
 class BudgetShape(Shape):
@@ -121,7 +121,7 @@ def budgets_of(shapes: Iterable[BudgetShape]) -> tuple[Budget, ...]:
             queue=shape.queue,
             user=shape.user or "",
             each_user=shape.each_user,
-            begin=shape.begin or Instant(0),
+            begin=shape.begin or WallTime(0),
             end=shape.until or FOREVER,
         )
         for shape in shapes

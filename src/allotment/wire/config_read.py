@@ -10,7 +10,7 @@ from allotment.model.cluster import Device, Nic, Node
 from allotment.model.errors import Problem
 from allotment.model.ids import DeviceIndex, NodeId
 from allotment.model.quantity import NOTHING, Resources, show_bytes, show_milli
-from allotment.model.tenancy import Config, Limits, Queue, Tenant
+from allotment.model.tenancy import Config, Limits, PerUser, Queue, Tenant
 from allotment.wire.cells_hardware import Hardware, hardware_of
 from allotment.wire.cells_read import topology_of
 from allotment.wire.cells_tenants import Owed, owed_of
@@ -99,6 +99,7 @@ def assembled(
         topology,
         shape.share,
         tuple(dated.changes),
+        visibility=shape.visibility,
     )
     return config, found, doubtful
 
@@ -296,6 +297,13 @@ def _limits(shape: LimitsShape) -> Limits:
         ports=shape.ports,
         half_life_ms=shape.half_life,
         predict_milli=shape.predict,
+        breaker_ppm=shape.breaker,
+        per_user=PerUser(
+            shape.per_user.requests,
+            shape.per_user.streams,
+            shape.per_user.execs,
+            shape.per_user.jobs,
+        ),
     )
 
 

@@ -6,12 +6,20 @@ from pydantic import BeforeValidator, Discriminator, Field, PlainValidator, Tag,
 
 from allotment.model.quantity import HOUR, Millis
 from allotment.model.spec import Arch, GiveWay
-from allotment.model.tenancy import Limits, Preempt, QueueOrder, QueueState, RankBy, ShareBy
+from allotment.model.tenancy import (
+    Limits,
+    Preempt,
+    QueueOrder,
+    QueueState,
+    RankBy,
+    ShareBy,
+    Visibility,
+)
 from allotment.wire import amounts, words
 from allotment.wire.amiss import Amiss, not_a
 from allotment.wire.cells_shape import CellsShape, ShareCount
 from allotment.wire.config_budgets import BudgetShape
-from allotment.wire.config_promises import ObjectivesShape
+from allotment.wire.config_promises import ObjectivesShape, read_percent
 from allotment.wire.dated_shape import PeriodShape
 from allotment.wire.fields import (
     LAST_PORT,
@@ -101,6 +109,14 @@ def read_rank(value: object) -> RankBy:
     return RankBy(str(value))
 
 
+def read_visibility(value: object) -> Visibility:
+    """Read what others than its owner see of a job."""
+    if value not in tuple(Visibility):
+        hint = "private shows others no command, environment or output; open shows all"
+        raise not_a("private or open", value, hint)
+    return Visibility(str(value))
+
+
 def read_half_life(value: object) -> Millis:
     """Read in what time half of what was used is forgotten."""
     length = amounts.read_duration(value)
@@ -119,6 +135,11 @@ def read_predict(value: object) -> int:
     if not 1_000 <= milli <= MOST_MARGIN_MILLI:
         raise Amiss(f"{shown(value)} is no margin", "give 1 to 100, or none to predict nothing")
     return milli
+
+
+def read_breaker(value: object) -> int:
+    """Read what share of the devices may be out of use; `none` for none of them."""
+    return 0 if value == "none" else read_percent(value)
 
 
 def read_kept(value: object) -> int:
@@ -352,6 +373,15 @@ class BackoffShape(Shape):
         return self
 
 
+class PerUserShape(Shape):
+    """What of the service one user may use at once."""
+
+    requests: MostJobs = LIMITS.per_user.requests
+    streams: MostJobs = LIMITS.per_user.streams
+    execs: MostJobs = LIMITS.per_user.execs
+    jobs: MostJobs = LIMITS.per_user.jobs
+
+
 class LimitsShape(Shape):
     """Cluster-wide limits."""
 
@@ -369,6 +399,10 @@ class LimitsShape(Shape):
     )
     half_life: Annotated[Millis, PlainValidator(read_half_life)] = Millis(LIMITS.half_life_ms)
     predict: Annotated[int, PlainValidator(read_predict)] = LIMITS.predict_milli
+    breaker: Annotated[int, PlainValidator(read_breaker)] = Field(
+        default=LIMITS.breaker_ppm, examples=["10%"]
+    )
+    per_user: PerUserShape = Field(default=PerUserShape(), examples=["{jobs: 5000}"])
 
 
 class ConfigShape(Shape):
@@ -386,4 +420,5 @@ class ConfigShape(Shape):
     ] = Field(examples=["{vision: {guaranteed: {gpu: 4}}}"])
     default_tenant: NameOrNone = ""
     share: Share = ShareBy.FIRST_COME
+    visibility: Annotated[Visibility, PlainValidator(read_visibility)] = Visibility.PRIVATE
     limits: LimitsShape = Field(default=LimitsShape(), examples=["{task_log: 64MiB}"])

@@ -11,7 +11,7 @@ from allotment.model.tenancy import Config, DatedChange, Limits, Tenant
 from allotment.wire.amounts import write_duration, write_milli, write_size
 from allotment.wire.cells_write import shares_to_wire, topology_to_wire
 from allotment.wire.config_budgets import budgets_to_wire
-from allotment.wire.config_promises import objectives_to_wire
+from allotment.wire.config_promises import objectives_to_wire, write_percent
 from allotment.wire.dated_write import differing, period_to_wire
 from allotment.wire.preempt_rules import rules_to_wire
 from allotment.wire.queues_write import queues_to_wire, shared_to_wire
@@ -38,6 +38,7 @@ def config_to_wire(config: Config) -> Written:
         },
         **({"default_tenant": config.default_tenant} if config.default_tenant else {}),
         **shared_to_wire(config.share, 1000),
+        "visibility": config.visibility.value,
         "limits": _limits(config.limits),
     }
 
@@ -170,7 +171,9 @@ def _limits(limits: Limits) -> Written:
         "task_pids": limits.task_pids,
         "ports": _ports(*limits.ports),
         "half_life": write_duration(limits.half_life_ms),
+        "per_user": msgspec.structs.asdict(limits.per_user),
         "predict": write_milli(limits.predict_milli) if limits.predict_milli else "none",
+        "breaker": write_percent(limits.breaker_ppm) if limits.breaker_ppm else "none",
     }
 
 

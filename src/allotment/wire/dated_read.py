@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import msgspec
 
 from allotment.model.budget import FOREVER
-from allotment.model.quantity import Instant
+from allotment.model.quantity import WallTime
 from allotment.model.tenancy import DatedChange, Share, Tenant
 from allotment.wire.config_budgets import write_date
 from allotment.wire.config_shape import GuaranteedShape, Queues, QueueShape, TenantShape
@@ -34,11 +34,11 @@ class _Written(msgspec.Struct, frozen=True):
         return self.place[:-2]
 
     @property
-    def begin(self) -> Instant:
-        return self.shape.begin or Instant(0)
+    def begin(self) -> WallTime:
+        return self.shape.begin or WallTime(0)
 
     @property
-    def end(self) -> Instant:
+    def end(self) -> WallTime:
         return self.shape.until or FOREVER
 
 
@@ -114,12 +114,12 @@ def _overlaps(written: Sequence[_Written]) -> Iterator[Finding]:
 # ── how it is at a date ─────────────────────────────────────────────────────────────────
 
 
-def _at(shapes: Tenants, date: Instant | None) -> Tenants:
+def _at(shapes: Tenants, date: WallTime | None) -> Tenants:
     """Give what is written as it is at a date; None for without any change."""
     return {name: _tenant(shape, date) for name, shape in shapes.items()}
 
 
-def _tenant(shape: TenantShape, date: Instant | None) -> TenantShape:
+def _tenant(shape: TenantShape, date: WallTime | None) -> TenantShape:
     says = _says(shape.changes, date)
     if "cells" in says and "guaranteed" not in says:
         says["guaranteed"] = GuaranteedShape()
@@ -127,7 +127,7 @@ def _tenant(shape: TenantShape, date: Instant | None) -> TenantShape:
     return shape.model_copy(update={**says, "changes": [], "queues": queues})
 
 
-def _queues(queues: Queues, date: Instant | None) -> Queues:
+def _queues(queues: Queues, date: WallTime | None) -> Queues:
     return {
         key: queue.model_copy(
             update={
@@ -140,7 +140,7 @@ def _queues(queues: Queues, date: Instant | None) -> Queues:
     }
 
 
-def _says(changes: Sequence[PeriodShape], date: Instant | None) -> dict[str, object]:
+def _says(changes: Sequence[PeriodShape], date: WallTime | None) -> dict[str, object]:
     if date is None:
         return {}
     for change in changes:
@@ -152,7 +152,7 @@ def _says(changes: Sequence[PeriodShape], date: Instant | None) -> dict[str, obj
 # ── what comes of it ────────────────────────────────────────────────────────────────────
 
 
-def _pointed(flaw: Finding, date: Instant, holding: Sequence[_Written]) -> Finding:
+def _pointed(flaw: Finding, date: WallTime, holding: Sequence[_Written]) -> Finding:
     """Point at the change that is to blame, and say from when on it is so."""
     place, message, hint = flaw
     around = [each for each in holding if place[: len(each.owner)] == each.owner]

@@ -1,5 +1,6 @@
 """The kinds of values in jobs and configurations, each with its reader, for pydantic."""
 
+import re
 from collections.abc import Sequence
 from typing import Annotated, cast
 
@@ -63,6 +64,18 @@ def read_job_id(value: object) -> int:
     if not isinstance(value, int):
         raise not_a("the number of a job", value, "`allot ps` lists them")
     return amounts.read_whole(value, 1, (1 << 63) - 1, "the number of a job")
+
+
+REF = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}(\[[A-Za-z0-9_, -]{1,200}\])?")
+
+
+def read_job_ref(value: object) -> int | str:
+    """Read a job's number, its name, or a part of an array: `8[12-49]`."""
+    if isinstance(value, str) and not value.isdecimal():
+        if not REF.fullmatch(value):
+            raise not_a("a job", value, "write its number, its name, or 8[0-9] of an array")
+        return value
+    return read_job_id(value)
 
 
 def read_gpu_types(value: object) -> tuple[str, ...]:
@@ -146,7 +159,7 @@ GpuTypes = Annotated[
     tuple[str, ...], PlainValidator(read_gpu_types, json_schema_input_type=str | list[str])
 ]
 ArchWord = Annotated[Arch, PlainValidator(words.read_arch, json_schema_input_type=str)]
-JobNumber = Annotated[int, PlainValidator(read_job_id, json_schema_input_type=int)]
+JobRef = Annotated[int | str, PlainValidator(read_job_ref, json_schema_input_type=int | str)]
 Word = Annotated[str, PlainValidator(words.read_word, json_schema_input_type=str)]
 SecretText = Annotated[str, PlainValidator(words.read_secret, json_schema_input_type=str)]
 PriorityWord = Annotated[

@@ -18,6 +18,7 @@ from allotment.wire.classic_shape import (
     ClassicRole,
 )
 from allotment.wire.job_file import JobFile
+from allotment.wire.job_shape import left_out
 from allotment.wire.job_sums import excess
 from allotment.wire.problems import Finding, in_order, problem_at, problems_of, raise_all
 from allotment.wire.tree import Place, Plain, Tree
@@ -154,6 +155,7 @@ def _role(name: str, role: ClassicRole, gpu_types: tuple[str, ...]) -> TaskRole:
         gpu_types=gpu_types if role.gpu else (),
         ports=tuple(Port(port.label, port.begin, port.count) for port in role.ports),
         completion=_completion(role),
+        by_default=left_out(role),
     )
 
 

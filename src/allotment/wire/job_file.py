@@ -5,6 +5,7 @@ from enum import StrEnum
 import msgspec
 
 from allotment.model.errors import Problem
+from allotment.model.grid import Grid
 from allotment.model.spec import JobSpec
 
 
@@ -15,6 +16,8 @@ class JobFile(msgspec.Struct, frozen=True):
     warnings: tuple[Problem, ...] = ()
     copies: int = 1
     max_running: int = 0
+    grid: Grid = ()
+    """What distinguishes the copies, where they are of a grid."""
 
 
 class Form(StrEnum):

@@ -6,17 +6,28 @@ gives up silently (None) on anything unusual, to be read again by the other.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TypeGuard
 
+import msgspec
 from pydantic import ValidationError
 
 from allotment.model.errors import Problem
+from allotment.model.grid import combinations
 from allotment.model.ids import JobId
 from allotment.model.quantity import Millis, Resources
-from allotment.model.spec import Checkpoint, Completion, Dependency, JobSpec, Port, TaskRole
+from allotment.model.spec import (
+    Checkpoint,
+    Completion,
+    Dependency,
+    EndKind,
+    JobSpec,
+    Port,
+    TaskRole,
+)
 from allotment.wire.job_file import JobFile
 from allotment.wire.job_shape import (
+    AlternativeShape,
     CheckpointShape,
     CountShape,
     DependencyShape,
@@ -25,6 +36,7 @@ from allotment.wire.job_shape import (
     ResourcesShape,
     RoleShape,
     SecretFrom,
+    left_out,
 )
 from allotment.wire.job_sums import excess
 from allotment.wire.problems import Finding, in_order, problem_at, problems_of, raise_all
@@ -111,6 +123,15 @@ def _misshapen(plain: Plain) -> list[Finding]:
             for key in secrets
             if key in env
         ]
+    if isinstance(grid := plain.get("grid"), dict):
+        hint = "it is set to the value of the grid: take it out there"
+        found += [
+            ((place, key), "is in `grid` too", hint)
+            for place, names in (("env", env), ("secrets", secrets))
+            if isinstance(names, dict)
+            for key in names
+            if key in grid
+        ]
     return found
 
 
@@ -121,6 +142,7 @@ def _outline(shape: JobShape) -> Plain:
     }
     outline["env"] = dict.fromkeys(shape.env)
     outline["secrets"] = dict.fromkeys(shape.secrets)
+    outline["grid"] = dict.fromkeys(shape.grid)
     return outline
 
 
@@ -162,7 +184,7 @@ def _not_set(variable: str, environ: Mapping[str, str] | None) -> tuple[str, str
 
 def _too_large(job: JobFile) -> list[Finding]:
     found = excess(job.spec, job.copies)
-    place: Place = ("array",) if job.copies > 1 else ("roles",)
+    place: Place = ("grid",) if job.grid else ("array",) if job.copies > 1 else ("roles",)
     return [(place, *found)] if found else []
 
 
@@ -206,7 +228,8 @@ def _job_file(
     shape: JobShape, secrets: tuple[tuple[str, str], ...], warnings: tuple[Problem, ...]
 ) -> JobFile:
     copies, cap = (shape.array.count, shape.array.max_running) if shape.array else (1, 0)
-    return JobFile(_spec(shape, secrets), warnings, copies, cap)
+    copies = combinations(shape.axes) if shape.grid else copies
+    return JobFile(_spec(shape, secrets), warnings, copies, cap, shape.axes)
 
 
 def _spec(shape: JobShape, secrets: tuple[tuple[str, str], ...]) -> JobSpec:
@@ -228,7 +251,7 @@ def _spec(shape: JobShape, secrets: tuple[tuple[str, str], ...]) -> JobSpec:
         max_queue_ms=Millis(shape.max_queue_time),
         deadline_ms=Millis(shape.deadline),
         checkpoint=_checkpoint(shape.checkpoint) if shape.checkpoint else None,
-        depends_on=tuple(_dependency(item) for item in shape.depends_on),
+        depends_on=tuple(_dependencies(shape.depends_on)),
         hold_on_failure_ms=Millis(shape.hold_on_failure),
         preemptible=shape.preemptible,
         on_eviction=shape.on_eviction,
@@ -237,6 +260,7 @@ def _spec(shape: JobShape, secrets: tuple[tuple[str, str], ...]) -> JobSpec:
         pin=shape.pin,
         opportunistic=shape.opportunistic,
         dialect=shape.dialect,
+        labels=tuple(shape.labels.items()),
     )
 
 
@@ -256,6 +280,7 @@ def _role(name: str, role: RoleShape | JobShape) -> TaskRole:
         group_within=role.groups.within if role.groups else "",
         least=role.needed if isinstance(role.count, CountShape) else 0,
         elastic=isinstance(role.count, CountShape) and role.count.elastic,
+        by_default=left_out(role.resources),
     )
 
 
@@ -279,7 +304,33 @@ def _checkpoint(shape: CheckpointShape) -> Checkpoint:
     return Checkpoint(shape.dir, shape.every, shape.keep, shape.signal, shape.grace)
 
 
-def _dependency(item: int | DependencyShape) -> Dependency:
-    if isinstance(item, DependencyShape):
-        return Dependency(JobId(item.job), item.end)
-    return Dependency(JobId(item))
+def _dependencies(items: list[int | str | DependencyShape]) -> Iterator[Dependency]:
+    """Give what is to be waited for. A number by itself may be that of a whole array."""
+    group = 0
+    for item in items:
+        if not isinstance(item, DependencyShape):
+            yield _whole(item)
+        elif item.job is not None:
+            yield _one(item.job, item.end)
+        else:
+            group += 1
+            for each in item.any_of:
+                need = (
+                    _one(each.job, each.end)
+                    if isinstance(each, AlternativeShape)
+                    else _whole(each)
+                )
+                yield msgspec.structs.replace(need, any_of=group)
+
+
+def _whole(ref: int | str) -> Dependency:
+    return Dependency(JobId(ref if isinstance(ref, int) else 0), ref=str(ref))
+
+
+def _one(ref: int | str, end: EndKind) -> Dependency:
+    """Read a reference beside which stands how it must have ended: a number is one job."""
+    return (
+        Dependency(JobId(ref), end)
+        if isinstance(ref, int)
+        else Dependency(JobId(0), end, ref=ref)
+    )

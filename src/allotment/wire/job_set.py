@@ -36,9 +36,10 @@ def apply_set(spec: JobSpec, changes: Sequence[str]) -> JobSpec:
             problems.append(
                 Problem(amiss.message, plain_word(change.split("=")[0]), 0, amiss.hint)
             )
-    if "array" in written:
-        hint = "submit a file with `array` in it"
-        problems.append(Problem("belongs to a submission, not to a job", "array", 0, hint))
+    for key in ("array", "grid"):
+        if key in written:
+            hint = f"submit a file with `{key}` in it"
+            problems.append(Problem("belongs to a submission, not to a job", key, 0, hint))
     if problems:
         raise BadInput(tuple(problems), SOURCE)
     changed = read_native(written, None, source=SOURCE, environ=None).spec

@@ -7,6 +7,7 @@ is its reader's business, in `amounts` and `words`.
 from typing import Annotated
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -18,8 +19,9 @@ from pydantic import (
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
-from allotment.model.quantity import MIB, SECOND, Millis
-from allotment.model.spec import NEVER, Arch, Dialect, EndKind, GiveWay, Priority
+from allotment.model.grid import Grid, combinations
+from allotment.model.quantity import SECOND, Millis
+from allotment.model.spec import NEVER, USUAL, Arch, Dialect, EndKind, GiveWay, Priority
 from allotment.wire.amiss import Amiss
 from allotment.wire.fields import (
     LAST_PORT,
@@ -34,7 +36,7 @@ from allotment.wire.fields import (
     Gpu,
     GpuTypes,
     Hold,
-    JobNumber,
+    JobRef,
     Keep,
     Line,
     MaxRunning,
@@ -56,11 +58,13 @@ from allotment.wire.fields import (
     Variable,
     Word,
 )
+from allotment.wire.grids import GridValues
+from allotment.wire.labels import LabelKey, LabelValue, not_too_many
 from allotment.wire.problems import LIST_FORM, MAP_FORM, WORD_FORM
 from allotment.wire.words import same_variable, taken_label
 
-DEFAULT_CPU_MILLI = 1000
-DEFAULT_MEMORY = 512 * MIB
+CHOSEN = ("cpu", "memory")
+"""What the service chooses where a job does not name it."""
 
 
 class Shape(BaseModel):
@@ -69,11 +73,16 @@ class Shape(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=False)
 
 
+def left_out(shape: Shape) -> tuple[str, ...]:
+    """Name what the service is to choose."""
+    return tuple(part for part in CHOSEN if part not in shape.model_fields_set)
+
+
 class ResourcesShape(Shape):
     """What one task needs."""
 
-    cpu: Cpu = DEFAULT_CPU_MILLI
-    memory: Size = DEFAULT_MEMORY
+    cpu: Cpu = USUAL.cpu_milli
+    memory: Size = USUAL.memory
     gpu: Gpu = 0
     gpu_type: GpuTypes = ()
     gpu_memory: SizeOrNone = 0
@@ -246,15 +255,40 @@ class CheckpointShape(Shape):
     grace: DurationOrNone = Millis(10 * SECOND)
 
 
-class DependencyShape(Shape):
-    """Another job to wait for."""
+class AlternativeShape(Shape):
+    """A job of which, or of others, one is to be waited for."""
 
-    job: JobNumber
+    job: JobRef
     end: EndWord = EndKind.SUCCESS
 
 
+Alternative = Annotated[
+    Annotated[JobRef, Tag(WORD_FORM)] | Annotated[AlternativeShape, Tag(MAP_FORM)],
+    Discriminator(_word_or_map),
+]
+
+
+class DependencyShape(Shape):
+    """Another job to wait for, or several of which one is enough."""
+
+    job: JobRef | None = None
+    end: EndWord = EndKind.SUCCESS
+    any_of: list[Alternative] = Field(default=[], examples=["[12, prepare]"])
+
+    @model_validator(mode="after")
+    def _one_of_the_two(self) -> "DependencyShape":
+        if (self.job is None) is not bool(self.any_of):
+            raise Amiss("has to have either `job` or `any_of`", "write {job: 12, end: any}")
+        if self.any_of and "end" in self.model_fields_set:
+            raise Amiss(
+                "cannot stand beside `any_of`", "write it with each: {job: 12, end: any}",
+                at=("end",),
+            )  # fmt: skip
+        return self
+
+
 DependsOn = Annotated[
-    Annotated[JobNumber, Tag(WORD_FORM)] | Annotated[DependencyShape, Tag(MAP_FORM)],
+    Annotated[JobRef, Tag(WORD_FORM)] | Annotated[DependencyShape, Tag(MAP_FORM)],
     Discriminator(_word_or_map),
 ]
 
@@ -262,7 +296,8 @@ DependsOn = Annotated[
 class ArrayShape(Shape):
     """As many jobs as `count`, alike but for their index."""
 
-    count: TaskCount
+    count: TaskCount = 0
+    """0 where a grid says how many there are."""
     max_running: MaxRunning = 0
 
 
@@ -296,6 +331,9 @@ class JobShape(RoleParts):
     deadline: TimeLimit = NEVER
     checkpoint: CheckpointShape | None = Field(default=None, examples=["{dir: ckpt}"])
     depends_on: list[DependsOn] = Field(default=[], examples=["[12, {job: 13, end: any}]"])
+    grid: dict[Variable, GridValues] = Field(
+        default={}, examples=["{lr: [0.1, 0.01], seed: 1..5}"]
+    )
     array: ArrayShape | None = Field(default=None, examples=["{count: 10, max_running: 2}"])
     hold_on_failure: Hold = Millis(0)
     preemptible: Truth = True
@@ -304,8 +342,26 @@ class JobShape(RoleParts):
     prefer: Line = Field(default="", examples=["rack"])
     pin: NameOrNone = Field(default="", examples=["vision-own"])
     opportunistic: Truth = False
+    labels: Annotated[dict[LabelKey, LabelValue], AfterValidator(not_too_many)] = Field(
+        default={}, examples=["{team: vision}"]
+    )
     dialect: DialectWord = Dialect.NATIVE
     """Which form's extra variables the tasks get; for jobs that were read as classic."""
+
+    @model_validator(mode="after")
+    def _counted_once(self) -> "JobShape":
+        count, made = self.array.count if self.array else 0, combinations(self.axes)
+        if self.grid and count not in (0, made):
+            message = f"is {count}, and the grid makes {made:,} jobs"
+            raise Amiss(message, "leave it out", at=("array", "count"))
+        if self.array and not count and not self.grid:
+            raise Amiss("is missing", "say how many jobs it has", at=("array", "count"))
+        return self
+
+    @property
+    def axes(self) -> Grid:
+        """The parameters of its grid, with their values."""
+        return tuple(self.grid.items())
 
     @model_validator(mode="after")
     def _guaranteed_if_pinned(self) -> "JobShape":

@@ -6,7 +6,7 @@ part of it: a job that is read belongs to no array until it is submitted as one.
 
 import msgspec
 
-from allotment.model.quantity import Resources
+from allotment.model.dependencies import choices
 from allotment.model.spec import (
     NEVER,
     Arch,
@@ -46,12 +46,13 @@ def job_to_wire(spec: JobSpec, *, redact: bool = True) -> Written:
         **_limit("max_queue_time", spec.max_queue_ms),
         **_limit("deadline", spec.deadline_ms),
         **({"checkpoint": _checkpoint(spec.checkpoint)} if spec.checkpoint else {}),
-        **_unless(depends_on=[_dependency(item) for item in spec.depends_on]),
+        **_unless(depends_on=[_needed(choice) for choice in choices(spec.depends_on)]),
         **_length("hold_on_failure", spec.hold_on_failure_ms),
         **({} if spec.preemptible else {"preemptible": False}),
         **_unless(on_eviction=spec.on_eviction.value),
         **_unless(within=spec.within, prefer=spec.prefer),
         **_unless(pin=spec.pin, opportunistic=spec.opportunistic),
+        **_unless(labels=dict(spec.labels)),
         **({} if spec.dialect is Dialect.NATIVE else {"dialect": spec.dialect.value}),
     }
 
@@ -73,7 +74,7 @@ def _role(role: TaskRole) -> Written:
     return {
         "count": _count(role),
         "command": role.command if isinstance(role.command, str) else list(role.command),
-        "resources": _resources(role.resources, role.gpu_types),
+        **_unless(resources=_resources(role)),
         **({} if role.arch is Arch.ANY else {"arch": role.arch.value}),
         **_unless(ports=[_port(port) for port in role.ports]),
         **({} if role.retry is None else {"retry": role.retry}),
@@ -88,11 +89,13 @@ def _count(role: TaskRole) -> Plain:
     return {"min": role.least, "max": role.count, **_unless(elastic=role.elastic)}
 
 
-def _resources(need: Resources, gpu_types: tuple[str, ...]) -> Written:
+def _resources(role: TaskRole) -> Written:
+    """Write what its owner named; what the service chose, it chooses again."""
+    need = role.resources
+    named = {"cpu": write_milli(need.cpu_milli), "memory": write_size(need.memory)}
     return {
-        "cpu": write_milli(need.cpu_milli),
-        "memory": write_size(need.memory),
-        **_unless(gpu=write_milli(need.gpu_milli), gpu_type=list(gpu_types)),
+        **{part: amount for part, amount in named.items() if part not in role.by_default},
+        **_unless(gpu=write_milli(need.gpu_milli), gpu_type=list(role.gpu_types)),
         **({"gpu_memory": write_size(need.gpu_memory)} if need.gpu_memory else {}),
         **({"disk": write_size(need.disk)} if need.disk else {}),
     }
@@ -122,8 +125,14 @@ def _checkpoint(checkpoint: Checkpoint) -> Written:
     }
 
 
+def _needed(choice: tuple[Dependency, ...]) -> Written:
+    if not choice[0].any_of:
+        return _dependency(choice[0])
+    return {"any_of": [_dependency(need) for need in choice]}
+
+
 def _dependency(dependency: Dependency) -> Written:
-    return {"job": dependency.job, "end": dependency.end.value}
+    return {"job": dependency.ref or dependency.job, "end": dependency.end.value}
 
 
 def job_to_json(spec: JobSpec) -> bytes:

@@ -23,10 +23,12 @@ MOST_NODES = 40_000
 LONGEST_NUMBER = 100
 """A longer row of digits is no number that anything here could use."""
 
-AS_WRITTEN = frozenset({"env", "secrets", "jobEnvs", "command"})
+AS_WRITTEN = frozenset({"env", "secrets", "jobEnvs", "command", "labels", "grid"})
 """Under these keys a number is text: `LR: 1e-3` and `[sleep, 1.10]` are handed on unchanged."""
 
-FREE_KEYS = frozenset({"env", "secrets", "jobEnvs", "roles", "ports", "tenants", "queues"})
+FREE_KEYS = frozenset({
+    "env", "secrets", "jobEnvs", "labels", "grid", "roles", "ports", "tenants", "queues",
+})  # fmt: skip
 """Maps whose keys the user makes up; an empty value there is not a key left out."""
 
 

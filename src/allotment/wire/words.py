@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from typing import cast
 
-from allotment.model.spec import Arch, Priority
+from allotment.model.spec import WITHHELD, Arch, Priority
 from allotment.wire.amiss import Amiss, check_placeholder, not_a
 from allotment.wire.amounts import read_whole
 from allotment.wire.text import CONTROL, shown
@@ -19,7 +19,7 @@ NAME_RULE = (
 )
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,255}")
 RESERVED = "ALLOT_"
-REDACTED = "***"
+REDACTED = WITHHELD
 LONGEST_LINE = 1024
 ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 

@@ -6,15 +6,15 @@ when it was answered, when nobody waits any longer, and by the kernel when the s
 """
 
 import asyncio
-import sys
 from asyncio.subprocess import PIPE, Process
 
 import msgspec
 
 from allotment.model.errors import Code, Rejected
 from allotment.model.forecast import Answer, Question
+from allotment.service.isolated import PLAIN, isolated
 
-CHILD = (sys.executable, "-P", "-m", "allotment.wiring.forecast_child")
+CHILD = isolated("allotment.wiring.forecast_child")
 AT_A_TIME = 2
 """Children at a time; further questions wait for their turn."""
 MOST_S = 60.0
@@ -32,7 +32,7 @@ class ChildForecast:
         data = msgspec.msgpack.encode(question)
         async with self._turns:
             child = await asyncio.create_subprocess_exec(
-                *CHILD, stdin=PIPE, stdout=PIPE, stderr=PIPE
+                *CHILD, stdin=PIPE, stdout=PIPE, stderr=PIPE, env=PLAIN, cwd="/"
             )
             try:
                 async with asyncio.timeout(MOST_S):

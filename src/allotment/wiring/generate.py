@@ -11,13 +11,15 @@ from allotment.sim.generate import (
     BadModel,
     FitReport,
     Model,
+    Reached,
     Written,
     compare,
     default_model,
+    drawn,
     fit,
-    generate,
     model_from_json,
     model_to_json,
+    planned,
     write_csv,
 )
 from allotment.sim.trace import Trace
@@ -49,6 +51,10 @@ class Made(msgspec.Struct, frozen=True):
 
     written: Written
     fit: FitReport | None
+    reached: Reached | None = None
+    """The load they come to; null where none was asked for."""
+    span_ms: int = 0
+    """From the first submission to the last."""
 
 
 def make(wish: Wish) -> Made:
@@ -65,7 +71,8 @@ def make(wish: Wish) -> Made:
     model = _model(wish, real)
     nodes = open_cluster(wish.cluster) if wish.cluster else ()
     capacity = DEVICE * sum(len(node.devices) for node in nodes)
-    jobs = generate(model, wish.jobs, wish.seed, wish.load, capacity)
+    span, reached = planned(model, wish.jobs, wish.seed, wish.load, capacity)
+    jobs = drawn(model, wish.jobs, wish.seed, span)
     compared = None
     if real is not None and wish.jobs <= MOST_COMPARED:
         jobs, again = tee(jobs)
@@ -77,7 +84,7 @@ def make(wish: Wish) -> Made:
             "--keep-model": lambda file: file.write(model_to_json(model).decode()),
         }
     )
-    return Made(written[0], compared)
+    return Made(written[0], compared, reached, span.length_ms)
 
 
 def _model(wish: Wish, real: Trace | None) -> Model:

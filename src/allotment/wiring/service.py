@@ -25,6 +25,7 @@ from allotment.model.errors import (
     Problem,
     Rejected,
 )
+from allotment.model.events import EventsLost
 from allotment.model.ids import DeviceIndex, NodeId, Seq
 from allotment.model.tenancy import Config
 from allotment.service.ports import Backend, Store
@@ -52,6 +53,8 @@ class Options(msgspec.Struct, frozen=True):
     """Virtual GPUs, where the machine has none and no configuration lists any."""
     backend: str = "local"
     store: str = "sqlite"
+    accept_loss: bool = False
+    """Go on with what is left of a damaged event log."""
     ready_fd: int = -1
     """One line of JSON is written there when jobs are taken; closed without it on failure."""
 
@@ -64,6 +67,7 @@ def serve(  # noqa: PLR0913 - the command line's one call
     gpus: int | None = None,
     backend: str = "local",
     store: str = "sqlite",
+    accept_loss: bool = False,
     ready_fd: int = -1,
 ) -> int:
     """Run a service until it is told to stop; give the exit code.
@@ -72,7 +76,9 @@ def serve(  # noqa: PLR0913 - the command line's one call
     """
     from allotment.api.process import settle  # noqa: PLC0415
 
-    options = Options(folder.absolute(), config, port, gpus, backend, store, ready_fd)
+    options = Options(
+        folder.absolute(), config, port, gpus, backend, store, accept_loss, ready_fd
+    )
     settle()
     try:
         return _run(options)
@@ -90,11 +96,19 @@ def serve(  # noqa: PLR0913 - the command line's one call
 class Opened:
     """A service and what it rests on, not started yet."""
 
-    def __init__(self, service: Service, found: "Found", lock: FolderLock) -> None:
+    def __init__(
+        self,
+        service: Service,
+        found: "Found",
+        lock: FolderLock,
+        lost: EventsLost | None = None,
+    ) -> None:
         self.service = service
         self.config = found.config
         self.found = found
         self.lock = lock
+        self.lost = lost
+        """What the event log goes on without."""
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -126,7 +140,7 @@ def build(options: Options, lock: FolderLock) -> Opened:
     """Put a service together. Raises AllotmentError."""
     from allotment.backends.local.backend import LocalBackend  # noqa: PLC0415
     from allotment.backends.local.machine import this_machine as look  # noqa: PLC0415
-    from allotment.service.clock import WallClock  # noqa: PLC0415
+    from allotment.service.clock import SteadyClock  # noqa: PLC0415
     from allotment.wire.job import job_to_wire  # noqa: PLC0415
     from allotment.wiring.forecast import ChildForecast  # noqa: PLC0415
     from allotment.wiring.policies import policies  # noqa: PLC0415
@@ -139,7 +153,7 @@ def build(options: Options, lock: FolderLock) -> Opened:
         service = Service(
             store=store,
             backend=backend,
-            clock=WallClock(),
+            clock=SteadyClock(options.folder),
             policies=policies(),
             state_dir=str(options.folder),
             write_spec=lambda spec: dict(job_to_wire(spec)),
@@ -154,7 +168,14 @@ def build(options: Options, lock: FolderLock) -> Opened:
     except BaseException:
         store.close()
         raise
-    return Opened(service, found, lock)
+    return Opened(service, found, lock, _lost(store))
+
+
+def _lost(store: Store) -> EventsLost | None:
+    from allotment.store.sqlite import SqliteStore  # noqa: PLC0415
+
+    loss = store.loss if isinstance(store, SqliteStore) else None
+    return EventsLost(loss.because, loss.events, loss.until) if loss else None
 
 
 def _real_devices(config: Config) -> dict[str, tuple[NodeId, DeviceIndex]]:
@@ -174,7 +195,7 @@ def _store(options: Options) -> Store:
         return MemoryStore()
     from allotment.store.sqlite import SqliteStore  # noqa: PLC0415
 
-    return SqliteStore.open(options.folder)
+    return SqliteStore.open(options.folder, accept_loss=options.accept_loss)
 
 
 def _backend(options: Options, device_files: Mapping[int, tuple[str, ...]]) -> Backend:
@@ -276,22 +297,22 @@ def _text_of(path: Path) -> bytes:
 
 
 def _default_text(machine: Node) -> bytes:
-    """Write the configuration of a first start: one tenant for each group of users."""
+    """Write the configuration of a first start: one tenant for each team of users."""
     from ruamel.yaml import YAML  # noqa: PLC0415
 
-    from allotment.api.accounts import groups_of_users  # noqa: PLC0415
+    from allotment.api.accounts import teams_here  # noqa: PLC0415
     from allotment.wire.config import config_to_wire, default_config  # noqa: PLC0415
 
     text = io.BytesIO()
     yaml = YAML()
     yaml.indent(mapping=2, sequence=4, offset=2)
-    written = config_to_wire(default_config(machine, groups_of_users()))
+    written = config_to_wire(default_config(machine, teams_here()))
     yaml.dump(written, text)  # pyright: ignore[reportUnknownMemberType]
     return DEFAULT_HEAD + text.getvalue()
 
 
 DEFAULT_HEAD = b"""\
-# Made at the first start, for this machine and its groups. Change it, check it with
+# Made at the first start, for this machine and its users. Change it, check it with
 # `allot config plan FILE`, and put it in force with `allot config apply FILE`.
 """
 
@@ -354,6 +375,8 @@ async def _start(opened: Opened, folder: Path) -> None:
     service = opened.service
     if opened.found.text:
         announce(folder, opened.found.text)
+    if opened.lost is not None:
+        service.note_loss(opened.lost)
     try:
         await service.start(opened.config)
     except Rejected as refusal:

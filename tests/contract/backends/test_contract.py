@@ -31,6 +31,8 @@ class Driver:
     def __init__(self, backend: Backend, folder: Path) -> None:
         self.backend = backend
         self.folder = folder
+        self.work = folder / "outputs"
+        self.work.mkdir(exist_ok=True)
         self.heard: list[TaskReport] = []
         self._news = asyncio.Event()
 
@@ -47,9 +49,9 @@ class Driver:
             node="n0",
             argv=("/bin/sh", "-c", command),
             env=(("PATH", "/usr/bin:/bin"),),
-            workdir=str(self.folder),
+            workdir=str(self.work),
             resources=Resources(cpu_milli=100, memory=64 * MIB),
-            writable=(str(self.folder),),
+            writable=(str(self.work),),
         )
 
     async def until(self, check: Callable[[], bool]) -> None:

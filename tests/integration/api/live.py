@@ -19,7 +19,7 @@ from allotment.api.state_folder import prepare
 from allotment.backends.fake import FakeBackend
 from allotment.model.ids import Actor, TaskKey
 from allotment.model.tenancy import Config
-from allotment.service.clock import WallClock
+from allotment.service.clock import SteadyClock
 from allotment.service.ports import LogChunk
 from allotment.service.service import Service
 from allotment.store.sqlite import SqliteStore
@@ -114,7 +114,7 @@ class Live:
         self.service = Service(
             store=SqliteStore.open(self.folder),
             backend=self.backend,
-            clock=WallClock(),
+            clock=SteadyClock(),
             policies=POLICIES,
             state_dir=str(self.folder),
             write_spec=lambda spec: dict(job_to_wire(spec)),
@@ -173,7 +173,7 @@ class Live:
         assert answer.status == 200, answer
         return answer.json
 
-    def submit(self, command: str = "fake forever", **changes: object) -> int:
+    def submit(self, command: str | list[str] = "fake forever", **changes: object) -> int:
         what = {} if "roles" in changes else {"command": command}
         spec = {"name": "job", "tenant": "vision", **what, **changes}
         answer = self.ask("POST", "/v1/jobs", spec)

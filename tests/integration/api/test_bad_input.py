@@ -167,7 +167,7 @@ def test_a_connection_too_many_is_turned_away(
             sock.connect(live.socket)
             held.append(sock)
         with live.raw() as sock:
-            assert b" 503 " in sock.recv(100)
+            assert b" 429 " in sock.recv(100)
     finally:
         for sock in held:
             sock.close()

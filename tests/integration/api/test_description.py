@@ -51,6 +51,7 @@ STORY: list[tuple[str, str, object]] = [
     ("POST", "/v1/jobs", {**JOB, "resources": {"gpu": 8}}),
     ("POST", "/v1/jobs", {**JOB, "env": {"A": "b"}, "checkpoint": {"every": "10min"}}),
     ("GET", "/v1/jobs", None),
+    ("GET", "/v1/submissions?key=none", None),
     ("GET", "/v1/jobs/1", None),
     ("GET", "/v1/jobs/2", None),
     ("GET", "/v1/jobs/3", None),
@@ -72,6 +73,14 @@ STORY: list[tuple[str, str, object]] = [
     ("POST", "/v1/jobs/2:suspend", None),
     ("POST", "/v1/jobs/2:resume", None),
     ("POST", "/v1/jobs/2:cancel", None),
+    ("POST", "/v1/jobs/5:note", {"text": "odd"}),
+    *(
+        ("POST", f"/v1/jobs:{verb}", {"jobs": {"refs": ["5"]}})
+        for verb in ("hold", "release", "suspend", "resume", "cancel")
+    ),
+    ("POST", "/v1/jobs:retry", {"jobs": {"refs": ["1"]}}),
+    ("POST", "/v1/jobs:choose", {"mine": True}),
+    ("POST", "/v1/jobs:choose", {"colour": 1}),
     ("GET", "/v1/jobs/1/logs", None),
     ("GET", "/v1/jobs/1/events", None),
     ("GET", "/v1/events", None),
@@ -101,6 +110,7 @@ STORY: list[tuple[str, str, object]] = [
     ("GET", "/v1/objectives?since=1", None),
     ("GET", "/v1/objectives?since=9&until=1", None),
     ("GET", "/v1/fairness", None),
+    ("GET", "/v1/usage/now", None),
     ("GET", "/v1/config", None),
     ("POST", "/v1/config:plan", {"text": "tenants: {vision: {}}\nnodes: []"}),
     ("POST", "/v1/config:plan", {"text": PLAIN}),

@@ -67,12 +67,35 @@ def test_a_declared_device_is_listed_and_mended(live: Live) -> None:
     assert live.get("/v1/health") == []
 
 
-def test_a_probe_is_weighed_and_not_believed_at_once(live: Live) -> None:
+def test_a_probe_is_weighed_and_not_believed_at_once(cells: Live) -> None:
+    live = cells
     (told,) = note(live, "n0", source="probe", code="slow_link", because="half speed", since=5)
     assert (told["health"], told["since"], told["final"]) == ("suspect", 5, False)
     assert told["code"] == "slow_link"
     (told,) = note(live, "n0", source="probe", ok=True)
     assert told["health"] == "suspect", "for a time"
+    assert told["suspected"] == 1
+
+
+def test_what_would_take_too_much_away_is_held_back_and_confirmed(live: Live) -> None:
+    """There is one machine: no probe takes it away by itself."""
+    (told,) = note(live, "n0", source="probe", code="slow_link", because="half speed")
+    assert (told["health"], told["held_back"], told["suspected"]) == ("doubted", True, 1)
+    assert live.get("/v1/health") == [told]
+    node = live.get("/v1/nodes")[0]
+    assert (node["health"], node["trouble"]) == ("doubted", "doubted: half speed")
+    live.wait_for(live.submit(resources={"gpu": 8}), "running")
+    metrics = live.ask("GET", "/metrics").body.decode()
+    assert "allot_unhealthy_held_back 1.0" in metrics
+    assert 'allot_unhealthy{health="doubted",kind="node"} 1.0' in metrics
+    events = live.get("/v1/events")
+    words = next(event["text"] for event in events if event["kind"] == "HealthChanged")
+    assert words == (
+        "node n0 is doubted, and in use all the same (an administrator has to confirm it, or "
+        "too much would be out of use): half speed"
+    )
+    (told,) = note(live, "n0", because="seen")
+    assert (told["health"], told["held_back"]) == ("bad", False)
 
 
 def test_a_job_on_a_device_that_breaks_runs_on_and_is_named(live: Live) -> None:
@@ -137,7 +160,8 @@ def test_only_an_administrator_has_a_word(live: Live) -> None:
     assert live.get("/v1/health") == []
 
 
-def test_a_node_whose_heartbeat_comes_and_goes_is_bad(live: Live) -> None:
+def test_a_node_whose_heartbeat_comes_and_goes_is_bad(cells: Live) -> None:
+    live = cells
     hear = live.service.pipeline.hear
     for _ in range(RULES.troubles):
         live.call(lambda: hear(NodeReport(NodeId(0), alive=False, reason="cable")))

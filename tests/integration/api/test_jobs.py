@@ -7,6 +7,7 @@ import threading
 import msgspec
 import pytest
 
+from allotment.model.ids import AttemptNo, TaskIndex, TaskKey
 from allotment.service.views import JobRow, JobView, Submitted
 from tests.integration.api.live import Live
 from tests.support.cluster import UnixConnection
@@ -65,6 +66,15 @@ def test_a_key_makes_one_job_however_often_it_is_said(live: Live) -> None:
     assert again.json["id"] == first.json["id"]
     assert again.json["repeated"]
     assert live.ask("POST", "/v1/jobs", JOB, {"Idempotency-Key": "other"}).status == 201
+
+
+def test_a_submission_is_found_by_its_key(live: Live) -> None:
+    made = live.ask("POST", "/v1/jobs", JOB, {"Idempotency-Key": "a/b?c"})
+    found = live.ask("GET", "/v1/submissions?key=a%2Fb%3Fc")
+    assert (found.status, found.json["id"]) == (200, made.json["id"])
+    missing = live.ask("GET", "/v1/submissions?key=none")
+    assert (missing.status, missing.json["code"]) == (404, "not_found")
+    assert "was taken" in missing.json["detail"]
 
 
 def test_many_at_once_with_one_key_make_one_job(live: Live) -> None:
@@ -144,6 +154,27 @@ def test_pages_follow_one_another(live: Live) -> None:
     assert live.get("/v1/jobs?state=running")["items"] == []
     assert len(live.get("/v1/jobs?state=held&state=running&tenant=vision")["items"]) == 7
     assert live.get("/v1/jobs?user=stranger")["items"] == []
+
+
+def test_an_element_of_an_array_keeps_its_index_when_cloned_or_edited(live: Live) -> None:
+    """Without it another experiment would run."""
+    job = {**JOB, "array": {"count": 5, "max_running": 1}}
+    ids = live.ask("POST", "/v1/jobs?held=true", job).json["ids"]
+    made = live.ask("POST", f"/v1/jobs/{ids[3]}:clone", {"set": ["priority=7"]}).json["id"]
+    changed = live.ask("PATCH", f"/v1/jobs/{ids[4]}", {"set": ["priority=7"]})
+    assert changed.status == 200
+    specs = {job: live.service.state.jobs[job].spec for job in (made, ids[4])}
+    clone, edited = specs[made].array, specs[ids[4]].array
+    assert clone is not None
+    assert edited is not None
+    assert (clone.index, clone.size, clone.parent, clone.max_running) == (3, 5, made, 0)
+    assert (edited.index, edited.size, edited.parent, edited.max_running) == (4, 5, ids[0], 1)
+    assert (specs[made].name, specs[made].priority) == ("job.3", 7)
+    live.wait_for(made, "running")
+    key = TaskKey(made, AttemptNo(1), TaskIndex(0))
+    env = dict(live.backend.tasks[key].request.env)
+    assert (env["ALLOT_ARRAY_INDEX"], env["ALLOT_ARRAY_SIZE"]) == ("3", "5")
+    assert env["ALLOT_ARRAY_ID"] == str(made)
 
 
 def test_an_array_is_many_jobs(live: Live) -> None:

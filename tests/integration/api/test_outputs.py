@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from allotment.backends.local.runner.scratch import remove
 from tests.integration.api.live import Live
 from tests.integration.api.test_guard import NOBODY, as_user
 from tests.support.cluster import until
@@ -25,7 +26,9 @@ def test_outputs_are_listed_and_fetched(live: Live) -> None:
     (folder / "deep").mkdir()
     (folder / "deep" / "model ü.npz").write_bytes(data)
     (folder / "empty").write_bytes(b"")
-    listed = live.get(f"/v1/jobs/{job}/outputs")
+    page = live.get(f"/v1/jobs/{job}/outputs")
+    assert page["complete"] is True
+    listed = page["items"]
     assert [(f["attempt"], f["path"], f["size"]) for f in listed] == [
         (1, "deep/model ü.npz", len(data)),
         (1, "empty", 0),
@@ -43,7 +46,7 @@ def test_a_name_that_is_no_text_hides_no_other(live: Live) -> None:
     job, folder = finished(live)
     (folder / "good").write_text("x")
     os.close(os.open(os.fsencode(folder) + b"/bad-\xff", os.O_CREAT | os.O_WRONLY))
-    paths = [file["path"] for file in live.get(f"/v1/jobs/{job}/outputs")]
+    paths = [file["path"] for file in live.get(f"/v1/jobs/{job}/outputs")["items"]]
     assert paths == ["bad-\ufffd", "good"]
     assert live.ask("GET", f"/v1/jobs/{job}/outputs/1/bad-%ff").status == 404
 
@@ -137,3 +140,41 @@ def test_root_hands_a_user_nothing_he_could_not_read_himself(reachable: Path) ->
         answer = as_user(NOBODY, live, "GET", f"{path}/key")
         assert answer.status in (403, 404), answer
         assert b"for root" not in answer.body
+
+
+def test_a_listing_has_an_end_and_says_so(live: Live) -> None:
+    job, folder = finished(live)
+    for name in ("b/2", "a/1", "c", "d"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text("")
+
+    def listed(query: str) -> tuple[list[str], bool]:
+        page = live.get(f"/v1/jobs/{job}/outputs{query}")
+        return [file["path"] for file in page["items"]], page["complete"]
+
+    assert listed("") == (["a/1", "b/2", "c", "d"], True)
+    assert listed("?limit=4") == (["a/1", "b/2", "c", "d"], True)
+    assert listed("?limit=3") == (["a/1", "c", "d"], False)
+    assert listed("?limit=1") == (["c"], False)
+    assert listed("?attempt=1") == (["a/1", "b/2", "c", "d"], True)
+    assert listed("?attempt=2") == ([], True)
+    for query in ("?limit=0", "?limit=200001", "?attempt=-1"):
+        assert live.ask("GET", f"/v1/jobs/{job}/outputs{query}").status == 422
+
+
+def test_folders_in_folders_without_end_are_listed_as_far_as_a_path_reaches(
+    live: Live,
+) -> None:
+    job, folder = finished(live)
+    (folder / "file").write_text("")
+    at = os.open(folder, os.O_RDONLY)
+    for _ in range(3000):
+        os.mkdir("deep", dir_fd=at)
+        below = os.open("deep", os.O_RDONLY, dir_fd=at)
+        os.close(at)
+        at = below
+    os.close(at)
+    page = live.get(f"/v1/jobs/{job}/outputs")
+    assert [file["path"] for file in page["items"]] == ["file"]
+    assert page["complete"] is False
+    remove(None, str(folder / "deep"))  # pytest could not

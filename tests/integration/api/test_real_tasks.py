@@ -15,7 +15,7 @@ from tests.support.cluster import end_launchers, until
 @pytest.fixture
 def service(tmp_path: Path) -> Iterator[Started]:
     state = tmp_path / "state"
-    started = Started(state, backend="local")
+    started = Started(state, backend="local", gpus="8")
     try:
         assert started.address is not None, started.end()
         yield started
@@ -68,6 +68,26 @@ def test_a_terminal_in_a_real_task(service: Started) -> None:
         out, code = heard(connection)
     assert out == b"red\r\n31 77\r\n"
     assert code == 4
+
+
+def test_what_a_job_prints_of_devices_takes_none_away(service: Started) -> None:
+    xid = "NVRM: Xid (PCI:0000:86:00): 48, pid=918, An uncorrectable double bit error"
+    whole = {"cpu": 0.1, "memory": "64MiB", "gpu": 8}
+    liar = submit(service, f"echo '{xid}'; exit 1", resources=whole)
+    until(lambda: service.ask("GET", "/v1/health").json, "its word to be taken down")
+    told = service.ask("GET", "/v1/health").json
+    assert {one["device"] for one in told} == set(range(8))
+    assert {(one["health"], one["by"]) for one in told} == {("doubted", "job")}
+    assert {one["words"] for one in told} == {
+        f"job {liar}: The driver reported a fault of a GPU (Xid)."
+    }
+    service.ask("POST", f"/v1/jobs/{liar}:cancel")
+    other = submit(service, "sleep 60", resources=whole)
+    until(
+        lambda: service.ask("GET", f"/v1/jobs/{other}").json["row"]["state"] == "running",
+        "another job to run on the same devices",
+    )
+    assert "suspected" not in service.ask("GET", "/v1/nodes").json[0]["trouble"]
 
 
 def test_a_stop_leaves_tasks_running(service: Started) -> None:

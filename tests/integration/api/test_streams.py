@@ -4,12 +4,16 @@ import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
 from allotment.api import streams
+from allotment.backends.local.output import read_output
+from allotment.backends.local.runner.logs import CappedLog
 from allotment.model.ids import AttemptNo, JobId, TaskIndex, TaskKey
+from allotment.service.ports import LogChunk
 from tests.integration.api.live import Live
 from tests.support.cluster import UnixConnection, until
 
@@ -144,6 +148,56 @@ def test_long_output_comes_whole(live: Live) -> None:
     assert live.ask("GET", f"/v1/jobs/{job}/logs?task=0&stream=stdout").body == text
     tail = live.ask("GET", f"/v1/jobs/{job}/logs?stream=stdout&tail=300000").body
     assert tail == text[-300_000:]
+
+
+def capped(live: Live, folder: Path, text: bytes, cap: int) -> None:
+    """Let a task's output lie as a real one's does that wrote more than is kept."""
+    folder.mkdir()
+    (folder / "written").write_bytes(text)
+    log = CappedLog(str(folder / "stdout.log"), cap)
+    with (folder / "written").open("rb") as source:
+        log.drain(source.fileno())
+    log.finish()
+
+    async def read_log(key: TaskKey, stream: str, offset: int, size: int) -> LogChunk:
+        assert key.index == 0
+        return read_output(folder, stream, offset, size)
+
+    live.backend.read_log = read_log  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("cap", [40_000, 300_000, 1 << 20])
+def test_of_output_beyond_the_cap_the_kept_end_comes_too(
+    live: Live, tmp_path: Path, cap: int
+) -> None:
+    job = running(live)
+    text = b"".join(b"line %07d\n" % number for number in range(200_000))
+    capped(live, tmp_path / "task", text, cap)
+    found = live.ask("GET", f"/v1/jobs/{job}/logs?stream=stdout").body
+    head, marker, tail = found.partition(b" bytes of output are missing here]\n")
+    assert marker
+    assert text.startswith(head.rpartition(b"\n[allotment: ")[0])
+    assert text.endswith(tail)
+    assert len(tail) >= cap // 4
+    last = live.ask("GET", f"/v1/jobs/{job}/logs?stream=stdout&tail={cap}").body
+    assert last.endswith(b"line 0199999\n")
+
+
+def test_output_that_grows_while_it_is_read_has_an_end(live: Live) -> None:
+    """Whoever does not follow gets what there was when asked, of a task that never rests."""
+    job = running(live)
+    written = 100_000
+
+    async def read_log(key: TaskKey, stream: str, offset: int, size: int) -> LogChunk:
+        nonlocal written
+        written += size
+        begin = written + offset if offset < 0 else offset
+        data = b"x" * min(size, written - begin) if stream == "stdout" else b""
+        return LogChunk(data, begin + len(data) if data else 0)
+
+    live.backend.read_log = read_log  # type: ignore[method-assign]
+    answer = live.ask("GET", f"/v1/jobs/{job}/logs")
+    assert 100_000 <= len(answer.body) < 300_000
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from allotment.model.ledger import Entitlement
 from allotment.model.lifecycle import AttemptState, JobState, TaskState
 from allotment.model.quantity import GIB, Resources
 from allotment.service import views as v
+from allotment.service.selector import Chosen
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -59,7 +60,8 @@ def stream(*events: tuple[str, str, object], cut: bool = False) -> Answer:
 class Service:
     """The canned service of one state folder. `routes` maps `METHOD /path` to answers.
 
-    The query is not part of a route. Each answer of a list is given once, the last for ever.
+    The query is not part of a route. Each answer of a list is given once, the last for
+    ever. Where nothing else is said, job 12 is chosen.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -134,6 +136,8 @@ class Service:
         found = self.routes.get(f"{request.method} {request.path.partition('?')[0]}")
         if isinstance(found, list):
             found = found.pop(0) if len(found) > 1 else found[0]
+        if found is None and request.path == "/v1/jobs:choose":
+            return json(Chosen(1, ids=((JobId(12), JobId(12)),)))
         if found is None:
             return problem(404, "not_found", f"{request.method} {request.path} is no route.")
         return found if isinstance(found, Answer) else found(request)

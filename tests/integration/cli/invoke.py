@@ -27,11 +27,20 @@ class Text(io.StringIO):
         return self._terminal
 
 
-def allot(*words: object, stdin: bytes = b"", terminal: bool = False) -> Ran:
-    """Run it with these words; give exit code and both outputs."""
+class Asked(io.TextIOWrapper):
+    """Input that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def allot(
+    *words: object, stdin: bytes = b"", terminal: bool = False, asked: bool = False
+) -> Ran:
+    """Run it with these words; give exit code and both outputs. `asked`: input is typed."""
     out, err = Text(terminal=terminal), Text(terminal=terminal)
     before = sys.stdin
-    sys.stdin = io.TextIOWrapper(io.BytesIO(stdin))
+    sys.stdin = (Asked if asked else io.TextIOWrapper)(io.BytesIO(stdin))
     try:
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             try:

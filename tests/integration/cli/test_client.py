@@ -3,6 +3,7 @@
 import os
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -25,6 +26,7 @@ from tests.integration.cli.canned import (
     problem,
     stream,
 )
+from tests.support.exchange import TRIES, exchanging, owned
 
 SUBMITTED = json(Submitted(12, (12,), "train", JobState.QUEUED), 201)  # pyright: ignore
 
@@ -239,7 +241,7 @@ def test_a_fetch_that_breaks_off_leaves_nothing(
     assert list((tmp_path / "a b").iterdir()) == []
 
 
-@pytest.mark.parametrize("path", ["../x", "/etc/passwd", "a/../../x"])
+@pytest.mark.parametrize("path", ["../x", "/etc/passwd", "a/../../x", "a//b", ".", "", "a/."])
 def test_a_fetch_never_leaves_its_folder(
     service: Service, client: Client, tmp_path: Path, path: str
 ) -> None:
@@ -247,6 +249,46 @@ def test_a_fetch_never_leaves_its_folder(
     with pytest.raises(Unreadable, match="outside"):
         client.fetch(12, OutputFile(1, path, 1, 0), tmp_path / "in")
     assert not (tmp_path / "x").exists()
+
+
+def test_a_fetch_follows_no_link_that_lies_in_its_way(
+    service: Service, client: Client, tmp_path: Path
+) -> None:
+    """The folder may be one that others can change, and we may be root."""
+    away, target = tmp_path / "away", tmp_path / "in"
+    for folder in (away, target):
+        folder.mkdir()
+    (away / "file").write_text("before")
+    (target / "sub").symlink_to(away)
+    (target / "link").symlink_to(away / "file")
+    (target / "file").write_text("")
+    for path in ("sub/x", "link", "file/x"):
+        service.routes[f"GET /v1/jobs/12/outputs/1/{path}"] = Answer(b"1")
+    for path in ("sub/x", "file/x"):
+        with pytest.raises(Unreadable, match="is a link or no folder"):
+            client.fetch(12, OutputFile(1, path, 1, 0), target)
+    assert client.fetch(12, OutputFile(1, "link", 1, 0), target).read_bytes() == b"1"
+    assert [path.name for path in away.iterdir()] == ["file"]
+    assert (away / "file").read_text() == "before"
+    assert sorted(path.name for path in target.iterdir()) == ["file", "link", "sub"]
+    assert not (target / "link").is_symlink()
+
+
+@pytest.mark.needs_root
+def test_a_folder_exchanged_for_a_link_while_root_fetches_leads_nowhere(
+    service: Service, client: Client, reachable: Path
+) -> None:
+    etc = reachable / "etc"
+    etc.mkdir()
+    target = owned(reachable / "mallory", 64002)
+    owned(target / "sub", 64002)
+    (target / "link").symlink_to(etc)
+    service.routes["GET /v1/jobs/12/outputs/1/sub/cron"] = Answer(b"1")
+    with exchanging(target / "sub", target / "link", 64002):
+        for _ in range(TRIES):
+            with suppress(Unreadable):
+                client.fetch(12, OutputFile(1, "sub/cron", 1, 0), target)
+    assert not list(etc.iterdir())
 
 
 # ── where to look ───────────────────────────────────────────────────────────────────────

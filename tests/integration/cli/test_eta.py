@@ -50,7 +50,7 @@ def test_a_range_in_words_of_eighty_columns(service: Service, state: Path) -> No
     assert text.startswith("Job 12 (train) starts in 2h5m (")
     assert "At the earliest in 55m (" in text
     assert "at the latest in 2d2h (2026-09-2" in text
-    assert "and 2 more nodes, borrowed: until its owner wants it back." in text
+    assert "and 2 more nodes; borrowed, until an owner wants it back." in text
     assert "12, 10 from earlier jobs of the same user and name; 2 from nothing known." in text
     assert "Confidence: weak: nothing is known of how long 2 of 12 jobs run." in text
     assert "Assumed: Nobody submits" in text
@@ -69,9 +69,24 @@ def test_what_cannot_be_told(service: Service, state: Path) -> None:
     )  # fmt: skip
     canned(service, found)
     text = " ".join(allot("eta", "12", "--state", state).out.split())
-    assert text.startswith("Job 12 (train) waits, and it cannot be told until when. Why.")
+    assert text.startswith("Job 12 (train) waits, and no start can be told. Why.")
     assert "At the earliest in 55m (" in text
     assert "Likely not before" in text
+
+
+def test_the_earliest_start_names_who_would_have_to_end(service: Service, state: Path) -> None:
+    found = msgspec.structs.replace(
+        LATER, outlook=Outlook.UNKNOWN, expected=None, latest=None, places=(),
+        entitlement=None, note="Why.", endless=(JobId(7),),
+    )  # fmt: skip
+    canned(service, found)
+    text = " ".join(allot("eta", "12", "--state", state).out.split())
+    assert "if job 7 ended at once." in text
+    assert "not before" not in text
+    canned(service, msgspec.structs.replace(found, endless=(JobId(7), JobId(8))))
+    assert "if they ended at once." in " ".join(
+        allot("eta", "12", "--state", state).out.split()
+    )
 
 
 @pytest.mark.parametrize(

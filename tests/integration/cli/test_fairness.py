@@ -223,7 +223,7 @@ def test_a_real_service(cluster: RealCluster) -> None:
     waits = cluster.submit({**job, "tenant": "nlp"})
     why = cluster.get(f"/v1/jobs/{waits}")
     assert (why["row"]["state"], why["why"]["reason"]) == ("queued", "budget")
-    assert "so it waits" in why["warnings"][0]
+    assert "so it waits" in why["warnings"][-1]
     assert "It may start in" in allot("why", str(waits), *words).out
     ran = allot("usage", *words, "--by", "colour")
     assert ran.code == 1

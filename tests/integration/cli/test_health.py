@@ -4,6 +4,7 @@ import json as json_module
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from allotment.model.cluster import NodeState
@@ -47,12 +48,26 @@ def sent(service: Service) -> Any:
 
 def test_unhealthy_hardware_is_listed(service: Service) -> None:
     service.routes["GET /v1/health"] = json([BAD, SUSPECT])
-    _, one, two = allot("health").out.splitlines()
+    ran = allot("health")
+    _, one, two = ran.out.splitlines()
+    assert "out of use" not in ran.err
     assert one.split()[:2] == ["n1:3", "bad"]
     assert one.split()[-3:] == ["root", "7", "fan"]
     assert two.split()[:2] == ["n2", "suspect"]
     assert two.split()[-2:] == ["probe", "slow_link"]
     assert json_module.loads(allot("health", "--json").out)[0]["device"] == 3
+
+
+def test_what_is_held_back_is_said_with_what_to_do(service: Service) -> None:
+    held = msgspec.structs.replace(
+        SUSPECT, health=HardwareHealth.DOUBTED, held_back=True, suspected=4
+    )
+    service.routes["GET /v1/health"] = json([BAD, held])
+    ran = allot("health")
+    assert ran.out.splitlines()[2].split()[:2] == ["n2", "doubted"]
+    assert " 4 " in ran.out.splitlines()[2]
+    assert "n2 would be out of use, but that is more than may go" in ran.err
+    assert "`allot health bad n2`" in ran.err
 
 
 def test_where_all_is_well_it_says_so(service: Service) -> None:

@@ -81,12 +81,24 @@ def test_a_model_kept_makes_the_same_jobs(folder: Folder) -> None:
     assert (folder.path / "b.csv").read_bytes() == first
 
 
-def test_a_load_is_met(folder: Folder) -> None:
-    assert folder.sim(*MADE, "3000", "--load", "0.5", "--cluster", "16x8").code == 0
-    rows = rows_of(folder.path / "made.csv")
-    asked = sum(float(row["num_gpus"]) * float(row["duration"]) for row in rows)
-    span = float(rows[-1]["submit_time"]) - float(rows[0]["submit_time"])
-    assert asked / (128 * span) == pytest.approx(0.5, rel=0.001)
+def test_a_load_is_met_and_told(folder: Folder) -> None:
+    asked = ("--load", "0.9", "--cluster", "16x8")
+    done = folder.sim(*MADE, "3000", *asked)
+    assert done.code == 0
+    rows = [
+        (float(row["submit_time"]), float(row["num_gpus"]), float(row["duration"]))
+        for row in rows_of(folder.path / "made.csv")
+    ]
+    first, last = rows[0][0], rows[-1][0]
+    used = sum(gpus * min(run, last - at) for at, gpus, run in rows)
+    assert used / (128 * (last - first)) == pytest.approx(0.9, rel=0.015)
+    assert "Load 0.9" in done.err
+    assert "runs were cut to" in done.err
+    told = json.loads(folder.sim(*MADE, "3000", *asked, "--json").out)
+    assert told["reached"]["load"] == pytest.approx(0.9, rel=0.015)
+    assert told["span_ms"] == pytest.approx((last - first) * 1000, abs=1000)
+    played = folder.sim("run", "--trace", "made.csv", "--cluster", "16x8", "--json")
+    assert json.loads(played.out)["utilization"] > 0.6
 
 
 BAD = {

@@ -2,15 +2,19 @@
 
 import json as json_module
 import os
+import re
 import subprocess
 import sys
+import time
 from datetime import datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import msgspec
 import pytest
 
+from allotment.cli import doctor_checks
 from allotment.metrics.reasons import LifePhase, Stretch
 from allotment.model.cluster import NodeState
 from allotment.model.diagnosis import Diagnosis, Exit, Owner, RetryClass, Usage
@@ -18,10 +22,11 @@ from allotment.model.events import Outcome, Phase
 from allotment.model.ids import JobId
 from allotment.model.ledger import Entitlement
 from allotment.model.lifecycle import AttemptState, JobState, TaskState
-from allotment.model.quantity import GIB, HOUR, Instant, Millis, Resources
+from allotment.model.quantity import DAY, GIB, HOUR, Instant, Millis, Resources
 from allotment.model.reasons import Blocked, Holder, Reason
 from allotment.service import views as v
 from allotment.service.reservation_view import ReservationView
+from allotment.service.selector import Chosen, Steered, Verb
 from allotment.service.wait_view import WaitHistory, waited_for
 from tests.integration.cli.canned import (
     THEN,
@@ -108,8 +113,7 @@ def test_help_lists_every_verb_with_its_heading() -> None:
     assert ran == allot() == allot("-h")
 
 
-VERBS = [line.split()[0] for line in allot("--help").out.splitlines() if line[:2] == "  " and
-         line.split()[0] != "allot"]  # fmt: skip
+VERBS = re.findall(r"^  (?!allot)(\S+)", allot("--help").out, re.MULTILINE)
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -127,7 +131,7 @@ ROWS = [
     a_row(14, JobState.QUEUED, name="eval", started_at=0, ran_ms=0, nodes=(), entitlement=None,
           reason="waiting_for_victims", total=Resources(2000, 4000, GIB)),
     a_row(13, name="a-very-long-name-of-a-training-job", entitlement=Entitlement.OPPORTUNISTIC,
-          nodes=("n1", "n2")),
+          nodes=("n1", "n2"), borrowed=("gpu", "cpu")),
     a_row(12, JobState.FAILED, reason="out_of_memory", total=Resources(0, 500)),
 ]  # fmt: skip
 
@@ -140,7 +144,7 @@ def test_ps_prints_a_table_without_cutting_when_nobody_looks(service: Service) -
     ]  # fmt: skip
     assert queued.endswith("waiting for victims")
     assert "a-very-long-name-of-a-training-job" in lent
-    assert lent.endswith("n1 +1  on lent devices")
+    assert lent.endswith("n1 +1  borrows GPU, CPU")
     assert failed.split()[4:6] == ["failed", "-"]
     assert failed.endswith("out of memory")
 
@@ -154,13 +158,14 @@ def test_ps_json_has_the_same_columns(service: Service) -> None:
 
 def test_ps_asks_for_what_was_asked(service: Service) -> None:
     service.routes["GET /v1/jobs"] = json({"items": [], "next": None})
-    ran = allot("ps", "--in", "Timed-Out", "--tenant", "vision", "--name", "tr", "--limit", 7)
+    ran = allot("ps", "--in", "Timed-Out", "--tenant", "vision", "--name", "t*", "--limit", 7)
     assert ran.code == 0
     assert service.requests[0].path == (
-        "/v1/jobs?tenant=vision&name=tr&state=timed_out&finished=true&limit=7"
+        "/v1/jobs?tenant=vision&pattern=t%2A&state=timed_out&finished=true&arrays=true&limit=7"
     )
-    assert allot("ps", "--in", "lost").code == 1
-    assert "allot ps --in queued" in allot("ps", "--state", "queued").err
+    allot("ps", "8[failed]", "--mine")
+    assert service.requests[1].path == "/v1/jobs?ref=8%5Bfailed%5D&mine=true&limit=100"
+    assert "There is no state lost" in allot("ps", "--state", "lost").err
 
 
 @pytest.mark.parametrize("width", [40, 60, 79, 120])
@@ -241,7 +246,7 @@ def test_show_tells_the_whole_story(service: Service) -> None:
         "command    python train.py",
         "warning    image: pytorch cannot be used yet",
         "setbacks   1 eviction, 1 retry, 3s of work lost",
-        "Attempt 1  evicted  (on lent devices; its place went to job 20)",
+        "Attempt 1  evicted  (borrowed; its place went to job 20)",
         "Attempt 2  failed",
         "SIGTERM",
         "out of memory",
@@ -470,6 +475,8 @@ def test_wait_returns_the_jobs_exit_code(service: Service, job: v.JobView, code:
 def test_wait_with_a_timeout_that_strikes_is_124(service: Service) -> None:
     service.routes["GET /v1/jobs/12"] = json(a_job())
     service.routes["GET /v1/jobs/12/events"] = stream()
+    these = ((JobId(12), JobId(12)),)
+    service.routes["POST /v1/jobs:choose"] = json(Chosen(1, {"running": 1}, these, these))
     ran = allot("wait", "12", "--timeout", "0.1")
     assert ran.code == 124
     assert "Job 12 has not finished within 0.1 s; it goes on." in ran.err
@@ -503,6 +510,70 @@ def test_run_writes_the_command_as_a_job(
         "output": str(tmp_path / "out"),
         "hold_on_failure": True,
     }
+
+
+def test_run_has_what_a_job_file_has(
+    service: Service, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TOKEN", "hunter22")
+    service.routes["POST /v1/jobs"] = SUBMITTED
+    ran = allot(
+        "run", "-d", "--data", "corpus", "--retry", 2, "--priority", "500", "--secret", "TOKEN",
+        "--checkpoint", "signal=USR1,grace=60s", "--", "true",
+    )  # fmt: skip
+    assert ran.code == 0, ran.err
+    job = sent(service)
+    assert job["data"] == str(tmp_path / "corpus")
+    assert (job["retry"], job["priority"]) == (2, 500)
+    assert job["secrets"] == {"TOKEN": "hunter22"}
+    assert "TOKEN" not in job["env"]
+    assert job["checkpoint"] == {"signal": "USR1", "grace": "60s"}
+
+
+def test_what_run_refuses_is_told_of_its_options(service: Service) -> None:
+    problems = [
+        {"message": "the unit `g` could be taken in two ways", "path": "resources.memory",
+         "line": 1, "hint": "write 8GiB"},
+        {"message": "is reserved", "path": "env.ALLOT_X", "line": 1},
+    ]  # fmt: skip
+    body = {"detail": "line 1: …", "code": "bad_spec", "problems": problems}
+    service.routes["POST /v1/jobs"] = Answer(
+        msgspec.json.encode(body), 422, "application/problem+json"
+    )
+    ran = allot("run", "--memory", "8g", "--", "true")
+    assert ran.code == 1
+    assert ran.err == (
+        "error: --memory: the unit `g` could be taken in two ways; --env ALLOT_X: is reserved\n"
+        " next: write 8GiB\n"
+    )
+
+
+@pytest.mark.parametrize("length", ["100ms", "0.1", "0.1s"])
+def test_wait_takes_lengths_of_time_as_every_verb(service: Service, length: str) -> None:
+    service.routes["GET /v1/jobs/12"] = json(a_job())
+    service.routes["GET /v1/jobs/12/events"] = stream()
+    these = ((JobId(12), JobId(12)),)
+    service.routes["POST /v1/jobs:choose"] = json(Chosen(1, {"running": 1}, these, these))
+    assert allot("wait", "12", "--timeout", length).code == 124
+
+
+def test_wait_with_no_length_of_time_says_how_one_is_written(service: Service) -> None:
+    ran = allot("wait", "12", "--timeout", "soon")
+    assert ran.code == 1
+    assert "--timeout: must be a length of time, not 'soon'" in ran.err
+    assert "90s" in ran.err
+    assert service.requests == []
+
+
+def test_a_job_of_somebody_else_is_shown_without_what_is_private(service: Service) -> None:
+    spec = {"roles": {"main": {"count": 1, "command": "***"}}}
+    theirs = a_job(spec=spec, output_dir="", private=True)
+    service.routes["GET /v1/jobs/12"] = json(theirs)
+    out = allot("show", "12").out
+    assert "what it runs and writes is shown to its owner and the administrator" in out
+    assert "command" not in out
+    assert "allot logs" not in out
 
 
 def test_run_with_a_variable_that_is_not_set(service: Service) -> None:
@@ -586,18 +657,74 @@ def test_logs_without_following(service: Service) -> None:
 
 @pytest.mark.parametrize("verb", ["cancel", "hold", "release", "suspend", "resume"])
 def test_steering_verbs_act_and_say_where_the_job_stands(service: Service, verb: str) -> None:
-    service.routes[f"POST /v1/jobs/12:{verb}"] = json(a_job())
+    service.routes[f"POST /v1/jobs:{verb}"] = json(Steered(Verb(verb), 1, jobs=(a_job(),)))
     assert allot(verb, "12") == Ran(0, "", "job 12 (train): running\n")
+    assert sent(service) == {"jobs": {"refs": ["12"]}}
     assert json_module.loads(allot(verb, "12", "--json").out)["state"] == "running"
 
 
 def test_one_refusal_does_not_keep_the_other_jobs(service: Service) -> None:
-    service.routes["POST /v1/jobs/x:cancel"] = problem(404, "no_such_job", "There is no job x.")
-    service.routes["POST /v1/jobs/12:cancel"] = json(a_job())
+    service.routes["POST /v1/jobs:cancel"] = [
+        problem(404, "no_such_job", "There is no job x."),
+        json(Steered(Verb.CANCEL, 1, jobs=(a_job(),))),
+    ]
     ran = allot("cancel", "x", "12")
     assert ran.code == 1
     assert "job 12 (train): running" in ran.err
     assert "There is no job x." in ran.err
+
+
+MANY = Steered(Verb.CANCEL, 37, ((JobId(8), JobId(44)),), {"succeeded": 3})
+
+
+def test_many_jobs_are_counted_and_asked_for_first(service: Service) -> None:
+    service.routes["POST /v1/jobs:cancel"] = json(MANY)
+    chosen = ("--mine", "--name", "sweep-*", "--state", "queued")
+    ran = allot("cancel", *chosen)
+    assert (ran.code, len(service.asked("POST"))) == (1, 1)
+    assert sent(service) == {
+        "jobs": {"mine": True, "name": "sweep-*", "states": ["queued"]},
+        "only_count": True,
+    }
+    assert "This would cancel 37 jobs of yours (8-44), and there is nobody to ask." in ran.err
+    assert allot("cancel", *chosen, "--yes").err == (
+        "cancelled: 37 jobs (8-44)\nleft as they are: 3 succeeded\n"
+    )
+    assert len(service.asked("POST")) == 2
+
+
+def test_on_a_terminal_just_the_counted_jobs_are_acted_on(service: Service) -> None:
+    service.routes["POST /v1/jobs:cancel"] = json(MANY)
+    assert allot("cancel", "--all", stdin=b"n\n", asked=True).code == 1
+    assert len(service.asked("POST")) == 1
+    ran = allot("cancel", "--all", stdin=b"y\n", asked=True)
+    assert "Cancel 37 jobs (8-44)? [y/N]" in ran.err
+    assert sent(service) == {"jobs": {"ids": [[8, 44]]}}
+
+
+def test_retry_prints_the_new_ids(service: Service) -> None:
+    made = ((JobId(50), JobId(52)),)
+    ids = ((JobId(9), JobId(10)), (JobId(14), JobId(14)))
+    service.routes["POST /v1/jobs:retry"] = json(Steered(Verb.RETRY, 3, ids, made=made))
+    assert allot("retry", "8[failed]") == Ran(
+        0, "50\n51\n52\n", "retried: 3 jobs (9-10, 14) as 50-52\n"
+    )
+
+
+def test_a_verb_without_any_job_is_a_wrong_call() -> None:
+    ran = allot("cancel")
+    assert ran.code == 2
+    assert "Name jobs, or choose them: --mine" in ran.err
+
+
+def test_ps_shows_an_array_in_one_line_with_a_bar(service: Service) -> None:
+    array = v.ArrayPlace(JobId(8), -1, 1000)
+    counts = {"succeeded": 480, "failed": 5, "running": 8, "queued": 507}
+    row = a_row(8, name="sweep", array=array, counts=counts, started_at=0)
+    service.routes["GET /v1/jobs"] = json({"items": [row], "next": None})
+    line = allot("ps").out.splitlines()[1]
+    assert "sweep ×1,000" in line
+    assert line.endswith("[=====x>.....] 507 queued, 8 running, 480 succeeded, 5 failed")
 
 
 def test_edit_and_clone_send_changes(service: Service) -> None:
@@ -630,7 +757,7 @@ FILES = [
 def test_outputs_are_listed_and_those_of_the_newest_attempt_fetched(
     service: Service, tmp_path: Path
 ) -> None:
-    service.routes["GET /v1/jobs/12/outputs"] = json(FILES)
+    service.routes["GET /v1/jobs/12/outputs"] = json(v.OutputPage(tuple(FILES), True))
     service.routes["GET /v1/jobs/12/outputs/2/model.npz"] = Answer(b"12345")
     service.routes["GET /v1/jobs/12/outputs/2/log/x.txt"] = Answer(b"12")
     assert len(allot("outputs", "12").out.splitlines()) == 4
@@ -639,6 +766,27 @@ def test_outputs_are_listed_and_those_of_the_newest_attempt_fetched(
     assert (tmp_path / "model.npz").read_bytes() == b"12345"
     assert "2 files of attempt 2, 7 B" in ran.err
     assert allot("outputs", "12", "--only", "*.pt", "--fetch", tmp_path).code == 1
+
+
+def test_hostile_names_of_outputs_reach_neither_the_terminal_nor_other_files(
+    service: Service, tmp_path: Path
+) -> None:
+    names = ["\x1b[2Jx", "two\nlines", "../out", "good"]
+    files = tuple(v.OutputFile(1, name, 1, THEN) for name in names)
+    service.routes["GET /v1/jobs/12/outputs"] = json(v.OutputPage(files, False))
+    for name in names:
+        service.routes[f"GET /v1/jobs/12/outputs/1/{quote(name)}"] = Answer(b"1")
+    listed = allot("outputs", "12")
+    assert "\\x1b[2Jx" in listed.out
+    assert "two\\nlines" in listed.out
+    assert "only 10,000 were listed" in listed.err
+    ran = allot("outputs", "12", "--fetch", tmp_path / "in")
+    assert ran.code == 1
+    assert "\x1b" not in ran.out + ran.err
+    assert "../out: The service named an output file outside its folder" in ran.err
+    assert "1 file could not be fetched" in ran.err
+    assert (tmp_path / "in" / "good").read_bytes() == b"1"
+    assert [path.name for path in tmp_path.iterdir()] == ["in"]
 
 
 NODE = v.NodeView(
@@ -733,6 +881,20 @@ def test_up_where_it_is_up_already_says_so(service: Service, state: Path) -> Non
     assert f"It is up already: pid {os.getpid()}" in ran.err
 
 
+@pytest.mark.parametrize(("by_ms", "way"), [(-3_599_999, "back"), (3_600_001, "forward")])
+def test_the_doctor_tells_for_a_day_that_the_clock_was_set(
+    service: Service, state: Path, by_ms: int, way: str
+) -> None:
+    now = round(time.time() * 1000)
+    for ago_ms, told in ((60_000, True), (2 * DAY, False)):
+        health = msgspec.structs.replace(HEALTH, clock_set_at=now - ago_ms, clock_set_ms=by_ms)
+        service.routes["GET /v1/service"] = json(health)
+        found = {one.subject: one for one in doctor_checks.service(state)}
+        assert ("clock" in found) is told
+        if told:
+            assert f"was set {way} by 1 h 0 min" in found["clock"].text
+
+
 def test_up_says_where_other_gpus_are_there_than_asked_for(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -770,6 +932,7 @@ def test_restore_is_refused_while_a_service_runs(service: Service) -> None:
 
 IMPORTED = """
 import sys
+import time
 sys.argv = ["allot", "ps"]
 from allotment.cli import main
 try:
@@ -847,3 +1010,68 @@ def test_the_shell_completes_verbs_and_jobs(service: Service) -> None:
     assert complete("allot su", 1) == ["submit", "suspend"]
     assert complete("allot show a-very", 2) == ["a-very-long-name-of-a-training-job"]
     assert complete("allot show 1", 2) == ["14", "13", "12"]
+
+
+def test_labels_are_sent_and_shown(service: Service, tmp_path: Path) -> None:
+    service.routes["POST /v1/jobs"] = SUBMITTED
+    assert allot("run", "-d", "--label", "team=a", "--", "true").code == 0
+    assert sent(service)["labels"] == {"team": "a"}
+    file = tmp_path / "job.yaml"
+    file.write_text("name: x\ncommand: 'true'\nlabels: {stage: 1.10}\n")
+    assert allot("submit", file, "--label", "team=b").code == 0
+    assert sent(service)["labels"] == {"stage": "1.10", "team": "b"}
+    rows = [a_row(12, labels={"team": "a", "run": "7"}), a_row(11)]
+    service.routes["GET /v1/jobs"] = json({"items": rows, "next": None})
+    header, first, second = allot("ps", "--label", "team").out.splitlines()
+    assert header.split()[-2:] == ["LABELS", "WHY"]
+    assert "team=a run=7" in first
+    assert service.asked("GET")[-1].path.startswith("/v1/jobs?label=team&arrays=true")
+    assert second.rstrip().endswith("-")
+
+
+def test_a_note_is_sent_and_shown(service: Service) -> None:
+    noted = a_job(note="see \x1b[31mW&B", noted_by="ada", noted_at=THEN)
+    service.routes["POST /v1/jobs/12:note"] = json(noted)
+    service.routes["GET /v1/jobs/12"] = json(noted)
+    assert allot("note", "12", "see W&B") == Ran(0, "", "job 12 (train): noted\n")
+    assert sent(service) == {"text": "see W&B"}
+    assert "see \\x1b[31mW&B (ada, " in allot("show", "12").out
+
+
+def test_grids_are_sent_and_shown(service: Service, tmp_path: Path) -> None:
+    service.routes["POST /v1/jobs"] = SUBMITTED
+    ran = allot("run", "--grid", "lr=0.1,0.01", "--grid", "seed=1..5", "--", "t", "{lr}")
+    assert (ran.code, ran.out) == (0, "12\n")
+    assert sent(service)["grid"] == {"lr": ["0.1", "0.01"], "seed": "1..5"}
+    file = tmp_path / "job.yaml"
+    file.write_text(
+        "name: x\ncommand: 'true'\ngrid: {a: [1.0], lr: [3]}\narray: {max_running: 2}\n"
+    )
+    assert allot("submit", file, "--grid", "lr=0.1").code == 0
+    assert sent(service)["grid"] == {"a": ["1.0"], "lr": ["0.1"]}
+    assert sent(service)["array"] == {"max_running": 2}
+    assert "--grid lr: it is NAME=VALUES" in allot("submit", file, "--grid", "lr").err
+    place = v.ArrayPlace(JobId(12), 0, 2, {"lr": "0.1"})
+    service.routes["GET /v1/jobs"] = json({"items": [a_row(12, array=place)], "next": None})
+    header, line = allot("ps", "12").out.splitlines()
+    assert header.split()[-2:] == ["PARAMS", "WHY"]
+    assert line.rstrip().endswith("lr=0.1")
+
+
+def test_why_of_many_jobs_counts_what_they_wait_for(service: Service) -> None:
+    rows = [
+        a_row(14, JobState.QUEUED, reason="quota"),
+        a_row(13, JobState.QUEUED, reason="quota"),
+        a_row(12, JobState.HELD, reason="held"),
+        a_row(11),
+    ]
+    service.routes["POST /v1/jobs:choose"] = json(Chosen(4))
+    service.routes["GET /v1/jobs"] = json({"items": rows, "next": None})
+    service.routes["GET /v1/jobs/13/why"] = json(Blocked(Reason.QUOTA, "Its share is used."))
+    service.routes["GET /v1/jobs/12/why"] = json(Blocked(Reason.HELD, "It is held."))
+    assert allot("why", "--name", "t*").out == (
+        "3 of 4 jobs wait.\n"
+        "  2 quota, such as 13: Its share is used.\n"
+        "  1 held, such as 12: It is held.\n"
+    )
+    assert "mine=true&" in service.asked("GET")[0].path + "&"

@@ -29,8 +29,15 @@ Status = dict[str, Any]
 class Runner:
     """One state folder with its launcher. Tasks are numbered as they are launched."""
 
-    def __init__(self, state: Path, python: Sequence[str], sources: Path) -> None:
+    def __init__(
+        self,
+        state: Path,
+        python: Sequence[str],
+        sources: Path,
+        program: Sequence[str] = ("-m", NAME),
+    ) -> None:
         self.state = state
+        self._program = program
         self._python = python
         self._sources = sources
         self._connection: socket.socket | None = None
@@ -44,7 +51,7 @@ class Runner:
     def start(self) -> int:
         """Start a launcher if none serves; give the exit code of the attempt."""
         done = subprocess.run(
-            [*self._python, "-m", NAME, str(self.state)],
+            [*self._python, *self._program, str(self.state)],
             env={"PYTHONPATH": str(self._sources), "PYTHONDONTWRITEBYTECODE": "1"},
             cwd="/",
             check=False,
@@ -218,11 +225,13 @@ def _listen(state: Path) -> socket.socket:
 
 
 @contextlib.contextmanager
-def a_runner(folder: Path | None = None, *wrapper: str) -> Iterator[Runner]:
+def a_runner(
+    folder: Path | None = None, *wrapper: str, program: Sequence[str] = ("-m", NAME)
+) -> Iterator[Runner]:
     """Start a launcher in a folder of its own, and end it after the test."""
     state = folder or Path(tempfile.mkdtemp(prefix="allot-"))
     state.chmod(0o711)
-    runner = Runner(state, [*wrapper, sys.executable], SOURCES)
+    runner = Runner(state, [*wrapper, sys.executable], SOURCES, program)
     try:
         yield runner
     finally:
@@ -236,7 +245,8 @@ def an_unprivileged_runner() -> Iterator[Runner]:
     """The same as a user who is not root. The sources are copied where he may read them."""
     home = Path(tempfile.mkdtemp(prefix="allot-"))
     home.chmod(0o755)
-    shutil.copytree(SOURCES / "allotment" / "backends", home / "src/allotment/backends")
+    for name in ("backends", "rights"):
+        shutil.copytree(SOURCES / "allotment" / name, home / "src/allotment" / name)
     for name in ("__init__.py",):
         shutil.copy(SOURCES / "allotment" / name, home / "src/allotment" / name)
     state = home / "state"

@@ -1,6 +1,7 @@
 """Version 2 of control groups: what can be tried without its controllers, for real."""
 
 import os
+import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from allotment.backends.local.runner import hierarchy, procfs
-from allotment.backends.local.runner.cgroup import RUNNER
+from allotment.backends.local.runner.cgroup import JOIN, RUNNER
 from allotment.backends.local.runner.cgroup_v2 import GroupV2
 from allotment.backends.local.runner.surroundings import Limits
-from tests.integration.local.harness import until
+from tests.integration.local.harness import Runner, a_runner, groups_of, until
 from tests.support.patience import PATIENCE_S
 
 pytestmark = [
@@ -73,7 +74,8 @@ def test_all_members_are_killed(group: GroupV2, frozen: bool) -> None:
 def test_join_and_leave_move_the_caller(group: GroupV2) -> None:
     pid = os.fork()
     if pid == 0:
-        group.join()
+        (door,) = group.open_doors()
+        os.write(door, JOIN)
         inside = os.getpid() in group.pids()
         group.leave()
         os._exit(0 if inside and os.getpid() not in group.pids() else 1)
@@ -85,3 +87,63 @@ def test_a_group_with_members_is_removed_with_them(group: GroupV2) -> None:
     group.remove()
     assert child.wait(PATIENCE_S) == -9
     assert not Path(group.dirs()[0]).exists()
+
+
+START_ON_V2 = """
+import os, sys
+from allotment.backends.local.runner import hierarchy, launcher
+def prepare(state_dir):
+    mounts = hierarchy.find_mounts(open("/proc/self/mountinfo").read())
+    root = next(mount.path for mount in mounts if not mount.controllers)
+    base = f"{root}/allotment/{hierarchy.short_hash(state_dir)}"
+    os.makedirs(f"{base}/runner", exist_ok=True)
+    return hierarchy.Hierarchy("v2", {"none": base}, {})
+hierarchy.prepare = prepare
+launcher.start(sys.argv[1])
+"""
+
+
+@pytest.fixture
+def on_v2() -> Iterator[Runner]:
+    """A launcher whose groups are of version 2, here without any controller."""
+    mounts = hierarchy.find_mounts(procfs.read("/proc/self/mountinfo"))
+    if all(mount.controllers for mount in mounts):
+        pytest.skip("needs version 2 of control groups mounted")
+    with a_runner(program=["-c", START_ON_V2]) as made:
+        yield made
+
+
+def test_a_task_lives_in_its_group(on_v2: Runner, kind: str) -> None:
+    task = on_v2.launch(
+        "cat /proc/self/cgroup; sleep 1000", namespaces=kind, uid=4711, gid=4711
+    )
+    until(lambda: f"0::/allotment/{hash_of(on_v2)}/{task.key}" in task.output(), "its group")
+    pid = task.phase("running")["supervisor_pid"]
+    assert f"{hash_of(on_v2)}/{RUNNER}" in procfs.read(f"/proc/{pid}/cgroup")
+    task.control("freeze")
+    task.reaches(lambda status: status["frozen"], "frozen")
+    task.control("stop TERM 20000")
+    assert task.ended()["ended_by"] == "stop"
+    assert groups_of(on_v2.state) == []
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_a_task_is_ended_by_its_group_when_its_supervisor_is_killed(
+    on_v2: Runner, kind: str, frozen: bool
+) -> None:
+    task = on_v2.launch("sleep 1000 & setsid sleep 1000 & sleep 1000", namespaces=kind)
+    status = task.phase("running")
+    (folder,) = groups_of(on_v2.state)
+    until(lambda: len((folder / "cgroup.procs").read_text().split()) >= 4, "all of it")
+    members = [int(pid) for pid in (folder / "cgroup.procs").read_text().split()]
+    if frozen:
+        task.control("freeze")
+        task.reaches(lambda status: status["frozen"], "frozen")
+    os.kill(status["supervisor_pid"], signal.SIGKILL)
+    assert task.ended()["lost"] is True
+    until(lambda: not any(map(procfs.start_time, members)), "its processes to end")
+    assert groups_of(on_v2.state) == []
+
+
+def hash_of(runner: Runner) -> str:
+    return hierarchy.short_hash(str(runner.state.resolve()))

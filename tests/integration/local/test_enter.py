@@ -3,13 +3,13 @@
 import os
 import pty
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from allotment.service.isolated import isolated
 from tests.integration.local.conftest import BWRAP, OWN
-from tests.integration.local.harness import NOBODY, SOURCES, Runner, Task, until
+from tests.integration.local.harness import NOBODY, Runner, Task, until
 from tests.support.patience import PATIENCE_S
 
 NAME = "allotment.backends.local.runner.enter"
@@ -18,11 +18,11 @@ SHOW = "pwd; echo $WORD; cat $TMPDIR/mark; id -u; ps -eo comm= | sort -u | tr '\
 
 
 def command(task: Task, *argv: str) -> list[str]:
-    return [sys.executable, "-m", NAME, str(task.folder), "--", *argv]
+    return isolated(NAME, str(task.folder), "--", *argv, bare=True)
 
 
 def enter(task: Task, *argv: str) -> subprocess.CompletedProcess[str]:
-    env = {"PYTHONPATH": str(SOURCES), "SECRET": "of the service"}
+    env = {"SECRET": "of the service"}
     return subprocess.run(
         command(task, *argv),
         env=env,
@@ -100,7 +100,6 @@ def test_it_ends_with_the_task(runner: Runner, kind: str) -> None:
     task = a_task(runner, kind)
     inside = subprocess.Popen(
         command(task, "sh", "-c", "echo in; exec sleep 1000"),
-        env={"PYTHONPATH": str(SOURCES)},
         stdout=subprocess.PIPE,
         text=True,
     )
@@ -143,7 +142,6 @@ def test_a_terminal_is_handed_on(runner: Runner, kind: str) -> None:
     task = a_task(runner, kind)
     pid, terminal = pty.fork()
     if pid == 0:
-        os.environ["PYTHONPATH"] = str(SOURCES)
         argv = command(
             task, "sh", "-c", "test -t 0 && test -t 1 && stty size && read x && echo got $x"
         )

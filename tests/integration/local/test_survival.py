@@ -39,6 +39,7 @@ def test_a_repeated_launch_starts_nothing(runner: Runner, kind: str) -> None:
     second = runner.ask({"op": "launch", "request": request})
     assert (first["launched"], second["launched"]) == (True, False)
     assert second["status"]["pid"] == running["pid"]
+    until(task.output, "its first word")
     task.control("kill")
     task.ended()
     third = runner.ask({"op": "launch", "request": request})

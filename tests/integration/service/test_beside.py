@@ -27,7 +27,7 @@ class SlowStore(MemoryStore):
         self.copying, self.forgetting = threading.Event(), threading.Event()
         self.may = threading.Event()
 
-    def backup(self, target: str) -> None:  # noqa: ARG002 - the port's
+    def backup(self, target: str, *, without_secrets: bool = False) -> None:  # noqa: ARG002 - the port's
         self.copying.set()
         assert self.may.wait(PATIENCE_S)
 

@@ -7,6 +7,7 @@ import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -20,10 +21,12 @@ from allotment.model.ids import Actor, JobId, NodeId, TaskKey
 from allotment.model.lifecycle import JobState as S
 from allotment.model.reasons import Reason
 from allotment.model.spec import Dependency, JobSpec
-from allotment.service.clock import WallClock
+from allotment.service.clock import SteadyClock
+from allotment.service.listing import Which
 from allotment.service.ports import ArchivedJob, LaunchRequest, LogChunk, Store
+from allotment.service.selector import Selector
 from allotment.service.service import Service
-from allotment.service.views import EventView
+from allotment.service.views import EventView, JobRow
 from allotment.store.sqlite import SqliteStore
 from allotment.wiring.service import config_files
 from tests.support.builders import POLICIES, a_config, a_job, a_tenant
@@ -47,7 +50,7 @@ def made_service(
     return Service(
         store=store or SqliteStore.open(folder),
         backend=backend or FakeBackend(),
-        clock=WallClock(),
+        clock=SteadyClock(),
         policies=POLICIES,
         state_dir=str(folder),
         write_spec=lambda spec: {"name": spec.name},
@@ -57,13 +60,20 @@ def made_service(
 
 
 @asynccontextmanager
-async def running(folder: Path, backend: FakeBackend | None = None) -> AsyncIterator[Service]:
-    service = made_service(folder, backend)
+async def running(
+    folder: Path, backend: FakeBackend | None = None, store: Store | None = None
+) -> AsyncIterator[Service]:
+    service = made_service(folder, backend, store)
     await service.start(CONFIG)
     try:
         yield service
     finally:
         await service.stop()
+
+
+async def paged(service: Service, **which: Any) -> tuple[list[JobRow], JobId | None]:
+    """Give a page of all jobs there were."""
+    return await service.listing.page(Which(Selector(), finished=True, **which), ME)
 
 
 async def until(check: Callable[[], bool], seconds: float = PATIENCE_S) -> None:
@@ -74,7 +84,7 @@ async def until(check: Callable[[], bool], seconds: float = PATIENCE_S) -> None:
 
 async def told_of(service: Service, job: JobId) -> list[EventView]:
     """Follow a job to its end."""
-    found = [each async for told in service.follow_events(job, 0) for each in told]
+    found = [each async for told in service.follow_events(job, 0, ME) for each in told]
     return [msgspec.json.decode(each.json, type=EventView) for each in found]
 
 
@@ -153,11 +163,11 @@ def test_finished_jobs_leave_memory_and_can_still_be_asked_for(tmp_path: Path) -
             assert service.job(made[0].id, ME).archived
             assert service.finding.resolve("n0", ME) == made[0].id
             assert service.finding.resolve("last", ME) == made[-1].id
-            rows, _ = service.finding.page(finished=True)
+            rows, _ = await paged(service)
             assert [row.id for row in rows] == [m.id for m in reversed(made)]
-            rows, more = service.finding.page(finished=True, limit=4)
+            rows, more = await paged(service, limit=4)
             assert more == rows[-1].id
-            rest, _ = service.finding.page(finished=True, limit=4, before=more)
+            rest, _ = await paged(service, limit=4, before=more)
             assert [row.id for row in rest] == [made[1].id, made[0].id]
             again = await service.submit(c.SubmitJob(a_script("fake"), key="k0"), ME)
             assert again.repeated
@@ -358,7 +368,7 @@ def test_a_job_on_its_way_to_the_archive_is_never_nowhere(tmp_path: Path) -> Non
                 == service.finding.resolve("last", ME)
                 == made.id
             )
-            assert [row.id for row in service.finding.page(finished=True)[0]] == [made.id]
+            assert [row.id for row in (await paged(service))[0]] == [made.id]
             with pytest.raises(Rejected, match="finished long ago"):
                 await service.act(c.CancelJob(made.id), ME)
             again = asyncio.create_task(
@@ -376,7 +386,7 @@ def test_a_job_on_its_way_to_the_archive_is_never_nowhere(tmp_path: Path) -> Non
             await until(lambda: after.done() and after.result().id not in service.state.jobs)
             await service.pipeline.committer.idle()
             assert not service.pipeline.committer.leaving
-            rows, _ = service.finding.page(finished=True)
+            rows, _ = await paged(service)
             assert [row.id for row in rows] == [after.result().id, made.id]
         finally:
             store.gate.set()
@@ -404,7 +414,7 @@ def test_pages_are_in_order_also_when_an_old_job_still_runs(tmp_path: Path) -> N
             found: list[JobId] = []
             more: JobId | None = None
             while True:
-                rows, more = service.finding.page(finished=True, limit=2, before=more, name="n")
+                rows, more = await paged(service, limit=2, before=more, beginning="n")
                 found += [row.id for row in rows]
                 if more is None:
                     break
@@ -443,7 +453,7 @@ def test_only_the_owner_and_the_administrator_may_change_a_job(tmp_path: Path) -
             with pytest.raises(Rejected):
                 await service.act(c.DrainNode(service.node_id("n0")), bob)
             with pytest.raises(Rejected):
-                service.output.files(made.id, bob)
+                service.output.files(made.id, bob, 0, 100)
             await service.act(c.CancelJob(made.id), Actor("root", 0))
 
     asyncio.run(story())
@@ -525,15 +535,19 @@ def test_a_full_disk_loses_nothing_and_the_service_goes_on(tmp_path: Path) -> No
             fill(folder / "ballast")
             with pytest.raises(Rejected) as refused:
                 await submit_many(service)
-            assert refused.value.code is Code.UNAVAILABLE
+            assert refused.value.code is Code.UNCERTAIN
             assert "free space" in refused.value.message
+            with pytest.raises(Rejected) as later:
+                await service.submit(c.SubmitJob(a_script("fake"), key="later"), ME)
+            assert later.value.code is Code.UNAVAILABLE
             assert service.state.jobs[kept.id].state is S.RUNNING
             (folder / "ballast").unlink()
             await until(lambda: not service.trouble)
             newest = max(service.state.jobs.values(), key=lambda job: job.id)
             wish = c.SubmitJob(newest.spec, key=newest.key)
             again = await service.submit(wish, ME)
-            assert again.repeated, "what was refused for now was written as soon as it could be"
+            assert again.repeated, "what was uncertain was written as soon as it could be"
+            assert (ME.user, "later") not in service.state.keys
             count = service.state.seq
         store = SqliteStore.open(folder)
         assert store.last_seq() == count

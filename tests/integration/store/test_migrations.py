@@ -22,7 +22,7 @@ from tests.contract.stores.stores import an_archived, everything, some_events
 ADD_COLUMN = """
 import sqlalchemy as sa
 from alembic import op
-revision, down_revision = "0002", "0001"
+revision, down_revision = "0003", "0002"
 def upgrade():
     op.create_table("labels", sa.Column("job", sa.BigInteger, primary_key=True))
     op.add_column("archived_jobs", sa.Column("cost", sa.BigInteger, server_default="0"))
@@ -45,7 +45,7 @@ def next_migrations(folder: Path, last: str = "pass") -> Path:
     """Make the migrations of a version to come."""
     migrations = folder / "100% next"
     shutil.copytree(MIGRATIONS, migrations)
-    (migrations / "versions" / "m0002_next.py").write_text(ADD_COLUMN.format(last=last))
+    (migrations / "versions" / "m0003_next.py").write_text(ADD_COLUMN.format(last=last))
     return migrations
 
 
@@ -76,6 +76,7 @@ def test_the_number_of_an_event_is_the_row_itself(log: Path) -> None:
         "events": "INTEGER",
         "snapshots": "INTEGER",
         "archived_jobs": "INTEGER",
+        "notes": "TEXT",
     }
 
 
@@ -87,9 +88,9 @@ def test_an_older_log_is_migrated_with_all_it_holds(log: Path, tmp_path: Path) -
     connection = sqlite3.connect(log / FILE)
     assert connection.execute("SELECT job FROM labels").fetchall() == [(1,), (2,)]
     assert connection.execute("SELECT version_num FROM alembic_version").fetchall() == [
-        ("0002",)
+        ("0003",)
     ]
-    connection.execute("UPDATE alembic_version SET version_num = '0001'")
+    connection.execute("UPDATE alembic_version SET version_num = '0002'")
     connection.commit()
     connection.close()
     store = SqliteStore.open(log)
@@ -106,7 +107,7 @@ def test_a_migration_that_fails_leaves_everything_as_it_was(log: Path, tmp_path:
     ):
         upgrade(log / FILE, broken)
     assert tables(log / FILE) == before
-    assert revision(log / FILE) == "0001"
+    assert revision(log / FILE) == "0002"
     shutil.rmtree(broken)
     upgrade(log / FILE, next_migrations(tmp_path))
     assert "labels" in tables(log / FILE)
@@ -116,7 +117,7 @@ def test_a_log_of_a_newer_version_is_refused_and_left_alone(log: Path, tmp_path:
     upgrade(log / FILE, next_migrations(tmp_path))
     before = (log / FILE).read_bytes()
     told = (
-        f"{log / FILE} was written by a newer Allotment (schema 0002, this one knows 0001); run"
+        f"{log / FILE} was written by a newer Allotment (schema 0003, this one knows 0002); run"
     )
     with pytest.raises(StoreError) as refused:
         SqliteStore.open(log)

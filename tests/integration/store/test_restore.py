@@ -10,6 +10,7 @@ import pytest
 from allotment.model.errors import StoreError
 from allotment.model.ids import Seq
 from allotment.service.ports import Snapshot
+from allotment.store.chain import event_digest
 from allotment.store.sqlite import FILE, SqliteStore, restore
 from tests.contract.stores.stores import an_archived, everything, seqs, some_events
 
@@ -83,16 +84,30 @@ def change(path: Path, sql: str) -> None:
 @pytest.mark.parametrize(
     ("sql", "why"),
     [
-        ("UPDATE events SET body = x'00' WHERE seq = 300", "event 300 of the log cannot be"),
-        ("UPDATE events SET version = 99 WHERE seq = 300", "format 99"),
-        ("DELETE FROM events WHERE seq = 295", "is damaged: event 296 follows 294"),
+        ("UPDATE events SET body = x'00' WHERE seq = 300", r"event 300 \(.*not what was writ"),
+        ("UPDATE events SET at = at + 1 WHERE seq = 17", r"event 17 \(.*not what was written"),
+        ("DELETE FROM events WHERE seq = 295", "is damaged: event 295 is missing"),
+        ("DELETE FROM events WHERE seq IN (7, 9)", "not forgotten knowingly: 2"),
+        ("UPDATE archived_jobs SET name = 'x'", "the archived job 1 is not what was written"),
+        ("UPDATE snapshots SET data = x'00'", "the snapshot after event 290 is not what"),
     ],
 )
-def test_a_backup_that_could_not_be_replayed_is_refused(
+def test_a_backup_whose_rows_are_damaged_is_refused(
     backup: Path, tmp_path: Path, sql: str, why: str
 ) -> None:
     change(backup, sql)
     refused(backup, tmp_path / "new", why)
+
+
+def test_a_backup_of_a_newer_version_is_refused(backup: Path, tmp_path: Path) -> None:
+    connection = sqlite3.connect(backup)
+    row = connection.execute("SELECT * FROM events WHERE seq = 300").fetchone()
+    newer = (*row[:7], 99, row[8])
+    query = "UPDATE events SET version = 99, digest = ? WHERE seq = 300"
+    connection.execute(query, (event_digest(row[9], newer),))
+    connection.commit()
+    connection.close()
+    refused(backup, tmp_path / "new", "event 300 of the log cannot be read: format 99")
 
 
 @pytest.mark.parametrize("name", ["100% #1? &mode=rw.db", "spa ce.db", "ünï.db"])

@@ -13,6 +13,7 @@ from allotment.model.lifecycle import JobState
 from allotment.model.quantity import Instant
 from allotment.service.ports import JobFilter, Snapshot
 from allotment.store import queries
+from allotment.store.mark import FILE as MARK
 from allotment.store.sqlite import FILE, SqliteStore
 from tests.contract.stores.stores import an_archived, an_event, some_events
 
@@ -59,13 +60,13 @@ def test_a_log_that_is_being_written_is_read_as_it_was_committed(
     other.close()
 
 
-def test_a_closed_log_is_one_file(tmp_path: Path) -> None:
+def test_a_closed_log_is_one_file_and_its_mark(tmp_path: Path) -> None:
     store = SqliteStore.open(tmp_path)
     store.append(some_events(1, 1, 2), [an_archived(1)])
     list(store.records())
     store.close()
     store.close()
-    assert [path.name for path in tmp_path.iterdir()] == [FILE]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [FILE, MARK]
 
 
 def test_room_of_what_was_forgotten_is_used_again(store: SqliteStore) -> None:
@@ -93,7 +94,6 @@ def page(which: JobFilter, limit: int) -> sa.Select:
 LOOKUPS: dict[str, tuple[sa.Select, str]] = {
     "tail of the log": (queries.RECORDS, "SEARCH events USING INTEGER PRIMARY KEY"),
     "a job's events": (queries.RECORDS_OF_JOB, "SEARCH events USING INDEX events_by_job"),
-    "the last event": (queries.LAST_EVENT, "SEARCH events"),
     "the snapshot": (queries.NEWEST_SNAPSHOT, "SCAN snapshots"),
     "a job": (queries.ARCHIVED, "SEARCH archived_jobs USING INTEGER PRIMARY KEY"),
     "a key": (queries.ARCHIVED_BY_KEY, "USING INDEX archived_by_key (user=? AND key=?)"),

@@ -1,11 +1,13 @@
 """What `allot run` makes of a command and its surroundings."""
 
+import io
+import re
 from pathlib import Path
 
 import pytest
 
 from allotment.cli.output import Failed
-from allotment.cli.run import environment, job_of, name_of
+from allotment.cli.run import checkpoint_of, environment, job_of, name_of, secrets_of
 
 
 @pytest.mark.parametrize(
@@ -49,3 +51,49 @@ def test_only_what_is_needed_of_the_environment_is_passed_on() -> None:
     assert environment(here, ["X", "Y=2=3"]) == {"PATH": "/bin", "X": "1", "Y": "2=3"}
     with pytest.raises(Failed, match="--env Z"):
         environment(here, ["Z"])
+
+
+# ── secrets and checkpoints ─────────────────────────────────────────────────────────────
+
+
+def test_secrets_come_from_the_environment_a_file_or_standard_input(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "token").write_text("from file\r\n")
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"two\nlines\n")))
+    asked = ["KEY", f"TOKEN={tmp_path / 'token'}", "PIPED=-"]
+    assert secrets_of(asked, {"KEY": "from here\n"}) == {
+        "KEY": "from here\n",
+        "TOKEN": "from file",
+        "PIPED": "two\nlines",
+    }
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        (["NOPE"], "--secret NOPE: it is not set here"),
+        (["A=hunter22"], "--secret A: what stands after `=` cannot be read"),
+        (["A=-", "B=-"], "Only one --secret"),
+        (["A=\0hunter22"], "--secret A: what stands after `=` cannot be read"),
+    ],
+)
+def test_a_secret_that_cannot_be_read_is_told_without_it(
+    asked: list[str], message: str
+) -> None:
+    with pytest.raises(Failed, match=re.escape(message)) as caught:
+        secrets_of(asked, {})
+    assert "hunter22" not in f"{caught.value.message} {caught.value.hint}"
+
+
+def test_a_secret_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "key").write_bytes(b"\xff\xfe")
+    with pytest.raises(Failed, match="it is no text"):
+        secrets_of([f"K={tmp_path / 'key'}"], {})
+
+
+def test_how_a_job_saves_is_said_as_in_a_job_file() -> None:
+    assert checkpoint_of("signal=USR1, grace=60s") == {"signal": "USR1", "grace": "60s"}
+    assert checkpoint_of("") == {}
+    with pytest.raises(Failed, match="USR1 is no KEY=VALUE"):
+        checkpoint_of("USR1")

@@ -16,7 +16,7 @@ from allotment.core.shadow import Outlook
 from allotment.core.windows import Windows
 from allotment.model.ids import JobId, NodeId
 from allotment.model.ledger import Entitlement
-from allotment.model.quantity import DEVICE, MINUTE, Instant, Millis
+from allotment.model.quantity import DEVICE, MINUTE, Instant, Millis, WallTime
 from allotment.model.tenancy import Queue, QueueOrder, Tenant
 from allotment.model.windows import Window
 from allotment.policies.estimates.known import Known
@@ -139,8 +139,8 @@ def test_enough_is_free_beside_windows_when_every_instant_by_itself_says(
     cluster.windows = Windows(
         Window(
             str(name),
-            Instant(begin * MINUTE),
-            Instant((begin + data.draw(st.integers(1, 9))) * MINUTE),
+            WallTime(begin * MINUTE),
+            WallTime((begin + data.draw(st.integers(1, 9))) * MINUTE),
             tuple(NodeId(node) for node in sorted(data.draw(st.sets(st.integers(0, 3))))),
             tenants=("t",) if data.draw(st.booleans()) else (),
             notice_ms=Millis(data.draw(minute) * MINUTE),

@@ -8,6 +8,7 @@ from allotment.model.errors import Code, Rejected
 from allotment.model.ids import JobId
 from allotment.model.ledger import Entitlement
 from allotment.model.quantity import GIB
+from allotment.model.spec import Arch
 from tests.support.builders import JobBuilder, a_config, a_job, a_node, a_tenant
 from tests.support.cells import a_cell_world
 from tests.support.world import World
@@ -243,3 +244,17 @@ def test_a_type_that_no_node_has_is_named() -> None:
     assert code is Code.NEVER_FITS
     assert message == "It asks for GPUs of type H100, and no node has any."
     assert hint == "Types here: A100."
+
+
+def test_a_kind_of_machine_that_there_is_none_of_is_named() -> None:
+    world = World(a_config(a_tenant("vision", 0), devices=0))
+    with pytest.raises(Rejected) as caught:
+        world.submit(a_job().gpus(1))
+    assert caught.value.message == "It asks for GPUs, and no node here has any."
+    assert "allot up --state /tmp/try --gpus 8" in caught.value.hint
+    with pytest.raises(Rejected) as caught:
+        world.submit(a_job().gpus(0).arch(Arch.ARM64))
+    assert caught.value.message == (
+        "It needs machines of architecture arm64, and no node is one."
+    )
+    assert caught.value.hint.startswith("Architectures here: x86_64.")

@@ -14,7 +14,7 @@ from allotment.model.budget import GPU_HOUR, Account, Budget, Every
 from allotment.model.errors import Rejected
 from allotment.model.ids import Actor, JobId
 from allotment.model.lifecycle import JobState
-from allotment.model.quantity import DAY, HOUR, Instant
+from allotment.model.quantity import DAY, HOUR, Instant, WallTime
 from allotment.model.reasons import Reason
 from allotment.model.tenancy import Config, Queue, QueueOrder
 from tests.support.builders import POLICIES, JobBuilder, a_config, a_job, a_tenant
@@ -226,7 +226,7 @@ def test_the_fold_is_the_state_and_the_sums_are_those_of_the_log(seed: int) -> N
         daily(20),
         daily(8, each_user=True),
         Budget(Every.WEEK, hard=hours(60), queue="nightly"),
-        Budget(Every.NEVER, hard=hours(90), begin=Instant(DAY), end=Instant(3 * DAY)),
+        Budget(Every.NEVER, hard=hours(90), begin=WallTime(DAY), end=WallTime(3 * DAY)),
     )
     world = World(with_budgets(*budgets))
     held: list[tuple[int, int, int]] = []

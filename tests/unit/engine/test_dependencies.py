@@ -50,6 +50,47 @@ def test_a_diamond_runs_in_its_order_with_one_entry_each(world: World) -> None:
     assert world.is_(bottom) is JobState.STARTING
 
 
+def one_of(*jobs: int, end: EndKind = EndKind.SUCCESS) -> JobBuilder:
+    return a_job().after(*(Dependency(JobId(job), end, any_of=1) for job in jobs))
+
+
+def test_of_a_choice_the_first_success_is_enough(world: World) -> None:
+    first, second = world.submit(a_job()), world.submit(a_job())
+    after_one = world.submit(one_of(first, second))
+    world.cycle()
+    assert world.why(after_one).message == (
+        f"It starts after one of the jobs {first} (starting), {second} (starting)."
+    )
+    ran(world, first, 1)
+    assert world.is_(after_one) is JobState.QUEUED
+    ran(world, second)
+    assert world.is_(after_one) is JobState.STARTING
+
+
+def test_a_choice_is_lost_with_its_last_job(world: World) -> None:
+    first, second = world.submit(a_job()), world.submit(a_job())
+    after_one = world.submit(one_of(first, second))
+    whatever = world.submit(one_of(first, second, end=EndKind.ANY))
+    ran(world, second, 1)
+    assert world.is_(after_one) is JobState.QUEUED
+    assert world.is_(whatever) is JobState.STARTING
+    ran(world, first, 1)
+    assert world.is_(after_one) is JobState.FAILED
+    diagnosis = world.job(after_one).diagnosis
+    assert diagnosis is not None
+    assert diagnosis.code == "dependency_failed"
+    with pytest.raises(Rejected, match="after one of 2 jobs succeeds, but none did"):
+        world.submit(one_of(first, second))
+
+
+def test_a_job_depends_on_a_bounded_number_of_others(world: World) -> None:
+    first = world.submit(a_job())
+    with pytest.raises(Rejected, match="10,001 jobs, and 10,000 are accepted"):
+        world.submit(after(*[first] * 10_001))
+    with pytest.raises(Rejected, match="200,000 dependencies in all"):
+        world.submit(after(*[first] * 100), copies=2_001)
+
+
 def test_a_failure_ends_all_that_needed_success_and_frees_who_waits_for_any_end(
     world: World,
 ) -> None:

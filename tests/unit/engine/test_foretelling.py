@@ -9,7 +9,7 @@ from allotment.engine.state import Image, State
 from allotment.model import commands as c
 from allotment.model.ids import Actor, JobId, NodeId
 from allotment.model.lifecycle import JobState as S
-from allotment.model.quantity import HOUR, MINUTE, Instant
+from allotment.model.quantity import HOUR, MINUTE, WallTime
 from allotment.model.spec import NEVER
 from allotment.model.tenancy import Config, Limits, QueueOrder
 from tests.support.builders import ALICE, POLICIES, JobBuilder, a_config, a_job, a_tenant
@@ -235,6 +235,6 @@ def test_windows_go_by_it() -> None:
     for _ in range(4):
         world.ran(a("short"), M)
     now = world.now
-    world.do(c.ReserveNodes("w", Instant(now + H), Instant(now + 2 * H), (NodeId(0),)))
+    world.do(c.ReserveNodes("w", WallTime(now + H), WallTime(now + 2 * H), (NodeId(0),)))
     assert world.is_(world.send(a("short"))) is S.STARTING
     assert world.is_(world.send(a("never seen"), BOB)) is S.QUEUED

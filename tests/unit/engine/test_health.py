@@ -4,17 +4,20 @@ import msgspec
 import pytest
 
 from allotment.engine.apply import apply
+from allotment.engine.breaker import bound
 from allotment.engine.engine import Engine
 from allotment.engine.health import heartbeat
 from allotment.engine.state import Image, State
+from allotment.engine.suspicions import KEPT_MS
 from allotment.model import commands as c
 from allotment.model import events as e
 from allotment.model.cells import CellShare, CellType, RootCell, Topology
 from allotment.model.diagnosis import Diagnosis, Owner, RetryClass
 from allotment.model.errors import Code, Rejected
 from allotment.model.health import RULES, WHOLE, HardwareHealth, HealthReport, Source
-from allotment.model.ids import DeviceIndex, JobId, NodeId
+from allotment.model.ids import Actor, DeviceIndex, JobId, NodeId
 from allotment.model.lifecycle import JobState as S
+from allotment.model.quantity import Instant
 from allotment.model.reasons import Reason
 from allotment.model.reports import NodeReport
 from allotment.model.tenancy import Config, Tenant
@@ -243,20 +246,137 @@ def test_words_about_nothing_are_refused_and_reports_about_nothing_passed_over()
     assert world.changes() == []
 
 
-def test_a_job_that_fails_of_hardware_makes_its_devices_suspect() -> None:
-    world = Watched(counted())
-    job = world.submit(a_job().gpus(2))
+def fails_of_hardware(world: Watched, user: str, count: int = 2) -> set[tuple[int, int]]:
+    """A job of a user runs and says that its devices are broken; give these devices."""
+    (record, *_) = world.do(c.SubmitJob(a_job().gpus(count).spec()), Actor(user, 1007))
+    job = record.job
+    assert job is not None
     world.cycle()
     world.runs(job)
     there = world.devices(job)
     world.ends(job, 1, ECC)
-    assert set(world.state.health) == there
-    assert world.is_(job) is S.QUEUED
-    world.wait(60_000)
-    world.cycle()
-    assert not world.devices(job) & there
-    world.wait(RULES.heal_ms)
+    world.do(c.CancelJob(job))
+    return there
+
+
+def test_the_jobs_of_one_user_take_no_device_from_others() -> None:
+    world = Watched(counted())
+    there = fails_of_hardware(world, "mallory")
+    assert fails_of_hardware(world, "mallory") == there, "they go on being used"
     assert world.state.health == {}
+    assert set(world.state.doubts) == there
+    assert {change.now for change in world.changes()} == {HardwareHealth.DOUBTED}
+    assert len(world.changes()) == 2
+    whole = [world.submit(a_job().gpus(8)) for _ in range(2)]
+    world.cycle()
+    assert [world.is_(job) for job in whole] == [S.STARTING, S.STARTING]
+    assert world.state.suspicions.parts() == []
+    world.wait(RULES.within_ms)
+    assert world.state.doubts == {}
+    world.reloaded()
+
+
+def test_a_job_of_another_user_or_the_driver_makes_doubted_devices_suspect() -> None:
+    for joins in ("another user", "driver"):
+        world = Watched(counted())
+        there = fails_of_hardware(world, "alice")
+        again = world.reloaded()
+        world.engine = Engine(again)
+        if joins == "driver":
+            for node, device in there:
+                world.trouble(node, device)
+        else:
+            assert fails_of_hardware(world, "bob") == there
+        assert set(world.state.health) == there, "also after a restart"
+        assert world.state.doubts == {}
+        job = world.submit(a_job().gpus(2))
+        world.cycle()
+        assert not world.devices(job) & there
+        world.reloaded()
+
+
+# ── the breaker ─────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("total", "largest", "ppm", "most"),
+    [
+        (80, 8, 100_000, 8),
+        (1600, 8, 100_000, 160),
+        (16, 8, 100_000, 8),
+        (8, 8, 100_000, 4),
+        (1, 1, 100_000, 1),
+        (8, 8, 1_000_000, 8),
+        (80, 8, 0, 0),
+    ],
+)
+def test_a_tenth_or_a_machine_may_go_but_never_more_than_half(
+    total: int, largest: int, ppm: int, most: int
+) -> None:
+    assert bound(total, largest, ppm) == most
+
+
+@BOTH
+def test_what_is_beyond_the_bound_is_used_until_an_administrator_confirms_it(
+    config: Config,
+) -> None:
+    world = Watched(config)
+    for node, device in [(0, d) for d in range(8)] + [(1, 0), (1, 1)]:
+        world.trouble(node, device)
+    assert len(world.state.health) == 8
+    held_back = world.state.doubts
+    assert set(held_back) == {(1, 0), (1, 1)}
+    assert all(one.held_back for one in held_back.values())
+    assert [change.held_back for change in world.changes()] == [False] * 8 + [True] * 2
+    for _ in range(3):
+        world.trouble(1, 0)
+    assert len(world.changes()) == 10, "told again it is no news"
+    world.declare(1, 0, ok=False, because="seen")
+    world.reloaded()
+    assert world.state.cluster.ledger.books[NodeId(1)].bad == {0}
+    world.ok(1, 1)
+    world.wait(RULES.within_ms)
+    assert (1, 1) not in world.state.doubts
+
+
+@BOTH
+def test_a_whole_node_beyond_the_bound_stays_open_and_goes_when_there_is_room(
+    config: Config,
+) -> None:
+    world = Watched(config)
+    world.trouble(0, 5)
+    world.trouble(1, source=Source.PROBE)
+    assert world.state.cluster.ledger.books[NodeId(1)].open
+    world.wait(RULES.worsen_ms)
+    assert world.is_now(0, 5) is HardwareHealth.BAD
+    world.declare(0, 5, ok=True)
+    world.trouble(1, source=Source.PROBE)
+    assert not world.state.cluster.ledger.books[NodeId(1)].open
+    world.reloaded()
+
+
+def test_machines_without_devices_have_a_bound_too() -> None:
+    world = Watched(a_config(a_tenant("vision"), nodes=4, devices=0))
+    for node in range(4):
+        world.trouble(node, source=Source.PROBE)
+    assert len(world.state.health) == 1
+
+
+def test_what_was_suspected_is_counted_and_told_for_thirty_days() -> None:
+    world = Watched(counted())
+    for _ in range(3):
+        world.trouble(0, 3)
+        world.ok(0, 3)
+        world.wait(RULES.within_ms)
+    world.trouble(0, 4)
+    world.trouble(0, 5)
+    now, seen = world.now, world.state.suspicions
+    assert [seen.of((NodeId(0), place), now) for place in (3, 4, WHOLE)] == [3, 1, 4]
+    world.declare(1, 1, ok=False)
+    assert seen.of((NodeId(1), WHOLE), now) == 0, "what an administrator says is no suspicion"
+    again = world.reloaded()
+    assert again.suspicions.all() == seen.all()
+    assert seen.of((NodeId(0), WHOLE), Instant(now + KEPT_MS)) == 0
 
 
 def test_a_node_that_is_lost_once_is_used_as_soon_as_it_is_back() -> None:
@@ -274,7 +394,8 @@ def test_a_node_that_is_lost_once_is_used_as_soon_as_it_is_back() -> None:
 
 
 def test_drained_and_lost_nodes_stay_so_beside_their_health() -> None:
-    world = Watched(counted(1))
+    world = Watched(counted())
+    world.do(c.DrainNode(NodeId(1)))
     world.trouble(0, source=Source.PROBE)
     world.do(c.DrainNode(NodeId(0)))
     world.ok(0, source=Source.PROBE)

@@ -10,7 +10,7 @@ from allotment.model.cells import CellShare, CellType, RootCell, Topology
 from allotment.model.errors import Code, Rejected
 from allotment.model.ids import JobId, NodeId
 from allotment.model.lifecycle import JobState as S
-from allotment.model.quantity import HOUR, MINUTE, Instant, Millis
+from allotment.model.quantity import HOUR, MINUTE, Instant, Millis, WallTime
 from allotment.model.reasons import Reason
 from allotment.model.tenancy import Config, QueueOrder, Tenant
 from allotment.service.reservations import reservation_views
@@ -47,8 +47,8 @@ class Timed(World):
         """Set nodes aside from `start` hours from now, for `length` hours."""
         command = c.ReserveNodes(
             name="w",
-            begin=Instant(self.now + start * H),
-            end=Instant(self.now + (start + length) * H),
+            begin=WallTime(self.now + start * H),
+            end=WallTime(self.now + (start + length) * H),
             nodes=tuple(NodeId(node) for node in nodes),
         )
         self.do(msgspec.structs.replace(command, **more))

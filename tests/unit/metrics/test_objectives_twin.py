@@ -14,14 +14,14 @@ from allotment.model.errors import Rejected
 from allotment.model.ids import Actor, JobId
 from allotment.model.lifecycle import JobState
 from allotment.model.objectives import Objective, Objectives
-from allotment.model.quantity import NOTHING, Instant, Millis
+from allotment.model.quantity import NOTHING, Instant, Millis, WallTime
 from allotment.model.tenancy import QueueOrder
 from tests.support.builders import NOW, a_config, a_job, a_tenant
 from tests.support.world import World
 
 WORST_KEPT = 20
 BUDGETS = (
-    Budget(Every.NEVER, hard=GPU_HOUR // 300, end=Instant(NOW + 40_000)),
+    Budget(Every.NEVER, hard=GPU_HOUR // 300, end=WallTime(NOW + 40_000)),
     Budget(Every.DAY, hard=GPU_HOUR // 120, each_user=True),
 )
 

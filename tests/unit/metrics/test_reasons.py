@@ -201,3 +201,13 @@ def test_the_log_may_begin_in_the_middle() -> None:
     assert told(finds(log, Reason.QUOTA, 0), 5) == []
     log.at(7).place(1).begin(1)
     assert [each.phase for each in told(log, 9 * S)] == [LifePhase.RUNNING]
+
+
+def test_of_a_choice_the_first_that_is_met_ends_the_wait() -> None:
+    choice = tuple(Dependency(JobId(job), any_of=1) for job in (7, 8))
+    log = History().submit(1, depends_on=choice)
+    assert brief(told(log, 20 * S)) == [(0, 20, Reason.DEPENDENCY)]
+    assert brief(told(log, 20 * S, j8=5 * S)) == [
+        (0, 5, Reason.DEPENDENCY),
+        (5, 15, LifePhase.WAITING),
+    ]

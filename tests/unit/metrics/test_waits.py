@@ -281,3 +281,11 @@ def test_a_member_that_is_sent_back_stands_behind_the_next_of_its_array() -> Non
 def test_a_held_member_takes_no_place_of_its_array() -> None:
     log = an_array(1, 2, held=1).at(4).start(2).at(6).succeed(2).at(7).release(1)
     assert waits(log.at(9).start(1).succeed(1), "skips") == {"order": 4 + 2, "own": 7}
+
+
+def test_of_a_choice_one_success_is_enough() -> None:
+    log = begun().submit(1, 1, "skips").start(1).submit(2, 1, "skips").start(2)
+    choice = tuple(Dependency(JobId(job), any_of=1) for job in (1, 2))
+    log.submit(3, 1, "skips", depends_on=choice, tasks=2)
+    log.at(4).succeed(2).at(6).start(3).at(7).succeed(1).succeed(3)
+    assert waits(log, "skips") == {"own": 4, "order": 2}

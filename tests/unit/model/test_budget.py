@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allotment.model.budget import FOREVER, GPU_HOUR, Account, Budget, Every
-from allotment.model.quantity import DAY, HOUR, SECOND, Instant
+from allotment.model.quantity import DAY, HOUR, SECOND, Instant, WallTime
 
 
 def at(text: str) -> Instant:
@@ -28,15 +28,15 @@ def at(text: str) -> Instant:
 def test_periods_are_those_of_the_calendar(
     every: Every, now: str, begin: str, end: str
 ) -> None:
-    assert Budget(every).period(at(now)) == (at(begin), at(end))
+    assert Budget(every).period(WallTime(at(now))) == (at(begin), at(end))
 
 
 @given(st.sampled_from([Every.DAY, Every.WEEK, Every.MONTH]), st.integers(DAY, 1 << 42))
 def test_periods_follow_each_other(every: Every, now: int) -> None:
     budget = Budget(every)
-    begin, end = budget.period(Instant(now))
+    begin, end = budget.period(WallTime(now))
     assert begin <= now < end
-    assert budget.period(begin) == budget.period(Instant(end - 1)) == (begin, end)
+    assert budget.period(WallTime(begin)) == budget.period(WallTime(end - 1)) == (begin, end)
     assert budget.period(end)[0] == end
 
 
@@ -59,7 +59,7 @@ def test_what_is_held_adds_up_and_begins_anew() -> None:
 
 def test_one_stretch_counts_only_what_lies_in_it() -> None:
     begin, end = at("2026-11-21"), at("2026-11-23")
-    budget = Budget(Every.NEVER, hard=GPU_HOUR, begin=begin, end=end)
+    budget = Budget(Every.NEVER, hard=GPU_HOUR, begin=WallTime(begin), end=WallTime(end))
     account = Account("t", budget, at=Instant(begin - HOUR), held=1000)
     assert account.next_change(Instant(begin - HOUR)) == begin
     assert account.used(Instant(begin + HOUR // 2)) == GPU_HOUR // 2

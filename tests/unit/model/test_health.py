@@ -17,7 +17,7 @@ from allotment.model.health import (
 from allotment.model.ids import DeviceIndex, NodeId
 from allotment.model.quantity import MINUTE, Instant
 
-H, S, B = HardwareHealth.HEALTHY, HardwareHealth.SUSPECT, HardwareHealth.BAD
+H, D, S, B = HardwareHealth
 
 
 class Part:
@@ -102,18 +102,42 @@ def test_who_does_not_see_the_trouble_does_not_end_it(part: Part) -> None:
     assert part.after(5 * MINUTE) is B
 
 
-def test_one_word_of_a_job_heals_though_nobody_says_ok(part: Part) -> None:
-    assert part.trouble(Source.JOB, who="alice") is S
+def test_the_word_of_one_users_jobs_takes_no_hardware_away(part: Part) -> None:
+    for _ in range(50):
+        assert part.trouble(Source.JOB, who="mallory") is D
+        part.after(MINUTE)
+    assert part.after(RULES.within_ms - MINUTE) is H
+
+
+def test_jobs_of_two_users_make_it_suspect_and_of_three_bad(part: Part) -> None:
+    assert part.trouble(Source.JOB, who="alice") is D
+    part.after(RULES.within_ms - 1)
+    assert part.trouble(Source.JOB, who="bob") is S
     assert part.after(RULES.heal_ms - 1) is S
-    assert part.after(1) is H
+    assert part.after(1) is H, "nobody says more"
+    for who, is_now in (("alice", D), ("bob", S), ("carol", B)):
+        assert part.trouble(Source.JOB, who=who) is is_now
 
 
-def test_jobs_of_one_user_cannot_make_a_device_bad(part: Part) -> None:
-    for _ in range(20):
+def test_jobs_of_two_users_far_apart_do_not_add_up(part: Part) -> None:
+    assert part.trouble(Source.JOB, who="alice") is D
+    assert part.after(RULES.within_ms) is H
+    assert part.trouble(Source.JOB, who="bob") is D
+
+
+@pytest.mark.parametrize("source", [Source.DRIVER, Source.PROBE])
+def test_a_watcher_and_a_job_agree(part: Part, source: Source) -> None:
+    assert part.trouble(Source.JOB, who="alice") is D
+    assert part.trouble(source) is S
+
+
+def test_one_user_cannot_keep_hardware_away_that_was_suspect(part: Part) -> None:
+    part.trouble(Source.JOB, who="bob")
+    for _ in range((RULES.within_ms + RULES.heal_ms) // MINUTE - 1):
         assert part.trouble(Source.JOB, who="mallory") is S
         part.after(MINUTE)
-    assert part.trouble(Source.JOB, who="alice") is S
-    assert part.trouble(Source.JOB, who="bob") is B
+    assert part.course.health is H
+    assert part.trouble(Source.JOB, who="mallory") is D
 
 
 def test_bad_needs_somebody_to_say_that_it_is_ok(part: Part) -> None:
@@ -130,8 +154,9 @@ def test_trouble_while_it_mends_begins_anew(part: Part) -> None:
     part.after(RULES.worsen_ms)
     part.ok()
     part.after(RULES.mend_ms - 1)
-    assert part.trouble(Source.JOB, who="alice") is B
-    part.ok()
+    assert part.trouble(Source.JOB, who="alice") is B, "which is one user's word alone"
+    assert part.trouble(Source.PROBE) is B
+    part.ok(Source.PROBE)
     assert part.after(RULES.mend_ms - 1) is B
     assert part.after(1) is H
 

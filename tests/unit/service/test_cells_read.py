@@ -30,6 +30,7 @@ tenants:
   vision: {cells: {dgx-v100-node: 2}, pins: [own]}
   nlp: {cells: {dgx-v100-node: 1, V100: 1}}
   guest: {}
+limits: {breaker: 100%}
 """
 
 

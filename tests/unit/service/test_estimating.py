@@ -10,7 +10,7 @@ from allotment.model import commands as c
 from allotment.model.amounts import Amounts
 from allotment.model.forecast import Answer, Question
 from allotment.model.ids import JobId, NodeId
-from allotment.model.quantity import DAY, DEVICE, Millis
+from allotment.model.quantity import DAY, DEVICE, MINUTE, Millis
 from allotment.model.spec import Dependency
 from allotment.model.tenancy import Config, Queue, QueueOrder, QueueState
 from allotment.service.archive import Archive
@@ -20,7 +20,7 @@ from allotment.service.pipeline import Pipeline
 from allotment.service.why import after_others
 from allotment.sim.ahead import FORCE_MS
 from allotment.sim.forecast import answer
-from tests.support.builders import ALICE, POLICIES, a_config, a_job, a_tenant
+from tests.support.builders import ALICE, POLICIES, a_config, a_job, a_node, a_tenant
 from tests.support.world import World
 
 
@@ -60,8 +60,8 @@ def test_of_a_stopped_queue_that_is_said_whatever_else_runs() -> None:
     found = told(world, job)
     assert found.outlook is Outlook.NEVER
     assert found.note == (
-        "It does not start within 30 d 0 h. Queue default of vision is stopped: nothing in it "
-        "starts. It starts when the administrator opens the queue again."
+        "Queue default of vision is stopped: nothing in it starts. It starts when the "
+        "administrator opens the queue again."
     )
     assert found.confidence == "sure, as things stand"
     assert found.basis == ()
@@ -110,16 +110,80 @@ def test_of_a_tenant_that_is_gone_that_is_said() -> None:
     )
 
 
-def test_of_one_that_waits_for_others_both_are_said() -> None:
+def test_who_runs_on_and_on_is_named_and_no_horizon_is_told_as_a_date() -> None:
     world = World(configured(Queue("default")))
     runs = world.submit(a_job().gpus(8))
     world.cycle()
     world.runs(runs)
     found = told(world, world.submit(a_job().gpus(1)))
-    assert found.outlook is Outlook.UNKNOWN
-    assert found.note.startswith("Jobs of which nobody knows how long they run are in its way.")
-    assert "too little is free of: GPU." in found.note
+    assert (found.outlook, found.endless) == (Outlook.UNKNOWN, (runs,))
+    assert found.not_before is None
+    assert found.earliest == world.now
+    assert found.note == (
+        "Job 1 is in its way, and nobody knows how long it runs: it has no max_run_time, and "
+        "no job like it has ended. Others hold what it needs; too little is free of: GPU. A "
+        "start can be told where jobs have a max_run_time."
+    )
     assert found.confidence.startswith("weak")
+
+
+def test_the_earliest_start_behind_known_and_unknown_jobs_is_a_lower_bound() -> None:
+    world = World(configured(Queue("default")))
+    for job in (a_job().gpus(4), a_job().gpus(4).within(run_ms=60 * MINUTE)):
+        submitted = world.submit(job)
+        world.cycle()
+        world.runs(submitted)
+    found = told(world, world.submit(a_job().gpus(8)))
+    assert (found.outlook, found.endless) == (Outlook.UNKNOWN, (JobId(1),))
+    assert found.earliest == world.now + 15 * MINUTE  # A quarter of the limit that is known.
+    assert found.not_before is None
+
+
+def test_only_those_are_named_that_hold_what_it_waits_for() -> None:
+    nodes = tuple(a_node(at, 8, kind) for at, kind in enumerate(("A100", "T4")))
+    config = msgspec.structs.replace(a_config(a_tenant("vision", 16)), nodes=nodes)
+    world = World(config)
+    for _ in range(9):
+        for kind in ("A100", "T4"):
+            world.submit(a_job().gpus(1).types(kind))
+    world.cycle()
+    for job in [*world.state.cluster.gangs]:
+        world.runs(job)
+    found = told(world, JobId(17))
+    assert found.endless == tuple(JobId(job) for job in range(1, 17, 2))
+    assert found.note.startswith("Jobs 1, 3, 5, 7, 9 and 3 more are in its way, and nobody")
+
+
+def test_a_chain_of_dependencies_ends_at_whoever_runs_on_and_on() -> None:
+    world = World(configured(Queue("default")))
+    runs = world.submit(a_job().gpus(8))
+    world.cycle()
+    world.runs(runs)
+    second = world.submit(a_job().gpus(8))
+    found = told(world, world.submit(a_job().gpus(1).after(Dependency(second))))
+    assert found.endless == (runs,)
+    assert found.note.startswith("Job 1 is in its way")
+    assert "It starts after job 2 (queued)." in found.note
+
+
+def test_where_nothing_is_known_to_come_the_horizon_is_not_told() -> None:
+    world = World(configured(Queue("default")))
+    job = world.submit(a_job().gpus(8))
+    world.do(c.DrainNode(NodeId(0)))
+    found = told(world, job)
+    assert (found.outlook, found.endless, found.not_before) == (Outlook.UNKNOWN, (), None)
+    assert found.note.startswith("Nothing that is known to come lets it start. It would fit if")
+
+
+def test_what_is_beyond_the_horizon_is_told_as_that() -> None:
+    world = World(configured(Queue("default")))
+    runs = world.submit(a_job().gpus(8).within(run_ms=300 * DAY))
+    world.cycle()
+    world.runs(runs)
+    found = told(world, world.submit(a_job().gpus(8)))
+    assert (found.outlook, found.endless) == (Outlook.UNKNOWN, ())
+    assert found.not_before == world.now + 30 * DAY
+    assert found.note.startswith("It does not start within 30 d 0 h.")
 
 
 def test_of_one_that_was_not_submitted_the_reason_is_the_copys() -> None:
@@ -154,10 +218,7 @@ def test_what_no_job_causes_is_not_laid_on_jobs() -> None:
     job = world.submit(a_job().gpus(1))
     world.do(c.DrainNode(NodeId(0)))
     found = told(world, job)
-    assert found.note.startswith("It would fit if all hardware were up")
-    assert told(world, world.submit(a_job().gpus(1).after(Dependency(runs)))).note == (
-        "It starts after job 1 (running)."
-    )
+    assert found.note.startswith("Nothing that is known to come lets it start. It would fit if")
 
 
 def test_one_that_was_not_submitted_is_told_on_whom_it_depends() -> None:
@@ -170,7 +231,9 @@ def test_one_that_was_not_submitted_is_told_on_whom_it_depends() -> None:
         found = asked(world, submit=c.SubmitJob(spec))
         after = after_others(world.state, spec)
         estimate = in_words(found, world.state, world.now, None, "job", after)
-        assert estimate.note == f"It starts after job {runs} (running)."
+        after_it = f"It starts after job {runs} (running)."
+        assert after_it in estimate.note
+        assert ("nobody knows how long it runs" in estimate.note) is (estimate.latest is None)
     world.ends(runs)
     assert after_others(world.state, spec) is None
 

@@ -3,6 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
+from allotment.cli.fairness import verdict
 from allotment.model import commands as c
 from allotment.model.ids import NodeId
 from allotment.model.quantity import GIB, Resources
@@ -117,6 +118,25 @@ def test_up_to_a_job_nobody_is_starved() -> None:
     ]
     assert [found[name].served for name in "ab"] == [Served.UNDER, Served.OVER]
     assert found["a"].starved_ms == 0
+    assert gpus(found["a"].smallest) == 3
+
+
+def test_who_has_nothing_of_its_quarter_is_not_called_served() -> None:
+    """Its only job is for more than it is owed, and others have all there is."""
+    world = World(a_config(a_tenant("a", 2), a_tenant("b", 6)))
+    world.submit(a_job().gpus(8).of("b"))
+    world.cycle()
+    world.submit(a_job().gpus(4).of("a"))
+    report = weigh(ask(world.state, world.now))
+    found = {each.tenant: each for each in report.tenants}["a"]
+    assert (found.used_ppm, found.deserved_ppm, found.served) == (0, 250_000, Served.UNDER)
+    words = verdict(report)
+    assert words[0].startswith(
+        "a has 0% of the 25% it deserves: what is left of that is too little for a job "
+        "it has in line, the smallest of which asks for 4 GPU"
+    )
+    assert "Every team gets its share" not in " ".join(words)
+    assert words[-2].startswith("Nobody is starved")
 
 
 def test_what_may_not_be_evicted_deserves_the_guarantee_at_most(config: Config) -> None:

@@ -10,7 +10,16 @@ from allotment.model.errors import BadInput
 from allotment.model.ids import DeviceIndex, NodeId
 from allotment.model.quantity import DAY, GIB, Resources
 from allotment.model.spec import Arch
-from allotment.model.tenancy import Config, Limits, Preempt, Queue, QueueOrder, Tenant
+from allotment.model.tenancy import (
+    Config,
+    Limits,
+    PerUser,
+    Preempt,
+    Queue,
+    QueueOrder,
+    Tenant,
+    Visibility,
+)
 from allotment.wire.config import config_to_wire, default_config, read_config
 
 HERE = Node(NodeId(0), "here", 8000, 32 * GIB, 100 * GIB)
@@ -48,6 +57,7 @@ tenants:
   nlp: {guaranteed: {cpu: 18, memory: 1GiB}}
   guests:
 default_tenant: nlp
+visibility: open
 limits:
   platform_retries: 3
   backoff: {first: 2s, most: 1m}
@@ -110,6 +120,7 @@ def test_every_key_gets_to_its_place() -> None:
         Tenant("guests"),
     )
     assert config.default_tenant == "nlp"
+    assert config.visibility is Visibility.OPEN
     assert config.limits == Limits(
         platform_retries=3,
         backoff_first_ms=2000,
@@ -125,8 +136,9 @@ def test_every_key_gets_to_its_place() -> None:
 
 
 def test_no_limit_is_forgotten() -> None:
+    other: dict[str, Any] = {"ports": (2000, 3000), "per_user": PerUser(1, 2, 3, 4)}
     values: dict[str, Any] = {
-        field: (2000, 3000) if field == "ports" else getattr(Limits(), field) + 1
+        field: other[field] if field in other else getattr(Limits(), field) + 1
         for field in Limits.__struct_fields__
     }
     config = Config((HERE,), (Tenant("a"),), Limits(**values))

@@ -6,7 +6,7 @@ import pytest
 
 from allotment.model.budget import FOREVER, GPU_HOUR, Budget, Every
 from allotment.model.errors import BadInput
-from allotment.model.quantity import SECOND, Instant
+from allotment.model.quantity import SECOND, WallTime
 from allotment.wire.config import config_to_wire, read_config
 from allotment.wire.config_budgets import write_date, write_hours
 from allotment.wire.tree import Plain
@@ -35,8 +35,8 @@ def written(text: str) -> Plain:
     return tenant.get("budgets")
 
 
-def day(*date: int) -> Instant:
-    return Instant(int(datetime(*date, tzinfo=UTC).timestamp()) * SECOND)  # pyright: ignore
+def day(*date: int) -> WallTime:
+    return WallTime(int(datetime(*date, tzinfo=UTC).timestamp()) * SECOND)  # pyright: ignore
 
 
 def test_every_key_gets_to_its_place() -> None:

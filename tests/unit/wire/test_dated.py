@@ -8,7 +8,7 @@ from allotment.model.budget import FOREVER
 from allotment.model.cells import CellShare
 from allotment.model.dated import as_written, in_force, moments
 from allotment.model.errors import BadInput
-from allotment.model.quantity import GIB, SECOND, Instant, Resources
+from allotment.model.quantity import GIB, SECOND, Resources, WallTime
 from allotment.model.tenancy import Config, Tenant
 from allotment.service.dated import coming, dated, over
 from allotment.wire.config import config_to_wire, read_config
@@ -19,8 +19,8 @@ NODE = "nodes: [{name: n, cpu: 8, memory: 8GiB, gpu: {type: A, count: 8}}]\n"
 CELLS = 'hardware: ["2 x 8xV100 in racks of 2"]\n'
 
 
-def day(*date: int) -> Instant:
-    return Instant(int(datetime(*date, tzinfo=UTC).timestamp()) * SECOND)  # pyright: ignore
+def day(*date: int) -> WallTime:
+    return WallTime(int(datetime(*date, tzinfo=UTC).timestamp()) * SECOND)  # pyright: ignore
 
 
 def read(tenants: str, machines: str = NODE) -> Config:
@@ -31,7 +31,7 @@ def read(tenants: str, machines: str = NODE) -> Config:
     return config
 
 
-def tenant(config: Config, name: str, at: Instant) -> Tenant:
+def tenant(config: Config, name: str, at: WallTime) -> Tenant:
     return next(each for each in in_force(config, at).tenants if each.name == name)
 
 
@@ -76,10 +76,10 @@ def test_each_key_stands_in_place_of_the_usual_one_while_it_holds() -> None:
     larger = tenant(config, "vision", then)
     assert larger.guaranteed.gpu_milli == 6000
     assert larger.weight_milli == 2000
-    assert tenant(config, "vision", Instant(then - 1)) == usual
+    assert tenant(config, "vision", WallTime(then - 1)) == usual
     assert tenant(config, "vision", day(2026, 12, 15, 18)) == usual
     assert not tenant(config, "vision", day(2026, 12, 31, 22)).borrow, "two hours before UTC"
-    assert tenant(config, "speech", then) == tenant(config, "speech", Instant(0))
+    assert tenant(config, "speech", then) == tenant(config, "speech", WallTime(0))
 
 
 def test_a_queue_changes_beside_its_tenant() -> None:
@@ -90,7 +90,7 @@ def test_a_queue_changes_beside_its_tenant() -> None:
     assert not train.terms.lend
     assert train.guaranteed.get("gpu") == 2000
     assert tenant(config, "vision", day(2026, 12, 6)).guaranteed.gpu_milli == 6000
-    big = tenant(config, "vision", Instant(0)).queue("train.big")
+    big = tenant(config, "vision", WallTime(0)).queue("train.big")
     assert big is not None
     assert big.limit.get("gpu") == 1000
 
@@ -126,7 +126,7 @@ def test_caps_and_the_most_jobs_change_too() -> None:
     assert [queue.max_jobs for queue in queues] == [4, 2, None, 4]
     assert [queue.per_user.get("gpu") for queue in queues] == [None, 1000, None, None]
     assert [queue.per_group.get("gpu") for queue in queues] == [None, None, 2000, None]
-    assert [change.detail for change in coming(config, Instant(0))] == [
+    assert [change.detail for change in coming(config, WallTime(0))] == [
         "per_user 4 GPUs → 3 CPUs + 2 GPUs",
         "max_jobs 4 → 2, per_user none → 1 GPU",
         "per_user 4 GPUs → none",

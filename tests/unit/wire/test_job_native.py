@@ -92,6 +92,7 @@ def test_every_key_gets_to_its_place() -> None:
                 resources=Resources(cpu_milli=1000, memory=512 * MIB),
                 ports=(Port("rpc"),),
                 retry=0,
+                by_default=("cpu", "memory"),
             ),
             TaskRole(
                 name="worker",
@@ -113,7 +114,7 @@ def test_every_key_gets_to_its_place() -> None:
         max_queue_ms=Millis(86_400_000),
         deadline_ms=Millis(259_200_000),
         checkpoint=Checkpoint("ckpt", Millis(600_000), 3, "USR1", Millis(30_000)),
-        depends_on=(Dependency(JobId(12)), Dependency(JobId(13), EndKind.ANY)),
+        depends_on=(Dependency(JobId(12), ref="12"), Dependency(JobId(13), EndKind.ANY)),
         hold_on_failure_ms=Millis(HOUR),
         preemptible=False,
     )
@@ -130,6 +131,7 @@ def test_one_role_needs_no_name_and_little_else() -> None:
                 count=2,
                 command="true",
                 resources=Resources(gpu_milli=500, cpu_milli=1000, memory=512 * MIB),
+                by_default=("cpu", "memory"),
             ),
         ),
         retry=1,
@@ -157,7 +159,7 @@ roles:
       gpu: 1.5
     comand: python train.py
   "a/b": {command: x}
-depends_on: [x, {jo: 1}]
+depends_on: ["a b", {jo: 1}]
 retry: 99999999999999999999
 hold_on_failure: later
 nmae: x
@@ -182,8 +184,8 @@ nmae: x
         "line 13: roles.worker.comand: there is no key `comand` here (did you mean `command`?)",
         "line 14: roles.a/b: 'a/b' cannot be a name (use letters, digits, `.`, `_` and `-`, at "
         "most 128, starting with a letter or digit)",
-        "line 15: depends_on[0]: must be the number of a job, not 'x' (`allot ps` lists them)",
-        "line 15: depends_on[1].job: is missing",
+        "line 15: depends_on[0]: must be a job, not 'a b' (write its number, its name, or "
+        "8[0-9] of an array)",
         "line 15: depends_on[1].jo: there is no key `jo` here (did you mean `job`?)",
         "line 16: retry: 99999999999999999999 is more than the 1,000,000 that are accepted",
         "line 17: hold_on_failure: must be a length of time, not 'later' (write it like 90s, "

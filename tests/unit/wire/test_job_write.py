@@ -148,11 +148,12 @@ def test_every_field_of_the_model_has_its_key() -> None:
         "name", "tenant", "roles", "queue", "priority", "image", "env", "secrets", "workdir",
         "data_dir", "code_dir", "output_dir", "retry", "max_run_ms", "max_queue_ms",
         "checkpoint", "depends_on", "array", "hold_on_failure_ms", "preemptible", "within",
-        "prefer", "dialect", "pin", "opportunistic", "deadline_ms", "on_eviction",
+        "prefer", "dialect", "pin", "opportunistic", "deadline_ms", "on_eviction", "labels",
     )  # fmt: skip
     assert TaskRole.__struct_fields__ == (
         "name", "count", "command", "resources", "gpu_types", "arch", "ports", "retry",
         "completion", "group", "group_within", "least", "elastic",
+        "by_default",  # What its owner did not name: left out again.
     )  # fmt: skip
     assert Resources.__struct_fields__ == (
         "gpu_milli", "cpu_milli", "memory", "disk", "gpu_memory",

@@ -63,7 +63,7 @@ async def undrain_node(name: str, service: TheService, caller: Caller) -> Respon
 )
 async def list_hardware(service: TheService) -> Response:
     """List the nodes and devices that are suspect or bad: since when, and who says so."""
-    return reply(service.hardware())
+    return reply(service.shown(service.hardware()))
 
 
 @router.post(
@@ -79,7 +79,7 @@ async def note_health(request: Request, service: TheService, caller: Caller) -> 
     It gets no new work while it is not healthy; what runs there goes on.
     """
     note = decode(await read_body(request.scope["headers"], request.receive), HealthNote)
-    return reply(await service.note_health(note, caller))
+    return reply(service.shown(await service.note_health(note, caller)))
 
 
 @router.get(
@@ -123,4 +123,4 @@ async def list_cells(service: TheService, level: Level = "", under: Under = "") 
 
     At most 10,000 cells at a time. No cells where shares are counted.
     """
-    return reply(service.cells(level, under))
+    return reply(service.shown(service.cells(level, under)))

@@ -8,7 +8,9 @@ from allotment.api.body import decode, read_body
 from allotment.api.openapi import Returns, body_of, returns
 from allotment.api.render import Caller, TheService, reply
 from allotment.api.shapes import NewConfig
+from allotment.model.ids import Actor
 from allotment.model.quantity import MIB
+from allotment.service.access import may_administer
 from allotment.service.config_view import ConfigInForce, ConfigPlan
 
 router = APIRouter(tags=["cluster"])
@@ -37,7 +39,7 @@ async def plan_config(request: Request, service: TheService, caller: Caller) -> 
 
     For the administrator.
     """
-    new = await _read(request)
+    new = await _read(request, caller)
     return reply(await service.reconfiguring.plan(new.text.encode(), new.source, caller))
 
 
@@ -54,11 +56,12 @@ async def apply_config(request: Request, service: TheService, caller: Caller) ->
     Only over the one named `expect`, or that in force when the request comes: two who
     change it at once cannot overwrite each other unseen, the later is refused (409).
     """
-    new = await _read(request)
+    new = await _read(request, caller)
     done = await service.reconfiguring.apply(new.text.encode(), new.source, new.expect, caller)
     return reply(done)
 
 
-async def _read(request: Request) -> NewConfig:
+async def _read(request: Request, caller: Actor) -> NewConfig:
+    may_administer(caller)  # before so much is read of anybody
     body = await read_body(request.scope["headers"], request.receive, MOST_TEXT)
     return decode(body, NewConfig)

@@ -1,6 +1,7 @@
 """When jobs start: of one that waits, of one not yet submitted, and how true that was."""
 
 import asyncio
+from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Query
@@ -8,13 +9,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from allotment.api.body import read_body
+from allotment.api.fair_use import FairUse
 from allotment.api.openapi import Returns, job_body, returns
 from allotment.api.render import Caller, Job, TheService, reply
-from allotment.api.routers.submit import is_native_json, query_of
-from allotment.api.streams import while_there
+from allotment.api.routers.submit import careful, query_of
+from allotment.api.streams import at_length, while_there
 from allotment.model.commands import SubmitJob
 from allotment.service.estimate_view import Accuracy, StartEstimate
-from allotment.wire.job import REQUEST, read_job, read_job_json
 
 router = APIRouter(tags=["jobs"])
 
@@ -29,8 +30,8 @@ async def eta(job: Job, service: TheService, request: Request) -> Response:
 
     The state is run ahead in a process of its own, which ends with the request.
     """
-    stopping: asyncio.Event = request.app.state.stopping
-    return reply(await while_there(service.start_of(job), request.receive, stopping))
+    found = await at_length(request, "sums", lambda: service.start_of(job))
+    return reply(service.shown(found))
 
 
 @router.post(
@@ -47,10 +48,10 @@ async def dry_run(request: Request, service: TheService, caller: Caller) -> Resp
     """
     query = query_of(request.scope)
     body = await read_body(request.scope["headers"], request.receive)
-    if is_native_json(body, query):
-        job = await asyncio.to_thread(read_job_json, body)
-    else:
-        job = await asyncio.to_thread(read_job, body, source=REQUEST, form=query.form)
+    stopping: asyncio.Event = request.app.state.stopping
+    fair_use: FairUse = request.app.state.fair_use
+    reading = fair_use.read(caller, partial(careful, body, query))
+    job = await while_there(reading, request.receive, stopping)
     command = SubmitJob(
         job.spec,
         "",
@@ -58,18 +59,19 @@ async def dry_run(request: Request, service: TheService, caller: Caller) -> Resp
         job.copies,
         job.max_running,
         query.held,
+        job.grid,
     )
-    stopping: asyncio.Event = request.app.state.stopping
-    work = service.dry_run(command, caller)
-    return reply(await while_there(work, request.receive, stopping))
+    found = await at_length(request, "sums", lambda: service.dry_run(command, caller))
+    return reply(service.shown(found))
 
 
 @router.get(
     "/v1/estimates", responses=returns(Accuracy), response_class=Returns, name="accuracy"
 )
-async def accuracy(service: TheService, since: Since = 0) -> Response:
+async def accuracy(request: Request, service: TheService, since: Since = 0) -> Response:
     """Say how good the start estimates were: told against what came.
 
     The whole log is read for it, in the background.
     """
-    return reply(await service.reports.accuracy(since))
+    found = await at_length(request, "log", lambda: service.reports.accuracy(since))
+    return reply(service.shown(found))

@@ -50,7 +50,7 @@ async def all_events(  # noqa: PLR0913, PLR0917 - one argument a choice
 ) -> Response:
     """Give what happened, oldest first; with `follow` also what happens from now on."""
     if not follow:
-        return await _page(request, service.events(None, after, limit))
+        return await _page(service.events(None, after, limit, caller))
     return _stream(request, service, None, _place(after, last_event_id), caller)
 
 
@@ -69,7 +69,7 @@ async def job_events(  # noqa: PLR0913, PLR0917 - one argument a choice
 ) -> Response:
     """Give what happened to one job; with `follow` until it has finished."""
     if not follow:
-        return await _page(request, service.events(job, after, limit))
+        return await _page(service.events(job, after, limit, caller))
     return _stream(request, service, job, _place(after, last_event_id), caller)
 
 
@@ -82,17 +82,16 @@ def _stream(
 ) -> Response:
     state = request.app.state
     source = _events(service, job, after, caller)
-    return Stream(source, state.stopping, state.stats, heartbeat=HEARTBEAT)
+    return Stream(source, state.stopping, heartbeat=HEARTBEAT)
 
 
-async def _page(request: Request, told: Source) -> Response:
+async def _page(told: Source) -> Response:
     """Answer with a list, piece by piece: it may be long."""
-    state = request.app.state
     nothing: list[Told] = []
     first = await anext(told, nothing)  # what cannot be read is said before it begins
     # It ends as a whole or breaks off: half of it would look like all.
     never = asyncio.Event()
-    return Stream(_list(first, told), never, state.stats, media_type=JSON, headers=NO_STORE)
+    return Stream(_list(first, told), never, media_type=JSON, headers=NO_STORE)
 
 
 async def _list(first: list[Told], rest: Source) -> AsyncGenerator[bytes]:
@@ -106,7 +105,7 @@ async def _list(first: list[Told], rest: Source) -> AsyncGenerator[bytes]:
 async def _events(
     service: Service, job: JobId | None, after: int, caller: Actor
 ) -> AsyncGenerator[bytes]:
-    async with aclosing(service.follow_events(job, after)) as source:
+    async with aclosing(service.follow_events(job, after, caller)) as source:
         async for told in source:
             yield b"".join(event(each.json, id_=str(each.seq)) for each in told)
     if job is not None:

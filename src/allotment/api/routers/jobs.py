@@ -1,6 +1,5 @@
 """Jobs: listing, looking, changing."""
 
-import asyncio
 from collections.abc import Callable
 from typing import Annotated
 
@@ -9,13 +8,16 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from allotment.api.body import decode, read_body
+from allotment.api.fair_use import FairUse
 from allotment.api.openapi import Returns, body_of, returns
 from allotment.api.render import Caller, Job, TheService, reply
-from allotment.api.shapes import Changes, Page
+from allotment.api.shapes import Changes, Note, Page
 from allotment.model import commands as c
 from allotment.model.ids import JobId
 from allotment.model.lifecycle import JobState
 from allotment.model.reasons import Blocked
+from allotment.service.listing import Which
+from allotment.service.selector import Chosen, Selector, Steered, Verb, Wish
 from allotment.service.views import JobView, Submitted
 from allotment.service.wait_view import WaitHistory
 from allotment.wire.job import apply_set
@@ -23,53 +25,85 @@ from allotment.wire.job import apply_set
 router = APIRouter(tags=["jobs"])
 
 MOST_ITEMS = 1000
+MOST_REFS = 100
 
 
 @router.get("/v1/jobs", responses=returns(Page), response_class=Returns)
 async def list_jobs(  # noqa: PLR0913, PLR0917 - one argument a filter
     service: TheService,
+    caller: Caller,
+    ref: Annotated[list[str] | None, Query(max_length=MOST_REFS)] = None,
     state: Annotated[list[JobState] | None, Query()] = None,
     tenant: str = "",
     user: str = "",
+    mine: bool = False,
     name: str = "",
+    pattern: str = "",
+    label: Annotated[list[str] | None, Query(max_length=MOST_REFS)] = None,
     finished: bool = False,
+    arrays: bool = False,
     limit: Annotated[int, Query(ge=1, le=MOST_ITEMS)] = 100,
     before: Annotated[int | None, Query(ge=0, lt=1 << 63)] = None,
 ) -> Response:
     """List jobs, newest first.
 
-    Live ones and those that finished within the last hour; with `finished` all there were.
-    `name` is the beginning of a name. The page after this one begins `before` its `next`.
+    Live ones and those that finished within the last hour; with `finished` all there were;
+    with `ref` just those, parts of arrays too (`8[failed]`). `name` is the beginning of a
+    name, `pattern` all of it, such as `train-*`; `label` is `KEY=VALUE` or `KEY`. With
+    `arrays` one row stands for an array, with the `counts` of its jobs by state. The page
+    after this one begins `before` its `next`.
     """
-    items, more = service.finding.page(
-        tenant=tenant,
-        user=user,
-        name=name,
-        states=tuple(state or ()),
+    which = Which(
+        Selector(
+            refs=tuple(ref or ()),
+            mine=mine,
+            user=user,
+            name=pattern,
+            tenant=tenant,
+            states=tuple(state or ()),
+            labels=tuple(label or ()),
+        ),
+        beginning=name,
         finished=finished,
+        as_arrays=arrays,
         limit=limit,
         before=None if before is None else JobId(before),
     )
-    return reply(Page(tuple(items), more))
+    items, more = await service.listing.page(which, caller)
+    return reply(service.shown(Page(tuple(items), more)))
+
+
+@router.get("/v1/submissions", responses=returns(Submitted), response_class=Returns)
+async def find_submission(
+    key: Annotated[str, Query(min_length=1, max_length=200)],
+    service: TheService,
+    caller: Caller,
+) -> Response:
+    """Say what a submission of the caller made, by its Idempotency-Key.
+
+    For whoever did not get an answer, or one with the code `uncertain`: 404 says that there is
+    no job, and will be none unless it is submitted again.
+    """
+    return reply(await service.submission(key, caller))
 
 
 @router.get("/v1/jobs/{ref}", responses=returns(JobView), response_class=Returns)
 async def show_job(job: Job, service: TheService, caller: Caller) -> Response:
     """Give everything about one job."""
-    return reply(service.job(job, caller))
+    return reply(service.shown(service.job(job, caller)))
 
 
 @router.get("/v1/jobs/{ref}/why", responses=returns(Blocked | None), response_class=Returns)
 async def why(job: Job, service: TheService) -> Response:
     """Say why a job waits: null when it does not."""
-    return reply(service.why(job))
+    return reply(service.shown(service.why(job)))
 
 
 @router.get("/v1/jobs/{ref}/waits", responses=returns(WaitHistory), response_class=Returns)
 async def waits(job: Job, service: TheService) -> Response:
     """Tell the life of a job in stretches of time: for what it waited in each, how long, and
     when it ran. Of finished jobs too."""
-    return reply(await service.reports.waits(job))
+    return reply(service.shown(await service.reports.waits(job)))
 
 
 VERBS: dict[str, tuple[Callable[[JobId], c.AnyCommand], str]] = {
@@ -91,11 +125,66 @@ def _steer(verb: str, command: Callable[[JobId], c.AnyCommand], what: str) -> No
     )
     async def steer(job: Job, service: TheService, caller: Caller) -> Response:
         await service.act(command(job), caller)
-        return reply(service.job(job, caller))
+        return reply(service.shown(service.job(job, caller)))
 
 
 for _verb, (_command, _what) in VERBS.items():
     _steer(_verb, _command, _what)
+
+
+MANY: dict[Verb, str] = {
+    Verb.CANCEL: "End jobs, wherever they stand; running ones get their grace.",
+    Verb.HOLD: "Take waiting jobs out of the line.",
+    Verb.RELEASE: "Put held jobs back in line.",
+    Verb.SUSPEND: "Freeze running jobs and free their devices.",
+    Verb.RESUME: "Let suspended jobs go on when their devices are free.",
+    Verb.RETRY: "Submit jobs again that failed, as they are; those of an array as an array "
+    "with the same indices. Only their owner may.",
+}
+BEYOND = " Of many chosen jobs those that it is not for are left alone, and counted."
+
+
+def _steer_many(verb: Verb, what: str) -> None:
+    @router.post(
+        f"/v1/jobs:{verb}",
+        name=f"{verb}_jobs",
+        description=what + BEYOND,
+        responses=returns(Steered),
+        response_class=Returns,
+        openapi_extra=body_of(Wish),
+    )
+    async def steer(request: Request, service: TheService, caller: Caller) -> Response:
+        wish = decode(await read_body(request.scope["headers"], request.receive), Wish)
+        return reply(await service.steering.steer(verb, wish, caller))
+
+
+for _many, _what in MANY.items():
+    _steer_many(_many, _what)
+
+
+@router.post(
+    "/v1/jobs:choose",
+    responses=returns(Chosen),
+    response_class=Returns,
+    openapi_extra=body_of(Selector),
+)
+async def choose_jobs(request: Request, service: TheService, caller: Caller) -> Response:
+    """Say which jobs are chosen, and how they stand. Changes nothing."""
+    jobs = decode(await read_body(request.scope["headers"], request.receive), Selector)
+    return reply(service.selecting.told(jobs, caller))
+
+
+@router.post(
+    "/v1/jobs/{ref}:note",
+    responses=returns(JobView),
+    response_class=Returns,
+    openapi_extra=body_of(Note),
+)
+async def note_job(job: Job, request: Request, service: TheService, caller: Caller) -> Response:
+    """Keep a note with a job, in place of an earlier one; an empty text takes it away."""
+    note = decode(await read_body(request.scope["headers"], request.receive), Note)
+    await service.act(c.NoteJob(job, note.text), caller)
+    return reply(service.job(job, caller))
 
 
 @router.patch(
@@ -108,7 +197,7 @@ async def edit_job(job: Job, request: Request, service: TheService, caller: Call
     """Change a waiting job."""
     changes = decode(await read_body(request.scope["headers"], request.receive), Changes)
     await service.edit(job, lambda spec: apply_set(spec, changes.set), caller)
-    return reply(service.job(job, caller))
+    return reply(service.shown(service.job(job, caller)))
 
 
 @router.post(
@@ -123,6 +212,8 @@ async def clone_job(
 ) -> Response:
     """Submit a job again, with changes."""
     changes = decode(await read_body(request.scope["headers"], request.receive), Changes)
-    spec = await asyncio.to_thread(apply_set, service.spec_of(job, caller), changes.set)
+    fair_use: FairUse = request.app.state.fair_use
+    was = service.spec_again(job, caller)
+    spec = await fair_use.read(caller, lambda: apply_set(was, changes.set))
     made = await service.submit(c.SubmitJob(spec), caller)
     return reply(made, 201, {"Location": f"/v1/jobs/{made.id}", "Cache-Control": "no-store"})

@@ -63,11 +63,11 @@ async def job_logs(  # noqa: PLR0913, PLR0917 - one argument a choice
     if not follow:
         no, sources = sources_of(service, wanted, caller)
         text = read(service, wanted, no, sources)
-        return Stream(text, state.stopping, state.stats, media_type=TEXT, headers=TEXT_HEADERS)
+        return Stream(text, state.stopping, media_type=TEXT, headers=TEXT_HEADERS)
     if attempt is not None:
         sources_of(service, wanted, caller)
     events = _events(service, wanted, caller, last_event_id)
-    return Stream(events, state.stopping, state.stats, heartbeat=HEARTBEAT)
+    return Stream(events, state.stopping, heartbeat=HEARTBEAT)
 
 
 async def _events(

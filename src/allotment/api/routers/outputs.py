@@ -1,18 +1,18 @@
 """What jobs left in their output folders."""
 
-from functools import partial
+from typing import Annotated
 
-import msgspec
-from fastapi import APIRouter
+from fastapi import APIRouter, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from allotment.api.files import Contents, OpenFile, headers_of, open_for
+from allotment.api.files import Contents, headers_of
 from allotment.api.openapi import Returns, returns, returns_as
-from allotment.api.render import Caller, Job, TheService, reply
+from allotment.api.render import ENCODER, JSON, NO_STORE, Caller, Job, TheService
 from allotment.api.streams import Stream
 from allotment.model.errors import Code, Rejected
-from allotment.service.views import OutputFile
+from allotment.service.files import OpenFile
+from allotment.service.views import OutputPage
 
 router = APIRouter(tags=["jobs"])
 
@@ -20,6 +20,9 @@ BYTES = "application/octet-stream"
 
 
 LONGEST_PATH, LONGEST_NAME = 4000, 255
+
+MOST_FILES = 200_000
+"""In one listing."""
 
 
 def is_path(path: str) -> bool:
@@ -32,21 +35,30 @@ def is_path(path: str) -> bool:
     )
 
 
-def shown(path: str) -> str:
-    """Give a name that JSON can hold; one that is no UTF-8 cannot be fetched by it."""
-    return path.encode(errors="surrogateescape").decode(errors="replace")
-
-
 @router.get(
     "/v1/jobs/{ref}/outputs",
-    responses=returns(list[OutputFile]),
+    responses=returns(OutputPage),
     response_class=Returns,
     name="outputs",
 )
-async def list_outputs(job: Job, service: TheService, caller: Caller) -> Response:
-    """List the files a job left, attempt by attempt."""
-    found = await service.output.for_user(caller, partial(service.output.files, job, caller))
-    return reply([msgspec.structs.replace(file, path=shown(file.path)) for file in found])
+async def list_outputs(
+    job: Job,
+    service: TheService,
+    caller: Caller,
+    attempt: Annotated[int, Query(ge=0, lt=1 << 31)] = 0,
+    limit: Annotated[int, Query(ge=1, le=MOST_FILES)] = 10_000,
+) -> Response:
+    """List the files a job left, attempt by attempt: of all attempts (0), or of one.
+
+    Where there are more than the limit, those of the newest attempts are listed, and the
+    answer is not `complete`.
+    """
+
+    def listed() -> bytes:
+        return ENCODER.encode(service.output.files(job, caller, attempt, limit))
+
+    body = await service.output.for_user(caller, listed)
+    return Response(body, headers=NO_STORE, media_type=JSON)
 
 
 @router.get(
@@ -68,10 +80,8 @@ async def fetch_output(
         raise Rejected(Code.NOT_FOUND, f"Job {job} left no such file.")
 
     def opened() -> OpenFile:
-        return open_for(service.output.path_of(job, attempt, path, caller), caller)
+        return service.output.open_file(job, attempt, path, caller)
 
     file = await service.output.for_user(caller, opened)
     state = request.app.state
-    return Stream(
-        Contents(file), state.stopping, state.stats, media_type=BYTES, headers=headers_of(file)
-    )
+    return Stream(Contents(file), state.stopping, media_type=BYTES, headers=headers_of(file))

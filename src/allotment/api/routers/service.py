@@ -26,7 +26,7 @@ NOT_READY = {503: {"description": "Not now.", "content": WORD[200]["content"]}}
 @router.get("/v1/service", responses=returns(Health), response_class=Returns, name="health")
 async def health(service: TheService) -> Response:
     """Say how the service is."""
-    return reply(service.health())
+    return reply(service.shown(service.health()))
 
 
 @router.post(
@@ -50,12 +50,13 @@ async def stop_service(request: Request, caller: Caller) -> Response:
 async def back_up(request: Request, service: TheService, caller: Caller) -> Response:
     """Write a consistent copy of the books to a new file on the service's machine."""
     may_administer(caller)
-    target = decode(await read_body(request.scope["headers"], request.receive), Backup).target
+    wanted = decode(await read_body(request.scope["headers"], request.receive), Backup)
+    target = wanted.target
     if not target.startswith("/") or "\0" in target:
         raise Rejected(Code.PATH_UNUSABLE, "The target must be an absolute path.")
     if await asyncio.to_thread(Path(target).exists):
         raise Rejected(Code.CONFLICT, f"{target} exists already.", "Name a new file.")
-    await service.backup(target)
+    await service.backup(target, without_secrets=wanted.without_secrets)
     return reply(Done())
 
 
@@ -94,7 +95,7 @@ async def ready(service: TheService) -> Response:
 )
 async def metrics(request: Request, service: TheService) -> Response:
     """Give the numbers, in Prometheus' text format."""
-    text = exposition(service, request.app.state.stats)
+    text = exposition(service, request.app.state.stats, request.app.state.fair_use)
     return Response(text, media_type=CONTENT_TYPE)
 
 

@@ -4,11 +4,14 @@ deserves what now."""
 from typing import Annotated
 
 from fastapi import APIRouter, Query
+from starlette.requests import Request
 from starlette.responses import Response
 
 from allotment.api.openapi import Returns, returns
 from allotment.api.render import TheService, reply
+from allotment.api.streams import at_length
 from allotment.service.fairness_view import FairnessReport
+from allotment.service.live_view import LiveTask
 from allotment.service.objectives_view import ObjectivesReport
 from allotment.service.statistics_view import Statistics
 from allotment.service.usage_view import UsageReport
@@ -24,13 +27,16 @@ Until = Annotated[
 @router.get(
     "/v1/statistics", responses=returns(Statistics), response_class=Returns, name="statistics"
 )
-async def statistics(service: TheService, since: Since = 0, until: Until = None) -> Response:
+async def statistics(
+    request: Request, service: TheService, since: Since = 0, until: Until = None
+) -> Response:
     """Sum up how jobs waited and ran, and what each tenant got.
 
     The whole log is read for it, in the background: some 15 s for a million events.
     Where the beginning of the stretch was forgotten, the answer begins at `known_since`.
     """
-    return reply(await service.reports.statistics(since, until))
+    found = await at_length(request, "log", lambda: service.reports.statistics(since, until))
+    return reply(service.shown(found))
 
 
 By = Annotated[
@@ -45,13 +51,32 @@ By = Annotated[
 
 @router.get("/v1/usage", responses=returns(UsageReport), response_class=Returns, name="usage")
 async def usage(
-    service: TheService, since: Since = 0, until: Until = None, by: By = "tenant"
+    request: Request,
+    service: TheService,
+    since: Since = 0,
+    until: Until = None,
+    by: By = "tenant",
 ) -> Response:
     """Sum up who held how many GPU-hours and CPU-hours, guaranteed and borrowed apart.
 
     The whole log is read for it, in the background, as for `/v1/statistics`.
     """
-    return reply(await service.reports.usage(since, until, by))
+    found = await at_length(request, "log", lambda: service.reports.usage(since, until, by))
+    return reply(service.shown(found))
+
+
+@router.get(
+    "/v1/usage/now",
+    responses=returns(list[LiveTask]),
+    response_class=Returns,
+    name="usage_now",
+)
+async def usage_now(service: TheService) -> Response:
+    """List the running tasks with what each uses now: CPU, memory, processes, devices.
+
+    Measured when asked for, at most twice a second, once for all who ask.
+    """
+    return reply(await service.live_use())
 
 
 @router.get(
@@ -60,17 +85,21 @@ async def usage(
     response_class=Returns,
     name="objectives",
 )
-async def objectives(service: TheService, since: Since = 0, until: Until = None) -> Response:
+async def objectives(
+    request: Request, service: TheService, since: Since = 0, until: Until = None
+) -> Response:
     """Say whether what tenants were promised was kept, how close it was, and for which jobs.
 
     The whole log is read for it, in the background, as for `/v1/statistics`.
     """
-    return reply(await service.reports.objectives(since, until))
+    found = await at_length(request, "log", lambda: service.reports.objectives(since, until))
+    return reply(service.shown(found))
 
 
 @router.get(
     "/v1/fairness", responses=returns(FairnessReport), response_class=Returns, name="fairness"
 )
-async def fairness(service: TheService) -> Response:
+async def fairness(request: Request, service: TheService) -> Response:
     """Say what each tenant deserves of the cluster now, what it has, and who is starved."""
-    return reply(await service.reports.fairness())
+    found = await at_length(request, "sums", service.reports.fairness)
+    return reply(service.shown(found))

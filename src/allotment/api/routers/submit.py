@@ -7,6 +7,7 @@ take their time.
 
 import asyncio
 import re
+from functools import partial
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -14,17 +15,17 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from allotment.api.body import read_body
+from allotment.api.fair_use import FairUse
 from allotment.api.render import ENCODER, JSON
+from allotment.api.streams import while_there
 from allotment.model.commands import SubmitJob
 from allotment.model.errors import BadInput, Problem
+from allotment.model.ids import Actor
 from allotment.service.service import Service
 from allotment.wire.job import REQUEST, Form, JobFile, read_job, read_job_json
 
 SHORT = 8 * 1024
 """Longest body that is read on the event loop: a fraction of a millisecond."""
-
-CAREFUL = 2
-"""Careful readers at a time: each takes a processor for up to a second."""
 
 CLASSIC_WORDS = (b"taskRoles", b"jobName", b"protocolVersion")
 KEY = re.compile(r"[\x21-\x7e]{1,200}")
@@ -45,15 +46,17 @@ class Submit:
 
     path = "/v1/jobs"
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: Service, fair_use: FairUse, stopping: asyncio.Event) -> None:
         self._service = service
-        self._careful = asyncio.Semaphore(CAREFUL)
+        self._fair_use = fair_use
+        self._stopping = stopping
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         scope["route"] = self  # for the timing of `Front`, as FastAPI's routes do
         query = query_of(scope)
         body = await read_body(scope["headers"], receive)
-        job = await self._read(body, query)
+        actor: Actor = scope["state"]["actor"]
+        job = await self._read(body, query, actor, receive)
         made = await self._service.submit(
             SubmitJob(
                 job.spec,
@@ -62,26 +65,31 @@ class Submit:
                 job.copies,
                 job.max_running,
                 query.held,
+                job.grid,
             ),
-            scope["state"]["actor"],
+            actor,
         )
         headers = {"Location": f"/v1/jobs/{made.id}", "Cache-Control": "no-store"}
         status = 200 if made.repeated else 201
         response = Response(ENCODER.encode(made), status, headers, media_type=JSON)
         await response(scope, receive, send)
 
-    async def _read(self, body: bytes, query: Query) -> JobFile:
+    async def _read(self, body: bytes, query: Query, actor: Actor, receive: Receive) -> JobFile:
         """Read a job, on the event loop only where that is sure to be quick.
 
-        Raises BadInput.
+        Raises BadInput; Gone when the client is, before its turn has come.
         """
-        is_native = is_native_json(body, query)
-        if is_native and len(body) <= SHORT:
+        if is_native_json(body, query) and len(body) <= SHORT:
             return read_job_json(body)
-        async with self._careful:
-            if is_native:
-                return await asyncio.to_thread(read_job_json, body)
-            return await asyncio.to_thread(read_job, body, source=REQUEST, form=query.form)
+        work = self._fair_use.read(actor, partial(careful, body, query))
+        return await while_there(work, receive, self._stopping)
+
+
+def careful(body: bytes, query: Query) -> JobFile:
+    """Read a job however it is written. Takes up to a second. Raises BadInput."""
+    if is_native_json(body, query):
+        return read_job_json(body)
+    return read_job(body, source=REQUEST, form=query.form)
 
 
 def is_native_json(body: bytes, query: Query) -> bool:

@@ -10,11 +10,13 @@ import msgspec
 from fastapi import APIRouter, Query, WebSocket
 from starlette.types import Message
 
-from allotment.api.http_stats import HttpStats
+from allotment.api.fair_use import FairUse
 from allotment.api.render import ENCODER, Caller, Job, TheService
 from allotment.api.shapes import Control, Exited, Greeting
 from allotment.api.terminal import Terminal
 from allotment.model.errors import AllotmentError, Rejected
+from allotment.model.ids import Actor, JobId
+from allotment.service.service import Service
 
 router = APIRouter()
 
@@ -43,6 +45,14 @@ async def exec_in_task(
     task: Annotated[str, Query(max_length=200)] = "",
 ) -> None:
     """Run a command in a task; see the description of the API for the frames."""
+    fair_use: FairUse = websocket.app.state.fair_use
+    with fair_use.hold("execs", caller):
+        await _exec(job, websocket, service, caller, task)
+
+
+async def _exec(
+    job: JobId, websocket: WebSocket, service: Service, caller: Actor, task: str
+) -> None:
     _, index = service.output.task_index(job, None, task or "0")
     service.output.enter_argv(job, index, ["true"], caller)  # refuses before anything is opened
     await websocket.accept()
@@ -58,12 +68,7 @@ async def exec_in_task(
         words = error.message if isinstance(error, Rejected) else f"It cannot start: {error}"
         await _hang_up(websocket, REFUSED, words)
         return
-    stats: HttpStats = websocket.app.state.stats
-    stats.streams += 1
-    try:
-        await relay(websocket, terminal)
-    finally:
-        stats.streams -= 1
+    await relay(websocket, terminal)
 
 
 def _argv(greeting: Greeting) -> list[str]:

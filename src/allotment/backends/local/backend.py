@@ -10,7 +10,6 @@ import contextlib
 import os
 import shutil
 import socket
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -18,6 +17,7 @@ from pathlib import Path
 import msgspec
 import structlog
 
+from allotment.backends.local.device_use import device_uses_of
 from allotment.backends.local.device_watch import LOOK_EVERY_S as DEVICES_EVERY_S
 from allotment.backends.local.device_watch import DeviceWatch, Locate
 from allotment.backends.local.launcher_client import LauncherClient
@@ -25,18 +25,22 @@ from allotment.backends.local.output import read_output
 from allotment.backends.local.runner import layout
 from allotment.backends.local.runner.claim import is_held
 from allotment.backends.local.runner.schema import Request
+from allotment.backends.local.task_use import uses_of
 from allotment.model.diagnosis import Exit, Usage
 from allotment.model.errors import BackendError
 from allotment.model.events import Phase
-from allotment.model.ids import AttemptNo, JobId, TaskIndex, TaskKey
+from allotment.model.ids import AttemptNo, JobId, NodeId, TaskIndex, TaskKey
 from allotment.model.quantity import Instant, Millis
+from allotment.model.reasons import StopCause
 from allotment.model.reports import Seen, TaskReport
 from allotment.service.forever import forever
-from allotment.service.ports import LaunchRequest, LogChunk, Report
+from allotment.service.isolated import isolated
+from allotment.service.ports import DeviceUse, LaunchRequest, LogChunk, Report, TaskUse
 
 log = structlog.get_logger("allot.local")
 
 LOOK_EVERY_S = 3.0
+ENTER = "allotment.backends.local.runner.enter"
 ROLE = "task"
 """Tasks are numbered over all roles, so their folders all have this one role."""
 
@@ -59,6 +63,7 @@ class LocalBackend:
         self._looking: asyncio.Task[None] | None = None
         self._watching: asyncio.Task[None] | None = None
         self._devices: DeviceWatch | None = None
+        self._locate: Locate = dict
 
     # ── life ────────────────────────────────────────────────────────────────────────────
 
@@ -76,7 +81,7 @@ class LocalBackend:
 
     def watch_devices(self, locate: Locate) -> None:
         """Tell of the health of these devices of this machine from the start on."""
-        self._devices = DeviceWatch(locate)
+        self._devices, self._locate = DeviceWatch(locate), locate
 
     async def close(self) -> None:
         if self._looking is not None:
@@ -112,7 +117,13 @@ class LocalBackend:
         for key in keys:
             self._control(key, "go")
 
-    async def stop(self, key: TaskKey, signal: str, grace_ms: Millis) -> None:
+    async def stop(
+        self, key: TaskKey, signal: str, grace_ms: Millis, cause: StopCause | None = None
+    ) -> None:
+        if cause is not None:
+            # On a full disk it is only told less well to books that are restored.
+            with contextlib.suppress(OSError):
+                (self._folder(key) / STOPPED_FOR).write_text(cause.value)
         self._control(key, f"stop {signal} {grace_ms}")
 
     async def freeze(self, key: TaskKey) -> None:
@@ -144,13 +155,20 @@ class LocalBackend:
         except OSError as error:
             raise BackendError(f"the output of task {key} cannot be read: {error}") from error
 
+    async def uses(self, keys: Sequence[TaskKey]) -> Sequence[TaskUse]:
+        roots = {key: told.pid for key in keys if (told := self._read(key)) and told.pid}
+        return await asyncio.to_thread(uses_of, roots)
+
+    async def device_uses(self) -> Mapping[NodeId, Sequence[DeviceUse]]:
+        return await asyncio.to_thread(device_uses_of, self._locate())
+
     async def forget(self, job: JobId) -> None:
         folder = self._state_dir / layout.TASKS / str(job)
         await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
 
     def enter_argv(self, key: TaskKey, argv: Sequence[str]) -> list[str]:
-        module = "allotment.backends.local.runner.enter"
-        return [sys.executable, "-m", module, str(self._folder(key)), "--", *argv]
+        folder = str(self._folder(key).absolute())
+        return isolated(ENTER, folder, "--", *argv, bare=True)
 
     # ── looking ─────────────────────────────────────────────────────────────────────────
 
@@ -191,7 +209,13 @@ class LocalBackend:
             self._told.pop(key, None)
 
     def _read(self, key: TaskKey) -> TaskReport | None:
-        """Read a task's status file; None for a task that was never launched."""
+        """Read what is known of a task; None for one that was never launched."""
+        report = self._reported(key)
+        if report is None or report.seen is not Seen.ENDED:
+            return report
+        return msgspec.structs.replace(report, stopped_for=_cause_in(self._folder(key)))
+
+    def _reported(self, key: TaskKey) -> TaskReport | None:
         folder = self._folder(key)
         status = _status_in(folder / layout.STATUS)
         if status is not None and status.phase == "ended":
@@ -292,11 +316,17 @@ class RunnerStatus(msgspec.Struct, frozen=True):
     disk_limit_hit: bool = False
     platform_error: str = ""
     lost: bool = False
+    ended_by: str = ""
     usage: RunnerUsage = RunnerUsage()
     log_dropped: dict[str, int] = {}
 
 
 _decoder = msgspec.json.Decoder(RunnerStatus)
+
+STOPPED_FOR = "stopped-for"
+"""Beside a task's status: the cause it was told to stop for."""
+STOPPED = {"stop", "grace", "kill"}
+"""What a status says of a task that was stopped from outside."""
 
 SEEN = {
     "ready": Seen.READY,
@@ -338,6 +368,17 @@ def _exit(status: RunnerStatus) -> Exit:
             max_rss=max(used.max_rss_bytes, used.peak_memory_bytes),
         ),
     )
+
+
+def _cause_in(folder: Path) -> StopCause | None:
+    """Read for what a task was stopped; None if it ended by itself before it heard."""
+    status = _status_in(folder / layout.STATUS)
+    if status is None or status.ended_by not in STOPPED:
+        return None
+    try:
+        return StopCause((folder / STOPPED_FOR).read_text())
+    except (OSError, ValueError):
+        return None
 
 
 def _status_in(path: Path) -> RunnerStatus | None:

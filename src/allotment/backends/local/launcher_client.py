@@ -4,7 +4,6 @@ import asyncio
 import json
 import os
 import subprocess
-import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -12,18 +11,20 @@ from typing import Any
 from allotment.backends.local.runner.layout import SOCKET
 from allotment.backends.local.runner.schema import PROTOCOL, Request
 from allotment.model.errors import BackendError
+from allotment.service.isolated import PLAIN, isolated
 
 START_S = 30.0
 ANSWER_S = 30.0
 RETIRE_S = 2.0
 ALREADY_SERVED = 3
+LAUNCHER = "allotment.backends.local.runner.launcher"
 
 
 class LauncherClient:
     """One connection, one question at a time."""
 
     def __init__(self, state_dir: Path) -> None:
-        self._state_dir = state_dir
+        self._state_dir = state_dir.absolute()
         self._turn = asyncio.Lock()
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
@@ -120,12 +121,12 @@ class LauncherClient:
         In a thread, with the standard library: event loops differ in which descriptors
         they leave open in a child, and this child's child lives for ever.
         """
-        module = "allotment.backends.local.runner.launcher"
-        command = [sys.executable, "-m", module, str(self._state_dir)]
         try:
             done = await asyncio.to_thread(
                 subprocess.run,
-                command,
+                isolated(LAUNCHER, str(self._state_dir), bare=True),
+                env=PLAIN,
+                cwd="/",
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,

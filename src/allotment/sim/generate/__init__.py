@@ -2,9 +2,10 @@
 
 from allotment.sim.generate.comparing import compare
 from allotment.sim.generate.default import default_model
-from allotment.sim.generate.drawing import generate
+from allotment.sim.generate.drawing import drawn, generate, planned
 from allotment.sim.generate.fit_report import FitReport, FitRow, Verdict
 from allotment.sim.generate.fitting import anonymous, fit
+from allotment.sim.generate.loading import Reached, Span
 from allotment.sim.generate.model import BadModel, Model, model_from_json, model_to_json
 from allotment.sim.generate.writing import Written, write_csv
 
@@ -13,14 +14,18 @@ __all__ = [
     "FitReport",
     "FitRow",
     "Model",
+    "Reached",
+    "Span",
     "Verdict",
     "Written",
     "anonymous",
     "compare",
     "default_model",
+    "drawn",
     "fit",
     "generate",
     "model_from_json",
     "model_to_json",
+    "planned",
     "write_csv",
 ]

@@ -12,14 +12,12 @@ from random import Random
 from allotment.model.quantity import Resources
 from allotment.sim.generate.calendar import START_MS, weekly
 from allotment.sim.generate.curve import ALL_PPM, DRAW_BITS, drawer
+from allotment.sim.generate.loading import LONGEST_SPAN_MS, Reached, Span, Work, fitted, reached
 from allotment.sim.generate.model import BadModel, Model, Size, check
 from allotment.sim.trace import Ending, TraceJob
 
 MOST_JOBS = 100_000_000
 """A file of gigabytes; more is a slip of the finger."""
-
-LONGEST_SPAN_MS = 1 << 60
-"""As far as the readers of traces go."""
 
 Asked = tuple[str, int, Resources, int]
 """Tenant, tasks, what each needs, devices of all in thousandths."""
@@ -30,15 +28,52 @@ def generate(
 ) -> Iterator[TraceJob]:
     """Draw so many jobs; the same model and numbers give the same jobs everywhere.
 
-    They come at the model's rate, or at the rate that makes the offered load `load`: device
-    time asked for, over devices × time from the first submission to the last, for a cluster
-    of `capacity_milli` thousandths of a device. A model of a single moment (one job, or all
-    at once) has no rate: without a load its jobs come all at once, too. Raises BadModel
-    before the first job for a model or number that cannot be used.
+    They come as `planned`. Raises BadModel before the first job.
+    """
+    span, _ = planned(model, jobs, seed, load, capacity_milli)
+    return drawn(model, jobs, seed, span)
+
+
+def planned(
+    model: Model, jobs: int, seed: int, load: float | None = None, capacity_milli: int = 0
+) -> tuple[Span, Reached | None]:
+    """Choose when so many jobs come; with a load, say also what they come to.
+
+    They come at the model's rate, or at the rate that makes the load `load` of a cluster of
+    `capacity_milli` thousandths of a device (see `loading`). A model of a single moment (one
+    job, or all at once) has no rate: without a load its jobs come all at once, too. Raises
+    BadModel for a model or number that cannot be used.
     """
     check(model)
     _check_asked(model, jobs, seed, load, capacity_milli)
-    return _jobs(model, jobs, seed, _span_ms(model, jobs, seed, load, capacity_milli))
+    if load is None:
+        return Span(_at_own_rate(model, jobs)), None
+    draw, work = _work(model, seed), Work(capacity_milli)
+    for _ in range(jobs):
+        (_, _, _, gpu_milli), run_ms = draw()
+        work.add(gpu_milli, run_ms)
+
+    def measure(span: Span) -> Reached:
+        draw = _work(model, seed)
+        told = (
+            (submit_ms, asked[3], run_ms)
+            for submit_ms in _arrivals(model, jobs, seed, span.length_ms)
+            for asked, run_ms in (draw(),)
+        )
+        return reached(told, START_MS + span.length_ms, span, capacity_milli)
+
+    return fitted(work, load, measure)
+
+
+def drawn(model: Model, jobs: int, seed: int, span: Span) -> Iterator[TraceJob]:
+    """Draw the jobs of a plan."""
+    when = _arrivals(model, jobs, seed, span.length_ms)
+    work = _work(model, seed)
+    ending = _endings(model, seed)
+    for number, submit_ms in enumerate(when, 1):
+        (tenant, tasks, need, _), run_ms = work()
+        run_ms = min(run_ms, span.longest_ms)
+        yield TraceJob(str(number), submit_ms, run_ms, tasks, need, tenant, ending=ending())
 
 
 def _check_asked(
@@ -58,39 +93,11 @@ def _check_asked(
         raise BadModel("a load needs the size of the cluster it is for (its devices)")
 
 
-def _span_ms(
-    model: Model, jobs: int, seed: int, load: float | None, capacity_milli: int
-) -> int:
-    """How long the submissions are to take, from the first to the last."""
-    if load is None:
-        return _at_own_rate(model, jobs)
-    draw = _work(model, seed)
-    asked = 0
-    for _ in range(jobs):
-        (_, _, _, gpu_milli), run_ms = draw()
-        asked += gpu_milli * run_ms
-    if not asked:
-        raise BadModel("a load needs jobs that ask for devices, and none of these does")
-    wanted_ms = asked / (load * capacity_milli)
-    if wanted_ms > LONGEST_SPAN_MS:
-        raise BadModel(f"load {load} is too small: the jobs would take millions of years")
-    return round(wanted_ms)
-
-
 def _at_own_rate(model: Model, jobs: int) -> int:
     span_ms = model.span_ms * (jobs - 1) // max(model.jobs - 1, 1)
     if span_ms > LONGEST_SPAN_MS:
         raise BadModel(f"at the model's rate {jobs} jobs would take millions of years")
     return span_ms
-
-
-def _jobs(model: Model, jobs: int, seed: int, span_ms: int) -> Iterator[TraceJob]:
-    when = _arrivals(model, jobs, seed, span_ms)
-    work = _work(model, seed)
-    ending = _endings(model, seed)
-    for number, submit_ms in enumerate(when, 1):
-        (tenant, tasks, need, _), run_ms = work()
-        yield TraceJob(str(number), submit_ms, run_ms, tasks, need, tenant, ending=ending())
 
 
 def _arrivals(model: Model, jobs: int, seed: int, span_ms: int) -> Iterator[int]:

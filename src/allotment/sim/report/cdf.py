@@ -3,6 +3,7 @@
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 
+from allotment.sim.idle import nothing_waits
 from allotment.sim.report.figure import Figure, Table, lines_legend
 from allotment.sim.report.marks import Box, Picture, axes, curve, read_off, steps, svg
 from allotment.sim.report.scales import (
@@ -133,6 +134,8 @@ def _finding(views: Sequence[View], column: Column, verb: str) -> str:
             rest = "nor do nine in ten" if not most else f"nine in ten {verb} {duration(most)}"
             return f"Half of the jobs do not wait, {rest}."
         return f"Half of the jobs {verb} {duration(half)}, nine in ten {duration(most)}."
+    if nothing_waits([view.summary for view in drawn]):
+        return "Jobs hardly wait under any policy, so there is nothing to compare."
     x = _scale(drawn, column)
     curves = [[share for _, share in shares(column(view), x)] for view in drawn]
     gaps = [max(at) - min(at) for at in zip(*curves, strict=True)]

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from allotment.sim.idle import nothing_waits
 from allotment.sim.report.view import View
 from allotment.sim.report.words import counted, number, percent, seconds
 
@@ -26,6 +27,8 @@ def overall(views: Sequence[View]) -> list[str]:
     first = views[0]
     if len(views) == 1:
         return [_alone(first)]
+    if said := nothing_waits([view.summary for view in views]):
+        return [said]
     median = _medians_tell(views)
     return [_against(view, first, median=median) for view in views[1:]]
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from allotment.metrics.summary import Summary
+from allotment.sim.idle import nothing_waits
 from allotment.sim.report.view import View
 from allotment.sim.report.words import number, safe, seconds
 
@@ -94,6 +95,8 @@ def table(views: Sequence[View]) -> str:
     """Write the table of figures, with notes on what they mean."""
     told = any(view.run.clairvoyant for view in views)
     marks = [_marks(column, views) for column in COLUMNS]
+    if nothing_waits([view.summary for view in views]):
+        marks = [[""] * len(views) for _ in COLUMNS]
     rows = "".join(_row(view, place, marks) for place, view in enumerate(views))
     legend = ""
     if any(mark for column in marks for mark in column):

@@ -102,13 +102,13 @@ def test_a_scratch_folder_is_removed_and_nothing_it_points_to(tmp_path: Path) ->
     outside.mkdir()
     (outside / "precious").write_text("x")
     folder = tmp_path / "scratch"
-    scratch.make(str(folder), os.geteuid(), os.getegid())
+    scratch.make(None, str(folder), os.geteuid(), os.getegid())
     (folder / "a/b/c").mkdir(parents=True)
     (folder / "a/file").write_text("y")
     (folder / "a/link").symlink_to(outside)
     (folder / "link").symlink_to(outside / "precious")
     (folder / "a/b/shut").mkdir(mode=0o000)
-    scratch.remove(str(folder))
+    scratch.remove(None, str(folder))
     assert not folder.exists()
     assert (outside / "precious").read_text() == "x"
 
@@ -118,35 +118,44 @@ def test_a_scratch_folder_that_is_a_link_is_not_followed(tmp_path: Path) -> None
     outside.mkdir()
     (outside / "precious").write_text("x")
     (tmp_path / "scratch").symlink_to(outside)
-    scratch.remove(str(tmp_path / "scratch"))
+    scratch.remove(None, str(tmp_path / "scratch"))
     assert (outside / "precious").exists()
-    assert scratch.used_bytes(str(tmp_path / "scratch")) == 0
+    assert scratch.used_bytes(None, str(tmp_path / "scratch")) == 0
 
 
 def test_what_is_not_there_is_removed_already(tmp_path: Path) -> None:
-    scratch.remove(str(tmp_path / "none"))
+    scratch.remove(None, str(tmp_path / "none"))
 
 
-def test_the_root_of_scratch_folders_must_be_ours(tmp_path: Path) -> None:
-    root = tmp_path / "root"
-    scratch.make_root(str(root))
-    scratch.make_root(str(root))
-    (tmp_path / "file").touch()
-    with pytest.raises(FileExistsError):
-        scratch.make_root(str(tmp_path / "file"))
-    (tmp_path / "link").symlink_to(root)
-    with pytest.raises(FileExistsError):
-        scratch.make_root(str(tmp_path / "link"))
+def test_folders_in_folders_without_end_are_removed_and_count_as_too_much(
+    tmp_path: Path,
+) -> None:
+    """Deeper than a path may be long, than Python calls itself, than files may be open."""
+    folder = tmp_path / "scratch"
+    folder.mkdir()
+    at = os.open(folder, os.O_RDONLY)
+    for _ in range(3000):
+        os.mkdir("deep", dir_fd=at)
+        below = os.open("deep", os.O_RDONLY, dir_fd=at)
+        os.close(at)
+        at = below
+    os.close(os.open("file", os.O_CREAT | os.O_WRONLY, dir_fd=at))
+    os.close(at)
+    finding = watch.disk(None, str(folder), 1 << 40)
+    assert finding is not None
+    assert "too deeply" in finding.cause
+    scratch.remove(None, str(folder))
+    assert not folder.exists()
 
 
 def test_space_is_measured_below_and_links_count_for_themselves(tmp_path: Path) -> None:
     (tmp_path / "deep").mkdir()
     (tmp_path / "deep/big").write_bytes(bytes(1 << 20))
     (tmp_path / "link").symlink_to("/usr")
-    used = scratch.used_bytes(str(tmp_path))
+    used = scratch.used_bytes(None, str(tmp_path))
     assert 1 << 20 <= used <= (1 << 20) + (1 << 17)
-    assert watch.disk(str(tmp_path), 2 << 20) is None
-    finding = watch.disk(str(tmp_path), 1 << 19)
+    assert watch.disk(None, str(tmp_path), 2 << 20) is None
+    finding = watch.disk(None, str(tmp_path), 1 << 19)
     assert finding is not None
     assert finding.limit == "disk"
 

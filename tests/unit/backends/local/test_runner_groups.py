@@ -78,7 +78,6 @@ def test_version_2_is_told_all_limits(tmp_path: Path) -> None:
     fake_files(tmp_path / "key", *names)
     group = GroupV2(str(tmp_path), ["cpu", "memory", "pids"], "key")
     group.create(LIMITS)
-    group.limit_pids(LIMITS.pids)
     assert contents(tmp_path / "key") == {
         "cpu.weight": "250",
         "cpu.max": "250000 100000",
@@ -92,7 +91,6 @@ def test_version_2_leaves_out_what_it_cannot_limit(tmp_path: Path) -> None:
     fake_files(tmp_path / "key")
     group = GroupV2(str(tmp_path), [], "key")
     group.create(LIMITS)
-    group.limit_pids(LIMITS.pids)
     assert contents(tmp_path / "key") == {}
 
 
@@ -125,7 +123,6 @@ def test_version_1_is_told_all_limits(tmp_path: Path, ceiling: bool, quota: str)
     fake_files(tmp_path / "pids/key", "pids.max")
     group = GroupV1(bases, "key", [])
     group.create(LIMITS._replace(cpu_ceiling=ceiling))
-    group.limit_pids(7)
     assert (tmp_path / "cpu/key/cpu.shares").read_text() == "2560"
     assert (tmp_path / "cpu/key/cpu.cfs_quota_us").read_text() == quota
     assert (tmp_path / "memory/key/memory.limit_in_bytes").read_text() == str(1 << 30)

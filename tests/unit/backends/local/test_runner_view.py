@@ -1,7 +1,7 @@
 """What a task is shown: which paths must be mounted again, and bubblewrap's words for it."""
 
 from allotment.backends.local.runner import bwrap
-from allotment.backends.local.runner.mounts import View, plan, under
+from allotment.backends.local.runner.mounts import View, under
 
 STATE = "/var/lib/allotment"
 
@@ -23,7 +23,7 @@ def test_only_what_would_be_covered_is_mounted_again() -> None:
         read_only=("/data", f"{STATE}/code"),
         writable=("/data/out", "/home/me", f"{STATE}/scratch/1", f"{STATE}/code/out"),
     )
-    assert plan(view) == (
+    assert bwrap.plan(view) == (
         [f"{STATE}/code"],
         ["/data/out", f"{STATE}/scratch/1", f"{STATE}/code/out"],
     )

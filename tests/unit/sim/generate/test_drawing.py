@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from allotment.model.quantity import DEVICE
-from allotment.sim.generate import BadModel, default_model, generate
+from allotment.sim.generate import BadModel, default_model, drawn, generate, planned
 from allotment.sim.trace import Ending, TraceJob
 
 PRINTS_A_WORKLOAD = """
@@ -21,8 +21,14 @@ write_csv(generate(default_model(), 2000, 42, 0.7, 64000), sys.stdout)
 
 
 def load_of(jobs: list[TraceJob], capacity_milli: int) -> float:
-    asked = sum(job.run_ms * job.gpu_milli for job in jobs)
-    return asked / (capacity_milli * (jobs[-1].submit_ms - jobs[0].submit_ms))
+    """Give what is in use from the first submission to the last, if nobody waits."""
+    first, last = jobs[0].submit_ms, jobs[-1].submit_ms
+    used = sum(
+        min(job.run_ms, last - job.submit_ms) * job.gpu_milli
+        for job in jobs
+        if job.gpu_milli <= capacity_milli
+    )
+    return used / (capacity_milli * (last - first))
 
 
 def test_the_same_bytes_under_any_hash_seed():
@@ -67,12 +73,37 @@ def test_jobs_come_in_order_and_are_named_by_number():
     assert all(job.run_ms > 0 for job in jobs)
 
 
-@pytest.mark.parametrize("load", [0.1, 0.8, 1.5])
-@pytest.mark.parametrize("devices", [64, 512])
-@pytest.mark.parametrize("jobs", [10, 5000])
-def test_the_load_is_what_was_asked_for(load: float, devices: int, jobs: int):
-    drawn = list(generate(default_model(), jobs, 9, load, devices * DEVICE))
-    assert load_of(drawn, devices * DEVICE) == pytest.approx(load, rel=0.03)
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize(
+    ("jobs", "devices", "load"),
+    [(60, 4, 0.5), (300, 16, 0.9), (2000, 128, 0.9), (5000, 512, 0.8), (5000, 64, 0.1),
+     (3000, 64, 1.5)],
+)  # fmt: skip
+def test_the_load_is_what_was_asked_for(jobs: int, devices: int, load: float, seed: int):
+    capacity = devices * DEVICE
+    span, told = planned(default_model(), jobs, seed, load, capacity)
+    made = list(drawn(default_model(), jobs, seed, span))
+    assert load_of(made, capacity) == pytest.approx(load, rel=0.015)
+    assert told is not None
+    assert told.load == pytest.approx(load_of(made, capacity), rel=0.005)
+    assert told.too_large == sum(job.gpu_milli > capacity for job in made)
+    whole = list(generate(default_model(), jobs, seed))
+    cut = [job for job, old in zip(made, whole, strict=True) if job.run_ms != old.run_ms]
+    assert len(cut) == told.cut <= jobs // 20
+    assert {job.run_ms for job in cut} <= {told.longest_ms}
+    assert told.longest_ms == pytest.approx(span.length_ms / 2, abs=1)
+
+
+def test_most_of_the_work_is_done_while_jobs_come():
+    made = list(generate(default_model(), 2000, 1, 0.9, 128 * DEVICE))
+    end = max(job.submit_ms + job.run_ms for job in made)
+    span = made[-1].submit_ms - made[0].submit_ms
+    assert end - made[0].submit_ms <= 1.5 * span
+
+
+def test_too_few_jobs_for_a_load_are_refused_with_how_many_would_do():
+    with pytest.raises(BadModel, match=r"10 jobs are too few for a load of 0\.8: about [\d,]+"):
+        generate(default_model(), 10, 1, 0.8, 512 * DEVICE)
 
 
 def test_without_a_load_the_rate_is_the_models():
@@ -82,14 +113,13 @@ def test_without_a_load_the_rate_is_the_models():
     assert mean_ms == pytest.approx(model.span_ms / (model.jobs - 1), rel=0.001)
 
 
-def test_a_load_changes_when_jobs_come_and_nothing_else():
+def test_a_load_changes_when_jobs_come_and_the_longest_runs_alone():
     model = default_model()
     plain = generate(model, 300, 4)
-    scaled = generate(model, 300, 4, 0.5, 8 * DEVICE)
-    for one, other in zip(plain, scaled, strict=True):
-        assert msgspec.structs.replace(one, submit_ms=0) == msgspec.structs.replace(
-            other, submit_ms=0
-        )
+    span, _ = planned(model, 300, 4, 0.5, 8 * DEVICE)
+    for one, other in zip(plain, drawn(model, 300, 4, span), strict=True):
+        expected = msgspec.structs.replace(one, run_ms=min(one.run_ms, span.longest_ms))
+        assert msgspec.structs.replace(other, submit_ms=one.submit_ms) == expected
 
 
 def test_failures_have_their_shares():

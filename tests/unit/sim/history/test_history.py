@@ -66,6 +66,26 @@ def test_what_the_last_attempt_lost_was_not_done_again() -> None:
     assert (job.run_ms, job.ending) == (10, Ending.FAILED)
 
 
+def test_what_a_replay_does_not_play_is_told_with_how_much_it_was() -> None:
+    log = History().submit(1).start(1).at(60_000)
+    lost(log, 1, e.Outcome.FAILED, 45_000).requeue(1, cause="unknown", not_before=62_000)
+    log.at(62_000).start(1).at(70_000).suspend(1).at(90_000).resume(1).at(95_000).succeed(1)
+    history = history_of(log.records, 0, FOREVER)
+    assert history.trace.jobs[0].run_ms == 15_000 + 8_000 + 5_000
+    assert history.trace.warnings == (
+        "Attempts that failed and were tried again: 1, of 1 jobs. The replay plays each such "
+        "job as one run, without 45.0 s of work done again and 2.0 s of back-off.",
+        "Suspensions: 1. The replay has none: jobs run on, 20.0 s earlier in sum.",
+    )
+    assert trace_of(log.records, 93_000, FOREVER).warnings == ()
+
+
+def test_evictions_are_a_policys_matter_and_nothing_to_warn_of() -> None:
+    log = History().submit(1).start(1).at(10)
+    lost(log, 1, e.Outcome.EVICTED, 4).requeue(1, cause="evicted")
+    assert trace_of(log.at(50).start(1).at(60).succeed(1).records, 0, FOREVER).warnings == ()
+
+
 def test_a_job_that_waits_to_do_it_again_when_the_history_ends() -> None:
     log = History().submit(1).start(1).at(10)
     lost(log, 1, e.Outcome.EVICTED, 4).requeue(1)

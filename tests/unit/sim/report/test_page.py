@@ -259,6 +259,28 @@ def test_preemptions_are_the_price() -> None:
     assert said.endswith(" and costs 396 preemptions.")
 
 
+def test_where_hardly_any_job_waits_no_policy_is_judged() -> None:
+    idle = [(str(n), "t", 1, n * 1000, HOUR) for n in range(20)]
+    runs = [run_of(jobs_of(*idle), name) for name in ("fifo", "las2d")]
+    runs[0].jobs[3].start_ms += 300
+    runs[0].jobs[3].end_ms += 300
+    (said,) = overall(views(runs))
+    assert said.startswith("There is nothing to compare: jobs hardly wait under any policy (at")
+    assert "of the devices were idle." in said
+    page = render(runs)
+    assert said in page
+    assert "\u2713" not in page
+    assert "nowhere is the gap wider" not in page
+    assert "makes" not in said
+
+
+def test_where_one_policy_lets_jobs_wait_they_are_compared() -> None:
+    strict = jobs_of(*((str(n), "t", 100, n, HOUR) for n in range(20)))
+    better = jobs_of(*((str(n), "t", 6, n, HOUR) for n in range(20)))
+    (said,) = overall(views([run_of(strict, "fifo"), run_of(better, "las2d")]))
+    assert said.startswith("las2d removes the mean wait of fifo")
+
+
 def many(count: int) -> Run:
     """A run as large as the largest trace, waits made up."""
     rng = random.Random(1)

@@ -14,11 +14,16 @@ _LAST_REPORTS: Final = 50
 _WRITE_AGAIN_S: Final = 1.0
 
 
+def _uptime_ms() -> int:
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
+
+
 class Book:
     """Holds the status. Nothing is known outside before `publish`."""
 
     def __init__(self, request: Request, host: Host, timers: Timers) -> None:
         self.status = record.new_status(request, host.boot_id)
+        self._epoch_ms = record.now_ms() - _uptime_ms()
         # As the host counts: we may be process 1 of a namespace.
         pid = procfs.own_pid(host.proc)
         self.status["supervisor_pid"] = pid
@@ -27,6 +32,13 @@ class Book:
         self._timers = timers
         self._report_is_due = False
 
+    def now_ms(self) -> int:
+        """Give the time since the epoch, by the wall clock of when the task came to us.
+
+        Whoever sets that clock meanwhile changes no length of time.
+        """
+        return self._epoch_ms + _uptime_ms()
+
     def enter(self, phase: Stage) -> None:
         self.status["phase"] = phase
         self.publish()
@@ -34,11 +46,11 @@ class Book:
     def begin(self, name: PhaseName, at_ms: int = 0) -> None:
         """Begin a named phase of starting."""
         phases = self.status["phases"]
-        phases.append({"name": name, "start_ms": at_ms or record.now_ms(), "end_ms": 0})
+        phases.append({"name": name, "start_ms": at_ms or self.now_ms(), "end_ms": 0})
 
     def end(self, at_ms: int = 0) -> None:
         """End the phase that was begun last."""
-        self.status["phases"][-1]["end_ms"] = at_ms or record.now_ms()
+        self.status["phases"][-1]["end_ms"] = at_ms or self.now_ms()
 
     def enter_soon(self, phase: Stage) -> None:
         """Enter a phase, but tell a little later: most short tasks are over by then.
@@ -76,7 +88,7 @@ class Book:
         """
         self.status["phase"] = "ended"
         self.status["frozen"] = False
-        self.status["ended_ms"] = self.status["ended_ms"] or record.now_ms()
+        self.status["ended_ms"] = self.status["ended_ms"] or self.now_ms()
         while not record.write_final(self.status, claim):
             time.sleep(_WRITE_AGAIN_S)
 

@@ -1,12 +1,14 @@
 """The same view of the file system as mounts.py, made by bubblewrap, for those not root.
 
+It runs as the task's user, and so resolves with his rights whatever the user named.
+
 Pure: gives the words of the command. The inner script, run by /bin/sh as the task's first
 program, tells when the isolation stands, waits at the barrier, and stays after a failure.
 """
 
 from typing import Final, NamedTuple
 
-from allotment.backends.local.runner.mounts import View, plan
+from allotment.backends.local.runner.mounts import View, under
 
 NOTE_FD: Final = 3
 """Where the inner script writes lines: `ready`, `started`, `failed CODE`."""
@@ -31,6 +33,19 @@ class Inner(NamedTuple):
 
     waits_at_barrier: bool
     stays_on_failure: bool
+
+
+def plan(view: View) -> tuple[list[str], list[str]]:
+    """Say which paths must be mounted again, read-only and writable, after the hiding.
+
+    A writable path needs it below a read-only one; both need it below the hidden one.
+    """
+    again_read_only = [path for path in view.read_only if under(path, view.hidden)]
+    covers = (view.hidden, *view.read_only)
+    again_writable = [
+        path for path in view.writable if any(under(path, cover) for cover in covers)
+    ]
+    return again_read_only, again_writable
 
 
 def command(program: str, view: View, cwd: str, argv: list[str], inner: Inner) -> list[str]:

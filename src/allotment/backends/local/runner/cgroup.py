@@ -14,6 +14,7 @@ from typing import Final, Protocol
 WANTED: Final = ("cpu", "memory", "pids", "devices", "freezer")
 RUNNER: Final = "runner"
 """The group of the launcher and the supervisors."""
+JOIN: Final = b"0"
 _KILL_ROUNDS: Final = 200
 _KILL_PAUSE_S: Final = 0.01
 
@@ -29,6 +30,9 @@ class Limits(Protocol):
 
     @property
     def memory_bytes(self) -> int: ...
+
+    @property
+    def pids(self) -> int: ...
 
 
 class Counts:
@@ -53,14 +57,12 @@ class Group:
     def create(self, limits: Limits) -> None:
         """Make the groups. Raises OSError when one cannot be made or limited."""
 
-    def join(self) -> None:
-        """Move the calling process in, so that what it starts is born there."""
+    def open_doors(self) -> list[int]:
+        """Open a file for each group: who writes JOIN to all of them moves in itself."""
+        return []
 
     def leave(self) -> None:
         """Move the calling process back to where the runner's own processes are."""
-
-    def limit_pids(self, most: int) -> None:
-        """Limit the number of processes; 0 leaves it as it is."""
 
     def has(self, controller: str) -> bool:
         return controller in self.controllers

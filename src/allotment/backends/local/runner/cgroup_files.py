@@ -19,6 +19,14 @@ def write(path: str, value: str | int) -> None:
         ) from error
 
 
+def open_to_write(path: str) -> int:
+    """Open a control file. The error names it."""
+    try:
+        return os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    except OSError as error:
+        raise OSError(error.errno, f"cgroup: cannot open {path}: {error.strerror}") from error
+
+
 def read(path: str) -> str:
     """Read a control file; empty when there is none."""
     try:

@@ -8,6 +8,7 @@ from allotment.backends.local.runner.cgroup_files import (
     make_dir,
     members,
     number_after,
+    open_to_write,
     read,
     write,
 )
@@ -45,6 +46,8 @@ class GroupV1(Group):
                 )
         if "memory" in self._dirs and limits.memory_bytes:
             self._limit_memory(limits.memory_bytes)
+        if "pids" in self._dirs and limits.pids:
+            write(f"{self._dirs['pids']}/pids.max", limits.pids)
         if "devices" in self._dirs and self._devices:
             allow_only(self._dirs["devices"], self._devices)
 
@@ -55,19 +58,14 @@ class GroupV1(Group):
         if os.path.exists(with_swap):
             write(with_swap, amount)
 
-    def join(self) -> None:
+    def open_doors(self) -> list[int]:
         # `tasks` with 0, the calling thread, needs no machine-wide lock; `cgroup.procs`
-        # does, and waits for it some 20 ms on an idle machine. We have one thread.
-        for path in self._dirs.values():
-            write(f"{path}/tasks", 0)
+        # does, and waits for it some 20 ms on an idle machine. Who joins has one thread.
+        return [open_to_write(f"{path}/tasks") for path in self._dirs.values()]
 
     def leave(self) -> None:
         for base in self._bases.values():
             write(f"{base}/{RUNNER}/tasks", 0)
-
-    def limit_pids(self, most: int) -> None:
-        if "pids" in self._dirs and most:
-            write(f"{self._dirs['pids']}/pids.max", most)
 
     def dirs(self) -> list[str]:
         return list(self._dirs.values())

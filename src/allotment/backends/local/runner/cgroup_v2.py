@@ -7,6 +7,7 @@ from allotment.backends.local.runner.cgroup_files import (
     make_dir,
     members,
     number_after,
+    open_to_write,
     read,
     write,
 )
@@ -34,16 +35,14 @@ class GroupV2(Group):
             write(f"{self._dir}/memory.max", limits.memory_bytes)
             if os.path.exists(f"{self._dir}/memory.swap.max"):
                 write(f"{self._dir}/memory.swap.max", 0)
+        if self.has("pids") and limits.pids:
+            write(f"{self._dir}/pids.max", limits.pids)
 
-    def join(self) -> None:
-        write(f"{self._dir}/cgroup.procs", 0)
+    def open_doors(self) -> list[int]:
+        return [open_to_write(f"{self._dir}/cgroup.procs")]
 
     def leave(self) -> None:
         write(f"{self._base}/{RUNNER}/cgroup.procs", 0)
-
-    def limit_pids(self, most: int) -> None:
-        if self.has("pids") and most:
-            write(f"{self._dir}/pids.max", most)
 
     def dirs(self) -> list[str]:
         return [self._dir]

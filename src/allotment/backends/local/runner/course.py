@@ -8,7 +8,7 @@ import signal
 import time
 from collections.abc import Callable
 
-from allotment.backends.local.runner import layout, procfs, record, verdict, watch
+from allotment.backends.local.runner import layout, procfs, verdict, watch
 from allotment.backends.local.runner.book import Book
 from allotment.backends.local.runner.control import Command
 from allotment.backends.local.runner.host import Host
@@ -36,6 +36,7 @@ class Course:
         self._surroundings = surroundings
         self._timers = timers
         self.stopper = Stopper(surroundings, timers)
+        self.stopper.on_dead = lambda: self.on_ended(signal.SIGKILL)
         self.go_on: Callable[[], None] = lambda: None
         self.let_end: Callable[[], None] = self._end
         self.is_over = False
@@ -52,7 +53,7 @@ class Course:
     def on_started(self) -> None:
         """Note that the command runs; `stopper.pid` is it, or bubblewrap around it."""
         self._book.end()
-        self._status["started_ms"] = record.now_ms()
+        self._status["started_ms"] = self._book.now_ms()
         if self._surroundings.kind == "bwrap":
             inner = procfs.only_child(self.stopper.pid, self._host.proc)
             self._status["pid"] = procfs.only_child(inner, self._host.proc)
@@ -96,7 +97,7 @@ class Course:
     def mark_end(self) -> None:
         """Note when the command ended; a hold after it does not count."""
         if not self._status["ended_ms"]:
-            self._status["ended_ms"] = record.now_ms()
+            self._status["ended_ms"] = self._book.now_ms()
 
     def _hold(self) -> bool:
         """Keep what surrounds a failed task for a while, if that was asked for."""
@@ -105,7 +106,7 @@ class Course:
             self.let_end()
             return False
         self.mark_end()
-        self._status["hold_until_ms"] = record.now_ms() + hold_ms
+        self._status["hold_until_ms"] = self._status["ended_ms"] + hold_ms
         self._save_environ()
         self._timers.after(hold_ms / 1000, self.let_end)
         self._book.enter("holding")
@@ -160,8 +161,8 @@ class Course:
         if limits.pids and not group.has("pids"):
             self._watch(lambda: watch.pids(root, limits.pids), watch.PERIOD_S)
         if disk_bytes := self._request.get("disk_bytes", 0):
-            path = self._surroundings.scratch
-            self._watch(lambda: watch.disk(path, disk_bytes), watch.DISK_PERIOD_S)
+            root, key = self._host.scratch, self._request["key"]
+            self._watch(lambda: watch.disk(root, key, disk_bytes), watch.DISK_PERIOD_S)
 
     def _watch(self, look: Callable[[], watch.Finding | None], period_s: float) -> None:
         if self._status["ended_ms"]:

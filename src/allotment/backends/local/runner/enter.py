@@ -5,6 +5,9 @@
 The command gets the task's groups, namespaces, user, environment and folder; while a failed
 task is held, those it had. It ends with the task. Gives the command's exit code, 128 + the
 signal that ended it, or 125 when the task cannot be entered.
+
+As root one process waits for the command, outside of all that is the task's: with ids, groups
+and memory of its own, and deaf to what the keys of the terminal send.
 """
 
 import fcntl
@@ -12,49 +15,57 @@ import json
 import os
 import signal
 import sys
-from typing import Final, NoReturn, cast
+from typing import Final, NamedTuple, NoReturn, cast
 
 from allotment.backends.local.runner import layout, libc, procfs, spawn
+from allotment.backends.local.runner.mounts import User
 from allotment.backends.local.runner.schema import Status
 
 CANNOT_ENTER: Final = 125
 _ENTERABLE: Final = ("ready", "running", "holding")
 _NAMESPACES: Final = ("ipc", "uts", "pid", "mnt")
 _NS_GET_USERNS: Final = 0xB701
+_NS_GET_NSTYPE: Final = 0xB703
 _SIGNAL_BASE: Final = 128
+_OF_THE_TERMINAL: Final = (
+    signal.SIGINT,
+    signal.SIGQUIT,
+    signal.SIGTSTP,
+    signal.SIGTTIN,
+    signal.SIGTTOU,
+)
+"""What keys send to all in front, us among them; the last three would stop us."""
 
 
 class CannotEnter(Exception):
     """The task is not there to be entered."""
 
 
-def main() -> NoReturn:
-    """Enter and run. See the top of this file.
+class Entry(NamedTuple):
+    """What to run, and in which task."""
 
-    Who enters belongs to the task and may be killed with it. So a child does, and we stay
-    outside to tell how it ended.
-    """
+    argv: list[str]
+    env: dict[str, str]
+    cwd: str
+    status: Status
+
+
+def main() -> NoReturn:
+    """Enter and run. See the top of this file."""
     if len(sys.argv) < 4 or sys.argv[2] != "--":
         sys.exit(f"usage: {sys.argv[0]} TASK_DIR -- COMMAND…")
-    pid = os.fork()
-    if pid == 0:
-        libc.die_with_parent(signal.SIGKILL)
-        sys.exit(_enter(sys.argv[1], sys.argv[3:]))
-    sys.exit(_wait_for(pid))
-
-
-def _enter(folder: str, argv: list[str]) -> int:
+    for signum in _OF_THE_TERMINAL:
+        signal.signal(signum, signal.SIG_IGN)
     try:
-        return _wait_for(_enter_and_fork(folder, argv))
+        pid = _enter_and_fork(sys.argv[1], sys.argv[3:])
     except (CannotEnter, OSError) as error:
         print(f"allotment: cannot enter the task: {error}", file=sys.stderr)
-        return CANNOT_ENTER
+        sys.exit(CANNOT_ENTER)
+    sys.exit(_wait_for(pid))
 
 
 def _wait_for(pid: int) -> int:
     """Wait for a child, handing on what we are sent; give its code as a shell would."""
-    for signum in (signal.SIGINT, signal.SIGQUIT):
-        signal.signal(signum, signal.SIG_IGN)  # the terminal sends them to the command too
     for signum in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(signum, lambda number, _: os.kill(pid, number))
     _, status = os.waitpid(pid, 0)
@@ -77,21 +88,43 @@ def read_status(folder: str) -> Status:
 
 
 def _enter_and_fork(folder: str, argv: list[str]) -> int:
+    """Fork the command into the task. Raises CannotEnter or OSError."""
     status = read_status(folder)
-    env, cwd = _environ(folder, status), _folder(status)
+    entry = Entry(argv, _environ(folder, status), _folder(status), status)
     # Opened before anything changes: as another user, or elsewhere, we could not.
     namespaces = _open_namespaces(status)
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it; a command must not
-    _join_groups(status)
-    in_bwrap = status["isolation"]["namespaces"] == "bwrap"
-    if in_bwrap:
-        _become_user(status)  # whose namespaces they are
+    if os.geteuid() != 0 and namespaces:
+        # Only inside its user namespace may we join the others, and nobody comes back.
+        pid = os.fork()
+        if pid == 0:
+            os._exit(_go_between(entry, namespaces))
+        return pid
     for handle in namespaces:
-        libc.setns(handle)
-        os.close(handle)
-    pid = os.fork()  # only a child is in the PID namespace
+        if _is_for_children(handle):
+            libc.setns(handle)
+    return _fork(entry, [handle for handle in namespaces if not _is_for_children(handle)])
+
+
+def _go_between(entry: Entry, namespaces: list[int]) -> int:
+    libc.die_with_parent(signal.SIGKILL)
+    try:
+        for handle in namespaces:
+            libc.setns(handle)
+        return _wait_for(_fork(entry, []))
+    except OSError as error:
+        print(f"allotment: cannot enter the task: {error}", file=sys.stderr, flush=True)
+        return CANNOT_ENTER
+
+
+def _is_for_children(namespace: int) -> bool:
+    """Tell whether joining moves not the caller, but the children it makes then."""
+    return fcntl.ioctl(namespace, _NS_GET_NSTYPE) == libc.CLONE_NEWPID
+
+
+def _fork(entry: Entry, namespaces: list[int]) -> int:
+    pid = os.fork()
     if pid == 0:
-        _run(argv, env, cwd, None if in_bwrap else status)
+        _run(entry, namespaces)
     return pid
 
 
@@ -149,32 +182,40 @@ def _join_groups(status: Status) -> None:
         os.close(fd)
 
 
-def _become_user(status: Status) -> None:
-    if os.geteuid() != 0 or status["uid"] == 0:
-        return
-    os.setgroups(status["groups"])
-    os.setresgid(status["gid"], status["gid"], status["gid"])
-    os.setresuid(status["uid"], status["uid"], status["uid"])
-    libc.no_new_privileges()
-
-
-def _run(argv: list[str], env: dict[str, str], cwd: str, status: Status | None) -> NoReturn:
+def _run(entry: Entry, namespaces: list[int]) -> NoReturn:
     """Become the command, in the child."""
-    code = spawn.NOT_EXECUTABLE
+    code = CANNOT_ENTER
+    status = entry.status
     try:
-        if status is not None:
+        _join_groups(status)
+        in_bwrap = status["isolation"]["namespaces"] == "bwrap"
+        if in_bwrap:
+            _become_user(status)  # whose namespaces they are
+        for handle in namespaces:
+            libc.setns(handle)
+        if not in_bwrap:
             _become_user(status)
         libc.die_with_parent(signal.SIGKILL)
-        _go_to(cwd)
-        os.execve(spawn.find(argv[0], env), argv, env)
+        for signum in (*_OF_THE_TERMINAL, signal.SIGPIPE, signal.SIGXFSZ):
+            signal.signal(signum, signal.SIG_DFL)  # ignored by us or Python, not by a command
+        _go_to(entry.cwd)
+        code = spawn.NOT_EXECUTABLE
+        spawn.execute(entry.argv, entry.env)
     except FileNotFoundError as error:
         code = spawn.NOT_FOUND
-        print(f"allotment: cannot run {argv[0]}: {error.strerror}", file=sys.stderr)
+        print(f"allotment: cannot run {entry.argv[0]}: {error.strerror}", file=sys.stderr)
     except OSError as error:
-        print(f"allotment: cannot run {argv[0]}: {error.strerror}", file=sys.stderr)
+        what = f"run {entry.argv[0]}" if code != CANNOT_ENTER else "enter the task"
+        print(f"allotment: cannot {what}: {error.strerror or error}", file=sys.stderr)
     finally:
         sys.stderr.flush()
         os._exit(code)
+
+
+def _become_user(status: Status) -> None:
+    if os.geteuid() == 0 and status["uid"] != 0:
+        spawn.become(User(status["uid"], status["gid"], tuple(status["groups"])))
+        libc.no_new_privileges()
 
 
 def _go_to(path: str) -> None:

@@ -17,6 +17,7 @@ from allotment.backends.local.runner.cgroup_v1 import SHARED_DEVICES, GroupV1
 from allotment.backends.local.runner.cgroup_v2 import GroupV2
 from allotment.backends.local.runner.devices import deny_accelerators
 
+_FOLDER: Final = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
 _V2_CONTROLLERS: Final = ("cpu", "memory", "pids")
 
 
@@ -41,6 +42,15 @@ class Hierarchy(NamedTuple):
         if self.version == "v2":
             return GroupV2(next(iter(self.bases.values())), list(self.bases), key)
         return Group()
+
+    def reached(self) -> "Hierarchy":
+        """Give the same, reached by open folders: also where a mount namespace lacks the paths.
+
+        And where they are read-only there: what is open keeps the rights of its own mount.
+        """
+        fds = {path: os.open(path, _FOLDER) for path in set(self.bases.values())}
+        bases = {name: f"/proc/self/fd/{fds[path]}" for name, path in self.bases.items()}
+        return self._replace(bases=bases)
 
 
 def prepare(state_dir: str) -> Hierarchy:

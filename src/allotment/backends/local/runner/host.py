@@ -11,7 +11,8 @@ _PLACES: Final = ("/usr/bin/bwrap", "/usr/local/bin/bwrap", "/bin/bwrap")
 
 
 class Host:
-    """Facts and descriptors: an empty stdin, the state folder, the host's /proc.
+    """Facts and descriptors: an empty stdin, the state folder, the scratch folders, the
+    host's /proc.
 
     `missing` says of each means of isolation that is not in force why not. A plain class
     with slots: its fields are read in every supervisor, and a named tuple's cost more.
@@ -27,6 +28,8 @@ class Host:
         "missing",
         "namespaces",
         "proc",
+        "reached",
+        "scratch",
         "scratch_root",
         "state_dir",
         "stdin",
@@ -37,23 +40,27 @@ class Host:
         self.missing: dict[str, str] = {}
         self.boot_id = procfs.boot_id()
         self.hierarchy = hierarchy.prepare(state_dir)
+        self.reached = self.hierarchy.reached()
         self.bwrap = find_bwrap(self.missing)
         self.devices = mounts.plain_devices()
         self.folders = mounts.shared_folders()
         self.namespaces = "bwrap" if self.bwrap else "none"
         if own_namespaces_work(state_dir, self.devices, self.missing):
             self.namespaces = "own"
-        self.scratch_root = scratch.root_for(state_dir)
+        self.scratch_root, self.scratch = "", -1
         self.stdin = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         self.home = os.open(".", _FOLDER)
         self.proc = os.open("/proc", _FOLDER)
 
 
 def look(state_dir: str) -> Host:
-    """Find out what this machine allows us to do, by trying it. Takes a few ms."""
-    host = Host(state_dir)
-    scratch.make_root(host.scratch_root)
-    return host
+    """Find out what this machine allows us to do, by trying it. Takes a few ms.
+
+    Makes the folder of scratch folders too. To be called in the state folder.
+    """
+    found = Host(state_dir)
+    found.scratch_root, found.scratch = scratch.open_root(state_dir)
+    return found
 
 
 def find_bwrap(missing: dict[str, str]) -> str:

@@ -17,6 +17,7 @@ import signal
 import socket
 import struct
 import sys
+from collections.abc import Callable
 from typing import Final, NoReturn
 
 from allotment.backends.local.runner import host as host_facts
@@ -27,8 +28,10 @@ from allotment.backends.local.runner import (
     record,
     salvage,
     supervisor,
+    timers,
     tree,
     warmup,
+    watchdog,
 )
 from allotment.backends.local.runner.claim import Claim
 from allotment.backends.local.runner.protocol import LONGEST_LINE_BYTES, Server, live_keys
@@ -137,8 +140,9 @@ class Launcher:
     def __init__(self, state_dir: str, lock: int) -> None:
         libc.set_name("allot-launcher")
         libc.become_subreaper()
-        for signum in (signal.SIGINT, signal.SIGHUP, signal.SIGPIPE):
-            signal.signal(signum, signal.SIG_IGN)
+        # Caught, not ignored: what is ignored stays so in the commands of tasks.
+        for signum in (signal.SIGINT, signal.SIGHUP, signal.SIGPIPE, signal.SIGXFSZ):
+            signal.signal(signum, _do_nothing)
         self._lock = lock
         _limit_core_dumps()
         self._host = host_facts.look(state_dir)
@@ -146,6 +150,8 @@ class Launcher:
         self._server = Server(self._host, self._launch)
         self._keys: dict[int, str] = {}
         self._salvagers: set[int] = set()
+        self._watchdog = watchdog.Watchdog(self._salvage)
+        self._timers = timers.Timers()
         self._buffers: dict[socket.socket, bytes] = {}
         self._connections: dict[int, socket.socket] = {}
         signal.signal(signal.SIGCHLD, _do_nothing)
@@ -178,14 +184,16 @@ class Launcher:
 
     def run(self) -> None:
         """Serve until told to end; after retiring, until the last supervisor has ended."""
+        self._look()
         while not self._is_terminated and not (self._listener is None and not self._keys):
-            for fd, _ in self._poll.poll():
+            for fd, _ in self._poll.poll(self._timers.wait_ms()):
                 if fd == self._wake:
                     self._reap()
                 elif self._listener is not None and fd == self._listener.fileno():
                     self._accept(self._listener)
                 else:
                     self._read(self._connections[fd])
+            self._timers.run_due()
             if self._server.is_retiring and self._listener is not None:
                 self._retire(self._listener)
 
@@ -267,11 +275,26 @@ class Launcher:
         for connection in self._buffers:
             connection.close()
 
+    def _look(self) -> None:
+        """Look after all supervisors, also those of earlier launchers, while we listen."""
+        self._timers.after(watchdog.LOOK_EVERY_S, self._look)
+        if self._listener is None:
+            return
+        ours = {key: pid for pid, key in self._keys.items()}
+        for key in self._watchdog.look(live_keys(), ours):
+            # Before its supervisor, which a file server may hold from dying, is gone.
+            self._in_child(self._host.hierarchy.group(key, ["any"]).kill)
+
     def _salvage(self, key: str) -> None:
+        cause = self._watchdog.causes.get(key, "")
+        self._in_child(lambda: salvage.salvage(key, self._host, cause))
+
+    def _in_child(self, action: Callable[[], None]) -> None:
+        """Do what may take a while."""
         pid = os.fork()
         if pid == 0:
             try:
-                salvage.salvage(key, self._host)
+                action()
             except BaseException:  # noqa: BLE001 - a forked child must not go on
                 record.note_fault()
             finally:

@@ -4,6 +4,7 @@
     run/launcher.lock   held by the one launcher that serves this folder
     run/launcher.log    what it had to say
     run/report.sock     the service's datagram socket: told a task key after each change
+    run/scratch         where scratch folders lie, if their usual place was taken
     run/live/KEY        one file per task that may still run; its supervisor holds its lock
     tasks/J/A/R.I/      claim, status.json, stdout.log, stderr.log, control of one task;
                         `control` stays when it is over: nobody reads from it then
@@ -23,6 +24,7 @@ REPORT: Final = "run/report.sock"
 LIVE: Final = "run/live"
 TASKS: Final = "tasks"
 SCRATCH: Final = "scratch"
+SCRATCH_PLACE: Final = "run/scratch"
 
 CLAIM: Final = "claim"
 STATUS: Final = "status.json"

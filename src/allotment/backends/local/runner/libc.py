@@ -19,6 +19,7 @@ MS_NODEV: Final = 4
 MS_NOEXEC: Final = 8
 MS_REMOUNT: Final = 32
 MS_BIND: Final = 4096
+MS_MOVE: Final = 8192
 MS_REC: Final = 16384
 MS_SLAVE: Final = 1 << 19
 
@@ -27,12 +28,20 @@ _PR_SET_NAME: Final = 15
 _PR_SET_CHILD_SUBREAPER: Final = 36
 _PR_SET_NO_NEW_PRIVS: Final = 38
 
+_SYS_OPEN_TREE: Final = 428
+_SYS_MOVE_MOUNT: Final = 429
 _SYS_MOUNT_SETATTR: Final = 442
-_AT_FDCWD: Final = -100
+_AT_EMPTY_PATH: Final = 0x1000
 _AT_RECURSIVE: Final = 0x8000
+_OPEN_TREE_CLONE: Final = 1
+_MOVE_MOUNT_EMPTY_PATHS: Final = 0x04 | 0x40
 _MOUNT_ATTR_RDONLY: Final = 1
+_MNT_DETACH: Final = 2
+_UMOUNT_NOFOLLOW: Final = 8
 
 _libc: Final = ctypes.CDLL(None, use_errno=True)
+_syscall: Final = _libc.syscall
+"""Looked up here, once, and not in every supervisor."""
 
 
 _libc.mount.argtypes = (
@@ -101,33 +110,38 @@ def mount(source: str, target: str, kind: str, flags: int, options: str = "") ->
     _check(result, f"mount {target}")
 
 
-def set_file_user(uid: int, gid: int) -> None:
-    """Look paths up as this user from now on, keeping every other right.
+def clone_tree(handle: int) -> int:
+    """Copy what is mounted at a descriptor and below it; what comes is mounted nowhere yet.
 
-    The calls tell no errors; what they did shows when a path is used.
+    Linux 5.2 has it.
     """
-    _libc.setfsgid(gid)
-    _libc.setfsuid(uid)
+    flags = _OPEN_TREE_CLONE | _AT_RECURSIVE | _AT_EMPTY_PATH | os.O_CLOEXEC
+    tree = _syscall(_SYS_OPEN_TREE, handle, b"", flags)
+    _check(min(tree, 0), "open_tree")
+    return tree
+
+
+def make_tree_read_only(tree: int) -> None:
+    """Make a copy of mounts read-only, all of it. Linux 5.12 has it."""
+    flags = _AT_RECURSIVE | _AT_EMPTY_PATH
+    result = _syscall(_SYS_MOUNT_SETATTR, tree, b"", flags, _READ_ONLY, _SIZE_OF_ATTRIBUTES)
+    _check(result, "mount_setattr")
+
+
+def move_tree(tree: int, target: int) -> None:
+    """Mount a copy of mounts on a descriptor. Linux 5.2 has it."""
+    result = _syscall(_SYS_MOVE_MOUNT, tree, b"", target, b"", _MOVE_MOUNT_EMPTY_PATHS)
+    _check(result, "move_mount")
+
+
+def unmount(path: str) -> None:
+    """Unmount what is mounted at `path`, also while it is in use."""
+    result = _libc.umount2(os.fsencode(path), _MNT_DETACH | _UMOUNT_NOFOLLOW)
+    _check(result, f"umount {path}")
 
 
 def make_read_only(path: str) -> None:
-    """Make the mount at `path`, and every mount below it, read-only.
-
-    Before Linux 5.12 only the mount itself: mounts below it stay as they are.
-    """
-    result = _libc.syscall(
-        _SYS_MOUNT_SETATTR,
-        _AT_FDCWD,
-        os.fsencode(path),
-        _AT_RECURSIVE,
-        _READ_ONLY,
-        _SIZE_OF_ATTRIBUTES,
-    )
-    if result != 0:
-        _remount_read_only(path)
-
-
-def _remount_read_only(path: str) -> None:
-    """Keep the mount's other flags: a plain remount would drop nosuid and nodev."""
+    """Make the mount at `path` read-only; mounts below it stay as they are."""
+    # With its other flags: a plain remount would drop nosuid and nodev.
     flags = os.statvfs(path).f_flag & (MS_NOSUID | MS_NODEV | MS_NOEXEC)
     mount("none", path, "", MS_REMOUNT | MS_BIND | MS_RDONLY | flags)

@@ -5,19 +5,25 @@ code folders are read-only, the state folder is hidden but for what the task was
 it, /proc shows the task's own processes, and /dev holds the plain devices and the
 accelerators that were allotted, nothing else.
 
+Folders that a user named are resolved once, with his rights, and then mounted by descriptor
+on themselves: whatever he changes meanwhile, nothing is shown to him that he could not reach,
+nothing is made in a tree of his, and no name of the system's leads anywhere else than before,
+for its supervisor, who is root, looks at the same tree (docs/adr/0012).
+
 Bubblewrap does the same for users who are not root (bwrap.py). It is not used here because
 under root it can only change the user by way of a user namespace, in which the files of all
 others seem to be nobody's (ssh and git then refuse to work), and because it costs three
 times as much (docs/benchmarks.md).
 """
 
-import functools
+import errno
 import os
 import stat
-from collections.abc import Callable
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple
 
 from allotment.backends.local.runner import libc
+from allotment.rights import paths
+from allotment.rights.user import rights_of
 
 _PLAIN_DEVICES: Final = ("null", "zero", "full", "random", "urandom", "tty")
 _LINKS: Final = (
@@ -29,6 +35,10 @@ _LINKS: Final = (
     ("pts/ptmx", "ptmx"),
 )
 _EXTRA_FOLDERS: Final = ("/dev/infiniband",)
+_SYSTEM: Final = ("/proc", "/sys", "/dev")
+"""What tasks and supervisors need as it is: not to be made read-only."""
+_STAGE: Final = "/dev"
+"""A folder that is always there and is root's alone."""
 
 
 class User(NamedTuple):
@@ -85,99 +95,154 @@ def under(path: str, folder: str) -> bool:
     return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 
-def plan(view: View) -> tuple[list[str], list[str]]:
-    """Say which paths must be mounted again, read-only and writable, after the hiding.
+class Place(NamedTuple):
+    """A folder or file of the host as its user reached it. `real` has no links in it."""
 
-    A writable path needs it below a read-only one; both need it below the hidden one.
-    """
-    again_read_only = [path for path in view.read_only if under(path, view.hidden)]
-    covers = (view.hidden, *view.read_only)
-    again_writable = [
-        path for path in view.writable if any(under(path, cover) for cover in covers)
-    ]
-    return again_read_only, again_writable
+    path: str
+    handle: int
+    real: str
+    is_read_only: bool
 
 
 def build(view: View) -> None:
     """Make the view in the calling process's own mount namespace.
 
     Needs CAP_SYS_ADMIN, and to be in the task's PID namespace already. Raises OSError that
-    names the mount that failed.
+    names the path, or the mount, that failed.
     """
-    again_read_only, again_writable = plan(view)
     # From the host new mounts still arrive (an automounted home); none go back.
     libc.mount("none", "/", "", libc.MS_REC | libc.MS_SLAVE)
-    # Opened before anything covers them, so that they can be mounted again below.
-    handles = {
-        path: _as_allowed(_open, path, view.user)
-        for path in (*again_read_only, *again_writable)
-    }
-    for path in view.read_only:
-        if path not in handles:
-            _as_allowed(_bind_read_only, path, view.user)
+    places = _resolve(view)
+    for place in places:
+        _check(place, view.hidden)
+    covered = _covered(places, view.hidden)
+    for place in places:
+        if place.is_read_only and place not in covered:
+            _attach(place, place.handle)
     _hide(view.hidden)
-    for path, handle in handles.items():
-        _as_allowed(functools.partial(_mount_again, handle), path, view.user)
-    for path in again_read_only:
-        if path not in again_writable:
-            libc.make_read_only(path)
-    for handle in handles.values():
-        os.close(handle)
+    made = _make_targets([place for place in covered if under(place.real, view.hidden)])
+    for place in covered:
+        target = made[place] if place in made else _find_again(place, view.user)
+        _attach(place, target)
+        os.close(target)
+    for place in places:
+        os.close(place.handle)
     devices = [look_at(path) for path in view.devices if under(path, "/dev")]
     libc.mount("proc", "/proc", "proc", libc.MS_NOSUID | libc.MS_NODEV | libc.MS_NOEXEC)
     _build_dev([*view.plain, *devices], view.folders)
 
 
-_Result = TypeVar("_Result")
+def _resolve(view: View) -> list[Place]:
+    """Resolve all paths, with the rights of the task's user and before anything covers them.
 
-
-def _as_allowed(action: Callable[[str], _Result], path: str, user: User | None) -> _Result:
-    """Use a path as ourselves, or as the task's user where only he may.
-
-    Root may not enter a home that a file server keeps for its owner (root_squash).
+    Root may not enter a home that a file server keeps for its owner (root_squash); and where
+    it may, it must not for him.
     """
-    try:
-        return action(path)
-    except PermissionError:
-        if user is None:
-            raise
-    groups = os.getgroups()
-    os.setgroups(user.groups)
-    libc.set_file_user(user.uid, user.gid)
-    try:
-        return action(path)
-    finally:
-        libc.set_file_user(0, 0)
-        os.setgroups(groups)
-
-
-def _bind_read_only(path: str) -> None:
-    _bind(path, path)
-    libc.make_read_only(path)
+    places: list[Place] = []
+    with rights_of(view.user):
+        for path in (*view.read_only, *view.writable):
+            handle = _open(path)
+            real = os.readlink(f"/proc/self/fd/{handle}")
+            places.append(Place(path, handle, real, len(places) < len(view.read_only)))
+    return places
 
 
 def _open(path: str) -> int:
     try:
-        return os.open(path, os.O_PATH | os.O_CLOEXEC)
+        return paths.resolve(path)
     except OSError as error:
         raise OSError(error.errno, f"{path}: {error.strerror}") from error
 
 
-def _bind(source: str, target: str) -> None:
-    libc.mount(source, target, "", libc.MS_BIND | libc.MS_REC)
+def _check(place: Place, hidden: str) -> None:
+    """Raise OSError where to show a place would take away what every task has."""
+    system = [name for name in _SYSTEM if under(place.real, name) or under(name, place.real)]
+    if place.is_read_only and system:
+        why = f"{system[0]} would become read-only with it; name a folder of data"
+    elif place.real == hidden:
+        why = "it is the state folder, which tasks do not see"
+    else:
+        return
+    raise OSError(errno.EINVAL, f"{place.path}: {why}")
+
+
+def _covered(places: list[Place], hidden: str) -> list[Place]:
+    """Say which places would be covered by others, or be hidden; what is above comes first."""
+    covers = [place.real for place in places if place.is_read_only]
+    covered = [
+        place
+        for place in places
+        if under(place.real, hidden)
+        or (not place.is_read_only and any(under(place.real, cover) for cover in covers))
+    ]
+    return sorted(covered, key=lambda place: len(place.real))
+
+
+def _make_targets(places: list[Place]) -> dict[Place, int]:
+    """Make and open names for hidden places in what hides them, which is root's alone.
+
+    None for those below others: they lie in what will be shown there.
+    """
+    made: dict[Place, int] = {}
+    for place in places:
+        if any(under(place.real, top.real) for top in made):
+            continue
+        if stat.S_ISDIR(os.fstat(place.handle).st_mode):
+            os.makedirs(place.real)
+        else:
+            os.makedirs(place.real.rpartition("/")[0], exist_ok=True)
+            os.close(os.open(place.real, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o644))
+        made[place] = os.open(place.real, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+    return made
+
+
+def _find_again(place: Place, user: User | None) -> int:
+    """Open a place where something covers it, which has to show the very same there."""
+    with rights_of(user):
+        try:
+            target = paths.resolve(place.real, links=False)
+        except OSError as error:
+            raise _changed(place) from error
+    if not paths.is_same(target, place.handle):
+        os.close(target)
+        raise _changed(place)
+    return target
+
+
+def _changed(place: Place) -> OSError:
+    return OSError(errno.ESTALE, f"{place.path}: it was exchanged while it was being mounted")
+
+
+def _attach(place: Place, target: int) -> None:
+    """Mount a place on a descriptor, with all that is mounted below it."""
+    try:
+        tree = libc.clone_tree(place.handle)
+        try:
+            if place.is_read_only:
+                libc.make_tree_read_only(tree)
+            libc.move_tree(tree, target)
+        finally:
+            os.close(tree)
+    except OSError as error:
+        if error.errno not in (errno.ENOSYS, errno.EPERM):
+            raise OSError(error.errno, f"{place.path}: {error.strerror}") from error
+        _attach_by_stage(place, target)
+
+
+def _attach_by_stage(place: Place, target: int) -> None:
+    """Do the same where the kernel, or a sandbox, lacks these calls.
+
+    What is mounted on a descriptor has no safe name by which to make it read-only. So that
+    is done elsewhere, before it is moved to its place.
+    """
+    libc.mount(f"/proc/self/fd/{place.handle}", _STAGE, "", libc.MS_BIND | libc.MS_REC)
+    if place.is_read_only:
+        libc.make_read_only(_STAGE)
+    libc.mount(_STAGE, f"/proc/self/fd/{target}", "", libc.MS_MOVE)
 
 
 def _hide(folder: str) -> None:
     libc.mount("tmpfs", folder, "tmpfs", libc.MS_NOSUID | libc.MS_NODEV, "mode=0755,size=256k")
-
-
-def _mount_again(handle: int, path: str) -> None:
-    if stat.S_ISDIR(os.fstat(handle).st_mode):
-        os.makedirs(path, exist_ok=True)
-    elif not os.path.lexists(path):
-        os.makedirs(path.rpartition("/")[0], exist_ok=True)
-        os.close(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o644))
-    _bind(f"/proc/self/fd/{handle}", path)
 
 
 def _build_dev(devices: list[Device], folders: tuple[str, ...]) -> None:
@@ -195,7 +260,8 @@ def _build_dev(devices: list[Device], folders: tuple[str, ...]) -> None:
     options = "newinstance,ptmxmode=0666,mode=620"
     libc.mount("devpts", "/dev/pts", "devpts", libc.MS_NOSUID | libc.MS_NOEXEC, options)
     for path, handle in kept:
-        _mount_again(handle, path)
+        os.makedirs(path, exist_ok=True)
+        libc.mount(f"/proc/self/fd/{handle}", path, "", libc.MS_BIND | libc.MS_REC)
         os.close(handle)
     os.umask(umask)
 

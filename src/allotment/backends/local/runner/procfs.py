@@ -9,7 +9,8 @@ _DEAD: Final = "ZXx"
 
 
 class Stat(NamedTuple):
-    """A part of /proc/PID/stat. `start_time` is in clock ticks since boot."""
+    """A part of /proc/PID/stat. Times are in clock ticks: `start_time` since boot, and
+    `cpu_time` that of the process and of its children that are gone."""
 
     name: str
     state: str
@@ -17,6 +18,7 @@ class Stat(NamedTuple):
     session: int
     start_time: int
     rss_bytes: int
+    cpu_time: int
 
 
 def read(path: str, dir_fd: int | None = None) -> str:
@@ -46,6 +48,7 @@ def stat(pid: int | str) -> Stat | None:
         session=int(fields[3]),
         start_time=int(fields[19]),
         rss_bytes=int(fields[21]) * PAGE_BYTES,
+        cpu_time=sum(map(int, fields[11:15])),
     )
 
 

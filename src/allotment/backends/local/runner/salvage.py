@@ -13,8 +13,8 @@ from allotment.backends.local.runner.host import Host
 from allotment.backends.local.runner.schema import Request, Status
 
 
-def salvage(key: str, host: Host) -> None:
-    """Clear up one task, if nobody holds its claim. Its final status says `lost`."""
+def salvage(key: str, host: Host, cause: str = "") -> None:
+    """Clear up one task, if nobody holds its claim. Its final status says `lost`, and why."""
     live = layout.live_file(key)
     try:
         held = claim.hold(live)
@@ -29,6 +29,7 @@ def salvage(key: str, host: Host) -> None:
     status = _last_status(key, host)
     if status["phase"] != "ended":
         _end(status, host)
+        status["platform_error"] = cause
         _remove(f"{folder}/{layout.ENVIRON}")
         record.write_final(status, held)
     os.unlink(live)
@@ -56,7 +57,7 @@ def _end(status: Status, host: Host) -> None:
             tree.kill_below(status["pid"])
             tree.send(status["pid"], signal.SIGKILL)
         group.remove()
-    scratch.remove(f"{host.scratch_root}/{status['key']}")
+    scratch.remove(host.scratch, status["key"])
     status["phase"] = "ended"
     status["lost"] = True
     status["frozen"] = False

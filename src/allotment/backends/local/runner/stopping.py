@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from allotment.backends.local.runner import tree
+from allotment.backends.local.runner import procfs, tree
 from allotment.backends.local.runner.surroundings import Surroundings
 from allotment.backends.local.runner.timers import Timers
 
@@ -18,7 +18,9 @@ _FREEZER_ROUNDS: Final = 250
 class Stopper:
     """Acts on the task's processes. `pid` is its command, 0 before it is started.
 
-    `ended_by` says which of us, if any, ended the task.
+    `ended_by` says which of us, if any, ended the task. `on_dead` is called when the command
+    was killed and cannot be reaped: its user traces it from outside, and the kernel keeps
+    the dead for who traces them.
     """
 
     def __init__(self, surroundings: Surroundings, timers: Timers) -> None:
@@ -28,6 +30,7 @@ class Stopper:
         self._deadline = 0.0
         self.pid = 0
         self.ended_by = ""
+        self.on_dead: Callable[[], None] = lambda: None
 
     def signal(self, signum: int) -> None:
         """Send a signal to the task's main program, once."""
@@ -59,6 +62,7 @@ class Stopper:
     def kill(self) -> None:
         """End everything at once; the command's end is seen as any other."""
         self._delivery = None
+        self._timers.after(_ROUND_S, self._look_at_the_dead)
         if self._surroundings.kind == "own":
             # Everyone in our PID namespace but us; nobody can fork out of it meanwhile.
             tree.send(-1, signal.SIGKILL)
@@ -67,6 +71,14 @@ class Stopper:
         self._thaw()
         self._surroundings.group.kill()
         tree.kill_below(os.getpid())
+
+    def _look_at_the_dead(self) -> None:
+        if not self.pid:
+            return
+        if procfs.start_time(self.pid):
+            self._timers.after(_ROUND_S, self._look_at_the_dead)
+        else:
+            self.on_dead()
 
     def _thaw(self) -> None:
         try:

@@ -15,7 +15,15 @@ import time
 from collections.abc import Callable
 from typing import Final, NoReturn
 
-from allotment.backends.local.runner import control, layout, libc, record, spawn, verdict
+from allotment.backends.local.runner import (
+    control,
+    layout,
+    libc,
+    procfs,
+    record,
+    spawn,
+    verdict,
+)
 from allotment.backends.local.runner.book import Book
 from allotment.backends.local.runner.bwrap import GO_FD, NOTE_FD, STATUS_FD
 from allotment.backends.local.runner.claim import Claim
@@ -27,6 +35,8 @@ from allotment.backends.local.runner.surroundings import Surroundings, Unavailab
 from allotment.backends.local.runner.timers import Timers
 
 _SLOW_START_S: Final = 0.1
+_QUICK_EXEC_S: Final = 0.02
+_SLOW_EXEC_S: Final = 0.25
 _DRAIN_S: Final = 2.0
 _HIGH_FD: Final = 10
 _PIPE_BYTES: Final = 65536
@@ -82,6 +92,7 @@ class Supervisor:
         self._course = Course(request, host, book, surroundings, timers)
         self._poll = select.poll()
         self._handlers: dict[int, Callable[[int], None]] = {}
+        self._beginning: spawn.Beginning | None = None
         self._logs: dict[int, CappedLog] = {}
         self._ends: list[int] = []
         self._bwrap_status = -1
@@ -140,6 +151,7 @@ class Supervisor:
             self._book.publish()
 
     def _pass_barrier(self) -> None:
+        self._course.go_on = lambda: None  # told again before it was heard that it runs
         self._book.end()
         self._start()
 
@@ -149,20 +161,44 @@ class Supervisor:
         if self._surroundings.kind == "bwrap":
             fds += self._open_bwrap_pipes()
         command = self._surroundings.command(fds)
-        pids = self._surroundings.limits.pids
         try:
-            self._surroundings.group.limit_pids(pids + 1 if pids else 0)
-            pid = spawn.start(command, self._surroundings.group, self._host.home)
+            self._beginning = spawn.begin(command, self._surroundings.group)
         except spawn.NotStarted as problem:
             self._on_not_started(problem)
             return
         finally:
             self._close_ends()
-        self._course.stopper.pid = pid
-        # While it was started, we were one of them.
-        self._surroundings.group.limit_pids(pids)
-        if self._surroundings.kind != "bwrap":  # there the script inside says so
-            self._course.on_started()
+        told = self._beginning.told
+        self._listen(told, self._on_told)
+        if self._surroundings.kind == "bwrap":
+            self._course.stopper.pid = self._beginning.pid
+        # Most often it is there at once; and until then each page we touch is copied.
+        if select.select([told], [], [], _QUICK_EXEC_S)[0]:
+            self._on_told(told)
+        elif self._surroundings.kind != "bwrap":
+            self._timers.after(_SLOW_EXEC_S, self._count_as_started)
+
+    def _on_told(self, fd: int) -> None:
+        """The command runs, or cannot be run."""
+        self._ignore(fd)
+        try:
+            spawn.check(fd)
+        except spawn.NotStarted as problem:
+            self._on_not_started(problem)
+        else:
+            self._count_as_started()
+        self._beginning = None
+
+    def _count_as_started(self) -> None:
+        """Begin to count its time: also when its user keeps the command from its first step.
+
+        In bubblewrap the script inside says when.
+        """
+        beginning = self._beginning
+        if beginning is None or self._course.stopper.pid:
+            return
+        self._course.stopper.pid = beginning.pid
+        self._course.on_started()
 
     def _close_ends(self) -> None:
         """Close the task's ends of the pipes: only then do they end with the task."""
@@ -215,7 +251,8 @@ class Supervisor:
     def _watch(self) -> None:
         while not self._course.is_over:
             for fd, _ in self._poll.poll(self._timers.wait_ms()):
-                self._handlers[fd](fd)
+                if fd in self._handlers:  # the one before may have had the last word of it
+                    self._handlers[fd](fd)
             self._timers.run_due()
 
     def _on_output(self, fd: int) -> None:
@@ -246,6 +283,8 @@ class Supervisor:
                 pid, status = os.waitpid(-1, os.WNOHANG)
                 if not pid:
                     return True
+                if self._beginning is not None and pid == self._beginning.pid:
+                    self._on_told(self._beginning.told)
                 if pid == self._course.stopper.pid:
                     self._course.on_ended(status)
         except ChildProcessError:
@@ -266,10 +305,10 @@ class Supervisor:
             os.unlink(f"{self._folder}/{layout.ENVIRON}")
 
     def _end_the_rest(self) -> None:
-        """Kill what outlived the command, and wait until it is gone."""
+        """Kill what outlived the command, and wait until it is gone, or dead at least."""
         self._course.stopper.kill()
         deadline = time.monotonic() + _DRAIN_S
-        while self._reap() and time.monotonic() < deadline:
+        while self._reap() and procfs.children(os.getpid()) and time.monotonic() < deadline:
             self._poll_for(self._wake, deadline)
 
     def _poll_for(self, fd: int, deadline: float) -> None:

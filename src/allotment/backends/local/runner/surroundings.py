@@ -1,9 +1,12 @@
 """What is made around one task, and removed after it: scratch folder, groups, namespaces."""
 
+import contextlib
 import os
 from typing import NamedTuple
 
 from allotment.backends.local.runner import bwrap, libc, mounts, scratch
+from allotment.backends.local.runner.cgroup import Group
+from allotment.backends.local.runner.hierarchy import Hierarchy
 from allotment.backends.local.runner.host import Host
 from allotment.backends.local.runner.mounts import User
 from allotment.backends.local.runner.schema import Isolation, Request
@@ -55,10 +58,7 @@ class Surroundings:
         self.kind = kind_for(request, host)
         self.user = _user(request)
         self.scratch = f"{host.scratch_root}/{request['key']}"
-        groups = host.hierarchy
-        if request.get("cgroups", "auto") == "none":
-            groups = groups._replace(version="none")
-        self.group = groups.group(request["key"], request.get("devices", []))
+        self.group = self._group(host.reached)
         pids = request.get("pids", 0)
         self.limits = Limits(
             cpu_milli=request.get("cpu_milli", 0),
@@ -67,33 +67,48 @@ class Surroundings:
             pids=pids + bwrap.PROCESSES if pids and self.kind == "bwrap" else pids,
         )
 
+    def _group(self, hierarchy: Hierarchy) -> Group:
+        request = self._request
+        if request.get("cgroups", "auto") == "none":
+            return Group()
+        return hierarchy.group(request["key"], request.get("devices", []))
+
     def make(self) -> None:
         """Make scratch folder and groups. Raises OSError that names what failed."""
         uid, gid = (self.user.uid, self.user.gid) if self.user else (os.geteuid(), os.getegid())
         try:
-            scratch.make(self.scratch, uid, gid)
+            scratch.make(self._host.scratch, self._request["key"], uid, gid)
         except OSError as error:
             text = f"cannot make the scratch folder {self.scratch}: {error.strerror}"
             raise OSError(error.errno, text) from error
-        self.group.create(self.limits)
+        self._group(self._host.hierarchy).create(self.limits)
 
     def enter_namespaces(self) -> None:
         """Go where the task will be, PID namespace apart: in that one we were born."""
         libc.unshare(libc.CLONE_NEWNS | libc.CLONE_NEWIPC | libc.CLONE_NEWUTS)
         mounts.build(self._view())
+        # Back to the state folder as the host mounts it: here it may be read-only.
+        os.fchdir(self._host.home)
 
     def remove(self) -> None:
-        """Remove what was made. Our own folder is the state folder, hidden or not."""
+        """Remove what was made."""
         self.group.remove()
-        inside = f"{self._host.state_dir}/"
-        scratch.remove(self.scratch.removeprefix(inside))
+        if self.kind == "own":
+            self._unmount_scratch()
+        scratch.remove(self._host.scratch, self._request["key"])
+
+    def _unmount_scratch(self) -> None:
+        """Where read-only data covered it, it is mounted, and so could not be removed."""
+        if not mounts.under(self.scratch, self._host.state_dir):
+            with contextlib.suppress(OSError):
+                libc.unmount(self.scratch)
 
     def describe(self) -> Isolation:
         return {
             "namespaces": self.kind,
             "cgroup": self.group.version,
             "controllers": self.group.controllers,
-            "groups": self.group.dirs(),
+            "groups": self._group(self._host.hierarchy).dirs(),
         }
 
     def _view(self) -> mounts.View:
@@ -132,7 +147,7 @@ class Surroundings:
             cwd=request["cwd"],
             user=self.user,
             fds=fds,
-            must_fork=self.kind == "none",
+            is_tied=self.kind != "own",
         )
 
 

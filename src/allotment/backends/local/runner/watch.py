@@ -1,5 +1,6 @@
 """Limits that no control group enforces: looked at now and then, and answered by a kill."""
 
+import sys
 from typing import Final, NamedTuple
 
 from allotment.backends.local.runner import procfs, scratch
@@ -39,9 +40,11 @@ def pids(init_pid: int, limit: int) -> Finding | None:
     return Finding("pids", f"ran {count} processes; the limit is {limit}")
 
 
-def disk(path: str, limit_bytes: int) -> Finding | None:
+def disk(root: int | None, name: str, limit_bytes: int) -> Finding | None:
     """Compare what lies in the scratch folder with its limit."""
-    used = scratch.used_bytes(path)
+    used = scratch.used_bytes(root, name)
+    if used == sys.maxsize:
+        return Finding("disk", "nested folders in its scratch space too deeply to be measured")
     if used <= limit_bytes:
         return None
     return Finding("disk", f"used {used} bytes of scratch space; the limit is {limit_bytes}")

@@ -1,0 +1,153 @@
+"""`allot top`: what running tasks use now."""
+
+import time
+from collections.abc import Callable, Sequence
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from allotment.cli.options import AsJson, State
+from allotment.cli.output import say, say_json
+from allotment.cli.table import Column, print_table
+from allotment.cli.watching import Every, watch
+from allotment.cli.words import NOTHING_THERE, count, show_span
+from allotment.client import Client
+from allotment.model.quantity import show_bytes, show_milli
+from allotment.service.live_view import LiveTask
+
+COLUMNS = (
+    Column("JOB", right=True),
+    Column("NAME", flexible=True),
+    Column("TASK"),
+    Column("USER", rank=5),
+    Column("TENANT", rank=6),
+    Column("NODE", rank=7),
+    Column("CPU", right=True),
+    Column("MEMORY", right=True),
+    Column("GPU", right=True),
+    Column("GPU MEM", rank=3, right=True),
+    Column("STEP", rank=2, right=True),
+    Column("STEPS/H", rank=1, right=True),
+    Column("RAN", rank=4, right=True),
+)
+
+
+class By(StrEnum):
+    """What comes first."""
+
+    CPU = "cpu"
+    MEMORY = "memory"
+    GPU = "gpu"
+    JOB = "job"
+
+
+def top(  # noqa: PLR0913 - one argument an option
+    jobs: Annotated[
+        list[int] | None, typer.Argument(metavar="[JOB]…", help="Only these, by id.")
+    ] = None,
+    *,
+    by: Annotated[By, typer.Option(help="What comes first.")] = By.CPU,
+    mine: Annotated[bool, typer.Option("--mine", "-m", help="Only my own.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Show it once, and end.")] = False,
+    every: Every = 2.0,
+    state: State = "",
+    as_json: AsJson = False,
+) -> None:
+    """Show what running tasks use now: CPU, memory, devices, steps an hour.
+
+    CPU and MEMORY are written as used/allowed. GPU is how busy the devices of the task are,
+    where their driver can be asked. STEP and STEPS/H come from the checkpoints that the job
+    reports. The page is drawn again every 2 s until Ctrl-C; a file gets it once.
+
+    Examples:
+      allot top
+      allot top --mine --by memory
+      allot top --once --json
+    """
+    with Client(state=state) as client:
+        if as_json:
+            say_json(_chosen(client.live_use(), jobs, mine=mine))
+            return
+
+        def draw() -> None:
+            _draw(_chosen(client.live_use(), jobs, mine=mine), by)
+
+        if once:
+            draw()
+        else:
+            watch(draw, every)
+
+
+def _chosen(
+    tasks: Sequence[LiveTask], jobs: Sequence[int] | None, *, mine: bool
+) -> list[LiveTask]:
+    import getpass  # noqa: PLC0415 - rarely needed
+
+    user = getpass.getuser() if mine else ""
+    return [
+        task
+        for task in tasks
+        if (not jobs or task.job in jobs) and (not user or task.user == user)
+    ]
+
+
+FIRST: dict[By, Callable[[LiveTask], int]] = {
+    By.CPU: lambda task: -task.cpu_milli,
+    By.MEMORY: lambda task: -task.memory,
+    By.GPU: lambda task: -sum(device.busy_milli for device in task.devices),
+    By.JOB: lambda task: 0,
+}
+
+
+def _draw(tasks: Sequence[LiveTask], by: By) -> None:
+    cpus = show_milli(_tenths(sum(task.cpu_milli for task in tasks)))
+    memory = show_bytes(sum(task.memory for task in tasks))
+    clock = time.strftime("%H:%M:%S")
+    say(
+        f"{clock}  {count(len(tasks), 'task')} running: {cpus} CPUs at work, {memory} in memory"
+    )
+    ordered = sorted(tasks, key=lambda task: (FIRST[by](task), task.job, task.task))
+    if tasks:
+        print_table(COLUMNS, [as_row(task) for task in ordered])
+
+
+def as_row(task: LiveTask) -> tuple[str, ...]:
+    """Return the cells of one task."""
+    allowed = task.may_use
+    return (
+        str(task.job),
+        task.name,
+        task.task,
+        task.user,
+        task.tenant,
+        task.node,
+        f"{show_milli(_tenths(task.cpu_milli))}/{show_milli(allowed.cpu_milli)}",
+        f"{_short(task.memory)}/{_short(allowed.memory)}",
+        _busy(task),
+        _device_memory(task),
+        str(task.step) if task.step else NOTHING_THERE,
+        NOTHING_THERE if task.steps_per_hour is None else f"{task.steps_per_hour:,}",
+        show_span(task.ran_ms),
+    )
+
+
+def _busy(task: LiveTask) -> str:
+    if not task.devices:
+        return NOTHING_THERE
+    return f"{sum(device.busy_milli for device in task.devices) // (10 * len(task.devices))} %"
+
+
+def _device_memory(task: LiveTask) -> str:
+    if not task.devices:
+        return NOTHING_THERE
+    return _short(sum(device.memory for device in task.devices))
+
+
+def _tenths(milli: int) -> int:
+    """Round to tenths of a whole: more is noise."""
+    return round(milli, -2)
+
+
+def _short(amount: int) -> str:
+    return show_bytes(amount).replace(" ", "").replace(".0", "")

@@ -1,0 +1,37 @@
+"""Read model of what running tasks use now."""
+
+import msgspec
+
+from allotment.model.ids import JobId
+from allotment.model.quantity import Resources
+from allotment.service.ports import DeviceUse
+
+
+class LiveTask(msgspec.Struct, frozen=True):
+    """One running task: what it may use, and what it uses.
+
+    Devices and CPU are thousandths, memory is bytes, lengths of time are milliseconds.
+    """
+
+    job: JobId
+    name: str
+    tenant: str
+    user: str
+    task: str
+    """`role.number`."""
+    node: str
+    may_use: Resources
+    ran_ms: int
+    """How long its attempt has run."""
+    cpu_milli: int = 0
+    """CPUs at work, over the time since the last look."""
+    memory: int = 0
+    processes: int = 0
+    devices: tuple[DeviceUse, ...] = ()
+    """Its devices, where their driver can be asked. Others may share them."""
+    step: int = 0
+    """The last step that its job saved; 0 where it told of none."""
+    steps_per_hour: int | None = None
+    """Between the last two steps saved; None until there are two."""
+    progress_milli: int = 0
+    """How much of the job is done, where it said so with its last checkpoint."""

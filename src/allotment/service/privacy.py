@@ -1,0 +1,105 @@
+"""What of a job is its owner's own, and what is left of it for everybody else.
+
+Others need its name, state, resources and times: `allot why` is made of them. What it runs,
+in which environment and from which folders, and what its output showed, is private. What is
+left of a spec is listed, field by field: a new field is private until it stands here.
+"""
+
+from typing import TypeVar
+
+import msgspec
+from msgspec.structs import replace
+
+from allotment.model import events as e
+from allotment.model.diagnosis import Diagnosis, Exit
+from allotment.model.spec import ArraySlice, Checkpoint, JobSpec, TaskRole
+from allotment.service import views as v
+
+HIDDEN = "***"
+"""Stands where there is something that is not shown."""
+
+OF_JOB = (
+    "name", "tenant", "queue", "priority", "retry", "max_run_ms", "max_queue_ms", "depends_on",
+    "hold_on_failure_ms", "preemptible", "within", "prefer", "dialect", "pin",
+    "opportunistic", "deadline_ms", "on_eviction", "labels",
+)  # fmt: skip
+OF_ROLE = (
+    "name", "count", "resources", "gpu_types", "arch", "retry", "completion", "group",
+    "group_within", "least", "elastic",
+)  # fmt: skip
+OF_ARRAY = ("index", "size", "parent", "max_running", "members")
+OF_CHECKPOINT = ("every_ms", "keep", "signal", "grace_ms")
+
+S = TypeVar("S", bound=msgspec.Struct)
+
+
+def _kept(value: msgspec.Struct, fields: tuple[str, ...]) -> dict[str, object]:
+    return {field: getattr(value, field) for field in fields}
+
+
+def spec_for_others(spec: JobSpec) -> JobSpec:
+    """Leave of a job what everybody may know; its commands read `***`."""
+    roles = tuple(TaskRole(**_kept(role, OF_ROLE), command=HIDDEN) for role in spec.roles)  # type: ignore[arg-type]
+    saves = spec.checkpoint and Checkpoint(**_kept(spec.checkpoint, OF_CHECKPOINT))  # type: ignore[arg-type]
+    array = spec.array and ArraySlice(**_kept(spec.array, OF_ARRAY))  # type: ignore[arg-type]
+    return JobSpec(**_kept(spec, OF_JOB), roles=roles, checkpoint=saves, array=array)  # type: ignore[arg-type]
+
+
+def _diagnosis(found: Diagnosis | None) -> Diagnosis | None:
+    """Leave out what was seen in its output; the cause is one of ours."""
+    return replace(found, evidence="") if found is not None and found.evidence else found
+
+
+def _exit(ended: Exit | None) -> Exit | None:
+    """Leave out what could not be done, and with which of its paths; not that it was so."""
+    if ended is None or not ended.platform_error:
+        return ended
+    return replace(ended, platform_error=HIDDEN)
+
+
+def event_for_others(event: e.AnyEvent) -> e.AnyEvent:
+    """Leave of an event what everybody may know; the very event where that is all of it."""
+    match event:
+        case e.JobSubmitted():
+            return replace(event, spec=spec_for_others(event.spec), key="", warnings=())
+        case e.JobEdited():
+            return replace(event, spec=spec_for_others(event.spec))
+        case e.CheckpointSaved():
+            return replace(event, path="")
+        case e.JobFailed() | e.JobTimedOut() | e.StopRequested() | e.AttemptEnded():
+            return _without(event, diagnosis=_diagnosis(event.diagnosis))
+        case e.TaskEnded():
+            told = _diagnosis(event.diagnosis)
+            return _without(event, diagnosis=told, exit=_exit(event.exit))
+        case e.TaskHeld():
+            return _without(event, exit=_exit(event.exit))
+        case _:
+            return event
+
+
+def _without(event: S, **changes: object) -> S:
+    same = all(getattr(event, name) is value for name, value in changes.items())
+    return event if same else replace(event, **changes)
+
+
+def job_for_others(job: v.JobView, spec: dict[str, object]) -> v.JobView:
+    """Leave of a job's picture what everybody may know. `spec` is what is left of its own."""
+    saved = job.checkpoint
+    return replace(
+        job,
+        spec=spec,
+        warnings=(),
+        attempts=tuple(_attempt(attempt) for attempt in job.attempts),
+        checkpoint=replace(saved, path="") if saved else None,
+        diagnosis=_diagnosis(job.diagnosis),
+        output_dir="",
+        private=True,
+    )
+
+
+def _attempt(attempt: v.AttemptView) -> v.AttemptView:
+    tasks = tuple(
+        replace(task, exit=_exit(task.exit), diagnosis=_diagnosis(task.diagnosis))
+        for task in attempt.tasks
+    )
+    return replace(attempt, diagnosis=_diagnosis(attempt.diagnosis), tasks=tasks)
