@@ -131,7 +131,7 @@ def measure(case: Case) -> Measured:
 
 
 def _wait(engine: Engine, case: Case) -> float:
-    """Give the mean of what it costs to see that a job must wait."""
+    """Return the mean of what it costs to see that a job must wait."""
     took = 0.0
     for number in range(WAITING):
         _submit(engine, f"t{number % TENANTS}", _job(1, case.gpus, case.borrows))
@@ -144,7 +144,7 @@ def _mib() -> float:
 
 
 def _gang(engine: Engine, case: Case) -> float:
-    """Give the best of seven placements of a gang as large as a tenant."""
+    """Return the best of seven placements of a gang as large as a tenant."""
     took: list[float] = []
     for _ in range(7):
         tasks = min(GANG, case.nodes // TENANTS)
@@ -180,7 +180,7 @@ def _job(tasks: int, gpus: int, borrows: bool = False) -> JobSpec:
 
 
 def _shares(case: Case) -> list[int]:
-    """Give the whole nodes of each tenant: equal shares, the first ones get the rest."""
+    """Return the whole nodes of each tenant: equal shares, the first ones get the rest."""
     each, more = divmod(case.nodes, TENANTS)
     return [each + (tenant < more) for tenant in range(TENANTS)]
 

@@ -135,7 +135,7 @@ def a_job(command: str = "true", gpu: float = 1, **more: object) -> bytes:
 
 
 def percentile(values: list[float], share: float) -> float:
-    """Give the value below which that share lies; 0 for none."""
+    """Return the value below which that share lies; 0 for none."""
     ranked = sorted(values)
     return ranked[min(len(ranked) - 1, int(share * len(ranked)))] if ranked else 0.0
 

@@ -161,7 +161,7 @@ def asks(asked: Asked) -> list[Told]:
 
 
 def lengths(asked: Asked, way: str) -> dict[JobId, tuple[int | None, ...]]:
-    """Say how long every job will run yet: short, expected, long."""
+    """Return how long every job will run yet: short, expected, long."""
     if way == "exact":
         return {JobId(job): (left, left, left) for job, left in asked.left_ms.items()}
     image = msgspec.msgpack.decode(asked.image, type=Image)

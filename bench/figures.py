@@ -26,14 +26,14 @@ class Figure(msgspec.Struct, frozen=True):
         return self.value >= self.target
 
     def change_from(self, before: "Figure") -> float | None:
-        """Give the relative change, positive for better; None when before was 0."""
+        """Return the relative change, positive for better; None when before was 0."""
         if before.value == 0:
             return None
         change = (self.value - before.value) / abs(before.value)
         return -change if self.better == "lower" else change
 
     def is_worse_than(self, before: "Figure") -> bool:
-        """Tell whether it got worse by more than noise explains."""
+        """Whether it got worse by more than noise explains."""
         change = self.change_from(before)
         return change is not None and change < -NOISE
 

@@ -96,7 +96,7 @@ def _pass(crowd: Crowd) -> None:
 
 
 def _cold(scale: Scale) -> float:
-    """Give the worst of some passes over a line for which there are only scraps."""
+    """Return the worst of some passes over a line for which there are only scraps."""
     crowd = _with_scraps(scale)
     cluster = crowd.engine.state.cluster
     ledger, searches = cluster.ledger, 0
@@ -272,7 +272,7 @@ def _fill(connection: Connection) -> list[int]:
 
 
 def _rests(connection: Connection) -> bool:
-    """Tell whether nothing happens for a second."""
+    """Whether nothing happens for a second."""
     before = connection.get("/v1/service")["events"]
     time.sleep(1)
     return connection.get("/v1/service")["events"] == before

@@ -67,7 +67,7 @@ def record(run: Run, before: Run | None) -> None:
 
 
 def _measure_all(names: Sequence[str], before: Run | None) -> tuple[Run, int, int]:
-    """Give the run, how many benchmarks broke, and how many figures are not as they should."""
+    """Return run, how many benchmarks broke, and how many figures are not as they should."""
     figures: dict[str, tuple[Figure, ...]] = {}
     broken = poor = 0
     for name in names:

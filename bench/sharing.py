@@ -44,7 +44,7 @@ SAYS = {
 
 
 def owners_of(arm: str, shares: dict[str, int]) -> Owners:
-    """Say what each tenant is owed, and how what is idle is divided."""
+    """Return what each tenant is owed, and how what is idle is divided."""
     if arm == "hierarchical":
         return Owners(tuple(_faculties(shares)), share=ShareBy.FAIR_SHARE)
     tenants = tuple(
@@ -174,7 +174,7 @@ def in_all(results: Sequence[Result]) -> str:
 
 
 def by_tenant(results: Sequence[Result], shares: Mapping[str, int]) -> str:
-    """Give mean delay / 90th percentile / evictions of each tenant under each arm."""
+    """Return mean delay / 90th percentile / evictions of each tenant under each arm."""
     rows = [
         [
             f"{name} ({nodes})",

@@ -8,7 +8,7 @@ from bench.figures import Figure, Run
 def figure_lines(
     figures: Sequence[Figure], before: Sequence[Figure]
 ) -> Iterator[tuple[str, bool]]:
-    """Give a line for each figure, and whether it is as it should be."""
+    """Return a line for each figure, and whether it is as it should be."""
     old = {figure.name: figure for figure in before}
     for figure in figures:
         last = old.get(figure.name)

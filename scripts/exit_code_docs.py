@@ -39,7 +39,7 @@ COLUMNS = ("code", "cause", "whose matter", "tried again", "what to do")
 
 
 def page() -> str:
-    """Give the whole page as Markdown."""
+    """Return the whole page as Markdown."""
     limits = (
         codes.OUT_OF_MEMORY,
         codes.DISK_LIMIT,

@@ -25,7 +25,7 @@ S = TypeVar("S", bound=StrEnum)
 
 
 def page() -> str:
-    """Give the whole page as Markdown."""
+    """Return the whole page as Markdown."""
     return "\n".join([HEAD, section(JOB), section(ATTEMPT), section(TASK)])
 
 

@@ -12,7 +12,7 @@ TARGET = Path(__file__).parent.parent / "docs" / "openapi.json"
 
 
 def text() -> str:
-    """Give the description. It depends on no running service."""
+    """Return the description. It depends on no running service."""
     app = create_app(cast("Service", None), lambda: None, HttpStats())
     return json.dumps(app.openapi(), indent=1, ensure_ascii=False) + "\n"
 

@@ -85,7 +85,7 @@ def _parser() -> argparse.ArgumentParser:
 def _arms(
     parts: Sequence[str], schedulers: Sequence[str], loads: Sequence[str]
 ) -> Iterator[Arm]:
-    """Say what to play; parts may share some of it."""
+    """Return what to play; parts may share some of it."""
     for load in (f"×{load}" for load in loads):
         for name in schedulers:
             for part in parts:
@@ -96,7 +96,7 @@ def _arms(
 
 
 def _of_part(part: str, scheduler: str, load: str) -> Iterator[Arm]:
-    """Give a part's arms with one scheduler.
+    """Return a part's arms with one scheduler.
 
     Where shares are counted 2D-LAS does not come to an end. Nobody holds up anybody in it,
     so that the quota with leaf cells is of the same order as the rest.

@@ -76,7 +76,7 @@ class Arm(msgspec.Struct, frozen=True):
 
 
 def worlds(arm: Arm, workload: Workload, seed: int) -> Iterator[Scenario]:
-    """Give the simulations of an arm: one cluster, or one for each tenant."""
+    """Return the simulations of an arm: one cluster, or one for each tenant."""
     placing = "spread" if arm.kind == "spread" else "pack"
     settings = Settings(tasks="node", placing=placing, resume_ms=arm.resume_ms)
     policy = SCHEDULERS[arm.scheduler]
@@ -98,7 +98,7 @@ def worlds(arm: Arm, workload: Workload, seed: int) -> Iterator[Scenario]:
 def _alone(
     arm: Arm, trace: Trace, share: int, tenant: str, settings: Settings, seed: int
 ) -> Scenario:
-    """Give the simulation of one tenant on its own cluster."""
+    """Return the simulation of one tenant on its own cluster."""
     nodes = cluster_of(f"1x{share * WIDTH}" if arm.kind == "loose" else f"{share}x{WIDTH}")
     owners: Owners | None = None
     match arm.kind:
@@ -184,5 +184,5 @@ def _static(nodes: Sequence[Node], shares: Shares, borrow: bool) -> Owners:
 
 
 def _total(nodes: Sequence[Node], count: int) -> Resources:
-    """Give what so many alike nodes have."""
+    """Return what so many alike nodes have."""
     return sum((node.total() for node in nodes[:count]), start=NOTHING)

@@ -35,7 +35,7 @@ def hours(device_ms: float) -> str:
 
 
 def shares(workload: Workload) -> str:
-    """Say who is owed what, and asks for what."""
+    """Return who is owed what, and asks for what."""
     jobs = workload.trace.jobs
     span = jobs[-1].submit_ms - jobs[0].submit_ms
     rows: list[list[str]] = []
@@ -74,7 +74,7 @@ SHOWN: tuple[Kind, ...] = ("private", "cells", "quota", "owned", "counted", "spr
 
 
 def _merged(results: list[Result], load: str, scheduler: str) -> list[tuple[str, Result]]:
-    """Give the arms without borrowing; those that came to the very same stand as one."""
+    """Return the arms without borrowing; those that came to the very same stand as one."""
     merged: list[tuple[str, Result]] = []
     for kind in SHOWN:
         if (result := find(results, load, kind, scheduler)) is None:
@@ -103,7 +103,7 @@ def _delay(result: Result, tenant: str, field: str) -> str:
 
 
 def beside_private(results: list[Result]) -> str:
-    """Say, for each way to share, who waits longer than on a private cluster."""
+    """Return, for each way to share, who waits longer than on a private cluster."""
     rows: list[list[str]] = []
     for result in results:
         arm = result.arm
@@ -127,7 +127,7 @@ def beside_private(results: list[Result]) -> str:
 
 
 def why(results: list[Result], load: str) -> str:
-    """Say what a tenant's own nodes cost it, and what others' jobs on shared nodes do.
+    """Return what a tenant's own nodes cost it, and what others' jobs on shared nodes do.
 
     First come, first served; empty where an arm is missing.
     """
@@ -156,7 +156,7 @@ def why(results: list[Result], load: str) -> str:
 
 
 def borrowing(results: list[Result]) -> str:
-    """Say what borrowing brings, and what it costs."""
+    """Return what borrowing brings, and what it costs."""
     rows: list[list[str]] = []
     for result in results:
         arm = result.arm
@@ -200,7 +200,7 @@ def by_borrowing_tenant(results: list[Result], load: str) -> str:
 
 
 def distance(results: list[Result]) -> str:
-    """Say how often devices that belong together are apart."""
+    """Return how often devices that belong together are apart."""
     rows = [
         [f"{r.arm.load} {r.arm.scheduler}", NAMES[r.arm.kind], hours(r.small_ms),
          f"{r.apart:.1%}"]

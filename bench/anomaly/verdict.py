@@ -28,7 +28,7 @@ class Excess(msgspec.Struct, frozen=True):
 
     @property
     def is_more(self) -> bool:
-        """Tell whether it is worse by more than the tolerance."""
+        """Whether it is worse by more than the tolerance."""
         allowed = self.private_ms * (1 + WITHIN) + NEGLIGIBLE_MS
         return self.shared_ms > allowed
 
@@ -65,7 +65,7 @@ def alone(results: Iterable[Result], arm: Arm) -> Result | None:
 
 
 def broken(results: list[Result]) -> list[str]:
-    """Say where a tenant in cells waits longer than alone; and if quotas show no anomaly."""
+    """Return where a tenant in cells waits longer than alone; and if quotas show no anomaly."""
     wrong: list[str] = []
     quotas: list[Excess] = []
     compared = False
@@ -88,7 +88,7 @@ def broken(results: list[Result]) -> list[str]:
 
 
 def _unfair(result: Result) -> list[str]:
-    """Say where jobs pass their own tenant's that came first, so that arms do not compare."""
+    """Return where jobs pass earlier ones of their tenant, so that arms do not compare."""
     arm = result.arm
     if arm.scheduler != "FIFO" or arm.borrow or arm.kind in ("owned", "counted", "spread"):
         return []

@@ -77,7 +77,7 @@ class Lines:
         self._before.add(job)
 
     def ended(self, job: JobId, at: int, *, again: bool) -> None:
-        """Give back what a job had; it may stand in line again."""
+        """Return back what a job had; it may stand in line again."""
         if job not in self._jobs:
             return
         tenant, devices = self._jobs[job]

@@ -34,12 +34,12 @@ class Workload(msgspec.Struct, frozen=True):
         return sum(self.shares.values())
 
     def of(self, tenant: str) -> Trace:
-        """Give a tenant's own jobs."""
+        """Return a tenant's own jobs."""
         own = tuple(job for job in self.trace.jobs if job.tenant == tenant)
         return replace(self.trace, jobs=own)
 
     def offered(self) -> float:
-        """Give the load in parts of the cluster: device-time asked for over that there is."""
+        """Return the load in parts of the cluster: device-time asked for over that there is."""
         jobs = self.trace.jobs
         span = jobs[-1].submit_ms - jobs[0].submit_ms
         return sum(map(work_of, jobs)) / (span * self.nodes * WIDTH * DEVICE)
@@ -50,18 +50,18 @@ def devices_of(job: TraceJob) -> int:
 
 
 def work_of(job: TraceJob) -> int:
-    """Give the device-time a job asks for, in thousandths of device-milliseconds."""
+    """Return the device-time a job asks for, in thousandths of device-milliseconds."""
     return job.run_ms * job.gpu_milli
 
 
 def as_tasks(job: TraceJob, devices: int) -> TraceJob:
-    """Give a job of so many devices as tasks of whole nodes, or one task of a part of one."""
+    """Return a job of so many devices as tasks of whole nodes, or one task of a part of one."""
     tasks = -(-devices // WIDTH)
     return replace(job, tasks=tasks, need=Resources(gpu_milli=devices // tasks * DEVICE))
 
 
 def one_task_each(trace: Trace) -> Trace:
-    """Give the same jobs, each as one task of all its devices."""
+    """Return the same jobs, each as one task of all its devices."""
     jobs = tuple(
         replace(job, tasks=1, need=Resources(gpu_milli=job.gpu_milli)) for job in trace.jobs
     )
@@ -153,7 +153,7 @@ def redrawn(trace: Trace, nodes: int, offered: float, seed: int, cut: int = 0) -
 
 
 def time_of_large(jobs: Iterable[TraceJob]) -> float:
-    """Give the part of all device-time that jobs of a whole node or more ask for."""
+    """Return the part of all device-time that jobs of a whole node or more ask for."""
     total = large = 0
     for job in jobs:
         total += work_of(job)

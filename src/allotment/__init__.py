@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> object:
-    """Give `from allotment import Client` without paying for it at every import."""
+    """Return `from allotment import Client` without paying for it at every import."""
     if name == "Client":
         from allotment.client import Client  # noqa: PLC0415 - imported only when asked for
 

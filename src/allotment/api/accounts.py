@@ -44,7 +44,7 @@ def actor_of(uid: int) -> Actor:
 
 
 def _owner_of(uid: int) -> str:
-    """Say whose subordinate a number is; empty if nobody's."""
+    """Return whose subordinate a number is; empty if nobody's."""
     try:
         lines = SUBORDINATES.read_text("utf-8", "replace").splitlines()
     except OSError:
@@ -122,7 +122,7 @@ class Accounts:
         self._threads = Threads("callers")
 
     async def actor(self, uid: int) -> Actor:
-        """Give the actor behind a uid. Raises Rejected when the host does not say."""
+        """Return the actor behind a uid. Raises Rejected when the host does not say."""
         known = self._known.get(uid)
         now = monotonic()
         if known is not None and known[0] > now:

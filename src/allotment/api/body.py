@@ -83,7 +83,7 @@ _OUT_OF_LIST = re.compile(r"^Invalid enum value .* - at `\$\.(\w+)`$")
 
 
 def _one_of(told: str, shape: type) -> str:
-    """Say what a field may be of which a complaint says that it is not in a list."""
+    """Return what a field may be of which a complaint says that it is not in a list."""
     found = _OUT_OF_LIST.match(told)
     if found is None:
         return ""

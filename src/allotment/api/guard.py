@@ -20,7 +20,7 @@ from allotment.model.errors import Code, Rejected
 from allotment.model.ids import Actor
 
 OPEN_PATHS = ("/healthz", "/readyz")
-"""Say one word to whoever is on this machine."""
+"""Answer anybody on this machine with one word."""
 
 NOBODY = Actor("nobody", -1)
 
@@ -80,7 +80,7 @@ class Guard:
         self._origins = frozenset(b"http://" + host for host in self._hosts)
 
     async def admit(self, scope: Scope) -> Actor:
-        """Tell who is asking. Raises Rejected for whoever may not."""
+        """Return who is asking. Raises Rejected for whoever may not."""
         peer: Peer | None = scope["state"].get("peer")
         heads = heads_of(scope["headers"])
         if any(origin not in self._origins for origin in heads.origins):

@@ -47,7 +47,7 @@ class Numbers(Collector):
         return ()
 
     def collect(self) -> Iterator[Metric]:
-        """Give every family once."""
+        """Return every family once."""
         yield from self._jobs()
         yield from self._cluster()
         yield from self._work()
@@ -119,7 +119,7 @@ class Numbers(Collector):
         yield from self._health()
 
     def _health(self) -> Iterator[Metric]:
-        """Give what is not well, and what tenants lose by it."""
+        """Return what is not well, and what tenants lose by it."""
         state = self._service.state
         unwell = GaugeMetricFamily(
             "allot_unhealthy",
@@ -193,7 +193,7 @@ class Numbers(Collector):
         yield from self._in_use()
 
     def _in_use(self) -> Iterator[Metric]:
-        """Give what users have open now, and what of it is the most of one user."""
+        """Return what users have open now, and what of it is the most of one user."""
         fair_use = self._fair_use
         found = {kind: list(held.values()) for kind, held in fair_use.held.items()}
         found["requests"] = list(fair_use.requests.busy.values())
@@ -211,7 +211,7 @@ class Numbers(Collector):
 
 
 def _buckets(timings: Timings) -> tuple[list[tuple[str, float]], float]:
-    """Give cumulative counts by upper bound in seconds, and the sum."""
+    """Return cumulative counts by upper bound in seconds, and the sum."""
     bounds = [str(bound / 1000) for bound in timings.bounds]
     total = 0
     found: list[tuple[str, float]] = []

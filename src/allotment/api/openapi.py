@@ -102,7 +102,7 @@ class Returns(Response):
 
 
 def schema_of(shape: Any) -> Schema:
-    """Give the schema of a type, with references to the shapes it is made of."""
+    """Return the schema of a type, with references to the shapes it is made of."""
     (schema,), _ = _schemas((shape,))
     return schema
 
@@ -144,7 +144,7 @@ PROBLEM: dict[int | str, Schema] = {
 
 
 def describe(app: FastAPI) -> Schema:
-    """Give the whole description."""
+    """Return the whole description."""
     found = get_openapi(
         title="Allotment",
         version="1",
@@ -176,7 +176,7 @@ def describe(app: FastAPI) -> Schema:
 
 
 def _job_shapes() -> dict[str, Schema]:
-    """Give the native job form, its parts moved to where all shapes are."""
+    """Return the native job form, its parts moved to where all shapes are."""
     schema = _relocated(job_schema())
     parts: dict[str, Schema] = schema.pop("$defs", {})
     return {**{f"Job.{name}": part for name, part in parts.items()}, "Job": schema}

@@ -94,7 +94,7 @@ def problem(
 
 
 def problem_of(error: AllotmentError) -> ProblemDetails:
-    """Say what one of our own errors means to whoever sent the request."""
+    """Return what one of our own errors means to whoever sent the request."""
     match error:
         case Rejected():
             return problem(STATUS[error.code], error.code.value, error.message, error.hint)
@@ -153,7 +153,7 @@ Count = Callable[[str], None]
 
 
 def handlers(count: Count) -> dict[type[Exception], Handler]:
-    """Give a handler for every kind of error."""
+    """Return a handler for every kind of error."""
 
     async def ours(_: HTTPConnection, error: Exception) -> Response:
         return send(problem_of(cast("AllotmentError", error)))
@@ -192,7 +192,7 @@ def handlers(count: Count) -> dict[type[Exception], Handler]:
 
 
 def problem_of_query(error: RequestValidationError) -> ProblemDetails:
-    """Say which parameter of a request is wrong."""
+    """Return which parameter of a request is wrong."""
     found = tuple(
         Problem(str(each["msg"]), ".".join(str(step) for step in each["loc"][1:]))
         for each in error.errors()

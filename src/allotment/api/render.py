@@ -21,12 +21,12 @@ def reply(value: object, status: int = 200, headers: dict[str, str] | None = Non
 
 
 async def service_of(connection: HTTPConnection) -> Service:
-    """Give the service behind this application."""
+    """Return the service behind this application."""
     return connection.app.state.service
 
 
 async def caller_of(connection: HTTPConnection) -> Actor:
-    """Give who the guard found to be asking."""
+    """Return who the guard found to be asking."""
     return connection.scope["state"]["actor"]
 
 

@@ -11,7 +11,7 @@ class Page(msgspec.Struct, frozen=True):
 
     items: tuple[JobRow, ...]
     next: JobId | None = None
-    """Give it as `before` to get the page after this one; null on the last."""
+    """Return it as `before` to get the page after this one; null on the last."""
 
 
 class Changes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

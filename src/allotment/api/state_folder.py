@@ -84,7 +84,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def token_in(folder: Path) -> tuple[bytes, bool]:
-    """Give the token of the TCP port, and whether it is new.
+    """Return the token of the TCP port, and whether it is new.
 
     One that others could have read is worth nothing any more and is replaced.
     """
@@ -112,7 +112,7 @@ def _new_token(path: Path) -> bytes:
 
 
 def socket_path(folder: Path) -> Path:
-    """Give where to listen: in the folder, or in a short place of ours if that is too long."""
+    """Return where to listen: in the folder, or in a short place if that is too long."""
     path = folder / SOCKET
     if len(os.fsencode(path)) <= LONGEST_SOCKET_PATH:
         return path
@@ -121,7 +121,7 @@ def socket_path(folder: Path) -> Path:
 
 
 def _short_place() -> Path:
-    """Give a folder with a short name that nobody else can have prepared for us."""
+    """Return a folder with a short name that nobody else can have prepared for us."""
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")
     root = os.geteuid() == 0
     if not root and _is_ours(runtime) and len(runtime) < MOST_RUNTIME_DIR:
@@ -192,13 +192,13 @@ def listen_tcp(port: int) -> socket.socket:
 
 
 def post(folder: Path, posted: Posted) -> None:
-    """Tell clients where we are."""
+    """Publish where the service is."""
     mode = 0o644 if os.geteuid() == 0 else 0o600
     write_whole(folder / ADDRESS, msgspec.json.encode(posted), mode)
 
 
 def take_down(folder: Path, path: Path) -> None:
-    """Tell clients that we are gone."""
+    """Publish that the service is gone."""
     for each in (folder / ADDRESS, path):
         with contextlib.suppress(OSError):
             each.unlink()

@@ -85,7 +85,7 @@ class Stream(Response):
     async def _pieces(
         self, gone: "asyncio.Future[None]", halt: "asyncio.Future[None]"
     ) -> AsyncIterator[bytes]:
-        """Give pieces and heartbeats, up to whichever end comes first."""
+        """Return pieces and heartbeats, up to whichever end comes first."""
         patience = HEARTBEAT_S if self._heartbeat else None
         step: asyncio.Task[bytes | None] | None = None
         try:
@@ -114,7 +114,7 @@ class Stream(Response):
 async def while_there(
     work: Coroutine[Any, Any, T], receive: Receive, stopping: asyncio.Event
 ) -> T:
-    """Give what comes of some work; cancel it when the client goes or we stop, raising Gone."""
+    """Return what comes of some work; cancel it when the client goes, raising Gone."""
     doing = asyncio.ensure_future(work)
     gone = asyncio.ensure_future(_until_gone(receive))
     halt = asyncio.ensure_future(_until_set(stopping))

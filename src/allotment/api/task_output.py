@@ -99,7 +99,7 @@ def sources_of(
 async def read(
     service: Service, wanted: Wanted, no: AttemptNo, sources: Sequence[Source]
 ) -> AsyncGenerator[bytes]:
-    """Give what was written so far, one stream after the other.
+    """Return what was written so far, one stream after the other.
 
     Reading ends at what was the end when it began: a task may write faster than is read. A
     short chunk is no end, for output lies in pieces.
@@ -122,7 +122,7 @@ async def read(
 async def follow_output(
     service: Service, wanted: Wanted, caller: Actor, place: str = ""
 ) -> AsyncGenerator[Piece]:
-    """Give output as it is written, attempt after attempt, until nothing more can come.
+    """Return output as it is written, attempt after attempt, until nothing more can come.
 
     `place` is that of the last piece that was seen. An attempt that is named is the only
     one; otherwise the newest is the first, and those that follow are read from their start.
@@ -175,7 +175,7 @@ async def _follow_attempt(
 async def _more_of(
     service: Service, job: JobId, no: AttemptNo, source: Source
 ) -> AsyncGenerator[str]:
-    """Give what one stream has got since last time; note when it can get no more."""
+    """Return what one stream has got since last time; note when it can get no more."""
     over = task_is_over(service, job, no, source.index)
     if source.from_end:
         last = await service.output.read_log(job, no, source.index, source.stream, -1, 1)
@@ -193,7 +193,7 @@ async def _more_of(
 
 
 def task_is_over(service: Service, job: JobId, no: AttemptNo, index: TaskIndex) -> bool:
-    """Tell whether a task's command has ended: who is kept for a look writes no more."""
+    """Whether a task's command has ended: who is kept for a look writes no more."""
     record = service.state.jobs.get(job)
     current: AttemptRecord | None = record.attempt if record else None
     if current is None or current.no != no:

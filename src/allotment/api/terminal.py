@@ -73,7 +73,7 @@ class Terminal:
         return cls(process, *ours)
 
     async def read(self) -> bytes:
-        """Give the next output; nothing once there can be no more."""
+        """Return the next output; nothing once there can be no more."""
         while True:
             try:
                 return os.read(self._output, CHUNK)
@@ -93,7 +93,7 @@ class Terminal:
                 return
 
     async def end_input(self) -> None:
-        """Say that no more input comes."""
+        """Report that no more input comes."""
         if self._is_terminal:
             await self.write(END_OF_INPUT)
         elif self._input >= 0:
@@ -105,12 +105,12 @@ class Terminal:
         return self._input == self._output
 
     def resize(self, rows: int, cols: int) -> None:
-        """Tell the size of the window that shows it."""
+        """Pass on the size of the window that shows it."""
         if self._is_terminal:
             set_size(self._output, rows, cols)
 
     async def wait(self) -> int:
-        """Give the exit code; 128 and the signal's number for one that was killed."""
+        """Return the exit code; 128 and the signal's number for one that was killed."""
         code = await self._process.wait()
         return 128 - code if code < 0 else code
 

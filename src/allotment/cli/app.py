@@ -146,7 +146,7 @@ def _report(error: AllotmentError, *, as_json: bool) -> int:
 
 
 def _own(words: list[str]) -> list[str]:
-    """Give the words that are ours, not those of the command after `--`."""
+    """Return the words that are ours, not those of the command after `--`."""
     return words[: words.index("--")] if "--" in words else words
 
 

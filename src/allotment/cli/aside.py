@@ -11,7 +11,7 @@ MOST_NAMED = 8
 
 
 def by_node(found: Iterable[ReservationView], now: int) -> dict[str, str]:
-    """Say by node what it is set aside for: `set aside: fans, until 14:35`."""
+    """Return by node what it is set aside for: `set aside: fans, until 14:35`."""
     told: dict[str, list[str]] = {}
     for one in found:
         if one.begun:
@@ -23,7 +23,7 @@ def by_node(found: Iterable[ReservationView], now: int) -> dict[str, str]:
 
 
 def notes(found: Iterable[ReservationView], now: int) -> list[str]:
-    """Say of each reservation that is in force which nodes it takes, for a line of its own."""
+    """Report which nodes each reservation in force takes, for a line of its own."""
     return [
         f"set aside: {_nodes(one)} ({_named(one)}, {_until(one, now)})"
         for one in found

@@ -74,7 +74,7 @@ class Attached:
 
     @contextmanager
     def _asking_why(self) -> Generator[None]:
-        """Say why the job waits, if it does for long."""
+        """Return why the job waits, if it does for long."""
 
         def ask() -> None:
             try:

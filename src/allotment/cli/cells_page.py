@@ -113,7 +113,7 @@ def _node(node: CellView, places: dict[str, int], now: int) -> Iterator[str]:
 
 
 def _tenants(node: CellView) -> dict[int, str]:
-    """Say whose colour each leaf has: its owner's, or its borrower's."""
+    """Return whose colour each leaf has: its owner's, or its borrower's."""
     found = {leaf: owner.tenant for owner in node.owners for leaf in owner.leaves}
     lent = {
         leaf: user.tenant

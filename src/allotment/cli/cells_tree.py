@@ -81,7 +81,7 @@ def _runs(cells: Sequence[CellView]) -> Iterable[list[CellView]]:
 
 
 def _idle(cell: CellView) -> object:
-    """Give what must be the same for two cells to share a line; None where one stands alone."""
+    """Return what two cells on one line have in common; None where one stands alone."""
     if cell.users or cell.used or cell.lent or cell.cells:
         return None
     return (cell.type, cell.state, cell.health, cell.marks, cell.owners, cell.leaves)
@@ -123,7 +123,7 @@ class Names:
 
 
 def _machines(cell: CellView) -> Iterable[CellView]:
-    """Give the cells that are whole machines, as far as their chain goes: a root, or in one."""
+    """Return cells that are whole machines, as far as their chain goes: a root, or in one."""
     if cell.node:
         yield cell
         return

@@ -68,7 +68,7 @@ def nodes(state: State = "", as_json: AsJson = False) -> None:
 
 
 def node_row(node: NodeView, set_aside: str = "") -> tuple[str, ...]:
-    """Give the cells of one node, and for what it is set aside."""
+    """Return the cells of one node, and for what it is set aside."""
     free, total = node.free, node.total
     return (
         node.name,
@@ -94,7 +94,7 @@ def _short(amount: int) -> str:
 
 
 def kinds(devices: tuple[DeviceView, ...]) -> str:
-    """Say what devices there are: `4×A100, 2×T4 (virtual)`. Virtual ones always say so."""
+    """Return what devices there are: `4×A100, 2×T4 (virtual)`. Virtual ones always say so."""
     tally: dict[tuple[str, bool], int] = {}
     for device in devices:
         key = (device.type, device.virtual)
@@ -141,7 +141,7 @@ def tenants(state: State = "", as_json: AsJson = False) -> None:
 
 
 def tenant_row(tenant: TenantView, in_gpus: bool) -> tuple[str, ...]:
-    """Give the cells of one tenant."""
+    """Return the cells of one tenant."""
 
     def amount(held: Resources) -> str:
         return show_milli(held.gpu_milli if in_gpus else held.cpu_milli)
@@ -160,7 +160,7 @@ def tenant_row(tenant: TenantView, in_gpus: bool) -> tuple[str, ...]:
 
 
 def beside(tenants: Iterable[TenantView], in_gpus: bool) -> list[str]:
-    """Say what a tenant is owed, and borrows, where the part that is shown does not tell."""
+    """Return what a tenant is owed, and borrows, where the part that is shown does not tell."""
     shown = GPU if in_gpus else CPU
     found: list[str] = []
     for tenant in tenants:
@@ -175,7 +175,7 @@ def beside(tenants: Iterable[TenantView], in_gpus: bool) -> list[str]:
 
 
 def _more(tenant: TenantView) -> dict[str, int]:
-    """Give the parts of which a tenant has more than it is owed, as far as that is borrowed."""
+    """Return parts of which a tenant has more than it is owed, as far as that is borrowed."""
     owed, own = parts_of(tenant.guaranteed), parts_of(tenant.own)
     beyond = {
         part: min(held, held + own.get(part, 0) - owed.get(part, 0))

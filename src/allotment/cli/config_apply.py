@@ -22,7 +22,7 @@ MOST_JOBS = 10
 
 
 def plan(file: File, state: State = "", as_json: AsJson = False) -> None:
-    """Say what a new configuration would change, and for which jobs. Changes nothing.
+    """Return what a new configuration would change, and for which jobs. Changes nothing.
 
     The service tries it on a copy of its own state: what is said is what would happen now.
     Exits with 1 when it could not be applied now.
@@ -79,7 +79,7 @@ def apply(
 
 @contextmanager
 def _problems_in(file: Path) -> Generator[None, None, None]:
-    """Tell what the service finds wrong in a file just as `config check` does."""
+    """Return what the service finds wrong in a file just as `config check` does."""
     try:
         yield
     except Refused as refusal:

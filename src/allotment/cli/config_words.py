@@ -9,7 +9,7 @@ from allotment.service.dated import coming
 
 
 def say_what_is_in(config: Config, source: str) -> None:
-    """Tell the nodes, the cells, the tenants and what changes by date, a line each."""
+    """Report the nodes, the cells, the tenants and what changes by date, a line each."""
     for node in config.nodes:
         talk(f"node {node.name}: {show_resources(node.total())}")
     for chain, shape in shapes_of(config.topology).items():
@@ -27,7 +27,7 @@ def say_what_is_in(config: Config, source: str) -> None:
 
 
 def _owed(tenant: Tenant) -> str:
-    """Tell its cells, before what they hold."""
+    """Report its cells, before what they hold."""
     cells = [
         f"{share.count} {share.type}" + (f" of {share.chain}" if share.chain else "")
         for share in tenant.cells

@@ -43,7 +43,7 @@ class Settings(msgspec.Struct, frozen=True):
 
 
 def folder_of(state: str) -> Path:
-    """Give the state folder that is meant: the one named, or the user's own."""
+    """Return the state folder that is meant: the one named, or the user's own."""
     return Path(state).expanduser().absolute() if state else state_folder()
 
 
@@ -111,7 +111,7 @@ def _until_ready(
 
 
 def _last_words(folder: Path, began: int) -> str:
-    """Give the end of what the service wrote since then."""
+    """Return the end of what the service wrote since then."""
     try:
         with (folder / LOG).open("rb") as log:
             log.seek(began)
@@ -130,7 +130,7 @@ class _Entry(msgspec.Struct):
 
 
 def _for_people(line: str) -> str:
-    """Give a line of the log in words; '' for one that tells of nothing wrong."""
+    """Return a line of the log in words; '' for one that tells of nothing wrong."""
     try:
         entry = msgspec.json.decode(line, type=_Entry)
     except msgspec.DecodeError:
@@ -139,7 +139,7 @@ def _for_people(line: str) -> str:
 
 
 def is_running(pid: int) -> bool:
-    """Tell whether a process is there. A zombie is not."""
+    """Whether a process is there. A zombie is not."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:

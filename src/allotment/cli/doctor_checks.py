@@ -47,7 +47,7 @@ def _safely(check: Callable[[], list[Finding]]) -> list[Finding]:
 
 
 def machine() -> list[Finding]:
-    """Say what machine this is."""
+    """Return what machine this is."""
     pages, size = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
     text = (
         f"{platform.node()}: {_system()}, Linux {platform.release()} {platform.machine()}, "
@@ -125,7 +125,7 @@ def service(folder: Path) -> list[Finding]:
 
 
 def _clock(health: Health, now: int) -> list[Finding]:
-    """Say that the machine's clock was set, for a day."""
+    """Report that the machine's clock was set, for a day."""
     ago_ms = now - health.clock_set_at
     if ago_ms > DAY:
         return []
@@ -169,7 +169,7 @@ PUT_BACK = (
 
 
 def gpus() -> list[Finding]:
-    """Say which GPUs there are."""
+    """Return which GPUs there are."""
     from allotment.backends.local.machine import real_devices  # noqa: PLC0415 - only here
 
     found = [device for device, _ in real_devices()]

@@ -38,7 +38,7 @@ class Facts(msgspec.Struct, frozen=True):
 
 
 def isolation(folder: Path) -> list[Finding]:
-    """Say which isolation is in force, and what to install or allow for more."""
+    """Return which isolation is in force, and what to install or allow for more."""
     asked = ask_launcher(folder)
     facts = asked or look()
     in_force = "in force" if asked else "would be in force"

@@ -26,7 +26,7 @@ WORST = (Served.STARVED, Served.UNDER, Served.OVER, Served.EVEN)
 
 
 def fairness(state: State = "", as_json: AsJson = False) -> None:
-    """Say what each tenant deserves of the cluster now, what it has, and who is starved.
+    """Return what each tenant deserves of the cluster now, what it has, and who is starved.
 
     OWED is its guarantee. DESERVES divides the cluster among all that is running and in
     line: guarantees first, what is idle by dominant resource fairness; nobody deserves more
@@ -105,7 +105,7 @@ def verdict(found: FairnessReport) -> list[str]:
 
 
 def _short_of(each: TenantFairness) -> str:
-    """Say why who has less than it deserves is not starved: its jobs are larger than that."""
+    """Return why a tenant below its share is not starved: its jobs are larger than that."""
     due = _percent(each.deserved_ppm)
     has = f"{paint(each.tenant, 'bold')} has {_percent(each.used_ppm)} of the {due} it deserves"
     if not each.in_line:

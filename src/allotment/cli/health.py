@@ -63,7 +63,7 @@ def _list(context: typer.Context, state: State = "", as_json: AsJson = False) ->
 
 
 def row_of(one: HardwareView, now: int) -> tuple[str, ...]:
-    """Give the cells of one line. `now` in milliseconds."""
+    """Return the cells of one line. `now` in milliseconds."""
     return (
         name_of(one),
         one.health.value,
@@ -76,7 +76,7 @@ def row_of(one: HardwareView, now: int) -> tuple[str, ...]:
 
 
 def notes(found: list[HardwareView]) -> Iterator[str]:
-    """Say what is to be decided by an administrator."""
+    """Return what is to be decided by an administrator."""
     held_back = [name_of(one) for one in found if one.held_back]
     if held_back:
         yield (

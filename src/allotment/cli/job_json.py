@@ -6,7 +6,7 @@ from allotment.service.views import JobView
 
 
 def as_object(job: JobView) -> dict[str, object]:
-    """Give a job as one flat object: `id`, `name`, `state` …, `spec`, `attempts` …"""
+    """Return a job as one flat object: `id`, `name`, `state` …, `spec`, `attempts` …"""
     whole: dict[str, object] = msgspec.to_builtins(job)
     row = msgspec.to_builtins(job.row)
     return {**row, **{key: value for key, value in whole.items() if key != "row"}}

@@ -11,7 +11,7 @@ FAILED = 1
 
 
 def exit_code(job: JobView) -> int:
-    """Give the exit code that stands for a finished job, as a shell would.
+    """Return the exit code that stands for a finished job, as a shell would.
 
     0 for success; for a failed one that of the task that failed first: its exit code, or
     128 + the signal that ended it; 1 for everything else.
@@ -35,7 +35,7 @@ def _code(ended: Exit) -> int:
 
 
 def ending(job: JobView) -> list[str]:
-    """Tell how a finished job ended, and what to do about it."""
+    """Return how a finished job ended, and what to do about it."""
     row = job.row
     head = f"job {row.id} ({row.name}) {plain(row.state)}"
     if row.started_at:

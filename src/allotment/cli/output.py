@@ -21,7 +21,7 @@ CODES = {
 
 
 def has_colours(stream: TextIO) -> bool:
-    """Tell whether a stream is a terminal that shows colours, and may."""
+    """Whether a stream is a terminal that shows colours, and may."""
     if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
         return False
     return stream.isatty()
@@ -41,7 +41,7 @@ def say(text: str = "") -> None:
 
 
 def talk(text: str) -> None:
-    """Tell the person at the terminal something that is not data."""
+    """Report the person at the terminal something that is not data."""
     sys.stdout.flush()
     sys.stderr.write(f"{_shown(text, sys.stderr)}\n")
     sys.stderr.flush()
@@ -52,7 +52,7 @@ def _shown(text: str, stream: TextIO) -> str:
 
 
 def warn(text: str) -> None:
-    """Tell of something that is likely not meant as it is."""
+    """Report something that is likely not meant as it is."""
     talk(f"{paint('warning:', 'bold yellow', sys.stderr)} {text}")
 
 
@@ -83,7 +83,7 @@ class BadFile(BadInput):
 
 
 def tell(error: ApiError) -> None:
-    """Tell what happened, why, and what to do next."""
+    """Return what happened, why, and what to do next."""
     head = paint("error:", "bold red", sys.stderr)
     talk(f"{head} {error.message}")
     if isinstance(error, Refused):
@@ -95,7 +95,7 @@ def tell(error: ApiError) -> None:
 
 
 def tell_bad_input(error: BadInput) -> None:
-    """Tell what is wrong in a file, a line each as compilers do."""
+    """Return what is wrong in a file, a line each as compilers do."""
     for problem in error.problems:
         talk(at_line(error.source, problem))
 
@@ -106,7 +106,7 @@ def at_line(source: str, problem: Problem) -> str:
 
 
 def error_as_json(error: ApiError | BadInput) -> None:
-    """Tell a program what went wrong: one line on stderr."""
+    """Report a program what went wrong: one line on stderr."""
     body: dict[str, object]
     if isinstance(error, BadInput):
         body = {"code": "bad_spec", "message": str(error), "problems": error.problems}

@@ -113,7 +113,7 @@ def _draw(rows: list[JobRow], limit: int) -> None:
 
 
 def as_row(row: JobRow, now: int) -> tuple[str, ...]:
-    """Give the cells of one job."""
+    """Return the cells of one job."""
     return (
         str(row.id),
         name_of(row),
@@ -170,7 +170,7 @@ def bar(counts: Mapping[str, int]) -> str:
 
 
 def why_of(row: JobRow) -> str:
-    """Say in a word or two what is worth knowing about a job in its state."""
+    """Return in a word or two what is worth knowing about a job in its state."""
     if row.counts:
         return f"{bar(row.counts)} {in_states(row.counts)}"
     if row.reason == "holding":

@@ -70,7 +70,7 @@ def queues(
 
 
 def main_part(found: Iterable[TenantQueues]) -> str:
-    """Say which part each queue has a line for: devices, or CPUs where there are none."""
+    """Return which part each queue has a line for: devices, or CPUs where there are none."""
     parts = {part for tenant in found for part in _named(tenant)}
     return GPU if any(p == GPU or p.startswith(BY_TYPE) for p in parts) else CPU
 
@@ -193,7 +193,7 @@ def _oldest(queue: QueueView) -> str:
 
 
 def notes(tenant: TenantQueues) -> list[str]:
-    """Say which users and groups hold all they may."""
+    """Return which users and groups hold all they may."""
     found = [_full(who, f"tenant {tenant.tenant}") for who in tenant.capped if who.full]
     for queue in _all(tenant.queues):
         where = f"queue {queue.name} of {tenant.tenant}"

@@ -47,7 +47,7 @@ class AsItIs:
         self._build = build
 
     def coerce(self, value: object, param: Parameter, ctx: Context) -> object:
-        """Give the value, converted Typer's way only if it must be."""
+        """Return the value, converted Typer's way only if it must be."""
         many = param.multiple or param.nargs == -1
         if value is None:
             return () if many else None

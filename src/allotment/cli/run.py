@@ -246,7 +246,7 @@ def labels_of(words: Iterable[str]) -> dict[str, str]:
 
 
 def environment(environ: Mapping[str, str], asked: Iterable[str]) -> dict[str, str]:
-    """Give the variables to pass on, and those asked for: `NAME=VALUE`, or `NAME` as it is."""
+    """Return variables to pass on, and those asked for: `NAME=VALUE`, or `NAME` as it is."""
     passed = {name: environ[name] for name in PASSED_ON if environ.get(name)}
     for item in asked:
         name, equals, value = item.partition("=")

@@ -123,7 +123,7 @@ def chosen(  # noqa: PLR0913 - one argument an option
 
 
 def states_and_folder(words: Sequence[str]) -> tuple[tuple[JobState, ...], str]:
-    """Tell states of jobs from the state folder of a service: `--state` takes both."""
+    """Distinguish states of jobs from the state folder of a service: `--state` takes both."""
     states: list[JobState] = []
     folders: list[str] = []
     for word in words:
@@ -159,7 +159,7 @@ class Unchosen(Failed):
 
 
 def agreed(client: Client, verb: Verb, choice: Choice) -> Selector:
-    """Give the jobs to act on; where they are many and not named, ask first.
+    """Return the jobs to act on; where they are many and not named, ask first.
 
     Just those that were counted are given, whatever comes in between.
     """

@@ -173,7 +173,7 @@ def commands(job: JobView) -> list[str]:
 
 
 def _kept(job: JobView, now: int) -> list[str]:
-    """Say that failed tasks are kept, and their job's place with them, until when."""
+    """Report that failed tasks are kept, and their job's place with them, until when."""
     tasks = job.attempts[-1].tasks if job.attempts else ()
     kept = [task for task in tasks if task.held_until]
     if not kept:
@@ -206,7 +206,7 @@ def _checkpoint(checkpoint: CheckpointView, now: int) -> list[str]:
 
 
 def _next(job: JobView) -> list[str]:
-    """Say what one may want to do now."""
+    """Return what one may want to do now."""
     if job.private:
         return [f"allot why {job.id}    allot events {job.id}"]
     if not job.attempts:

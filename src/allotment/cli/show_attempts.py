@@ -91,7 +91,7 @@ def _task(task: TaskView, now: int) -> list[str]:
 
 
 def exit_word(ended: Exit | None) -> str:
-    """Say how a process ended: `0`, `1`, `SIGKILL`, `out of memory`, `lost`."""
+    """Return how a process ended: `0`, `1`, `SIGKILL`, `out of memory`, `lost`."""
     if ended is None:
         return NOTHING_THERE
     named = [
@@ -154,7 +154,7 @@ def diagnosis_lines(found: Diagnosis, job: int) -> list[str]:
 
 
 def advice_for(found: Diagnosis, job: int) -> str:
-    """Give the advice with the job's own id where it says JOB."""
+    """Return the advice with the job's own id where it says JOB."""
     return re.sub(r"\bJOB\b", str(job), harmless(found.advice))
 
 

@@ -104,7 +104,7 @@ def generate(  # noqa: PLR0913, PLR0917 - a flag each
 
 
 def load_lines(made: "Made") -> list[str]:
-    """Say which load the jobs come to, and what was done for it."""
+    """Return which load the jobs come to, and what was done for it."""
     found = made.reached
     if found is None:
         return []

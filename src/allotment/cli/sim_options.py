@@ -104,7 +104,7 @@ class Misused(Failed):
 
 @contextmanager
 def told_as_misuse() -> Generator[None]:
-    """Tell of a scenario that cannot be as of a wrong call."""
+    """Report a scenario that cannot be as of a wrong call."""
     try:
         yield
     except BadScenario as error:
@@ -114,7 +114,7 @@ def told_as_misuse() -> Generator[None]:
 
 
 def processes(workers: int) -> int:
-    """Say how many processes `--workers` stands for. Raises Misused."""
+    """Return how many processes `--workers` stands for. Raises Misused."""
     if workers < 0:
         raise Misused("--workers: it cannot be negative.", "Write 0 for one for each CPU.")
     return workers or len(os.sched_getaffinity(0))

@@ -63,7 +63,7 @@ ALIKE = 0.01
 
 
 def trusted(run: Run, compared: SideBySide, *, changed: bool) -> str:
-    """Say how far a replay can be trusted, by the service's own policy, or how to find out."""
+    """Return how far a replay under the own policy can be trusted, or how to find out."""
     was, would = compared.history.avg_jct_s, compared.replay.avg_jct_s
     if run.policy != OWN or changed:
         return f"how far replays of this history are off: allot sim replay --policy {OWN}"
@@ -77,12 +77,12 @@ def trusted(run: Run, compared: SideBySide, *, changed: bool) -> str:
 
 
 def machine_form(run: Run, compared: SideBySide, first: int, last: int) -> dict[str, object]:
-    """Give what `--json` prints: both courses, and the run as `allot sim run` gives it."""
+    """Return what `--json` prints: both courses, and the run as `allot sim run` gives it."""
     return {"since": first, "until": last, "compared": compared, "run": run_form(run)}
 
 
 def nothing_ran(history: History, first: int, last: int) -> str:
-    """Say that there is nothing to play."""
+    """Report that there is nothing to play."""
     never = sum(number for _, number in history.trace.dropped)
     also = f" {count(never, 'job')} came and never ran." if never else ""
     return f"No job ran between {_date(first)} and {_date(last)}.{also}"

@@ -14,7 +14,7 @@ from allotment.sim.size_target import Condition, shown, value_of
 
 
 def on_the_way(size: int, run: Run, conditions: tuple[Condition, ...]) -> None:
-    """Tell of one size that was played."""
+    """Report one size that was played."""
     assert run.summary is not None, "a finished run has a summary"
     values = ", ".join(
         f"{_plain(condition)} {shown(condition.metric, condition.value(run.summary))}"
@@ -31,11 +31,11 @@ class Costs:
         self.devices = len(scenario.nodes[0].devices)
 
     def an_hour(self, nodes: int) -> float:
-        """Give the cost of an hour, whether used or not."""
+        """Return the cost of an hour, whether used or not."""
         return nodes * self.devices * self.price
 
     def whole(self, nodes: int, summary: Summary) -> float:
-        """Give the cost from the first submission to the last end."""
+        """Return the cost from the first submission to the last end."""
         return self.an_hour(nodes) * summary.makespan_s * SECOND / HOUR
 
 
@@ -105,7 +105,7 @@ def machine_form(
     found: Sizing,
     costs: Costs,
 ) -> dict[str, object]:
-    """Give what `--json` prints: the answer, and the curve."""
+    """Return what `--json` prints: the answer, and the curve."""
     curve: list[dict[str, object]] = []
     for nodes, summary in found.curve:
         cost = (

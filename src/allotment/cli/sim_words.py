@@ -22,7 +22,7 @@ BOUND = "it was told every run time beforehand; a bound, not a choice"
 
 
 def in_words(run: Run) -> list[str]:
-    """Tell of one run in a few lines."""
+    """Report one run in a few lines."""
     s = _summary(run)
     told = ", told every run time beforehand" if run.clairvoyant else ""
     lines = [
@@ -43,7 +43,7 @@ def in_words(run: Run) -> list[str]:
 
 
 def nothing_ran(runs: Sequence[Run]) -> str:
-    """Say why no job could run in any of some runs; empty where one could."""
+    """Return why no job could run in any of some runs; empty where one could."""
     why = [_summary(run).nothing_ran for run in runs]
     return why[0] if all(why) else ""
 
@@ -73,7 +73,7 @@ MOST_REASONS = 3
 
 
 def never_words(run: Run) -> list[str]:
-    """Say why jobs can never run, a line for each of the commonest reasons."""
+    """Return why jobs can never run, a line for each of the commonest reasons."""
     reasons = list(run.never().items())
     lines = [
         harmless(f"{count(len(ids), 'job')} ({some(ids)}): {reason}")
@@ -162,7 +162,7 @@ def _row(run: Run) -> list[str]:
 
 
 def machine_form(run: Run) -> dict[str, object]:
-    """Give what `--json` prints: the summary, and what it was made from."""
+    """Return what `--json` prints: the summary, and what it was made from."""
     return {
         "policy": run.policy,
         "clairvoyant": run.clairvoyant,
@@ -182,7 +182,7 @@ def machine_form(run: Run) -> dict[str, object]:
 
 
 def _numbers(block: Summary | TenantBlock) -> dict[str, object]:
-    """Give its numbers; null for those over completed jobs where there is none."""
+    """Return its numbers; null for those over completed jobs where there is none."""
     found: dict[str, object] = msgspec.to_builtins(block)
     if isinstance(block, Summary):
         found["tenants"] = [_numbers(tenant) for tenant in block.tenants]

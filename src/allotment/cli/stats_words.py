@@ -135,7 +135,7 @@ def _of_one(found: Statistics) -> list[str]:
 
 
 def rows_of(found: Statistics) -> list[list[str]]:
-    """Give the cells of each tenant, whoever was slowed down most first."""
+    """Return the cells of each tenant, whoever was slowed down most first."""
     blocks = {block.tenant: block for block in found.numbers.tenants}
     pairs = [(share, blocks.get(share.tenant)) for share in found.shares]
     pairs.sort(key=lambda pair: pair[1].progress if pair[1] and pair[1].completed else 9e9)
@@ -162,7 +162,7 @@ def _row(share: TenantShare, block: TenantBlock | None) -> list[str]:
 
 
 def verdict(found: Statistics) -> str:
-    """Say in a sentence whether all tenants were treated alike."""
+    """Return in a sentence whether all tenants were treated alike."""
     blocks = [b for b in found.numbers.tenants if b.completed and b.progress > 0]
     jain = f"Jain {found.numbers.fairness.jain:.2f}"
     if len(blocks) < 2:
@@ -185,7 +185,7 @@ def _ended(n: Summary | TenantBlock) -> str:
 
 
 def _causes(parts: WaitParts) -> list[str]:
-    """Say what part of the waiting was for what, if there was any."""
+    """Return what part of the waiting was for what, if there was any."""
     whole = sum(msgspec.structs.astuple(parts))
     if not whole:
         return []

@@ -163,5 +163,5 @@ def _lines(done: Steered) -> list[str]:
 
 
 def after(job: JobView) -> str:
-    """Say where a job stands now."""
+    """Return where a job stands now."""
     return f"{job.state}, {job.why.message}" if job.why else str(job.state)

@@ -38,13 +38,13 @@ class Shown:
         self._begun = ""
 
     def take(self, text: str) -> str:
-        """Give what can be shown; the beginning of a code waits for its rest."""
+        """Return what can be shown; the beginning of a code waits for its rest."""
         text, self._begun = self._begun + text, ""
         if begun := BEGUN.search(text):
             text, self._begun = text[: begun.start()], begun[0]
         return IN_OUTPUT.sub(_written_out, text)
 
     def rest(self) -> str:
-        """Give what waits still: no rest of it came."""
+        """Return what waits still: no rest of it came."""
         text, self._begun = self._begun, ""
         return IN_OUTPUT.sub(_written_out, text)

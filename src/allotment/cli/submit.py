@@ -101,7 +101,7 @@ def submit(  # noqa: PLR0913 - one argument an option
 
 
 def _try(ready: list[Prepared], held: bool, state: str, as_json: bool) -> None:
-    """Tell of each job whether, where and when it would start."""
+    """Report each job whether, where and when it would start."""
     with Client(state=state) as client:
         found = [client.dry_run(job.body, form=job.form, held=held) for job in ready]
     for job, each in zip(ready, found, strict=True):
@@ -159,7 +159,7 @@ def _follow(client: Client, made: Submitted, as_json: bool) -> NoReturn:
 
 
 def announce(made: Submitted) -> None:
-    """Tell what was made."""
+    """Return what was made."""
     again = " (submitted before with this key)" if made.repeated else ""
     many = f", an array of {count(len(made.ids), 'job')}" if len(made.ids) > 1 else ""
     talk(f"job {made.id} ({made.name}) {made.state}{many}{again}")

@@ -96,5 +96,5 @@ PARTS = {"gpu": "GPU", "cpu": "CPU", "gpu_memory": "GPU memory"}
 
 
 def borrows(parts: Sequence[str]) -> str:
-    """Say which parts are on loan."""
+    """Return which parts are on loan."""
     return "borrows " + ", ".join(PARTS.get(part, part) for part in parts)

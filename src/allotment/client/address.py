@@ -39,7 +39,7 @@ class Posted(msgspec.Struct, frozen=True):
 
 
 def state_folder(environ: Mapping[str, str] | None = None, uid: int | None = None) -> Path:
-    """Give the state folder of this user's own service; the machine's for root."""
+    """Return the state folder of this user's own service; the machine's for root."""
     environ = os.environ if environ is None else environ
     if named := environ.get("ALLOT_STATE"):
         return Path(named).expanduser().absolute()

@@ -179,7 +179,7 @@ class Client:
     # ── reading ─────────────────────────────────────────────────────────────────────────
 
     def choose(self, jobs: Selector | Ref) -> Chosen:
-        """Say which jobs are chosen, and how many are in which state."""
+        """Return which jobs are chosen, and how many are in which state."""
         body = msgspec.json.encode(selector_of(jobs))
         kind = {"Content-Type": JSON}
         path = "/v1/jobs:choose"
@@ -226,27 +226,27 @@ class Client:
         return rows
 
     def job(self, ref: Ref) -> JobView:
-        """Give everything about one job."""
+        """Return everything about one job."""
         return decode(self._get(job_path(ref)), JobView)
 
     def why(self, ref: Ref) -> Blocked | None:
-        """Say why a job waits; None when it does not."""
+        """Return why a job waits; None when it does not."""
         data = self._get(job_path(ref, "/why"))
         return None if data.strip() == b"null" else decode(data, Blocked)
 
     def waits(self, ref: Ref) -> WaitHistory:
-        """Tell for what a job waited, from when and how long, and why it waits now."""
+        """Return for what a job waited, from when and how long, and why it waits now."""
         with closing(self._transport.open(job_path(ref, "/waits"), timeout=LONG_S)) as reply:
             return decode(reply.read(), WaitHistory)
 
     def eta(self, ref: Ref) -> StartEstimate:
-        """Say when a job starts, as a range, and what that rests on."""
+        """Return when a job starts, as a range, and what that rests on."""
         reply = self._transport.open(job_path(ref, "/eta"), timeout=LONG_S)
         with closing(reply):
             return decode(reply.read(), StartEstimate)
 
     def dry_run(self, job: JobText, *, form: str = "auto", held: bool = False) -> StartEstimate:
-        """Say whether, where and when a job would start. Takes what `submit` does."""
+        """Return whether, where and when a job would start. Takes what `submit` does."""
         body, content_type = body_of(job)
         query = given(form=form if form != "auto" else "", held="true" if held else "")
         path = path_to("/v1/jobs:dry-run", query)
@@ -254,7 +254,7 @@ class Client:
         return decode(reply, StartEstimate)
 
     def accuracy(self, since: int = 0) -> Accuracy:
-        """Say how good the start estimates were that were given since an instant, in ms."""
+        """Return how good the start estimates were that were given since an instant, in ms."""
         reply = self._transport.open(
             path_to("/v1/estimates", given(since=str(since))), timeout=LONG_S
         )
@@ -272,12 +272,12 @@ class Client:
         return decode(self._get("/v1/tenants"), list[TenantView])
 
     def queues(self, tenant: str = "") -> list[TenantQueues]:
-        """Give the queues of each tenant, or of one, as a tree: what each has and may have."""
+        """Return queues of each tenant, or of one, as a tree: what each has and may have."""
         path = path_to("/v1/queues", given(tenant=tenant))
         return decode(self._get(path), list[TenantQueues])
 
     def cells(self, level: str = "", under: str = "") -> CellTree:
-        """Give the cells, with who has them: all, or those under one root or node.
+        """Return the cells, with who has them: all, or those under one root or node.
 
         `level` is a type, the last part of one, `node` or `leaf`: how far down. Left out, it is
         `node`, and `leaf` for those of one node.
@@ -286,7 +286,7 @@ class Client:
         return decode(self._get(path), CellTree)
 
     def fairness(self) -> FairnessReport:
-        """Say what each tenant deserves of the cluster now, what it has, and who is starved."""
+        """Return what each tenant deserves now, what it has, and who is starved."""
         with closing(self._transport.open("/v1/fairness", timeout=LONG_S)) as reply:
             return decode(reply.read(), FairnessReport)
 
@@ -335,7 +335,7 @@ class Client:
         follow: bool = False,
         patience: float = PATIENCE_S,
     ) -> Iterator[EventView]:
-        """Give what happened, to one job or to all, oldest first, from the event after `after`.
+        """Return what happened, to one job or to all, oldest first, after event `after`.
 
         `limit` is for all pages together. With `follow` there is no limit, and it goes on
         with what happens from now on, until the job has finished.
@@ -356,7 +356,7 @@ class Client:
         tail: int | None = None,
         patience: float = PATIENCE_S,
     ) -> Iterator[LogLine]:
-        """Give the output of a job's tasks, of the newest attempt when none is named.
+        """Return the output of a job's tasks, of the newest attempt when none is named.
 
         `tail` gives the last so many bytes of each. With `follow` it goes on until the job
         has finished, through restarts of the service.
@@ -394,7 +394,7 @@ class Client:
             return decode(reply.read(), UsageReport)
 
     def objectives(self, since: int = 0, until: int | None = None) -> ObjectivesReport:
-        """Say whether what tenants were promised was kept. Instants are as in `statistics`."""
+        """Whether what tenants were promised was kept. Instants are as in `statistics`."""
         query = given(since=str(since), until="" if until is None else str(until))
         reply = self._transport.open(path_to("/v1/objectives", query), timeout=LONG_S)
         with closing(reply):
@@ -475,7 +475,7 @@ class Client:
         return decode(self._send("POST", "/v1/reservations", body), list[ReservationView])
 
     def end_reservation(self, name: str) -> None:
-        """Give nodes that were set aside back to everybody."""
+        """Return nodes that were set aside back to everybody."""
         self._send("POST", reservation_path(name, ":end"), {})
 
     def hardware(self) -> list[HardwareView]:
@@ -483,17 +483,17 @@ class Client:
         return decode(self._get("/v1/health"), list[HardwareView])
 
     def note_health(self, note: HealthNote) -> list[HardwareView]:
-        """Say of hardware that it is in trouble, or ok; give how it is now."""
+        """Report of hardware that it is in trouble, or ok; give how it is now."""
         return decode(
             self._send("POST", "/v1/health", msgspec.to_builtins(note)), list[HardwareView]
         )
 
     def config(self) -> ConfigInForce:
-        """Give the configuration in force, written in full, and its digest."""
+        """Return the configuration in force, written in full, and its digest."""
         return decode(self._get("/v1/config"), ConfigInForce)
 
     def plan_config(self, text: str, source: str = "config") -> ConfigPlan:
-        """Say what a configuration would change, and for which jobs. Changes nothing."""
+        """Return what a configuration would change, and for which jobs. Changes nothing."""
         body = {"text": text, "source": source}
         return decode(self._send("POST", "/v1/config:plan", body), ConfigPlan)
 

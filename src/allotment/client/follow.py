@@ -54,7 +54,7 @@ class Patience:
         self._pause = FIRST_PAUSE_S
 
     def silence(self) -> float:
-        """Give how long the next read may take."""
+        """Return how long the next read may take."""
         return SILENCE_S if self._deadline is None else min(SILENCE_S, self._left())
 
     def answered(self) -> None:
@@ -86,7 +86,7 @@ class Patience:
 def follow(
     open_after: Callable[[str], Reply], over: Callable[[], bool], patience: Patience
 ) -> Iterator[ServerEvent]:
-    """Give the events of a stream, through restarts of the service, each once.
+    """Return the events of a stream, through restarts of the service, each once.
 
     `open_after` opens it after the event with that id, from its beginning for "". `over`
     tells whether nothing more will come. Raises Unreachable when the service stays away.

@@ -27,7 +27,7 @@ def path_to(path: str, query: Query = ()) -> str:
 
 
 def job_path(ref: Ref, tail: str = "") -> str:
-    """Give the path of a job, or of something of it. Raises Refused for an empty name."""
+    """Return the path of a job, or of something of it. Raises Refused for an empty name."""
     text = str(ref)
     if not text or text in (".", ".."):
         raise Refused("no_such_job", f"{text!r} is no job.", "See `allot ps`.")
@@ -40,32 +40,32 @@ def selector_of(jobs: Selector | Ref) -> Selector:
 
 
 def events_path(job: int | None) -> str:
-    """Give the path of the events of one job, or of all."""
+    """Return the path of the events of one job, or of all."""
     return "/v1/events" if job is None else job_path(job, "/events")
 
 
 def node_path(node: str, tail: str) -> str:
-    """Give the path of something of a node."""
+    """Return the path of something of a node."""
     return f"/v1/nodes/{quote(node, safe='')}{tail}"
 
 
 def reservation_path(name: str, tail: str) -> str:
-    """Give the path of something of a reservation."""
+    """Return the path of something of a reservation."""
     return f"/v1/reservations/{quote(name, safe='')}{tail}"
 
 
 def output_path(ref: Ref, attempt: int, path: str) -> str:
-    """Give the path of one output file."""
+    """Return the path of one output file."""
     return job_path(ref, f"/outputs/{attempt}/{quote(path)}")
 
 
 def given(**query: str) -> list[tuple[str, str]]:
-    """Give the parts of a query that say something."""
+    """Return the parts of a query that say something."""
     return [(name, value) for name, value in query.items() if value]
 
 
 def body_of(job: JobText) -> tuple[bytes, str]:
-    """Give the body of a submission and its content type."""
+    """Return the body of a submission and its content type."""
     match job:
         case bytes():
             return job, YAML

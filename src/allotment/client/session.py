@@ -116,11 +116,11 @@ class Session:
             self._send(data[start : start + CHUNK])
 
     def resize(self, rows: int, columns: int) -> None:
-        """Tell the size of the terminal that shows it."""
+        """Pass on the size of the terminal that shows it."""
         self._send(msgspec.json.encode({"resize": [rows, columns]}).decode())
 
     def end_input(self) -> None:
-        """Say that no more input comes."""
+        """Report that no more input comes."""
         self._send('{"eof":true}')
 
     def close(self) -> None:
@@ -180,7 +180,7 @@ async def _connect(address: Address, path: str) -> ClientConnection:
 
 
 async def _hang_up(connection: ClientConnection) -> None:
-    """Say goodbye, or just go where what is being sent is not taken."""
+    """Close politely, or just go where what is being sent is not taken."""
     with suppress(TimeoutError):
         async with asyncio.timeout(CLOSE_S):
             await connection.close()

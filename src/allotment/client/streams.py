@@ -24,7 +24,7 @@ def is_over(transport: Transport, job: JobId) -> bool:
 def follow_events(
     transport: Transport, job: JobId | None, after: int, patience: Patience
 ) -> Iterator[EventView]:
-    """Give events as they happen, until that job has finished; of all jobs for ever."""
+    """Return events as they happen, until that job has finished; of all jobs for ever."""
 
     def open_after(last: str) -> Reply:
         query = {"after": last or str(after), "follow": "true"}
@@ -39,7 +39,7 @@ def follow_events(
 def read_events(
     transport: Transport, job: JobId | None, after: int, limit: int
 ) -> Iterator[EventView]:
-    """Give events that happened, page by page."""
+    """Return events that happened, page by page."""
     while limit > 0:
         size = min(limit, PAGE)
         query = {"after": str(after), "limit": str(size)}
@@ -54,7 +54,7 @@ def read_events(
 def follow_logs(
     transport: Transport, job: JobId, query: Mapping[str, str], patience: Patience
 ) -> Iterator[LogLine]:
-    """Give output as it is written, until that job has finished."""
+    """Return output as it is written, until that job has finished."""
     path = path_to(job_path(job, "/logs"), {**query, "follow": "true"})
     for event in follow(
         lambda last: _stream(transport, path, last, patience),
@@ -72,7 +72,7 @@ def _stream(transport: Transport, path: str, last: str, patience: Patience) -> R
 def read_logs(
     transport: Transport, job: JobView, query: Mapping[str, str]
 ) -> Iterator[LogLine]:
-    """Give what was written so far, task by task: the plain form does not say whose it is."""
+    """Return what was written so far, task by task: the plain form does not say whose it is."""
     streams = ("stdout", "stderr")
     if (stream := query.get("stream", "both")) != "both":
         streams = (stream,)

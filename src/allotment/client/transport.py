@@ -242,7 +242,7 @@ def _why(error: OSError) -> str:
 
 
 def lost(error: Exception) -> Unreachable:
-    """Say that a service that was there does not answer any more."""
+    """Report that a service that was there does not answer any more."""
     if isinstance(error, TimeoutError):
         return Unreachable(
             "The service did not answer in time.",

@@ -109,7 +109,7 @@ class Accounts:
         self._promised: dict[JobId, tuple[Who, dict[str, int]]] = {}
 
     def named(self, tenant: str, queue: str, user: str, groups: Sequence[str]) -> Who:
-        """Say under whose name a job stands: '' where it does not matter who it is."""
+        """Return under whose name a job stands: '' where it does not matter who it is."""
         by_user, by_group = False, False
         for scope in self._around(tenant, queue):
             by_user, by_group = by_user or bool(scope.user), by_group or bool(scope.group)
@@ -117,14 +117,14 @@ class Accounts:
         return tenant, queue, user if by_user else "", group
 
     def of(self, who: Who) -> tuple[Account, ...]:
-        """Give the accounts that a job is charged to, innermost queue first."""
+        """Return the accounts that a job is charged to, innermost queue first."""
         known = self._charged.get(who)
         if known is None:
             known = self._charged[who] = tuple(self._open(who))
         return known
 
     def of_queue(self, tenant: str, queue: str) -> Account:
-        """Give the account of all that a queue holds, one that is kept."""
+        """Return the account of all that a queue holds, one that is kept."""
         scope = self._scopes[tenant][queue]
         return self._account(tenant, scope, scope.whole)
 
@@ -145,7 +145,7 @@ class Accounts:
             self.count(*known, -1)
 
     def all(self) -> list[Account]:
-        """Give every account that was ever charged."""
+        """Return every account that was ever charged."""
         return list(self._accounts.values())
 
     def _around(self, tenant: str, queue: str) -> Iterator[_Scope]:
@@ -214,7 +214,7 @@ def _parts_named(tenant: Tenant) -> Iterator[str]:
 def held_on(
     ledger: Ledger, slots: Sequence[Slot], needs: Sequence[Resources], *, by_type: bool
 ) -> dict[str, int]:
-    """Give the parts that tasks with these needs hold on their slots."""
+    """Return the parts that tasks with these needs hold on their slots."""
     total = parts_of(sum_of(tuple(needs)))
     if any(need.gpu_memory for need in needs):
         # A suspended task asks for no devices any more, and keeps memory on each of its own.
@@ -230,7 +230,7 @@ def held_on(
 
 
 def whole_cap(queue: Queue) -> dict[str, int]:
-    """Give what all jobs of a queue together may hold: what is its own if it may not borrow."""
+    """Return what all jobs of a queue may hold: its own share if it may not borrow."""
     cap = dict(queue.limit.parts)
     for part, own in queue.guaranteed.parts if not queue.terms.borrow else ():
         cap[part] = min(own, cap.get(part, own))

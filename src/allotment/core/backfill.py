@@ -73,7 +73,7 @@ class Shadow(Passing):
         return at
 
     def admits(self, job: Standing) -> bool:
-        """Tell whether a job may start now."""
+        """Whether a job may start now."""
         if self.at is None:
             return False
         return self.ends_in_time(job) or all(
@@ -83,7 +83,7 @@ class Shadow(Passing):
         )
 
     def narrows(self, job: Standing) -> bool:
-        """Tell whether it matters on which types of devices a job starts."""
+        """Whether it matters on which types of devices a job starts."""
         return bool(self._by_type) and not self.ends_in_time(job)
 
     def _to_spare(self, job: Standing) -> list[Amounts]:
@@ -97,7 +97,7 @@ class Shadow(Passing):
                 subtract(spare, given_by(measure, held))
 
     def ends_in_time(self, job: Standing) -> bool:
-        """Tell whether a job that starts now is gone when the first is due."""
+        """Whether a job that starts now is gone when the first is due."""
         run_ms = self._estimates.run_ms(job)
         return (
             run_ms is not None
@@ -106,7 +106,7 @@ class Shadow(Passing):
         )
 
     def _starts(self, *, later: bool = True) -> Instant | None:
-        """Say when it has enough by every measure; None if never."""
+        """Return when it has enough by every measure; None if never."""
         at = soonest = self._devices_are_free(later=later)
         for measure in self._measures[1:]:
             if at is None or not measure.wants(self._blocked.shape):
@@ -118,7 +118,7 @@ class Shadow(Passing):
         return at
 
     def _devices_are_free(self, *, later: bool) -> Instant | None:
-        """Say when enough devices are: as a rule later, as somebody must go in any case."""
+        """Return when enough devices are: as a rule later, as somebody must go in any case."""
         cluster, wanted, devices = self._cluster, self._blocked.gpu_milli, self._devices
         lends = bool(cluster.borrowers) and self._grounds is GUARANTEED
         moves = cluster.leaving or cluster.parting or cluster.reservations
@@ -140,7 +140,7 @@ class Shadow(Passing):
         return found[0]
 
     def _spare_by(self, measure: Measure) -> Amounts:
-        """Say what is left beside it by a measure; nothing where it would have too little."""
+        """Return what is left beside it by a measure; nothing where that is too little."""
         spare = self._spare.get(measure)
         if spare is None:
             assert self.at is not None, "asked only where it is known when it starts"

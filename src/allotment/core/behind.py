@@ -43,7 +43,7 @@ class Behind:
                     self._until[kind] = at
 
     def holds_up(self, job: Standing, kind: Shape) -> bool:
-        """Tell whether a blocked job is before this one in its strict queue. O(its shapes)."""
+        """Whether a blocked job is before this one in its strict queue. O(its shapes)."""
         if kind.queue != STRICT or not self._blocked:
             return False
         cluster = self._cluster

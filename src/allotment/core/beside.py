@@ -37,14 +37,14 @@ class Beside:
                     self.memory[slot.node, index] = left - kept.gpu_memory
 
     def lacking(self, need: Resources) -> Avoid:
-        """Say where less is left than that: of the host, or of single devices."""
+        """Return where less is left than that: of the host, or of single devices."""
         return Avoid(
             frozenset(node for node, left in self.hosts.items() if _exceeds(need, left)),
             frozenset(at for at, left in self.memory.items() if left < need.gpu_memory),
         )
 
     def has(self, slots: Sequence[Slot], needs: Sequence[Resources]) -> bool:
-        """Tell whether a place has all it needs beside what they keep. O(tasks)."""
+        """Whether a place has all it needs beside what they keep. O(tasks)."""
         hosts: dict[NodeId, Resources] = {}
         memory: dict[tuple[NodeId, int], int] = {}
         for slot, need in zip(slots, needs, strict=True):
@@ -59,14 +59,14 @@ class Beside:
 
 
 def _exceeds(need: Resources, left: Resources) -> bool:
-    """Tell whether a host has too little left, of what is kept of hosts."""
+    """Whether a host has too little left, of what is kept of hosts."""
     return (need.memory > left.memory and need.memory > 0) or (
         need.disk > left.disk and need.disk > 0
     )
 
 
 def of_one(requests: tuple[Request, ...]) -> Resources:
-    """Give what any task of a gang needs at most of a host, and of a device's memory."""
+    """Return what any task of a gang needs at most of a host, and of a device's memory."""
     needs = [request.need for request in requests]
     return Resources(
         memory=max(need.memory for need in needs),
@@ -76,7 +76,7 @@ def of_one(requests: tuple[Request, ...]) -> Resources:
 
 
 def of_all(requests: tuple[Request, ...], width: int) -> Resources:
-    """Give the same of as many tasks as could lie together on a machine of so many devices."""
+    """Return same of as many tasks as could lie together on a machine of so many devices."""
     host, memory = NOTHING, 0
     for request in requests:
         need, tasks, sharing = request.need, request.count, 1

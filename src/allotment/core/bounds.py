@@ -23,7 +23,7 @@ class Bounds:
         self._overtaking = cluster.overtaking
 
     def holds_up(self, waiting: Standing) -> bool:
-        """Tell whether a job may not start before one that was overtaken often enough."""
+        """Whether a job may not start before one that was overtaken often enough."""
         return self.first(waiting) is not None
 
     def first(self, waiting: Standing) -> JobId | None:
@@ -35,7 +35,7 @@ class Bounds:
         return next((key[1] for key in full if key < place and self._counts(key)), None)
 
     def _counts(self, key: Key) -> bool:
-        """Tell whether a place is all that a job waits for."""
+        """Whether a place is all that a job waits for."""
         cluster, job = self._cluster, key[1]
         shape = cluster.pending[job].shape
         tenant = cluster.tenants.get(shape.tenant)
@@ -49,7 +49,7 @@ class Bounds:
 
 
 def behind_the_overtaken(cluster: Cluster, waiting: Standing, found: Blocked) -> Blocked:
-    """Say that one that was overtaken holds a job up, unless another reason comes first."""
+    """Report that one that was overtaken holds a job up, unless another reason comes first."""
     order = list(Reason)
     if order.index(found.reason) <= order.index(Reason.BEHIND):
         return found
@@ -68,7 +68,7 @@ def behind_the_overtaken(cluster: Cluster, waiting: Standing, found: Blocked) ->
 
 
 def overtaken_words(cluster: Cluster, job: JobId) -> str:
-    """Say how often a job was overtaken, where that is bounded; '' elsewhere."""
+    """Return how often a job was overtaken, where that is bounded; '' elsewhere."""
     counted = cluster.overtaking.of(job) if cluster.overtaking is not None else None
     if counted is None:
         return ""

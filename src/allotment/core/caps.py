@@ -25,12 +25,12 @@ Parts = dict[str, int]
 
 
 def caps_matter(cluster: Cluster) -> bool:
-    """Tell whether there is any cap, closed budget or stopped queue at all."""
+    """Whether there is any cap, closed budget or stopped queue at all."""
     return bool(cluster.used_up.closed or cluster.accounts.any or cluster.stops)
 
 
 def capped_out(cluster: Cluster, shape: Shape) -> bool:
-    """Tell whether a job may not start now: by a cap, a budget, or as its queue is stopped."""
+    """Whether a job may not start now: by a cap, a budget, or as its queue is stopped."""
     if cluster.used_up.closed and cluster.used_up.holds_back(shape):
         return True
     if not cluster.accounts.any and not cluster.stops:
@@ -41,7 +41,7 @@ def capped_out(cluster: Cluster, shape: Shape) -> bool:
 def beyond(
     cluster: Cluster, shape: Shape, requests: tuple[Request, ...], slots: Sequence[Slot]
 ) -> str:
-    """Say which cap keeps a job from just this place; '' if none. For the committer."""
+    """Return which cap keeps a job from just this place; '' if none. For the committer."""
     if (shape.tenant, shape.queue) in cluster.stops:
         return f"queue {shape.queue} is stopped"
     if not cluster.accounts.any:
@@ -78,7 +78,7 @@ def _full(cluster: Cluster, shape: Shape) -> tuple[Account, str] | None:
 
 
 def held_of_cap(cluster: Cluster, job: JobId) -> Iterator[tuple[JobId, int]]:
-    """Say what others hold of the part of a cap that keeps a job: whose ends would help."""
+    """Return what others hold of the part of a cap that keeps a job: whose ends would help."""
     gang = cluster.gangs.get(job)
     found = _resuming(cluster, gang) if gang else _full(cluster, cluster.shape_of(job))
     if found is None:
@@ -91,7 +91,7 @@ def held_of_cap(cluster: Cluster, job: JobId) -> Iterator[tuple[JobId, int]]:
 
 
 def resumes_beyond(cluster: Cluster, gang: Gang) -> bool:
-    """Tell whether a suspended gang may not have its devices and CPU back now."""
+    """Whether a suspended gang may not have its devices and CPU back now."""
     return _stopped(cluster, gang) or _resuming(cluster, gang) is not None
 
 
@@ -114,7 +114,7 @@ def _leases(cluster: Cluster, gang: Gang) -> Parts:
 
 
 def is_over(cluster: Cluster, job: JobId) -> bool:
-    """Tell whether a promise may not be kept: its cap was lowered, or its queue stopped."""
+    """Whether a promise may not be kept: its cap was lowered, or its queue stopped."""
     shape = cluster.shape_of(job)
     if (shape.tenant, shape.queue) in cluster.stops:
         return True
@@ -131,7 +131,7 @@ NO_TYPE = ("",)
 
 @lru_cache(maxsize=4_096)
 def asked(requests: tuple[Request, ...], types: tuple[str, ...]) -> Parts:
-    """Give what a gang will hold for certain; devices by type where only one will do.
+    """Return what a gang will hold for certain; devices by type where only one will do.
 
     `types` are those of the cluster, or none where nobody asks for types.
     """
@@ -145,7 +145,7 @@ def asked(requests: tuple[Request, ...], types: tuple[str, ...]) -> Parts:
 
 
 def narrowed(cluster: Cluster, shape: Shape) -> Shape:
-    """Give the same shape with only those types of devices of which it may have more."""
+    """Return the same shape with only those types of devices of which it may have more."""
     if not cluster.accounts.by_type:
         return shape
     caps = [a for a in cluster.accounts.of(shape.who) if any(map(_by_type, a.cap))]
@@ -206,7 +206,7 @@ def narrowed_to_caps(cluster: Cluster, waiting: Standing) -> Standing:
 
 
 def why_capped(cluster: Cluster, shape: Shape) -> Blocked | None:
-    """Say what is held of what may be, or that the queue is stopped, if that keeps a job."""
+    """Return what is held of what may be, or that the queue is stopped, if that keeps a job."""
     if (shape.tenant, shape.queue) in cluster.stops:
         queue = cluster.trees[shape.tenant].stopped(shape.queue)
         name = queue.name if queue else shape.queue
@@ -222,7 +222,7 @@ def why_capped(cluster: Cluster, shape: Shape) -> Blocked | None:
 
 
 def why_not_resumed(cluster: Cluster, gang: Gang) -> Blocked | None:
-    """Say which cap keeps a suspended gang from going on, if any does."""
+    """Return which cap keeps a suspended gang from going on, if any does."""
     if _stopped(cluster, gang):
         return why_capped(cluster, gang.standing.shape)
     found = _resuming(cluster, gang)
@@ -267,14 +267,14 @@ def _whose(account: Account) -> str:
 
 
 def alone_too_large(cluster: Cluster, shape: Shape) -> tuple[str, str] | None:
-    """Say what a job needs, and what of it it may ever hold, where it can never start."""
+    """Return what a job needs, and what of it it may ever hold, where it can never start."""
     types = cluster.device_types if cluster.accounts.by_type else ()
     need = asked(shape.requests, types)
     return _too_much(cluster, shape, {p: n for p, n in need.items() if p != JOBS})
 
 
 def never_within(cluster: Cluster, shape: Shape) -> tuple[str, str] | None:
-    """Say so, also where no job at all may hold a place."""
+    """Report it, also where no job at all may hold a place."""
     types = cluster.device_types if cluster.accounts.by_type else ()
     return _too_much(cluster, shape, asked(shape.requests, types))
 

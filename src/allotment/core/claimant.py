@@ -37,7 +37,7 @@ class Claimant:
         )
 
     def used(self, now: Instant) -> int:
-        """Give its dominant share, added up over time and forgotten by halves: ppb · ms."""
+        """Return its dominant share, added up over time and forgotten by halves: ppb · ms."""
         return worth(self.past, now, self.dominant_ppb, self.step_ms)
 
     def settle(self, now: Instant) -> None:

@@ -85,11 +85,11 @@ class Claimants:
         return bool(self._rules)
 
     def by_user(self, tenant: str, queue: str) -> bool:
-        """Tell whether the users of a leaf share it by a rule."""
+        """Whether the users of a leaf share it by a rule."""
         return self._leaves.get((tenant, queue)) in self._rules
 
     def path(self, tenant: str, queue: str, user: str) -> Path:
-        """Give the way down to the user of a leaf."""
+        """Return the way down to the user of a leaf."""
         return (*self._leaves.get((tenant, queue), (tenant, queue)), user)
 
     # ── writing ─────────────────────────────────────────────────────────────────────────
@@ -129,11 +129,11 @@ class Claimants:
     # ── reading ─────────────────────────────────────────────────────────────────────────
 
     def shared(self, path: Path) -> bool:
-        """Tell whether the parts of a claimant share by a rule, not by who came first."""
+        """Whether the parts of a claimant share by a rule, not by who came first."""
         return path in self._rules
 
     def place(self, path: Path, now: Instant) -> tuple[int, int]:
-        """Say where one stands among those it shares with by a rule: the smaller is next.
+        """Return where one stands among those it shares with by a rule: the smaller is next.
 
         Equals go as configured; users, who are not, by who came first.
         """
@@ -142,13 +142,13 @@ class Claimants:
         return share, self._numbers.get(path, 0)
 
     def held(self) -> Iterator[tuple[Path, Resources]]:
-        """Give what everybody holds who shares by a rule."""
+        """Return what everybody holds who shares by a rule."""
         return ((path, known.held) for path, known in self._known.items())
 
     # ── snapshots, and new configurations ───────────────────────────────────────────────
 
     def spent(self) -> tuple[Spent, ...]:
-        """Give what everybody has used by now."""
+        """Return what everybody has used by now."""
         used = ((path, known.used(self.now)) for path, known in sorted(self._known.items()))
         return tuple(Spent(path, value) for path, value in used if value)
 

@@ -195,7 +195,7 @@ class Cluster:
         return surplus
 
     def holders(self) -> Iterator[Gang]:
-        """Give all who hold something: gangs, and what shrinking ones give up."""
+        """Return all who hold something: gangs, and what shrinking ones give up."""
         yield from self.gangs.values()
         yield from self.parting.values()
 
@@ -289,7 +289,7 @@ class Cluster:
         quota: Quota = (),
         standing: Standing | None = None,
     ) -> None:
-        """Give a suspended gang its devices and CPU back."""
+        """Return a suspended gang its devices and CPU back."""
         gang = self.gangs[job]
         self.leave(gang)
         self._stand(gang, standing)
@@ -318,7 +318,7 @@ class Cluster:
             self.cells.call_in(gang.id, gang.slots, gang.needs)
 
     def promise_kept(self, promise: Reservation) -> Reservation | None:
-        """Give a promise as it can be kept in this configuration; None if it cannot."""
+        """Return a promise as it can be kept in this configuration; None if it cannot."""
         if not self._is_there(promise.slots):
             return None
         if self.cells is not None and not self.cells.are_in_cells(promise.slots):
@@ -331,7 +331,7 @@ class Cluster:
         return msgspec.structs.replace(promise, quota=quota) if quota else None
 
     def _is_there(self, slots: Sequence[Slot]) -> bool:
-        """Tell whether the devices of a place are in this configuration."""
+        """Whether the devices of a place are in this configuration."""
         return all(
             (node := self.nodes.get(slot.node)) is not None
             and all(index < len(node.devices) for index in slot.devices)
@@ -339,7 +339,7 @@ class Cluster:
         )
 
     def quota_kept(self, gang: Gang) -> Quota:
-        """Say by which cells a gang could hold, as its tenant's own, what it holds; or none."""
+        """Return cells by which a gang could keep its place as its tenant's own; or none."""
         if self.cells is None:
             return ()
         place = (gang.tenant, gang.pin, gang.slots, gang.needs)
@@ -395,7 +395,7 @@ class Cluster:
                 del sizes[held]
 
     def held_on(self, slots: Sequence[Slot], needs: Sequence[Resources]) -> dict[str, int]:
-        """Give the parts that tasks hold on their slots; by type where a cap asks for it."""
+        """Return the parts that tasks hold on their slots; by type where a cap asks for it."""
         return held_on(self.ledger, slots, needs, by_type=self.accounts.by_type)
 
     # ── order ───────────────────────────────────────────────────────────────────────────
@@ -429,7 +429,7 @@ class Cluster:
         self.ledger.version += 1
 
     def next_change(self, now: Instant) -> Instant | None:
-        """Say when the order changes though nothing happens, or the next turn is due."""
+        """Return when the order changes though nothing happens, or the next turn is due."""
         turns = self.policies.turns
         if turns is None and self.mercy is None and self.ends is None:
             return self.pending.next_change()
@@ -518,18 +518,18 @@ class Cluster:
     # ── questions ───────────────────────────────────────────────────────────────────────
 
     def is_settled(self) -> bool:
-        """Tell whether whoever holds something keeps it as long as it likes."""
+        """Whether whoever holds something keeps it as long as it likes."""
         return not (self.leaving or self.parting or self._others_may_go or self.borrowers)
 
     def tenant_of(self, job: JobId) -> str:
-        """Give the tenant of a job that waits or is placed."""
+        """Return the tenant of a job that waits or is placed."""
         gang = self.gangs.get(job)
         return gang.tenant if gang else self.pending[job].shape.tenant
 
     def named(
         self, tenant: str, queue: str, user: str, groups: Sequence[str]
     ) -> tuple[str, str]:
-        """Give a job's user and group, each where it matters who waits; '' elsewhere."""
+        """Return a job's user and group, each where it matters who waits; '' elsewhere."""
         by_cap, group = "", ""
         if self.accounts.any:
             _, _, by_cap, group = self.accounts.named(tenant, queue, user, groups)
@@ -538,18 +538,18 @@ class Cluster:
         return by_cap or self.used_up.told_apart(tenant, user), group
 
     def shape_of(self, job: JobId) -> Shape:
-        """Give the shape of a job that waits or is placed."""
+        """Return the shape of a job that waits or is placed."""
         gang = self.gangs.get(job)
         return gang.standing.shape if gang else self.pending[job].shape
 
     def order_of(self, shape: Shape) -> QueueOrder:
-        """Give the order of a shape's queue, or of a kind; of one that is gone, strict."""
+        """Return the order of a shape's queue, or of a kind; of one that is gone, strict."""
         if shape.queue == PASSING:
             return QueueOrder.SKIP
         return self._orders.get((shape.tenant, shape.queue), QueueOrder.STRICT)
 
     def ever_fits(self, shape: Shape) -> bool:
-        """Tell whether the gang fits the configured machines when all are idle and open."""
+        """Whether the gang fits the configured machines when all are idle and open."""
         key = shape.requests
         known = self._never.get(key)
         if known is None:
@@ -573,18 +573,18 @@ class Cluster:
         return parts_of(slots, needs_of(requests))
 
     def _asked(self, requests: tuple[Request, ...]) -> tuple[Request, ...]:
-        """Say what must be free for a gang that does not join a partner."""
+        """Return what must be free for a gang that does not join a partner."""
         return requests if self.policies.packing is None else whole(requests)
 
     def empty_cells(self) -> Cells:
-        """Give a book of the same cells in which nothing is taken: to be read only."""
+        """Return a book of the same cells in which nothing is taken: to be read only."""
         if self._empty is None:
             nodes, tenants = tuple(self.nodes.values()), tuple(self.tenants.values())
             self._empty = Cells(self._topology, nodes, tenants)
         return self._empty
 
     def slots_free(self, slots: Sequence[Slot], requests: tuple[Request, ...]) -> bool:
-        """Tell whether slots found in cells are free on the machines too. O(tasks)."""
+        """Whether slots found in cells are free on the machines too. O(tasks)."""
         books = self.ledger.books
         needs = needs_of(requests)
         if len(slots) == 1:
@@ -606,7 +606,7 @@ class Cluster:
             self.cells.set_open(node, is_open)
 
     def barred(self, job: JobId, slots: Sequence[Slot], now: Instant) -> bool:
-        """Tell whether a window keeps a job, waiting or placed, off a place now."""
+        """Whether a window keeps a job, waiting or placed, off a place now."""
         if not self.windows.all:
             return False
         gang = self.gangs.get(job)
@@ -650,13 +650,13 @@ class Cluster:
             self.fence(before)
 
     def set_bad(self, node: NodeId, devices: frozenset[int]) -> None:
-        """Say which devices of a node are not to be used; who sits there stays."""
+        """Return which devices of a node are not to be used; who sits there stays."""
         self.ledger.set_bad(node, devices)
         if self.cells is not None:
             self.cells.set_bad(node, devices)
 
     def slots_open(self, slots: Sequence[Slot]) -> bool:
-        """Tell whether a place is on open nodes and sound devices."""
+        """Whether a place is on open nodes and sound devices."""
         books = self.ledger.books
         return all(
             books[slot.node].open and books[slot.node].sound(slot.devices) for slot in slots
@@ -671,7 +671,7 @@ def _cells(
 
 
 def _ordering(tenants: Sequence[Tenant], policies: Policies) -> Ordering:
-    """Give the order of all queues."""
+    """Return the order of all queues."""
     named = {
         (tenant.name, queue.name): policies.ranking[queue.rank]
         for tenant in tenants

@@ -40,7 +40,7 @@ from allotment.model.tenancy import Preempt
 
 
 def refusal(cluster: Cluster, decision: Decision, now: Instant) -> str:
-    """Say why a decision may not be committed now; empty when it may. O(tasks)."""
+    """Return why a decision may not be committed now; empty when it may. O(tasks)."""
     match decision:
         case Place(placement):
             if cluster.windows.all and cluster.barred(placement.job, placement.slots, now):
@@ -87,7 +87,7 @@ def _place(cluster: Cluster, placement: Placement) -> str:
 
 
 def _kept(cluster: Cluster, shape: Shape, placement: Placement) -> str:
-    """Say which queue keeps a part of a place for itself, where some queue does not lend."""
+    """Return which queue keeps a part of a place for itself, where some queue does not lend."""
     if shape.tenant not in cluster.queues.keeps:
         return ""
     shape = fixed(shape, len(placement.slots)) if shape.most else shape
@@ -160,7 +160,7 @@ def _demote(cluster: Cluster, job: JobId, wanted_by: JobId, now: Instant) -> str
 
 
 def _outranks(cluster: Cluster, waiting: Standing, gang: Gang, now: Instant) -> bool:
-    """Tell whether a waiting job may take what a gang of its tenant's has.
+    """Whether a waiting job may take what a gang of its tenant's has.
 
     It must have run for as long as its tenant grants it.
     """
@@ -226,7 +226,7 @@ def _terms(cluster: Cluster, decision: Evict, now: Instant) -> str:
 
 
 def _shrink(cluster: Cluster, decision: Evict, now: Instant) -> str:
-    """Say which gang may not be made to shrink to so many tasks; empty when all may."""
+    """Return which gang may not be made to shrink to so many tasks; empty when all may."""
     promise = decision.reservation
     if len(dict(decision.shed)) < len(decision.shed):
         return "nobody shrinks twice"
@@ -259,7 +259,7 @@ def _shrink(cluster: Cluster, decision: Evict, now: Instant) -> str:
 def _lent_back(
     cluster: Cluster, promise: Reservation, lent: Sequence[Gang], rest: Sequence[Gang] = ()
 ) -> bool:
-    """Tell whether a job may have back what gangs of sibling queues were lent."""
+    """Whether a job may have back what gangs of sibling queues were lent."""
     line = cluster.pending
     return promise.job in line and may_reclaim(cluster, line[promise.job], lent, rest)
 
@@ -309,7 +309,7 @@ def _moves_on(cluster: Cluster, move: Reservation, evict: tuple[JobId, ...]) -> 
 
 
 def _stays(cluster: Cluster, decision: Evict, now: Instant) -> str:
-    """Say which of those who are sent away need not go; empty when all must."""
+    """Return which of those who are sent away need not go; empty when all must."""
     promise = decision.reservation
     lent: list[Gang] = []
     for victim in promise.victims:
@@ -328,7 +328,7 @@ def _stays(cluster: Cluster, decision: Evict, now: Instant) -> str:
 
 
 def _keeps_promise(cluster: Cluster, job: JobId, wanted: Reservation) -> str:
-    """Say why a promise may not be taken over for another; empty when it may."""
+    """Return why a promise may not be taken over for another; empty when it may."""
     promise = cluster.reservations.get(job)
     if promise is None:
         return f"job {job} has no promise to lose"
@@ -356,7 +356,7 @@ def _move(cluster: Cluster, reservation: Reservation) -> str:
 
 
 def _must_yield(cluster: Cluster, gang: Gang, promise: Reservation, now: Instant) -> bool:
-    """Tell whether a gang has to go for a promise: it borrows, or its turn is over."""
+    """Whether a gang has to go for a promise: it borrows, or its turn is over."""
     if (
         promise.entitlement is Entitlement.GUARANTEED
         and gang.entitlement is Entitlement.OPPORTUNISTIC
@@ -385,7 +385,7 @@ def _must_yield(cluster: Cluster, gang: Gang, promise: Reservation, now: Instant
 
 
 def _frozen_in_its_way(cluster: Cluster, gang: Gang, promise: Reservation) -> bool:
-    """Tell whether a gang gave up its cells, and keeps what another tenant is owed there."""
+    """Whether a gang gave up its cells, and keeps what another tenant is owed there."""
     return (
         cluster.cells is not None
         and promise.entitlement is Entitlement.GUARANTEED
@@ -397,7 +397,7 @@ def _frozen_in_its_way(cluster: Cluster, gang: Gang, promise: Reservation) -> bo
 
 
 def _keeps_some_of(gang: Gang, promise: Reservation) -> bool:
-    """Tell whether a suspended gang keeps any of what a place needs, where it needs it."""
+    """Whether a suspended gang keeps any of what a place needs, where it needs it."""
     hosts: dict[NodeId, Resources] = {}
     devices: set[tuple[NodeId, int]] = set()
     for slot, kept in zip(gang.slots, gang.needs, strict=True):
@@ -414,7 +414,7 @@ def _keeps_some_of(gang: Gang, promise: Reservation) -> bool:
 
 
 def _promise_is_due(cluster: Cluster, decision: Evict, now: Instant) -> str:
-    """Say why a job may not be promised a place, once others lost what they were promised."""
+    """Return why a job may not be promised a place, once others lost theirs."""
     reservation = decision.reservation
     if not cluster.slots_open(reservation.slots):
         return "a part of the place is closed or broken"
@@ -481,7 +481,7 @@ def _promise_is_owed(cluster: Cluster, decision: Evict, shape: Shape) -> str:
 
 
 def _costs_others(cluster: Cluster, decision: Evict) -> str:
-    """Say so if others lack more cells for it that some are given up and others taken."""
+    """Report if others lack more cells for it that some are given up and others taken."""
     assert cluster.cells is not None, "asked only where shares are cells"
     spaces = cluster.cells.spaces
     if not any(space.broken for space in spaces):
@@ -552,7 +552,7 @@ def _parted(cluster: Cluster, requests: tuple[Request, ...], slots: tuple[Slot, 
 
 
 def _lie_within(cluster: Cluster, level: str, slots: tuple[Slot, ...]) -> bool:
-    """Tell whether slots lie in one region of a level: a cell, or nodes with one label."""
+    """Whether slots lie in one region of a level: a cell, or nodes with one label."""
     if cluster.cells is not None:
         return in_one_cell(cluster.cells.chains, level, slots)
     nodes = {slot.node for slot in slots}

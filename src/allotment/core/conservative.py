@@ -83,7 +83,7 @@ class Promises(Passing):
         return [(DevicesByType(self._cluster), devices)]
 
     def admits(self, job: Standing) -> bool:
-        """Tell whether a job may start now."""
+        """Whether a job may start now."""
         self._settle()
         if self.stuck:
             return False
@@ -94,7 +94,7 @@ class Promises(Passing):
         )
 
     def narrows(self, job: Standing) -> bool:  # noqa: ARG002 - it matters to everybody alike
-        """Tell whether it matters on which types of devices a job starts."""
+        """Whether it matters on which types of devices a job starts."""
         return len(self._cluster.device_types) > 1
 
     def _to_spare(self, job: Standing) -> list[Amounts]:
@@ -155,7 +155,7 @@ class Promises(Passing):
         return at
 
     def longest(self, job: Standing) -> int:
-        """Say for how long a job like this could run from now on."""
+        """Return for how long a job like this could run from now on."""
         self._settle()
         if self.stuck:
             return 0
@@ -165,7 +165,7 @@ class Promises(Passing):
         return most
 
     def _wanted(self, job: Standing) -> Wanted:
-        """Say how much a job wants of what."""
+        """Return how much a job wants of what."""
         shape = job.shape
         known = self._wanted_by.get(shape)
         if known is not None:
@@ -268,7 +268,7 @@ def delayed_by(
 
 
 def beside_promises(ahead: JobId, queue: str) -> Blocked:
-    """Say whom a job would delay."""
+    """Report whom a job would delay."""
     return Blocked(
         Reason.BEHIND,
         f"Job {ahead} is before it in queue {queue}, and could start later than it is promised "
@@ -286,7 +286,7 @@ class Course(msgspec.Struct, frozen=True):
     grounds: Entitlement
 
     def end_of(self, gang: Gang) -> int | None:
-        """Say when a gang is expected to be gone; None if nobody knows.
+        """Return when a gang is expected to be gone; None if nobody knows.
 
         Who leaves goes any moment; who borrows, at once where somebody is owed a place.
         """
@@ -302,7 +302,7 @@ class Course(msgspec.Struct, frozen=True):
         return gang.standing.end_of(run_ms, gang.placed_at, self.now)
 
     def holdings(self) -> Iterator[tuple[int, Holding]]:
-        """Say who gives back what when: who has a place, and who is promised one."""
+        """Return who gives back what when: who has a place, and who is promised one."""
         cluster = self.cluster
         for gang in cluster.holders():
             if (end := self.end_of(gang)) is not None:
@@ -317,7 +317,7 @@ class Course(msgspec.Struct, frozen=True):
 
 
 def profile_of(course: Course, shape: Shape) -> Profile:
-    """Say what will be free when, for jobs of a queue. O(devices + gangs log gangs).
+    """Return what will be free when, for jobs of a queue. O(devices + gangs log gangs).
 
     The ledger has taken what is promised. Where others have yet to leave, less than nothing
     is free: that counts from the next moment on, in which who leaves is taken to be gone.

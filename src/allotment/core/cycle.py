@@ -34,7 +34,7 @@ GUARANTEED, OPPORTUNISTIC = Entitlement.GUARANTEED, Entitlement.OPPORTUNISTIC
 
 
 def proposals(cluster: Cluster, now: Instant) -> Proposals:
-    """Say, one by one, who starts, resumes, is promoted or must go."""
+    """Yield, one by one, who starts, resumes, is promoted or must go."""
     # 1. Promises: hand over places whose last holder left; drop those on closed nodes.
     if cluster.reservations:
         yield from _keep_promises(cluster, now)
@@ -59,7 +59,7 @@ def proposals(cluster: Cluster, now: Instant) -> Proposals:
 
 
 def _in_vain(cluster: Cluster, *, turn: bool) -> bool:
-    """Tell, at a glance, that nobody can start.
+    """Whether it is plain that nobody can start.
 
     All ask for more devices than are free, and nobody has to make way. Where nothing was
     given back since the last look, and no job holds up another, it is enough that this is
@@ -109,7 +109,7 @@ def _keep_promises(cluster: Cluster, now: Instant) -> Proposals:
 
 
 def _placement(cluster: Cluster, promise: Reservation) -> Placement:
-    """Say where the job of a promise goes: a larger gang, where there is room for it now.
+    """Return where the job of a promise goes: a larger gang, where there is room for it now.
 
     In cells it gets what it was promised: to give that up for another place could cost
     others what they are owed while hardware is lost. So it is where windows are near.
@@ -127,7 +127,7 @@ def _placement(cluster: Cluster, promise: Reservation) -> Placement:
 
 
 def _room_may_be_back(cluster: Cluster) -> bool:
-    """Tell whether anything was given back since borrowers were last looked at.
+    """Whether anything was given back since borrowers were last looked at.
 
     Where urgent jobs may take what a borrower were given, their going counts too.
     """
@@ -158,7 +158,7 @@ def _promote(cluster: Cluster, now: Instant) -> Proposals:
 
 
 def _kept_by(cluster: Cluster, gang: Gang) -> tuple[Quota, Beside]:
-    """Say by which cells of its tenant's a borrower could keep what it has; or none."""
+    """Return by which cells of its tenant's a borrower could keep what it has; or none."""
     quota = cluster.quota_kept(gang)
     if quota or cluster.cells is None:
         return quota, ()
@@ -166,13 +166,13 @@ def _kept_by(cluster: Cluster, gang: Gang) -> tuple[Quota, Beside]:
 
 
 def _is_kept(cluster: Cluster, gang: Gang) -> bool:
-    """Tell whether the room in its tenant's guarantee is kept for another queue."""
+    """Whether the room in its tenant's guarantee is kept for another queue."""
     keeps = cluster.queues.keeps
     return gang.tenant in keeps and kept_from_borrower(cluster, gang) is not None
 
 
 def _any_due(cluster: Cluster, tenant: str) -> bool:
-    """Tell whether a borrower of any size there is would be due. O(sizes)."""
+    """Whether a borrower of any size there is would be due. O(sizes)."""
     return any(
         entitle(cluster, tenant, held, preemptible=True) is GUARANTEED
         for held in cluster.borrowed_sizes.get(tenant, ())

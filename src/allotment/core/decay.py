@@ -18,7 +18,7 @@ _ONE = 1 << 40
 
 
 def _factor() -> int:
-    """Give what is left after one step, of `_ONE`."""
+    """Return what is left after one step, of `_ONE`."""
     left = _ONE // 2
     for _ in range(STEPS.bit_length() - 1):
         left = isqrt(left * _ONE)
@@ -40,7 +40,7 @@ class Past(msgspec.Struct, gc=False):
 
 
 def worth(past: Past, now: Instant, rate: int, step_ms: int) -> int:
-    """Give what it comes to by now. O(steps since), less once it moves no more."""
+    """Return what it comes to by now. O(steps since), less once it moves no more."""
     value, at = past.value, past.at
     while (end := at - at % step_ms + step_ms) <= now:
         whole = end - at == step_ms

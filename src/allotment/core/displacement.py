@@ -46,7 +46,7 @@ def displace(cluster: Cluster, waiting: Standing, now: Instant) -> Turn | None:
 
 
 def _owed(cluster: Cluster, victims: Sequence[JobId]) -> bool:
-    """Tell whether any has its place as its tenant's own."""
+    """Whether any has its place as its tenant's own."""
     return any(cluster.gangs[job].entitlement is GUARANTEED for job in victims)
 
 
@@ -109,7 +109,7 @@ def _due(cluster: Cluster, waiting: Standing) -> Entitlement | None:
 
 
 def _overlap(gang: Gang, slots: tuple[Slot, ...]) -> bool:
-    """Tell whether a gang sits on a node of a place."""
+    """Whether a gang sits on a node of a place."""
     nodes = {slot.node for slot in slots}
     return any(slot.node in nodes for slot in gang.slots)
 
@@ -117,7 +117,7 @@ def _overlap(gang: Gang, slots: tuple[Slot, ...]) -> bool:
 def _by_numbers(
     cluster: Cluster, worse: list[Gang], requests: tuple[Request, ...]
 ) -> list[Gang]:
-    """Say who must go, worst first, if only the numbers of whole free devices counted.
+    """Return who must go, worst first, if only the numbers of whole free devices counted.
 
     Whoever leaves anyway is out of the books already.
     """
@@ -143,7 +143,7 @@ def _coming(cluster: Cluster) -> int:
 def _worse(
     cluster: Cluster, waiting: Standing, now: Instant, *, borrowers: bool = False
 ) -> list[Gang]:
-    """Give just enough gangs that rank behind, worst first; none when all are not enough."""
+    """Return just enough gangs that rank behind, worst first; none when all are not enough."""
     running, ledger = cluster.running, cluster.ledger
     assert running is not None, "turns are taken only where an order of gangs is kept"
     # What those who leave will free counts, less what of it is promised already.

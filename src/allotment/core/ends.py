@@ -50,11 +50,11 @@ class Ends:
             del self._guessed[bisect_left(self._guessed, entry[:2])]
 
     def next_guess(self) -> Instant | None:
-        """Say when the next of those who are predicted should have ended."""
+        """Return when the next of those who are predicted should have ended."""
         return Instant(self._guessed[0][0]) if self._guessed else None
 
     def outlived(self, now: Instant) -> bool:
-        """Give who outlived a prediction another; tell whether anybody did."""
+        """Return who outlived a prediction another; tell whether anybody did."""
         if not self._guessed or self._guessed[0][0] > now:
             return False
         while self._guessed[0][0] <= now:
@@ -79,7 +79,7 @@ class Ends:
         return entry
 
     def soonest(self, now: Instant, tenant: str = "") -> Iterator[tuple[int, JobId, int]]:
-        """Give (end, gang, devices) of one tenant, or of all, in the order of ends.
+        """Return (end, gang, devices) of one tenant, or of all, in the order of ends.
 
         Who is late ends any moment.
         """
@@ -88,7 +88,7 @@ class Ends:
             yield max(now + 1, end), job, milli
 
     def enough(self, wanted: int, free: int, now: Instant) -> tuple[Instant, int] | None:
-        """Say at which end `wanted` will be free, and how much in all; None if never.
+        """Return at which end `wanted` will be free, and how much in all; None if never.
 
         In thousandths of devices. Who runs longer than expected is expected to end any
         moment; who ends at one instant ends together. O(gangs that end by then).

@@ -26,7 +26,7 @@ def entitle(
 
 
 def due_of(cluster: Cluster, shape: Shape) -> Entitlement | None:
-    """Say on what grounds a gang of this shape may have a place now, if any.
+    """Return on what grounds a gang of this shape may have a place now, if any.
 
     What another queue of its tenant keeps for itself it may have on idle devices only.
     """
@@ -50,7 +50,7 @@ def _due(cluster: Cluster, shape: Shape) -> Entitlement | None:
 
 
 def may_borrow(cluster: Cluster, shape: Shape) -> bool:
-    """Tell whether a gang may use what is idle beyond its tenant's share.
+    """Whether a gang may use what is idle beyond its tenant's share.
 
     One that names a pinned cell runs nowhere else.
     """
@@ -71,7 +71,7 @@ def borrows(cluster: Cluster, tenant_name: str, need: Resources, *, preemptible:
 
 
 def is_due(cluster: Cluster, reservation: Reservation) -> bool:
-    """Tell whether a promise is still within its tenant's guarantee, which may have shrunk.
+    """Whether a promise is still within its tenant's guarantee, which may have shrunk.
 
     What its victims of the same tenant still hold is not counted: it takes their place.
     """
@@ -109,7 +109,7 @@ def own_victims(cluster: Cluster, reservation: Reservation) -> Resources:
 
 
 def is_used_up(cluster: Cluster, gang: Gang) -> bool:
-    """Tell whether a budget that counts a suspended gang is used up."""
+    """Whether a budget that counts a suspended gang is used up."""
     shape = gang.standing.shape
     return bool(cluster.used_up.closed) and (
         total_of(gang.requests).gpu_milli > 0
@@ -118,7 +118,7 @@ def is_used_up(cluster: Cluster, gang: Gang) -> bool:
 
 
 def more_urgent(cluster: Cluster, gang: Gang, now: Instant) -> bool:
-    """Tell whether a waiting job would at once take from a gang what it were given.
+    """Whether a waiting job would at once take from a gang what it were given.
 
     The room is for that job: it may be just what the gang had to give up.
     """
@@ -131,7 +131,7 @@ def more_urgent(cluster: Cluster, gang: Gang, now: Instant) -> bool:
 
 
 def resume_entitlement(cluster: Cluster, gang: Gang, now: Instant) -> Entitlement | None:
-    """Say on what grounds a suspended gang may go on; what it kept counts already.
+    """Return on what grounds a suspended gang may go on; what it kept counts already.
 
     A borrower is not given what a more urgent job of its tenant would at once take from it.
     """

@@ -8,7 +8,7 @@ from allotment.core.request import Shape
 
 
 def ever_starts(cluster: Cluster, shape: Shape) -> bool:
-    """Tell whether a gang fits the configured machines when all are idle and healthy.
+    """Whether a gang fits the configured machines when all are idle and healthy.
 
     Where shares are cells: the cells of its tenant, or, if it may borrow, any.
     """
@@ -20,7 +20,7 @@ def ever_starts(cluster: Cluster, shape: Shape) -> bool:
 
 
 def beyond_share(cluster: Cluster, shape: Shape) -> str:
-    """Say why a gang never starts, however idle the machines are; '' if its share lets it.
+    """Return why a gang never starts, however idle the machines are; '' if its share lets it.
 
     Its tenant, or its queue, is owed less than it needs, and it may not borrow.
     """

@@ -32,7 +32,7 @@ from allotment.model.tenancy import QueueOrder
 
 
 def explain(cluster: Cluster, waiting: Standing, now: Instant) -> Blocked:
-    """Give the dominant reason why this job in line has not started. O(nodes + jobs)."""
+    """Return the dominant reason why this job in line has not started. O(nodes + jobs)."""
     blocked = judge(cluster, waiting, now)
     if cluster.mercy is not None:
         blocked = with_protected(cluster, waiting, blocked, now)
@@ -51,7 +51,7 @@ def explain(cluster: Cluster, waiting: Standing, now: Instant) -> Blocked:
 
 
 def _size_words(shape: Shape) -> str:
-    """Say how many tasks it waits for, where it may be larger or smaller."""
+    """Return how many tasks it waits for, where it may be larger or smaller."""
     if not shape.most:
         return ""
     fewest = shape.requests[-1].count
@@ -59,7 +59,7 @@ def _size_words(shape: Shape) -> str:
 
 
 def judge(cluster: Cluster, waiting: Standing, now: Instant) -> Blocked:
-    """Give the dominant reason without what is free and who is ahead."""
+    """Return the dominant reason without what is free and who is ahead."""
     if (promise := cluster.reservations.get(waiting.id)) is not None:
         return _promised(cluster, promise)
     if (capped := _capped(cluster, waiting.shape, now)) is not None:
@@ -70,7 +70,7 @@ def judge(cluster: Cluster, waiting: Standing, now: Instant) -> Blocked:
 
 
 def _in_its_place(cluster: Cluster, waiting: Standing, now: Instant) -> Blocked:
-    """Give the dominant reason, of a job without a promise, as the books are now."""
+    """Return the dominant reason, of a job without a promise, as the books are now."""
     waiting = narrowed_to_caps(cluster, waiting)
     if cluster.queues.any and (kept := why_aside(cluster, waiting.shape)) is not None:
         return kept.blocked
@@ -130,7 +130,7 @@ def _judge(cluster: Cluster, waiting: Standing, now: Instant) -> Blocked:
 def _beside_others(
     cluster: Cluster, waiting: Standing, due: Entitlement, now: Instant
 ) -> Blocked:
-    """Say whom a job that fits would delay, where nobody may; or that nothing keeps it."""
+    """Report whom a job that fits would delay, where nobody may; or that nothing keeps it."""
     order, ahead = cluster.order_of(waiting.shape), None
     if order is QueueOrder.CONSERVATIVE:
         ahead = delayed_by(
@@ -150,7 +150,7 @@ def _next_cycle() -> Blocked:
 
 
 def _never(cluster: Cluster, waiting: Standing, need: Resources) -> Blocked | None:
-    """Say what of the configuration keeps a job from ever starting, if anything does."""
+    """Return what of the configuration keeps a job from ever starting, if anything does."""
     shape = waiting.shape
     if shape.pin:
         return Blocked(
@@ -168,7 +168,7 @@ def _never(cluster: Cluster, waiting: Standing, need: Resources) -> Blocked | No
 
 
 def _promised(cluster: Cluster, reservation: Reservation) -> Blocked:
-    """Say whom it waits for who has its place."""
+    """Report whom it waits for who has its place."""
     victims = [cluster.gangs[job] for job in reservation.victims if job in cluster.gangs]
     tenant = cluster.tenant_of(reservation.job)
     own = sum(1 for gang in victims if gang.tenant == tenant)
@@ -227,7 +227,7 @@ def _fits_with_all_nodes(cluster: Cluster, waiting: Standing) -> bool:
 
 
 def _holds_up(cluster: Cluster, head: Standing, due: Entitlement, now: Instant) -> bool:
-    """Tell whether a job that waits really stands in the way of those who are due on `due`.
+    """Whether a job that waits really stands in the way of those who are due on `due`.
 
     Who is owed a place holds up those who are, also while others of its tenant have it.
     """
@@ -246,7 +246,7 @@ def _holds_up(cluster: Cluster, head: Standing, due: Entitlement, now: Instant) 
 def _held_up_by(
     cluster: Cluster, waiting: Standing, due: Entitlement, now: Instant
 ) -> Standing | None:
-    """Give the first job before this one in its queue that stands in the way. O(shapes)."""
+    """Return the first job before this one in its queue that stands in the way. O(shapes)."""
     pending, promised = cluster.pending, cluster.reservations
     groups = pending.ahead(waiting)
     first = [next((job for job in group if job.id not in promised), None) for group in groups]
@@ -279,7 +279,7 @@ def _over_quota(cluster: Cluster, tenant_name: str, need: Resources) -> Blocked:
 
 
 def _capped(cluster: Cluster, shape: Shape, now: Instant) -> Blocked | None:
-    """Say that it may hold no more now, or that its budget is used up, if so."""
+    """Report that it may hold no more now, or that its budget is used up, if so."""
     if (capped := why_capped(cluster, shape)) is not None:
         return capped
     if not cluster.used_up.closed or not cluster.used_up.holds_back(shape):
@@ -289,7 +289,7 @@ def _capped(cluster: Cluster, shape: Shape, now: Instant) -> Blocked | None:
 
 
 def _no_right_back(cluster: Cluster, gang: Gang, need: Resources) -> Blocked:
-    """Say why a suspended gang may not have what it let go."""
+    """Return why a suspended gang may not have what it let go."""
     if cluster.cells is None or gang.tenant not in cluster.tenants:
         return _over_quota(cluster, gang.tenant, need)
     return Blocked(
@@ -301,7 +301,7 @@ def _no_right_back(cluster: Cluster, gang: Gang, need: Resources) -> Blocked:
 
 
 def explain_resume(cluster: Cluster, gang: Gang, now: Instant) -> Blocked:
-    """Say why a suspended gang that wants to go on does not."""
+    """Return why a suspended gang that wants to go on does not."""
     need = NOTHING
     for part in gang.needs:
         need += lease_part(part)

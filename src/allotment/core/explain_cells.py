@@ -36,7 +36,7 @@ NEXT = "in the next cycle"
 
 
 def judge_in_cells(cluster: Cluster, waiting: Standing, now: Instant) -> Blocked:
-    """Give the dominant reason why a job in line, without a reservation, has not started."""
+    """Return the dominant reason why a job in line, without a reservation, has not started."""
     shape = waiting.shape
     if not ever_starts(cluster, shape):
         return _never(cluster, shape)
@@ -139,7 +139,7 @@ def _place(cluster: Cluster, shape: Shape, grounds: Entitlement) -> tuple[Slot, 
 
 
 def _ahead(cluster: Cluster, waiting: Standing) -> list[Standing]:
-    """Give the first job of every shape before this one in its queue that has no promise."""
+    """Return the first job of every shape before this one in its queue that has no promise."""
     pending = cluster.pending
     found = [
         first
@@ -150,7 +150,7 @@ def _ahead(cluster: Cluster, waiting: Standing) -> list[Standing]:
 
 
 def _closes(cluster: Cluster, other: Standing, grounds: Entitlement, now: Instant) -> bool:
-    """Tell whether a job that cannot start holds up those behind it that are due alike."""
+    """Whether a job that cannot start holds up those behind it that are due alike."""
     shape = other.shape
     if capped_out(cluster, shape) or not ever_starts(cluster, shape):
         return False
@@ -159,7 +159,7 @@ def _closes(cluster: Cluster, other: Standing, grounds: Entitlement, now: Instan
 
 
 def _cannot_start(cluster: Cluster, shape: Shape, grounds: Entitlement, now: Instant) -> bool:
-    """Tell whether a gang holds its queue up, as the books are now."""
+    """Whether a gang holds its queue up, as the books are now."""
     due = due_of(cluster, shape)
     if grounds is Entitlement.OPPORTUNISTIC:
         return due is grounds and idle_place(cluster, shape) is None
@@ -177,7 +177,7 @@ def _cannot_start(cluster: Cluster, shape: Shape, grounds: Entitlement, now: Ins
 
 
 def _fits_when_mended(cluster: Cluster, shape: Shape, *, borrows: bool) -> bool:
-    """Tell whether it would have a place if all hardware were up, and all jobs as they are."""
+    """Whether it would have a place if all hardware were up, and all jobs as they are."""
     cells = book_of(cluster)
     if not any(space.broken for space in cells.spaces):
         return False
@@ -243,7 +243,7 @@ def _own_share(cluster: Cluster, shape: Shape) -> Blocked:
 
 
 def _fits_without_own(cluster: Cluster, shape: Shape) -> bool:
-    """Tell whether it would fit now if all jobs of its tenant in such cells were gone."""
+    """Whether it would fit now if all jobs of its tenant in such cells were gone."""
     with Trial(cluster) as trial:
         for job in in_use_by(cluster, shape):
             trial.unreserve(job)
@@ -290,7 +290,7 @@ def _nothing_idle(cluster: Cluster, shape: Shape) -> Blocked:
 
 
 def _why_borrow(cluster: Cluster, shape: Shape) -> str:
-    """Say why it does not start in its tenant's own cells."""
+    """Return why it does not start in its tenant's own cells."""
     if shape.opportunistic:
         return "It runs only on what is idle."
     if owed_ever(cluster, shape):

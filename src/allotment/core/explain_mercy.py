@@ -73,7 +73,7 @@ def _first_way(
 
 
 def _moments(cluster: Cluster, waiting: Standing, mercy: Mercy) -> Iterator[Instant]:
-    """Give the moments at which somebody is protected no longer."""
+    """Return the moments at which somebody is protected no longer."""
     tenant = waiting.shape.tenant
     rules = mercy.rules[tenant]
     for gang in cluster.gangs.values():

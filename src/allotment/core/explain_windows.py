@@ -18,7 +18,7 @@ Judge = Callable[[Cluster, Standing, Instant], Blocked]
 def judge_in_windows(
     cluster: Cluster, waiting: Standing, now: Instant, judge: Judge
 ) -> Blocked:
-    """Give the reason that would hold without windows; if none would, the window."""
+    """Return the reason that would hold without windows; if none would, the window."""
     shape = waiting.shape
     unhindered = msgspec.structs.replace(waiting, shape=bare(shape))
     otherwise = judge(cluster, unhindered, now)

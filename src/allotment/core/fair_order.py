@@ -114,7 +114,7 @@ class _Tree:
         return known
 
     def next(self) -> _Leaf | None:
-        """Give who comes next, with a job that is in line still; None when nobody is left."""
+        """Return who comes next, with a job that is in line still; None when nobody is left."""
         self._settle(self._top)
         part: _Leaf | _Inner = self._top
         while isinstance(part, _Inner):

@@ -30,7 +30,7 @@ def free_for(cluster: Cluster, requests: tuple[Request, ...]) -> Resources:
 
 
 def types_wanted(cluster: Cluster, requests: tuple[Request, ...]) -> tuple[str, ...]:
-    """Give the types of devices that a gang may have; none where it may have every one."""
+    """Return the types of devices that a gang may have; none where it may have every one."""
     asking = [request for request in requests if request.need.gpu_milli]
     if not asking or len(cluster.device_types) <= 1:
         return ()
@@ -40,7 +40,7 @@ def types_wanted(cluster: Cluster, requests: tuple[Request, ...]) -> tuple[str, 
 
 
 def lacking(cluster: Cluster, requests: tuple[Request, ...]) -> tuple[str, ...]:
-    """Say in words of what too little is free for a gang, wherever it were put."""
+    """Return in words of what too little is free for a gang, wherever it were put."""
     whole = total_of(requests).short_of(cluster.ledger.free())
     found = {name: _WORDS[name] for name in _WORDS if name in whole}
     if len(cluster.device_types) > 1:

@@ -45,14 +45,14 @@ class Standing(msgspec.Struct, frozen=True, gc=False):
         return total_of(self.shape.requests).gpu_milli
 
     def left_of(self, run_ms: int) -> int:
-        """Say how long an attempt takes from its start, of a job that runs for so long in all.
+        """Return how long an attempt takes of a job that runs for so long in all.
 
         What earlier attempts did counts, unless it was lost.
         """
         return run_ms - self.served_ms + self.lost_ms
 
     def end_of(self, run_ms: int, placed_at: Instant, now: Instant) -> int:
-        """Say when it will be gone that was placed then, and runs for so long in all.
+        """Return when it will be gone that was placed then, and runs for so long in all.
 
         Who runs for longer than was promised ends any moment; than was predicted, for as
         long again, and so on: a prediction that came true too late must not come true again.
@@ -66,7 +66,7 @@ class Standing(msgspec.Struct, frozen=True, gc=False):
         return placed_at + doubled(length, now + 1 - placed_at)
 
     def ran_ms(self, now: Instant) -> int:
-        """Give its run time up to now."""
+        """Return its run time up to now."""
         if self.since is None or self.starting:
             return self.served_ms
         return self.served_ms + now - self.since
@@ -116,7 +116,7 @@ class Gang(msgspec.Struct):
     """Its surplus tasks were told to go, and are not gone yet."""
 
     def of_size(self, tasks: int) -> "Gang":
-        """Give the same gang with its first so many tasks only."""
+        """Return the same gang with its first so many tasks only."""
         last = self.requests[-1]
         count = last.count - (len(self.slots) - tasks)
         return msgspec.structs.replace(
@@ -128,7 +128,7 @@ class Gang(msgspec.Struct):
         )
 
     def surplus(self, tasks: int) -> "Gang":
-        """Give what it gives up when it goes on with so many tasks: that is borrowed."""
+        """Return what it gives up when it goes on with so many tasks: that is borrowed."""
         last = msgspec.structs.replace(self.requests[-1], count=len(self.slots) - tasks)
         return msgspec.structs.replace(
             self,
@@ -142,7 +142,7 @@ class Gang(msgspec.Struct):
         )
 
     def kept(self) -> tuple[Resources, ...]:
-        """Give what each task holds now: all of its need, or what suspension keeps."""
+        """Return what each task holds now: all of its need, or what suspension keeps."""
         if not self.suspended:
             return self.needs
         return tuple(need - lease_part(need) for need in self.needs)
@@ -158,7 +158,7 @@ class Gang(msgspec.Struct):
 
 
 def held_by_now(need: Resources, *, suspended: bool) -> Resources:
-    """Give what one task counts for: device memory on every device, leases unless suspended."""
+    """Return what one task counts for: memory of each device, leases unless suspended."""
     whole = held_by(need)
     return whole - lease_part(need) if suspended else whole
 

@@ -23,7 +23,7 @@ from allotment.model.spec import GiveWay
 
 
 def way_of(cluster: Cluster, gang: Gang) -> GiveWay:
-    """Say what becomes of a gang that must go."""
+    """Return what becomes of a gang that must go."""
     if cluster.policies.turns is not None:
         return GiveWay.REQUEUE  # Whoever takes turns comes back by its turn.
     tenant = cluster.tenants.get(gang.tenant)
@@ -42,7 +42,7 @@ def gently(cluster: Cluster, evict: Evict, now: Instant) -> Evict:
 
 
 def _frozen(cluster: Cluster, ways: dict[JobId, GiveWay]) -> list[JobId]:
-    """Give those who may be frozen: they run."""
+    """Return those who may be frozen: they run."""
     return [
         job
         for job, way in ways.items()
@@ -67,7 +67,7 @@ def _suspending(cluster: Cluster, evict: Evict, frozen: list[JobId]) -> Evict:
 
 
 def fits_beside(cluster: Cluster, evict: Evict, frozen: tuple[JobId, ...]) -> bool:
-    """Tell whether the place is there once some are frozen, and the other victims gone."""
+    """Whether the place is there once some are frozen, and the other victims gone."""
     promise = evict.reservation
     with Trial(cluster) as trial:
         for job in evict.instead:

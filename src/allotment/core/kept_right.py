@@ -44,7 +44,7 @@ def takes_kept(cluster: Cluster, shape: Shape, slots: Sequence[Slot], due: Entit
 
 
 def promise_takes_kept(cluster: Cluster, shape: Shape, decision: Evict) -> str:
-    """Say so of a place that others make way for, now or once they have."""
+    """Whether so is a place that others make way for, now or once they have."""
     promise = decision.reservation
     here = (promise.slots, promise.entitlement)
     if not takes_kept(cluster, shape, *here):

@@ -33,7 +33,7 @@ _NAMES = {QueueOrder.SKIP: PASSING, QueueOrder.STRICT: STRICT}
 def kinds_apart(
     orders: Mapping[tuple[str, str], QueueOrder], policies: Policies
 ) -> "Kinds | None":
-    """Say which shapes are alike but for their queue; None where ranks set them apart too.
+    """Return which shapes are alike but for their queue; None where ranks set them apart too.
 
     Nor where every tenant has one queue: nothing is alike but for that. Not for cells,
     where a job that is not due may hold up others, nor where queues share by a rule or
@@ -57,11 +57,11 @@ class Kinds:
         return iter(self._heads)
 
     def of(self, shape: Shape) -> Shape:
-        """Give the kind of a shape of which somebody waits, or of a kind itself."""
+        """Return the kind of a shape of which somebody waits, or of a kind itself."""
         return self._of.get(shape, shape)
 
     def heads(self) -> Iterator[tuple[Shape, Key]]:
-        """Give each kind and the first place in line of it, in no particular order."""
+        """Return each kind and the first place in line of it, in no particular order."""
         return ((kind, heads[0][0]) for kind, heads in self._heads.items())
 
     def opened(self, shape: Shape, head: Key) -> None:
@@ -88,7 +88,7 @@ class Kinds:
         self._of.pop(shape, None)
 
     def behind(self, kind: Shape, last: Key | None, skip: set[Shape]) -> Head | None:
-        """Give the first head behind a place in line, of a shape that is not left out."""
+        """Return the first head behind a place in line, of a shape that is not left out."""
         heads = self._heads.get(kind, ())
         at = 0 if last is None else bisect_right(heads, last, key=_key)
         while at < len(heads) and heads[at][1] in skip:

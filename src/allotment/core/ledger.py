@@ -65,7 +65,7 @@ class NodeBook:
                 self.whole[kind] = self.whole.get(kind, 0) + 1
 
     def host_fits(self, need: Resources) -> bool:
-        """Tell whether CPU, memory and disk suffice for one task.
+        """Whether CPU, memory and disk suffice for one task.
 
         What is promised to somebody else already matters only to who needs some of it.
         """
@@ -203,7 +203,7 @@ class NodeBook:
                 self.device_memory[index] += sign * need.gpu_memory
 
     def set_bad(self, devices: frozenset[int]) -> None:
-        """Say which devices are not to be used, and count the whole free ones anew."""
+        """Return which devices are not to be used, and count the whole free ones anew."""
         for index in sorted(self.bad ^ devices):
             if self.device_milli[index] == DEVICE:
                 step = 1 if index in self.bad else -1
@@ -213,11 +213,11 @@ class NodeBook:
         self.bad = devices
 
     def sound(self, devices: Sequence[int]) -> bool:
-        """Tell whether none of these devices is broken."""
+        """Whether none of these devices is broken."""
         return not self.bad or self.bad.isdisjoint(devices)
 
     def has(self, slot: Slot, need: Resources) -> bool:
-        """Tell whether a slot is free here for one task."""
+        """Whether a slot is free here for one task."""
         each = need.gpu_milli // len(slot.devices) if slot.devices else 0
         return (
             self.open
@@ -231,7 +231,7 @@ class NodeBook:
         )
 
     def host_short(self, wanted: Resources, held: Resources) -> bool:
-        """Tell whether some of the host is promised too often that is wanted, and held."""
+        """Whether some of the host is promised too often that is wanted, and held."""
         return bool(
             (self.cpu < 0 and wanted.cpu_milli and held.cpu_milli)
             or (self.memory < 0 and wanted.memory and held.memory)
@@ -239,14 +239,14 @@ class NodeBook:
         )
 
     def device_short(self, index: int, wanted: Resources, held: Resources) -> bool:
-        """Tell whether some of a device is promised too often that is wanted, and held."""
+        """Whether some of a device is promised too often that is wanted, and held."""
         return bool(
             (self.device_milli[index] < 0 and wanted.gpu_milli and held.gpu_milli)
             or (self.device_memory[index] < 0 and wanted.gpu_memory and held.gpu_memory)
         )
 
     def settled(self, slot: Slot) -> bool:
-        """Tell whether nobody else has to leave a slot that was taken."""
+        """Whether nobody else has to leave a slot that was taken."""
         if not self.open or self.cpu < 0 or self.memory < 0 or self.disk < 0:
             return False
         milli, memory = self.device_milli, self.device_memory
@@ -374,7 +374,7 @@ class Ledger:
     # ── reading ─────────────────────────────────────────────────────────────────────────
 
     def settled(self, slots: Sequence[Slot]) -> bool:
-        """Tell whether a reserved place is really there now. O(tasks)."""
+        """Whether a reserved place is really there now. O(tasks)."""
         books = self.books
         return all(books[slot.node].settled(slot) for slot in slots)
 
@@ -425,7 +425,7 @@ class Ledger:
         return self.books[node].types[index]
 
     def free_milli(self, node: NodeId, index: int) -> int:
-        """Give what is free of one device, in thousandths; negative when it is promised.
+        """Return what is free of one device, in thousandths; negative when it is promised.
 
         Nothing is free of a broken one.
         """
@@ -434,16 +434,16 @@ class Ledger:
         return min(0, milli) if index in book.bad else milli
 
     def free_memory(self, node: NodeId, index: int) -> int:
-        """Give the bytes of a device's memory that nobody holds; negative when promised."""
+        """Return the bytes of a device's memory that nobody holds; negative when promised."""
         return self.books[node].device_memory[index]
 
     def host_fits(self, node: NodeId, need: Resources) -> bool:
-        """Tell whether CPU, memory and disk of an open node suffice for so much more."""
+        """Whether CPU, memory and disk of an open node suffice for so much more."""
         book = self.books[node]
         return book.open and book.host_fits(need)
 
     def may_hold(self, requests: tuple[Request, ...]) -> bool:
-        """Tell, at once, when there are too few free devices in all, wherever they are."""
+        """Whether there are too few free devices in all, wherever they are."""
         return devices_of(requests) <= self.whole_free
 
     def find(self, requests: tuple[Request, ...], placing: Placing) -> tuple[Slot, ...] | None:
@@ -559,7 +559,7 @@ class Ledger:
         placing: Placing,
         among: tuple[NodeId, ...] | None,
     ) -> Iterator[tuple[NodeId, ...]]:
-        """Give regions with enough whole devices for a group, ranked as nodes are."""
+        """Return regions with enough whole devices for a group, ranked as nodes are."""
         wanted = devices_of((one,))
         kept = None if among is None else frozenset(among)
         rooms: list[tuple[int, int, tuple[NodeId, ...]]] = []
@@ -571,7 +571,7 @@ class Ledger:
         yield from (nodes for _, _, nodes in sorted(rooms))
 
     def _candidates(self, request: Request, kind: str, placing: Placing) -> Iterator[NodeBook]:
-        """Give open nodes that may serve, best bucket first, lower id first within one.
+        """Return open nodes that may serve, best bucket first, lower id first within one.
 
         Lazy on purpose: a small gang is placed after looking at one or two nodes.
         """
@@ -588,7 +588,7 @@ class Ledger:
     def _ranked(
         self, request: Request, kind: str, placing: Placing, among: tuple[NodeId, ...]
     ) -> list[NodeBook]:
-        """Give those of some nodes that may serve, in the same order. O(n log n)."""
+        """Return those of some nodes that may serve, in the same order. O(n log n)."""
         whole = request.need.gpu_milli // DEVICE
         rooms = [
             (placing.rank(free, whole), free, node)
@@ -602,7 +602,7 @@ class Ledger:
 
 
 def _together(request: Request) -> int:
-    """Say how much of a role must lie together: who needs most chooses first."""
+    """Return how much of a role must lie together: who needs most chooses first."""
     return request.need.gpu_milli * max(1, request.group)
 
 

@@ -24,7 +24,7 @@ from allotment.model.quantity import DEVICE, NOTHING, Resources
 
 
 def kept_of_share(cluster: Cluster, shape: Shape) -> Kept | None:
-    """Give what a job would take of its tenant's guarantee that is another queue's own."""
+    """Return what a job would take of its tenant's guarantee that is another queue's own."""
     if within(cluster, shape):
         return None
     left = share_left(cluster, shape.tenant)
@@ -32,7 +32,7 @@ def kept_of_share(cluster: Cluster, shape: Shape) -> Kept | None:
 
 
 def kept_from_borrower(cluster: Cluster, gang: Gang) -> Kept | None:
-    """Give what a borrower would take of its tenant's guarantee that is another queue's own."""
+    """Return what a borrower would take of its tenant's guarantee that is another queue's."""
     queue = gang.standing.shape.queue
     need = cluster.held_on(gang.slots, gang.kept())
     for branch in cluster.queues.chain(gang.tenant, queue):
@@ -42,7 +42,7 @@ def kept_from_borrower(cluster: Cluster, gang: Gang) -> Kept | None:
 
 
 def kept_of_idle(cluster: Cluster, shape: Shape, due: Entitlement | None) -> Kept | None:
-    """Give what a job would take of idle devices that is kept free for another queue."""
+    """Return what a job would take of idle devices that is kept free for another queue."""
     if within(cluster, shape):
         return None
     if shape.tenant in cluster.queues.keeps_types:
@@ -58,7 +58,7 @@ def kept_of_idle(cluster: Cluster, shape: Shape, due: Entitlement | None) -> Kep
 
 
 def of_types_lent(cluster: Cluster, shape: Shape, due: Entitlement | None) -> Shape:
-    """Give the same shape with only those types of devices that are not kept from it."""
+    """Return the same shape with only those types of devices that are not kept from it."""
     if shape.tenant not in cluster.queues.keeps_types or within(cluster, shape):
         return shape
     requests = tuple(
@@ -81,7 +81,7 @@ def narrowed_to_lent(cluster: Cluster, waiting: Standing, due: Entitlement | Non
 
 
 def share_left(cluster: Cluster, tenant: str) -> Resources:
-    """Give what is left of a tenant's guarantee."""
+    """Return what is left of a tenant's guarantee."""
     used = cluster.guaranteed_use.get(tenant, NOTHING) + cluster.reserved_use(tenant)
     return cluster.tenants[tenant].guaranteed - used
 
@@ -89,7 +89,7 @@ def share_left(cluster: Cluster, tenant: str) -> Resources:
 def _lacking(
     cluster: Cluster, tenant: str, queue: str, need: dict[str, int], left: Resources
 ) -> Kept | None:
-    """Give what is kept of what is left, if there is too little of it for that and a job."""
+    """Return what is kept of what is left, if there is too little of it for that and a job."""
     total: dict[str, int] = {}
     for kept in cluster.queues.kept(tenant, queue):
         part = kept.part
@@ -107,7 +107,7 @@ def _lacking(
 def _kinds(
     cluster: Cluster, shape: Shape, due: Entitlement | None
 ) -> Iterator[tuple[Request, tuple[str, ...]]]:
-    """Give each request for devices with the types of them of which it leaves enough.
+    """Return each request for devices with the types of them of which it leaves enough.
 
     All that may be of a type is counted as if it were.
     """

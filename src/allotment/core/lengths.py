@@ -57,7 +57,7 @@ class Lengths:
             del lengths[bisect_left(lengths, (left, key))]
 
     def next(self, shape: Shape, group: Sequence[Key], after: Key, most_ms: int) -> Key | None:
-        """Give the first job in line behind `after` that runs for at most so long.
+        """Return the first job in line behind `after` that runs for at most so long.
 
         `group` is the line of the shape. Looked through is the line, until as many were met
         in vain as are short enough: then only those are compared.

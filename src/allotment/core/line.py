@@ -167,7 +167,7 @@ class Line:
                 cluster.fence(cluster.windows.shut_to(shape, self.now))
 
     def _due(self, shape: Shape) -> Entitlement | None:
-        """Say on what grounds a job may have a place, on the nodes that windows leave it."""
+        """Return on what grounds a job may have a place, on the nodes that windows leave it."""
         cluster = self.cluster
         if cluster.windows.all:
             cluster.fence(cluster.windows.shut_to(shape, self.now))
@@ -179,7 +179,7 @@ class Line:
         skip: set[Shape],
         entitlement: Entitlement,
     ) -> bool:
-        """Tell whether a job's queue leaves the room to others now."""
+        """Whether a job's queue leaves the room to others now."""
         cluster, shape = self.cluster, waiting.shape
         if not cluster.queues.chain(shape.tenant, shape.queue):
             if self.stage is Stage.REST:
@@ -231,7 +231,7 @@ class Line:
         skip: set[Shape],
         leap: dict[Shape, Key],
     ) -> bool:
-        """Tell whether a job waits for one before it; if so, who of its shape is next."""
+        """Whether a job waits for one before it; if so, who of its shape is next."""
         line = (waiting.shape.tenant, waiting.shape.queue)
         if line in self.closed:
             return not self._passes(self.closed[line], waiting, asking, skip, leap)
@@ -260,7 +260,7 @@ class Line:
         return found if ahead.spares(asking, slots) else None
 
     def _ahead_of(self, shape: Shape) -> Hold:
-        """Give what a job of this shape must leave as it is, who passes others."""
+        """Return what a job of this shape must leave as it is, who passes others."""
         return self.closed.get((shape.tenant, shape.queue)) if self.closed else None
 
     def _holds_up(
@@ -306,7 +306,7 @@ class Line:
         return self.again or self._nothing_fits(entitlement)
 
     def _passed_over(self, waiting: Standing, kind: Shape, skip: set[Shape]) -> bool:
-        """Tell whether a job needs no look now, and holds up nobody.
+        """Whether a job needs no look now, and holds up nobody.
 
         It has a promise, its shape is too large, its user has all one user may have, or one
         that was overtaken often enough is before it.
@@ -330,7 +330,7 @@ class Line:
         skip: set[Shape],
         leap: dict[Shape, Key],
     ) -> bool:
-        """Tell whether a job may go before a blocked one; if not, who of its shape is next."""
+        """Whether a job may go before a blocked one; if not, who of its shape is next."""
         shape = waiting.shape
         if isinstance(ahead, Promises):
             return self._keeps_promises(ahead, waiting, asking, skip, leap)
@@ -351,7 +351,7 @@ class Line:
         skip: set[Shape],
         leap: dict[Shape, Key],
     ) -> bool:
-        """Tell whether a job may start beside all promises; if not, it gets one itself."""
+        """Whether a job may start beside all promises; if not, it gets one itself."""
         shape, room = waiting.shape, not self._too_large(waiting.shape)
         if room and made.admits(asking):
             return True
@@ -367,32 +367,32 @@ class Line:
         return False
 
     def _nothing_fits(self, entitlement: Entitlement) -> bool:
-        """Tell, at a glance, that nobody makes room and too few devices are free for all."""
+        """Whether it is plain that nobody makes room and too few devices are free for all."""
         cluster = self.cluster
         if self.turn or (entitlement is GUARANTEED and not cluster.is_settled()):
             return False
         return cluster.pending.all_larger(cluster.ledger.whole_free)
 
     def _too_large(self, shape: Shape) -> bool:
-        """Tell whether too few devices are free in all, and nobody can be made to leave."""
+        """Whether too few devices are free in all, and nobody can be made to leave."""
         cluster = self.cluster
         return (
             shape.devices > cluster.ledger.whole_free and not self.turn and cluster.is_settled()
         )
 
     def _frees_more(self, waiting: Standing, decision: Decision) -> bool:
-        """Tell whether those who are told to go hold more than the job that takes a turn."""
+        """Whether those who are told to go hold more than the job that takes a turn."""
         if not isinstance(decision, Evict):
             return False
         freed = sum(gang.held().gpu_milli for gang in self.places.send(decision.evict))
         return freed > waiting.gpu_milli
 
     def _may_displace(self, entitlement: Entitlement) -> bool:
-        """Tell whether who has no right to more may take a place of its own tenant's now."""
+        """Whether who has no right to more may take a place of its own tenant's now."""
         return self.turn and entitlement is OPPORTUNISTIC
 
     def _skippable(self, entitlement: Entitlement) -> set[Shape]:
-        """Give the shapes that cannot start, and that nobody else has to queue behind.
+        """Return the shapes that cannot start, and that nobody else has to queue behind.
 
         They are known to be blocked, or the devices free in all are too few and nobody
         could be made to leave.
@@ -415,7 +415,7 @@ class Line:
         }
 
     def _known_blocked(self, shape: Shape, entitlement: Entitlement, head: Key) -> bool:
-        """Tell whether nothing has changed for this shape since it did not fit.
+        """Whether nothing has changed for this shape since it did not fit.
 
         At a turn a job that ranks better may displace more; and where ranks get worse by
         the clock, everybody may.
@@ -481,7 +481,7 @@ class Line:
         return True
 
     def _is_behind(self, waiting: Standing, kind: Shape) -> bool:
-        """Tell whether somebody before a job in its strict queue was found to be blocked."""
+        """Whether somebody before a job in its strict queue was found to be blocked."""
         if self.behind is not None:
             return self.behind.holds_up(waiting, kind)
         return (waiting.shape.tenant, waiting.shape.queue) in self.closed
@@ -494,7 +494,7 @@ class Line:
         return (shape if self.cluster.outranking else kind,)
 
     def _promises_more(self, shape: Shape) -> bool:
-        """Tell whether others of this shape that are blocked would be promised a time."""
+        """Whether others of this shape that are blocked would be promised a time."""
         made = self.closed.get((shape.tenant, shape.queue))
         return isinstance(made, Promises) and not made.stuck and made.left > 0
 

@@ -38,12 +38,12 @@ class Holding(msgspec.Struct, frozen=True):
 
 
 def holding_of(gang: Gang) -> Holding:
-    """Say what a gang gives back that is not suspended."""
+    """Return what a gang gives back that is not suspended."""
     return Holding(gang.tenant, gang.pin, gang.entitlement, gang.slots, gang.needs, gang.quota)
 
 
 def promised_to(tenant: str, promise: Reservation) -> Holding:
-    """Say what one gives back that is promised a place."""
+    """Return what one gives back that is promised a place."""
     return Holding(
         tenant, promise.pin, promise.entitlement, promise.slots, promise.needs, promise.quota
     )
@@ -58,7 +58,7 @@ def given_by(measure: "Measure", held: Holding) -> Amounts:
 
 
 def place_of(cluster: Cluster, job: JobId) -> Holding | None:
-    """Say what a job has, or is promised; None where it has no place."""
+    """Return what a job has, or is promised; None where it has no place."""
     if (gang := cluster.gangs.get(job)) is not None:
         return holding_of(gang)
     promise = cluster.reservations.get(job)
@@ -74,19 +74,19 @@ class Measure(Protocol):
         ...
 
     def wants(self, shape: Shape) -> tuple[Want, ...]:
-        """Say what a gang needs; empty if nothing that is counted so."""
+        """Return what a gang needs; empty if nothing that is counted so."""
         ...
 
     def free(self, without: Set[NodeId]) -> Amounts:
-        """Say what is free now on all nodes but some, less what is promised twice."""
+        """Return what is free now on all nodes but some, less what is promised twice."""
         ...
 
     def free_on(self, node: NodeId) -> Amounts:
-        """Say what is free now on one node, whether it takes new work or not."""
+        """Return what is free now on one node, whether it takes new work or not."""
         ...
 
     def gives(self, held: Holding) -> Iterator[tuple[NodeId, Amounts]]:
-        """Say what somebody gives back, and on which nodes."""
+        """Return what somebody gives back, and on which nodes."""
         ...
 
 
@@ -109,7 +109,7 @@ class _OnMachines(ABC):
         return free
 
     def owed(self, without: Set[NodeId]) -> Amounts:
-        """Say what is promised on all nodes but some before its holders are gone: below 0."""
+        """Return what is promised on other nodes before its holders are gone: below 0."""
         owed = Amounts()
         promised = self._cluster.reservations.values()
         for node in {slot.node for each in promised for slot in each.slots} - without:
@@ -227,7 +227,7 @@ def _of_hosts(shape: Shape) -> tuple[Want, ...]:
 
 @lru_cache(maxsize=4_096)
 def devices_of(shape: Shape) -> tuple[Want, ...]:
-    """Say how many thousandths of which types of devices a gang needs."""
+    """Return how many thousandths of which types of devices a gang needs."""
     return tuple(
         (request.need.gpu_milli * request.count, request.types)
         for request in shape.requests
@@ -244,7 +244,7 @@ def in_one_chain(wants: Sequence[Want], here: tuple[str, ...]) -> tuple[Want, ..
 
 
 def types_of(book: NodeBook, slot: Slot) -> Amounts:
-    """Say what a slot holds of which types of devices."""
+    """Return what a slot holds of which types of devices."""
     amounts, each = Amounts(), slot.gpu_milli // len(slot.devices)
     for index in slot.devices:
         kind = book.types[index]
@@ -253,7 +253,7 @@ def types_of(book: NodeBook, slot: Slot) -> Amounts:
 
 
 def on_slots(cluster: Cluster, slots: Sequence[Slot]) -> tuple[Want, ...]:
-    """Say which devices, type by type, a place takes."""
+    """Return which devices, type by type, a place takes."""
     books, total = cluster.ledger.books, Amounts()
     for slot in slots:
         if slot.devices:
@@ -262,7 +262,7 @@ def on_slots(cluster: Cluster, slots: Sequence[Slot]) -> tuple[Want, ...]:
 
 
 def amounts_of(parts: Resources) -> Amounts:
-    """Give each part as a kind of its own."""
+    """Return each part as a kind of its own."""
     return {
         "gpu_milli": parts.gpu_milli,
         "cpu_milli": parts.cpu_milli,

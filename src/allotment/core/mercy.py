@@ -40,7 +40,7 @@ class Mercy:
         """When somebody who was protected at the last look is so no longer."""
 
     def spares(self, gang: Gang, now: Instant) -> bool:
-        """Tell whether a gang has run too short a time to make way; note until when."""
+        """Whether a gang has run too short a time to make way; note until when."""
         rules = self.rules.get(gang.tenant)
         if rules is None or not rules.min_run_ms:
             return False
@@ -51,7 +51,7 @@ class Mercy:
         return True
 
     def yields(self, waiting: Standing, gang: Gang, now: Instant) -> bool:
-        """Tell whether a gang gives way to a job of its tenant now; note when that changes."""
+        """Whether a gang gives way to a job of its tenant now; note when that changes."""
         if not outranks(self._tenants, waiting, gang, now):
             rules = self.rules.get(gang.tenant)
             turn = next_turn(rules, waiting, gang, now) if rules is not None else None
@@ -61,7 +61,7 @@ class Mercy:
         return not self.spares(gang, now)
 
     def exhausted(self, tenant: str, now: Instant) -> bool:
-        """Tell whether a tenant's jobs lost all they may lose for now; note until when."""
+        """Whether a tenant's jobs lost all they may lose for now; note until when."""
         rules = self.rules.get(tenant)
         lost = self._lost.get(tenant)
         if rules is None or not lost:
@@ -86,7 +86,7 @@ class Mercy:
         lost.append(Loss(gang.tenant, now, max(0, work) * devices // DEVICE))
 
     def losses(self) -> tuple[Loss, ...]:
-        """Give what is counted, by tenant and time."""
+        """Return what is counted, by tenant and time."""
         return tuple(loss for _, lost in sorted(self._lost.items()) for loss in lost)
 
     def recall(self, losses: Sequence[Loss]) -> None:
@@ -97,7 +97,7 @@ class Mercy:
                 self._lost.setdefault(loss.tenant, deque()).append(loss)
 
     def woken(self, now: Instant) -> bool:
-        """Tell, once, that somebody is protected no longer."""
+        """Whether, asked once, somebody is protected no longer."""
         if self.wake_at is None or self.wake_at > now:
             return False
         self.wake_at = None
@@ -113,6 +113,6 @@ def _since(gang: Gang) -> Instant:
 
 
 def mercy_of(tenants: Sequence[Tenant]) -> Mercy | None:
-    """Give what protects jobs of these tenants; None where nothing does."""
+    """Return what protects jobs of these tenants; None where nothing does."""
     ruled = any(tenant.preempt_rules != PreemptRules() for tenant in tenants)
     return Mercy(tenants) if ruled else None

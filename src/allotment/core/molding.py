@@ -19,7 +19,7 @@ from allotment.model.ledger import Entitlement, Placement, Quota, Slot
 
 
 def as_large(cluster: Cluster, shape: Shape, place: Placement) -> Placement:
-    """Give the place of the largest gang of this shape, on the same grounds.
+    """Return the place of the largest gang of this shape, on the same grounds.
 
     It is the place itself where there is room for no more. O(log of the tasks · search).
     """
@@ -68,7 +68,7 @@ def _found(
 
 
 def _is_kept(cluster: Cluster, shape: Shape, due: Entitlement) -> bool:
-    """Tell whether so much would take what another queue keeps for itself."""
+    """Whether so much would take what another queue keeps for itself."""
     if shape.tenant not in cluster.queues.keeps:
         return False
     of_share = due is Entitlement.GUARANTEED and kept_of_share(cluster, shape) is not None

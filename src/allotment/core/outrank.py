@@ -163,7 +163,7 @@ def _room(trial: Trial, waiting: Standing, now: Instant) -> Room | None:
 def share_by_demotion(
     cluster: Cluster, waiting: Standing, found: Concession, now: Instant
 ) -> bool:
-    """Tell whether there is a place once gangs only lose their guarantee, and stay."""
+    """Whether there is a place once gangs only lose their guarantee, and stay."""
     with Trial(cluster) as trial:
         for job in found.losers:
             trial.demote(cluster.gangs[job])

@@ -80,7 +80,7 @@ class Line:
         return True
 
     def count(self, key: Key) -> int:
-        """Say how often a job was overtaken."""
+        """Return how often a job was overtaken."""
         block = self._blocks[self._block_of(key)]
         return block.counts[bisect_left(block.keys, key)] + block.added
 
@@ -104,7 +104,7 @@ class Line:
                         insort(self.full, key_of)
 
     def _block_of(self, key: Key) -> int:
-        """Give the last block that begins at or before a place in line."""
+        """Return the last block that begins at or before a place in line."""
         low, high = 0, len(self._blocks) - 1
         while low < high:
             middle = (low + high + 1) // 2
@@ -148,12 +148,12 @@ class Overtaking:
             found[0].overtake(found[1])
 
     def of(self, job: JobId) -> tuple[int, int] | None:
-        """Say how often a job was overtaken, and may be; None where that is not bounded."""
+        """Return how often a job was overtaken, and may be; None where that is not bounded."""
         found = self._where.get(job)
         return None if found is None else (found[0].count(found[1]), found[0].most)
 
     def full(self, line: Name) -> Sequence[Key]:
-        """Give those of a line who were overtaken as often as they may be, in order."""
+        """Return those of a line who were overtaken as often as they may be, in order."""
         there = self._lines.get(line)
         return there.full if there is not None else ()
 
@@ -163,7 +163,7 @@ class Overtaking:
         return any(line.full for line in self._lines.values())
 
     def counts(self) -> dict[JobId, int]:
-        """Say how often each was overtaken, of those who were, for a snapshot. O(n)."""
+        """Return how often each was overtaken, of those who were, for a snapshot. O(n)."""
         counts = {job: line.count(key) for job, (line, key) in sorted(self._where.items())}
         return {job: count for job, count in counts.items() if count}
 

@@ -53,7 +53,7 @@ def place_beside(cluster: Cluster, shape: Shape) -> Found | None:
 
 
 def _uncrowded(cluster: Cluster, cells: Cells, shape: Shape, found: Found) -> Found | None:
-    """Give a place where no suspended gang keeps what is needed, or one that it can be off."""
+    """Return a place where no suspended gang keeps what is needed, or can be off it."""
     requests = shape.requests
     if not cluster.frozen or cluster.slots_free(found.slots, requests):
         return found
@@ -73,13 +73,13 @@ def _uncrowded(cluster: Cluster, cells: Cells, shape: Shape, found: Found) -> Fo
 
 
 def _too_large(cells: Cells, shape: Shape) -> bool:
-    """Tell, at a glance, that too few leaves are left of all that the tenant is owed."""
+    """Whether it is plain that too few leaves are left of all that the tenant is owed."""
     whole = sum(r.count * r.devices for r in shape.requests if r.need.gpu_milli >= DEVICE)
     return whole > cells.room_of(shape.tenant, shape.pin)
 
 
 def owed_ever(cluster: Cluster, shape: Shape) -> bool:
-    """Tell whether a gang would fit in its tenant's share if all of that were free.
+    """Whether a gang would fit in its tenant's share if all of that were free.
 
     Where it is cells: if all were empty and healthy.
     """
@@ -170,7 +170,7 @@ def _borrowers_beside(cells: Cells, slots: Iterable[Slot]) -> set[JobId]:
 def _others(
     cluster: Cluster, beside: set[JobId], slots: Iterable[Slot], owner: str, now: Instant
 ) -> list[Gang]:
-    """Give who may have to go besides those on the leaves of an owner's place, in order.
+    """Return who may have to go besides those on the leaves of an owner's place, in order.
 
     A suspended gang goes before one that runs: it gave up its cells, and does no work.
     """
@@ -206,7 +206,7 @@ class _Wanted:
                 self.devices[at] = self.devices.get(at, NOTHING) + need
 
     def short_for(self, ledger: Ledger, gang: Gang) -> bool:
-        """Tell whether a gang holds any of what is short of it, the place being taken."""
+        """Whether a gang holds any of what is short of it, the place being taken."""
         for slot, held in zip(gang.slots, gang.kept(), strict=True):
             wanted = self.hosts.get(slot.node)
             if wanted is None:
@@ -222,7 +222,7 @@ class _Wanted:
 
 
 def _yields(gang: Gang, owner: str) -> bool:
-    """Tell whether a suspended gang goes where what it keeps is in an owner's way.
+    """Whether a suspended gang goes where what it keeps is in an owner's way.
 
     It gave up its cells, so what it keeps of a machine it keeps on sufferance. As its
     tenant's own it stays if that is the owner, or if it may not be preempted.
@@ -260,6 +260,6 @@ def _get_off(
 
 
 def _meet(gang: Gang, slots: tuple[Slot, ...]) -> bool:
-    """Tell whether a gang sits on a device of a place."""
+    """Whether a gang sits on a device of a place."""
     wanted = {(slot.node, index) for slot in slots for index in slot.devices}
     return any((slot.node, index) in wanted for slot in gang.slots for index in slot.devices)

@@ -28,7 +28,7 @@ GUARANTEED = Entitlement.GUARANTEED
 
 
 def own_share(cluster: Cluster, shape: Shape) -> Measure | None:
-    """Give the measure of the share a gang would start in; None where that bounds nothing."""
+    """Return the measure of the share a gang would start in; None where that bounds nothing."""
     tenant = cluster.tenants.get(shape.tenant)
     if tenant is None:
         return None
@@ -40,7 +40,7 @@ def own_share(cluster: Cluster, shape: Shape) -> Measure | None:
 
 
 def counts_types(measure: Measure) -> bool:
-    """Tell whether a measure counts devices, or leaves, by their type."""
+    """Whether a measure counts devices, or leaves, by their type."""
     return isinstance(measure, DevicesByType | InCells)
 
 

@@ -137,7 +137,7 @@ def _way_by_shedding(
 
 
 def lower_ones(cluster: Cluster, waiting: Standing, now: Instant) -> list[Holder]:
-    """Give a tenant's own less urgent gangs and promises, the first to lose theirs first.
+    """Return a tenant's own less urgent gangs and promises, the first to lose theirs first.
 
     Gangs that its rules protect now are left out.
     """
@@ -168,7 +168,7 @@ def lower_ones(cluster: Cluster, waiting: Standing, now: Instant) -> list[Holder
 def room_by_demotion(
     cluster: Cluster, shape: Shape, losers: Sequence[JobId], promises: Sequence[JobId] = ()
 ) -> bool:
-    """Tell whether there is a place once gangs only lose their guarantee, and stay.
+    """Whether there is a place once gangs only lose their guarantee, and stay.
 
     Cells that they give up are nobody's then: where hardware is lost, others may be owed
     them first.
@@ -197,7 +197,7 @@ def give_way(cluster: Cluster, shape: Shape, holders: Sequence[Holder]) -> Way |
 
 
 def _spares_others(cluster: Cluster, cells: Cells, shape: Shape, way: Way) -> bool:
-    """Tell whether nobody lacks more cells for it that a place is taken."""
+    """Whether nobody lacks more cells for it that a place is taken."""
     if not any(space.broken for space in cells.spaces):
         return True
     before, found = shortage(cells.spaces), way.found

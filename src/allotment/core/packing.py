@@ -24,7 +24,7 @@ from allotment.model.quantity import DEVICE, Instant, Resources
 
 
 def everybody(cluster: Cluster) -> list[Standing]:
-    """Give all jobs that wait or have a place, by their ids."""
+    """Return all jobs that wait or have a place, by their ids."""
     placed = [gang.standing for gang in cluster.gangs.values()]
     return sorted([*cluster.pending.all(), *placed], key=lambda job: job.id)
 
@@ -68,7 +68,7 @@ def join(cluster: Cluster, job: JobId, now: Instant) -> Iterator[Place | Evict]:
 
 
 def _beside(cluster: Cluster, slots: tuple[Slot, ...], needs: tuple[Resources, ...]) -> bool:
-    """Tell whether there is room for such tasks on just these devices."""
+    """Whether there is room for such tasks on just these devices."""
     return len(slots) == len(needs) and all(
         cluster.ledger.free_milli(slot.node, index) * len(slot.devices) >= need.gpu_milli
         for slot, need in zip(slots, needs, strict=True)
@@ -150,7 +150,7 @@ def _in_the_way(
 
 
 def _behind(cluster: Cluster, waiting: Standing, now: Instant) -> list[tuple[Gang, ...]]:
-    """Give pairs and single jobs all of whom rank behind, worst first."""
+    """Return pairs and single jobs all of whom rank behind, worst first."""
     running = cluster.running
     assert running is not None, "turns are taken only where an order of gangs is kept"
     after = cluster.pending.key(waiting.id)

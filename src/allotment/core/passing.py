@@ -30,17 +30,17 @@ class Passing(ABC):
 
     @abstractmethod
     def admits(self, job: Standing) -> bool:
-        """Tell whether there is enough in sum for a job to start now."""
+        """Whether there is enough in sum for a job to start now."""
 
     @abstractmethod
     def narrows(self, job: Standing) -> bool:
-        """Tell whether it matters on which types of devices a job starts."""
+        """Whether it matters on which types of devices a job starts."""
 
     @abstractmethod
     def _to_spare(self, job: Standing) -> Spares: ...
 
     def beside(self, job: Standing) -> Standing:
-        """Give a job that may start as it may: on types of devices that are to spare."""
+        """Return a job that may start as it may: on types of devices that are to spare."""
         if not self.narrows(job):
             return job
         spares, here, shape = self._to_spare(job), self._cluster.device_types, job.shape
@@ -51,14 +51,14 @@ class Passing(ABC):
         return msgspec.structs.replace(job, shape=narrowed)
 
     def spares(self, job: Standing, slots: Sequence[Slot]) -> bool:
-        """Tell whether a place that was found for a job leaves what others need."""
+        """Whether a place that was found for a job leaves what others need."""
         if not self.narrows(job):
             return True
         wants = on_slots(self._cluster, slots)
         return all(choose(wants, spare) is not None for spare in self._to_spare(job))
 
     def lets_pass(self, job: Standing, place: Callable[[Standing], Place]) -> bool:
-        """Tell whether a job may start now, and has a place for that, as `place` finds it."""
+        """Whether a job may start now, and has a place for that, as `place` finds it."""
         if not self.admits(job) or not self.narrows(job):
             return self.admits(job)
         slots = place(self.beside(job))

@@ -132,29 +132,29 @@ class Pending:
             self._kinds.closed(shape, last)
 
     def heads(self) -> Iterator[tuple[Shape, Key]]:
-        """Give the first of each shape, or kind, in no particular order."""
+        """Return the first of each shape, or kind, in no particular order."""
         if self._kinds is not None:
             return self._kinds.heads()
         return ((shape, group[0]) for shape, group in self._groups.items())
 
     def all_larger(self, devices: int) -> bool:
-        """Tell whether everybody in line asks for more whole devices than that. O(sizes)."""
+        """Whether everybody in line asks for more whole devices than that. O(sizes)."""
         return not self._sizes or min(self._sizes) > devices
 
     def of(self, shape: Shape) -> list[JobId]:
-        """Give the jobs of a shape, in order."""
+        """Return the jobs of a shape, in order."""
         return [job for _, job in self._groups.get(shape, ())]
 
     def all(self) -> list[Standing]:
-        """Give every job in line, in no particular order."""
+        """Return every job in line, in no particular order."""
         return [job for job, _ in self._jobs.values()]
 
     def key(self, job: JobId) -> Key:
-        """Give the place of a job in line."""
+        """Return the place of a job in line."""
         return self._jobs[job][1]
 
     def next_change(self) -> Instant | None:
-        """Say when a rank must be asked anew."""
+        """Return when a rank must be asked anew."""
         return self._until[0][0] if self._until else None
 
     def rerank(self, now: Instant) -> None:
@@ -169,7 +169,7 @@ class Pending:
                 self.again(self[job], now)
 
     def next_to_end(self, job: Standing, most_ms: int) -> Key | None:
-        """Give the next of a job's shape, in line behind it, that runs for at most so long."""
+        """Return next of a job's shape, in line behind it, that runs for at most so long."""
         lengths, shape = self._lengths, job.shape
         assert lengths is not None, "nobody says how long jobs run"
         group = self._groups[shape]
@@ -238,17 +238,17 @@ class Pending:
                 heappush(heads, (head[0], number, course))
 
     def first_of(self, shape: Shape, besides: Container[JobId], at: Key) -> Key | None:
-        """Give the place of the first of a shape from some place on, but for some jobs."""
+        """Return the place of the first of a shape from some place on, but for some jobs."""
         group = self._groups[shape]
         behind = islice(group, bisect_left(group, at), None)
         return next((key for key in behind if key[1] not in besides), None)
 
     def shapes_beside(self, job: Standing) -> Iterable[Shape]:
-        """Give the shapes of a job's queue of which somebody waits."""
+        """Return the shapes of a job's queue of which somebody waits."""
         return self._beside(job)
 
     def ahead(self, job: Standing) -> Iterator[Iterator[Standing]]:
-        """Give the jobs of the same queue that come before, in order, shape by shape."""
+        """Return the jobs of the same queue that come before, in order, shape by shape."""
         key = self.key(job.id)
         for group in self._beside(job).values():
             before = bisect_left(group, key)
@@ -256,7 +256,7 @@ class Pending:
                 yield self._first(group, before)
 
     def _beside(self, job: Standing) -> dict[Shape, list[Key]]:
-        """Give the groups of a job's queue."""
+        """Return the groups of a job's queue."""
         return self._queues[job.shape.tenant, job.shape.queue]
 
     def _first(self, group: list[Key], count: int) -> Iterator[Standing]:

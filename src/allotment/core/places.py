@@ -34,7 +34,7 @@ _FIRST: Key = ((), JobId(0))
 
 
 def is_turn(cluster: Cluster, now: Instant) -> bool:
-    """Tell whether running gangs may be asked to make way, or to move, now."""
+    """Whether running gangs may be asked to make way, or to move, now."""
     turns = cluster.policies.turns
     return turns is not None and turns.next(now) == now
 
@@ -199,7 +199,7 @@ class Places:
         return (displace_pairs if by_pairs else displace)(self.cluster, waiting, self.now)
 
     def _somebody_may_go(self) -> bool:
-        """Tell whether there are borrowers, or such as leave and whom no turn looks at."""
+        """Whether there are borrowers, or such as leave and whom no turn looks at."""
         cluster = self.cluster
         return (
             bool(cluster.borrowers)
@@ -245,7 +245,7 @@ class Places:
         return there
 
     def _stands_back(self, waiting: Standing) -> bool:
-        """Tell whether somebody who was sent away comes before this job, and may return.
+        """Whether somebody who was sent away comes before this job, and may return.
 
         By now enough may come free for them too; whoever takes it would be sent away at
         once. So the job waits until they are gone, and stand in line themselves.
@@ -270,7 +270,7 @@ class Places:
         )
 
     def worst(self) -> Key:
-        """Give the place in line from which on nobody can be displaced."""
+        """Return the place in line from which on nobody can be displaced."""
         running = self.cluster.running
         if not self.turn or running is None:
             return _FIRST

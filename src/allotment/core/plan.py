@@ -17,7 +17,7 @@ class Place(msgspec.Struct, frozen=True):
 
 
 class Resume(msgspec.Struct, frozen=True):
-    """Give a suspended gang its devices back."""
+    """Return a suspended gang its devices back."""
 
     job: JobId
     entitlement: Entitlement
@@ -63,7 +63,7 @@ class Evict(msgspec.Struct, frozen=True):
 
 
 class Unreserve(msgspec.Struct, frozen=True):
-    """Give up a promise that can no longer be kept: a node of it was closed."""
+    """Return up a promise that can no longer be kept: a node of it was closed."""
 
     job: JobId
 

@@ -34,7 +34,7 @@ class Turns(Protocol):
     """When running gangs give way to waiting ones of their tenant that rank before them."""
 
     def next(self, now: Instant) -> Instant:
-        """Give the first such moment from now on; `now` itself when it is one."""
+        """Return the first such moment from now on; `now` itself when it is one."""
         ...
 
 
@@ -42,7 +42,7 @@ class Fairness(Protocol):
     """Which of those who share something has least, and so comes next."""
 
     def share(self, claimant: "Claimant", now: Instant) -> int:
-        """Give how much a claimant has, or has had, for its weight."""
+        """Return how much a claimant has, or has had, for its weight."""
         ...
 
 
@@ -50,7 +50,7 @@ class Estimates(Protocol):
     """How long jobs run: known, promised by their users, or guessed from history."""
 
     def run_ms(self, job: "Standing") -> int | None:
-        """Give the run time of a job from start to end, or None when nothing is known."""
+        """Return the run time of a job from start to end, or None when nothing is known."""
         ...
 
 
@@ -88,7 +88,7 @@ class Devices(Protocol):
     def type_of(self, node: NodeId, index: int) -> str: ...
 
     def free_milli(self, node: NodeId, index: int) -> int:
-        """Give what is free of one, in thousandths."""
+        """Return what is free of one, in thousandths."""
         ...
 
 
@@ -96,11 +96,11 @@ class Hosts(Protocol):
     """What may be asked of machines besides their devices."""
 
     def host_fits(self, node: NodeId, need: Resources) -> bool:
-        """Tell whether CPU, memory and disk of an open node suffice for so much more."""
+        """Whether CPU, memory and disk of an open node suffice for so much more."""
         ...
 
     def free_memory(self, node: NodeId, index: int) -> int:
-        """Give the bytes of a device's memory that nobody holds; negative when promised."""
+        """Return the bytes of a device's memory that nobody holds; negative when promised."""
         ...
 
 
@@ -108,7 +108,7 @@ class Moving(Protocol):
     """Whether a running gang is better off on other devices, asked at turns."""
 
     def content(self, gang: "Gang", devices: Devices) -> bool:
-        """Tell whether no place at all could be better, so that none need be looked for."""
+        """Whether no place at all could be better, so that none need be looked for."""
         ...
 
     def better(self, gang: "Gang", slots: Sequence[Slot], devices: Devices) -> bool:
@@ -135,7 +135,7 @@ class Packing(Protocol):
         ...
 
     def partner(self, job: JobId) -> JobId | None:
-        """Give whom a job shares with. Both ask for the same, and for parts of devices."""
+        """Return whom a job shares with. Both ask for the same, and for parts of devices."""
         ...
 
 

@@ -182,7 +182,7 @@ def still_needed(
 
 
 def _candidates(trial: Trial, now: Instant) -> Iterator[Holder]:
-    """Give those who are leaving, what is promised to borrowers, then borrowers.
+    """Return those who are leaving, what is promised to borrowers, then borrowers.
 
     These come cheapest first; ties: newest first.
     """

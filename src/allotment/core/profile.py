@@ -49,7 +49,7 @@ class Profile:
     def earliest(
         self, wants: Sequence[Want], run_ms: int, after: int
     ) -> tuple[Instant, Amounts] | None:
-        """Say from when on so much is free for so long, and of which types; None if never.
+        """Return from when on so much is free for so long, and of which types; None if never.
 
         O(instants) for each type that would do: what is too little at one instant rules out
         every start whose run meets it. O(instants²) where a job takes parts of several types.
@@ -101,7 +101,7 @@ class Profile:
         return Instant(at), {kind: milli for milli, (kind,) in wants}
 
     def _stretch(self, kind: str, milli: int, run_ms: int, after: int) -> int | None:
-        """Say from when on so much of one type is free for so long. O(instants)."""
+        """Return from when on so much of one type is free for so long. O(instants)."""
         at, steps = self._at, self._free[kind]
         if milli <= 0:
             return after
@@ -122,7 +122,7 @@ class Profile:
                 return start
 
     def fits(self, wants: Sequence[Want], run_ms: int, start: int) -> Amounts | None:
-        """Say of which types so much is free for so long from an instant on; None if not.
+        """Return types of which so much is free for so long from an instant on; None if not.
 
         O(instants until then, or until there is too little).
         """
@@ -164,19 +164,19 @@ class Profile:
         return None
 
     def least(self, run_ms: int, start: int) -> Amounts:
-        """Say how much of each type is free all the time for so long from an instant on."""
+        """Return how much of each type is free all the time for so long from an instant on."""
         first = max(0, bisect_right(self._at, start) - 1)
         last = bisect_left(self._at, min(start + run_ms, FOREVER))
         span = slice(first, max(first + 1, last))
         return {kind: min(steps[span]) for kind, steps in self._free.items()}
 
     def next_step(self, after: int) -> int | None:
-        """Say when something changes next; None if nothing does."""
+        """Return when something changes next; None if nothing does."""
         step = bisect_right(self._at, after)
         return self._at[step] if step < len(self._at) else None
 
     def longest(self, wants: Sequence[Want], start: int, most: int = FOREVER) -> int:
-        """Say for how long so much is free from an instant on, `most` at the most; or 0."""
+        """Return for how long so much is free from an instant on, `most` at the most; or 0."""
         at = self._at
         first = max(0, bisect_right(at, start) - 1)
         least = {kind: steps[first] for kind, steps in self._free.items()}
@@ -213,7 +213,7 @@ class Profile:
 
 
 def choose(wants: Sequence[Want], free: Mapping[str, int]) -> Amounts | None:
-    """Say how much of which types would be taken; None if there is too little.
+    """Return how much of which types would be taken; None if there is too little.
 
     Who names types gets all of one of them, the first with enough; who names none goes last
     and takes what is left of any.

@@ -17,7 +17,7 @@ Change = tuple[Sequence[Gang], Sequence[Gang]]
 def may_reclaim(
     cluster: Cluster, waiting: Standing, gangs: Sequence[Gang], rest: Sequence[Gang] = ()
 ) -> bool:
-    """Tell whether a job may have all these gangs of sibling queues sent away.
+    """Whether a job may have all these gangs of sibling queues sent away.
 
     Of some it may be only what they give up: `rest` is what stays of these.
 

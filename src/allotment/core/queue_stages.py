@@ -32,7 +32,7 @@ class Stage(Enum):
 
 
 def stages(cluster: Cluster) -> Iterator[Stage]:
-    """Give the stages that there are."""
+    """Return the stages that there are."""
     if cluster.queues.guarantees:
         yield Stage.WITHIN
     yield Stage.REST
@@ -41,7 +41,7 @@ def stages(cluster: Cluster) -> Iterator[Stage]:
 
 
 def aside(cluster: Cluster, shape: Shape, stage: Stage) -> bool:
-    """Tell whether it is not the turn of a job, though it may come in another stage."""
+    """Whether it is not the turn of a job, though it may come in another stage."""
     if stage is Stage.WITHIN:
         return not within(cluster, shape)
     beyond = shape.tenant in cluster.queues.softs and _soft(cluster, shape) is not None
@@ -49,7 +49,7 @@ def aside(cluster: Cluster, shape: Shape, stage: Stage) -> bool:
 
 
 def barred(cluster: Cluster, shape: Shape, stage: Stage) -> bool:
-    """Tell whether what is left is for others now; such a job holds up nobody."""
+    """Whether what is left is for others now; such a job holds up nobody."""
     queues = cluster.queues
     if shape.tenant not in queues.guarantees and shape.tenant not in queues.softs:
         return False
@@ -69,7 +69,7 @@ class Aside(msgspec.Struct, frozen=True, gc=False):
 
 
 def why_aside(cluster: Cluster, shape: Shape) -> Aside | None:
-    """Say for whom what is left is kept, if it is."""
+    """Return for whom what is left is kept, if it is."""
     queues = cluster.queues
     if shape.tenant not in queues.guarantees and shape.tenant not in queues.softs:
         return None
@@ -101,7 +101,7 @@ def why_aside(cluster: Cluster, shape: Shape) -> Aside | None:
 
 
 def _beyond_owed(cluster: Cluster, shape: Shape) -> Aside:
-    """Say what its queue is guaranteed of a job that must stay within that, and does not."""
+    """Return what its queue is guaranteed of a job that must stay within that, and does not."""
     too_little = beyond_queue(cluster, shape)
     blocked = Blocked(
         Reason.QUEUE_SHARE,
@@ -120,7 +120,7 @@ def _beyond_owed(cluster: Cluster, shape: Shape) -> Aside:
 
 
 def beyond_queue(cluster: Cluster, shape: Shape) -> str:
-    """Say what the queue is guaranteed of a job that must stay within that, and never can.
+    """Return what the queue is guaranteed of a job that must stay within that, and never can.
 
     '' where it could, with nobody else in the queue, or need not.
     """
@@ -134,7 +134,7 @@ def beyond_queue(cluster: Cluster, shape: Shape) -> str:
 
 
 def _unowed(cluster: Cluster, shape: Shape) -> bool:
-    """Tell whether a job that is never evicted would be beyond its queue's guarantee."""
+    """Whether a job that is never evicted would be beyond its queue's guarantee."""
     if shape.preemptible or shape.tenant not in cluster.queues.guarantees:
         return False
     return not within(cluster, shape)
@@ -169,7 +169,7 @@ def _all_promised(cluster: Cluster, shape: Shape) -> bool:
 
 
 def _kept(cluster: Cluster, shape: Shape) -> tuple[Kept, str] | None:
-    """Give what a job would take of what others do not lend; None if it leaves enough.
+    """Return what a job would take of what others do not lend; None if it leaves enough.
 
     With it comes whose jobs alone could let it have more by ending; '' for anybody's.
     """

@@ -34,11 +34,11 @@ class Branch:
         self.lends = queue.terms.lend
 
     def covers(self, need: Parts) -> bool:
-        """Tell whether so much more is within what is guaranteed to it."""
+        """Whether so much more is within what is guaranteed to it."""
         return covers(self.guaranteed, need, self.account.use)
 
     def could_cover(self, need: Parts) -> bool:
-        """Tell whether so much would be within that if it held nothing."""
+        """Whether so much would be within that if it held nothing."""
         return covers(self.guaranteed, need, {})
 
     def beyond(self, need: Parts) -> tuple[str, ...]:
@@ -51,14 +51,14 @@ class Branch:
         )
 
     def holds_within(self, held: Parts) -> bool:
-        """Tell whether what it holds, so much of it among that, is within its guarantee."""
+        """Whether what it holds, so much of it among that, is within its guarantee."""
         use = self.account.use
         return any(held.get(part) for part in self.guaranteed) and all(
             use.get(part, 0) <= most for part, most in self.guaranteed.items()
         )
 
     def spare(self) -> dict[str, int]:
-        """Give what of its guarantee it does not use: devices by type count in all, too."""
+        """Return what of its guarantee it does not use: devices by type count in all, too."""
         use = self.account.use
         left = {
             part: spare
@@ -111,22 +111,22 @@ class Queues:
         self.any = bool(self._chains)
 
     def chain(self, tenant: str, queue: str) -> tuple[Branch, ...]:
-        """Give a leaf and the queues around it, innermost first."""
+        """Return a leaf and the queues around it, innermost first."""
         return self._chains.get((tenant, queue), ())
 
     def within(self, tenant: str, queue: str, need: Parts) -> bool:
-        """Tell whether a job that needs so much is within a guarantee of its queue."""
+        """Whether a job that needs so much is within a guarantee of its queue."""
         return any(branch.covers(need) for branch in self.chain(tenant, queue))
 
     def beyond_soft(self, tenant: str, queue: str, need: Parts) -> tuple[Branch, str] | None:
-        """Give the queue whose soft limit a job would go beyond, and in what part."""
+        """Return the queue whose soft limit a job would go beyond, and in what part."""
         for branch in self.chain(tenant, queue):
             if part := branch.beyond_soft(need):
                 return branch, part
         return None
 
     def kept(self, tenant: str, queue: str) -> Iterator[Kept]:
-        """Give what a job of a queue must leave to others that do not lend."""
+        """Return what a job of a queue must leave to others that do not lend."""
         around = self.chain(tenant, queue)
         for branch in self.keeps.get(tenant, ()):
             if branch not in around:

@@ -25,12 +25,12 @@ Removed = dict[str, dict[str, int]]
 
 
 def need_of(cluster: Cluster, shape: Shape) -> dict[str, int]:
-    """Give what a job will hold for certain, part by part."""
+    """Return what a job will hold for certain, part by part."""
     return asked(shape.requests, cluster.device_types if cluster.accounts.by_type else ())
 
 
 def within(cluster: Cluster, shape: Shape) -> bool:
-    """Tell whether a job is within what is guaranteed to its queue."""
+    """Whether a job is within what is guaranteed to its queue."""
     return (
         shape.tenant in cluster.queues.guarantees
         and not shape.opportunistic
@@ -39,7 +39,7 @@ def within(cluster: Cluster, shape: Shape) -> bool:
 
 
 def surplus(cluster: Cluster, waiting: Standing) -> list[Gang]:
-    """Give the gangs of sibling queues that may have to go for a job, newest first.
+    """Return the gangs of sibling queues that may have to go for a job, newest first.
 
     Any of them may stay: no queue is below its guarantee without all of them.
     """
@@ -55,7 +55,7 @@ def surplus(cluster: Cluster, waiting: Standing) -> list[Gang]:
 
 
 def shrinkable(cluster: Cluster, waiting: Standing) -> list[Unit]:
-    """Give the elastic gangs of sibling queues that may have to shrink for a job, newest first.
+    """Return elastic gangs of sibling queues that may have to shrink for a job, newest first.
 
     No queue is below its guarantee when all of them keep the tasks named with them.
     """
@@ -77,7 +77,7 @@ def shrinkable(cluster: Cluster, waiting: Standing) -> list[Unit]:
 def _beyond(
     cluster: Cluster, waiting: Standing
 ) -> Iterator[tuple[Gang, tuple[Branch, ...], int]]:
-    """Give the gangs by which sibling queues may be beyond their guarantees, newest first.
+    """Return the gangs by which sibling queues may be beyond their guarantees, newest first.
 
     With each come the queues around it, and how many of these are siblings.
     """
@@ -107,7 +107,7 @@ def _beyond(
 
 
 def _not_to_keep(cluster: Cluster, tenant: str) -> Removed:
-    """Give what counts as used by a tenant's queues, and is not theirs to keep.
+    """Return what counts as used by a tenant's queues, and is not theirs to keep.
 
     That is what they hold on other grounds than their tenant's, or for a while only; and
     what is promised, until it is held.
@@ -132,7 +132,7 @@ def _held(cluster: Cluster, gang: Gang) -> dict[str, int]:
 
 
 def _can_do_without(branch: Branch, held: dict[str, int], gone: Removed) -> bool:
-    """Tell whether a queue has all that is guaranteed to it without a gang, too."""
+    """Whether a queue has all that is guaranteed to it without a gang, too."""
     use, less = branch.account.use, gone.get(branch.name, {})
     return all(
         use.get(part, 0) - less.get(part, 0) - held[part] >= owed

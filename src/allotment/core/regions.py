@@ -20,7 +20,7 @@ class Regions:
         self._levels: dict[str, tuple[tuple[NodeId, ...], ...]] = {}
 
     def of(self, level: str) -> tuple[tuple[NodeId, ...], ...]:
-        """Give the groups of a level, in the order of their first nodes. O(1) but for once."""
+        """Return groups of a level, in the order of their first nodes. O(1) but for once."""
         found = self._levels.get(level)
         if found is None:
             groups: dict[str, list[NodeId]] = {}
@@ -31,5 +31,5 @@ class Regions:
         return found
 
     def together(self, level: str, nodes: set[NodeId]) -> bool:
-        """Tell whether these nodes lie in one group of a level."""
+        """Whether these nodes lie in one group of a level."""
         return any(nodes <= set(group) for group in self.of(level))

@@ -61,7 +61,7 @@ class Shape(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
 
 @lru_cache(maxsize=4_096)
 def sized(shape: Shape, tasks: int) -> tuple[Request, ...]:
-    """Give the requests of a gang of this shape with so many tasks in all."""
+    """Return the requests of a gang of this shape with so many tasks in all."""
     if not shape.most:
         return shape.requests
     last = shape.requests[-1]
@@ -70,7 +70,7 @@ def sized(shape: Shape, tasks: int) -> tuple[Request, ...]:
 
 
 def fixed(shape: Shape, tasks: int) -> Shape:
-    """Give the shape of a gang that has a place, with so many tasks."""
+    """Return the shape of a gang that has a place, with so many tasks."""
     if not shape.most:
         return shape
     requests = sized(shape, tasks)
@@ -80,7 +80,7 @@ def fixed(shape: Shape, tasks: int) -> Shape:
 
 
 def held_by(need: Resources) -> Resources:
-    """Give what one task holds in sum: its device memory counts on every device."""
+    """Return what one task holds in sum: its device memory counts on every device."""
     devices = -(-need.gpu_milli // DEVICE)
     if need.gpu_memory == 0 or devices == 1:
         return need
@@ -105,13 +105,13 @@ def devices_of(requests: tuple[Request, ...]) -> int:
 
 
 def is_part_of_device(need: Resources) -> bool:
-    """Tell whether a task asks for a part of one device, and may share it."""
+    """Whether a task asks for a part of one device, and may share it."""
     return 0 < need.gpu_milli < DEVICE
 
 
 @lru_cache(maxsize=4_096)
 def needs_of(requests: tuple[Request, ...]) -> tuple[Resources, ...]:
-    """Give each task's need in rank order."""
+    """Return each task's need in rank order."""
     return tuple(request.need for request in requests for _ in range(request.count))
 
 
@@ -125,7 +125,7 @@ def sum_of(needs: tuple[Resources, ...]) -> Resources:
 
 
 def parts_of(slots: tuple[Slot, ...], needs: tuple[Resources, ...]) -> tuple[Slot, ...]:
-    """Give the same place with no more of each device than what tasks need."""
+    """Return the same place with no more of each device than what tasks need."""
     return tuple(
         msgspec.structs.replace(slot, gpu_milli=need.gpu_milli)
         for slot, need in zip(slots, needs, strict=True)
@@ -134,7 +134,7 @@ def parts_of(slots: tuple[Slot, ...], needs: tuple[Resources, ...]) -> tuple[Slo
 
 @lru_cache(maxsize=4_096)
 def whole(requests: tuple[Request, ...]) -> tuple[Request, ...]:
-    """Give the same gang as if each task asked for a whole device instead of a part of one."""
+    """Return same gang as if each task asked for a whole device instead of a part of one."""
     return tuple(
         msgspec.structs.replace(
             request, need=msgspec.structs.replace(request.need, gpu_milli=DEVICE)
@@ -146,12 +146,12 @@ def whole(requests: tuple[Request, ...]) -> tuple[Request, ...]:
 
 
 def one_group(request: Request) -> Request:
-    """Give what a single group of a role needs, wherever it is."""
+    """Return what a single group of a role needs, wherever it is."""
     return msgspec.structs.replace(request, count=request.group, group=0, group_within="")
 
 
 def lease_part(need: Resources) -> Resources:
-    """Give what a suspended task lets go: its devices and CPU."""
+    """Return what a suspended task lets go: its devices and CPU."""
     return Resources(gpu_milli=need.gpu_milli, cpu_milli=need.cpu_milli)
 
 

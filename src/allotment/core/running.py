@@ -44,7 +44,7 @@ class Running:
             del self._lists[rank.slope]
 
     def key(self, job: JobId, now: Instant) -> Key:
-        """Give a gang's place in line as of now."""
+        """Return a gang's place in line as of now."""
         rank = self._ranks[job]
         return (_at(rank.key, rank.slope, now), job)
 
@@ -54,7 +54,7 @@ class Running:
         return max(self._lists, default=0) > 0
 
     def worst(self, now: Instant) -> Key | None:
-        """Give the place in line of the worst-ranked gang."""
+        """Return the place in line of the worst-ranked gang."""
         worst: Key | None = None
         for slope, group in self._lists.items():
             key, job = group[-1]
@@ -64,7 +64,7 @@ class Running:
         return worst
 
     def worst_first(self, after: Key, now: Instant) -> Iterator[JobId]:
-        """Give the gangs that rank behind `after`, worst first. O(slopes) a step."""
+        """Return the gangs that rank behind `after`, worst first. O(slopes) a step."""
         ends = [(slope, group, len(group)) for slope, group in self._lists.items()]
         while ends:
             last = max(
@@ -82,7 +82,7 @@ class Running:
             yield key[1]
 
     def best_first(self, now: Instant) -> list[JobId]:
-        """Give all gangs in order. O(n log n)."""
+        """Return all gangs in order. O(n log n)."""
         keys = [
             (_at(key, slope, now), job)
             for slope, group in self._lists.items()
@@ -91,7 +91,7 @@ class Running:
         return [job for _, job in sorted(keys)]
 
     def next_change(self) -> Instant | None:
-        """Say when a rank must be asked anew."""
+        """Return when a rank must be asked anew."""
         return self._until[0][0] if self._until else None
 
     def due(self, now: Instant) -> list[JobId]:

@@ -40,7 +40,7 @@ class Outlook:
         self._grounds, self._down = grounds, down
 
     def earliest(self, measure: Measure, *, later: bool = False) -> Instant | None:
-        """Say when there is enough for the job, now or only `later`; None if never.
+        """Return when there is enough for the job, now or only `later`; None if never.
 
         O((gangs that end by then + windows) × windows).
         """
@@ -51,7 +51,7 @@ class Outlook:
         return None
 
     def free_at(self, measure: Measure, at: Instant) -> Amounts:
-        """Say what is free for the job at a moment that was found so."""
+        """Return what is free for the job at a moment that was found so."""
         found = Amounts()
         for moment, free in self._over_time(measure):
             if moment > at:
@@ -60,7 +60,7 @@ class Outlook:
         return found
 
     def _over_time(self, measure: Measure) -> Iterator[tuple[int, Amounts]]:
-        """Say what is free now, and from each later moment on."""
+        """Return what is free now, and from each later moment on."""
         now, cluster = self._now, self._cluster
         entered, books = self._job.shape.enters, cluster.ledger.books
         windows = [each for each in cluster.windows.all if each.name not in entered]
@@ -86,7 +86,7 @@ class Outlook:
             yield at, free_for(at)
 
     def _ends(self, tenant: str) -> Iterator[End]:
-        """Give those of one tenant, or of all, who end, in the order of when."""
+        """Return those of one tenant, or of all, who end, in the order of when."""
         cluster, now = self._cluster, self._now
         ends, estimates = cluster.ends, cluster.policies.estimates
         assert ends is not None, "the ends of gangs are kept where a queue is in EASY order"
@@ -108,7 +108,7 @@ class Outlook:
         return merge(sorted(early, key=_when), running, key=_when) if early else running
 
     def _going(self, tenant: str) -> dict[JobId, Gang]:
-        """Give the gangs of one tenant, or of all, who are taken to be gone at once."""
+        """Return the gangs of one tenant, or of all, who are taken to be gone at once."""
         cluster = self._cluster
         going = {
             job: gang

@@ -15,13 +15,13 @@ from allotment.model.quantity import DEVICE
 
 
 def book_of(cluster: Cluster) -> Cells:
-    """Give the book of cells, where there is one."""
+    """Return the book of cells, where there is one."""
     assert cluster.cells is not None, "asked only where shares are cells"
     return cluster.cells
 
 
 def need_words(cluster: Cluster, shape: Shape) -> str:
-    """Say what it needs, in the words of the hardware it likes best."""
+    """Return what it needs, in the words of the hardware it likes best."""
     cells = book_of(cluster)
     chains = chains_for(cells, shape)
     own = [at for at in chains if at in _holdings(cells, shape)]
@@ -29,7 +29,7 @@ def need_words(cluster: Cluster, shape: Shape) -> str:
 
 
 def share_words(cluster: Cluster, shape: Shape) -> str:
-    """Say how its tenant's cells of its kind stand."""
+    """Return how its tenant's cells of its kind stand."""
     cells = book_of(cluster)
     chains = [at for at in chains_for(cells, shape) if at in _holdings(cells, shape)]
     if not chains:

@@ -31,7 +31,7 @@ class GivenWay(msgspec.Struct, frozen=True):
 
 
 def may_shed(cluster: Cluster, gang: Gang) -> bool:
-    """Tell whether a gang has tasks that it can go on without."""
+    """Whether a gang has tasks that it can go on without."""
     if not gang.least or len(gang.slots) <= gang.least:
         return False
     each = gang.needs[-1].gpu_milli
@@ -43,7 +43,7 @@ def may_shed(cluster: Cluster, gang: Gang) -> bool:
 
 
 def size_off(cluster: Cluster, gang: Gang, slots: Iterable[Slot]) -> int:
-    """Say with how many tasks a gang is off these devices; 0 if it has to go whole."""
+    """Return with how many tasks a gang is off these devices; 0 if it has to go whole."""
     if not may_shed(cluster, gang):
         return 0
     wanted = {(slot.node, index) for slot in slots for index in slot.devices}
@@ -59,7 +59,7 @@ Unit = tuple[Gang, int]
 
 
 def elastic_among(cluster: Cluster, holders: Iterable[object]) -> list[Unit]:
-    """Give the gangs among some holders that may give up surplus tasks."""
+    """Return the gangs among some holders that may give up surplus tasks."""
     if not cluster.elastic:
         return []
     gangs = (each for each in holders if isinstance(each, Gang) and each.least)
@@ -130,7 +130,7 @@ class Leaving:
         return GivenWay(tuple(gone), tuple(shed))
 
     def _largest(self, gang: Gang, before: int, after: int, stands: Callable[[], bool]) -> int:
-        """Give a gang back as many of its tasks, up to those it had before, as may stay."""
+        """Return a gang back as many of its tasks, up to those it had before, as may stay."""
         self._set(gang, after, before)
         if stands():
             return before

@@ -37,17 +37,17 @@ def put_back(trial: Trial, holder: Holder) -> None:
 
 
 def gangs_of(holders: Sequence[Holder]) -> tuple[JobId, ...]:
-    """Give the gangs among them."""
+    """Return the gangs among them."""
     return tuple(each.id for each in holders if isinstance(each, Gang))
 
 
 def promises_of(holders: Sequence[Holder]) -> tuple[JobId, ...]:
-    """Give the jobs whose promises are among them."""
+    """Return the jobs whose promises are among them."""
     return tuple(each.job for each in holders if isinstance(each, Reservation))
 
 
 def priority_of(cluster: Cluster, job: JobId) -> int | None:
-    """Give the priority of a job that waits or is placed; None if it is neither."""
+    """Return the priority of a job that waits or is placed; None if it is neither."""
     gang = cluster.gangs.get(job)
     if gang is not None:
         return gang.priority
@@ -55,7 +55,7 @@ def priority_of(cluster: Cluster, job: JobId) -> int | None:
 
 
 def lesser_promises(cluster: Cluster, waiting: Standing) -> Iterator[tuple[int, Reservation]]:
-    """Give the promises out of a tenant's own share to its less urgent jobs, by priority.
+    """Return the promises out of a tenant's own share to its less urgent jobs, by priority.
 
     Who moves keeps what it is on the way to.
     """
@@ -74,7 +74,7 @@ def lesser_promises(cluster: Cluster, waiting: Standing) -> Iterator[tuple[int, 
 def borrowed_promises(
     cluster: Cluster, slots: Sequence[Slot] | None = None
 ) -> list[Reservation]:
-    """Give the promises beyond anybody's share: on the nodes of a place, or wherever."""
+    """Return the promises beyond anybody's share: on the nodes of a place, or wherever."""
     if not cluster.reservations:
         return []
     nodes = None if slots is None else {slot.node for slot in slots}
@@ -87,7 +87,7 @@ def borrowed_promises(
 
 
 def awaited(cluster: Cluster, promises: Sequence[Reservation]) -> list[Gang]:
-    """Give the borrowers who are on their way out for some promises: they go in any case."""
+    """Return the borrowers who are on their way out for some promises: they go in any case."""
     victims = {victim for promise in promises for victim in promise.victims}
     return [
         gang

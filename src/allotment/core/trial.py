@@ -70,7 +70,7 @@ class Trial:
         self._undo.append(lambda: ledger.give(slots, needs))
 
     def fits(self, slots: tuple[Slot, ...], needs: tuple[Resources, ...]) -> bool:
-        """Tell whether slots are free now."""
+        """Whether slots are free now."""
         mark = self.mark()
         self.hold(slots, needs)
         free = self.cluster.ledger.settled(slots)
@@ -107,7 +107,7 @@ class Trial:
             self.let_part(job)
 
     def part(self, gang: Gang, tasks: int) -> None:
-        """Tell a gang to go on with so many tasks: the others are there as yet."""
+        """Let a gang go on with so many tasks: the others are there as yet."""
         self.shed(gang, tasks)
         self.cluster.part(gang.surplus(tasks))
         self._undo.append(lambda: self.cluster.parted(gang.id))
@@ -128,7 +128,7 @@ class Trial:
         self._undo.append(lambda: self.cluster.entitle(gang, before, quota))
 
     def resume(self, gang: Gang, entitlement: Entitlement) -> None:
-        """Give a suspended gang its leases back; it was in line for them."""
+        """Return a suspended gang its leases back; it was in line for them."""
         before = gang.entitlement
         self.cluster.resume(gang.id, entitlement)
 

@@ -18,7 +18,7 @@ from allotment.model.tenancy import Preempt, PreemptRules, Tenant
 def outranks(
     tenants: Mapping[str, Tenant], waiting: Standing, gang: Gang, now: Instant
 ) -> bool:
-    """Tell whether a job may take what a gang of its tenant's has, protected or not."""
+    """Whether a job may take what a gang of its tenant's has, protected or not."""
     tenant = tenants.get(gang.tenant)
     if (
         tenant is None
@@ -42,14 +42,14 @@ def _its_turn(rules: PreemptRules, waiting: Standing, gang: Gang, now: Instant) 
 
 
 def is_short(job: Standing, short_ms: int) -> bool:
-    """Tell whether a job promised to run for no longer than that."""
+    """Whether a job promised to run for no longer than that."""
     return 0 <= job.limit_ms <= short_ms
 
 
 def next_turn(
     rules: PreemptRules, waiting: Standing, gang: Gang, now: Instant
 ) -> Instant | None:
-    """Say when a job may take from one of its own priority; None if by now."""
+    """Return when a job may take from one of its own priority; None if by now."""
     since = gang.standing.since or gang.placed_at
     moments = [max(since, waiting.queued_at) + rules.starved_ms] if rules.starved_ms else []
     if rules.short_ms and is_short(waiting, rules.short_ms):

@@ -35,7 +35,7 @@ class UsedUp:
         """By whom they count."""
 
     def told_apart(self, tenant: str, user: str) -> str:
-        """Give a user where budgets are of users, who then do not wait alike; else ''."""
+        """Return a user where budgets are of users, who then do not wait alike; else ''."""
         return user if tenant in self._apart else ""
 
     def clear(self) -> None:
@@ -55,18 +55,18 @@ class UsedUp:
             del self.closed[account.key]
 
     def holds_back(self, shape: Shape) -> bool:
-        """Tell whether jobs of a shape may not start. O(1)."""
+        """Whether jobs of a shape may not start. O(1)."""
         return self.counts(shape.tenant, shape.queue, shape.user) and (
             total_of(shape.requests).gpu_milli > 0
         )
 
     def counts(self, tenant: str, queue: str, user: str) -> bool:
-        """Tell whether a closed account counts such jobs."""
+        """Whether a closed account counts such jobs."""
         closed = self.closed
         return bool(closed) and any(key in closed for key in _keys(tenant, queue, user))
 
     def longest(self, tenant: str, queue: str, user: str, now: Instant) -> Account:
-        """Give that closed account of such jobs which opens last; there must be one."""
+        """Return that closed account of such jobs which opens last; there must be one."""
         found = [
             account
             for key in _keys(tenant, queue, user)
@@ -80,7 +80,7 @@ def _keys(tenant: str, queue: str, user: str) -> tuple[Key, ...]:
 
 
 def why_used_up(account: Account, need: Resources, now: Instant) -> Blocked:
-    """Say how much of a budget is used, and when it is renewed."""
+    """Return how much of a budget is used, and when it is renewed."""
     _, end = account.period(now)
     return Blocked(
         Reason.BUDGET,
@@ -92,7 +92,7 @@ def why_used_up(account: Account, need: Resources, now: Instant) -> Blocked:
 
 
 def used_of(account: Account, now: Instant) -> str:
-    """Say how much was used of how much: the hard amount, or the soft one without it."""
+    """Return how much was used of how much: the hard amount, or the soft one without it."""
     budget, used = account.budget, account.used(now)
     whole = budget.hard or budget.soft
     when = PERIODS.get(budget.every) or "from {} to {}".format(
@@ -105,7 +105,7 @@ def used_of(account: Account, now: Instant) -> str:
 
 
 def renewal(account: Account, now: Instant) -> str:
-    """Say when the whole of a budget can be used again."""
+    """Return when the whole of a budget can be used again."""
     end = account.dates(now)[1]
     if account.budget.every is Every.NEVER:
         return "It is not renewed" if end >= FOREVER else f"It limits until {show_utc(end)}"

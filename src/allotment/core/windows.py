@@ -31,7 +31,7 @@ class Windows:
         self._nodes = {window.name: frozenset(window.nodes) for window in self.all}
 
     def shaped(self, shape: Shape, user: str, span_ms: int) -> Shape:
-        """Give the shape of a job with what windows ask of it. Spans are whole minutes."""
+        """Return the shape of a job with what windows ask of it. Spans are whole minutes."""
         if not self.all:
             return shape
         span = -(-span_ms // MINUTE) * MINUTE if span_ms >= 0 else -1
@@ -41,7 +41,7 @@ class Windows:
         return msgspec.structs.replace(shape, span_ms=span, enters=enters)
 
     def barring(self, shape: Shape, now: Instant) -> list[Window]:
-        """Give the windows that keep a job off their nodes now."""
+        """Return the windows that keep a job off their nodes now."""
         return [
             window
             for window in self.all
@@ -60,7 +60,7 @@ class Windows:
         return NOWHERE.union(*(self._nodes[window.name] for window in barring))
 
     def bar(self, shape: Shape, slots: Sequence[Slot], now: Instant) -> bool:
-        """Tell whether a window keeps a job off a place."""
+        """Whether a window keeps a job off a place."""
         if not self.all:
             return False
         nodes = {slot.node for slot in slots}
@@ -71,14 +71,14 @@ class Windows:
 
 
 def bare(shape: Shape) -> Shape:
-    """Give the same shape as if there were no windows."""
+    """Return the same shape as if there were no windows."""
     return msgspec.structs.replace(shape, span_ms=0, enters=())
 
 
 def set_aside(
     windows: Windows, shape: Shape, now: Instant
 ) -> dict[tuple[int, int], set[NodeId]]:
-    """Say from when until when which nodes are not for jobs of a queue; each node once."""
+    """Return from when until when which nodes are not for jobs of a queue; each node once."""
     spans: dict[NodeId, list[tuple[int, int]]] = {}
     for window in windows.all:
         if window.end <= now or window.admits(shape.tenant, shape.queue, shape.user):

@@ -42,7 +42,7 @@ class Story:
         self.own = own
 
     def tell(self) -> None:
-        """Tell everything. Raises Stuck when something does not happen."""
+        """Play everything. Raises Stuck when something does not happen."""
         self._fill()
         self._queue()
         self._fail()

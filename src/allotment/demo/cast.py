@@ -29,12 +29,12 @@ CODE = Path(__file__).parent
 
 
 def team_of(name: str) -> str:
-    """Give the team a job belongs to: jobs are named after it."""
+    """Return the team a job belongs to: jobs are named after it."""
     return name.partition("-")[0]
 
 
 def job(name: str, setting: Setting) -> dict[str, object]:
-    """Give one job in its native form."""
+    """Return one job in its native form."""
     place = setting.place
     return {
         "name": name,

@@ -53,7 +53,7 @@ class Facts:
         raise KeyError(name)
 
     def of(self, kind: type[E], name: str, attempt: int | None = None) -> list[Fact]:
-        """Give a job's events of one kind, of one attempt if that is named."""
+        """Return a job's events of one kind, of one attempt if that is named."""
         return [fact for fact, _ in self.each(kind, name, attempt)]
 
     def each(
@@ -71,13 +71,13 @@ class Facts:
     def first(
         self, kind: type[E], name: str, attempt: int | None = None
     ) -> tuple[Fact, E] | None:
-        """Give the first such event, if there is one."""
+        """Return the first such event, if there is one."""
         return next(self.each(kind, name, attempt), None)
 
     def last_of(
         self, kind: type[E], name: str, attempt: int | None = None
     ) -> tuple[Fact, E] | None:
-        """Give the last such event, if there is one."""
+        """Return the last such event, if there is one."""
         found = list(self.each(kind, name, attempt))
         return found[-1] if found else None
 

@@ -123,7 +123,7 @@ def _end_late(state: Path) -> bool:
 
 
 def _holder(lock: Path) -> int:
-    """Say which process holds the lock of our own folder; 0 for none."""
+    """Return which process holds the lock of our own folder; 0 for none."""
     try:
         with lock.open("r") as file:
             holder = file.readline().strip()
@@ -137,7 +137,7 @@ def _holder(lock: Path) -> int:
 
 
 def _retire_launcher(state: Path) -> bool:
-    """Tell the launcher, which outlives its service on purpose, that no more will come."""
+    """Report the launcher, which outlives its service on purpose, that no more will come."""
     with socket.socket(socket.AF_UNIX) as link:
         link.settimeout(LATE_S)
         try:

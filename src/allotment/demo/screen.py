@@ -74,7 +74,7 @@ class Screen:
         self.remark(text)
 
     def remark(self, text: str) -> None:
-        """Say something about what is to be seen."""
+        """Report something about what is to be seen."""
         self._print(Text(fill(text, self._width)))
 
     def answer(self, command: str, lines: list[str]) -> None:
@@ -112,7 +112,7 @@ class Screen:
         )
 
     def _words(self, fact: Fact, name: str) -> str:
-        """Say it as the service does, but call jobs by their names."""
+        """Report it as the service does, but call jobs by their names."""
         match fact.event:
             case e.JobSubmitted():
                 return f"is submitted: {in_short(name)}"

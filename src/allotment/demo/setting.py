@@ -37,7 +37,7 @@ class Setting(msgspec.Struct, frozen=True):
 
     @property
     def shared(self) -> bool:
-        """Tell whether several processes share a device."""
+        """Whether several processes share a device."""
         return self.place.gpu_milli < DEVICE
 
 
@@ -71,7 +71,7 @@ def _devices(found: Sequence[Device]) -> tuple[Device, ...]:
 
 
 def config_of(setting: Setting) -> Config:
-    """Give three teams equal guarantees, and make retries come soon enough to watch."""
+    """Return three teams equal guarantees, and make retries come soon enough to watch."""
     node = setting.node
     share = Resources(
         gpu_milli=setting.place.gpu_milli * PLACES_EACH,

@@ -104,7 +104,7 @@ def _introduce(console: Console, setting: Setting) -> None:
 
 
 def _tell(console: Console, client: Client, setting: Setting, own: OwnService) -> bool:
-    """Tell the story, then report; say whether all of it happened."""
+    """Play the story, then report; return whether all of it happened."""
     began = time.monotonic()
     watch = Watch(client, began + LIMIT_S)
     evidence = Evidence(watch.facts)

@@ -87,11 +87,11 @@ class Training:
         self.stop_asked = True
 
     def _rng(self, *purpose: int) -> np.random.Generator:
-        """Give each purpose chance of its own, so that none of it has to be saved."""
+        """Return each purpose chance of its own, so that none of it has to be saved."""
         return np.random.default_rng([self.options.seed, *purpose])
 
     def _agree_on_start(self) -> State:
-        """Give everybody what rank 0 starts from, as a sum to which the others add zeros."""
+        """Return everybody what rank 0 starts from, as a sum to which the others add zeros."""
         start = np.zeros(1 + 3 * self.net.length)
         if self.ring.rank == 0:
             start[1 : 1 + self.net.length] = self.net.first_weights(self._rng(2))
@@ -279,7 +279,7 @@ class Net:
         return np.hstack([2 * into, 2 * into_bias, out * len(into_bias) ** -0.5, 0 * out_bias])
 
     def gradient(self, weights: Floats, points: Floats, arms: Labels) -> Floats:
-        """Give the gradient, then loss and hits as two more entries: sums over the points."""
+        """Return the gradient, then loss and hits as two more entries: sums over the points."""
         into, into_bias, out, out_bias = np.split(weights, self.ends)
         active = np.tanh(points @ into.reshape(2, -1) + into_bias)
         logs = active @ out.reshape(-1, ARMS) + out_bias
@@ -304,7 +304,7 @@ class PeerLost(Exception):
 
 @contextlib.contextmanager
 def blaming(*ranks: int) -> Generator[None]:
-    """Say who is missing when the network fails here."""
+    """Return who is missing when the network fails here."""
     try:
         yield
     except OSError as error:

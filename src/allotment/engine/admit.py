@@ -261,7 +261,7 @@ def _check_device_memory(state: State, shape: Shape) -> None:
 
 
 def _too_large(state: State, spec: JobSpec, shape: Shape, cells: Cells) -> Rejected:
-    """Say why a gang can start neither in its tenant's cells nor as a borrower."""
+    """Return why a gang can start neither in its tenant's cells nor as a borrower."""
     asks = asks_for(shape)
     anywhere = f"no arrangement on these {len(state.config.nodes)} node(s) has room for it"
     if shape.opportunistic:
@@ -290,7 +290,7 @@ def _too_large(state: State, spec: JobSpec, shape: Shape, cells: Cells) -> Rejec
 
 
 def _other_ways(state: State, shape: Shape, tenant: Tenant, cells: Cells) -> str:
-    """Say what to do about a job for which its tenant owns nothing of the right kind."""
+    """Return what to do about a job for which its tenant owns nothing of the right kind."""
     if shape.pin:
         return "Take `pin` out."
     ways: list[str] = []
@@ -334,7 +334,7 @@ def _right_kind(cells: Cells, shape: Shape) -> bool:
 
 
 def _kind(shape: Shape) -> str:
-    """Say what hardware a gang asks for."""
+    """Return what hardware a gang asks for."""
     types = dict.fromkeys(kind for request in shape.requests for kind in request.types)
     memory = max(request.need.gpu_memory for request in shape.requests)
     words = " or ".join(types) or "that kind"

@@ -19,7 +19,7 @@ Key = tuple[str, str, str, str]
 
 
 def held_now(job: JobRecord) -> list[Resources]:
-    """Give what each task of a placed job needs now: not its leases while suspended."""
+    """Return what each task of a placed job needs now: not its leases while suspended."""
     attempt = job.attempts[-1]
     needs = needs_of(sized(shape_of(job.spec), len(attempt.slots)))
     if attempt.suspended_at:
@@ -37,7 +37,7 @@ def held_in_all(job: JobRecord, tasks: int) -> Resources:
 
 
 def on_its_devices(slot: Slot, need: Resources) -> Resources:
-    """Give what one task holds: device memory on every device it has."""
+    """Return what one task holds: device memory on every device it has."""
     return msgspec.structs.replace(need, gpu_memory=need.gpu_memory * len(slot.devices))
 
 
@@ -64,7 +64,7 @@ def account_flaws(state: State) -> list[str]:
 
 
 def _held(state: State, job: JobRecord) -> Iterator[Parts]:
-    """Give what a job holds, and what it is promised."""
+    """Return what a job holds, and what it is promised."""
     if job.attempt is not None:
         yield {**_parts(state, job.attempt.slots, held_now(job)), "jobs": 1}
     promise = state.cluster.reservations.get(job.id)

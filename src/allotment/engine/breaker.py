@@ -32,7 +32,7 @@ class Room(msgspec.Struct, frozen=True):
 
 
 def lacking_room(state: State, part: Part) -> Room | None:
-    """Give the type of which too much would be out of use with a part; None if none."""
+    """Return the type of which too much would be out of use with a part; None if none."""
     out = _out(state)
     for kind, units in _units(state.cluster.nodes[part[0]], part[1]).items():
         already = out.get(kind, set())
@@ -42,13 +42,13 @@ def lacking_room(state: State, part: Part) -> Room | None:
 
 
 def room_of(state: State, kind: str, out: int) -> Room:
-    """Say how much of a type may be out of use by automatic means."""
+    """Return how much of a type may be out of use by automatic means."""
     total, largest = _sizes(state.config, kind)
     return Room(kind, out, bound(total, largest, state.config.limits.breaker_ppm), total)
 
 
 def bound(total: int, largest: int, share_ppm: int) -> int:
-    """Say how many of `total` may go, of which `largest` are in one machine."""
+    """Return how many of `total` may go, of which `largest` are in one machine."""
     if not share_ppm:
         return 0
     return max(total * share_ppm // PPM, min(largest, total // 2), 1)
@@ -59,7 +59,7 @@ Unit = tuple[int, int]
 
 
 def _units(node: Node, place: int) -> dict[str, set[Unit]]:
-    """Give what cannot be used without a part, by type."""
+    """Return what cannot be used without a part, by type."""
     if not node.devices:
         return {NO_DEVICE: {(node.id, WHOLE)}}
     units: dict[str, set[Unit]] = {}
@@ -70,7 +70,7 @@ def _units(node: Node, place: int) -> dict[str, set[Unit]]:
 
 
 def _out(state: State) -> dict[str, set[Unit]]:
-    """Give what is out of use though no administrator said so, by type. O(unhealthy)."""
+    """Return what is out of use though no administrator said so, by type. O(unhealthy)."""
     out: dict[str, set[Unit]] = {}
     for (node, place), condition in state.health.items():
         if not condition.final:

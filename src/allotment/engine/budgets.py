@@ -43,7 +43,7 @@ class Budgets:
         self._closed: set[_Place] = set()
 
     def accounts(self) -> list[Account]:
-        """Give all accounts, by tenant, budget and user."""
+        """Return all accounts, by tenant, budget and user."""
         return [self._accounts[place] for place in sorted(self._accounts)]
 
     # ── the configuration, and snapshots ────────────────────────────────────────────────
@@ -148,7 +148,7 @@ class Budgets:
     # ── the clock ───────────────────────────────────────────────────────────────────────
 
     def next(self) -> Instant | None:
-        """Say when an account may close or open next though nothing happens."""
+        """Return when an account may close or open next though nothing happens."""
         return self._due[0][0] if self._due else None
 
     def strike(self, cluster: Cluster, now: Instant) -> None:
@@ -179,7 +179,7 @@ class Budgets:
     # ── words ───────────────────────────────────────────────────────────────────────────
 
     def warnings(self, spec: JobSpec, user: str, now: Instant) -> tuple[str, ...]:
-        """Say which budgets that count a job are used up, or more than is wanted."""
+        """Return which budgets that count a job are used up, or more than is wanted."""
         tenant = self._tenants.get(spec.tenant)
         if tenant is None or not spec.total().gpu_milli:
             return ()
@@ -203,7 +203,7 @@ class Budgets:
 
 
 def _held(job: JobId, cluster: Cluster) -> int:
-    """Give what a job holds, with what it gives up and still has, in thousandths."""
+    """Return what a job holds, with what it gives up and still has, in thousandths."""
     gang, surplus = cluster.gangs.get(job), cluster.parting.get(job)
     milli = gang.held().gpu_milli if gang is not None else 0
     return milli + surplus.held().gpu_milli if surplus is not None else milli

@@ -19,7 +19,7 @@ Emit = Iterator[e.AnyEvent]
 
 
 def due(state: State, job_id: JobId, now: Instant) -> Emit:
-    """Give what is due for one job now; nothing when the timer outlived its reason."""
+    """Return what is due for one job now; nothing when the timer outlived its reason."""
     job = state.jobs.get(job_id)
     if job is None or job.state.finished:
         return

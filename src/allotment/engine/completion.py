@@ -56,7 +56,7 @@ def judge(job: JobRecord, attempt: AttemptRecord) -> Verdict:
 
 
 def all_gone(attempt: AttemptRecord) -> bool:
-    """Tell whether no task of the attempt is left."""
+    """Whether no task of the attempt is left."""
     return len(attempt.tasks) == len(attempt.slots) and all(
         task.state is TaskState.ENDED for task in attempt.tasks.values()
     )
@@ -186,7 +186,7 @@ def _failed(
 
 
 def _retries(job: JobRecord) -> int:
-    """Give the retries allowed: the failed role's own number, or the job's."""
+    """Return the retries allowed: the failed role's own number, or the job's."""
     failure = first_failure(job.attempts[-1])
     if failure is not None:
         role, _ = job.spec.role_of(failure[0])
@@ -227,7 +227,7 @@ def finish(state: State, job: JobRecord, event: e.AnyEvent) -> Iterator[e.AnyEve
 
 
 def _needing(state: State, job: JobRecord) -> list[tuple[JobRecord, JobRecord]]:
-    """Give the jobs that need the success of one, the first last, each with that one."""
+    """Return the jobs that need the success of one, the first last, each with that one."""
     dependents = (state.jobs[other] for other in state.dependents.get(job.id, ()))
     found = [
         other

@@ -38,7 +38,7 @@ Emit = Iterator[e.AnyEvent]
 def decide(  # noqa: C901, PLR0911, PLR0912 - one line a command
     state: State, command: c.AnyCommand, actor: Actor, now: Instant
 ) -> Emit:
-    """Give the events a command causes. Raises Rejected when it may not come true."""
+    """Return the events a command causes. Raises Rejected when it may not come true."""
     match command:
         case c.SubmitJob():
             return _submit(state, command, actor, now)
@@ -337,7 +337,7 @@ def _configure(state: State, config: Config, now: Instant) -> Emit:
 
 
 def with_stable_ids(old: Config, new: Config) -> Config:
-    """Give nodes of the same name the same id, and new ones an id never used before."""
+    """Return nodes of the same name the same id, and new ones an id never used before."""
     known = {node.name: node.id for node in old.nodes}
     free = max((node.id for node in old.nodes), default=-1) + 1
     stable: dict[NodeId, NodeId] = {}

@@ -47,19 +47,19 @@ def _filled(role: TaskRole, guaranteed: Resources, nodes: Sequence[Node]) -> Tas
 
 
 def _machines(role: TaskRole, nodes: Sequence[Node]) -> Iterator[Whole]:
-    """Give what each machine has that has devices for a task."""
+    """Return what each machine has that has devices for a task."""
     for node in nodes:
         if not role.gpu_types or any(each.type in role.gpu_types for each in node.devices):
             yield DEVICE * len(node.devices), node.cpu_milli, node.memory
 
 
 def _memory(gpu: int, wholes: Sequence[tuple[int, int]]) -> int:
-    """Give the usual memory, or what comes with the devices, in whole MiB where it can be."""
+    """Return the usual memory, or what comes with the devices, in whole MiB where it can be."""
     amount = _amount(gpu, USUAL.memory, wholes)
     return amount // MIB * MIB or amount
 
 
 def _amount(gpu: int, usual: int, wholes: Sequence[tuple[int, int]]) -> int:
-    """Give the usual of a part, or the least that comes with so much of the devices."""
+    """Return the usual of a part, or the least that comes with so much of the devices."""
     shares = [part * gpu // devices for devices, part in wholes if devices]
     return min([usual, *(share for share in shares if share)])

@@ -1,4 +1,4 @@
-"""Say why a task failed, whose matter it is, whether another try may help, and what to do.
+"""Return why a task failed, whose matter it is, whether another try may help, and what to do.
 
 The more certain witness wins: first what its limits and its machine say, then our own order
 to stop, then an exit code that no retry can change, then its output, then its exit code or

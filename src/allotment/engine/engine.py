@@ -104,7 +104,7 @@ class Engine:
         state.cluster.rerank(now)
 
     def next_due(self, now: Instant) -> Instant | None:
-        """Say when `tick` and `cycle` must be called next though nobody asks for anything."""
+        """Return when `tick` and `cycle` must be called next though nothing happens."""
         state = self.state
         change = state.cluster.next_change(self._now(now))
         return earlier(earlier(state.timers.next(), change), state.budgets.next())

@@ -19,7 +19,7 @@ def for_whom(state: State, job: JobRecord, found: Diagnosis | None) -> Diagnosis
 
 
 def evicted_for(state: State, job: JobRecord) -> str:
-    """Say who was given the place of a job that was told to go; '' where it is not known."""
+    """Return who was given the place of a job that was told to go; '' where it is not known."""
     wanted_by = _wanted_by(job.attempts[-1]) if job.attempts else None
     other = state.jobs.get(wanted_by) if wanted_by is not None else None
     if other is None:
@@ -46,7 +46,7 @@ def evicted_for(state: State, job: JobRecord) -> str:
 
 
 def demoted_for(state: State, id: JobId, wanted_by: JobId) -> str:
-    """Say to which job of its tenant a job lost its guarantee, and by what right, if known."""
+    """Return to which job of its tenant a job lost its guarantee, and by what right."""
     job, other = state.jobs.get(id), state.jobs.get(wanted_by)
     if job is None or other is None:
         return f"its share goes to job {wanted_by} of its tenant"

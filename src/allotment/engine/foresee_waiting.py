@@ -19,7 +19,7 @@ class Stuck(msgspec.Struct, frozen=True):
 
 
 def stuck(before: State, after: State) -> Iterator[Stuck]:
-    """Give those that could start before, as far as queues and shares go. O(jobs)."""
+    """Return those that could start before, as far as queues and shares go. O(jobs)."""
     for job in before.jobs.values():
         if job.state.waiting:
             why = keeps_out(after, job.id)
@@ -28,7 +28,7 @@ def stuck(before: State, after: State) -> Iterator[Stuck]:
 
 
 def keeps_out(state: State, job: JobId) -> str:
-    """Say what keeps a waiting job for as long as the configuration holds; '' if nothing."""
+    """Return what keeps a waiting job for as long as the configuration holds; '' if nothing."""
     cluster, record = state.cluster, state.jobs[job]
     tenant, queue = record.spec.tenant, record.spec.queue
     if tenant not in cluster.tenants:

@@ -103,7 +103,7 @@ class Foretelling:
         return max(1, runs.told_ms * milli // 1_000)
 
     def words(self, job: JobRecord) -> str:
-        """Say for how long a job is taken to run, and why; '' where that does not matter."""
+        """Return for how long a job is taken to run, and why; '' where that does not matter."""
         if not self.on or job.spec.max_run_ms != NEVER:
             return ""
         user, name = kind_of(job)

@@ -64,7 +64,7 @@ class Watch:
             yield from self._follow(state, part, before, aged(before, now, self._rules), None)
 
     def _course(self, state: State, part: Part) -> Course:
-        """Give what is remembered of a part, unless somebody else changed it since."""
+        """Return what is remembered of a part, unless somebody else changed it since."""
         true = course_of(state.condition(part))
         kept = self._courses.get(part, true)
         same = kept.health is true.health and kept.final is true.final
@@ -98,7 +98,7 @@ class Watch:
 
 
 def course_of(condition: Condition | None) -> Course:
-    """Give what the rules can know from the state alone."""
+    """Return what the rules can know from the state alone."""
     if condition is None:
         return Course()
     at = condition.changed_at
@@ -112,7 +112,7 @@ def course_of(condition: Condition | None) -> Course:
 
 
 def _standing_of(course: Course) -> tuple[HardwareHealth, bool, bool]:
-    """Give what of a course the state knows."""
+    """Return what of a course the state knows."""
     return course.health, course.final, course.held_back
 
 
@@ -152,7 +152,7 @@ def _change(
 
 
 def _still_ms(was: HardwareHealth, rules: Rules) -> int:
-    """Say how long nobody had anything to say against what is healthy again."""
+    """Return how long nobody had anything to say against what is healthy again."""
     match was:
         case HardwareHealth.DOUBTED:
             return rules.within_ms
@@ -163,7 +163,7 @@ def _still_ms(was: HardwareHealth, rules: Rules) -> int:
 
 
 def _begin(old: Condition | None, report: HealthReport, now: Instant) -> Instant:
-    """Say since when a part is in trouble: the earliest that was told."""
+    """Return since when a part is in trouble: the earliest that was told."""
     told = min(report.since, now) if report.since else now
     return Instant(min(old.since, told) if old else told)
 
@@ -178,7 +178,7 @@ def _is_there(state: State, part: Part) -> bool:
 
 
 def declare(state: State, command: c.DeclareHealth, actor: Actor, now: Instant) -> Emit:
-    """Give the changes an administrator's word makes. Raises Rejected for unknown hardware."""
+    """Return changes an administrator's word makes. Raises Rejected for unknown hardware."""
     for node, device in command.parts:
         _check(state, node, device)
     for part in _meant(state, command):
@@ -220,7 +220,7 @@ def _check(state: State, node: NodeId, device: DeviceIndex | None) -> None:
 
 
 def suspicions(state: State, report: TaskReport) -> list[HealthReport]:
-    """Say what a task's end tells of the devices it ran on. Ask before the end is applied."""
+    """Return what a task's end tells of its devices. Ask before the end is applied."""
     found = report.diagnosis
     if report.seen is not Seen.ENDED or found is None or found.owner is not Owner.HARDWARE:
         return []
@@ -242,7 +242,7 @@ def suspicions(state: State, report: TaskReport) -> list[HealthReport]:
 
 
 def heartbeat(state: State, report: NodeReport) -> list[HealthReport]:
-    """Say what a node's silence, or its return, tells of it. Ask before it is applied.
+    """Return what a node's silence, or its return, tells of it. Ask before it is applied.
 
     Shells whose nodes are real ask this; a world that draws faults has its nodes mended.
     """

@@ -59,7 +59,7 @@ def prepare(log: str) -> str:
 
 
 def last_line(text: str, pattern: LogPattern) -> str | None:
-    """Give the last matching line of a prepared text, as evidence; None without one."""
+    """Return the last matching line of a prepared text, as evidence; None without one."""
     found = max(_last_match(text, pattern.regex, needle) for needle in pattern.needles)
     return _evidence(text, found) if found >= 0 else None
 

@@ -7,7 +7,7 @@ from allotment.model.quantity import Instant
 
 
 def lost_cells(state: State) -> tuple[Loss, ...]:
-    """Say what every tenant cannot have of its cells; nothing where shares are counted."""
+    """Return what every tenant cannot have of its cells; nothing where shares are counted."""
     cells = state.cluster.cells
     return losses(cells, broken_since(state)) if cells is not None else ()
 
@@ -23,7 +23,7 @@ def lost_counts(state: State) -> dict[tuple[str, str], int]:
 
 
 def broken_since(state: State) -> dict[tuple[NodeId, int], Instant]:
-    """Say since when devices, and whole nodes at -1, are not to be used."""
+    """Return since when devices, and whole nodes at -1, are not to be used."""
     since = {part: condition.since for part, condition in state.health.items()}
     for node, moment in state.shut_since.items():
         since[node, -1] = min(moment, since.get((node, -1), moment))

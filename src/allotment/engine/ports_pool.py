@@ -35,7 +35,7 @@ class PortPool:
         self._next = self._first + (offset % size if size else 0)
 
     def find(self, count: int, is_free: Callable[[int], bool]) -> int:
-        """Give the first of `count` free ports in a row, 0 when there are none.
+        """Return the first of `count` free ports in a row, 0 when there are none.
 
         `is_free` says whether somebody else on the host has a port; what is chosen is
         recorded, so an answer is never asked for again.

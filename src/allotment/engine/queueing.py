@@ -17,7 +17,7 @@ MOST_NAMED = 8
 
 
 def in_its_queue(state: State, spec: JobSpec) -> JobSpec:
-    """Give the spec with the whole path of its queue. Raises Rejected if that is not clear."""
+    """Return spec with the whole path of its queue. Raises Rejected if that is not clear."""
     tree = state.cluster.trees.get(spec.tenant)
     if tree is None or spec.queue in tree.leaves:
         return spec
@@ -104,7 +104,7 @@ def _others(tree: QueueTree) -> str:
 
 
 def _in(state: State, tree: QueueTree, name: str) -> Iterator[JobRecord]:
-    """Give the unfinished jobs in a queue or under it. O(jobs)."""
+    """Return the unfinished jobs in a queue or under it. O(jobs)."""
     names = {queue.name for queue in tree.below(name)}
     for job in state.jobs.values():
         if (

@@ -63,7 +63,7 @@ REACT: dict[type[e.Event], Callable[[State, Any], list[f.AnyEffect]]] = {
 
 
 def pending_effects(state: State, now: Instant) -> Iterator[f.AnyEffect]:
-    """Give, after a restart, every effect that may be missing in the world."""
+    """Return, after a restart, every effect that may be missing in the world."""
     for job in state.jobs.values():
         attempt = job.attempt
         if attempt is not None:
@@ -91,7 +91,7 @@ def _missing(job: JobRecord, attempt: AttemptRecord, now: Instant) -> Iterator[f
 
 
 def _missing_of(job: JobRecord, shrink: Shrink | None, now: Instant) -> Iterator[f.AnyEffect]:
-    """Give what may be missing of an attempt that shrinks, if it does."""
+    """Return what may be missing of an attempt that shrinks, if it does."""
     if shrink is None:
         return
     yield f.TellSize(job.id, job.attempts[-1].no)

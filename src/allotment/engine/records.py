@@ -82,11 +82,11 @@ class AttemptRecord(msgspec.Struct, omit_defaults=True):
         return self.shrink.tasks if self.shrink is not None else len(self.slots)
 
     def is_surplus(self, index: int) -> bool:
-        """Tell whether a task was told to stop because its gang shrinks."""
+        """Whether a task was told to stop because its gang shrinks."""
         return self.shrink is not None and index >= self.shrink.tasks
 
     def task(self, index: TaskIndex) -> TaskRecord:
-        """Give the record of a task, a fresh one when nothing was heard of it yet."""
+        """Return the record of a task, a fresh one when nothing was heard of it yet."""
         return self.tasks.get(index) or TaskRecord()
 
     def ran_until(self, now: Instant) -> Millis:

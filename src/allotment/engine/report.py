@@ -29,7 +29,7 @@ Emit = Iterator[e.AnyEvent]
 
 
 def heard(state: State, report: TaskReport, now: Instant) -> Emit:
-    """Give the events that follow from one report.
+    """Return the events that follow from one report.
 
     A generator that expects each event to be applied before it is asked for the next.
     """
@@ -52,7 +52,7 @@ def heard(state: State, report: TaskReport, now: Instant) -> Emit:
 
 
 def gang_heard(state: State, report: GangReport, now: Instant) -> Emit:
-    """Give the events that follow from one report on a whole gang."""
+    """Return the events that follow from one report on a whole gang."""
     job = state.jobs.get(report.job)
     attempt = job.attempt if job else None
     if job is None or attempt is None or attempt.no != report.attempt:
@@ -234,7 +234,7 @@ def stop_rest(job: JobRecord, attempt: AttemptRecord, verdict: Verdict) -> e.Sto
 
 
 def grace_of(job: JobRecord) -> Millis:
-    """Give the time a job has to end by itself after a warning."""
+    """Return the time a job has to end by itself after a warning."""
     return job.spec.checkpoint.grace_ms if job.spec.checkpoint else Millis(5_000)
 
 

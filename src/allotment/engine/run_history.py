@@ -66,7 +66,7 @@ class Runs(msgspec.Struct, omit_defaults=True):
 
 
 def kind_of(job: JobRecord) -> Kind:
-    """Give user and name; all jobs of an array have one name."""
+    """Return user and name; all jobs of an array have one name."""
     name = job.spec.name
     if job.spec.array is not None:
         name = name.removesuffix(f".{job.spec.array.index}")
@@ -74,7 +74,7 @@ def kind_of(job: JobRecord) -> Kind:
 
 
 def ran_ms_of(job: JobRecord) -> int:
-    """Give the run time that a finished job tells of its like; 0 if it tells nothing."""
+    """Return the run time that a finished job tells of its like; 0 if it tells nothing."""
     return max(0, job.served_ms - job.lost_ms) if job.state in TELLING else 0
 
 
@@ -103,14 +103,14 @@ class History:
         return changed
 
     def find(self, user: str, name: str) -> Runs | None:
-        """Give the runs by which the next one is predicted: of the name, else of the user."""
+        """Return the runs by which the next one is predicted: of the name, else of the user."""
         return self._runs.get((user, name)) or self._runs.get((user, ""))
 
     def of(self, user: str, name: str) -> list[int]:
-        """Give the runs of just this user and name."""
+        """Return the runs of just this user and name."""
         runs = self._runs.get((user, name))
         return runs.ran_ms if runs is not None else []
 
     def all(self) -> list[Runs]:
-        """Give everything, for a snapshot: who ended least recently comes first."""
+        """Return everything, for a snapshot: who ended least recently comes first."""
         return list(self._runs.values())

@@ -133,7 +133,7 @@ class State:
     # ── questions ───────────────────────────────────────────────────────────────────────
 
     def eligible(self, job: JobRecord, now: Instant) -> bool:
-        """Tell whether a queued job may be in line at `now`."""
+        """Whether a queued job may be in line at `now`."""
         return (
             job.state is JobState.QUEUED
             and job.not_before <= now
@@ -142,7 +142,7 @@ class State:
         )
 
     def waits_for_others(self, job: JobRecord) -> bool:
-        """Tell whether a job it depends on keeps it from starting."""
+        """Whether a job it depends on keeps it from starting."""
         needs = job.spec.depends_on
         # Arrays end from their beginning: the last job is the likeliest to be missing.
         if any(not need.any_of and not self.is_met(need) for need in reversed(needs)):
@@ -160,19 +160,19 @@ class State:
         ]
 
     def is_met(self, need: Dependency) -> bool:
-        """Tell whether a job has ended as another needs it."""
+        """Whether a job has ended as another needs it."""
         other = self.jobs.get(need.job)
         if other is None:
             return True
         return other.state.finished and need.met_by(other.state is JobState.SUCCEEDED)
 
     def is_lost(self, need: Dependency) -> bool:
-        """Tell whether a job has ended otherwise than another needs it."""
+        """Whether a job has ended otherwise than another needs it."""
         other = self.jobs.get(need.job)
         return other is not None and other.state.finished and not self.is_met(need)
 
     def array_full(self, job: JobRecord) -> bool:
-        """Tell whether the cap of its array keeps this member out of line."""
+        """Whether the cap of its array keeps this member out of line."""
         array = job.spec.array
         if array is None or not array.max_running:
             return False
@@ -186,11 +186,11 @@ class State:
     # ── the machine's clock ─────────────────────────────────────────────────────────────
 
     def wall(self, at: Instant) -> WallTime:
-        """Give the time that the machine's clock of today shows, or would have shown."""
+        """Return the time that the machine's clock of today shows, or would have shown."""
         return WallTime(at + self.wall_ms)
 
     def instant(self, at: WallTime) -> Instant:
-        """Give the engine's time of a date."""
+        """Return the engine's time of a date."""
         return Instant(at - self.wall_ms)
 
     def set_clock(self, by_ms: int, now: Instant) -> None:
@@ -204,7 +204,7 @@ class State:
             self.windows_changed()
 
     def windows_in_engine_time(self) -> list[Window]:
-        """Give the windows that are set, with the engine's time in place of dates."""
+        """Return the windows that are set, with the engine's time in place of dates."""
         return [window.moved(-self.wall_ms) for window in self.windows.values()]
 
     # ── the line ────────────────────────────────────────────────────────────────────────
@@ -262,7 +262,7 @@ class State:
     # ── snapshots ───────────────────────────────────────────────────────────────────────
 
     def image(self) -> Image:
-        """Give the state as one value."""
+        """Return the state as one value."""
         return Image(
             seq=self.seq,
             at=self.at,
@@ -450,12 +450,12 @@ class State:
         return replace(job, shape=shape)
 
     def _named(self, job: JobRecord) -> tuple[str, str]:
-        """Give the user and the group of a job, each where it matters whose it is."""
+        """Return the user and the group of a job, each where it matters whose it is."""
         spec, owner = job.spec, job.owner
         return self.cluster.named(spec.tenant, spec.queue, owner.user, owner.groups)
 
     def condition(self, part: Part) -> Condition | None:
-        """Give how a part is that is not healthy."""
+        """Return how a part is that is not healthy."""
         return self.health.get(part) or self.doubts.get(part)
 
     def set_condition(self, part: Part, condition: Condition) -> None:
@@ -530,7 +530,7 @@ class State:
                 self._entitle(gang, Entitlement.OPPORTUNISTIC)
 
     def exceeds_guarantees(self) -> bool:
-        """Tell whether gangs hold more as their tenants' own than is guaranteed now.
+        """Whether gangs hold more as their tenants' own than is guaranteed now.
 
         They cannot come to by what is decided here. Older versions did not count every part.
         """
@@ -538,12 +538,12 @@ class State:
         return any(self._counts(gang) and self._holds_too_much(gang) for gang in gangs)
 
     def _holds_too_much(self, gang: Gang) -> bool:
-        """Tell whether a gang has part in what its tenant holds beyond its guarantee."""
+        """Whether a gang has part in what its tenant holds beyond its guarantee."""
         held = gang.held()
         return any(getattr(held, part) for part in self._exceeding(gang.tenant))
 
     def _counts(self, gang: Gang) -> bool:
-        """Tell whether what a gang holds may be too much of its tenant's own.
+        """Whether what a gang holds may be too much of its tenant's own.
 
         In cells a suspended one holds none of them, and keeps what it keeps on sufferance.
         """
@@ -582,7 +582,7 @@ class State:
         self.timers.arm_job(job, self.config.limits)
 
     def standing(self, job: JobRecord) -> Standing:
-        """Tell how a job stands in its line now: in need, in what it was given, in time."""
+        """Return how a job stands in its line now: in need, in what it was given, in time."""
         spec, attempt = job.spec, job.attempt
         served, since, starting = job.served_ms, None, False
         if attempt is not None:
@@ -625,7 +625,7 @@ class State:
         return replace(standing, shape=shape)
 
     def begun(self, standing: Standing, attempt: AttemptRecord) -> Standing:
-        """Tell how a job stands that did when it was given a place, and now runs there."""
+        """Return how a job stands that did when it was given a place, and now runs there."""
         return replace(standing, since=attempt.running_since, starting=False)
 
     def gang(self, job: JobRecord, waited: Standing | None = None) -> Gang:

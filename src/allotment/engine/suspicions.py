@@ -64,7 +64,7 @@ class Suspicions:
         self.__init__(each for each in self.all() if (each.node, each.place) in parts)
 
     def all(self) -> list[Suspected]:
-        """Give all that is kept, in order."""
+        """Return all that is kept, in order."""
         return [
             Suspected(node, place, self._times[node][place]) for node, place in self.parts()
         ]

@@ -34,7 +34,7 @@ class Timers:
         heappush(self._heap, (Instant(at), job))
 
     def next(self) -> Instant | None:
-        """Say when the next look is due."""
+        """Return when the next look is due."""
         if not self._parts and not self._windows and not self._dates:
             return self._heap[0][0] if self._heap else None
         heaps = (self._heap, self._parts, self._windows, self._dates)
@@ -104,7 +104,7 @@ class Timers:
 
 
 def deadlines(job: JobRecord, limits: Limits) -> list[int]:
-    """Give the instants at which something may become due for this job."""
+    """Return the instants at which something may become due for this job."""
     found: list[int] = []
     if job.state.waiting:
         if job.spec.max_queue_ms != NEVER:
@@ -122,7 +122,7 @@ def deadlines(job: JobRecord, limits: Limits) -> list[int]:
 
 
 def start_deadline(job: JobRecord, limits: Limits) -> int:
-    """Say by when an attempt must run: its phases', then its barrier's limit."""
+    """Return by when an attempt must run: its phases', then its barrier's limit."""
     attempt = job.attempts[-1]
     if attempt.barrier_at or len(attempt.slots) == 1:
         since = attempt.barrier_at or attempt.placed_at

@@ -44,7 +44,7 @@ def reserve(state: State, command: ReserveNodes, now: Instant) -> Emit:
 
 
 def end(state: State, name: str) -> Emit:
-    """Give the nodes of a window back. Raises Rejected."""
+    """Return the nodes of a window back. Raises Rejected."""
     if name not in state.windows:
         names = ", ".join(sorted(state.windows)[:10]) or "none"
         raise Rejected(
@@ -54,7 +54,7 @@ def end(state: State, name: str) -> Emit:
 
 
 def due(state: State, name: str, now: Instant) -> Emit:
-    """Give what is due for a window: its end; or at its begin, who has to go."""
+    """Return what is due for a window: its end; or at its begin, who has to go."""
     window = state.windows.get(name)
     if window is None:
         return
@@ -209,6 +209,6 @@ def _devices(state: State, node: Node, kind: str) -> int:
 
 
 def _in_use(state: State, node: Node) -> int:
-    """Give what is in use of a node's devices, in thousandths."""
+    """Return what is in use of a node's devices, in thousandths."""
     book = state.cluster.ledger.books[node.id]
     return sum(DEVICE - max(0, milli) for milli in book.device_milli)

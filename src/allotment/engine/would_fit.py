@@ -13,7 +13,7 @@ Fits = Callable[[tuple[Request, ...]], bool]
 
 
 def asks_for(shape: Shape) -> str:
-    """Say what a gang needs, task by task: `2 × (8 GPU, 4 CPU, 1 GiB memory)`."""
+    """Return what a gang needs, task by task: `2 × (8 GPU, 4 CPU, 1 GiB memory)`."""
     words = " and ".join(
         (f"{r.count:,} × ({show_resources(r.need)})" if r.count > 1 else show_resources(r.need))
         + (f", each {r.group:,} within one {r.group_within}" if r.group else "")
@@ -24,13 +24,13 @@ def asks_for(shape: Shape) -> str:
 
 
 def would_fit(state: State, shape: Shape) -> str:
-    """Say what of this kind the tenant's own cells would hold if empty; '' when nothing."""
+    """Return what of this kind the tenant's own cells would hold if empty; '' when nothing."""
     empty = state.cluster.empty_cells()
     return _tried(shape, lambda asked: find(empty, shape.tenant, shape.pin, asked) is not None)
 
 
 def would_fit_anywhere(state: State, shape: Shape) -> str:
-    """Say what of this kind the whole cluster would hold if empty; '' when nothing."""
+    """Return what of this kind the whole cluster would hold if empty; '' when nothing."""
 
     def fits(asked: tuple[Request, ...]) -> bool:
         return state.cluster.ever_fits(msgspec.structs.replace(shape, requests=asked))

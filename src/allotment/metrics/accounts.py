@@ -82,7 +82,7 @@ class Accounts:
         self._jobs: dict[JobId, _Job] = {}
 
     def handlers(self) -> Handlers:
-        """Give the methods by the kind of event they take."""
+        """Return the methods by the kind of event they take."""
         return {
             e.ConfigApplied: self._configured,
             e.JobSubmitted: self._submitted,
@@ -249,7 +249,7 @@ class Accounts:
         )
 
     def _amounts(self, spec: JobSpec, slots: tuple[Slot, ...]) -> dict[str, tuple[int, int]]:
-        """Give what a gang holds by type of device. O(its tasks and devices)."""
+        """Return what a gang holds by type of device. O(its tasks and devices)."""
         found: dict[str, tuple[int, int]] = {}
         needs = [role.resources for role in spec.roles for _ in range(role.count)]
         for need, slot in zip(needs, slots, strict=False):

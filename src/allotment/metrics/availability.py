@@ -31,12 +31,12 @@ class Course(msgspec.Struct, gc=False):
         return sum(self.ms_at.values())
 
     def mean_ppm(self) -> int:
-        """Give the mean over time, rounded down."""
+        """Return the mean over time, rounded down."""
         length = self.length_ms
         return sum(ppm * ms for ppm, ms in self.ms_at.items()) // length if length else PPM
 
     def held_for(self, percent: int) -> int:
-        """Give what could be had for at least so many hundredths of the time."""
+        """Return what could be had for at least so many hundredths of the time."""
         spare = self.length_ms * (100 - percent)
         for ppm, ms in sorted(self.ms_at.items()):
             spare -= ms * 100
@@ -45,7 +45,7 @@ class Course(msgspec.Struct, gc=False):
         return PPM
 
     def worst_ppm(self) -> int:
-        """Give the least that could be had for any time at all."""
+        """Return the least that could be had for any time at all."""
         return min((ppm for ppm, ms in self.ms_at.items() if ms), default=PPM)
 
 
@@ -63,7 +63,7 @@ class Availability:
         self._owed: dict[str, dict[str, int]] = {}
 
     def handlers(self) -> Handlers:
-        """Give the methods by the kind of event they take."""
+        """Return the methods by the kind of event they take."""
         return {
             e.ConfigApplied: self._configured,
             e.NodeDrained: self._shut,
@@ -121,7 +121,7 @@ class Availability:
     # ── sums ────────────────────────────────────────────────────────────────────────────
 
     def _weigh(self) -> None:
-        """Say how much of each guarantee can be had now: of what is short, all have as much."""
+        """Return how much of each guarantee can be had now; what is short is shared evenly."""
         promised: dict[str, int] = {}
         for owed in self._owed.values():
             for kind, amount in owed.items():
@@ -165,7 +165,7 @@ class Availability:
 
 
 def owed_to(tenant: Tenant, topology: Topology) -> dict[str, int]:
-    """Give what a tenant is guaranteed by kind: leaves of cells, or thousandths."""
+    """Return what a tenant is guaranteed by kind: leaves of cells, or thousandths."""
     if tenant.cells or tenant.pins:
         found: dict[str, int] = {}
         for kind, leaves in _cells(tenant, topology):

@@ -18,7 +18,7 @@ class Capacity:
         self._closed: set[NodeId] = set()
 
     def handlers(self) -> Handlers:
-        """Give the methods by the kind of event they take."""
+        """Return the methods by the kind of event they take."""
         return {
             e.ConfigApplied: self._configured,
             e.NodeDrained: self._shut,

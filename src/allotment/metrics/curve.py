@@ -58,7 +58,7 @@ class Curve:
             self.stride *= 2
 
     def samples(self, now: Point, last: Sample) -> tuple[Sample, ...]:
-        """Give the means between the points and up to `now`, then `last`, which holds now."""
+        """Return the means between the points and up to `now`, then `last`, which holds now."""
         points = self.points
         if points[-1].at_ms < now.at_ms:
             points = [*points, now]

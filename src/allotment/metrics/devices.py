@@ -38,7 +38,7 @@ class SharedDevices:
 
 
 def wanted_by(spec: JobSpec) -> tuple[int, bool]:
-    """Give the devices a job waits for, in thousandths, and if a task wants a part of one."""
+    """Return the devices a job waits for, in thousandths, and if a task wants a part of one."""
     total, parts = 0, False
     for role in spec.roles:
         each = role.resources.gpu_milli

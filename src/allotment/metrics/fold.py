@@ -29,7 +29,7 @@ class Fold(Protocol):
     """
 
     def handlers(self) -> Handlers:
-        """Give the methods by the kind of event they take."""
+        """Return the methods by the kind of event they take."""
         ...
 
 
@@ -95,7 +95,7 @@ class Folds:
 
 
 def devices_of(spec: JobSpec) -> int:
-    """Give the devices a job waits for, in thousandths: the least, if that may vary."""
+    """Return the devices a job waits for, in thousandths: the least, if that may vary."""
     total = 0
     for role in spec.roles:
         total += role.needed * role.resources.gpu_milli

@@ -48,7 +48,7 @@ class InLine:
         self._outside: dict[JobId, dict[JobId, None]] = {}
 
     def handlers(self) -> Handlers:
-        """Give the methods by the kind of event they take."""
+        """Return the methods by the kind of event they take."""
         return {
             e.JobSubmitted: self._submitted,
             e.JobEdited: self._edited,

@@ -115,12 +115,12 @@ class Jobs:
         self._live: dict[int, _Live] = {}
 
     def row(self, job: JobId) -> JobOutcome | None:
-        """Give the row of an unfinished job; None where its submission was not seen."""
+        """Return the row of an unfinished job; None where its submission was not seen."""
         live = self._live.get(job)
         return live.row if live is not None else None
 
     def handlers(self) -> Handlers:
-        """Give the methods by the kind of event they take."""
+        """Return the methods by the kind of event they take."""
         return {
             e.JobSubmitted: self._submitted,
             e.JobEdited: self._edited,

@@ -44,11 +44,11 @@ class Meter:
             account.held += milli
 
     def closed(self, whose: Whose, now: Instant) -> bool:
-        """Tell whether a budget keeps such jobs from starting."""
+        """Whether a budget keeps such jobs from starting."""
         return any(account.closed(now) for account in self._counting(whose, now))
 
     def next(self, now: Instant) -> Instant | None:
-        """Say when one closes or opens next though nothing happens."""
+        """Return when one closes or opens next though nothing happens."""
         found = (account.next_change(now) for account in self._accounts.values())
         return min((at for at in found if at is not None), default=None)
 

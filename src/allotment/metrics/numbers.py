@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 
 def percentile(ordered: Sequence[int], percent: int) -> int:
-    """Give the nearest rank: the smallest value with at least `percent` % at or below it.
+    """Return the nearest rank: the smallest value with at least `percent` % at or below it.
 
     Always a value that occurred; 0 of an empty series. `ordered` ascends.
     """
@@ -15,12 +15,12 @@ def percentile(ordered: Sequence[int], percent: int) -> int:
 
 
 def mean(values: Sequence[float]) -> float:
-    """Give the arithmetic mean; 0 of an empty series."""
+    """Return the arithmetic mean; 0 of an empty series."""
     return sum(values) / len(values) if values else 0.0
 
 
 def jain(values: Sequence[float]) -> float:
-    """Give Jain's index (Σx)² / (n·Σx²): 1 when all are equal, 1/n when one has it all.
+    """Return Jain's index (Σx)² / (n·Σx²): 1 when all are equal, 1/n when one has it all.
 
     1 of a series that is empty or all zero: nobody is treated worse.
     """

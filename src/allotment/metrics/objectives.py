@@ -147,7 +147,7 @@ class _Tenant:
         self.wait = _Cases(array("q"), [], [])
 
     def capped(self, user: str, need: Vector) -> bool:
-        """Tell whether a user may not hold so much more."""
+        """Whether a user may not hold so much more."""
         if self.cap == ZERO:
             return False
         held = self.held.get(user, ZERO)
@@ -177,7 +177,7 @@ class Promises:
         self._availability = Availability(since)
 
     def handlers(self) -> Handlers:
-        """Give the methods by the kind of event they take."""
+        """Return the methods by the kind of event they take."""
         own: dict[type[e.Event], Handler] = {
             e.ConfigApplied: self._configured,
             e.JobEdited: self._withdrawn,
@@ -232,7 +232,7 @@ class Promises:
                 tenant.back.add(at - job.asked_at, id, job.name, 0, ended=False)
 
     def rows(self) -> tuple[Measured, ...]:
-        """Give what the newest configuration promises, and how it was kept, by tenant."""
+        """Return what the newest configuration promises, and how it was kept, by tenant."""
         found: list[Measured] = []
         for name, tenant in sorted(self._tenants.items()):
             for objective in Objective:
@@ -327,7 +327,7 @@ class Promises:
             self._unsettled.add(job.tenant)
 
     def _kept_back(self, tenant: _Tenant, job: _Job) -> bool:
-        """Tell whether a job may not start though there were room."""
+        """Whether a job may not start though there were room."""
         if tenant.capped(job.user, job.need):
             return True
         budgets = self._meter.tenants

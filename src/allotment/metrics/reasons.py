@@ -100,7 +100,7 @@ class ReasonHistory:
         self._ends: dict[tuple[Dependency, ...], Instant | None] = {}
 
     def handlers(self) -> Handlers:
-        """Give the methods by the kind of event they take."""
+        """Return the methods by the kind of event they take."""
         return {
             e.JobSubmitted: self._submitted,
             e.JobEdited: self._edited,
@@ -122,7 +122,7 @@ class ReasonHistory:
         }
 
     def stretches(self, now: Instant) -> list[Stretch]:
-        """Give its life up to now, or to its end, in order."""
+        """Return its life up to now, or to its end, in order."""
         last = self._over or now
         found = [
             stretch
@@ -227,7 +227,7 @@ class ReasonHistory:
         return found
 
     def _cuts(self, span: _Span) -> set[Instant]:
-        """Give the moments at which the reason may change."""
+        """Return the moments at which the reason may change."""
         cuts = {span.not_before, *(at for at, _ in span.notes), *(at for at, _ in span.needs)}
         if span.asked_at is not None:
             cuts.add(span.asked_at)
@@ -237,7 +237,7 @@ class ReasonHistory:
         return cuts | {at for at in ends if at is not None}
 
     def _reason(self, span: _Span, at: Instant) -> Reason | None:
-        """Say for what a job waited at a moment, by the order of `Reason`."""
+        """Return for what a job waited at a moment, by the order of `Reason`."""
         suspended = span.phase is LifePhase.SUSPENDED
         if suspended and (span.asked_at is None or at < span.asked_at):
             return None
@@ -261,7 +261,7 @@ class ReasonHistory:
         return end is None or at < end
 
     def _last_end(self, needs: tuple[Dependency, ...]) -> Instant | None:
-        """Say when the last of some jobs was over; None while one is not."""
+        """Return when the last of some jobs was over; None while one is not."""
         if needs not in self._ends:
             ends = [_first(map(self._end_of, choice)) for choice in choices(needs)]
             there = [end for end in ends if end is not None]
@@ -275,7 +275,7 @@ def _first(ends: Iterable[Instant | None]) -> Instant | None:
 
 
 def _noted(span: _Span, at: Instant) -> Reason | None:
-    """Give what was found last; before the first finding, that."""
+    """Return what was found last; before the first finding, that."""
     if not span.notes:
         return None
     before = (reason for since, reason in reversed(span.notes) if since <= at)
@@ -301,7 +301,7 @@ def tidied(found: list[Stretch], *, over: bool) -> list[Stretch]:
 
 
 def _flickers(one: Stretch, other: Stretch) -> bool:
-    """Tell whether a reason held so shortly that another of the same wait stands for it."""
+    """Whether a reason held so shortly that another of the same wait stands for it."""
     same = (one.phase, one.attempt, one.cause) == (other.phase, other.attempt, other.cause)
     return same and one.ms < SECOND
 
@@ -336,7 +336,7 @@ def _absorbed(found: list[Stretch], small: Callable[[Stretch, Stretch], bool]) -
 
 
 def _joined(main: Stretch, other: Stretch, *, more: int) -> Stretch:
-    """Give one stretch for two, told as the first of them."""
+    """Return one stretch for two, told as the first of them."""
     return msgspec.structs.replace(
         main,
         since=min(main.since, other.since),

@@ -27,7 +27,7 @@ NO_RULES: tuple[Rule, ...] = ()
 
 
 def rules_of(tenant: Tenant) -> dict[str, tuple[Rule, ...]]:
-    """Give what bounds the jobs of each queue: its own rule, and those of queues around it.
+    """Return what bounds the jobs of each queue: its own rule, and those of queues around it.
 
     Queues that nothing bounds are left out.
     """
@@ -67,7 +67,7 @@ class Cap:
         self.held = self.jobs = 0
 
     def left(self) -> int:
-        """Give the devices that are left; less than none where no more jobs may have any."""
+        """Return the devices that are left; less than none where no more jobs may have any."""
         return max(0, self.most - self.held) if self.jobs < self.most_jobs else -1
 
 
@@ -105,14 +105,14 @@ class Right:
         return True
 
     def user(self, name: str) -> "User":
-        """Give one of its users."""
+        """Return one of its users."""
         user = self.users.get(name)
         if user is None:
             user = self.users[name] = User(name)
         return user
 
     def caps(self, queue: str, user: str) -> tuple[Cap, ...]:
-        """Give the caps that such a job is counted under."""
+        """Return the caps that such a job is counted under."""
         return tuple(
             self._caps.setdefault((rule.queue, name), cap)
             for rule in self._rules.get(queue, NO_RULES)

@@ -69,18 +69,18 @@ class Series:
         return self.attained_ms / HOUR
 
     def rhos(self) -> list[float]:
-        """Give the finish-time fairness of each job that ran at all."""
+        """Return the finish-time fairness of each job that ran at all."""
         pairs = zip(self.jct, self.ideal, strict=True)
         return [jct / ideal for jct, ideal in pairs if ideal > 0]
 
     def progress(self) -> float:
-        """Give fair time by time taken over all jobs; 1 when they took none."""
+        """Return fair time by time taken over all jobs; 1 when they took none."""
         taken = sum(self.jct)
         return sum(self.ideal) / taken if taken else 1.0
 
 
 def completed(row: JobOutcome) -> bool:
-    """Tell whether a job enters the means: it succeeded."""
+    """Whether a job enters the means: it succeeded."""
     return row.fate is Fate.COMPLETED
 
 

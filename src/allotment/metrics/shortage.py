@@ -34,7 +34,7 @@ class Shortage:
             self._since[place] = at
 
     def below(self, size: int, at: Instant) -> int:
-        """Give for how long the level was below a size; differences of two answers count."""
+        """Return for how long the level was below a size; differences of two answers count."""
         place = self._place.get(size)
         if place is None:
             place = self._watch(size, at)

@@ -22,7 +22,7 @@ def summarise(
     causes: Mapping[str, WaitParts] = NO_CAUSES,
     target: Target = PROMISE,
 ) -> Summary:
-    """Give the numbers of a run.
+    """Return the numbers of a run.
 
     `capacity_milli` is the whole cluster in thousandths of a device; `causes` the waits of
     each tenant, as `WaitCauses.by_tenant` gives them. O(n log n) in jobs.
@@ -79,7 +79,7 @@ def summarise(
 
 
 def makespan_of(rows: Sequence[JobOutcome]) -> int:
-    """Give the time from the first submission to the last end, in ms; 0 when none ended."""
+    """Return the time from the first submission to the last end, in ms; 0 when none ended."""
     first = min((row.submit_ms for row in rows if not row.never), default=0)
     last = max((row.end_ms for row in rows), default=-1)
     return max(0, last - first) if last >= 0 else 0

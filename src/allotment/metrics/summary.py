@@ -121,7 +121,7 @@ OF_COMPLETED = (
 
 
 def is_of_completed(metric: str) -> bool:
-    """Tell whether a number, as `fairness.jain`, says nothing when no job completed."""
+    """Whether a number, as `fairness.jain`, says nothing when no job completed."""
     is_promise = metric.startswith("sla.target")
     return not is_promise and (
         metric.endswith(OF_COMPLETED) or metric.startswith("wait_causes.")

@@ -89,7 +89,7 @@ class Usage:
         return max(0, self.capacity.open_milli - self.held_milli)
 
     def totals(self) -> Totals:
-        """Give the sums up to the newest event."""
+        """Return the sums up to the newest event."""
         return Totals(
             from_ms=self._from,
             to_ms=self._at,
@@ -105,14 +105,14 @@ class Usage:
         )
 
     def samples(self) -> tuple[Sample, ...]:
-        """Give the curve from the first submission to the newest event."""
+        """Return the curve from the first submission to the newest event."""
         if self._curve is None:
             return ()
         last = Sample(self._at, self.busy_milli, self.running, self.waiting, self.waiting_milli)
         return self._curve.samples(self._point(), last)
 
     def handlers(self) -> Handlers:
-        """Give the methods by the kind of event they take."""
+        """Return the methods by the kind of event they take."""
         return {
             **self.capacity.handlers(),
             e.JobSubmitted: self._submitted,

@@ -30,7 +30,7 @@ class Share(Right):
         return self.configure(tenant)
 
     def queue(self, name: str) -> "Queue":
-        """Give one of its queues."""
+        """Return one of its queues."""
         queue = self.queues.get(name)
         if queue is None:
             queue = self.queues[name] = Queue(name)
@@ -131,7 +131,7 @@ class Ask(msgspec.Struct):
     """Time it was the first of its queue, had enough, and was not placed."""
 
     def waits(self) -> Waits:
-        """Give what it waited so far, to add to."""
+        """Return what it waited so far, to add to."""
         if self.waited is None:
             self.waited = Waits()
         return self.waited
@@ -197,7 +197,7 @@ class Queue:
         return None
 
     def hand_on(self, at: Instant) -> None:
-        """Give the first place to who is first now; what the old one waited is kept."""
+        """Return the first place to who is first now; what the old one waited is kept."""
         old, new = self.first, self.find_first()
         if old is not None and not old.loose:
             lacked = old.enough.below(old.need, at) - old.lacked_first
@@ -208,7 +208,7 @@ class Queue:
 
 
 def is_loose(spec: JobSpec) -> bool:
-    """Tell whether every task needs one whole device of any type, and nothing else."""
+    """Whether every task needs one whole device of any type, and nothing else."""
     for role in spec.roles:  # noqa: SIM110 - a generator would cost more than the question
         if role.gpu_types or role.resources != ONE_DEVICE:
             return False

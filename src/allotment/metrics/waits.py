@@ -49,7 +49,7 @@ class WaitCauses:
         self._waits: dict[str, Waits] = {}
 
     def by_tenant(self) -> dict[str, WaitParts]:
-        """Give the waits of completed jobs, for each tenant of the rows."""
+        """Return the waits of completed jobs, for each tenant of the rows."""
         return {
             tenant: WaitParts(*(ms / SECOND for ms in astuple(waits)))
             for tenant, waits in self._waits.items()
@@ -60,7 +60,7 @@ class WaitCauses:
         self._owner = user
 
     def handlers(self) -> Handlers:
-        """Give the methods by the kind of event they take."""
+        """Return the methods by the kind of event they take."""
         return {
             e.ConfigApplied: self._configured,
             e.JobSubmitted: self._submitted,

@@ -16,7 +16,7 @@ ZERO: Vector = (0, 0, 0, 0, 0)
 
 
 def vector(amount: Resources) -> Vector:
-    """Give an amount part by part, what a suspended task lets go first."""
+    """Return an amount part by part, what a suspended task lets go first."""
     return (
         amount.gpu_milli,
         amount.cpu_milli,
@@ -41,20 +41,20 @@ def minus(left: Vector, right: Vector) -> Vector:
 
 
 def fits(amount: Vector, room: Vector) -> bool:
-    """Tell whether there is room for it."""
+    """Whether there is room for it."""
     a, b, c, d, e = amount
     f, g, h, i, j = room
     return a <= f and b <= g and c <= h and d <= i and e <= j
 
 
 def suspended(amount: Vector) -> Vector:
-    """Give what is still held of an amount while a job is suspended."""
+    """Return what is still held of an amount while a job is suspended."""
     _, _, memory, disk, gpu_memory = amount
     return (0, 0, memory, disk, gpu_memory)
 
 
 def beyond_queues(tree: QueueTree, spec: JobSpec, types: Collection[str]) -> bool:
-    """Tell whether a job must stay within what its queues are guaranteed, and never can.
+    """Whether a job must stay within what its queues are guaranteed, and never can.
 
     `types` are those of the devices that there are.
     """
@@ -66,7 +66,7 @@ def beyond_queues(tree: QueueTree, spec: JobSpec, types: Collection[str]) -> boo
 
 
 def _parts(spec: JobSpec, types: Collection[str]) -> dict[str, int]:
-    """Give what a job asks for; devices by type too, where only one will do."""
+    """Return what a job asks for; devices by type too, where only one will do."""
     need = parts_of(spec.total())
     for role in spec.roles:
         if len(kinds := role.gpu_types or types) == 1 and role.resources.gpu_milli:
@@ -99,7 +99,7 @@ class Reach:
         return job in self._needs
 
     def jobs(self) -> list[JobId]:
-        """Give the jobs in line, in order."""
+        """Return the jobs in line, in order."""
         return [job for _, job in self._line]
 
     def join(self, job: JobId, priority: int, need: Vector) -> None:

@@ -48,7 +48,7 @@ class Amounts(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
         return self + amounts({part: -amount for part, amount in other.parts})
 
     def get(self, part: str) -> int | None:
-        """Give the amount of a part; None where it is not named."""
+        """Return the amount of a part; None where it is not named."""
         return next((amount for name, amount in self.parts if name == part), None)
 
     def over(self, most: "Amounts") -> str:
@@ -73,14 +73,14 @@ def of_type(kind: str) -> str:
 
 
 def parts_of(total: Resources) -> dict[str, int]:
-    """Give all that a gang's total has any of."""
+    """Return all that a gang's total has any of."""
     return {
         part: amount for part, field in FIELDS.items() if (amount := int(getattr(total, field)))
     }
 
 
 def covers(owed: Parts, need: Parts, use: Parts) -> bool:
-    """Tell whether so much more than what is in use is within what is owed, part by part.
+    """Whether so much more than what is in use is within what is owed, part by part.
 
     Nothing that is not owed is looked at; of what is there must be a need at all.
     """

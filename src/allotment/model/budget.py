@@ -53,7 +53,7 @@ class Budget(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
         )  # fmt: skip
 
     def period(self, at: WallTime) -> tuple[WallTime, WallTime]:
-        """Give the stretch that counts at a moment: its begin, and the end, not included."""
+        """Return the stretch that counts at a moment: its begin, and the end, not included."""
         if self.every is Every.NEVER:
             return self.begin, self.end
         first, after = _calendar(self.every, at)
@@ -94,11 +94,11 @@ class Account(msgspec.Struct, omit_defaults=True):
         return (self.tenant, self.budget.queue, self.user or self.budget.user)
 
     def dates(self, now: Instant) -> tuple[WallTime, WallTime]:
-        """Give the period of `now` as people write it."""
+        """Return the period of `now` as people write it."""
         return self.budget.period(WallTime(now + self.wall_ms))
 
     def period(self, now: Instant) -> tuple[Instant, Instant]:
-        """Give the period of `now` in the engine's time; `FOREVER` stays what it is."""
+        """Return the period of `now` in the engine's time; `FOREVER` stays what it is."""
         begin, end = self.dates(now)
         ends = end if end >= FOREVER else end - self.wall_ms
         return Instant(begin - self.wall_ms), Instant(ends)
@@ -112,7 +112,7 @@ class Account(msgspec.Struct, omit_defaults=True):
             self.spent = 0
 
     def used(self, now: Instant) -> int:
-        """Give what was used in the period of `now`."""
+        """Return what was used in the period of `now`."""
         begin, end = self.period(now)
         kept = self.spent if self.at >= begin else 0
         length = min(now, end) - max(self.at, begin)
@@ -123,7 +123,7 @@ class Account(msgspec.Struct, omit_defaults=True):
         self.spent, self.at = self.used(now), now
 
     def closed(self, now: Instant) -> bool:
-        """Tell whether it keeps jobs from starting: all of it is used."""
+        """Whether it keeps jobs from starting: all of it is used."""
         hard = self.budget.hard
         if not hard:
             return False
@@ -131,7 +131,7 @@ class Account(msgspec.Struct, omit_defaults=True):
         return begin <= now < end and self.used(now) >= hard
 
     def warns(self, now: Instant) -> bool:
-        """Tell whether more is used than is wanted."""
+        """Whether more is used than is wanted."""
         soft = self.budget.soft
         if not soft:
             return False
@@ -139,7 +139,7 @@ class Account(msgspec.Struct, omit_defaults=True):
         return begin <= now < end and self.used(now) >= soft
 
     def next_change(self, now: Instant) -> Instant | None:
-        """Say when it may close, or open, next though nothing happens; None for never."""
+        """Return when it may close, or open, next though nothing happens; None for never."""
         hard = self.budget.hard
         begin, end = self.period(now)
         if not hard or now >= end:

@@ -128,7 +128,7 @@ class ReserveNodes(Command, frozen=True):
 
 
 class EndReservation(Command, frozen=True):
-    """Give nodes that were set aside back to everybody, begun or not."""
+    """Return nodes that were set aside back to everybody, begun or not."""
 
     name: str
 

@@ -11,12 +11,12 @@ from allotment.model.tenancy import Config, DatedChange, Tenant
 
 
 def as_written(config: Config) -> Config:
-    """Give it with the tenants as they are while no change holds."""
+    """Return it with the tenants as they are while no change holds."""
     return replace(config, tenants=config.written, written=()) if config.written else config
 
 
 def in_force(config: Config, at: WallTime) -> Config:
-    """Give it with the tenants as they are at a moment. O(tenants), if there are changes."""
+    """Return it with the tenants as they are at a moment. O(tenants), if there are changes."""
     if not config.changes:
         return config
     plain = as_written(config)
@@ -28,19 +28,19 @@ def in_force(config: Config, at: WallTime) -> Config:
 
 
 def settled(config: Config) -> Config:
-    """Give it with what holds in it now, for ever."""
+    """Return it with what holds in it now, for ever."""
     return replace(config, changes=(), written=())
 
 
 def moments(config: Config) -> list[WallTime]:
-    """Give the moments at which something in it changes, in order."""
+    """Return the moments at which something in it changes, in order."""
     begins = {change.begin for change in config.changes}
     ends = {change.end for change in config.changes if change.end < FOREVER}
     return sorted(begins | ends)
 
 
 def still_to_come(config: Config, now: WallTime) -> list[DatedChange]:
-    """Give the changes that hold or will, by when they begin."""
+    """Return the changes that hold or will, by when they begin."""
     coming = [change for change in config.changes if change.end > now]
     return sorted(coming, key=attrgetter("begin"))
 

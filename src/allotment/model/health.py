@@ -192,7 +192,7 @@ def aged(course: Course, now: Instant, rules: Rules = RULES) -> Course:
 
 
 def next_turn(course: Course, rules: Rules = RULES) -> Instant | None:
-    """Say when a part gets worse or well by itself if nobody says anything."""
+    """Return when a part gets worse or well by itself if nobody says anything."""
     if course.final or course.health is HardwareHealth.HEALTHY:
         return None
     if course.standing:
@@ -210,7 +210,7 @@ def next_turn(course: Course, rules: Rules = RULES) -> Instant | None:
 def became(
     course: Course, health: HardwareHealth, now: Instant, *, held_back: bool = False
 ) -> Course:
-    """Give the course of a part that is in another state from now on."""
+    """Return the course of a part that is in another state from now on."""
     return msgspec.structs.replace(course, health=health, since=now, held_back=held_back)
 
 
@@ -265,19 +265,19 @@ def _doubted(course: Course, now: Instant) -> Course:
 def _counts(
     report: HealthReport, standing: tuple[Source, ...], recent: tuple[Trouble, ...]
 ) -> bool:
-    """Tell whether a trouble is another one, and not the same once more."""
+    """Whether a trouble is another one, and not the same once more."""
     if report.source in WATCHERS:
         return report.source not in standing
     return True
 
 
 def _is_same_word(trouble: Trouble, report: HealthReport) -> bool:
-    """Tell whether a job's word only takes the place of one of the same user's jobs."""
+    """Whether a job's word only takes the place of one of the same user's jobs."""
     return trouble.source is report.source is Source.JOB and trouble.who == report.who
 
 
 def _is_believed(troubles: tuple[Trouble, ...]) -> bool:
-    """Tell whether others speak against a part than the jobs of one user."""
+    """Whether others speak against a part than the jobs of one user."""
     users = {trouble.who for trouble in troubles if trouble.source is Source.JOB}
     return len(users) != 1 or any(t.source is not Source.JOB for t in troubles)
 

@@ -38,7 +38,7 @@ Beside = tuple[tuple[int, ...], ...]
 
 
 def having(slots: Sequence[Slot], beside: Beside) -> tuple[Slot, ...]:
-    """Give slots with other leaves beside them. Raises ValueError unless there is one each."""
+    """Return slots with other leaves beside them. ValueError unless one each."""
     return tuple(
         msgspec.structs.replace(slot, beside=leaves)
         for slot, leaves in zip(slots, beside, strict=True)

@@ -50,7 +50,7 @@ FINISHED: Final = frozenset(
 
 
 def ended_how(state: JobState) -> str:
-    """Say how a job ended, after its name: `failed`, `was cancelled`."""
+    """Return how a job ended, after its name: `failed`, `was cancelled`."""
     return "was cancelled" if state is JobState.CANCELLED else state.value.replace("_", " ")
 
 
@@ -97,7 +97,7 @@ class Lifecycle(Generic[S]):
         self.table = table
 
     def after(self, state: S, event: type[e.Event]) -> S:
-        """Give the state that follows. Raises InvariantViolated where there is none."""
+        """Return the state that follows. Raises InvariantViolated where there is none."""
         try:
             return self.table[state, event]
         except KeyError:

@@ -30,7 +30,7 @@ class Objectives(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """Millionths of the guarantee, over time."""
 
     def promised(self, objective: Objective) -> int | None:
-        """Give what was promised: milliseconds, or millionths."""
+        """Return what was promised: milliseconds, or millionths."""
         match objective:
             case Objective.GUARANTEE_BACK:
                 return self.guarantee_back_ms

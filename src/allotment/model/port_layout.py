@@ -10,7 +10,7 @@ TF_ROLES = frozenset({"chief", "master", "ps", "worker", "evaluator"})
 
 
 def has_tf_roles(spec: JobSpec) -> bool:
-    """Tell whether the roles make a TensorFlow cluster."""
+    """Whether the roles make a TensorFlow cluster."""
     return len(spec.roles) > 1 and all(role.name in TF_ROLES for role in spec.roles)
 
 
@@ -24,12 +24,12 @@ def port_count(spec: JobSpec) -> int:
 
 
 def task_port(spec: JobSpec, first: int, index: int) -> int:
-    """Give the TF_CONFIG port of a task; the rendezvous port where there is none."""
+    """Return the TF_CONFIG port of a task; the rendezvous port where there is none."""
     return first + 1 + index if has_tf_roles(spec) else first
 
 
 def ports_of(spec: JobSpec, first: int, index: int) -> dict[str, tuple[int, ...]]:
-    """Give a task's own ports by label. A label with a fixed `begin` gets those ports."""
+    """Return a task's own ports by label. A label with a fixed `begin` gets those ports."""
     at = first + 1 + (spec.task_count if has_tf_roles(spec) else 0)
     task = 0
     for role in spec.roles:

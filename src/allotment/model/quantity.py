@@ -36,7 +36,7 @@ DAY = 24 * HOUR
 
 
 def earlier(one: Instant | None, other: Instant | None) -> Instant | None:
-    """Give the first of two moments, neither of which need ever come."""
+    """Return the first of two moments, neither of which need ever come."""
     return one if other is None or (one is not None and one <= other) else other
 
 
@@ -81,7 +81,7 @@ class Resources(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
         )
 
     def fits_in(self, room: "Resources") -> bool:
-        """Tell whether every component is at most the room's."""
+        """Whether every component is at most the room's."""
         return (
             self.gpu_milli <= room.gpu_milli
             and self.cpu_milli <= room.cpu_milli

@@ -38,7 +38,7 @@ class QueueTree:
         """Whether there is a queue in which only so many jobs may wait."""
 
     def upward(self, name: str) -> tuple[Queue, ...]:
-        """Give a queue and those around it, innermost first; nothing if there is none such."""
+        """Return a queue and those around it, innermost first; nothing if there is none."""
         way = self._ways.get(name)
         if way is None:
             found: dict[str, Queue] = {}
@@ -50,38 +50,38 @@ class QueueTree:
         return way
 
     def below(self, name: str) -> list[Queue]:
-        """Give the leaves under a queue, or itself when it is one. O(leaves)."""
+        """Return the leaves under a queue, or itself when it is one. O(leaves)."""
         return [leaf for leaf in self.leaves.values() if self.holds(name, leaf.name)]
 
     def holds(self, name: str, leaf: str) -> bool:
-        """Tell whether a queue is the leaf, or around it."""
+        """Whether a queue is the leaf, or around it."""
         return any(queue.name == name for queue in self.upward(leaf))
 
     def called(self, name: str) -> list[Queue]:
-        """Give the leaf with this path, or else all whose last part is this."""
+        """Return the leaf with this path, or else all whose last part is this."""
         exact = self.leaves.get(name)
         if exact is not None:
             return [exact]
         return [queue for queue in self.leaves.values() if last_part(queue) == name]
 
     def hindrance(self, name: str) -> Queue | None:
-        """Give the queue, on the way up from one, that refuses new jobs; the innermost."""
+        """Return the queue, on the way up from one, that refuses new jobs; the innermost."""
         if self.all_open:
             return None
         return next((q for q in self.upward(name) if q.state is not QueueState.OPEN), None)
 
     def stopped(self, name: str) -> Queue | None:
-        """Give the queue, on the way up from one, that starts nothing; the innermost."""
+        """Return the queue, on the way up from one, that starts nothing; the innermost."""
         return next((q for q in self.upward(name) if q.state is QueueState.STOPPED), None)
 
 
 def last_part(queue: Queue) -> str:
-    """Give the part of its name that its parent's has not."""
+    """Return the part of its name that its parent's has not."""
     return queue.name.removeprefix(f"{queue.parent}.") if queue.parent else queue.name
 
 
 def all_stopped(trees: Iterable[QueueTree]) -> frozenset[tuple[str, str]]:
-    """Give the tenants and leaves of their queues in which nothing starts."""
+    """Return the tenants and leaves of their queues in which nothing starts."""
     return frozenset(
         (tree.tenant, name)
         for tree in trees
@@ -213,7 +213,7 @@ def _over(
 
 
 def _given(tenant: Tenant, queue: Queue) -> Amounts:
-    """Give what is guaranteed to a queue: of a part it does not name, to those inside it.
+    """Return what is guaranteed to a queue: of a part it does not name, to those inside it.
 
     Devices by type are devices, too.
     """

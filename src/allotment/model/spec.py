@@ -234,13 +234,13 @@ class JobSpec(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.task_count - self.roles[-1].count + self.roles[-1].needed
 
     def may_be(self, tasks: int) -> bool:
-        """Tell whether it may run with so many tasks."""
+        """Whether it may run with so many tasks."""
         last = self.roles[-1]
         beyond = tasks - self.least_count
         return 0 <= beyond <= last.count - last.needed and not beyond % last.step
 
     def sized(self, tasks: int) -> "JobSpec":
-        """Give the same job with just so many tasks, as if it had asked for no other number."""
+        """Return same job with just so many tasks, as if it had asked for no other number."""
         last = self.roles[-1]
         if not last.least:
             return self
@@ -249,7 +249,7 @@ class JobSpec(msgspec.Struct, frozen=True, omit_defaults=True):
         return msgspec.structs.replace(self, roles=(*self.roles[:-1], role))
 
     def role_of(self, index: int) -> tuple[TaskRole, int]:
-        """Give the role of the index-th task and its place in that role."""
+        """Return the role of the index-th task and its place in that role."""
         for role in self.roles:
             if index < role.count:
                 return role, index

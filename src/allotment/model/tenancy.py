@@ -189,7 +189,7 @@ class Tenant(msgspec.Struct, frozen=True, omit_defaults=True):
     """What becomes of its jobs that must go, where they do not say it themselves."""
 
     def queue(self, name: str) -> Queue | None:
-        """Give a queue by its whole path."""
+        """Return a queue by its whole path."""
         return next((queue for queue in self.queues if queue.name == name), None)
 
 

@@ -31,7 +31,7 @@ class Window(msgspec.Struct, frozen=True, omit_defaults=True):
     reason: str = ""
 
     def moved(self, ms: int) -> "Window":
-        """Give the same window some time later, or on another clock."""
+        """Return the same window some time later, or on another clock."""
         begin, end = WallTime(self.begin + ms), WallTime(self.end + ms)
         return msgspec.structs.replace(self, begin=begin, end=end) if ms else self
 
@@ -41,11 +41,11 @@ class Window(msgspec.Struct, frozen=True, omit_defaults=True):
         return not (self.users or self.tenants or self.queues)
 
     def admits(self, tenant: str, queue: str, user: str) -> bool:
-        """Tell whether a job of theirs may use the nodes meanwhile."""
+        """Whether a job of theirs may use the nodes meanwhile."""
         return (
             user in self.users or tenant in self.tenants or f"{tenant}/{queue}" in self.queues
         )
 
     def bars_from(self, span_ms: int) -> Instant:
-        """Say from when on a job that may run for so long (-1: for ever) is kept off."""
+        """Return from when on a job that may run for so long (-1: for ever) is kept off."""
         return Instant(self.begin - (span_ms if span_ms >= 0 else self.notice_ms))

@@ -14,17 +14,17 @@ from allotment.model.tenancy import Visibility
 
 
 def is_admin(actor: Actor) -> bool:
-    """Tell whether this actor runs the cluster."""
+    """Whether this actor runs the cluster."""
     return actor == SYSTEM or actor.uid in (0, os.geteuid())
 
 
 def is_own(actor: Actor, job: JobRecord) -> bool:
-    """Tell whether this actor may do with a job whatever its owner may."""
+    """Whether this actor may do with a job whatever its owner may."""
     return is_admin(actor) or actor.uid == job.owner.uid
 
 
 def sees_all(actor: Actor, job: JobRecord, visibility: Visibility) -> bool:
-    """Tell whether this actor sees what a job runs and writes, its secrets aside."""
+    """Whether this actor sees what a job runs and writes, its secrets aside."""
     return visibility is Visibility.OPEN or is_own(actor, job)
 
 

@@ -26,7 +26,7 @@ class Archive:
         self._leaving = leaving
 
     def job(self, job: JobId) -> ArchivedJob | None:
-        """Give one job; None when it is not here."""
+        """Return one job; None when it is not here."""
         return self._leaving.get(job) or self._store.archived(job)
 
     def by_key(self, user: str, key: str) -> ArchivedJob | None:
@@ -37,7 +37,7 @@ class Archive:
         return self._store.archived_by_key(user, key)
 
     def page(self, which: JobFilter, limit: int) -> list[ArchivedJob]:
-        """Give the newest jobs that match, at most `limit`. May be called in any thread."""
+        """Return the newest jobs that match, at most `limit`. May be called in any thread."""
         going = [job for job in tuple(self._leaving.values()) if which.matches(job)]
         going.sort(key=lambda job: -job.id)
         out = {job.id for job in going}
@@ -45,7 +45,7 @@ class Archive:
         return list(islice(merge(going, kept, key=lambda job: -job.id), limit))
 
     def states(self, first: JobId, last: JobId) -> dict[JobId, JobState]:
-        """Give how the jobs here ended whose ids are in a range."""
+        """Return how the jobs here ended whose ids are in a range."""
         found = dict(self._store.archived_states(first, last))
         going = tuple(self._leaving.values())
         return found | {job.id: job.state for job in going if first <= job.id <= last}

@@ -77,7 +77,7 @@ def _all_roots(config: Config) -> list[_Root]:
 
 
 def _devices(root: RootCell) -> tuple[tuple[int, ...], ...]:
-    """Give the devices of each node; none where they are counted from 0."""
+    """Return the devices of each node; none where they are counted from 0."""
     plain = all(devices == tuple(range(len(devices))) for devices in root.devices)
     return () if plain else root.devices
 
@@ -128,7 +128,7 @@ def _pin_words(config: Config, pin: PinnedCell) -> str:
 
 
 def _device(config: Config, kind: str, node: NodeId, leaf: int) -> int:
-    """Give the device that is a leaf; where leaves are no devices, the leaf's own number."""
+    """Return the device that is a leaf; where leaves are no devices, the leaf's own number."""
     for top, shape in shapes_of(config.topology).items():
         if kind not in shape.types:
             continue
@@ -142,7 +142,7 @@ def _device(config: Config, kind: str, node: NodeId, leaf: int) -> int:
 
 
 def owed_words(tenant: Tenant) -> str:
-    """Say what a tenant is owed: cells, with their chain where it is not the only one."""
+    """Return what a tenant is owed: cells, with their chain where it is not the only one."""
     cells = [share_words(share) for share in tenant.cells if share.count]
     cells += [f"pinned {pin}" for pin in tenant.pins]
     if cells:
@@ -151,7 +151,7 @@ def owed_words(tenant: Tenant) -> str:
 
 
 def owed_change(was: Tenant, now: Tenant) -> tuple[str, str]:
-    """Say what a tenant was owed and is owed.
+    """Return what a tenant was owed and is owed.
 
     Shares of 0 too where only they differ; and what cells hold where they are the same.
     """

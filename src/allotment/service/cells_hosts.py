@@ -29,7 +29,7 @@ class HostUse:
                 self.used[node] = self.used.get(node, 0) | beside
 
     def of_owner(self, tenant: str, pin: str, level: int, spot: Spot) -> int:
-        """Give the leaves that a guaranteed task has, with such as it does not sit on."""
+        """Return the leaves that a guaranteed task has, with such as it does not sit on."""
         if level < self.chain.node_level:
             return spot.mask | spot.beside
         node = spot.node
@@ -40,7 +40,7 @@ class HostUse:
         return spot.mask | found
 
     def of_borrower(self, spot: Spot) -> int:
-        """Give the leaves of a borrower. Of machines with devices it has those it sits on."""
+        """Return the leaves of a borrower. Of machines with devices it has those it sits on."""
         if self.chain.has_devices or not spot.claim:
             return spot.mask
         node = spot.node

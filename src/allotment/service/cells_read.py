@@ -30,7 +30,7 @@ _Ills = dict[NodeId, dict[int, tuple[str, int]]]
 
 
 def cell_tree(state: State, level: str = "", under: str = "") -> CellTree:
-    """Give all cells down to a level: a type, `node`, `leaf` or the last part of a type.
+    """Return all cells down to a level: a type, `node`, `leaf` or the last part of a type.
 
     With `under`, only the root or the machine of that name; without `level` down to nodes,
     and to leaves for a machine. Raises Rejected.
@@ -75,7 +75,7 @@ def cell_tree(state: State, level: str = "", under: str = "") -> CellTree:
 
 
 def _tops(state: State, chain: Chain, under: str) -> list[Cell]:
-    """Give the cells to begin with: all roots, or the one root or machine of a name."""
+    """Return the cells to begin with: all roots, or the one root or machine of a name."""
     if not under:
         return [(chain.top, number) for number in range(chain.cells[chain.top])]
     if under in chain.roots:

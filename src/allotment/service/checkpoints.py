@@ -71,7 +71,7 @@ Changed = tuple[int, TaskKey, CheckpointReport | None]
 
 
 def is_near(job: JobRecord) -> bool:
-    """Tell whether a job's checkpoints lie in a folder of our own, and of nobody else's."""
+    """Whether a job's checkpoints lie in a folder of our own, and of nobody else's."""
     own = job.spec.checkpoint is not None and job.spec.checkpoint.dir
     return not own and uid_of(job.owner) is None
 
@@ -89,7 +89,7 @@ class CheckpointWatch:
         """Looks that are under way, by user and place in the file system."""
 
     async def look(self, state: State) -> list[CheckpointReport]:
-        """Give what is new. O(running jobs), one stat each."""
+        """Return what is new. O(running jobs), one stat each."""
         live = [job_id for job_id, gang in state.cluster.gangs.items() if not gang.suspended]
         for gone in self._seen.keys() - set(live):
             del self._seen[gone]
@@ -101,13 +101,13 @@ class CheckpointWatch:
         return found + await self._look_far([each for each in far if each is not None])
 
     def look_at(self, job: JobRecord) -> CheckpointReport | None:
-        """Give the newest checkpoint of a job with a near folder, if it was not seen yet."""
+        """Return the newest checkpoint of a job with a near folder, if it was not seen yet."""
         wanted = self._wanted(job)
         found = self._note(_changed((wanted,))) if wanted is not None else []
         return found[0] if found else None
 
     async def last_of(self, job: JobRecord) -> CheckpointReport | None:
-        """Give the newest checkpoint of a job that ends, if it was not seen yet."""
+        """Return the newest checkpoint of a job that ends, if it was not seen yet."""
         if is_near(job):
             return self.look_at(job)
         wanted = self._wanted(job)
@@ -139,7 +139,7 @@ class CheckpointWatch:
         )
 
     def _since_ms(self, placed_at: Instant) -> int:
-        """Give what files are dated that were written since; the clock may have been set."""
+        """Return what files are dated that were written since; the clock may have been set."""
         return min(placed_at, self._wall(placed_at))
 
     async def _look_far(self, wanted: Sequence[Wanted]) -> list[CheckpointReport]:
@@ -169,7 +169,7 @@ class CheckpointWatch:
 
 
 def _place_of(file: str) -> str:
-    """Say where a file lies: `/mnt/data`. What is mounted there falls silent as one."""
+    """Return where a file lies: `/mnt/data`. What is mounted there falls silent as one."""
     return "/".join(file.split("/")[:3])
 
 
@@ -188,7 +188,7 @@ def _changed(wanted: Iterable[Wanted]) -> list[Changed]:
 
 
 def _identity(wanted: Wanted) -> Identity | None:
-    """Say whose rights to use; asks the host where it is not known yet."""
+    """Return whose rights to use; asks the host where it is not known yet."""
     if wanted.uid is None:
         return None
     if wanted.owner not in wanted.who:

@@ -30,12 +30,12 @@ class Anchor(msgspec.Struct, frozen=True):
 
 
 def read_wall_ms() -> int:
-    """Give the wall clock, in milliseconds since the epoch."""
+    """Return the wall clock, in milliseconds since the epoch."""
     return time.time_ns() // NANO
 
 
 def read_uptime_ms() -> int:
-    """Give the time since the machine was booted, sleep included."""
+    """Return the time since the machine was booted, sleep included."""
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // NANO
 
 
@@ -72,11 +72,11 @@ class SteadyClock:
         self._keep(Anchor(self._boot, self._booted_at))
 
     def now(self) -> Instant:
-        """Give the time, in milliseconds."""
+        """Return the time, in milliseconds."""
         return Instant(self._booted_at + self._uptime_ms())
 
     def wall(self) -> WallTime:
-        """Give the wall clock."""
+        """Return the wall clock."""
         return WallTime(self._wall_ms())
 
     def _kept(self) -> Anchor | None:

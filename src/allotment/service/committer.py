@@ -94,7 +94,7 @@ class Committer:
             raise _unavailable(self.trouble)
 
     def pending(self, jobs: Collection[JobId]) -> Seq:
-        """Give the last of these jobs' submissions that is not durable yet; 0 for none."""
+        """Return the last of these jobs' submissions that is not durable yet; 0 for none."""
         wanted, waiting = set(jobs), (*self._in_hand, *self._records)
         found = (
             r.seq for r in waiting if isinstance(r.event, JobSubmitted) and r.job in wanted
@@ -118,7 +118,7 @@ class Committer:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
     def close(self) -> None:
-        """Give up what cannot be written: nobody was told that it happened."""
+        """Return up what cannot be written: nobody was told that it happened."""
         if self._task is not None:
             self._task.cancel()
         self._thread.shutdown()
@@ -152,7 +152,7 @@ class Committer:
                 return
 
     def _check(self, task: asyncio.Task[None]) -> None:
-        """Say aloud that writing ended by a bug of ours; nobody is to wait for ever."""
+        """Report aloud that writing ended by a bug of ours; nobody is to wait for ever."""
         error = None if task.cancelled() else task.exception()
         if error is not None:
             log.critical("the event log is no longer written", exc_info=error)
@@ -195,7 +195,7 @@ def _uncertain(trouble: str) -> Rejected:
 
 
 def uncertain_submission(error: Rejected, key: str) -> Rejected:
-    """Say how whoever submitted a job finds out whether there will be one."""
+    """Return how whoever submitted a job finds out whether there will be one."""
     return Rejected(
         Code.UNCERTAIN,
         error.message.replace("this is done", "the job is taken"),

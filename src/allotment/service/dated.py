@@ -13,7 +13,7 @@ from allotment.service.config_view import ComingChange, ConfigChange
 
 
 def coming(config: Config, now: WallTime) -> tuple[ComingChange, ...]:
-    """Give the changes that hold or will, by when they begin."""
+    """Return the changes that hold or will, by when they begin."""
     return tuple(
         ComingChange(
             change.begin,
@@ -27,7 +27,7 @@ def coming(config: Config, now: WallTime) -> tuple[ComingChange, ...]:
 
 
 def over(config: Config, now: WallTime) -> Iterator[str]:
-    """Tell of changes that hold no longer, and never will."""
+    """Report changes that hold no longer, and never will."""
     for change in config.changes:
         if change.end <= now:
             yield f"{_whose(change)}: what holds {_period(change)} is over; take it out"
@@ -98,7 +98,7 @@ def _owed(cells: tuple[CellShare, ...], guaranteed: Resources) -> str:
 
 
 def dated_keys(was: Queue, now: Queue) -> Iterator[str]:
-    """Tell which keys of a queue differ that may change by date, besides its caps."""
+    """Return which keys of a queue differ that may change by date, besides its caps."""
     for key, before, after, none in (
         ("guaranteed", was.guaranteed, now.guaranteed, "nothing"),
         ("soft_limit", was.terms.soft_limit, now.terms.soft_limit, "none"),
@@ -112,14 +112,14 @@ def dated_keys(was: Queue, now: Queue) -> Iterator[str]:
 
 
 def _caps(was: Queue, now: Queue) -> Iterator[str]:
-    """Tell which of its caps may change by date and differ."""
+    """Return which of its caps may change by date and differ."""
     if was.max_jobs != now.max_jobs:
         yield f"max_jobs {show_count(was.max_jobs)} → {show_count(now.max_jobs)}"
     yield from changed_shares(was, now)
 
 
 def changed_shares(was: Queue, now: Queue) -> Iterator[str]:
-    """Tell which caps on users and groups of a queue differ."""
+    """Return which caps on users and groups of a queue differ."""
     for key, before, after in (
         ("per_user", was.per_user, now.per_user),
         ("per_group", was.per_group, now.per_group),

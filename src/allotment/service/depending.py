@@ -27,7 +27,7 @@ class Depending:
         self._archive = archive
 
     def settled(self, needs: Sequence[Dependency], actor: Actor) -> tuple[Dependency, ...]:
-        """Give dependencies on jobs in memory, by their ids. Raises Rejected."""
+        """Return dependencies on jobs in memory, by their ids. Raises Rejected."""
         jobs = self._state.jobs
         if not any(need.ref or need.any_of or need.job not in jobs for need in needs):
             return tuple(needs)

@@ -156,7 +156,7 @@ class Dispatcher:
             ) from None
 
     def _starting(self, key: TaskKey) -> JobRecord | None:
-        """Give the job of a task, while this attempt of it is under way."""
+        """Return the job of a task, while this attempt of it is under way."""
         job = self.state.jobs.get(key.job)
         attempt = job.attempt if job else None
         return job if attempt is not None and attempt.no == key.attempt else None

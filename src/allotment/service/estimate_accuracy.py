@@ -51,5 +51,5 @@ def accuracy_of(records: Iterable[e.Record], since: Instant) -> Accuracy:
 
 
 def _is_within(at: Instant, earliest: Instant, latest: Instant) -> bool:
-    """Tell whether a start lies in a range, in whole seconds and with one to spare."""
+    """Whether a start lies in a range, in whole seconds and with one to spare."""
     return earliest // SECOND <= at // SECOND <= latest // SECOND + 1

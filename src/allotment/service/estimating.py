@@ -66,7 +66,7 @@ class Estimating:
         return self._pipeline.state
 
     async def start_of(self, record: JobRecord) -> StartEstimate:
-        """Say when a job starts. Raises Rejected."""
+        """Return when a job starts. Raises Rejected."""
         now = self._pipeline.clock.now()
         known = _without_running(record, now)
         if known is not None:
@@ -84,7 +84,7 @@ class Estimating:
         return msgspec.structs.replace(estimate, note=note)
 
     async def dry_run(self, command: SubmitJob, actor: Actor) -> StartEstimate:
-        """Say whether, where and when a job would start if it were submitted now.
+        """Return whether, where and when a job would start if it were submitted now.
 
         Of an array, its first job. Nothing is submitted. Raises Rejected as a submission does.
         """
@@ -224,7 +224,7 @@ def in_words(
 
 
 def _never(state: State, job: JobRecord | None, blocked: Blocked | None) -> str:
-    """Say so where waiting alone never ends it: somebody has to change something; else ''."""
+    """Explain where waiting alone never ends it: somebody has to change something; else ''."""
     if blocked is not None and _for_good(state, job, blocked):
         return _reason_words(blocked)
     kept = keeps_out(state, job.id) if job is not None and job.state.waiting else ""
@@ -235,13 +235,13 @@ def _never(state: State, job: JobRecord | None, blocked: Blocked | None) -> str:
 
 
 def _seen_until(course: Course) -> Instant | None:
-    """Say up to when a run that saw no start knows what happens; None where it does not."""
+    """Return up to when a run that saw no start knows what happens; None where it does not."""
     unknown = course.ended or course.stuck or course.endless
     return None if unknown else course.until
 
 
 def _for_good(state: State, job: JobRecord | None, blocked: Blocked) -> bool:
-    """Tell whether the reason itself says that."""
+    """Whether the reason itself says that."""
     if blocked.reason in (Reason.QUEUE_STOPPED, Reason.NEVER_FITS_NOW):
         return True
     if blocked.reason not in (Reason.USER_CAP, Reason.QUEUE_LIMIT) or job is None:
@@ -268,7 +268,7 @@ def _places(state: State, slots: Sequence[Slot]) -> tuple[Place, ...]:
 
 
 def _confidence(basis: Sequence[Counted], outlook: Outlook) -> str:
-    """Say how much the range is worth, by what is known of the jobs in the way."""
+    """Return how much the range is worth, by what is known of the jobs in the way."""
     if outlook is Outlook.NOW:
         return "sure, as things stand"
     jobs = {each.ground: each.jobs for each in basis}
@@ -305,7 +305,7 @@ def _note_on(
 
 
 def _endless_words(jobs: Sequence[JobId]) -> str:
-    """Say who is in the way for nobody knows how long."""
+    """Return who is in the way for nobody knows how long."""
     named = ", ".join(str(job) for job in jobs[:MOST_NAMED])
     if len(jobs) == 1:
         who, why_not = f"Job {named} is", "it runs: it has no max_run_time, and no job like it"

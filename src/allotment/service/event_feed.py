@@ -54,7 +54,7 @@ def _size(told: Told) -> int:
 async def seen(
     source: AsyncGenerator[list[Told]], sees_all: Callable[[JobId], bool]
 ) -> AsyncGenerator[list[Told]]:
-    """Tell of each event as much as a reader may see who does not see all of every job."""
+    """Report each event as much as a reader may see who does not see all of every job."""
 
     def cut(told: Told) -> Told:
         if not told.for_others or (told.job is not None and sees_all(told.job)):
@@ -92,7 +92,7 @@ class EventFeed:
     async def past(
         self, job: JobId | None, after: int, limit: int | None = None
     ) -> AsyncGenerator[list[Told]]:
-        """Give durable events in order, of one job or of all."""
+        """Return durable events in order, of one job or of all."""
         left = limit
         while left is None or left > 0:
             size = PIECE if left is None else min(PIECE, left)
@@ -107,7 +107,7 @@ class EventFeed:
     async def follow(
         self, job: JobId | None, after: int, is_over: Callable[[], bool]
     ) -> AsyncGenerator[list[Told]]:
-        """Give events as they become durable; ends after the last one when it `is_over`."""
+        """Return events as they become durable; ends after the last one when it `is_over`."""
         changed = asyncio.Event()
         # A job may be over in memory before its last event is durable, and so told.
         last: Seq | None = None
@@ -154,7 +154,7 @@ class EventFeed:
             self._teller = None
 
     def _after(self, job: JobId | None, after: int) -> list[Told]:
-        """Give what was told after an event that is not before the newest."""
+        """Return what was told after an event that is not before the newest."""
         skipped = max(0, len(self._newest) - (self._end - after))  # there may be gaps
         return [
             told

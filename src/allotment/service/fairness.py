@@ -68,7 +68,7 @@ def ask(state: State, now: Instant) -> Asked:
 
 
 def _gone(state: State) -> list[TenantView]:
-    """Give those that are in the configuration no more, as long as jobs of theirs are here."""
+    """Return those that left the configuration, as long as their jobs are here."""
     cluster = state.cluster
     running: dict[str, int] = {}
     waiting: dict[str, int] = {}
@@ -97,7 +97,7 @@ def _gone(state: State) -> list[TenantView]:
 
 
 def weigh(asked: Asked) -> FairnessReport:
-    """Say what each tenant deserves. Mostly milliseconds.
+    """Return what each tenant deserves. Mostly milliseconds.
 
     At worst, when all want different parts of everything, 50 ms for 20 tenants, 1.5 s for 100.
     """
@@ -119,7 +119,7 @@ def weigh(asked: Asked) -> FairnessReport:
 
 
 def _vector(amount: Resources) -> Vector:
-    """Give what is divided, part by part."""
+    """Return what is divided, part by part."""
     return msgspec.structs.astuple(amount)
 
 
@@ -248,13 +248,13 @@ def _tenant(asked: Asked, view: TenantView, grant: Grant | None) -> TenantFairne
 
 
 def _smallest(lines: Sequence[Line], capacity: Resources) -> Resources:
-    """Give the need of the job in line with the smallest dominant share."""
+    """Return the need of the job in line with the smallest dominant share."""
     needs = (line.need for line in lines)
     return min(needs, key=lambda need: (_ppm(need, capacity), _vector(need)), default=NOTHING)
 
 
 def _is_starved(line: Line, view: TenantView, deserved: Resources) -> bool:
-    """Tell whether one more job of a shape would be within what its tenant deserves."""
+    """Whether one more job of a shape would be within what its tenant deserves."""
     firm = not line.shape.preemptible and not line.shape.opportunistic
     if firm and not _within(view.own, line.need, view.guaranteed):
         return False
@@ -262,7 +262,7 @@ def _is_starved(line: Line, view: TenantView, deserved: Resources) -> bool:
 
 
 def _within(used: Resources, need: Resources, room: Resources) -> bool:
-    """Tell whether there is room for `need`, looking at nothing that it does not ask for."""
+    """Whether there is room for `need`, looking at nothing that it does not ask for."""
     return all(
         not more or has + more <= most
         for has, more, most in zip(_vector(used), _vector(need), _vector(room), strict=True)
@@ -270,7 +270,7 @@ def _within(used: Resources, need: Resources, room: Resources) -> bool:
 
 
 def _ppm(amount: Resources, capacity: Resources) -> int:
-    """Give a dominant share in millionths, rounded down."""
+    """Return a dominant share in millionths, rounded down."""
     parts = zip(_vector(amount), _vector(capacity), strict=True)
     return max((part * PPM // whole for part, whole in parts if whole), default=0)
 

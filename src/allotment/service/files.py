@@ -127,7 +127,7 @@ def _look_at(fd: int, where: str, names: list[str], most: int) -> list[FileBelow
 
 
 def shown(path: str) -> str:
-    """Give a name that JSON can hold; one that is no UTF-8 cannot be fetched by it."""
+    """Return a name that JSON can hold; one that is no UTF-8 cannot be fetched by it."""
     return path.encode(errors="surrogateescape").decode(errors="replace")
 
 

@@ -171,7 +171,7 @@ class Finding:
         )
 
     def members(self, unit: JobId) -> list[Member]:
-        """Give the jobs of an array by the id of its first; or the job itself."""
+        """Return the jobs of an array by the id of its first; or the job itself."""
         array = self.record(unit).spec.array
         if array is None or array.parent != unit:
             return [Member(unit, self.record(unit).state)]
@@ -224,7 +224,7 @@ class Finding:
     # ── their records ───────────────────────────────────────────────────────────────────
 
     def record(self, job: JobId) -> JobRecord:
-        """Give a job's record, live or archived. Raises Rejected."""
+        """Return a job's record, live or archived. Raises Rejected."""
         live = self._state.jobs.get(job)
         if live is not None:
             return live
@@ -234,7 +234,7 @@ class Finding:
         return _unpack(old)
 
     def live(self, job: JobId) -> JobRecord:
-        """Give the record of a job that has not left memory. Raises Rejected."""
+        """Return the record of a job that has not left memory. Raises Rejected."""
         live = self._state.jobs.get(job)
         if live is None:
             self.record(job)
@@ -257,7 +257,7 @@ class Finding:
         return v.Submitted(old.id, ids, old.name, old.state, repeated=True)
 
     def old(self, which: JobFilter, limit: int) -> Iterable[JobRecord]:
-        """Give archived jobs, newest first."""
+        """Return archived jobs, newest first."""
         return map(_unpack, self._archive.page(which, limit))
 
 

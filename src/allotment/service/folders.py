@@ -30,7 +30,7 @@ def account_of(owner: Actor) -> Account:
 
 
 def uid_of(owner: Actor) -> int | None:
-    """Tell whose a job's files are; None where all are our own. Asks nobody."""
+    """Return whose a job's files are; None where all are our own. Asks nobody."""
     return owner.uid or None if os.geteuid() == 0 else None
 
 
@@ -220,7 +220,7 @@ PATIENCE_S = 10.0
 def _look(
     key: str, path: str, mode: int, owner: Actor, state_dir: str, *, is_made: bool
 ) -> str:
-    """Say what keeps a user from a path; empty if nothing does. Blocks.
+    """Return what keeps a user from a path; empty if nothing does. Blocks.
 
     One that `is_made` when it is not there needs a folder above it that can be written to.
     """
@@ -245,7 +245,7 @@ def _look(
 
 
 def _there(path: str) -> str:
-    """Give what is there of a path."""
+    """Return what is there of a path."""
     above = Path(path)
     while not os.path.lexists(above):
         above = above.parent
@@ -253,7 +253,7 @@ def _there(path: str) -> str:
 
 
 def _closed(path: str) -> Path:
-    """Give the first folder on the way that cannot be passed through."""
+    """Return the first folder on the way that cannot be passed through."""
     *above, last = [*reversed(Path(path).parents), Path(path)]
     shut = (each for each in above if not os.access(each, os.X_OK, effective_ids=True))
     return next(shut, last)
@@ -267,7 +267,7 @@ OF_JOBS = ("outputs", "checkpoints")
 
 
 def _not_for_jobs(key: str, real: str, state_dir: str) -> str:
-    """Say why a folder that its user may use is none for a job; empty if it is one."""
+    """Return why a folder that its user may use is none for a job; empty if it is one."""
     place, state = Path(real), Path(state_dir).resolve()
     for system in SYSTEM if key in ("data", "code") else ():
         if place.is_relative_to(system):

@@ -50,7 +50,7 @@ def _view(state: State, now: Instant, part: Part, jobs: tuple[JobId, ...]) -> Ha
 
 
 def part_of(place: Place) -> Part:
-    """Give the part that a place is."""
+    """Return the part that a place is."""
     node, device = place
     return (node, WHOLE if device is None else device)
 

@@ -76,7 +76,7 @@ class Historian:
         return await self._ask(partial(objectives_of, next_job=next_job), since, until)
 
     async def stretches(self, job: JobId, end_of: EndOf, now: Instant) -> list[Stretch]:
-        """Tell the life of one job: what it waited for, from when, and how long."""
+        """Distinguish the life of one job: what it waited for, from when, and how long."""
         given_up = threading.Event()
         try:
             return await asyncio.to_thread(self._stretches, job, end_of, now, given_up)

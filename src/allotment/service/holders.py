@@ -101,7 +101,7 @@ def _nowhere_enough(cluster: Cluster, shape: Shape) -> tuple[str, ...]:
 
 
 def _who_counts(cluster: Cluster, shape: Shape, reason: Reason) -> Iterable[Gang] | None:
-    """Say whose leaving could help; None where it is everybody's."""
+    """Return whose leaving could help; None where it is everybody's."""
     gangs = cluster.gangs
     if cluster.cells is not None:
         named = (on_its_kind if may_borrow(cluster, shape) else in_use_by)(cluster, shape)
@@ -122,7 +122,7 @@ def _who_counts(cluster: Cluster, shape: Shape, reason: Reason) -> Iterable[Gang
 
 
 def _amount(cluster: Cluster, gang: Gang, part: str, types: tuple[str, ...]) -> int:
-    """Give what a gang holds of a part; of devices, where they are of one of the types."""
+    """Return what a gang holds of a part; of devices, where they are of one of the types."""
     held: int = getattr(gang.held(), part)
     if not held or not types or part not in OF_DEVICES:
         return held

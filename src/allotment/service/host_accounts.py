@@ -26,7 +26,7 @@ class HostAccounts:
         self._threads = Threads("accounts")
 
     async def of(self, owner: Actor) -> Account:
-        """Give the account that a user's jobs run under. Raises BackendError."""
+        """Return the account that a user's jobs run under. Raises BackendError."""
         known = self._known.get(owner)
         if known is not None and monotonic() < known[0]:
             return known[1]

@@ -31,7 +31,7 @@ _KEPT_FAMILIES = ("LC_", "XDG_", "ALLOT_")
 
 
 def isolated(module: str, *words: str, bare: bool = False) -> list[str]:
-    """Give the command that runs a module's `main`; `bare` for one that needs nobody else's.
+    """Return the command that runs a module's `main`; `bare` for one that needs nobody else's.
 
     It is to be started in `/`.
     """
@@ -39,7 +39,7 @@ def isolated(module: str, *words: str, bare: bool = False) -> list[str]:
 
 
 def plain_with(environ: Mapping[str, str]) -> dict[str, str]:
-    """Give the environment of a service that somebody starts: plain, and what is theirs."""
+    """Return the environment of a service that somebody starts: plain, and what is theirs."""
     kept = {
         name: value
         for name, value in environ.items()

@@ -103,7 +103,7 @@ def launch_request(  # noqa: PLR0913 - all that a request is made of
 
 
 def argv_of(role: TaskRole) -> tuple[str, ...]:
-    """Give the argument list: a shell line goes to the shell as it is."""
+    """Return the argument list: a shell line goes to the shell as it is."""
     if isinstance(role.command, str):
         return ("/bin/sh", "-c", role.command)
     return role.command
@@ -112,7 +112,7 @@ def argv_of(role: TaskRole) -> tuple[str, ...]:
 def task_env(
     job: JobRecord, index: TaskIndex, nodes: Nodes, folders: Folders, account: Account
 ) -> Env:
-    """Give the whole environment of a task. What the user asked for wins, ALLOT_* excepted."""
+    """Return whole environment of a task. What the user asked for wins, ALLOT_* excepted."""
     attempt = job.attempts[-1]
     spec = job.running_as
     return {

@@ -27,7 +27,7 @@ def with_devices_lent(state: State, lent: Mapping[str, Resources]) -> dict[str, 
 
 
 def _lent(state: State, cells: Cells) -> dict[str, int]:
-    """Give by tenant the thousandths of devices that are lent to others, at the least.
+    """Return by tenant the thousandths of devices that are lent to others, at the least.
 
     Borrowers are taken to sit first in what is idle of their own tenant's cells, then on
     what nobody owns, then in the idle cells of tenants in the order of their names.

@@ -121,7 +121,7 @@ class Listing:
     def _jobs(
         self, which: Which, actor: Actor, now: Instant
     ) -> tuple[list[JobRecord], JobId | None]:
-        """Give a page of jobs and one more; and where the search broke off, if it did."""
+        """Return a page of jobs and one more; and where the search broke off, if it did."""
         everybody = msgspec.structs.replace(which.jobs, all=not which.jobs.mine)
         fits = fits_of(everybody, actor)
 
@@ -198,7 +198,7 @@ class Listing:
         return self._row(members[0], actor, now)
 
     def _unit(self, shown: list[JobRecord], which: Which, now: Instant) -> JobRow:
-        """Give the row of an array: all its jobs, or those in the states that are asked for."""
+        """Return row of an array: all its jobs, or those in the states that are asked for."""
         some = shown[-1]
         array = some.spec.array
         assert array is not None
@@ -224,7 +224,7 @@ class Listing:
         )
 
     def _states(self, array: ArraySlice) -> dict[JobId, JobState]:
-        """Give how each job of an array stands, wherever it is kept."""
+        """Return how each job of an array stands, wherever it is kept."""
         last = JobId(array.parent + array.jobs - 1)
         live = self._state.jobs
         ids = (JobId(job) for job in range(array.parent, last + 1))
@@ -235,7 +235,7 @@ class Listing:
 
 
 def _first(jobs: Iterable[JobRecord], most: int, as_arrays: bool) -> Iterator[JobRecord]:
-    """Give the first so many jobs; an array counts once."""
+    """Return the first so many jobs; an array counts once."""
     seen: set[JobId] = set()
     for job in jobs:
         seen.add(job.spec.array.parent if as_arrays and job.spec.array else job.id)

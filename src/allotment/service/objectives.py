@@ -35,7 +35,7 @@ def objectives_of(
 
 
 def _until(records: Iterable[e.Record], until: Instant, known: Known) -> Iterator[e.Record]:
-    """Give the records up to an instant; the later ones only say what is missing."""
+    """Return the records up to an instant; the later ones only say what is missing."""
     for record in records:
         known.see(record)
         if record.at <= until:

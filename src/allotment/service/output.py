@@ -146,7 +146,7 @@ class Output:
     def enter_argv(
         self, job: JobId, index: TaskIndex, argv: Sequence[str], actor: Actor
     ) -> list[str]:
-        """Give the host command that runs `argv` inside a running task."""
+        """Return the host command that runs `argv` inside a running task."""
         record = self._finding.record(job)
         may_change(actor, record)
         attempt = record.attempt
@@ -165,7 +165,7 @@ class Output:
 
 
 def _reader(actor: Actor, job: JobRecord) -> Account:
-    """Say with whose rights an actor reads what a job left.
+    """Return with whose rights an actor reads what a job left.
 
     Who may change a job may run commands in it as its owner, and so reads as its owner;
     whoever may only see it, as himself. Nobody as the superuser, unless it is his job.

@@ -342,7 +342,7 @@ class Pipeline:
 
 
 def _stopped_by(attempt: AttemptRecord, report: TaskReport) -> StopCause | None:
-    """Say why a task was told to stop, with its gang or as surplus of it; None if not.
+    """Return why a task was told to stop, with its gang or as surplus of it; None if not.
 
     Who failed before that, and is kept for a look, did not fail because of it.
     """

@@ -35,7 +35,7 @@ class Forecast(Protocol):
     """Who can run a live state ahead: a simulator, beside the work of the service."""
 
     async def starts(self, question: Question) -> Answer:
-        """Say when a job starts. Ends its work when cancelled. Raises Rejected."""
+        """Return when a job starts. Ends its work when cancelled. Raises Rejected."""
         ...
 
 
@@ -68,7 +68,7 @@ class JobFilter(msgspec.Struct, frozen=True):
     """How the name begins."""
 
     def matches(self, job: ArchivedJob) -> bool:
-        """Tell whether a job is wanted."""
+        """Whether a job is wanted."""
         return (
             (not self.tenant or job.tenant == self.tenant)
             and (not self.user or job.user == self.user)
@@ -102,7 +102,7 @@ class Store(Protocol):
     def last_seq(self) -> Seq: ...
 
     def snapshot(self) -> Snapshot | None:
-        """Give the newest snapshot."""
+        """Return the newest snapshot."""
         ...
 
     def save_snapshot(self, snapshot: Snapshot) -> None:
@@ -116,7 +116,7 @@ class Store(Protocol):
     def records_of(
         self, job: JobId, after: Seq = Seq(0), limit: int = 1000
     ) -> Sequence[Record]:
-        """Give one job's events, in order."""
+        """Return one job's events, in order."""
         ...
 
     def archived(self, job: JobId) -> ArchivedJob | None: ...
@@ -128,7 +128,7 @@ class Store(Protocol):
     def archived_page(self, which: JobFilter, limit: int) -> Sequence[ArchivedJob]: ...
 
     def archived_states(self, first: JobId, last: JobId) -> Mapping[JobId, JobState]:
-        """Give how the archived jobs ended whose ids are in a range."""
+        """Return how the archived jobs ended whose ids are in a range."""
         ...
 
     def prune(self, finished_before: Instant) -> Sequence[JobId]:
@@ -223,11 +223,11 @@ class Backend(Protocol):
     async def thaw(self, key: TaskKey) -> None: ...
 
     async def highest_job(self) -> JobId:
-        """Give the highest job id it ever launched a task of and still knows; 0 for none."""
+        """Return the highest job id it ever launched a task of and still knows; 0 for none."""
         ...
 
     async def observe(self, keys: Sequence[TaskKey]) -> Sequence[TaskReport]:
-        """Say how these tasks are now; a key that was never launched is left out."""
+        """Return how these tasks are now; a key that was never launched is left out."""
         ...
 
     async def read_log(self, key: TaskKey, stream: str, offset: int, size: int) -> LogChunk:
@@ -282,5 +282,5 @@ class Enterable(Protocol):
     """An ability of some backends: run a command inside a running task's isolation."""
 
     def enter_argv(self, key: TaskKey, argv: Sequence[str]) -> list[str]:
-        """Give the host command that does it; it uses the terminal it is started on."""
+        """Return the host command that does it; it uses the terminal it is started on."""
         ...

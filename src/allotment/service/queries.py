@@ -241,13 +241,13 @@ def node_views(state: State, now: Instant) -> list[v.NodeView]:
 
 
 def health_of(state: State, node: NodeId, place: int = WHOLE) -> HardwareHealth:
-    """Say how a node, or one device of it, is."""
+    """Return how a node, or one device of it, is."""
     found = state.condition((node, place))
     return found.health if found else HardwareHealth.HEALTHY
 
 
 def _trouble(state: State, node: Node, now: Instant) -> str:
-    """Say what is wrong with a node and its devices: `device 3 bad: fan`."""
+    """Return what is wrong with a node and its devices: `device 3 bad: fan`."""
     often = state.suspicions.of((node.id, WHOLE), now)
     told = [f"suspected {often} times in 30 days"] if often >= OFTEN else []
     if not state.health and not state.doubts:
@@ -300,7 +300,7 @@ def tenant_views(state: State) -> list[v.TenantView]:
 
 
 def _lent(state: State, borrowed: Mapping[str, Resources]) -> dict[str, Resources]:
-    """Give what others use of each tenant's idle share.
+    """Return what others use of each tenant's idle share.
 
     Who borrows is taken to sit first on what is idle of its own share: a job borrows as a
     whole, also where its tenant has too little of one part alone.
@@ -333,7 +333,7 @@ def _positive(amount: Resources) -> Resources:
 
 
 def _share(amount: Resources, idle: dict[str, Resources]) -> dict[str, Resources]:
-    """Say whose idle guarantee is being used, in the order of the names."""
+    """Return whose idle guarantee is being used, in the order of the names."""
     shares: dict[str, Resources] = {}
     for tenant in sorted(idle):
         part = Resources(

@@ -21,7 +21,7 @@ STRICTNESS = (QueueState.OPEN, QueueState.CLOSED, QueueState.DRAINING, QueueStat
 
 
 def queue_trees(state: State, now: Instant, only: str = "") -> list[TenantQueues]:
-    """Give the queues of all tenants, or of one. O(jobs + placed tasks + queues).
+    """Return the queues of all tenants, or of one. O(jobs + placed tasks + queues).
 
     Raises Rejected where there is no such tenant.
     """
@@ -117,7 +117,7 @@ def _add_passing(state: State, tenants: set[str], found: Leaves) -> None:
 def _parts_held(
     cluster: Cluster, slots: Sequence[Slot], needs: Sequence[Resources]
 ) -> dict[str, int]:
-    """Give what tasks hold, devices by type too."""
+    """Return what tasks hold, devices by type too."""
     if len(cluster.device_types) != 1:
         return held_on(cluster.ledger, slots, needs, by_type=True)
     parts = held_on(cluster.ledger, slots, needs, by_type=False)
@@ -127,7 +127,7 @@ def _parts_held(
 
 
 def _holders(accounts: Iterable[Account]) -> Holders:
-    """Give the accounts of users and groups that hold anything, by tenant and queue."""
+    """Return the accounts of users and groups that hold anything, by tenant and queue."""
     found: Holders = {}
     for account in accounts:
         if (account.user or account.group) and any(account.use.get(p) for p in account.cap):
@@ -153,7 +153,7 @@ class _Reader:
         self._lend("", self._owed, {})
 
     def tree(self) -> TenantQueues:
-        """Give all of it."""
+        """Return all of it."""
         tenant, total = self._tenant, self._total
         return TenantQueues(
             tenant=tenant.name,
@@ -186,7 +186,7 @@ class _Reader:
         return total
 
     def _lend(self, name: str, whole: Parts, excess: Parts) -> None:
-        """Say what the queues inside one lend: what others of them use of what is theirs.
+        """Return what the queues inside one lend: what others of them use of what is theirs.
 
         `whole` is what is guaranteed to all of them, `excess` what they hold beyond that.
         """
@@ -252,7 +252,7 @@ class _Reader:
         )
 
     def _borrowed(self, queue: Queue, total: _Sum) -> Parts:
-        """Give what it holds beyond its tenant's guarantee, or its own where there are some."""
+        """Return what it holds beyond its tenant's guarantee, or its own if any."""
         found = _less(total.used, total.own)
         beyond = _less(total.used, self._given[queue.name])
         for part in self._shared & beyond.keys():
@@ -269,7 +269,7 @@ def _parts(amounts: Amounts) -> Parts:
 
 
 def _less(amount: Mapping[str, int], other: Mapping[str, int]) -> Parts:
-    """Give what is more than in another, part by part."""
+    """Return what is more than in another, part by part."""
     return {
         part: more for part, has in amount.items() if (more := has - other.get(part, 0)) > 0
     }

@@ -70,7 +70,7 @@ class ReasonWatch:
         return found
 
     def _look_at(self, job: JobId, now: Instant) -> e.WaitExplained | None:
-        """Say what is new of one job, or keep in mind what may be."""
+        """Return what is new of one job, or keep in mind what may be."""
         doubt = self._doubts.pop(job, None)
         record = self._state.jobs.get(job)
         if record is None or not _waits(record):

@@ -40,7 +40,7 @@ async def reconcile(pipeline: Pipeline, backend: Backend) -> None:
 
 
 def _should_be_known(state: State, key: TaskKey) -> bool:
-    """Tell whether a task the backend does not know is lost, rather than not yet launched."""
+    """Whether a task the backend does not know is lost, rather than not yet launched."""
     job = state.jobs.get(key.job)
     attempt = job.attempt if job else None
     if attempt is None or attempt.no != key.attempt:

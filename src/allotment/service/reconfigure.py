@@ -51,13 +51,13 @@ class Reconfiguring:
         """The configuration that was applied last since the start, and who did."""
 
     def in_force(self, actor: Actor) -> ConfigInForce:
-        """Give the configuration. Raises Rejected."""
+        """Return the configuration. Raises Rejected."""
         may_administer(actor)
         config = as_written(self._pipeline.state.config)
         return ConfigInForce(digest(config), self._write(config))
 
     async def plan(self, text: bytes, source: str, actor: Actor) -> ConfigPlan:
-        """Say what a configuration would change. Raises BadInput, Rejected."""
+        """Return what a configuration would change. Raises BadInput, Rejected."""
         may_administer(actor)
         config, warnings = await asyncio.to_thread(self._read, text, source)
         state = self._pipeline.state
@@ -91,7 +91,7 @@ class Reconfiguring:
             return msgspec.structs.replace(plan, applied=True)
 
     def _overtaken(self, current: str, expect: str) -> Rejected:
-        """Say that somebody was faster, and who, if that is known since the start."""
+        """Report that somebody was faster, and who, if that is known since the start."""
         who = str(self._last[1]) if self._last[0] == current else "somebody"
         return Rejected(
             Code.CONFLICT,

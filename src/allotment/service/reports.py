@@ -48,7 +48,7 @@ class Reports:
         self._weighing = asyncio.Lock()
 
     async def waits(self, job: JobId) -> WaitHistory:
-        """Tell for what a job waited so far, live or archived. Raises Rejected."""
+        """Return for what a job waited so far, live or archived. Raises Rejected."""
         record, now = self._finding.record(job), self._now()
         if not self._committer.trouble:  # Otherwise what is on disk has to do.
             await self._committer.wait(self._state.seq)
@@ -65,7 +65,7 @@ class Reports:
         )
 
     def _end_of(self, need: Dependency) -> Instant | None:
-        """Say when a job was over that another waits for; None while it is not.
+        """Return when a job was over that another waits for; None while it is not.
 
         Of several of which one is enough, only when it ended as is needed.
         """
@@ -76,7 +76,7 @@ class Reports:
         return job.finished_at if job.state.finished and not wrong else None
 
     async def accuracy(self, since: int) -> Accuracy:
-        """Say how good the start estimates were that were given since then."""
+        """Return how good the start estimates were that were given since then."""
         await self._committer.wait(self._state.seq)
         return await self._historian.accuracy(self._of_date(since))
 
@@ -99,7 +99,7 @@ class Reports:
         return msgspec.structs.replace(found, budgets=budgets)
 
     async def objectives(self, since: int, until: int | None = None) -> ObjectivesReport:
-        """Say whether promises were kept, up to now when `until` is None. Raises Rejected."""
+        """Whether promises were kept, up to now when `until` is None. Raises Rejected."""
         next_job, last = await self._on_disk(until)
         return await self._historian.objectives(self._of_date(since), last, next_job)
 
@@ -112,11 +112,11 @@ class Reports:
         return next_job, now if until is None else min(self._of_date(until), now)
 
     def _of_date(self, date: int) -> int:
-        """Give the engine's time of a date that people wrote; 0 stays the beginning."""
+        """Return the engine's time of a date that people wrote; 0 stays the beginning."""
         return max(0, self._state.instant(WallTime(date))) if date else 0
 
     async def fairness(self) -> FairnessReport:
-        """Say what each tenant deserves now, and has."""
+        """Return what each tenant deserves now, and has."""
         asked = ask(self._state, self._now())
         async with self._weighing:
             return await asyncio.to_thread(weigh, asked)

@@ -35,7 +35,7 @@ def reservation_views(state: State, now: Instant) -> list[ReservationView]:
 
 
 def _ends_before(gang: Gang, window: Window, now: Instant) -> bool:
-    """Tell whether a job's own time limit ends it before a window begins."""
+    """Whether a job's own time limit ends it before a window begins."""
     limit = gang.standing.limit_ms
     return (
         limit >= 0

@@ -25,7 +25,7 @@ class Selecting:
         self._finding = finding
 
     def chosen(self, selector: Selector, actor: Actor) -> list[Member]:
-        """Give the jobs that a selector chooses, in order of their ids. Raises Rejected.
+        """Return the jobs that a selector chooses, in order of their ids. Raises Rejected.
 
         Without names these are jobs in memory: finished ones that left it are not chosen.
         """
@@ -39,7 +39,7 @@ class Selecting:
         return [each for each in named if fits(self._finding.record(each.id))]
 
     def told(self, selector: Selector, actor: Actor) -> Chosen:
-        """Give how the jobs that a selector chooses stand. Raises Rejected."""
+        """Return how the jobs that a selector chooses stand. Raises Rejected."""
         found = self.chosen(selector, actor)
         states = Counter(each.state.value for each in found)
         going_on = [each.id for each in found if not each.state.finished]

@@ -151,7 +151,7 @@ class Service:
         return self._clock.now()
 
     def shown(self, view: T) -> T:
-        """Give a view with its times as the machine's clock shows them now."""
+        """Return a view with its times as the machine's clock shows them now."""
         return moved(view, self.state.wall_ms)
 
     # ── life ────────────────────────────────────────────────────────────────────────────
@@ -175,7 +175,7 @@ class Service:
         self.ready = True
 
     async def _skip_used_ids(self) -> None:
-        """Give no id again that the backend knows from books that were lost or put back."""
+        """Return no id again that the backend knows from books that were lost or put back."""
         highest = await self._backend.highest_job()
         if highest >= self.state.next_job:
             skipped = e.JobIdsSkipped(JobId(highest + 1))
@@ -252,7 +252,7 @@ class Service:
         return v.Submitted(ids[0], ids, command.spec.name, state, accepted[0].warnings)
 
     async def _repeated(self, key: str, actor: Actor) -> v.Submitted | None:
-        """Give what this user's key of a submission made before; None if nothing."""
+        """Return what this user's key of a submission made before; None if nothing."""
         known = self.finding.known(actor, key) if key else None
         if known is not None:
             # It may be on its way to the disk still, with another request that has the key.
@@ -278,11 +278,11 @@ class Service:
         return self._complete(spec, actor)
 
     async def dry_run(self, command: c.SubmitJob, actor: Actor) -> StartEstimate:
-        """Say whether, where and when a job would start. Submits nothing. Raises Rejected."""
+        """Return whether, where and when a job would start. Raises Rejected."""
         return await self.estimating.dry_run(await self._prepared(command, actor), actor)
 
     async def start_of(self, job: JobId) -> StartEstimate:
-        """Say when a job starts, as a range and with its grounds. Raises Rejected."""
+        """Return when a job starts, as a range and with its grounds. Raises Rejected."""
         return await self.estimating.start_of(self.finding.record(job))
 
     def _complete(self, spec: JobSpec, actor: Actor) -> JobSpec:
@@ -347,7 +347,7 @@ class Service:
     # ── reading ─────────────────────────────────────────────────────────────────────────
 
     def job(self, job: JobId, actor: Actor) -> v.JobView:
-        """Give the picture of one job, as much of it as this actor may see. Raises Rejected."""
+        """Return picture of one job, as much of it as this actor may see. Raises Rejected."""
         record = self.finding.record(job)
         inside = sees_all(actor, record, self.state.config.visibility)
         view = job_view(
@@ -358,7 +358,7 @@ class Service:
         return job_for_others(view, self._write_spec(spec_for_others(record.spec)))
 
     def spec_of(self, job: JobId, actor: Actor) -> JobSpec:
-        """Give a job's spec to who may see it, with secrets to who may change it.
+        """Return a job's spec to who may see it, with secrets to who may change it.
 
         Raises Rejected.
         """
@@ -369,7 +369,7 @@ class Service:
         return record.spec
 
     def spec_again(self, job: JobId, actor: Actor) -> JobSpec:
-        """Give a job's spec to submit it again: of an array only its index stays, its work.
+        """Return a job's spec to submit it again: of an array only its index stays, its work.
 
         Raises Rejected.
         """
@@ -380,7 +380,7 @@ class Service:
         return msgspec.structs.replace(spec, array=alone)
 
     def why(self, job: JobId) -> Blocked | None:
-        """Say why a job waits; None when it does not."""
+        """Return why a job waits; None when it does not."""
         record = self.state.jobs.get(job)
         return why(self.state, record, self.now()) if record else None
 
@@ -431,11 +431,11 @@ class Service:
         return tenant_views(self.state)
 
     def queues(self, tenant: str = "") -> list[TenantQueues]:
-        """Give the tree of queues of each tenant, or of one. Raises Rejected."""
+        """Return the tree of queues of each tenant, or of one. Raises Rejected."""
         return queue_trees(self.state, self.now(), tenant)
 
     def cells(self, level: str, under: str) -> CellTree:
-        """Give the tree of cells. Raises Rejected."""
+        """Return the tree of cells. Raises Rejected."""
         return cell_tree(self.state, level, under)
 
     def health(self) -> v.Health:
@@ -458,13 +458,13 @@ class Service:
     def events(
         self, job: JobId | None, after: int, limit: int, actor: Actor
     ) -> AsyncGenerator[list[Told]]:
-        """Give durable events in order, of one job or of all."""
+        """Return durable events in order, of one job or of all."""
         return self._seen_by(actor, self._feed.past(job, after, limit))
 
     def follow_events(
         self, job: JobId | None, after: int, actor: Actor
     ) -> AsyncGenerator[list[Told]]:
-        """Give events as they become durable; ends when that job has finished."""
+        """Return events as they become durable; ends when that job has finished."""
         told = self._feed.follow(
             job, after, lambda: job is not None and self.finding.record(job).state.finished
         )

@@ -70,7 +70,7 @@ def _bounded(records: Iterable[e.Record], jobs: Jobs) -> Iterator[e.Record]:
 def _shares(
     tenants: Iterable[Tenant], numbers: Summary, length_ms: int
 ) -> Iterator[TenantShare]:
-    """Give every tenant that is configured or had jobs."""
+    """Return every tenant that is configured or had jobs."""
     owed = {tenant.name: tenant.guaranteed.gpu_milli for tenant in tenants}
     device_h = {block.tenant: block.device_h for block in numbers.tenants}
     for name in sorted({*owed, *device_h}):

@@ -156,7 +156,7 @@ class Steering:
 
 
 def fitting(verb: Verb, selector: Selector) -> frozenset[JobState]:
-    """Give the states of the jobs a verb is for. What was cancelled is retried if asked for."""
+    """Return states of the jobs a verb is for. What was cancelled is retried if asked for."""
     if verb is Verb.RETRY and JobState.CANCELLED in _asked_for(selector):
         return FITS[verb] | {JobState.CANCELLED}
     return FITS[verb]

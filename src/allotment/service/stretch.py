@@ -31,7 +31,7 @@ class _Job(msgspec.Struct, gc=False):
     held: e.JobHeld | None = None
 
     def events(self) -> Iterator[e.AnyEvent]:
-        """Give them in their order."""
+        """Return them in their order."""
         every = (
             self.submitted, self.placed, self.started, self.suspended, self.ended,
             self.requeued, self.held,
@@ -89,7 +89,7 @@ class Standing:
             handle(event)
 
     def opening(self) -> Iterator[tuple[Actor, e.AnyEvent]]:
-        """Give events that lead from nothing to how all stands, a job's as its owner's."""
+        """Return events that lead from nothing to how all stands, a job's as its owner's."""
         if self._config is not None:
             yield SYSTEM, self._config
         for closed in self._closed.values():
@@ -99,7 +99,7 @@ class Standing:
                 yield job.owner, event
 
     def closing(self) -> Iterator[tuple[Actor, e.AnyEvent]]:
-        """Give events that stop all that runs, so that what it got until now is counted."""
+        """Return events that stop all that runs, so that what it got until now is counted."""
         for id, job in self._jobs.items():
             if job.started is not None and job.suspended is None and job.ended is None:
                 yield SYSTEM, e.AttemptSuspended(id, job.started.attempt)
@@ -220,7 +220,7 @@ class Known:
         self._missing(next_job)
 
     def since(self, now: Instant) -> Instant:
-        """Give the instant from which on nothing is missing; `now` if nothing is there."""
+        """Return the instant from which on nothing is missing; `now` if nothing is there."""
         found = self._first_end if self.forgotten else self.first_at
         return found if found >= 0 else now
 

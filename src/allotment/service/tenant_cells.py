@@ -13,7 +13,7 @@ from allotment.service.cells_view import DownPart, TenantCells
 
 
 def tenant_cells(state: State) -> dict[str, tuple[TenantCells, ...]]:
-    """Give every tenant's cells; nothing where shares are counted. O(nodes + placed tasks)."""
+    """Return each tenant's cells; nothing where shares are counted. O(nodes + placed tasks)."""
     cells = state.cluster.cells
     if cells is None:
         return {}
@@ -112,7 +112,7 @@ def _parts(state: State, space: Space, leaves: dict[int, int]) -> tuple[DownPart
 
 
 def _since(state: State, node: NodeId, *devices: int) -> int:
-    """Say since when a node is down, or one of these devices, whichever was first."""
+    """Return since when a node is down, or one of these devices, whichever was first."""
     found = [
         state.health[node, part].changed_at
         for part in (WHOLE, *devices)

@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 def moved(value: T, ms: int) -> T:
-    """Give a value with every instant in it so much later. Times that never came stay 0."""
+    """Return a value with every instant in it so much later. Times that never came stay 0."""
     return cast("T", _any(value, ms)) if ms else value
 
 
@@ -52,7 +52,7 @@ def _is_instant(hint: object) -> bool:
 
 @cache
 def _hints(kind: type[msgspec.Struct]) -> dict[str, Any]:
-    """Give the fields of a type that may have instants in them."""
+    """Return the fields of a type that may have instants in them."""
     hints = get_type_hints(kind, include_extras=True)
     plain = (str, bool, int, float, bytes)
     return {name: hints[name] for name in kind.__struct_fields__ if hints[name] not in plain}

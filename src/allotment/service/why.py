@@ -21,7 +21,7 @@ from allotment.service.withheld import held_for_secrets
 
 
 def why(state: State, job: JobRecord, now: Instant) -> Blocked | None:
-    """Give the dominant reason why a job does not run; None when it does, or is over."""
+    """Return the dominant reason why a job does not run; None when it does, or is over."""
     blocked = _reason(state, job, now)
     if blocked is None:
         return None
@@ -48,7 +48,7 @@ def _reason(state: State, job: JobRecord, now: Instant) -> Blocked | None:
 
 
 def reason_of(state: State, job: JobRecord, now: Instant) -> Reason | None:
-    """Give the reason alone, as for a line of a table: `why` without its sums and holders."""
+    """Return the reason alone, as for a line of a table: `why` without its sums and holders."""
     if job.state.waiting:
         if (own := _kept_out(state, job, now)) is not None:
             return own.reason
@@ -60,7 +60,7 @@ def reason_of(state: State, job: JobRecord, now: Instant) -> Reason | None:
 
 
 def _own_reason(state: State, job: JobRecord, now: Instant) -> Blocked | None:
-    """Give the reason that keeps a job out of the line, if one does."""
+    """Return the reason that keeps a job out of the line, if one does."""
     blocked = _kept_out(state, job, now)
     if blocked is None:
         return None
@@ -71,7 +71,7 @@ def _own_reason(state: State, job: JobRecord, now: Instant) -> Blocked | None:
 
 
 def _kept_out(state: State, job: JobRecord, now: Instant) -> Blocked | None:
-    """Say what keeps a job out of the line, if anything does, without any sums."""
+    """Return what keeps a job out of the line, if anything does, without any sums."""
     if job.state is JobState.HELD and job.spec.withheld:
         return held_for_secrets(job)
     if job.state is JobState.HELD:
@@ -99,7 +99,7 @@ def _kept_out(state: State, job: JobRecord, now: Instant) -> Blocked | None:
 
 
 def after_others(state: State, spec: JobSpec) -> Blocked | None:
-    """Say what a job that is no more than asked for would depend on, if on anything."""
+    """Return what a job that is no more than asked for would depend on, if on anything."""
     alive = [d.job for d in spec.depends_on if not state.jobs[d.job].state.finished]
     return _after(state, alive) if alive else None
 

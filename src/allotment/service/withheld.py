@@ -8,7 +8,7 @@ from allotment.model.reasons import Blocked, Reason
 
 
 def held_for_secrets(job: JobRecord) -> Blocked:
-    """Say why such a job is held."""
+    """Return why such a job is held."""
     give = f"{_given(job, 'edit')}, then `allot release {job.id}`."
     return Blocked(Reason.HELD, f"It is held: {_missing(job)}", hint=f"Give it again: {give}")
 
@@ -25,7 +25,7 @@ def check_release(command: c.AnyCommand, job: JobRecord) -> None:
 
 
 def failed_for_secrets(job: JobRecord) -> Diagnosis:
-    """Say why such a job is not started again."""
+    """Return why such a job is not started again."""
     return Diagnosis(
         "secret_withheld",
         f"It cannot run: {_missing(job)}",

@@ -22,7 +22,7 @@ STOPPED = {
 
 
 def clock_step(by_ms: int) -> str:
-    """Say by how much a clock was set, and which way: `back by 1h`."""
+    """Return by how much a clock was set, and which way: `back by 1h`."""
     return f"{'back' if by_ms < 0 else 'forward'} by {show_millis(round(abs(by_ms), -3))}"
 
 
@@ -30,7 +30,7 @@ HELD_BACK = " (an administrator has to confirm it, or too much would be out of u
 
 
 def _by_date(config: Config) -> str:
-    """Tell for whom something else holds than usual, now that a date has come."""
+    """Return for whom something else holds than usual, now that a date has come."""
     pairs = zip(config.tenants, config.written, strict=False)
     names = ", ".join(now.name for now, usual in pairs if now != usual)
     if not names:
@@ -41,7 +41,7 @@ def _by_date(config: Config) -> str:
 def in_words(  # noqa: C901, PLR0911, PLR0912, PLR0915
     event: e.AnyEvent, at: Instant, state: State
 ) -> str:
-    """Tell one event in a sentence without its subject's number. One line an event.
+    """Report one event in a sentence without its subject's number. One line an event.
 
     What is said of the future is said as of `at`, when it happened.
     """
@@ -176,7 +176,7 @@ def _estimated(expected: Instant | None, at: Instant) -> str:
 
 
 def _health(event: e.HealthChanged, nodes: dict[NodeId, Node]) -> str:
-    """Tell what became of a node or device: `device 3 of node n1 is bad: …`."""
+    """Return what became of a node or device: `device 3 of node n1 is bad: …`."""
     name = f"node {_name(nodes, event.node)}"
     part = name if event.device is None else f"device {event.device} of {name}"
     again = " again" if event.now is HardwareHealth.HEALTHY else ""

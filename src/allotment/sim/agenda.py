@@ -57,11 +57,11 @@ class Agenda:
         heappush(self._heap, Entry(Instant(at), phase, self._sequence, subject, attempt))
 
     def next(self) -> Instant | None:
-        """Say when the next thing happens."""
+        """Return when the next thing happens."""
         return self._heap[0].at if self._heap else None
 
     def within(self, until: int) -> list[Instant]:
-        """Give when things happen up to an instant, in no order. O(their number)."""
+        """Return when things happen up to an instant, in no order. O(their number)."""
         found: list[Instant] = []
         places = [0]
         while places:

@@ -138,7 +138,7 @@ class Ahead:
         return Course(at, self.now, attempt.slots, attempt.entitlement, borrowed=lent)
 
     def _unseen(self, job: JobRecord, happens: Instant | None, horizon: int) -> Course:
-        """Say how things stand where it has not started, and nothing happens for long."""
+        """Return how things stand where it has not started, and nothing happens for long."""
         stuck = happens is None or happens >= ENDLESS
         endless = tuple(sorted(self._in_the_way(job)))
         until = self.now if stuck else Instant(horizon)
@@ -159,7 +159,7 @@ class Ahead:
         return found & self._endless
 
     def _why(self, asked: JobId) -> Blocked | None:
-        """Say why a job in line, or one to be resumed, does not start."""
+        """Return why a job in line, or one to be resumed, does not start."""
         cluster = self.engine.state.cluster
         if (gang := cluster.gangs.get(asked)) is not None and gang.wants_resume:
             return explain_resume(cluster, gang, self.now)
@@ -179,7 +179,7 @@ class Ahead:
         self._settle()
 
     def _next(self) -> Instant | None:
-        """Say when something happens next."""
+        """Return when something happens next."""
         happens, due = self._machines.agenda.next(), self.engine.next_due(self.now)
         if happens is None or due is None:
             return due if happens is None else happens
@@ -212,7 +212,7 @@ def _in_the_way(cluster: Cluster, asked: JobId, reason: Reason) -> set[JobId]:
 
 
 def _holds(cluster: Cluster, gang: Gang, types: tuple[str, ...]) -> bool:
-    """Tell whether a gang has a device of one of the types."""
+    """Whether a gang has a device of one of the types."""
     type_of = cluster.ledger.type_of
     return any(type_of(s.node, index) in types for s in gang.slots for index in s.devices)
 

@@ -150,7 +150,7 @@ def recipe(name: str) -> Recipe:
 
 
 def passing(chosen: Recipe, settings: Settings) -> QueueOrder:
-    """Say what may pass a blocked job."""
+    """Return what may pass a blocked job."""
     return QueueOrder(settings.order) if settings.order else chosen.passing
 
 
@@ -166,12 +166,12 @@ BY_RUN_TIMES = (QueueOrder.EASY, QueueOrder.CONSERVATIVE)
 
 
 def rule(chosen: Recipe, settings: Settings) -> str:
-    """Say in a line who comes first, and who may pass."""
+    """Return in a line who comes first, and who may pass."""
     return f"{chosen.says}; {PASSES[passing(chosen, settings)]}"
 
 
 def goes_by_run_times(chosen: Recipe, settings: Settings) -> bool:
-    """Tell whether it needs run times, for its order or for who may pass."""
+    """Whether it needs run times, for its order or for who may pass."""
     return chosen.told or passing(chosen, settings) in BY_RUN_TIMES
 
 

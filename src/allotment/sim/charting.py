@@ -102,7 +102,7 @@ class NodeMap:
             busy += [0] * (COLUMNS - len(busy))
 
     def rows(self, at: int) -> tuple[Row, ...]:
-        """Give the rows up to now."""
+        """Return the rows up to now."""
         for row in range(len(self._held)):
             self._settle(row, at)
         return tuple(
@@ -160,7 +160,7 @@ class Charting:
         self._at = 0
 
     def handlers(self) -> Handlers:
-        """Give the methods by the kind of event they take."""
+        """Return the methods by the kind of event they take."""
         return {
             e.JobSubmitted: self._submitted,
             e.AttemptPlaced: self._placed,
@@ -238,7 +238,7 @@ class Charting:
         ]
 
     def result(self, shift: int) -> Chart:
-        """Give what there is, with instants so much earlier."""
+        """Return what there is, with instants so much earlier."""
         for job, held in self._held.items():
             if held.since >= 0:
                 self._close(self._at, JobId(job), sent_away=False)
@@ -265,6 +265,6 @@ class Charting:
 
 
 def _largest(jobs: Sequence[TraceJob]) -> dict[int, int]:
-    """Give the places of the jobs that ask for the most device-time, and how much."""
+    """Return the places of the jobs that ask for the most device-time, and how much."""
     asked = [(job.gpu_milli * job.run_ms, -place) for place, job in enumerate(jobs)]
     return {-place: amount for amount, place in nlargest(LARGEST * SPARE, asked)}

@@ -226,7 +226,7 @@ class _Fold:
         return History(trace, happened, self._nodes, wishes, start_ms, stop_ms, outages)
 
     def _comes(self, replayed: Mapping[JobId, Job]) -> Mapping[JobId, int]:
-        """Say when each job of the trace comes."""
+        """Return when each job of the trace comes."""
         comes: dict[JobId, int] = {}
 
         def come(job: Job) -> int:

@@ -48,7 +48,7 @@ def run(job: Job, at: int) -> None:
 
 
 def closed(job: Job, submit_ms: int, since_ms: int) -> tuple[TraceJob, JobOutcome]:
-    """Give what the trace says of a job that ran, and what really became of it."""
+    """Return what the trace says of a job that ran, and what really became of it."""
     spec = job.spec.sized(job.tasks or job.spec.least_count)
     tasks, need, types = shape_of(spec)
     again_ms = job.lost_ms if job.ending is Ending.CENSORED else 0

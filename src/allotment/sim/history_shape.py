@@ -6,7 +6,7 @@ from allotment.sim.readers.shape import split, whole_above_one
 
 
 def shape_of(spec: JobSpec) -> tuple[int, Resources, tuple[str, ...]]:
-    """Give a job's tasks, what each needs, and the device types it takes.
+    """Return a job's tasks, what each needs, and the device types it takes.
 
     Unlike roles are added up: each device becomes a task, and CPU, memory and disk are
     spread evenly over them. Types are those that all roles with a wish take; any where

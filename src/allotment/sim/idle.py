@@ -9,7 +9,7 @@ HARDLY = 0.01
 
 
 def nothing_waits(summaries: Sequence[Summary]) -> str:
-    """Say that runs cannot be compared as hardly any job waits in any; '' where some do."""
+    """Report that runs cannot be compared as hardly any job waits in any; '' where some do."""
     done = [each for each in summaries if each.completed]
     if len(done) < len(summaries) or not done:
         return ""
@@ -25,7 +25,7 @@ def nothing_waits(summaries: Sequence[Summary]) -> str:
 
 
 def _part(summary: Summary) -> float:
-    """Give the part of the mean completion time that is waiting."""
+    """Return the part of the mean completion time that is waiting."""
     if not summary.avg_jct_s:
         return 0.0
     return summary.avg_queue_delay_s / summary.avg_jct_s

@@ -128,13 +128,13 @@ class Machines:
         return self._stop_ms(job, stop.grace_ms) if stop is not None else 0
 
     def _stop_ms(self, job: JobId, grace_ms: Millis) -> int:
-        """Say how long after it was told to go a gang, or its surplus, is gone."""
+        """Return how long after it was told to go a gang, or its surplus, is gone."""
         if self.leaving is None:
             return self._settings.stop_ms
         return self.leaving(self._engine.state.jobs[job], grace_ms)
 
     def _shrinking(self, job: JobId, no: AttemptNo) -> Shrink | None:
-        """Say how a gang shrinks, if it is not told to stop altogether."""
+        """Return how a gang shrinks, if it is not told to stop altogether."""
         record = self._engine.state.jobs.get(job)
         attempt = record.attempt if record is not None else None
         if attempt is None or attempt.no != no or attempt.stop is not None:
@@ -264,7 +264,7 @@ class Machines:
     # ── pace ────────────────────────────────────────────────────────────────────────────
 
     def _set_speed(self, job: JobId, work: Work) -> None:
-        """Say how fast a job is where it begins, with nobody beside it that matters."""
+        """Return how fast a job is where it begins, with nobody beside it that matters."""
         if not self._speeds.constant:
             work.speed = self._speeds.of(work.job, self._slots(job))
         if self._engine.state.jobs[job].spec.roles[-1].least:
@@ -272,7 +272,7 @@ class Machines:
             work.speed = self._by_size(job, work, whole)
 
     def _by_size(self, job: JobId, work: Work, speed: int) -> int:
-        """Give the speed of a job that has more or fewer tasks: so many times as high."""
+        """Return the speed of a job that has more or fewer tasks: so many times as high."""
         size = size_of(self._slots(job))
         work.size = work.size or size
         return max(1, speed * size // work.size)
@@ -302,7 +302,7 @@ class Machines:
             self.agenda.add(work.ends_at(now), Phase.END, job, work.attempt)
 
     def _partners(self, work: Work, beside: set[JobId]) -> list[TraceJob]:
-        """Give the jobs that share a device with a job, by their ids."""
+        """Return the jobs that share a device with a job, by their ids."""
         others = (self.works[other] for other in sorted(beside))
         return [other.job for other in others if not work.devices.isdisjoint(other.devices)]
 
@@ -381,7 +381,7 @@ NODE_FAULT = Diagnosis(
 
 
 def size_of(slots: Sequence[Slot]) -> int:
-    """Say how large a gang is: its devices in thousandths, or its tasks if it has none."""
+    """Return how large a gang is: its devices in thousandths, or its tasks if it has none."""
     return sum(slot.gpu_milli for slot in slots) or len(slots)
 
 

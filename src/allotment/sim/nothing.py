@@ -18,7 +18,7 @@ BROUGHT = (
 def why_nothing_ran(
     rows: Sequence[JobOutcome], trace: Trace, capacity_milli: int, cluster: str
 ) -> str:
-    """Say which jobs cannot run, what the largest asks for, and what there is.
+    """Return which jobs cannot run, what the largest asks for, and what there is.
 
     Empty when a job could run. `capacity_milli` is in thousandths of a device, `cluster` the
     cluster in words.

@@ -44,7 +44,7 @@ class Outages:
             self._before.pop(name, None)
 
     def result(self, nodes: Sequence[Node], first_ms: int) -> tuple[Outage, ...]:
-        """Give what happened to those of these nodes that are still called the same."""
+        """Return what happened to those of these nodes that are still called the same."""
         ids = {node.name: node.id for node in nodes}
         found = [*((first_ms, name, event) for name, event in self._before.items())]
         found += self._found

@@ -50,7 +50,7 @@ class Wishes(msgspec.Struct, frozen=True):
     """Whether queues go on as configured, whatever the policy says of passing."""
 
     def queues(self) -> Iterator[Queue]:
-        """Give the queues that there were at any time."""
+        """Return the queues that there were at any time."""
         for share in self.shares:
             for tenant in share.config.tenants:
                 yield from tenant.queues
@@ -58,7 +58,7 @@ class Wishes(msgspec.Struct, frozen=True):
     def configs(
         self, nodes: tuple[Node, ...], limits: Limits, order: QueueOrder | None
     ) -> Iterator[tuple[int, Config]]:
-        """Give the configurations one after another, each with its `after_ms`.
+        """Return the configurations one after another, each with its `after_ms`.
 
         All queues get `order` unless it is None, and unless they go on as configured the
         policy ranks their jobs, not they. Whoever had a job has a place in all of them, and
@@ -92,7 +92,7 @@ class Again:
         }
 
     def spec(self, job: TraceJob, place: int, there: Container[JobId]) -> JobSpec:
-        """Give the job at a place of the trace; it depends on what is still `there`."""
+        """Return the job at a place of the trace; it depends on what is still `there`."""
         spec = self._specs[place]
         ids = ((self._ids.get(other.job), other) for other in spec.depends_on)
         return replace(
@@ -118,7 +118,7 @@ class Again:
 
 
 def _words(kind: str) -> Iterator[str]:
-    """Give the words for the level of a cell type: its name, and the last parts of it."""
+    """Return the words for the level of a cell type: its name, and the last parts of it."""
     parts = kind.split("-")
     return ("-".join(parts[at:]) for at in range(len(parts)))
 

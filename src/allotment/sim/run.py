@@ -29,7 +29,7 @@ Tap = Callable[[Sequence[e.Record]], None]
 
 
 def nobody(_: int, __: int) -> None:
-    """Tell nobody of the progress."""
+    """Report no progress."""
 
 
 def simulate(scenario: Scenario, told: Progress = nobody, tap: Tap | None = None) -> Run:

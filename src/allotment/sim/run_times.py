@@ -44,7 +44,7 @@ class Left(NamedTuple):
 
 
 def progress_of(job: JobRecord, now: Instant) -> int:
-    """Give how much of its work is done, in milliseconds of running.
+    """Return how much of its work is done, in milliseconds of running.
 
     Without checkpoints, what earlier attempts did is gone.
     """
@@ -78,7 +78,7 @@ class RunTimes:
                     _keep(used, ran_ms * 1_000 // job.spec.max_run_ms, MOST_OF_TENANT)
 
     def left(self, job: JobRecord, now: Instant) -> Left:
-        """Say how long a job that has not finished will run yet."""
+        """Return how long a job that has not finished will run yet."""
         done = progress_of(job, now)
         limit = job.spec.max_run_ms
         ran = job.attempt.ran_until(now) if job.attempt is not None else 0
@@ -122,7 +122,7 @@ def _keep(samples: list[int], ran_ms: int, most: int) -> None:
 
 
 def _quartiles(samples: Sequence[int], done: int) -> tuple[int, int, int]:
-    """Give what is left of the lengths beyond `done`: a quarter, half, three quarters of them.
+    """Return what is left of the lengths beyond `done`: the quartiles.
 
     Who outlived all of them runs on for as long as it has: no better is known.
     """
@@ -136,7 +136,7 @@ def _quartiles(samples: Sequence[int], done: int) -> tuple[int, int, int]:
 
 
 def _at(samples: Sequence[int], quarters: int) -> int:
-    """Give a quartile, between two samples in proportion."""
+    """Return a quartile, between two samples in proportion."""
     whole, rest = divmod((len(samples) - 1) * quarters, 4)
     below = samples[whole]
     return below + (samples[whole + 1] - below) * rest // 4 if rest else below

@@ -29,7 +29,7 @@ class Owners(msgspec.Struct, frozen=True):
     """The file that says so."""
 
     def in_words(self) -> str:
-        """Say who they are: shared by 2 tenants as in own.yaml."""
+        """Return who they are: shared by 2 tenants as in own.yaml."""
         first = self.tenants[0].name
         count = len(self.tenants)
         who = f"owned by tenant {first}" if count == 1 else f"shared by {count:,} tenants"
@@ -65,11 +65,11 @@ class Scenario(msgspec.Struct, frozen=True):
     """Whether what pictures of nodes, devices and single jobs need is kept as well."""
 
     def to_draw(self) -> "Scenario":
-        """Give the same, with what pictures need kept. It changes no event."""
+        """Return the same, with what pictures need kept. It changes no event."""
         return msgspec.structs.replace(self, drawn=True)
 
     def recipe(self) -> Recipe:
-        """Say how the policy is put together. Raises UnknownPolicy."""
+        """Return how the policy is put together. Raises UnknownPolicy."""
         return self.custom or recipe(self.policy)
 
     def cluster(self) -> str:
@@ -78,20 +78,20 @@ class Scenario(msgspec.Struct, frozen=True):
         return f"{nodes}, {self.owners.in_words()}" if self.owners is not None else nodes
 
     def rule(self) -> str:
-        """Say in a line what the policy does."""
+        """Return in a line what the policy does."""
         recipe = self.recipe()
         as_configured = self._as_configured() and not self.settings.order
         return recipe.says if as_configured else rule(recipe, self.settings)
 
     def is_clairvoyant(self) -> bool:
-        """Tell whether it is told run times that nobody could know, and goes by them."""
+        """Whether it is told run times that nobody could know, and goes by them."""
         if self.settings.estimates not in ("exact", "noisy"):
             return False
         by_queues = any(map(self._looks_ahead, self._as_configured()))
         return by_queues or goes_by_run_times(self.recipe(), self.settings)
 
     def _as_configured(self) -> tuple[Queue, ...]:
-        """Give the queues that go on as a service had them."""
+        """Return the queues that go on as a service had them."""
         wishes = self.wishes
         return tuple(wishes.queues()) if wishes is not None and wishes.keeps_orders else ()
 
@@ -100,7 +100,7 @@ class Scenario(msgspec.Struct, frozen=True):
         return by_order or queue.rank is RankBy.SHORTEST
 
     def speeds(self) -> Speeds:
-        """Say how fast jobs run where."""
+        """Return how fast jobs run where."""
         settings = self.settings
         factors = Factors(
             settings.across_nodes,
@@ -111,14 +111,14 @@ class Scenario(msgspec.Struct, frozen=True):
         return Speeds(self.nodes, factors, self.rates, self.pairs)
 
     def types(self) -> tuple[str, ...]:
-        """Give the device types as the cluster lists them, if speed differs by type."""
+        """Return the device types as the cluster lists them, if speed differs by type."""
         if self.rates is None:
             return ()
         types = [device.type for node in self.nodes for device in node.devices]
         return tuple(dict.fromkeys(types))
 
     def speed_by_type(self, job: TraceJob) -> dict[str, float]:
-        """Give a job's speed on each type; 0 where it is not known."""
+        """Return a job's speed on each type; 0 where it is not known."""
         key = (job.model, job.gpu_milli // DEVICE)
         rates = self.rates or {}
         return {kind: rates.get(kind, {}).get(key, 0.0) for kind in self.types()}

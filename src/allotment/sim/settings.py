@@ -137,7 +137,7 @@ RANGES: tuple[tuple[str, float, float, str], ...] = (
 
 
 def chosen(settings: Settings) -> tuple[tuple[str, str], ...]:
-    """Give the settings that differ from their defaults, as they would be written."""
+    """Return the settings that differ from their defaults, as they would be written."""
     plain = Settings()
     return tuple(
         (_shown(name), _written(name, getattr(settings, name)))
@@ -147,7 +147,7 @@ def chosen(settings: Settings) -> tuple[tuple[str, str], ...]:
 
 
 def untouched(settings: Settings) -> tuple[tuple[str, str], ...]:
-    """Give the settings that are as they are by default, as they would be written."""
+    """Return the settings that are as they are by default, as they would be written."""
     touched = dict(chosen(settings))
     return tuple(
         (_shown(name), _default(name))

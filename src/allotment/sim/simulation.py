@@ -179,7 +179,7 @@ class Simulation:
     # ── users ───────────────────────────────────────────────────────────────────────────
 
     def run_ms_of(self, job: JobId) -> int | None:
-        """Tell what is told of the run time of a job."""
+        """Return what is told of the run time of a job."""
         work = self.machines.works.get(job, self._incoming)
         return work.told_ms if work is not None else None
 
@@ -242,7 +242,7 @@ class Simulation:
         return roles
 
     def _types_for(self, job: TraceJob, place: int) -> tuple[str, ...]:
-        """Say in which order a job that takes any type tries them: a gang has one."""
+        """Return in which order a job that takes any type tries them: a gang has one."""
         types = [kind for kind in self._types if not job.gpu_types or kind in job.gpu_types]
         by_type = self._scenario.recipe().by_type
         if by_type or self._scenario.settings.types == "best":
@@ -254,7 +254,7 @@ class Simulation:
 
 
 def _configs(scenario: Scenario) -> Iterator[tuple[int, Config]]:
-    """Give who owns the cluster, and from when on after the first submission."""
+    """Return who owns the cluster, and from when on after the first submission."""
     recipe, settings, wishes = scenario.recipe(), scenario.settings, scenario.wishes
     order = passing(recipe, settings)
     limits = Limits(ports=(0, 0), phase_ms=NEVER)
@@ -284,6 +284,6 @@ def _queues(tenant: Tenant, order: QueueOrder) -> tuple[Queue, ...]:
 
 
 def _why(refusal: Rejected) -> str:
-    """Say why a job was refused; to ask a service for more is of no use here."""
+    """Return why a job was refused; to ask a service for more is of no use here."""
     hints = re.split(r"(?<=\.) ", refusal.hint)
     return " ".join([refusal.message, *(hint for hint in hints if "`allot " not in hint)])

@@ -61,7 +61,7 @@ def check_node(text: str) -> None:
 
 
 def least_nodes(jobs: Iterable[TraceJob], node: Node) -> int:
-    """Give how many nodes the largest job needs. Raises BadSize when no number will do."""
+    """Return how many nodes the largest job needs. Raises BadSize when no number will do."""
     least = 1
     known: dict[tuple[object, int], int] = {}
     for job in jobs:
@@ -79,7 +79,7 @@ def least_nodes(jobs: Iterable[TraceJob], node: Node) -> int:
 
 
 def tasks_on(node: Node, job: TraceJob) -> int:
-    """Give how many tasks of a job an empty node has room for."""
+    """Return how many tasks of a job an empty node has room for."""
     need, total = job.need, node.total()
     rooms = [job.tasks]
     if need.gpu_milli:
@@ -93,7 +93,7 @@ def tasks_on(node: Node, job: TraceJob) -> int:
 
 
 def busy_nodes(jobs: Sequence[TraceJob], node: Node) -> int:
-    """Give how many nodes the workload keeps busy on average: where to begin to look."""
+    """Return how many nodes the workload keeps busy on average: where to begin to look."""
     if not jobs or not node.devices:
         return 1
     work = sum(job.run_ms * job.gpu_milli for job in jobs)
@@ -105,7 +105,7 @@ BEST = ("jct_s", "queue_delay_s", "response_s", "makespan_s", "throughput_jobs_p
 
 
 def hopeless(jobs: Sequence[TraceJob], conditions: Iterable[Condition]) -> str:
-    """Say which condition is missed even when no job ever waits; empty when none is.
+    """Return which condition is missed even when no job ever waits; empty when none is.
 
     Holds where no job runs faster, or ends earlier, than the trace says, or fails.
     """
@@ -163,7 +163,7 @@ class _Search:
         return all(condition.met(self.played[nodes]) for condition in self.deciding)
 
     def passed(self, nodes: int) -> bool:
-        """Tell whether a size lies beyond the boundary that is sought."""
+        """Whether a size lies beyond the boundary that is sought."""
         return self.met(nodes) == self.least
 
     def play(self, sizes: Iterable[int]) -> None:
@@ -203,7 +203,7 @@ class _Search:
         return low, high
 
     def _saturated(self) -> bool:
-        """Tell whether more nodes change nothing: nobody waits, and the last ones did not.
+        """Whether more nodes change nothing: nobody waits, and the last ones did not.
 
         Nor do they where no job completes, with fewer or with more.
         """
@@ -244,7 +244,7 @@ def find(play: Play, conditions: Sequence[Condition], within: Range) -> Sizing:
 
 
 def _why_not(search: _Search, conditions: Sequence[Condition], chosen: int) -> str:
-    """Say why no size will do; empty when the chosen one does."""
+    """Return why no size will do; empty when the chosen one does."""
     tried = chosen or (max if search.least else min)(search.played)
     summary = search.played[tried]
     missed = [condition for condition in conditions if not condition.met(summary)]

@@ -75,16 +75,16 @@ class Condition(msgspec.Struct, frozen=True):
         return self.text[self.text.index(self.sign) :]
 
     def value(self, summary: Summary) -> float | None:
-        """Give the metric's value; None where it is of completed jobs and there is none."""
+        """Return the metric's value; None where it is of completed jobs and there is none."""
         return value_of(summary, self.metric)
 
     def met(self, summary: Summary) -> bool:
-        """Tell whether a run meets it. What has no value meets nothing."""
+        """Whether a run meets it. What has no value meets nothing."""
         value = self.value(summary)
         return value is not None and COMPARE[self.sign](value, self.bound)
 
     def missed(self, summary: Summary) -> str:
-        """Say what a run that misses it has instead."""
+        """Return what a run that misses it has instead."""
         name, value = self.metric.removesuffix("_s"), self.value(summary)
         if value is None:
             return f"no job completes, so there is no {name}"
@@ -92,7 +92,7 @@ class Condition(msgspec.Struct, frozen=True):
 
 
 def value_of(summary: Summary, metric: str) -> float | None:
-    """Give a metric's value; None where it is of completed jobs and there is none."""
+    """Return a metric's value; None where it is of completed jobs and there is none."""
     if not summary.completed and is_of_completed(metric):
         return None
     found: object = summary

@@ -82,7 +82,7 @@ class Speeds:
         neighbours: int = 0,
         partners: Sequence[TraceJob] = (),
     ) -> int:
-        """Give the speed of a gang on its slots; at least 1.
+        """Return the speed of a gang on its slots; at least 1.
 
         `neighbours` counts other jobs on its nodes; `partners` are those that share devices.
         """
@@ -95,7 +95,7 @@ class Speeds:
         return max(1, round(speed * FULL_SPEED))
 
     def together(self, job: TraceJob, other: TraceJob) -> float:
-        """Give what two jobs have together of the speeds each has alone: 2 at best.
+        """Return what two jobs have together of the speeds each has alone: 2 at best.
 
         The mean over the types of the cluster, for whoever runs on all of them in turn; 0
         if there is a type on which they cannot run together.
@@ -106,7 +106,7 @@ class Speeds:
         return sum(shares) / len(shares) if shares and min(shares) > 0 else 0.0
 
     def _packed(self, kind: str, job: TraceJob, partner: TraceJob) -> float:
-        """Say what is left of a job's speed on devices it shares with another."""
+        """Return what is left of a job's speed on devices it shares with another."""
         return self._left(kind, job, partner) or TAKING_TURNS
 
     def _left(self, kind: str, job: TraceJob, partner: TraceJob) -> float:

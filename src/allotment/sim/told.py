@@ -30,7 +30,7 @@ class Told:
         self._ended: dict[Who, deque[int]] = {}
 
     def at_submission(self, job: TraceJob, place: int) -> int | None:
-        """Say how long a job is expected to run, in ms; None when nothing is known."""
+        """Return how long a job is expected to run, in ms; None when nothing is known."""
         match self._how:
             case "exact":
                 return job.run_ms

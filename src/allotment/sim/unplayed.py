@@ -54,7 +54,7 @@ class Unplayed:
             self._suspended_ms += at - self._frozen.pop(job)
 
     def words(self) -> Iterator[str]:
-        """Say what there was, the most usual first."""
+        """Return what there was, the most usual first."""
         if self._failed:
             took = f"{show_millis(self._lost_ms)} of work done again"
             yield (

@@ -49,7 +49,7 @@ class Work(msgspec.Struct, gc=False):
     """Whether it keeps what it has done when it is told to stop."""
 
     def done_by(self, now: Instant) -> int:
-        """Give the work done since it last began."""
+        """Return the work done since it last began."""
         if self.since < 0:
             return 0
         return self._done(now) // FULL_SPEED
@@ -59,7 +59,7 @@ class Work(msgspec.Struct, gc=False):
         return (now - self.since) * self.speed + self.spare
 
     def ends_at(self, now: Instant) -> int:
-        """Say when what is left will be done, going on as now."""
+        """Return when what is left will be done, going on as now."""
         done = self._done(now) if self.since >= 0 else self.spare
         return now + -((done - self.left_ms * FULL_SPEED) // self.speed)
 
@@ -71,7 +71,7 @@ class Work(msgspec.Struct, gc=False):
         self.since = now
 
     def in_vain(self, now: Instant) -> int:
-        """Give how long this attempt has run without progress, because it was told to stop."""
+        """Return how long this attempt has run without progress, being told to stop."""
         if self.stopped_at is None or not self.begun:
             return 0
         return now - self.stopped_at

@@ -97,7 +97,7 @@ def record_of(row: Row) -> Record:
 
 
 def damaged(seq: int) -> str:
-    """Say that an event is not what was written."""
+    """Report that an event is not what was written."""
     return (
         f"event {seq} of the log is damaged: its checksum does not match; `allot doctor` says "
         "what else is, and a backup has it whole"
@@ -129,7 +129,7 @@ _actors: dict[tuple[str, int | None, str], Actor] = {}
 
 
 def _actor(user: str, uid: int | None, groups: str) -> Actor:
-    """Give the same object for the same actor."""
+    """Return the same object for the same actor."""
     key = (user, uid, groups)
     actor = _actors.get(key)
     if actor is None:

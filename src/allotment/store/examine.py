@@ -127,7 +127,7 @@ def _gap(first: int, last: int) -> str:
 
 
 def _wrong_with(row: tuple[Any, ...], before: int | None) -> str:
-    """Say what is wrong with an event, and with its place behind another; '' if nothing."""
+    """Return what is wrong with an event, and with its place behind another; '' if nothing."""
     if not _is_as_written(row):
         return f"event {row[0]} ({_of(row)}) is not what was written"
     if before is not None and row[9] != before:
@@ -177,7 +177,7 @@ def when(at: int) -> str:
 
 
 def compare(connection: sqlite3.Connection, end: End, mark: Mark | None) -> Damage | None:
-    """Say whether the log comes as far as its mark, and is the one it is the mark of."""
+    """Whether the log comes as far as its mark, and is the one it is the mark of."""
     if mark is None:
         return Damage(
             "its mark, which says how far it was written, is missing or cannot be read, so "
@@ -197,7 +197,7 @@ def compare(connection: sqlite3.Connection, end: End, mark: Mark | None) -> Dama
 
 
 def short(end: End, mark: Mark) -> Damage:
-    """Say that the end of the log is lost."""
+    """Report that the end of the log is lost."""
     lost = mark.end.seq - end.seq
     events = "1 event was" if lost == 1 else f"{lost} events were"
     more = f" after those that are there ({_until(end)})" if end.seq else ""
@@ -223,7 +223,7 @@ def _digest_at(connection: sqlite3.Connection, seq: int, end: End) -> int | None
 
 
 def doubts(path: Path) -> list[str] | None:
-    """Say everything that is wrong with the log of a folder; None if there never was one.
+    """Return everything that is wrong with the log of a folder; None if there never was one.
 
     A service may be writing to it. Raises StoreError or sqlite3.Error for what is no log.
     """
@@ -261,7 +261,7 @@ def _wrong_pages(connection: sqlite3.Connection) -> Iterator[str]:
 
 
 def _some(found: Iterable[str], more: str) -> Iterator[str]:
-    """Give the first few, and a count of all if there are more."""
+    """Return the first few, and a count of all if there are more."""
     count = 0
     for count, each in enumerate(found, 1):
         if count <= MOST_TOLD:

@@ -18,7 +18,7 @@ MIGRATIONS = Path(__file__).parent / "migrations"
 
 
 def newest(migrations: Path = MIGRATIONS) -> str:
-    """Give the newest revision there is: files are named `m0001_what_it_does.py`."""
+    """Return the newest revision there is: files are named `m0001_what_it_does.py`."""
     return max(file.name[1:5] for file in migrations.glob("versions/m[0-9]*.py"))
 
 

@@ -95,7 +95,7 @@ def begin(path: Path, writer: sqlite3.Connection, loss: Loss | None) -> Opening:
 
 
 def _look(path: Path) -> Damage | None:
-    """Say what is wrong with a log's end, changing nothing. Raises StoreError if it is none."""
+    """Return what is wrong with a log's end, changing nothing. StoreError if it is none."""
     mark = read_mark(path.with_name(MARK))
     if path.exists() and not path.is_file():
         raise StoreError(f"{path} is not a file; move it away")

@@ -84,7 +84,7 @@ def _pages(connection: sqlite3.Connection) -> Iterator[list[Event]]:
 
 
 def without(data: bytes) -> bytes:
-    """Give an encoded value with every secret in it replaced."""
+    """Return an encoded value with every secret in it replaced."""
     if SECRETS.encode() not in data:
         return data
     value = msgspec.msgpack.decode(data, strict=False)

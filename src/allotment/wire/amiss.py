@@ -18,7 +18,7 @@ class Amiss(ValueError):
 
 
 def not_a(what: str, value: object, hint: str = "") -> Amiss:
-    """Say that a value is of the wrong kind."""
+    """Report that a value is of the wrong kind."""
     return Amiss(f"must be {what}, not {shown(value)}", hint)
 
 

@@ -154,7 +154,7 @@ class _Maker:
         )  # fmt: skip
 
     def _labels(self, entry: Entry) -> list[tuple[tuple[str, str], ...]]:
-        """Say in which group of each level every node lies."""
+        """Return in which group of each level every node lies."""
         labels: list[list[tuple[str, str]]] = [[] for _ in range(entry.count)]
         each = 1
         for level, size in entry.groups:

@@ -160,7 +160,7 @@ class RootReader:
             self._once(self.laid.warnings, chain, message, f"say {HOST_LEAF} if that is meant")
 
     def _once(self, where: list[Finding], chain: Chain, message: str, hint: str) -> None:
-        """Say something about the leaves of a chain, and not of every node again."""
+        """Report something about the leaves of a chain, and not of every node again."""
         if chain.leaf not in self._told:
             self._told.add(chain.leaf)
             where.append(((*TYPES, chain.types[-2], "of"), message, hint))
@@ -189,7 +189,7 @@ class RootReader:
 def left_out(
     roots: Sequence[RootCell], chains: Mapping[str, Chain], nodes: Sequence[Node]
 ) -> Iterator[str]:
-    """Say what lies in no cell, so that nobody can be guaranteed it."""
+    """Return what lies in no cell, so that nobody can be guaranteed it."""
     claimed: dict[int, int] = {}
     for root in roots:
         for node in root.nodes:

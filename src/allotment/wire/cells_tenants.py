@@ -128,7 +128,7 @@ def _unequal(given: GuaranteedShape, tenant: Tenant, place: Place) -> Iterator[F
 
 
 def _short(short: Shortage, tenants: Mapping[str, Tenant], chains: dict[str, Shape]) -> Finding:
-    """Say which level lacks how many cells, and who was promised them."""
+    """Return which level lacks how many cells, and who was promised them."""
     by_tenant: dict[str, int] = {}
     keys: dict[str, str] = {}
     for name, tenant in tenants.items():

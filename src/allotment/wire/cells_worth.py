@@ -33,7 +33,7 @@ class Worth:
         self._least: dict[tuple[str, str], Resources] = {}
 
     def of_type(self, chain: str, kind: str) -> Resources:
-        """Give what any cell of a type has at least. O(nodes) for the first time."""
+        """Return what any cell of a type has at least. O(nodes) for the first time."""
         key = (chain, kind)
         if key not in self._least:
             shape = self.shapes[chain]
@@ -44,7 +44,7 @@ class Worth:
         return self._least[key]
 
     def of_pin(self, pin: PinnedCell) -> Resources:
-        """Give what a pinned cell has."""
+        """Return what a pinned cell has."""
         span = span_of(self._topology, self.shapes, pin)
         return self._of(span) if span else NOTHING
 
@@ -73,7 +73,7 @@ class Worth:
 
 
 def _part(row: Row, first: int, last: int, width: int) -> Resources:
-    """Give what some leaves of a node have."""
+    """Return what some leaves of a node have."""
     node, devices = row
     part, whole = last - first, max(width, len(node.devices))
     return Resources(

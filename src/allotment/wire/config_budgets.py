@@ -112,7 +112,7 @@ class BudgetShape(Shape):
 
 
 def budgets_of(shapes: Iterable[BudgetShape]) -> tuple[Budget, ...]:
-    """Give the budgets as values."""
+    """Return the budgets as values."""
     return tuple(
         Budget(
             every=shape.every or Every.NEVER,

@@ -45,7 +45,7 @@ class ObjectivesShape(Shape):
 
 
 def objectives_of(shape: ObjectivesShape) -> Objectives:
-    """Give the promises as values."""
+    """Return the promises as values."""
     return Objectives(
         shape.guarantee_back_within, shape.wait_within_guarantee, shape.availability
     )

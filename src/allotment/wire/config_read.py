@@ -183,7 +183,7 @@ def _each(shape: ConfigShape) -> Iterator[tuple[NodeShape, str]]:
 
 
 def _pretending(machine: Node, gpus: VirtualGpusShape | None) -> Node:
-    """Give a machine without devices the virtual ones that were asked for."""
+    """Return a machine without devices the virtual ones that were asked for."""
     devices = machine.devices
     if gpus is not None and not devices:
         devices = tuple(
@@ -232,7 +232,7 @@ def _device(index: int, place: int, group: GpuShape, real: tuple[Device, ...]) -
 
 
 def _with_real(node: Node, machine: Node | None) -> Node:
-    """Give a node that a line of hardware made its real devices, if it is this machine."""
+    """Return a node that a line of hardware made its real devices, if it is this machine."""
     real = _real_devices(node.name, machine)
     if not real:
         return node

@@ -127,7 +127,7 @@ def _divided(whole: Resources, parts: int) -> Resources:
 
 
 def _tenant_names(groups: Sequence[str]) -> dict[str, str]:
-    """Give each group a tenant's name: its own, as far as it is one."""
+    """Return each group a tenant's name: its own, as far as it is one."""
     names: dict[str, str] = {}
     for group in dict.fromkeys(groups):
         word = "".join(letter if NAME.fullmatch("a" + letter) else "-" for letter in group)

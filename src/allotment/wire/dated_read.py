@@ -115,7 +115,7 @@ def _overlaps(written: Sequence[_Written]) -> Iterator[Finding]:
 
 
 def _at(shapes: Tenants, date: WallTime | None) -> Tenants:
-    """Give what is written as it is at a date; None for without any change."""
+    """Return what is written as it is at a date; None for without any change."""
     return {name: _tenant(shape, date) for name, shape in shapes.items()}
 
 
@@ -182,6 +182,6 @@ def _add(read: ReadChanges, written: _Written, tenant: Tenant, usual: Tenant) ->
 
 
 def share_of(tenant: Tenant, usual: Tenant) -> Share:
-    """Give what a tenant is owed, and what one user may hold where that is not as usual."""
+    """Return what a tenant is owed, and what one user may hold where that is not as usual."""
     cap = tenant.per_user if tenant.per_user != usual.per_user else None
     return Share(tenant.guaranteed, tenant.cells, tenant.borrow, tenant.weight_milli, cap)

@@ -19,7 +19,7 @@ def period_to_wire(change: DatedChange) -> Written:
 
 
 def differing(always: Written, then: Written, usual: Mapping[str, Plain]) -> Written:
-    """Give the keys whose value is another then; `usual` is that of keys not written."""
+    """Return the keys whose value is another then; `usual` is that of keys not written."""
     return {
         key: then.get(key, value)
         for key, value in usual.items()

@@ -79,7 +79,7 @@ def _raise(
 
 
 def _ignored(shape: HivedConfig) -> Iterator[Finding]:
-    """Say what has no effect here, and why."""
+    """Return what has no effect here, and why."""
     given = {field.alias or name: name for name, field in HivedConfig.model_fields.items()}
     for key, why in UNUSED.items():
         if getattr(shape, given[key]):

@@ -131,7 +131,7 @@ def _raise(
 
 
 def _renamed(value: Plain) -> Plain:
-    """Give old keys their new names, at every depth."""
+    """Return old keys their new names, at every depth."""
     if isinstance(value, dict):
         inner = cast("Mapping[str, Plain]", value)
         return {OLD_NAMES.get(key, key): _renamed(item) for key, item in inner.items()}
@@ -168,7 +168,7 @@ def _roles(pod: PodSpec, command: str | tuple[str, ...], share: Share) -> Iterat
 
 
 def _ignored(pod: PodSpec) -> Iterator[Finding]:
-    """Say what has no effect here, and why."""
+    """Return what has no effect here, and why."""
     if pod.gang_release:
         message = "is ignored, as it is by HiveD: a gang's devices are freed together"
         yield ("gangReleaseEnable",), message, ""

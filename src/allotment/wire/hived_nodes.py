@@ -125,5 +125,5 @@ def _share(sku: HivedSku | None, share: Share) -> Share:
 
 
 def leaf_word(leaf: str, skus: Mapping[str, HivedSku]) -> str:
-    """Give our word for a leaf type."""
+    """Return our word for a leaf type."""
     return HOST_LEAF if leaf in host_leaves(skus) else leaf

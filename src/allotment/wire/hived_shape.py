@@ -95,7 +95,7 @@ class HivedSku(Lenient):
 
 
 def _renamed(value: object) -> object:
-    """Give `gpuTypes` of earlier versions its new name."""
+    """Return `gpuTypes` of earlier versions its new name."""
     if isinstance(value, dict) and "gpuTypes" in value and "skuTypes" not in value:
         inner = cast("Mapping[str, object]", value)
         return {"skuTypes" if key == "gpuTypes" else key: item for key, item in inner.items()}

@@ -70,14 +70,14 @@ def read_job_json(body: bytes) -> JobFile:
 
 
 def apply_set(spec: JobSpec, changes: Sequence[str]) -> JobSpec:
-    """Give the spec with changes such as `roles.worker.count=4` made; see `job_set`."""
+    """Return the spec with changes such as `roles.worker.count=4` made; see `job_set`."""
     from allotment.wire.job_set import apply_set as change
 
     return change(spec, changes)
 
 
 def job_schema() -> dict[str, object]:
-    """Give the JSON schema of the native form."""
+    """Return the JSON schema of the native form."""
     from allotment.wire.job_shape import job_schema as schema
 
     return schema()

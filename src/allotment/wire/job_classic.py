@@ -48,7 +48,7 @@ def read_classic(
 
 
 def _names(job: ClassicJob) -> tuple[str, ...]:
-    """Give every role a name; those without get one that is free."""
+    """Return every role a name; those without get one that is free."""
     taken = {role.name for role in job.roles}
     names: list[str] = []
     for index, role in enumerate(job.roles):
@@ -94,7 +94,7 @@ def _warnings(job: ClassicJob, names: tuple[str, ...]) -> Iterator[Finding]:
 
 
 def _given(shape: ClassicJob | ClassicRole, alias: str) -> bool:
-    """Tell whether a key is there with a value that says something."""
+    """Whether a key is there with a value that says something."""
     for name, field in type(shape).model_fields.items():
         if field.alias == alias or name == alias:
             return bool(getattr(shape, name))

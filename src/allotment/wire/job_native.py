@@ -136,7 +136,7 @@ def _misshapen(plain: Plain) -> list[Finding]:
 
 
 def _outline(shape: JobShape) -> Plain:
-    """Give the keys of a job as far as `_misshapen` looks."""
+    """Return the keys of a job as far as `_misshapen` looks."""
     outline: dict[str, Plain] = {
         key: None for key in shape.model_fields_set if getattr(shape, key) is not None
     }
@@ -167,7 +167,7 @@ def _secrets(
 
 
 def _is_text(value: str | None) -> TypeGuard[str]:
-    """Tell whether a variable is set, to something that can be sent on."""
+    """Whether a variable is set, to something that can be sent on."""
     return value is not None and not any("\ud800" <= letter <= "\udfff" for letter in value)
 
 
@@ -305,7 +305,7 @@ def _checkpoint(shape: CheckpointShape) -> Checkpoint:
 
 
 def _dependencies(items: list[int | str | DependencyShape]) -> Iterator[Dependency]:
-    """Give what is to be waited for. A number by itself may be that of a whole array."""
+    """Return what is to be waited for. A number by itself may be that of a whole array."""
     group = 0
     for item in items:
         if not isinstance(item, DependencyShape):

@@ -22,7 +22,7 @@ EXAMPLE = "write it like roles.worker.count=4, priority=high or env.LR=0.1"
 
 
 def apply_set(spec: JobSpec, changes: Sequence[str]) -> JobSpec:
-    """Give the spec with these changes made, checked like a file.
+    """Return the spec with these changes made, checked like a file.
 
     KEY=VALUE each; an empty value takes the key out, back to its default, except in `env`
     and `secrets`. Raises BadInput with everything that is wrong.

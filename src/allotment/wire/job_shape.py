@@ -144,7 +144,7 @@ class PortShape(Shape):
 
 
 def form_of(value: object) -> str | None:
-    """Tell a map from a list."""
+    """Distinguish a map from a list."""
     if isinstance(value, dict):
         return MAP_FORM
     return LIST_FORM if isinstance(value, (list, tuple)) else None
@@ -382,5 +382,5 @@ class _Schema(GenerateJsonSchema):
 
 
 def job_schema() -> JsonSchemaValue:
-    """Give the JSON schema of the native form, for the API's description."""
+    """Return the JSON schema of the native form, for the API's description."""
     return JobShape.model_json_schema(schema_generator=_Schema)

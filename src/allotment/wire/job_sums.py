@@ -15,7 +15,7 @@ MOST_WRITTEN = 32 * MIB
 
 
 def excess(spec: JobSpec, copies: int = 1) -> tuple[str, str] | None:
-    """Say what is too much, with a hint; None when all is well. O(roles).
+    """Return what is too much, with a hint; None when all is well. O(roles).
 
     Every role is within bounds already; sums of them may be not.
     """

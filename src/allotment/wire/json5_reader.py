@@ -57,7 +57,7 @@ def read_json5(text: str, source: str) -> tuple[Tree, tuple[Problem, ...]]:
 
 
 def starts_like_json(text: str) -> bool:
-    """Tell whether the first thing after blanks and comments opens a JSON object."""
+    """Whether the first thing after blanks and comments opens a JSON object."""
     start = GAP.match(text)
     return text.startswith("{", start.end() if start else 0)
 

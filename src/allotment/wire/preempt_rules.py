@@ -78,6 +78,6 @@ class Ruled(Protocol):
 
 
 def with_rules(tenant: Tenant, own: Ruled, common: PreemptRulesShape) -> Tenant:
-    """Give a tenant its own rules, or else those that hold for all."""
+    """Return a tenant its own rules, or else those that hold for all."""
     rules = rules_of(common if own.preempt_rules is None else own.preempt_rules)
     return msgspec.structs.replace(tenant, preempt_rules=rules, on_eviction=own.on_eviction)

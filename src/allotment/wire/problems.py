@@ -82,7 +82,7 @@ def problems_of(
 
 
 def _words(details: ErrorDetails, place: Place, shape: type[BaseModel]) -> tuple[str, str]:
-    """Give message and hint for one error."""
+    """Return message and hint for one error."""
     kind = details["type"]
     if cause := _cause(details):
         return cause.message, cause.hint
@@ -119,7 +119,7 @@ def _place(details: ErrorDetails) -> Place:
 
 
 def _known(shape: type[BaseModel], place: Place) -> str:
-    """Say where an unknown key belongs, or what it may have been meant to be."""
+    """Return where an unknown key belongs, or what it may have been meant to be."""
     key, known = str(place[-1]), known_keys(shape, place[:-1])
     for parent in known:
         if key in known_keys(shape, (*place[:-1], parent)):
@@ -150,7 +150,7 @@ def known_keys(shape: type[BaseModel], place: Sequence[Step]) -> list[str]:
 
 
 def hint_for(shape: type[BaseModel], place: Sequence[Step], lead: str = "such as ") -> str:
-    """Give the example in the description of a field, if there is one."""
+    """Return the example in the description of a field, if there is one."""
     *before, last = place or ("",)
     for model in _models(_type_at(shape, before)):
         for name, field in model.model_fields.items():

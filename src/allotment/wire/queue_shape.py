@@ -69,7 +69,7 @@ class AmountsShape(Shape):
     disk: SizeOrNone | None = None
 
     def amounts(self) -> Amounts:
-        """Give it in the model's form."""
+        """Return it in the model's form."""
         named = {
             GPU: self.gpu,
             GPU_MEMORY: self.gpu_memory,

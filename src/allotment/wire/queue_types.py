@@ -70,7 +70,7 @@ def _too_many(
 
 
 def _owed(tenant: Tenant, queue: Queue, part: str) -> int:
-    """Give what of a type is guaranteed to a queue, else to those inside it."""
+    """Return what of a type is guaranteed to a queue, else to those inside it."""
     named = queue.guaranteed.get(part)
     if named is not None:
         return named

@@ -63,7 +63,7 @@ def tree_of(tenant: Place, shape: TenantShape) -> ReadQueues:
 
 
 def _path(parent: str, paths: Mapping[str, str], places: Mapping[str, Place]) -> str | None:
-    """Give the whole path of a parent, '' for the tenant itself; None while not known."""
+    """Return the whole path of a parent, '' for the tenant itself; None while not known."""
     if not parent:
         return ""
     return paths.get(parent) or (parent if parent in places else None)
@@ -118,7 +118,7 @@ def _lost(
     lost: Mapping[str, QueueShape],
     places: Mapping[str, Place],
 ) -> Iterator[Finding]:
-    """Tell of queues whose parent is not there, or whose parents go round in a circle."""
+    """Report queues whose parent is not there, or whose parents go round in a circle."""
     for key, item in lost.items():
         where = (*tenant, "queues", key, "parent")
         if item.parent in lost:

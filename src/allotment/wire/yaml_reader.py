@@ -75,7 +75,7 @@ def read_yaml(text: str, source: str) -> tuple[Tree, tuple[Problem, ...]]:
 
 
 def scalar_of(text: str) -> Scalar:
-    """Say what unquoted text means in YAML 1.2: `yes` is a word, `0o17` is 15."""
+    """Return what unquoted text means in YAML 1.2: `yes` is a word, `0o17` is 15."""
     if text in WORDS:
         return WORDS[text]
     if len(text) <= LONGEST_NUMBER and (text[0].isdigit() or text[0] in "+-."):

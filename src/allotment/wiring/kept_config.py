@@ -29,7 +29,7 @@ def keep(folder: Path) -> None:
 
 
 def announced(folder: Path, in_force: Config, machine: Node | None) -> bytes:
-    """Give the text that was announced and applied, and not kept any more; empty if none.
+    """Return the text that was announced and applied, and not kept any more; empty if none.
 
     One that was never applied is removed; so is one from before somebody changed the file.
     """

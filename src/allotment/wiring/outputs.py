@@ -179,7 +179,7 @@ def _wrong_with_file(place: Place) -> str:
 
 
 def _wrong_with_folder(target: Path) -> str:
-    """Say whether a service keeps its books there, which nobody else may write to."""
+    """Whether a service keeps its books there, which nobody else may write to."""
     for folder in target.parents:
         inside = target.relative_to(folder).parts[0]
         is_book = target.parent == folder and inside.startswith(BOOKS)
@@ -270,7 +270,7 @@ def _keep(place: Place, part: Path) -> None:
 
 @contextmanager
 def _told(place: Place) -> Generator[None]:
-    """Say of an OSError which output could not be written."""
+    """Return of an OSError which output could not be written."""
     try:
         yield
     except OSError as error:

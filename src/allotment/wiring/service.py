@@ -179,7 +179,7 @@ def _lost(store: Store) -> EventsLost | None:
 
 
 def _real_devices(config: Config) -> dict[str, tuple[NodeId, DeviceIndex]]:
-    """Say which devices of a configuration have a driver that can be asked, by UUID."""
+    """Return which devices of a configuration have a driver that can be asked, by UUID."""
     return {
         device.uuid: (node.id, device.index)
         for node in config.nodes
@@ -251,7 +251,7 @@ def configuration(options: Options, machine: Node) -> Found:
 
 
 def _newest(folder: Path, found: Found, in_force: Config, machine: Node) -> Found:
-    """Give what was kept; or what a crash kept from being kept, though it was in force."""
+    """Return what was kept; or what a crash kept from being kept, though it was in force."""
     from allotment.wire.config import read_config  # noqa: PLC0415
     from allotment.wiring.kept_config import CONFIG, announced  # noqa: PLC0415
 
@@ -262,7 +262,7 @@ def _newest(folder: Path, found: Found, in_force: Config, machine: Node) -> Foun
 
 
 def config_files(folder: Path, machine: Node | None) -> ConfigFiles:
-    """Say how a service reads, writes and keeps configurations."""
+    """Return how a service reads, writes and keeps configurations."""
     from allotment.wiring.kept_config import announce, keep  # noqa: PLC0415
 
     return ConfigFiles(

@@ -74,7 +74,7 @@ async def list_hardware(service: TheService) -> Response:
     name="note_health",
 )
 async def note_health(request: Request, service: TheService, caller: Caller) -> Response:
-    """Say of a node, a device or a cell that it is in trouble, or ok. For the administrator.
+    """Report of a node, a device or a cell that it is in trouble, or ok. For the administrator.
 
     It gets no new work while it is not healthy; what runs there goes on.
     """
@@ -99,7 +99,7 @@ OfTenant = Annotated[
     "/v1/queues", responses=returns(list[TenantQueues]), response_class=Returns, name="queues"
 )
 async def list_queues(service: TheService, tenant: OfTenant = "") -> Response:
-    """Give the queues of each tenant as a tree: what each is guaranteed, holds, lends, borrows
+    """Return queues of each tenant as a tree: what each is guaranteed, holds, lends, borrows
     and may hold, who waits in it, and for how long."""
     return reply(service.queues(tenant))
 
@@ -119,7 +119,7 @@ Under = Annotated[
 
 @router.get("/v1/cells", responses=returns(CellTree), response_class=Returns, name="cells")
 async def list_cells(service: TheService, level: Level = "", under: Under = "") -> Response:
-    """Give the tree of cells: who has which, what runs in them, and what is down.
+    """Return the tree of cells: who has which, what runs in them, and what is down.
 
     At most 10,000 cells at a time. No cells where shares are counted.
     """

@@ -23,7 +23,7 @@ MOST_TEXT = 2 * MIB
     "/v1/config", responses=returns(ConfigInForce), response_class=Returns, name="config"
 )
 async def config_in_force(service: TheService, caller: Caller) -> Response:
-    """Give the configuration in force. For the administrator."""
+    """Return the configuration in force. For the administrator."""
     return reply(service.reconfiguring.in_force(caller))
 
 
@@ -35,7 +35,7 @@ async def config_in_force(service: TheService, caller: Caller) -> Response:
     name="plan_config",
 )
 async def plan_config(request: Request, service: TheService, caller: Caller) -> Response:
-    """Say what a configuration would change, and for which jobs. Changes nothing.
+    """Return what a configuration would change, and for which jobs. Changes nothing.
 
     For the administrator.
     """

@@ -26,7 +26,7 @@ Since = Annotated[int, Query(ge=0, lt=1 << 62, description="Given from then on."
     "/v1/jobs/{ref}/eta", responses=returns(StartEstimate), response_class=Returns, name="eta"
 )
 async def eta(job: Job, service: TheService, request: Request) -> Response:
-    """Say when a job starts, as a range, and what that rests on.
+    """Return when a job starts, as a range, and what that rests on.
 
     The state is run ahead in a process of its own, which ends with the request.
     """
@@ -42,7 +42,7 @@ async def eta(job: Job, service: TheService, request: Request) -> Response:
     name="dry_run",
 )
 async def dry_run(request: Request, service: TheService, caller: Caller) -> Response:
-    """Say whether, where and when a job would start if it were submitted now.
+    """Return whether, where and when a job would start if it were submitted now.
 
     Takes what a submission takes, and refuses what it would refuse. Nothing is submitted.
     """
@@ -69,7 +69,7 @@ async def dry_run(request: Request, service: TheService, caller: Caller) -> Resp
     "/v1/estimates", responses=returns(Accuracy), response_class=Returns, name="accuracy"
 )
 async def accuracy(request: Request, service: TheService, since: Since = 0) -> Response:
-    """Say how good the start estimates were: told against what came.
+    """Return how good the start estimates were: told against what came.
 
     The whole log is read for it, in the background.
     """

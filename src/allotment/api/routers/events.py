@@ -48,7 +48,7 @@ async def all_events(  # noqa: PLR0913, PLR0917 - one argument a choice
     follow: bool = False,
     last_event_id: LastId = "",
 ) -> Response:
-    """Give what happened, oldest first; with `follow` also what happens from now on."""
+    """Return what happened, oldest first; with `follow` also what happens from now on."""
     if not follow:
         return await _page(service.events(None, after, limit, caller))
     return _stream(request, service, None, _place(after, last_event_id), caller)
@@ -67,7 +67,7 @@ async def job_events(  # noqa: PLR0913, PLR0917 - one argument a choice
     follow: bool = False,
     last_event_id: LastId = "",
 ) -> Response:
-    """Give what happened to one job; with `follow` until it has finished."""
+    """Return what happened to one job; with `follow` until it has finished."""
     if not follow:
         return await _page(service.events(job, after, limit, caller))
     return _stream(request, service, job, _place(after, last_event_id), caller)

@@ -79,7 +79,7 @@ async def find_submission(
     service: TheService,
     caller: Caller,
 ) -> Response:
-    """Say what a submission of the caller made, by its Idempotency-Key.
+    """Return what a submission of the caller made, by its Idempotency-Key.
 
     For whoever did not get an answer, or one with the code `uncertain`: 404 says that there is
     no job, and will be none unless it is submitted again.
@@ -89,19 +89,19 @@ async def find_submission(
 
 @router.get("/v1/jobs/{ref}", responses=returns(JobView), response_class=Returns)
 async def show_job(job: Job, service: TheService, caller: Caller) -> Response:
-    """Give everything about one job."""
+    """Return everything about one job."""
     return reply(service.shown(service.job(job, caller)))
 
 
 @router.get("/v1/jobs/{ref}/why", responses=returns(Blocked | None), response_class=Returns)
 async def why(job: Job, service: TheService) -> Response:
-    """Say why a job waits: null when it does not."""
+    """Return why a job waits: null when it does not."""
     return reply(service.shown(service.why(job)))
 
 
 @router.get("/v1/jobs/{ref}/waits", responses=returns(WaitHistory), response_class=Returns)
 async def waits(job: Job, service: TheService) -> Response:
-    """Tell the life of a job in stretches of time: for what it waited in each, how long, and
+    """Report the life of a job in stretches of time: for what it waited in each, how long, and
     when it ran. Of finished jobs too."""
     return reply(service.shown(await service.reports.waits(job)))
 
@@ -169,7 +169,7 @@ for _many, _what in MANY.items():
     openapi_extra=body_of(Selector),
 )
 async def choose_jobs(request: Request, service: TheService, caller: Caller) -> Response:
-    """Say which jobs are chosen, and how they stand. Changes nothing."""
+    """Return which jobs are chosen, and how they stand. Changes nothing."""
     jobs = decode(await read_body(request.scope["headers"], request.receive), Selector)
     return reply(service.selecting.told(jobs, caller))
 

@@ -49,7 +49,7 @@ async def job_logs(  # noqa: PLR0913, PLR0917 - one argument a choice
     tail: Annotated[int | None, Query(ge=0, le=1 << 40)] = None,
     last_event_id: Annotated[str, Header()] = "",
 ) -> Response:
-    """Give the output of a job's tasks, of the newest attempt when none is named.
+    """Return the output of a job's tasks, of the newest attempt when none is named.
 
     `task` is `role.number` or a number; all of them when left out. `tail` is how many bytes
     of each to begin with. With `follow`, server-sent events: each is a piece of one task's

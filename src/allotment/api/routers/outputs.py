@@ -26,7 +26,7 @@ MOST_FILES = 200_000
 
 
 def is_path(path: str) -> bool:
-    """Tell whether a file of the host could have this path at all."""
+    """Whether a file of the host could have this path at all."""
     raw = path.encode(errors="replace")
     return (
         "\0" not in path
@@ -75,7 +75,7 @@ async def fetch_output(
     service: TheService,
     caller: Caller,
 ) -> Response:
-    """Give one file."""
+    """Return one file."""
     if not is_path(path) or not 0 < attempt < 1 << 31:
         raise Rejected(Code.NOT_FOUND, f"Job {job} left no such file.")
 

@@ -49,6 +49,6 @@ async def reserve_nodes(request: Request, service: TheService, caller: Caller) -
     name="end_reservation",
 )
 async def end_reservation(name: str, service: TheService, caller: Caller) -> Response:
-    """Give nodes that were set aside back to everybody. For the administrator."""
+    """Return nodes that were set aside back to everybody. For the administrator."""
     await service.act(EndReservation(name), caller)
     return reply(Done())

@@ -25,7 +25,7 @@ NOT_READY = {503: {"description": "Not now.", "content": WORD[200]["content"]}}
 
 @router.get("/v1/service", responses=returns(Health), response_class=Returns, name="health")
 async def health(service: TheService) -> Response:
-    """Say how the service is."""
+    """Return how the service is."""
     return reply(service.shown(service.health()))
 
 
@@ -68,7 +68,7 @@ async def back_up(request: Request, service: TheService, caller: Caller) -> Resp
     tags=["operation"],
 )
 async def alive() -> Response:
-    """Say that the process answers. Needs no token."""
+    """Report that the process answers. Needs no token."""
     return PlainTextResponse("ok\n")
 
 
@@ -80,7 +80,7 @@ async def alive() -> Response:
     tags=["operation"],
 )
 async def ready(service: TheService) -> Response:
-    """Say whether jobs can be submitted and run. Needs no token."""
+    """Whether jobs can be submitted and run. Needs no token."""
     if service.health().ready:
         return PlainTextResponse("ready\n")
     return PlainTextResponse("not ready\n", 503)
@@ -94,12 +94,12 @@ async def ready(service: TheService) -> Response:
     tags=["operation"],
 )
 async def metrics(request: Request, service: TheService) -> Response:
-    """Give the numbers, in Prometheus' text format."""
+    """Return the numbers, in Prometheus' text format."""
     text = exposition(service, request.app.state.stats, request.app.state.fair_use)
     return Response(text, media_type=CONTENT_TYPE)
 
 
 @router.get("/openapi.json", include_in_schema=False)
 async def description(request: Request) -> Response:
-    """Give this description."""
+    """Return this description."""
     return reply(request.app.openapi(), headers={"Cache-Control": "max-age=60"})

@@ -88,7 +88,7 @@ async def usage_now(service: TheService) -> Response:
 async def objectives(
     request: Request, service: TheService, since: Since = 0, until: Until = None
 ) -> Response:
-    """Say whether what tenants were promised was kept, how close it was, and for which jobs.
+    """Whether what tenants were promised was kept, how close it was, and for which jobs.
 
     The whole log is read for it, in the background, as for `/v1/statistics`.
     """
@@ -100,6 +100,6 @@ async def objectives(
     "/v1/fairness", responses=returns(FairnessReport), response_class=Returns, name="fairness"
 )
 async def fairness(request: Request, service: TheService) -> Response:
-    """Say what each tenant deserves of the cluster now, what it has, and who is starved."""
+    """Return what each tenant deserves of the cluster now, what it has, and who is starved."""
     found = await at_length(request, "sums", service.reports.fairness)
     return reply(service.shown(found))

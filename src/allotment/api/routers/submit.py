@@ -93,7 +93,7 @@ def careful(body: bytes, query: Query) -> JobFile:
 
 
 def is_native_json(body: bytes, query: Query) -> bool:
-    """Tell whether a body can only be meant as JSON of the native form."""
+    """Whether a body can only be meant as JSON of the native form."""
     if not query.is_json or query.form is Form.CLASSIC:
         return False
     return query.form is Form.NATIVE or not any(word in body for word in CLASSIC_WORDS)

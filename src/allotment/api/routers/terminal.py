@@ -72,7 +72,7 @@ async def _exec(
 
 
 def _argv(greeting: Greeting) -> list[str]:
-    """Give the command, with the variables that its client wants set."""
+    """Return the command, with the variables that its client wants set."""
     variables = [f"{name}={value}" for name, value in greeting.env.items()]
     return ["env", *variables, *greeting.argv] if variables else list(greeting.argv)
 

@@ -80,7 +80,7 @@ class LocalBackend:
             self._watching = loop.create_task(forever(watch, DEVICES_EVERY_S, "devices"))
 
     def watch_devices(self, locate: Locate) -> None:
-        """Tell of the health of these devices of this machine from the start on."""
+        """Distinguish of the health of these devices of this machine from the start on."""
         self._devices, self._locate = DeviceWatch(locate), locate
 
     async def close(self) -> None:

@@ -43,7 +43,7 @@ class Look(msgspec.Struct, frozen=True):
 
 
 def trouble_in(before: Look | None, now: Look) -> tuple[str, str]:
-    """Say what is wrong with a device, as a code and in words; empty if nothing is."""
+    """Return what is wrong with a device, as a code and in words; empty if nothing is."""
     if now.lost:
         return "gpu_lost", f"the device does not answer: {now.lost}"
     if now.remap_failed:
@@ -57,7 +57,7 @@ def trouble_in(before: Look | None, now: Look) -> tuple[str, str]:
 
 
 def is_hardware(xid: int) -> bool:
-    """Tell whether an Xid error is the device's fault; most others are the program's."""
+    """Whether an Xid error is the device's fault; most others are the program's."""
     single = {48, 61, 62, 63, 64, 74, 79, 92, 94, 95, 119, 120}
     return xid in single or 140 <= xid <= 149
 

@@ -105,7 +105,7 @@ def cpu_milli() -> int:
 
 
 def memory_bytes() -> int:
-    """Give the memory tasks may have: the machine's or our cgroup's, less what we keep free."""
+    """Return memory tasks may have: the machine's or our cgroup's, less what we keep free."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     for file in (
         "/sys/fs/cgroup/memory/memory.limit_in_bytes",
@@ -118,7 +118,7 @@ def memory_bytes() -> int:
 
 
 def disk_bytes() -> int:
-    """Give the size of the file system that scratch folders lie on."""
+    """Return the size of the file system that scratch folders lie on."""
     found = os.statvfs("/")
     return found.f_frsize * found.f_blocks // MIB * MIB
 

@@ -38,7 +38,7 @@ class Account(msgspec.Struct, frozen=True):
 
 
 def accounts(cells: Cells) -> list[Account]:
-    """Give every tenant's cells, in the order of tenants, chains and levels, largest first."""
+    """Return each tenant's cells, in the order of tenants, chains and levels, largest first."""
     short = [shortage(space) for space in cells.spaces]
     lent = [
         _lacking(space, short[at], _quiet(cells, at)) for at, space in enumerate(cells.spaces)
@@ -59,7 +59,7 @@ def accounts(cells: Cells) -> list[Account]:
 
 
 def account_of(cells: Cells, tenant: str, pin: str, chain: int, level: int) -> Account:
-    """Give one account; of what is not pinned without borrowers: `lent` is 0.
+    """Return one account; of what is not pinned without borrowers: `lent` is 0.
 
     O(levels + cells it holds).
     """
@@ -72,7 +72,7 @@ def account_of(cells: Cells, tenant: str, pin: str, chain: int, level: int) -> A
 
 
 def shortage(space: Space) -> list[int]:
-    """Say, by level, how many cells that are owed cannot be had while hardware is down."""
+    """Return, by level, how many cells that are owed cannot be had while hardware is down."""
     return [max(0, -left) for left in spare(space.chain, space.count, space.owed)]
 
 
@@ -94,7 +94,7 @@ def _account(
 
 
 def is_hurt(space: Space, cell: Cell) -> bool:
-    """Tell whether a part of a cell takes no new work."""
+    """Whether a part of a cell takes no new work."""
     if not space.broken:
         return False
     mask = space.chain.mask_of(cell)
@@ -120,7 +120,7 @@ def _rivals(cells: Cells, account: Account, short: int) -> tuple[str, ...]:
 
 
 def _lacking(space: Space, short: list[int], quiet: list[int]) -> list[int]:
-    """Say, by level, how many owed cells cannot be had without sending borrowers away."""
+    """Return, by level, how many owed cells cannot be had without sending borrowers away."""
     left = spare(space.chain, quiet, space.owed)
     return [max(0, -here) - gone for here, gone in zip(left, short, strict=True)]
 

@@ -30,7 +30,7 @@ class Avoid(msgspec.Struct, frozen=True):
     devices: frozenset[tuple[NodeId, int]] = frozenset()
 
     def leaves(self, chain: Chain) -> dict[int, int]:
-        """Give the leaves of a chain that this is, by node."""
+        """Return the leaves of a chain that this is, by node."""
         numbers = chain.number
         masks = {numbers[node]: chain.full for node in self.nodes if node in numbers}
         for node, device in self.devices:
@@ -289,7 +289,7 @@ class Attempt:
                 self.opened[key] = left
 
     def _overlaps(self, cell: Cell) -> bool:
-        """Tell whether a cell has leaves in common with one that is bound already."""
+        """Whether a cell has leaves in common with one that is bound already."""
         if not self.opened:
             return False
         mask, levels = self.chain.mask_of(cell), self.holding.unbound
@@ -303,7 +303,7 @@ class Attempt:
         return self.region is None or node in self.chain.nodes_of(self.region)
 
     def _mask(self, node: int) -> int:
-        """Give the leaves of a node that lie in the region, and are not to be avoided."""
+        """Return the leaves of a node that lie in the region, and are not to be avoided."""
         mask = self.chain.full
         if self.region is not None:
             mask = self.chain.mask_of(self.region) if self._has(node) else 0

@@ -17,7 +17,7 @@ from allotment.core.cells.space import LOATH, Space
 
 
 def flaws(cells: Cells) -> Iterator[str]:
-    """Say everything that is wrong with a book: nothing, unless we have a bug."""
+    """Return everything that is wrong with a book: nothing, unless we have a bug."""
     for at, space in enumerate(cells.spaces):
         holdings = [held[at] for held in cells.holdings.values() if at in held]
         yield from _of_free_cells(space)
@@ -184,7 +184,7 @@ def can_be_dealt(chain: Chain, free: Sequence[int], owed: Sequence[int]) -> bool
 
 
 def lacking(space: Space) -> tuple[int, ...]:
-    """Say, by level, how many cells that are owed could not be had now: hardware is broken.
+    """Return, by level, how many cells that are owed could not be had now: hardware is broken.
 
     What is lacking of larger cells is not made up for with smaller ones.
     """
@@ -199,7 +199,7 @@ def lacking(space: Space) -> tuple[int, ...]:
 
 
 def worse(before: Sequence[tuple[int, ...]], after: Sequence[tuple[int, ...]]) -> bool:
-    """Tell whether of any level more is lacking than was, chain by chain.
+    """Whether of any level more is lacking than was, chain by chain.
 
     No decision that gives cells to a tenant may do that.
     """

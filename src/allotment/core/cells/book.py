@@ -83,7 +83,7 @@ class Cells:
         self._deal(topology, tenants)
 
     def _deal(self, topology: Topology, tenants: Sequence[Tenant]) -> None:
-        """Give every tenant its accounts: pinned cells first, they are the same for ever."""
+        """Return every tenant its accounts: pinned cells first, they are the same for ever."""
         pins = {pin.id: pin for pin in topology.pins}
         for tenant in tenants:
             for name in tenant.pins:
@@ -252,7 +252,7 @@ class Cells:
         self._shut(node)
 
     def set_bad(self, node: NodeId, devices: frozenset[int]) -> None:
-        """Say which devices of a node are not to be used."""
+        """Return which devices of a node are not to be used."""
         self._bad[node] = devices
         self._shut(node)
 
@@ -296,11 +296,11 @@ class Cells:
     # ── reading ─────────────────────────────────────────────────────────────────────────
 
     def at(self, node: NodeId) -> tuple[tuple[int, int], ...]:
-        """Give the chains a node lies in, and its number in each."""
+        """Return the chains a node lies in, and its number in each."""
         return self._at.get(node, ())
 
     def spot(self, slot: Slot, need: Resources, kind: str = "") -> Spot | None:
-        """Say where a slot lies; None if not all of it lies in cells of one chain."""
+        """Return where a slot lies; None if not all of it lies in cells of one chain."""
         for at, number in self._at.get(slot.node, ()):
             chain = self.chains[at]
             beside = chain.leaves_at(slot.beside) if slot.beside else 0
@@ -321,7 +321,7 @@ class Cells:
         return None
 
     def leaves_of(self, slots: Sequence[Slot], needs: Sequence[Resources]) -> Iterator[Spot]:
-        """Give the leaves that slots lie on, of as many chains as they lie in.
+        """Return the leaves that slots lie on, of as many chains as they lie in.
 
         One that lies on no leaf of its node is there all the same: it uses the host.
         """
@@ -370,7 +370,7 @@ class Cells:
     def spots(
         self, slots: Sequence[Slot], needs: Sequence[Resources], quota: Quota
     ) -> Iterator[tuple[Spot, int]]:
-        """Give every slot's place, and the level of the cells it lies in.
+        """Return every slot's place, and the level of the cells it lies in.
 
         Raises InvariantViolated where there is no such cell: `are_in_cells` tells before.
         """
@@ -382,7 +382,7 @@ class Cells:
             yield spot, self.chains[spot.chain].names.index(kind) if kind else 0
 
     def are_in_cells(self, slots: Sequence[Slot]) -> bool:
-        """Tell whether each slot lies in cells of one chain, be it not in the same."""
+        """Whether each slot lies in cells of one chain, be it not in the same."""
         return all(self.spot(slot, NOTHING) is not None for slot in slots)
 
     def cell_names(self, cells: Sequence[tuple[int, Cell]]) -> tuple[str, ...]:
@@ -406,7 +406,7 @@ class Cells:
         ]
 
     def stands(self, tenant: str, pin: str, slots: Sequence[Slot], quota: Quota) -> bool:
-        """Tell whether a place that was promised can still be had: it is owed, and healthy."""
+        """Whether a place that was promised can still be had: it is owed, and healthy."""
         holdings = self.holdings.get((tenant, pin), {})
         for slot in slots:
             for at, number in self._at.get(slot.node, ()):
@@ -425,7 +425,7 @@ class Cells:
         return sum(holding.room_in_all() for holding in held.values())
 
     def parts_lent(self, chain: int) -> Iterator[tuple[tuple[int, int], int]]:
-        """Give (node, leaf) and what is used of it, for lent leaves that are shared."""
+        """Return (node, leaf) and what is used of it, for lent leaves that are shared."""
         for (at, node, leaf), used in self._parts.items():
             if at == chain:
                 yield (node, leaf), used

@@ -50,7 +50,7 @@ def _in_chain(
 
 
 def _regions(cells: Cells, at: int, requests: tuple[Request, ...]) -> Iterator[Cell | None]:
-    """Give the cells to look for room in, the liked ones first; None for anywhere."""
+    """Return the cells to look for room in, the liked ones first; None for anywhere."""
     chain, first = cells.chains[at], requests[0]
     required, liked = chain.level_of(first.within), chain.level_of(first.prefer)
     if first.within and required is None:
@@ -64,7 +64,7 @@ def _regions(cells: Cells, at: int, requests: tuple[Request, ...]) -> Iterator[C
 
 
 def _roomy(cells: Cells, at: int, requests: tuple[Request, ...], level: int) -> Iterator[Cell]:
-    """Give the cells of a level that have as many idle leaves as the gang needs."""
+    """Return the cells of a level that have as many idle leaves as the gang needs."""
     chain, leaves = cells.chains[at], cells.idle[at].leaves
     want = devices_of(requests)
     for number in range(chain.cells[level]):
@@ -199,7 +199,7 @@ class _Attempt:
         return free
 
     def _hosts(self, node: int, need: Resources) -> bool:
-        """Tell whether CPU, memory and disk of the node suffice for one more task."""
+        """Whether CPU, memory and disk of the node suffice for one more task."""
         name = self.chain.nodes[node]
         return self.hosts.host_fits(name, self.held.get(name, NOTHING) + need)
 

@@ -85,7 +85,7 @@ class Chain:
         return tuple(found)
 
     def _share_of_a_leaf(self, nodes: dict[NodeId, Node]) -> Resources:
-        """Say how much of its host goes with a leaf, by the poorest node of the chain."""
+        """Return how much of its host goes with a leaf, by the poorest node of the chain."""
         hosts = [nodes[node] for node in self.nodes]
         leaves = [max(self.width, len(host.devices)) for host in hosts]
         return Resources(
@@ -95,7 +95,7 @@ class Chain:
         )
 
     def part_of(self, need: Resources) -> int:
-        """Say what a task uses of each of its devices, in thousandths.
+        """Return what a task uses of each of its devices, in thousandths.
 
         Of the device or of its memory, whichever is more; all of it if it asks for whole ones.
         """
@@ -130,11 +130,11 @@ class Chain:
     # ── arithmetic ──────────────────────────────────────────────────────────────────────
 
     def above(self, cell: Cell, level: int) -> Cell:
-        """Give the cell of a higher level that holds this one."""
+        """Return the cell of a higher level that holds this one."""
         return (level, cell[1] * self.size[cell[0]] // self.size[level])
 
     def overlap(self, one: Cell, other: Cell) -> bool:
-        """Tell whether two cells have a leaf in common: one of them holds the other."""
+        """Whether two cells have a leaf in common: one of them holds the other."""
         low, high = (one, other) if one[0] <= other[0] else (other, one)
         return self.above(low, high[0]) == high
 
@@ -153,14 +153,14 @@ class Chain:
         return range(number * per, (number + 1) * per)
 
     def mask_of(self, cell: Cell) -> int:
-        """Give the leaves of a cell on each of its nodes."""
+        """Return the leaves of a cell on each of its nodes."""
         level, number = cell
         if level >= self.node_level:
             return self.full
         return self._masks[level][number % (self.width // self.size[level])]
 
     def cell_at(self, level: int, node: int, leaf: int) -> Cell:
-        """Give the cell of a level that holds a leaf of a node."""
+        """Return the cell of a level that holds a leaf of a node."""
         return (level, (node * self.width + leaf) // self.size[level])
 
     def mask(self, node: int, devices: Sequence[int]) -> int:
@@ -172,7 +172,7 @@ class Chain:
         return found
 
     def leaves_at(self, places: Sequence[int]) -> int:
-        """Give some leaves of a node by their places; what no leaf is at counts for nothing."""
+        """Return leaves of a node by their places; what no leaf is at counts for nothing."""
         found = 0
         for place in places:
             found |= 1 << place
@@ -240,7 +240,7 @@ class Chain:
         return (level, (free & mask).bit_count())
 
     def common_level(self, picked: int) -> int:
-        """Give the level of the smallest cell that holds these leaves of a node."""
+        """Return the level of the smallest cell that holds these leaves of a node."""
         for level in range(self.node_level + 1):
             if sum(1 for mask in self._masks[level] if picked & mask) == 1:
                 return level
@@ -252,7 +252,7 @@ _MOST_PICKS = 1 << 16
 
 
 def _lowest(mask: int, count: int) -> int:
-    """Give the lowest bits that are set."""
+    """Return the lowest bits that are set."""
     found = 0
     for _ in range(count):
         low = mask & -mask

@@ -13,7 +13,7 @@ from allotment.core.cells.space import Space
 def fresh_cells(
     space: Space, level: int, region: Cell | None, bound: Sequence[Cell] = ()
 ) -> Iterator[Cell]:
-    """Give free cells of a level, in the order in which they had best be bound.
+    """Return free cells of a level, in the order in which they had best be bound.
 
     Those without borrowers first; of these the ones that need no splitting of larger
     cells. A larger one is split only if nobody is owed it. Each is legal given that those
@@ -30,7 +30,7 @@ def fresh_cells(
 
 
 def _healthy_or_not(space: Space, level: int, region: Cell | None) -> Iterator[Cell]:
-    """Give healthy cells first: one that is broken in part is better than nothing."""
+    """Return healthy cells first: one that is broken in part is better than nothing."""
     yield from _healthy(space, level, region)
     for number in sorted(space.broken_at(level, *_range(space.chain, level, region))):
         yield (level, number)
@@ -61,7 +61,7 @@ def _range(chain: Chain, level: int, region: Cell | None) -> tuple[int, int]:
 
 
 def _parts(space: Space, cell: Cell, level: int, region: Cell | None) -> Iterator[Cell]:
-    """Give the cells of a level in a larger free one, fewest borrowers first."""
+    """Return the cells of a level in a larger free one, fewest borrowers first."""
     if cell[0] == level:
         yield cell
         return
@@ -81,7 +81,7 @@ def side_by_side(
     region: Cell | None,
     bound: Sequence[Cell] = (),
 ) -> Iterator[tuple[Cell, ...]]:
-    """Give groups of free cells of a level on one node that hold so many leaves together.
+    """Return groups of free cells of a level on one node that hold so many leaves together.
 
     What is free already in the tenant's cells of that level on the node counts. Each group
     is legal beside those in `bound`.
@@ -141,7 +141,7 @@ def _in_pieces(
 
 
 def _nearness(space: Space, node: int, level: int, want: int, region: Cell | None) -> int:
-    """Give the level of the smallest cell of a node with so many free leaves in it."""
+    """Return the level of the smallest cell of a node with so many free leaves in it."""
     chain = space.chain
     cells = _free_on(space, level, node, region)
     count = -(-want // chain.size[level])
@@ -164,7 +164,7 @@ def _group(
     region: Cell | None,
     bound: Sequence[Cell],
 ) -> Iterator[tuple[Cell, ...]]:
-    """Give one legal group of so many free cells of a node, if there is one."""
+    """Return one legal group of so many free cells of a node, if there is one."""
     chain = space.chain
     free = [
         cell
@@ -181,7 +181,7 @@ def _group(
 
 
 def _choices(space: Space, free: Sequence[Cell], count: int) -> Iterator[tuple[Cell, ...]]:
-    """Give groups of so many of the free cells of a node: the nearest to each other first.
+    """Return groups of so many of the free cells of a node: the nearest to each other first.
 
     Then those that take the smallest larger cells apart: others may be owed larger ones.
     """
@@ -190,7 +190,7 @@ def _choices(space: Space, free: Sequence[Cell], count: int) -> Iterator[tuple[C
 
 
 def _free_on(space: Space, level: int, node: int, region: Cell | None) -> list[Cell]:
-    """Give the free cells of a level on a node."""
+    """Return the free cells of a level on a node."""
     chain = space.chain
     inside = chain.width // chain.size[level]
     first, end = _range(chain, level, region)

@@ -11,7 +11,7 @@ from allotment.core.cells.idle import Idle
 
 
 def group_cells(holding: Holding, outer: Cell | None, level: int, want: int) -> Iterator[Cell]:
-    """Give cells of a level, in `outer`, in which a tenant could have so many leaves.
+    """Return cells of a level, in `outer`, in which a tenant could have so many leaves.
 
     Those with room in cells that are bound come first, the tightest before others; then
     such as would have to be bound, cell by cell of the size that would be, those without
@@ -47,7 +47,7 @@ def group_cells(holding: Holding, outer: Cell | None, level: int, want: int) -> 
 
 
 def roomy(holding: Holding, level: int, want: int) -> Iterator[Cell]:
-    """Give cells of a level in which so many leaves are the tenant's, or nobody's. O(nodes)."""
+    """Return cells of a level with that many leaves of the tenant's, or nobody's. O(nodes)."""
     chain = holding.chain
     nodes = range(len(chain.nodes))
     leaves = ((node, _bound_on(holding, node) | _free_on(holding, node)) for node in nodes)
@@ -60,7 +60,7 @@ def roomy(holding: Holding, level: int, want: int) -> Iterator[Cell]:
 def idle_cells(
     chain: Chain, idle: Idle, outer: Cell | None, level: int, want: int
 ) -> Iterator[Cell]:
-    """Give cells of a level, in `outer`, with so many idle leaves, the tightest first."""
+    """Return cells of a level, in `outer`, with so many idle leaves, the tightest first."""
     if outer is not None and outer[0] <= level:
         yield outer
         return
@@ -98,7 +98,7 @@ def _rooms(
 
 
 def _bound_on(holding: Holding, node: int) -> int:
-    """Give the leaves of a node that are the tenant's and not in use."""
+    """Return the leaves of a node that are the tenant's and not in use."""
     mine = 0
     for leaves in holding.mine.values():
         mine |= leaves.get(node, 0)
@@ -106,6 +106,6 @@ def _bound_on(holding: Holding, node: int) -> int:
 
 
 def _free_on(holding: Holding, node: int) -> int:
-    """Give the leaves of a node that are nobody's."""
+    """Return the leaves of a node that are nobody's."""
     space = holding.space
     return holding.chain.full & ~space.held[node] & ~space.shut[node]

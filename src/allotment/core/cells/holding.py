@@ -124,7 +124,7 @@ class Holding:
             self.rate(level, node)
 
     def claimed(self, level: int, spot: Spot) -> tuple[int, int]:
-        """Say what of the host a task claims: a number of leaves, or just which."""
+        """Return what of the host a task claims: a number of leaves, or just which."""
         if level >= self.chain.node_level:
             return spot.claim, 0
         return 0, spot.beside
@@ -156,7 +156,7 @@ class Holding:
         return was_first
 
     def cells_of(self, level: int, node: int, mask: int) -> tuple[Cell, ...]:
-        """Give the cells of a level that leaves of one node lie in."""
+        """Return the cells of a level that leaves of one node lie in."""
         chain = self.chain
         size = chain.size[level]
         if level >= chain.node_level or not mask:
@@ -221,7 +221,7 @@ class Holding:
             insort(bucket, place)
 
     def _rated(self, level: int, node: int) -> tuple[int, _Place] | None:
-        """Say which bucket a node belongs to, and its place there; None if it has no cell."""
+        """Return a node's bucket and its place there; None if it has no cell."""
         if self.mine.get(level, {}).get(node) is None:
             return None
         room = self.available(level, node).bit_count()
@@ -246,7 +246,7 @@ class Holding:
     # ── reading ─────────────────────────────────────────────────────────────────────────
 
     def available(self, level: int, node: int) -> int:
-        """Give the leaves of a node, in bound cells of a level, that a task could have."""
+        """Return the leaves of a node, in bound cells of a level, that a task could have."""
         return self.mine[level].get(node, 0) & ~self.used.get(node, 0) & ~self.space.shut[node]
 
     def room(self, level: int, node: int) -> int:
@@ -276,7 +276,7 @@ class Holding:
         return whole * DEVICE + sum(DEVICE - used for used in self.parts.values())
 
     def nodes_with(self, least: int) -> Iterator[tuple[int, int, int]]:
-        """Give (room, level, node) for nodes with room for so many leaves, least room first.
+        """Return (room, level, node) for nodes with room for so many leaves, least room first.
 
         Of alike ones those first where the oldest job sits: what happens in a share does
         not hang on which nodes serve it.

@@ -46,7 +46,7 @@ class Idle:
             buckets[new] = [node]
 
     def near(self, node: int) -> int:
-        """Say 1 where guaranteed tasks sit on a node, else 0."""
+        """Return 1 where guaranteed tasks sit on a node, else 0."""
         return self._near[node]
 
     def nodes_with(self, least: int) -> Iterator[int]:

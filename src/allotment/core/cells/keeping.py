@@ -71,7 +71,7 @@ def _beside(
 
 
 def _leaves(holding: Holding, level: int, node: int, own: int) -> Iterator[int]:
-    """Give the leaves of a node that may be had in cells of a level, the best first."""
+    """Return the leaves of a node that may be had in cells of a level, the best first."""
     chain, space = holding.chain, holding.space
     if level in holding.mine:
         yield from bits(holding.available(level, node) & ~own)
@@ -85,7 +85,7 @@ def _leaves(holding: Holding, level: int, node: int, own: int) -> Iterator[int]:
 
 
 def _free_on(space: Space, level: int, node: int, opened: Sequence[Cell]) -> list[Cell]:
-    """Give the free cells of a level on a node, in the order in which they had best be bound.
+    """Return the free cells of a level on a node, in the order in which they had best be bound.
 
     What is parted already goes first, as if those in `opened` were bound.
     """
@@ -102,7 +102,7 @@ def _free_on(space: Space, level: int, node: int, opened: Sequence[Cell]) -> lis
 
 
 def _whole_around(space: Space, cell: Cell, opened: Sequence[Cell]) -> Cell:
-    """Give the largest free cell around one, with none of those opened in it."""
+    """Return the largest free cell around one, with none of those opened in it."""
     chain, around = space.chain, cell
     while around[0] < chain.top:
         parent = chain.above(cell, around[0] + 1)

@@ -61,7 +61,7 @@ class Loss(msgspec.Struct, frozen=True):
 
 
 def losses(cells: Cells, since: Since | None) -> tuple[Loss, ...]:
-    """Say what every tenant has lost, in the order of tenants, chains and levels.
+    """Return what every tenant has lost, in the order of tenants, chains and levels.
 
     O(cells that are held) where anything is shut; nothing to do where nothing is. To say
     since when takes O(nodes) for each of some moments; without `since` it is not said.
@@ -148,7 +148,7 @@ def _broken(space: Space, cell: Cell, nodes: list[int], since: Since) -> Broken:
 
 
 def _since(chain: Chain, node: int, leaf: int, since: Since) -> Instant:
-    """Say since when a leaf does not work: by itself, or because its node is closed."""
+    """Return since when a leaf does not work: by itself, or because its node is closed."""
     name, devices = chain.nodes[node], chain.devices[node]
     moments = [since.get((name, -1), 0)]
     if devices:
@@ -174,7 +174,7 @@ class _Times:
         self._free: dict[Instant, list[int]] = {}
 
     def short(self, owed: Sequence[int], level: int) -> Instant:
-        """Say since when hardware is broken without which a level would not be short.
+        """Return since when hardware is broken without which a level would not be short.
 
         Of all moments the first is meant at which what was broken by then, with what is
         held now, makes it short.

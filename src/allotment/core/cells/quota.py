@@ -40,7 +40,7 @@ class Span(msgspec.Struct, frozen=True):
     count: int
 
     def overlaps(self, other: "Span") -> bool:
-        """Tell whether the two have a leaf in common."""
+        """Whether the two have a leaf in common."""
         return (
             self.chain == other.chain
             and self.first < other.first + other.count
@@ -59,7 +59,7 @@ class Shortage(msgspec.Struct, frozen=True):
 
 
 def shapes_of(topology: Topology) -> dict[str, Shape]:
-    """Give the shape of each chain by its top type, in the order of the roots.
+    """Return the shape of each chain by its top type, in the order of the roots.
 
     The types must not go round in circles, and one of each chain is a node.
     """
@@ -85,7 +85,7 @@ def chains_with(shapes: dict[str, Shape], kind: str) -> tuple[str, ...]:
 
 
 def chain_of(shapes: dict[str, Shape], share: CellShare) -> str:
-    """Say in which chain a share lies; "" where no chain, or more than one, has its type."""
+    """Return in which chain a share lies; "" where no chain, or more than one, has its type."""
     if share.chain:
         found = shapes.get(share.chain)
         return share.chain if found and share.type in found.types else ""

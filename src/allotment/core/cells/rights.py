@@ -23,7 +23,7 @@ def objection(
     needs: Sequence[Resources],
     quota: Quota,
 ) -> str:
-    """Say why a gang may not take these slots as guaranteed; empty when it may. O(tasks).
+    """Return why a gang may not take these slots as guaranteed; empty when it may. O(tasks).
 
     Borrowers are in nobody's way here: they can be sent away.
     """
@@ -80,14 +80,14 @@ def _in_holding(cells: Cells, holding: Holding, spots: Sequence[tuple[Spot, int]
 
 
 def _by_leaves(spot: Spot) -> bool:
-    """Tell whether a task has leaves for all it needs, and any at all."""
+    """Whether a task has leaves for all it needs, and any at all."""
     return spot.beside.bit_count() >= spot.claim and bool(spot.mask | spot.beside)
 
 
 def _shareable(
     holding: Holding, spot: Spot, parts: dict[tuple[int, int], int], busy: int
 ) -> bool:
-    """Tell whether a leaf in use, the only one, has room for one more part."""
+    """Whether a leaf in use, the only one, has room for one more part."""
     if not spot.is_part or busy & ~spot.mask:
         return False
     leaf = spot.mask.bit_length() - 1
@@ -96,7 +96,7 @@ def _shareable(
 
 
 def _could_be_bound(holding: Holding, cell: Cell) -> bool:
-    """Tell whether a cell is nobody's. Broken leaves in it do not matter."""
+    """Whether a cell is nobody's. Broken leaves in it do not matter."""
     if holding.pinned is not None:
         return False
     chain, space = holding.chain, holding.space
@@ -186,7 +186,7 @@ def quota_still(
     needs: Sequence[Resources],
     quota: Quota,
 ) -> Quota:
-    """Give the cells by which a gang had its place, if it still may; or others, or none."""
+    """Return the cells by which a gang had its place, if it still may; or others, or none."""
     if len(quota) in (1, len(slots)) and not objection(cells, tenant, pin, slots, needs, quota):
         return quota
     return quota_for(cells, tenant, pin, slots, needs)

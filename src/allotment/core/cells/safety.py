@@ -15,7 +15,7 @@ from allotment.core.cells.space import Space
 
 
 def spare(chain: Chain, count: Sequence[int], owed: Sequence[int]) -> list[int]:
-    """Say, by level, how many cells nobody is owed; what is negative cannot be had.
+    """Return, by level, how many cells nobody is owed; what is negative cannot be had.
 
     A cell of a level is one of its free cells or a part of a larger one that is spare.
     """
@@ -28,7 +28,7 @@ def spare(chain: Chain, count: Sequence[int], owed: Sequence[int]) -> list[int]:
 
 
 def shortage(spaces: Sequence[Space]) -> list[tuple[int, ...]]:
-    """Say, chain by chain and level by level, what is owed and cannot be had: 0 or less."""
+    """Return, chain by chain and level by level, what is owed and cannot be had: 0 or less."""
     return [
         tuple(min(0, left) for left in spare(space.chain, space.count, space.owed))
         for space in spaces
@@ -36,7 +36,7 @@ def shortage(spaces: Sequence[Space]) -> list[tuple[int, ...]]:
 
 
 def shorter(before: Sequence[tuple[int, ...]], after: Sequence[tuple[int, ...]]) -> bool:
-    """Tell whether of any level more is lacking than was."""
+    """Whether of any level more is lacking than was."""
     return any(
         now < then
         for here, there in zip(before, after, strict=True)
@@ -45,7 +45,7 @@ def shorter(before: Sequence[tuple[int, ...]], after: Sequence[tuple[int, ...]])
 
 
 def allows(space: Space, cells: Sequence[Cell]) -> bool:
-    """Tell whether a tenant that is owed these cells may have just these. O(cells · levels).
+    """Whether a tenant that is owed these cells may have just these. O(cells · levels).
 
     Nobody has any part of them, and no two overlap.
     """

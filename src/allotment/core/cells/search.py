@@ -69,7 +69,7 @@ def _find(
 
 
 def serves(chain: Chain, requests: tuple[Request, ...]) -> bool:
-    """Tell whether the hardware of a chain is what a gang asks for."""
+    """Whether the hardware of a chain is what a gang asks for."""
     return all(
         (not r.types or chain.names[0] in r.types)
         and r.arch in (Arch.ANY, chain.arch)
@@ -113,7 +113,7 @@ def _owed_of_many_levels(holding: Holding) -> bool:
 def _common(
     cells: Cells, at: int, holding: Holding, requests: tuple[Request, ...]
 ) -> Iterator[Cell | None]:
-    """Give the cells to look for room in, best first; None for anywhere."""
+    """Return the cells to look for room in, best first; None for anywhere."""
     chain = cells.chains[at]
     required, liked = chain.level_of(requests[0].within), chain.level_of(requests[0].prefer)
     if liked is not None and (required is None or liked < required):
@@ -132,7 +132,7 @@ def _common(
 def regions(
     cells: Cells, at: int, holding: Holding, requests: tuple[Request, ...], level: int
 ) -> Iterator[Cell]:
-    """Give the cells of a level that could hold a whole gang, the tightest first."""
+    """Return the cells of a level that could hold a whole gang, the tightest first."""
     chain = cells.chains[at]
     want = sum(r.count * max(1, r.devices + cells.claim(at, r.need)) for r in requests)
     if want > chain.size[level] and any(r.need.gpu_milli >= DEVICE for r in requests):
@@ -161,7 +161,7 @@ def regions(
 
 
 def _small_regions(chain: Chain, holding: Holding, level: int, want: int) -> Iterator[Cell]:
-    """Give cells within one node: those that are bound, then what could be."""
+    """Return cells within one node: those that are bound, then what could be."""
     inside = chain.width // chain.size[level]
     for _, kind, node in holding.nodes_with(want):
         free = holding.available(kind, node)

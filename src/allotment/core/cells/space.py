@@ -77,7 +77,7 @@ class Space:
         self._lay(cell)
 
     def set_shut(self, node: int, shut: int) -> None:
-        """Say which leaves of a node take no new work."""
+        """Return which leaves of a node take no new work."""
         if shut == self.shut[node]:
             return
         cell = (self.chain.node_level, node)
@@ -90,7 +90,7 @@ class Space:
         self._lay(cell)
 
     def set_lent(self, node: int, lent: int, loath: int = 0) -> None:
-        """Say on which leaves of a node somebody sits who may be sent away, and is loath to go.
+        """Return on which leaves of a node a loath borrower sits.
 
         Who is loath to go sits on lent leaves.
         """
@@ -165,7 +165,7 @@ class Space:
         self._add(around)
 
     def is_free(self, cell: Cell) -> bool:
-        """Tell whether every leaf of a cell is healthy and nobody's."""
+        """Whether every leaf of a cell is healthy and nobody's."""
         level, number = cell
         chain = self.chain
         if level > chain.node_level:
@@ -174,7 +174,7 @@ class Space:
         return not (self.held[node] | self.shut[node]) & chain.mask_of(cell)
 
     def free_around(self, cell: Cell) -> Cell:
-        """Give the largest free cell that a free one is part of."""
+        """Return the largest free cell that a free one is part of."""
         chain = self.chain
         while cell[0] < chain.top:
             parent = chain.above(cell, cell[0] + 1)
@@ -184,7 +184,7 @@ class Space:
         return cell
 
     def is_unheld(self, cell: Cell) -> bool:
-        """Tell whether nobody has any leaf of a cell, healthy or not."""
+        """Whether nobody has any leaf of a cell, healthy or not."""
         level, number = cell
         chain = self.chain
         if level > chain.node_level:
@@ -193,7 +193,7 @@ class Space:
         return not self.held[node] & chain.mask_of(cell)
 
     def unheld_around(self, cell: Cell) -> Cell:
-        """Give the largest cell that nobody has any of and that one is part of."""
+        """Return the largest cell that nobody has any of and that one is part of."""
         chain = self.chain
         while cell[0] < chain.top:
             parent = chain.above(cell, cell[0] + 1)
@@ -203,7 +203,7 @@ class Space:
         return cell
 
     def parts_free(self, cell: Cell) -> Iterator[Cell]:
-        """Give the largest free cells in one that is not wholly free."""
+        """Return the largest free cells in one that is not wholly free."""
         if cell[0] == 0:
             return
         for child in self.chain.children(cell):
@@ -218,7 +218,7 @@ class Space:
         return self.cost_of(cell) % LOATH
 
     def cost_of(self, cell: Cell) -> int:
-        """Say what it costs to have a cell: for those who sit there."""
+        """Return what it costs to have a cell: for those who sit there."""
         level, number = cell
         chain = self.chain
         if level > chain.node_level:
@@ -264,7 +264,7 @@ class Space:
                     yield bucket[at]
 
     def buckets(self) -> list[dict[int, list[int]]]:
-        """Give the free cells, by level and by what they cost."""
+        """Return the free cells, by level and by what they cost."""
         return self._free
 
     def broken_at(self, level: int, first: int, end: int) -> Iterator[int]:

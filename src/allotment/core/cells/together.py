@@ -7,7 +7,7 @@ from allotment.model.ledger import Slot
 
 
 def in_one_cell(chains: Sequence[Chain], word: str, slots: Sequence[Slot]) -> bool:
-    """Tell whether all slots lie within one cell of a level, in any chain. O(devices)."""
+    """Whether all slots lie within one cell of a level, in any chain. O(devices)."""
     return any(
         level is not None and _in_one(chain, level, slots)
         for chain in chains
@@ -16,7 +16,7 @@ def in_one_cell(chains: Sequence[Chain], word: str, slots: Sequence[Slot]) -> bo
 
 
 def _in_one(chain: Chain, level: int, slots: Sequence[Slot]) -> bool:
-    """Tell it of one chain. A task without devices lies wherever its node does."""
+    """Report it of one chain. A task without devices lies wherever its node does."""
     cells: set[int] = set()
     nodes: set[int] = set()
     for slot in slots:

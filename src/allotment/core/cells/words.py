@@ -19,13 +19,13 @@ def listed(names: Sequence[str], most: int = MOST_NAMED) -> str:
 
 
 def levels_of(cells: Cells) -> list[str]:
-    """Give the words for a level of cells: `node`, then types from small to large."""
+    """Return the words for a level of cells: `node`, then types from small to large."""
     names = [name for chain in cells.chains for name in chain.names[1:]]
     return [NODE, *dict.fromkeys(names)]
 
 
 def owned(cells: Cells, tenant: str, pin: str) -> str:
-    """Say what cells a tenant owns: `8 v100-node (8 × V100 each), 2 V100`."""
+    """Return what cells a tenant owns: `8 v100-node (8 × V100 each), 2 V100`."""
     parts: list[str] = []
     for at, holding in sorted(cells.holdings.get((tenant, pin), {}).items()):
         chain = holding.chain
@@ -56,7 +56,7 @@ def _sized(chain: Chain, level: int, each: str) -> str:
 
 
 def task_words(chain: Chain, request: Request) -> str:
-    """Say what one task needs of a chain: `4 V100`, `half a V100`, `2 CPUs`."""
+    """Return what one task needs of a chain: `4 V100`, `half a V100`, `2 CPUs`."""
     need = request.need
     if not need.gpu_milli:
         return f"{show_milli(need.cpu_milli)} CPUs and {show_bytes(need.memory)}"
@@ -72,7 +72,7 @@ def task_words(chain: Chain, request: Request) -> str:
 
 
 def gang_words(chain: Chain, requests: Sequence[Request]) -> str:
-    """Say what a gang needs of a chain, task by task: `2 × 8 V100, each in one v100-node`."""
+    """Return a gang's needs of a chain, task by task: `2 × 8 V100, each in one v100-node`."""
     node = chain.names[chain.node_level]
     tasks = [
         (f"{r.count:,} × " if r.count > 1 else "")

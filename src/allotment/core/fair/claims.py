@@ -70,7 +70,7 @@ class Node:
         self.flow_then: list[Fraction] = []
 
     def all(self) -> Iterator["Node"]:
-        """Give this and all below it, parts first."""
+        """Return this and all below it, parts first."""
         for part in self.parts:
             yield from part.all()
         yield self
@@ -110,7 +110,7 @@ class Node:
 
 
 def grants(top: Node) -> dict[str, Grant]:
-    """Give what was granted, by name."""
+    """Return what was granted, by name."""
     return {
         node.claim.name: Grant(node.tasks, tuple(node.held), node.share) for node in top.all()
     }

@@ -86,7 +86,7 @@ def _fill(top: Node, capacity: Vector, room: Vector) -> None:
 
 
 def _rise(node: Node, capacity: Vector) -> _Rise:
-    """Say how an open claim goes up by its weight in dominant share a unit of time."""
+    """Return how an open claim goes up by its weight in dominant share a unit of time."""
     weight = node.claim.weight
     if node.leaf:
         if not node.pace:
@@ -112,7 +112,7 @@ def _rise(node: Node, capacity: Vector) -> _Rise:
 
 
 def _growth(node: Node, flow: list[Fraction], capacity: Vector) -> Fraction:
-    """Say how fast the dominant share grows: that of the resources that are dominant now."""
+    """Return how fast the dominant share grows: that of the resources that are dominant now."""
     share = node.share
     return max(
         flow[r] / all_
@@ -157,14 +157,14 @@ def _close_sated(top: Node, leaves: list[tuple[Node, Fraction]]) -> None:
 
 
 def _until(node: Node, bound: Vector) -> Iterator[Fraction]:
-    """Give when a node reaches a bound, by resource."""
+    """Return when a node reaches a bound, by resource."""
     for most, held, flow in zip(bound, node.held, node.flow, strict=False):
         if flow:
             yield (most - held) / flow
 
 
 def _turns(node: Node, capacity: Vector) -> Iterator[Fraction]:
-    """Give the times at which the way in which a claim goes up may change."""
+    """Return the times at which the way in which a claim goes up may change."""
     if not node.leaf:
         yield from _switches(node, capacity)
         yield from _meetings(node, capacity)
@@ -173,7 +173,7 @@ def _turns(node: Node, capacity: Vector) -> Iterator[Fraction]:
 
 
 def _switches(node: Node, capacity: Vector) -> Iterator[Fraction]:
-    """Give when another resource becomes dominant."""
+    """Return when another resource becomes dominant."""
     share, growth = node.share, _growth(node, node.flow, capacity)
     for r, all_ in enumerate(capacity):
         if all_ and node.flow[r] > growth * all_ and node.held[r] < share * all_:
@@ -181,7 +181,7 @@ def _switches(node: Node, capacity: Vector) -> Iterator[Fraction]:
 
 
 def _meetings(node: Node, capacity: Vector) -> Iterator[Fraction]:
-    """Give when the parts that go up are where the next one waits for them."""
+    """Return when the parts that go up are where the next one waits for them."""
     least = min(part.level for part in node.parts if part.is_open)
     next_ = min((p.level for p in node.parts if p.is_open and p.level > least), default=None)
     if next_ is None:
@@ -196,7 +196,7 @@ def _meetings(node: Node, capacity: Vector) -> Iterator[Fraction]:
 
 
 def _hand_out(top: Node, capacity: Vector, room: Vector) -> None:
-    """Give tasks out one by one as long as somebody's next one fits in `room`."""
+    """Return tasks out one by one as long as somebody's next one fits in `room`."""
     while _open(top, capacity, room, []):
         path = [top]
         while not path[-1].leaf:

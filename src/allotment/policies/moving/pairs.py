@@ -69,7 +69,7 @@ def _devices(job: Standing) -> int:
 
 
 def _shares(job: Standing) -> bool:
-    """Tell whether all tasks of a job leave room for as much again on their devices."""
+    """Whether all tasks of a job leave room for as much again on their devices."""
     return all(0 < r.need.gpu_milli * 2 <= DEVICE for r in job.shape.requests)
 
 

@@ -36,7 +36,7 @@ class ToPreferred:
 
 
 def _worst_type(gang: Gang, slots: Sequence[Slot], devices: Devices) -> int:
-    """Say how far down its list of preferences a gang is; 0 if it takes any."""
+    """Return how far down its list of preferences a gang is; 0 if it takes any."""
     types = gang.requests[0].types
     if not types:
         return 0

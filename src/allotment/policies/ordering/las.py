@@ -93,14 +93,14 @@ class LeastAttainedInSteps:
         return bisect_right(self._limits_ms, attained_ms)
 
     def _starved_at(self, job: Standing) -> Instant | None:
-        """Say when a job that has run will have waited so long that it begins anew."""
+        """Return when a job that has run will have waited so long that it begins anew."""
         if not self._promote or not job.served_ms:
             return None
         return Instant(job.queued_at + self._promote * job.served_ms)
 
 
 def doubling(first_ms: int, times: int = 24) -> tuple[int, ...]:
-    """Give limits from `first_ms` of device-time on, each twice the one before."""
+    """Return limits from `first_ms` of device-time on, each twice the one before."""
     return tuple(first_ms << power for power in range(times))
 
 

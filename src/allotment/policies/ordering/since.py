@@ -36,7 +36,7 @@ class LeastSinceChange:
         """The run time each had when it was last counted anew."""
 
     def on(self, types: int) -> "LeastSinceChange":
-        """Give the same ordering for a cluster of so many device types."""
+        """Return the same ordering for a cluster of so many device types."""
         return LeastSinceChange(self._round_ms, self._apart_ms, types)
 
     def recount(self, jobs: Sequence[Standing], now: Instant) -> bool:

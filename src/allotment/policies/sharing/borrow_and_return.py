@@ -35,7 +35,7 @@ class StaticQuota:
 
 
 def covers(guarantee: Resources, used: Resources, need: Resources) -> bool:
-    """Tell whether a guarantee has room for `need` beside what is used of it.
+    """Whether a guarantee has room for `need` beside what is used of it.
 
     Where too much is used of disk or device memory that matters only to who wants more.
     """

@@ -16,7 +16,7 @@ START_MS = 19_723 * DAY
 
 
 def weekday(day: int) -> int:
-    """Tell the day of the week (Monday is 0) of a day counted since 1970-01-01."""
+    """Return the day of the week (Monday is 0) of a day counted since 1970-01-01."""
     return (day + 3) % 7
 
 

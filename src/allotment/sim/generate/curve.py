@@ -40,7 +40,7 @@ class Curve(msgspec.Struct, frozen=True, gc=False):
     """Never falls."""
 
     def fault(self) -> str:
-        """Say what is wrong with the knots; empty when nothing is."""
+        """Return what is wrong with the knots; empty when nothing is."""
         if len(self.at_ppm) != len(self.values):
             return f"{len(self.at_ppm)} shares (at_ppm) for {len(self.values)} values"
         if len(self.at_ppm) < 2 or self.at_ppm[0] != 0 or self.at_ppm[-1] != ALL_PPM:

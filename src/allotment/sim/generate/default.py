@@ -16,5 +16,5 @@ ABOUT = (
 
 
 def default_model() -> Model:
-    """Give the model that needs no file."""
+    """Return the model that needs no file."""
     return model_from_json(files("allotment.sim.generate").joinpath("philly.json").read_bytes())

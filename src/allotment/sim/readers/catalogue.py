@@ -51,7 +51,7 @@ def format_named(name: str) -> Format:
 
 
 def format_of(text: Text) -> Format:
-    """Tell the format of a text by its first lines. BadTrace says what it looks like."""
+    """Return the format of a text by its first lines. BadTrace says what it looks like."""
     for known in FORMATS.values():
         if known.tells(text.head):
             return known
@@ -65,7 +65,7 @@ def format_of(text: Text) -> Format:
 
 
 def _nearest(head: str) -> str:
-    """Say which format shares most columns with a header, and which it lacks."""
+    """Return which format shares most columns with a header, and which it lacks."""
     header = header_of(head)
     lacking = {
         name: [column for column in known.columns if column not in header]

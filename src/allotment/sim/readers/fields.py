@@ -20,7 +20,7 @@ class Unreadable(Exception):
 
 
 def is_blank(text: str) -> bool:
-    """Tell whether a field says nothing: empty, None, null, Unknown …"""
+    """Whether a field says nothing: empty, None, null, Unknown …"""
     return text.strip().lower() in _BLANK
 
 

@@ -28,6 +28,6 @@ class Format(msgspec.Struct, frozen=True):
     tells: Callable[[str], bool]
     """Whether the first piece of a text looks like this format."""
     read: Callable[[Text, Options], Iterable[Row]]
-    """Give a job, or the reason for none, for each row. BadTrace when nothing can be read."""
+    """Return a job, or the reason for none, for each row. BadTrace when nothing can be read."""
     guessed: str = ""
     """A warning for when the format was told by its looks, and could be another."""

@@ -85,7 +85,7 @@ def tables_in(folder: Path) -> list[Path]:
 
 
 def read_tables(jobs: Text, tasks: Text) -> Iterable[Row]:
-    """Give a job, or the reason for none, for each row of the job table."""
+    """Return a job, or the reason for none, for each row of the job table."""
     gangs = _gangs(_table(tasks, TASK_COLUMNS), jobs_known=True)
     last_ms = max((gang.end_ms or gang.start_ms or 0 for gang in gangs.values()), default=0)
     table = _table(jobs, JOB_COLUMNS)

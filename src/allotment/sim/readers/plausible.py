@@ -73,7 +73,7 @@ def doubts(jobs: Sequence[TraceJob]) -> list[str]:
 
 
 def _in_thousands(times_ms: Iterable[int]) -> bool:
-    """Tell whether times are in whole thousands of seconds, and not by a plain rule."""
+    """Whether times are in whole thousands of seconds, and not by a plain rule."""
     seen: set[int] = set()
     for at in times_ms:
         if at % THOUSAND_MS:
@@ -84,7 +84,7 @@ def _in_thousands(times_ms: Iterable[int]) -> bool:
 
 
 def _is_idle(jobs: Sequence[TraceJob], span_ms: int) -> bool:
-    """Tell whether hardly anything runs while these come, whatever the cluster."""
+    """Whether hardly anything runs while these come, whatever the cluster."""
     if len(jobs) < MANY or span_ms < IDLE_SPAN_MS:
         return False
     if sum(job.run_ms for job in jobs) >= IDLE_JOBS * span_ms:
@@ -95,7 +95,7 @@ def _is_idle(jobs: Sequence[TraceJob], span_ms: int) -> bool:
 
 
 def censored_note(jobs: Sequence[TraceJob]) -> list[str]:
-    """Say how many jobs had not ended when the history ends, if any."""
+    """Return how many jobs had not ended when the history ends, if any."""
     count = sum(job.ending is Ending.CENSORED for job in jobs)
     if not count:
         return []

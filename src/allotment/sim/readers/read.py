@@ -102,7 +102,7 @@ def _is_too_early(row: Row) -> bool:
 
 
 def _left_out(reason: str, count: int, rows: list[Row]) -> str:
-    """Say which rows have no job, and why; the first of them by its number."""
+    """Return which rows have no job, and why; the first of them by its number."""
     others = f" and {count - 1:,} more" if count > 1 else ""
     return f"row {rows.index(reason) + 1}{others}: {reason}"
 

@@ -11,7 +11,7 @@ _UNFINISHED = frozenset(
 
 
 def ending_of(state: str) -> Ending:
-    """Tell what became of a job: `CANCELLED by 1000` is cancelled, TIMEOUT has failed."""
+    """Return what became of a job: `CANCELLED by 1000` is cancelled, TIMEOUT has failed."""
     word = state.strip().upper().partition(" ")[0].rstrip("+")
     if word == "COMPLETED":
         return Ending.SUCCEEDED

@@ -35,7 +35,7 @@ class Text:
         yield from self._pieces
 
     def blocks(self) -> Iterator[list[str]]:
-        """Give whole lines, many at a time, without their line feeds."""
+        """Return whole lines, many at a time, without their line feeds."""
         rest, seen = "", 0
         for piece in self:
             cut = piece.rfind("\n")

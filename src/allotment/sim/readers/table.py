@@ -71,7 +71,7 @@ class Table:
                 yield TOO_SHORT
 
     def rows(self) -> Generator[list[str]]:
-        """Give the fields of each row that is not blank, as they stand."""
+        """Return the fields of each row that is not blank, as they stand."""
         try:
             for row in self._rows:
                 if row:

@@ -19,7 +19,7 @@ NEEDS = ("job_id", "num_gpu", "submit_time", "duration")
 
 
 def has_columns(head: str) -> bool:
-    """Tell whether a header has what Tiresias and Muri need."""
+    """Whether a header has what Tiresias and Muri need."""
     return set(NEEDS) <= set(header_of(head))
 
 

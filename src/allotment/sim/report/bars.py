@@ -152,7 +152,7 @@ def sizes(views: Sequence[View]) -> list[Group]:
 
 
 def _size_class(gpu_milli: int) -> int:
-    """Give the place among the classes: -1 none, then parts of one, then up to each size."""
+    """Return the place among the classes: -1 none, then parts of one, then up to each size."""
     if not gpu_milli:
         return -1
     if gpu_milli < DEVICE:

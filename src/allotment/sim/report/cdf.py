@@ -79,7 +79,7 @@ def _table(views: Sequence[View], column: Column) -> Table:
 
 
 def nearest(ordered: Sequence[int], part: int) -> int:
-    """Give the smallest value with so many per cent at or below it."""
+    """Return the smallest value with so many per cent at or below it."""
     return ordered[max(0, -(-len(ordered) * part // 100) - 1)]
 
 
@@ -110,7 +110,7 @@ def _picture(key: str, views: Sequence[View], column: Column, name: str) -> str:
 
 
 def shares(ordered: Sequence[int], x: Scale) -> list[tuple[float, float]]:
-    """Give places along the axis, and the share of the times at or below each."""
+    """Return places along the axis, and the share of the times at or below each."""
     values = [x.value(place / POINTS) for place in range(POINTS + 1)]
     # The upper end is at or beyond the largest, whatever its last bit says.
     values[-1] = max(x.high, values[-1])

@@ -80,12 +80,12 @@ def _cell(place: int, words: str, table: Table) -> str:
 
 
 def lines_legend(views: Sequence[View]) -> str:
-    """Say which line is whose; nothing where there is only one."""
+    """Return which line is whose; nothing where there is only one."""
     return _legend(views, '<path class="curve p{0}" d="M0 6H34"/>')
 
 
 def bars_legend(views: Sequence[View]) -> str:
-    """Say which bar is whose; nothing where there is only one."""
+    """Return which bar is whose; nothing where there is only one."""
     return _legend(views, '<path class="bar p{0}" fill="url(#h{0})" d="M1 1H33V11H1Z"/>')
 
 
@@ -101,7 +101,7 @@ def _legend(views: Sequence[View], sample: str) -> str:
 
 
 def marks_legend(marks: Sequence[tuple[str, str]]) -> str:
-    """Say what the marks of a picture mean: the words, and a sample as markup."""
+    """Return what the marks of a picture mean: the words, and a sample as markup."""
     items = "".join(
         f'<li><svg aria-hidden="true" viewBox="0 0 34 12">{sample}</svg>{safe(words)}</li>'
         for words, sample in marks

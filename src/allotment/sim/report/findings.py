@@ -34,7 +34,7 @@ def overall(views: Sequence[View]) -> list[str]:
 
 
 def _medians_tell(views: Sequence[View]) -> bool:
-    """Tell whether medians of waiting can be compared: a median of nothing says nothing."""
+    """Whether medians of waiting can be compared: a median of nothing says nothing."""
     medians = [view.summary.p50_queue_delay_s for view in views if view.summary.completed]
     return bool(medians) and min(medians) > 0 and _differ(max(medians), min(medians))
 
@@ -87,12 +87,12 @@ def _against(view: View, base: View, *, median: bool) -> str:
 
 
 def _differ(new: float, old: float) -> bool:
-    """Tell whether more than one part in a hundred lies between them."""
+    """Whether more than one part in a hundred lies between them."""
     return not 0.99 < new / old <= 1.01
 
 
 def change(thing: str, new: float, old: float) -> str:
-    """Say what becomes of a thing that was `old` and is `new`: "halves the wait"."""
+    """Return what becomes of a thing that was `old` and is `new`: "halves the wait"."""
     if not old:
         return f"leaves {thing} at 0" if not new else f"makes {thing} more than 0"
     ratio = new / old

@@ -78,7 +78,7 @@ def jobs(views: Sequence[View]) -> Figure:
 
 
 def courses(view: View, chart: Chart) -> list[Course]:
-    """Give the jobs to draw in order of submission: all, or the largest of many."""
+    """Return the jobs to draw in order of submission: all, or the largest of many."""
     rows = view.run.jobs
     places = chart.jobs
     if len(places) > LARGEST:
@@ -173,7 +173,7 @@ def _told(course: Course) -> str:
 
 
 def part_running(drawn: Sequence[Course]) -> str:
-    """Say which part of their stay the jobs ran."""
+    """Return which part of their stay the jobs ran."""
     ended = [course.job for course in drawn if course.job.end_ms >= 0]
     stay = sum(job.end_ms - job.submit_ms for job in ended)
     if not stay:

@@ -46,7 +46,7 @@ def heading(views: Sequence[View]) -> str:
 
 
 def _policies(views: Sequence[View]) -> list[str]:
-    """Say what each policy does, and which were told what nobody can know."""
+    """Return what each policy does, and which were told what nobody can know."""
     alike = len({view.run.policy for view in views}) == 1
     said: dict[str, None] = {}
     for view in views:
@@ -80,7 +80,7 @@ def _defaults(views: Sequence[View]) -> str:
 
 
 def footer(views: Sequence[View]) -> str:
-    """Say what the simulations cost."""
+    """Return what the simulations cost."""
     said = "; ".join(
         f"{view.name}: {number(view.run.events)} events in {view.run.wall_s:.1f} s"
         for view in views
@@ -90,7 +90,7 @@ def footer(views: Sequence[View]) -> str:
 
 
 def _each(views: Sequence[View], words: Callable[[Run], str]) -> str:
-    """Say once what holds for all runs, else for each."""
+    """Report once what holds for all runs, else for each."""
     said = [words(view.run) for view in views]
     if len(set(said)) < 2:
         return "".join(said[:1])
@@ -160,7 +160,7 @@ def _unlike(views: Sequence[View]) -> str:
 
 
 def _never(views: Sequence[View]) -> list[str]:
-    """Say which jobs can never run, once if they are the same in all runs."""
+    """Return which jobs can never run, once if they are the same in all runs."""
     return _grouped(views, _never_words)
 
 

@@ -62,7 +62,7 @@ def cluster(views: Sequence[View]) -> Figure:
 
 
 def table(views: Sequence[View]) -> Table:
-    """Give the mean use of every row of the widest picture."""
+    """Return the mean use of every row of the widest picture."""
     charts = [chart for view in views if (chart := view.run.chart) is not None]
     rows: list[tuple[str, ...]] = []
     for n in range(max(len(chart.rows) for chart in charts)):
@@ -149,7 +149,7 @@ def _picture(view: View, map_: Map) -> str:
 
 
 def _key() -> str:
-    """Say what the shades mean."""
+    """Return what the shades mean."""
     shapes = [text(RIGHT - 118, TOP - 10, "0 %", "e s"), text(RIGHT, TOP - 10, "100 %", "e s")]
     for level in range(LEVELS + 1):
         x = RIGHT - 114 + level * 8.6

@@ -88,7 +88,7 @@ def by_period(run: Run, low: int, high: int, period: Period) -> Map:
 
 
 def finding(views: Sequence[View], maps: Sequence[Map], period: Period) -> str:
-    """Say when most and least is in use."""
+    """Return when most and least is in use."""
     means = row_means(maps[0])
     high, low = means.index(max(means)), means.index(min(means))
     name = views[0].name

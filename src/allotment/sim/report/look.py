@@ -123,7 +123,7 @@ content-visibility:visible}
 
 
 def colours(count: int) -> str:
-    """Give the rules that colour and dash the first `count` runs, on light and on dark."""
+    """Return the rules that colour and dash the first `count` runs, on light and on dark."""
     light: list[str] = []
     dark: list[str] = []
     for index in range(count):
@@ -134,7 +134,7 @@ def colours(count: int) -> str:
 
 
 def shades() -> str:
-    """Give the rules that shade the map of the cluster, on light and on dark."""
+    """Return the rules that shade the map of the cluster, on light and on dark."""
     light, dark = (
         "".join(f".h{level}{{stroke:{_mixed(*ends, level)}}}" for level in range(LEVELS + 1))
         for ends in SHADES
@@ -150,12 +150,12 @@ def _mixed(low: str, high: str, level: int) -> str:
 
 
 def dashes(index: int) -> str:
-    """Give the dashes of a run. They differ when its colour has been used before."""
+    """Return the dashes of a run. They differ when its colour has been used before."""
     return DASHES[(index + index // len(PALETTE)) % len(DASHES)]
 
 
 def hatching(count: int) -> str:
-    """Give the fillings of bars, to be named `url(#h0)` and so on."""
+    """Return the fillings of bars, to be named `url(#h0)` and so on."""
     patterns = [
         f'<pattern id="h{index}" class="p{index}" width="6" height="6" '
         'patternUnits="userSpaceOnUse"><path class="tint" d="M0 0H6V6H0Z"/>'

@@ -70,7 +70,7 @@ def line(x1: float, y1: float, x2: float, y2: float, kind: str = "grid") -> str:
 
 
 def steps(points: Iterable[tuple[float, float]], until: float | None = None) -> str:
-    """Give the path that keeps each point's height until the next, in pixels.
+    """Return the path that keeps each point's height until the next, in pixels.
 
     Points that would not change a pixel are left out; `until` is where the last one ends.
     """
@@ -118,7 +118,7 @@ def axes(box: Box, across: tuple[Scale, Ticks, str], up: tuple[Scale, Ticks, str
 
 
 def read_off(box: Box, x: Scale, y: Scale, kinds: tuple[str, str]) -> str:
-    """Give the attributes by which the page's script reads values off a picture.
+    """Return the attributes by which the page's script reads values off a picture.
 
     `kinds` names what the axes measure: length, moment, share, count, or power (a count on a
     logarithmic axis).

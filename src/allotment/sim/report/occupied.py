@@ -47,7 +47,7 @@ NAMED = 11
 
 
 def is_small(views: Sequence[View]) -> bool:
-    """Tell whether every device of every run can be drawn, on a page that stays small."""
+    """Whether every device of every run can be drawn, on a page that stays small."""
     charts = [view.run.chart for view in views]
     known = [chart for chart in charts if chart and chart.devices and chart.spans]
     spans = [span for chart in known for span in chart.spans]
@@ -204,7 +204,7 @@ def _told(job: JobOutcome, span: Span) -> str:
 
 
 def shared(spans: Sequence[Span]) -> list[Span]:
-    """Give stretches as they begin; whoever shares a device has half of it at most."""
+    """Return stretches as they begin; whoever shares a device has half of it at most."""
     ordered = sorted(spans, key=lambda span: (span.from_ms, span.job))
     last: dict[int, list[int]] = {}
     halved: set[tuple[int, int]] = set()
@@ -229,7 +229,7 @@ def shared(spans: Sequence[Span]) -> list[Span]:
 def pieces(
     span: Span, taken: dict[int, list[tuple[int, int, int]]]
 ) -> list[tuple[float, float]]:
-    """Give the rows a span covers, neighbours as one; jobs that share a device lie in lanes."""
+    """Return rows a span covers, neighbours as one; jobs that share a device lie in lanes."""
     pieces: list[tuple[float, float]] = []
     for device, milli in sorted(span.devices):
         if milli >= DEVICE:

@@ -68,7 +68,7 @@ class Scale(msgspec.Struct, frozen=True):
     log: bool = False
 
     def at(self, value: float) -> float:
-        """Give the pixel of a value."""
+        """Return the pixel of a value."""
         value = min(max(value, self.low), self.high)
         if self.log:
             part = log10(value / self.low) / log10(self.high / self.low)
@@ -77,7 +77,7 @@ class Scale(msgspec.Struct, frozen=True):
         return self.start + part * (self.stop - self.start)
 
     def value(self, part: float) -> float:
-        """Give the value at a part of the way, 0 to 1."""
+        """Return the value at a part of the way, 0 to 1."""
         if self.log:
             return self.low * (self.high / self.low) ** part
         return self.low + part * (self.high - self.low)
@@ -114,7 +114,7 @@ def _length_name(length: int) -> str:
 
 
 def round_up(value: float) -> float:
-    """Give the next of 1, 2, 2.5, 5 × 10ⁿ; 1 for nothing."""
+    """Return the next of 1, 2, 2.5, 5 × 10ⁿ; 1 for nothing."""
     if value <= 0:
         return 1
     power = 10.0 ** floor(log10(value))

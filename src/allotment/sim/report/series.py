@@ -129,7 +129,7 @@ def means_between(
 
 
 def _is_far_apart(views: Sequence[View]) -> bool:
-    """Tell whether lines would lie flat on the bottom of a scale that fits the longest."""
+    """Whether lines would lie flat on the bottom of a scale that fits the longest."""
     peaks = [view.summary.peak_waiting_jobs for view in views if view.run.samples]
     some = [peak for peak in peaks if peak > 1]
     return len(some) > 1 and max(some) > 10 * min(some)
@@ -154,7 +154,7 @@ def axis_between(low: int, high: int, start: float, stop: float) -> tuple[Scale,
 def thinned(
     samples: Sequence[Sample], value: Callable[[Sample], int], most: int = POINTS
 ) -> list[tuple[int, float]]:
-    """Give instants and values, at most `most`: means over time where there are more."""
+    """Return instants and values, at most `most`: means over time where there are more."""
     if len(samples) <= most:
         return [(sample.at_ms, value(sample)) for sample in samples]
     low, width = samples[0].at_ms, max(1, samples[-1].at_ms - samples[0].at_ms)
@@ -234,7 +234,7 @@ def _queue_picture(views: Sequence[View]) -> str:
 
 
 def _until_nobody_waits(views: Sequence[View]) -> tuple[int, int]:
-    """Give the window without its end if nobody waits there and it is long."""
+    """Return the window without its end if nobody waits there and it is long."""
     low, high = window(views)
     last = low
     for view in views:

@@ -114,7 +114,7 @@ def lengths(samples: Sequence[Sample]) -> list[tuple[Sample, int]]:
 
 
 def window(all_views: Sequence[View]) -> tuple[int, int]:
-    """Give the first and the last instant of all samples; a millisecond apart at least."""
+    """Return the first and the last instant of all samples; a millisecond apart at least."""
     firsts = [view.run.samples[0].at_ms for view in all_views if view.run.samples]
     lasts = [view.run.samples[-1].at_ms for view in all_views if view.run.samples]
     low = min(firsts, default=0)

@@ -112,12 +112,12 @@ def listed(parts: Sequence[str]) -> str:
 
 
 def is_date(at_ms: int) -> bool:
-    """Tell whether an instant of a trace is a date rather than a count from its beginning."""
+    """Whether an instant of a trace is a date rather than a count from its beginning."""
     return CALENDAR_FROM_MS <= at_ms < CALENDAR_TO_MS
 
 
 def moment(at_ms: int, begin_ms: int) -> str:
-    """Say when something was: a date, or how long after the first submission."""
+    """Return when something was: a date, or how long after the first submission."""
     if not is_date(begin_ms) or not is_date(at_ms):
         return f"{duration(at_ms - begin_ms)} after the first submission"
     date = datetime.fromtimestamp(at_ms / SECOND, UTC)

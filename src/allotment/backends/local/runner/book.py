@@ -33,7 +33,7 @@ class Book:
         self._report_is_due = False
 
     def now_ms(self) -> int:
-        """Give the time since the epoch, by the wall clock of when the task came to us.
+        """Return the time since the epoch, by the wall clock of when the task came to us.
 
         Whoever sets that clock meanwhile changes no length of time.
         """

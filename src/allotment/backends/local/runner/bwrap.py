@@ -36,7 +36,7 @@ class Inner(NamedTuple):
 
 
 def plan(view: View) -> tuple[list[str], list[str]]:
-    """Say which paths must be mounted again, read-only and writable, after the hiding.
+    """Return which paths must be mounted again, read-only and writable, after the hiding.
 
     A writable path needs it below a read-only one; both need it below the hidden one.
     """
@@ -49,7 +49,7 @@ def plan(view: View) -> tuple[list[str], list[str]]:
 
 
 def command(program: str, view: View, cwd: str, argv: list[str], inner: Inner) -> list[str]:
-    """Give the argument list that runs `argv` in the view.
+    """Return the argument list that runs `argv` in the view.
 
     The state folder is hidden before the paths below it are bound again; bubblewrap takes
     their sources from the tree outside, so the order of hiding does not matter to it.

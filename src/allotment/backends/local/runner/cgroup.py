@@ -108,7 +108,7 @@ class Group:
         return Counts()
 
     def count_throttled(self) -> int:
-        """Give the milliseconds for which the CPU ceiling held the task back."""
+        """Return the milliseconds for which the CPU ceiling held the task back."""
         return 0
 
     def remove(self) -> None:

@@ -103,7 +103,7 @@ def hold(path: str) -> int | None:
 
 
 def is_held(path: str) -> bool:
-    """Tell whether a supervisor lives. Raises FileNotFoundError without a claim."""
+    """Whether a supervisor lives. Raises FileNotFoundError without a claim."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -62,7 +62,7 @@ def parse(line: str) -> Command | None:
 
 
 def signal_number(name: str) -> int:
-    """Give the number of TERM, SIGTERM or 15; 0 for what is no signal."""
+    """Return the number of TERM, SIGTERM or 15; 0 for what is no signal."""
     if name.isdecimal():
         number = int(name)
         return number if number in signal.valid_signals() else 0

@@ -117,7 +117,7 @@ def _go_between(entry: Entry, namespaces: list[int]) -> int:
 
 
 def _is_for_children(namespace: int) -> bool:
-    """Tell whether joining moves not the caller, but the children it makes then."""
+    """Whether joining moves not the caller, but the children it makes then."""
     return fcntl.ioctl(namespace, _NS_GET_NSTYPE) == libc.CLONE_NEWPID
 
 
@@ -129,7 +129,7 @@ def _fork(entry: Entry, namespaces: list[int]) -> int:
 
 
 def _environ(folder: str, status: Status) -> dict[str, str]:
-    """Give the environment that the task's command was started with."""
+    """Return the environment that the task's command was started with."""
     held = f"{folder}/{layout.ENVIRON}"
     path = held if status["phase"] == "holding" else f"/proc/{status['pid']}/environ"
     try:

@@ -44,7 +44,7 @@ class Hierarchy(NamedTuple):
         return Group()
 
     def reached(self) -> "Hierarchy":
-        """Give the same, reached by open folders: also where a mount namespace lacks the paths.
+        """Return same, reached by open folders: also where a mount namespace lacks the paths.
 
         And where they are read-only there: what is open keeps the rights of its own mount.
         """

@@ -64,7 +64,7 @@ def look(state_dir: str) -> Host:
 
 
 def find_bwrap(missing: dict[str, str]) -> str:
-    """Give the path of a bubblewrap that works here, or note why there is none."""
+    """Return the path of a bubblewrap that works here, or note why there is none."""
     path = next((place for place in _PLACES if os.access(place, os.X_OK)), "")
     if not path:
         missing["bwrap"] = "bubblewrap is not installed"

@@ -38,7 +38,7 @@ KEY: Final = re.compile(
 
 
 def task_dir(key: str) -> str:
-    """Give the folder of the task `job.attempt.role.index`, relative to the state folder.
+    """Return the folder of the task `job.attempt.role.index`, relative to the state folder.
 
     Raises ValueError for anything that is no such key: a key becomes a path here, and a
     cgroup's name.
@@ -50,5 +50,5 @@ def task_dir(key: str) -> str:
 
 
 def live_file(key: str) -> str:
-    """Give the file that tells that a task may still run."""
+    """Return the file that tells that a task may still run."""
     return f"{LIVE}/{key}"

@@ -91,7 +91,7 @@ def shared_folders() -> tuple[str, ...]:
 
 
 def under(path: str, folder: str) -> bool:
-    """Tell whether a path is a folder or something in it."""
+    """Whether a path is a folder or something in it."""
     return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 
@@ -167,7 +167,7 @@ def _check(place: Place, hidden: str) -> None:
 
 
 def _covered(places: list[Place], hidden: str) -> list[Place]:
-    """Say which places would be covered by others, or be hidden; what is above comes first."""
+    """Return which places would be covered by others, or be hidden; topmost first."""
     covers = [place.real for place in places if place.is_read_only]
     covered = [
         place

@@ -53,12 +53,12 @@ def stat(pid: int | str) -> Stat | None:
 
 
 def own_pid(proc: int) -> int:
-    """Give our number in the PID namespace of the /proc that is open as `proc`."""
+    """Return our number in the PID namespace of the /proc that is open as `proc`."""
     return int(os.readlink("self", dir_fd=proc))
 
 
 def only_child(pid: int, proc: int) -> int:
-    """Give the number of the first child of `pid`, both as that /proc counts; 0 for none."""
+    """Return the number of the first child of `pid`, both as that /proc counts; 0 for none."""
     try:
         return int(read(f"{pid}/task/{pid}/children", proc).split()[0])
     except (OSError, IndexError):
@@ -74,13 +74,13 @@ def start_time_in(pid: int, proc: int) -> int:
 
 
 def start_time(pid: int | str) -> int:
-    """Give the start of a living process, 0 for none; a zombie does not live."""
+    """Return the start of a living process, 0 for none; a zombie does not live."""
     found = stat(pid)
     return 0 if found is None or found.state in _DEAD else found.start_time
 
 
 def boot_id() -> str:
-    """Give what tells this boot of the machine from every other."""
+    """Return what tells this boot of the machine from every other."""
     return read("/proc/sys/kernel/random/boot_id").strip()
 
 
@@ -90,7 +90,7 @@ def pids() -> list[int]:
 
 
 def children(pid: int) -> list[int]:
-    """Give the living children of a process, of all its threads."""
+    """Return the living children of a process, of all its threads."""
     try:
         tasks = os.listdir(f"/proc/{pid}/task")
         found = [read(f"/proc/{pid}/task/{task}/children") for task in tasks]
@@ -108,7 +108,7 @@ def _is_child(pid: int, parent: int) -> bool:
 
 
 def descendants(root: int) -> dict[int, Stat]:
-    """Give every living process below `root`, without it. One pass over /proc."""
+    """Return every living process below `root`, without it. One pass over /proc."""
     by_parent: defaultdict[int, list[tuple[int, Stat]]] = defaultdict(list)
     for pid in pids():
         found = stat(pid)
@@ -125,7 +125,7 @@ def descendants(root: int) -> dict[int, Stat]:
 
 
 def handles(pid: int, signum: int) -> bool:
-    """Tell whether a process catches or ignores a signal: then it means to get it."""
+    """Whether a process catches or ignores a signal: then it means to get it."""
     try:
         text = read(f"/proc/{pid}/status")
     except OSError:
@@ -138,7 +138,7 @@ def handles(pid: int, signum: int) -> bool:
 
 
 def program(pid: int) -> str:
-    """Give the file name of the program a process runs, empty when it cannot be told."""
+    """Return the file name of the program a process runs, empty when it cannot be told."""
     try:
         return os.readlink(f"/proc/{pid}/exe").rpartition("/")[2].removesuffix(" (deleted)")
     except OSError:
@@ -146,7 +146,7 @@ def program(pid: int) -> str:
 
 
 def proportional_bytes(pid: int) -> int:
-    """Give a process's memory with shared pages divided among their users (PSS).
+    """Return a process's memory with shared pages divided among their users (PSS).
 
     Falls back to its resident set where that may not be read.
     """

@@ -105,7 +105,7 @@ def live_keys() -> list[str]:
 
 
 def present_status(key: str) -> object:
-    """Give a task's status as it stands in its file; None before the first."""
+    """Return a task's status as it stands in its file; None before the first."""
     try:
         with open(f"{layout.task_dir(key)}/{layout.STATUS}", "rb") as file:
             return json.load(file)

@@ -23,12 +23,12 @@ def note_fault() -> None:
 
 
 def now_ms() -> int:
-    """Give the time in milliseconds since the epoch."""
+    """Return the time in milliseconds since the epoch."""
     return time.time_ns() // 1_000_000
 
 
 def new_status(request: Request, boot_id: str) -> Status:
-    """Give the status of a task of which nothing is known yet."""
+    """Return the status of a task of which nothing is known yet."""
     return {
         "version": STATUS_VERSION,
         "key": request["key"],

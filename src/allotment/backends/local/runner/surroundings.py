@@ -27,7 +27,7 @@ class Limits(NamedTuple):
 
 
 def kind_for(request: Request, host: Host) -> str:
-    """Say by what a task's namespaces are made: own, bwrap or none. Raises Unavailable."""
+    """Return by what a task's namespaces are made: own, bwrap or none. Raises Unavailable."""
     asked = request.get("namespaces", "auto")
     if asked == "auto":
         return host.namespaces
@@ -42,7 +42,7 @@ def kind_for(request: Request, host: Host) -> str:
 
 
 def is_own(request: Request, host: Host) -> bool:
-    """Tell whether the supervisor must be born in a PID namespace of its own."""
+    """Whether the supervisor must be born in a PID namespace of its own."""
     try:
         return kind_for(request, host) == "own"
     except Unavailable:

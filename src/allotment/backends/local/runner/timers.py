@@ -14,7 +14,7 @@ class Timers:
         self._due.append((time.monotonic() + delay_s, action))
 
     def wait_ms(self) -> int | None:
-        """Say how long a poll may wait; None for ever."""
+        """Return how long a poll may wait; None for ever."""
         if not self._due:
             return None
         first = min(when for when, _ in self._due)

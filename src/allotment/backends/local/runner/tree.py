@@ -42,7 +42,7 @@ class Delivery:
                 send(pid, self.signum)
 
     def _waited_for(self, pid: int) -> list[int]:
-        """Give the children for which a process only waits; none for a main program."""
+        """Return the children for which a process only waits; none for a main program."""
         program = procfs.program(pid)
         if program in _WRAPPERS:
             return procfs.children(pid)

@@ -50,7 +50,7 @@ def _program(request: Request) -> str:
 
 
 def judge_bwrap(status: Status, told: bytes) -> None:
-    """Tell bubblewrap's own failure from its command's."""
+    """Distinguish bubblewrap's own failure from its command's."""
     ran = status["exit_code"] is not None or status["signal"] is not None
     if ran and not status["cause"] and bwrap_failed(told.decode(errors="replace")):
         status["exit_code"] = status["signal"] = None
@@ -58,7 +58,7 @@ def judge_bwrap(status: Status, told: bytes) -> None:
 
 
 def bwrap_failed(status_lines: str) -> bool:
-    """Tell a set-up that failed from a command that did: then there is no exit code."""
+    """Distinguish a set-up that failed from a command that did: then there is no exit code."""
     for line in status_lines.splitlines():
         try:
             if "exit-code" in json.loads(line):
@@ -92,7 +92,7 @@ def count(status: Status, group: Group, *, has_ceiling: bool) -> None:
 
 
 def text_of(error: BaseException) -> str:
-    """Say in a line what failed, with the name of the file where there is one."""
+    """Return in a line what failed, with the name of the file where there is one."""
     if isinstance(error, OSError) and error.strerror:
         return (
             f"{error.strerror}: {os.fsdecode(error.filename)}"

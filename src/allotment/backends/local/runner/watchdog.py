@@ -90,7 +90,7 @@ class Watchdog:
 
 
 def _owes_an_answer(pid: int, state: str, sleeps: bool, is_order: bool) -> bool:
-    """Tell whether a supervisor that says nothing should.
+    """Whether a supervisor that says nothing should.
 
     It may be busy, or held by a file server, before the command runs and after its end: then
     with an order it must at least move. While the command runs an order is read at once.
@@ -119,7 +119,7 @@ def _ask(key: str) -> int:
 
 
 def _supervisor_of(key: str) -> int:
-    """Give the pid of a supervisor that is not our child, by its own words; 0 for none."""
+    """Return the pid of a supervisor that is not our child, by its own words; 0 for none."""
     try:
         status = json.loads(procfs.read(f"{layout.task_dir(key)}/{layout.STATUS}"))
     except (OSError, ValueError):
@@ -130,7 +130,7 @@ def _supervisor_of(key: str) -> int:
 
 
 def _ran(pid: int) -> str:
-    """Give what changes whenever a process runs, be it for a microsecond."""
+    """Return what changes whenever a process runs, be it for a microsecond."""
     try:
         return procfs.read(f"/proc/{pid}/schedstat")
     except OSError:
