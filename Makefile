@@ -23,8 +23,10 @@ format: setup ## Rewrite the sources in the house format
 	$(BIN)/ruff format $(SOURCES)
 	$(BIN)/ruff check --fix $(SOURCES)
 
-nightly: setup ## Histories over cells, at length (ARGS="--operations 500000")
-	@$(BIN)/python -m tests.property.cells_nightly $(ARGS)
+nightly: setup ## At length: histories over cells, kills of the service, mutants of the core
+	@$(BIN)/python -m tests.property.cells_nightly --operations 500000
+	@ALLOT_KILLS=300 $(BIN)/python -m pytest tests/e2e/test_chaos.py
+	@$(BIN)/python -m tests.mutants --count 100
 
 bench: setup ## Measure, and compare with the recorded figures (ARGS="submit" for one)
 	@$(BIN)/python -m bench.run $(ARGS)

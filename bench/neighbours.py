@@ -33,7 +33,9 @@ from bench.figures import Figure
 WAITING = 20_000
 CLIENTS, STREAMS = 200, 3_000
 REQUESTS = int(os.environ.get("ALLOT_CROWD", "12000"))
-IDLE_S, STREAMS_S, SETTLE_S = 10.0, 20.0, 5.0
+IDLE_S, STREAMS_S = 10.0, 20.0
+SETTLE_S, QUIET_S = 5.0, 25.0
+"""What the service no longer needs it gives back when nothing was asked for two rounds of 10 s."""
 PAUSE_S = 0.02
 """Of the second user, between two requests."""
 HOSTILE, NEIGHBOUR = 60_001, 60_002
@@ -63,7 +65,7 @@ def main() -> list[Figure]:
         alone = _during(cluster, _nothing)
         crowd = _during(cluster, _crowd)
         streams = _during(cluster, _streams)
-        time.sleep(SETTLE_S)
+        time.sleep(QUIET_S)
         after = cluster.rss_mib()
     return [
         *_figures("alone", alone, None),

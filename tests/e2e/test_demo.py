@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("numpy")
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.alone]
 
 DEMO = [sys.executable, "-m", "allotment.cli", "demo"]
 LIMIT_S = 150

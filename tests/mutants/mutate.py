@@ -1,0 +1,76 @@
+"""Single changes of a source: a comparison, and/or, not, + and -.
+
+The change is made in the text, so that all else of the file stays as it is.
+"""
+
+import ast
+from collections.abc import Iterator
+from typing import NamedTuple
+
+OTHER: dict[type[ast.AST], str] = {
+    ast.Lt: "<=",
+    ast.LtE: "<",
+    ast.Gt: ">=",
+    ast.GtE: ">",
+    ast.Eq: "!=",
+    ast.NotEq: "==",
+    ast.Is: "is not",
+    ast.IsNot: "is",
+    ast.In: "not in",
+    ast.NotIn: "in",
+    ast.And: "or",
+    ast.Or: "and",
+    ast.Add: "-",
+    ast.Sub: "+",
+}
+
+
+class Mutant(NamedTuple):
+    """A source with one change."""
+
+    line: int
+    """From 1."""
+    before: str
+    after: str
+    text: str
+    """The whole source."""
+
+
+def mutants(source: str) -> Iterator[Mutant]:
+    """Yield every mutant of a source, in the order of its lines."""
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Compare(left, [operator], [right]):
+                yield from _with(source, node, f"({_of(source, left)}) {OTHER[type(operator)]}"
+                                               f" ({_of(source, right)})")  # fmt: skip
+            case ast.BoolOp(operator, values):
+                word = f" {OTHER[type(operator)]} "
+                yield from _with(source, node, word.join(f"({_of(source, v)})" for v in values))
+            case ast.UnaryOp(ast.Not(), operand):
+                yield from _with(source, node, f"({_of(source, operand)})")
+            case ast.BinOp(left, ast.Add() | ast.Sub() as operator, right):
+                yield from _with(source, node, f"({_of(source, left)}) {OTHER[type(operator)]}"
+                                               f" ({_of(source, right)})")  # fmt: skip
+            case _:
+                pass
+
+
+def _of(source: str, node: ast.expr) -> str:
+    return ast.get_source_segment(source, node) or ""
+
+
+def _with(source: str, node: ast.expr, after: str) -> Iterator[Mutant]:
+    """Yield the source with a node replaced, if that still is a source."""
+    before = _of(source, node)
+    lines = source.encode().splitlines(keepends=True)
+    begin = sum(len(line) for line in lines[: node.lineno - 1]) + node.col_offset
+    assert node.end_lineno is not None
+    assert node.end_col_offset is not None
+    end = sum(len(line) for line in lines[: node.end_lineno - 1]) + node.end_col_offset
+    raw = source.encode()
+    text = (raw[:begin] + b"(" + after.encode() + b")" + raw[end:]).decode()
+    try:
+        compile(text, "mutant", "exec")
+    except SyntaxError:
+        return
+    yield Mutant(node.lineno, before, after, text)
