@@ -167,7 +167,7 @@ class CellReasons(RuleBasedStateMachine):
         if _alone in changes:
             _alone(twin, job)  # Who had to go meanwhile is back in line.
         twin.cycle()
-        return job in twin.state.cluster.gangs or job in twin.state.cluster.reservations
+        return job in twin.state.cluster.gangs or job in twin.state.cluster.reserved
 
 
 Change = Callable[[World, JobId], None]
@@ -175,7 +175,7 @@ Change = Callable[[World, JobId], None]
 
 def _alone(world: World, job: JobId) -> None:
     """Nobody else is in line, but those to whom a place is promised."""
-    promised = world.state.cluster.reservations
+    promised = world.state.cluster.reserved
     for other in list(world.state.jobs):
         if other not in {job, *promised} and world.is_(other) is JobState.QUEUED:
             world.do(c.HoldJob(other))
@@ -194,7 +194,7 @@ def _without_those_before(world: World, job: JobId) -> None:
     if job in pending:
         for group in [[*group] for group in pending.ahead(pending[job])]:
             for other in group:
-                if other.id not in world.state.cluster.reservations:
+                if other.id not in world.state.cluster.reserved:
                     world.do(c.HoldJob(other.id))
 
 

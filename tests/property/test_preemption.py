@@ -68,7 +68,7 @@ def test_preemption_comes_to_rest_and_only_climbs(
         start_all(world)
     rest(world)
     everybody_had_a_reason(world)
-    assert not world.state.cluster.reservations, "nobody waits for who is gone"
+    assert not world.state.cluster.reserved, "nobody waits for who is gone"
 
 
 @pytest.mark.parametrize("seed", [5, 11, 16, 42, 94, 119])
@@ -186,7 +186,7 @@ def climbed(world: World) -> dict[str, list[int]]:
     for gang in cluster.gangs.values():
         if gang.entitlement is Entitlement.GUARANTEED and not gang.suspended:
             found[gang.tenant].append(gang.priority)
-    for job, promise in cluster.reservations.items():
+    for job, promise in cluster.reserved.items():
         if promise.entitlement is Entitlement.GUARANTEED and job not in cluster.gangs:
             found[cluster.tenant_of(job)].append(priority_of(cluster, job) or 0)
     return {name: sorted(each, reverse=True) for name, each in found.items()}

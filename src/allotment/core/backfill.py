@@ -121,7 +121,7 @@ class Shadow(Passing):
         """Return when enough devices are: as a rule later, as somebody must go in any case."""
         cluster, wanted, devices = self._cluster, self._blocked.gpu_milli, self._devices
         lends = bool(cluster.borrowers) and self._grounds is GUARANTEED
-        moves = cluster.leaving or cluster.parting or cluster.reservations
+        moves = cluster.leaving or cluster.parting or cluster.reserved
         shut = cluster.windows.all or cluster.ledger.closed
         if moves or shut or isinstance(devices, DevicesByType):
             found = self._outlook.earliest(devices, later=later)

@@ -55,7 +55,7 @@ class Behind:
             begin = self._blocked.get(other)
             if begin is None:
                 continue
-            first = pending.first_of(shape, cluster.reservations, begin)
+            first = pending.first_of(shape, cluster.reserved, begin)
             end = min(place, self._until.get(other, place))
             if first is not None and first < end:
                 return True

@@ -39,7 +39,7 @@ class Bounds:
         cluster, job = self._cluster, key[1]
         shape = cluster.pending[job].shape
         tenant = cluster.tenants.get(shape.tenant)
-        if job in cluster.reservations or tenant is None or capped_out(cluster, shape):
+        if job in cluster.reserved or tenant is None or capped_out(cluster, shape):
             return False
         need = total_of(shape.requests)
         right = cluster.policies.sharing.entitle(

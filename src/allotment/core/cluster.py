@@ -1,4 +1,4 @@
-"""Everything a decision reads: machines, waiting jobs, placed gangs, shares, reservations.
+"""Everything a decision reads: machines, waiting jobs, placed gangs, shares, reserved places.
 
 The engine keeps it true by folding events; the planner works on it through a `Trial`
 that undoes itself. Nothing else writes it.
@@ -15,7 +15,7 @@ from allotment.core.cells.borrow import find_idle
 from allotment.core.cells.rights import quota_still
 from allotment.core.claimants import Claimants
 from allotment.core.ends import Ends
-from allotment.core.gang import Gang, Reservation, Standing
+from allotment.core.gang import Gang, ReservedPlace, Standing
 from allotment.core.kinds import PASSING, kinds_apart
 from allotment.core.ledger import Ledger
 from allotment.core.mercy import mercy_of
@@ -37,7 +37,7 @@ from allotment.model.quantity import DAY, NOTHING, Instant, Millis, Resources, e
 from allotment.model.queue_tree import QueueTree, all_stopped
 from allotment.model.tenancy import Preempt, QueueOrder, RankBy, ShareBy, Tenant
 
-__all__ = ["Cluster", "Gang", "Reservation", "Standing"]
+__all__ = ["Cluster", "Gang", "ReservedPlace", "Standing"]
 
 
 MOST_MEMOS = 10_000
@@ -130,7 +130,7 @@ class Cluster:
         self.elastic: dict[JobId, Gang] = {}
         """Gangs that can go on with fewer tasks than they started with."""
         self.resuming: dict[JobId, Gang] = {}
-        self.reservations: dict[JobId, Reservation] = {}
+        self.reserved: dict[JobId, ReservedPlace] = {}
         self._reserved: dict[str, Resources] = {}
         """What promises will add to each tenant's guaranteed use."""
         self._counted: dict[JobId, str] = {}
@@ -317,7 +317,7 @@ class Cluster:
         else:
             self.cells.call_in(gang.id, gang.slots, gang.needs)
 
-    def promise_kept(self, promise: Reservation) -> Reservation | None:
+    def promise_kept(self, promise: ReservedPlace) -> ReservedPlace | None:
         """Return a promise as it can be kept in this configuration; None if it cannot."""
         if not self._is_there(promise.slots):
             return None
@@ -452,62 +452,62 @@ class Cluster:
         if not self.all_skip or self.queues.softs:
             self.pending.arrivals += 1
 
-    # ── reservations ────────────────────────────────────────────────────────────────────
+    # ── reserved places ───────────────────────────────────────────────────────────────────
 
-    def reserve(self, reservation: Reservation, away: Gang | None = None) -> None:
+    def reserve(self, place: ReservedPlace, away: Gang | None = None) -> None:
         """Promise a place: its slots are taken though others still sit there.
 
         `away` is the gang of its job where that is thought away, in a trial.
         """
-        self.ledger.take(reservation.slots, reservation.needs)
-        job = reservation.job
-        self.reservations[job] = reservation
+        self.ledger.take(place.slots, place.needs)
+        job = place.job
+        self.reserved[job] = place
         gang = away or self.gangs.get(job)
         shape = gang.standing.shape if gang else self.pending[job].shape
         if self.claimants is not None:
             user = gang.user if gang else shape.user
             path = self.claimants.path(shape.tenant, shape.queue, user)
-            self.claimants.promise(job, path, sum_of(reservation.needs))
+            self.claimants.promise(job, path, sum_of(place.needs))
         if self.accounts.any:
-            parts = self.held_on(reservation.slots, reservation.needs)
+            parts = self.held_on(place.slots, place.needs)
             if gang is None:
                 parts[JOBS] = 1
             self.accounts.promise(job, shape.who, parts)
-        if reservation.entitlement is not Entitlement.GUARANTEED:
+        if place.entitlement is not Entitlement.GUARANTEED:
             if self.cells is not None:
-                self.cells.set_aside(reservation.slots, reservation.needs)
+                self.cells.set_aside(place.slots, place.needs)
         else:
             tenant = shape.tenant
-            if self.cells is not None and reservation.quota:
-                r = reservation
+            if self.cells is not None and place.quota:
+                r = place
                 self.cells.take(tenant, r.pin, r.slots, r.needs, r.quota, r.job)
-            total = self._reserved.get(tenant, NOTHING) + sum_of(reservation.needs)
+            total = self._reserved.get(tenant, NOTHING) + sum_of(place.needs)
             self._reserved[tenant] = total
-            self._counted[reservation.job] = tenant
+            self._counted[place.job] = tenant
 
-    def unreserve(self, job: JobId) -> Reservation | None:
+    def unreserve(self, job: JobId) -> ReservedPlace | None:
         """Take a promise back, or turn it into a placement right after."""
-        reservation = self.reservations.pop(job, None)
-        if reservation is not None:
-            self.ledger.give(reservation.slots, reservation.needs)
+        place = self.reserved.pop(job, None)
+        if place is not None:
+            self.ledger.give(place.slots, place.needs)
             self.accounts.take_back(job)
             if self.claimants is not None:
                 self.claimants.take_back(job)
-            if reservation.entitlement is not Entitlement.GUARANTEED and self.cells is not None:
-                self.cells.put_back(reservation.slots, reservation.needs)
+            if place.entitlement is not Entitlement.GUARANTEED and self.cells is not None:
+                self.cells.put_back(place.slots, place.needs)
             tenant = self._counted.pop(job, None)
             if tenant is not None:
-                self._reserved[tenant] -= sum_of(reservation.needs)
-                if self.cells is not None and reservation.quota:
-                    r = reservation
+                self._reserved[tenant] -= sum_of(place.needs)
+                if self.cells is not None and place.quota:
+                    r = place
                     self.cells.give(tenant, r.pin, r.slots, r.needs, r.quota, r.job)
-        return reservation
+        return place
 
     def reserved_use(self, tenant: str, besides: JobId | None = None) -> Resources:
-        """Sum up what reservations, but one, will add to a tenant's guaranteed use."""
+        """Sum up what reserved places, but one, will add to a tenant's guaranteed use."""
         total = self._reserved.get(tenant, NOTHING)
         if besides is not None and self._counted.get(besides) == tenant:
-            total -= sum_of(self.reservations[besides].needs)
+            total -= sum_of(self.reserved[besides].needs)
         return total
 
     def used_by(self, tenant: str) -> Resources:

@@ -15,7 +15,7 @@ from allotment.core.cells.rights import objection
 from allotment.core.cells.together import in_one_cell
 from allotment.core.cluster import Cluster
 from allotment.core.entitle import borrows, entitle, is_due, own_victims, resume_entitlement
-from allotment.core.gang import Gang, Reservation, Standing
+from allotment.core.gang import Gang, ReservedPlace, Standing
 from allotment.core.kept_right import promise_takes_kept, takes_kept
 from allotment.core.lending import kept_from_borrower
 from allotment.core.plan import Decision, Demote, Evict, Place, Promote, Resume, Unreserve
@@ -56,7 +56,7 @@ def refusal(cluster: Cluster, decision: Decision, now: Instant) -> str:
         case Evict():
             return _evict(cluster, decision, now)
         case Unreserve(job):
-            return "" if job in cluster.reservations else "nothing is reserved"
+            return "" if job in cluster.reserved else "nothing is reserved"
 
 
 def _place(cluster: Cluster, placement: Placement) -> str:
@@ -112,16 +112,16 @@ def _larger(cluster: Cluster, placement: Placement) -> str:
 
 
 def _promised(cluster: Cluster, placement: Placement) -> str:
-    reservation = cluster.reservations.get(placement.job)
-    if reservation is not None and len(placement.slots) > len(reservation.slots):
+    place = cluster.reserved.get(placement.job)
+    if place is not None and len(placement.slots) > len(place.slots):
         return _larger(cluster, placement)
-    if reservation is None or reservation.slots != placement.slots:
+    if place is None or place.slots != placement.slots:
         return "nothing like it is reserved"
     if placement.job not in cluster.pending:
         return "the job is not in line"
-    if reservation.entitlement is not placement.entitlement:
+    if place.entitlement is not placement.entitlement:
         return "it was promised on other grounds"
-    if not is_due(cluster, reservation):
+    if not is_due(cluster, place):
         return "its tenant's share shrank"
     return "" if cluster.ledger.settled(placement.slots) else "the place is not empty yet"
 
@@ -133,7 +133,7 @@ def _resume(cluster: Cluster, decision: Resume, now: Instant) -> str:
     if cluster.barred(gang.id, gang.slots, now):
         return "a window keeps it off"
     if decision.reserved:
-        promise = cluster.reservations.get(decision.job)
+        promise = cluster.reserved.get(decision.job)
         settled = promise and is_due(cluster, promise) and cluster.ledger.settled(gang.slots)
         return "" if settled else "its devices are not free yet"
     if resume_entitlement(cluster, gang, now) is not decision.entitlement:
@@ -198,25 +198,25 @@ def _promote(cluster: Cluster, decision: Promote) -> str:
 
 
 def _evict(cluster: Cluster, decision: Evict, now: Instant) -> str:
-    reservation = decision.reservation
-    if reservation.job in cluster.reservations:
+    place = decision.place
+    if place.job in cluster.reserved:
         return "it has a place reserved already"
     if wrong := _stays(cluster, decision, now):
         return wrong
-    if reservation.job in reservation.victims:
-        return _move(cluster, reservation) if not decision.shed else "nobody shrinks for a move"
+    if place.job in place.victims:
+        return _move(cluster, place) if not decision.shed else "nobody shrinks for a move"
     if any(job not in (*decision.evict, *decision.suspend) for job in decision.demote):
         return "only who is sent away loses its guarantee"
-    if cluster.barred(reservation.job, reservation.slots, now):
+    if cluster.barred(place.job, place.slots, now):
         return "a window keeps it off"
     return _terms(cluster, decision, now)
 
 
 def _terms(cluster: Cluster, decision: Evict, now: Instant) -> str:
     """Check what is taken over, in what way others leave, and that the place is due."""
-    reservation = decision.reservation
+    place = decision.place
     for job in decision.instead:
-        if wrong := _keeps_promise(cluster, job, reservation):
+        if wrong := _keeps_promise(cluster, job, place):
             return wrong
     if decision.shed and (wrong := _shrink(cluster, decision, now)):
         return wrong
@@ -227,7 +227,7 @@ def _terms(cluster: Cluster, decision: Evict, now: Instant) -> str:
 
 def _shrink(cluster: Cluster, decision: Evict, now: Instant) -> str:
     """Return which gang may not be made to shrink to so many tasks; empty when all may."""
-    promise = decision.reservation
+    promise = decision.place
     if len(dict(decision.shed)) < len(decision.shed):
         return "nobody shrinks twice"
     lent: list[Gang] = []
@@ -257,7 +257,7 @@ def _shrink(cluster: Cluster, decision: Evict, now: Instant) -> str:
 
 
 def _lent_back(
-    cluster: Cluster, promise: Reservation, lent: Sequence[Gang], rest: Sequence[Gang] = ()
+    cluster: Cluster, promise: ReservedPlace, lent: Sequence[Gang], rest: Sequence[Gang] = ()
 ) -> bool:
     """Whether a job may have back what gangs of sibling queues were lent."""
     line = cluster.pending
@@ -266,7 +266,7 @@ def _lent_back(
 
 def _gently(cluster: Cluster, decision: Evict, now: Instant) -> str:
     """Check that some may be frozen, and that others go where it is free."""
-    promise = decision.reservation
+    promise = decision.place
     if any(
         not cluster.gangs[job].standing.runs or cluster.gangs[job].shrinking
         for job in decision.suspend
@@ -294,7 +294,7 @@ def _gently(cluster: Cluster, decision: Evict, now: Instant) -> str:
     return ""
 
 
-def _moves_on(cluster: Cluster, move: Reservation, evict: tuple[JobId, ...]) -> str:
+def _moves_on(cluster: Cluster, move: ReservedPlace, evict: tuple[JobId, ...]) -> str:
     """Check that one who is sent away may be promised what is idle elsewhere."""
     if move.job not in evict or move.victims != (move.job,):
         return "only who is sent away goes on elsewhere"
@@ -310,7 +310,7 @@ def _moves_on(cluster: Cluster, move: Reservation, evict: tuple[JobId, ...]) -> 
 
 def _stays(cluster: Cluster, decision: Evict, now: Instant) -> str:
     """Return which of those who are sent away need not go; empty when all must."""
-    promise = decision.reservation
+    promise = decision.place
     lent: list[Gang] = []
     for victim in promise.victims:
         gang = cluster.gangs.get(victim)
@@ -327,9 +327,9 @@ def _stays(cluster: Cluster, decision: Evict, now: Instant) -> str:
     return f"job {lent[0].id} may not be evicted"
 
 
-def _keeps_promise(cluster: Cluster, job: JobId, wanted: Reservation) -> str:
+def _keeps_promise(cluster: Cluster, job: JobId, wanted: ReservedPlace) -> str:
     """Return why a promise may not be taken over for another; empty when it may."""
-    promise = cluster.reservations.get(job)
+    promise = cluster.reserved.get(job)
     if promise is None:
         return f"job {job} has no promise to lose"
     if wanted.entitlement is not Entitlement.GUARANTEED:
@@ -345,17 +345,17 @@ def _keeps_promise(cluster: Cluster, job: JobId, wanted: Reservation) -> str:
     return "" if may else f"job {job} is no less urgent"
 
 
-def _move(cluster: Cluster, reservation: Reservation) -> str:
+def _move(cluster: Cluster, place: ReservedPlace) -> str:
     """Check that a gang may go from where it is to a place that is free."""
-    gang = cluster.gangs[reservation.job]
-    if reservation.victims != (gang.id,) or reservation.entitlement is not gang.entitlement:
+    gang = cluster.gangs[place.job]
+    if place.victims != (gang.id,) or place.entitlement is not gang.entitlement:
         return "a move concerns nobody else"
-    return _misfit(cluster, gang.requests, reservation.slots) or _no_room(
-        cluster, gang.requests, reservation.slots
+    return _misfit(cluster, gang.requests, place.slots) or _no_room(
+        cluster, gang.requests, place.slots
     )
 
 
-def _must_yield(cluster: Cluster, gang: Gang, promise: Reservation, now: Instant) -> bool:
+def _must_yield(cluster: Cluster, gang: Gang, promise: ReservedPlace, now: Instant) -> bool:
     """Whether a gang has to go for a promise: it borrows, or its turn is over."""
     if (
         promise.entitlement is Entitlement.GUARANTEED
@@ -384,7 +384,7 @@ def _must_yield(cluster: Cluster, gang: Gang, promise: Reservation, now: Instant
     return waiting.shape.tenant == gang.tenant and (mine.key, waiting.id) < (moved, gang.id)
 
 
-def _frozen_in_its_way(cluster: Cluster, gang: Gang, promise: Reservation) -> bool:
+def _frozen_in_its_way(cluster: Cluster, gang: Gang, promise: ReservedPlace) -> bool:
     """Whether a gang gave up its cells, and keeps what another tenant is owed there."""
     return (
         cluster.cells is not None
@@ -396,7 +396,7 @@ def _frozen_in_its_way(cluster: Cluster, gang: Gang, promise: Reservation) -> bo
     )
 
 
-def _keeps_some_of(gang: Gang, promise: Reservation) -> bool:
+def _keeps_some_of(gang: Gang, promise: ReservedPlace) -> bool:
     """Whether a suspended gang keeps any of what a place needs, where it needs it."""
     hosts: dict[NodeId, Resources] = {}
     devices: set[tuple[NodeId, int]] = set()
@@ -415,21 +415,21 @@ def _keeps_some_of(gang: Gang, promise: Reservation) -> bool:
 
 def _promise_is_due(cluster: Cluster, decision: Evict, now: Instant) -> str:
     """Return why a job may not be promised a place, once others lost theirs."""
-    reservation = decision.reservation
-    if not cluster.slots_open(reservation.slots):
+    place = decision.place
+    if not cluster.slots_open(place.slots):
         return "a part of the place is closed or broken"
-    gang = cluster.gangs.get(reservation.job)
+    gang = cluster.gangs.get(place.job)
     if gang is not None:
         due = resume_entitlement(cluster, gang, now) is Entitlement.GUARANTEED
         return "" if gang.wants_resume and due else "it may not be resumed on these grounds"
-    if reservation.job not in cluster.pending:
+    if place.job not in cluster.pending:
         return "the job is not in line"
-    shape = cluster.pending[reservation.job].shape
-    if shape.most and (wrong := _wrong_size(shape, reservation.slots)):
+    shape = cluster.pending[place.job].shape
+    if shape.most and (wrong := _wrong_size(shape, place.slots)):
         return wrong
-    shape = fixed(shape, len(reservation.slots))
-    wrong = _misfit(cluster, shape.requests, reservation.slots)
-    if wrong := wrong or beyond(cluster, shape, shape.requests, reservation.slots):
+    shape = fixed(shape, len(place.slots))
+    wrong = _misfit(cluster, shape.requests, place.slots)
+    if wrong := wrong or beyond(cluster, shape, shape.requests, place.slots):
         return wrong
     if shape.tenant in cluster.queues.keeps and (
         name := promise_takes_kept(cluster, shape, decision)
@@ -437,13 +437,13 @@ def _promise_is_due(cluster: Cluster, decision: Evict, now: Instant) -> str:
         return f"queue {name} does not lend"
     if cluster.cells is not None:
         return _promise_is_owed(cluster, decision, shape)
-    need = _total(shape.requests) - own_victims(cluster, reservation)
+    need = _total(shape.requests) - own_victims(cluster, place)
     with Trial(cluster) as trial:
         for job in decision.instead:
             trial.unreserve(job)
         for job, tasks in decision.shed:
             trial.shed(cluster.gangs[job], tasks)
-        return _not_due(cluster, shape.tenant, need, reservation.entitlement, shape.preemptible)
+        return _not_due(cluster, shape.tenant, need, place.entitlement, shape.preemptible)
 
 
 class Claim(msgspec.Struct, frozen=True):
@@ -474,7 +474,7 @@ def _promise_is_owed(cluster: Cluster, decision: Evict, shape: Shape) -> str:
     hardware is lost only the first may be left: cells given up would be others' then.
     """
     assert cluster.cells is not None, "asked only where shares are cells"
-    with cluster.cells.keeping(shape.tenant, decision.reservation.pin):
+    with cluster.cells.keeping(shape.tenant, decision.place.pin):
         wrong = _owed_without(cluster, decision, shape)
     wrong = wrong or _costs_others(cluster, decision)
     return wrong and _owed_without(cluster, decision, shape)
@@ -490,14 +490,14 @@ def _costs_others(cluster: Cluster, decision: Evict) -> str:
     with Trial(cluster) as trial:
         _without(trial, decision)
         between = [lacking(space) for space in spaces]
-        trial.reserve(decision.reservation)
+        trial.reserve(decision.place)
         after = [lacking(space) for space in spaces]
     harm = worse(before, after) and worse(between, after)
     return "others would be owed fewer cells than before" if harm else ""
 
 
 def _owed_without(cluster: Cluster, decision: Evict, shape: Shape) -> str:
-    promise = decision.reservation
+    promise = decision.place
     claim = Claim(shape.tenant, promise.pin, promise.slots, promise.needs, promise.quota)
     with Trial(cluster) as trial:
         _without(trial, decision)
@@ -508,7 +508,7 @@ def _owed_without(cluster: Cluster, decision: Evict, shape: Shape) -> str:
 
 def _without(trial: Trial, decision: Evict) -> None:
     """Let those of its own tenant who make way for a job have given up what they do."""
-    cluster, promise = trial.cluster, decision.reservation
+    cluster, promise = trial.cluster, decision.place
     for job in decision.instead:
         trial.unreserve(job)
     tenant = cluster.tenant_of(promise.job)

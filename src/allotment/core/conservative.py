@@ -254,7 +254,7 @@ def delayed_by(
     )
     made: Promises | None = None
     for job in ahead[:DEPTH]:
-        if job.id in cluster.reservations or capped_out(cluster, job.shape):
+        if job.id in cluster.reserved or capped_out(cluster, job.shape):
             continue
         if grounds is GUARANTEED and not owed_ever(cluster, job.shape):
             continue
@@ -307,7 +307,7 @@ class Course(msgspec.Struct, frozen=True):
         for gang in cluster.holders():
             if (end := self.end_of(gang)) is not None:
                 yield end, holding_of(gang)
-        for job, promise in sorted(cluster.reservations.items()):
+        for job, promise in sorted(cluster.reserved.items()):
             gang = cluster.gangs.get(job)
             standing = gang.standing if gang is not None else cluster.pending[job]
             run_ms = self.estimates.run_ms(standing)

@@ -8,7 +8,7 @@ trial.
 from allotment.core.cells.keeping import by_host_shares
 from allotment.core.cluster import Cluster
 from allotment.core.entitle import entitle, is_due, more_urgent, resume_entitlement
-from allotment.core.gang import Gang, Reservation
+from allotment.core.gang import Gang, ReservedPlace
 from allotment.core.giving_way import gently
 from allotment.core.lending import kept_from_borrower
 from allotment.core.line import Line
@@ -36,7 +36,7 @@ GUARANTEED, OPPORTUNISTIC = Entitlement.GUARANTEED, Entitlement.OPPORTUNISTIC
 def proposals(cluster: Cluster, now: Instant) -> Proposals:
     """Yield, one by one, who starts, resumes, is promoted or must go."""
     # 1. Promises: hand over places whose last holder left; drop those on closed nodes.
-    if cluster.reservations:
+    if cluster.reserved:
         yield from _keep_promises(cluster, now)
     # 2. Promote borrowers whose tenant has room in its guarantee again.
     if cluster.borrowers and _room_may_be_back(cluster):
@@ -91,7 +91,7 @@ def _deal_anew(cluster: Cluster, now: Instant) -> None:
 
 
 def _keep_promises(cluster: Cluster, now: Instant) -> Proposals:
-    for job, promise in sorted(cluster.reservations.items()):
+    for job, promise in sorted(cluster.reserved.items()):
         kept = (
             cluster.slots_open(promise.slots)
             and is_due(cluster, promise)
@@ -108,7 +108,7 @@ def _keep_promises(cluster: Cluster, now: Instant) -> Proposals:
                 yield Place(_placement(cluster, promise), reserved=True)
 
 
-def _placement(cluster: Cluster, promise: Reservation) -> Placement:
+def _placement(cluster: Cluster, promise: ReservedPlace) -> Placement:
     """Return where the job of a promise goes: a larger gang, where there is room for it now.
 
     In cells it gets what it was promised: to give that up for another place could cost
@@ -184,7 +184,7 @@ def _any_due(cluster: Cluster, tenant: str) -> bool:
 
 def _resume(cluster: Cluster, now: Instant) -> Proposals:
     for _, gang in sorted(cluster.resuming.items()):
-        if gang.id in cluster.reservations or gang.leaving:
+        if gang.id in cluster.reserved or gang.leaving:
             continue
         if cluster.barred(gang.id, gang.slots, now):
             continue
@@ -201,7 +201,7 @@ def _resume(cluster: Cluster, now: Instant) -> Proposals:
             if room is not None:
                 evict = eviction(
                     cluster,
-                    Reservation(
+                    ReservedPlace(
                         gang.id, gang.slots, leases, entitlement, room.victims, quota, gang.pin
                     ),
                     room.promises,

@@ -90,7 +90,7 @@ def displace_in_cells(cluster: Cluster, waiting: Standing, now: Instant) -> Way 
     shape = waiting.shape
     if shape.opportunistic:
         return None
-    promised = {job for r in cluster.reservations.values() for job in r.victims}
+    promised = {job for r in cluster.reserved.values() for job in r.victims}
     worse = [
         gang
         for job in running.worst_first(cluster.pending.key(waiting.id), now)
@@ -155,7 +155,7 @@ def _worse(
         if worse and missing <= 0:
             break
         if promised is None:
-            promised = {job for r in cluster.reservations.values() for job in r.victims}
+            promised = {job for r in cluster.reserved.values() for job in r.victims}
         gang = cluster.gangs[job]
         if gang.leaving or gang.suspended or job in promised:
             continue

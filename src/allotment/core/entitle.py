@@ -2,7 +2,7 @@
 
 from allotment.core.caps import is_over, resumes_beyond
 from allotment.core.cluster import Cluster
-from allotment.core.gang import Gang, Reservation
+from allotment.core.gang import Gang, ReservedPlace
 from allotment.core.lending import kept_of_share
 from allotment.core.owed import owed_place
 from allotment.core.request import Shape, lease_part, sum_of, total_of
@@ -20,7 +20,7 @@ def entitle(
     if tenant is None:
         return None
     used = cluster.guaranteed_use.get(tenant_name, NOTHING)
-    if cluster.reservations:
+    if cluster.reserved:
         used += cluster.reserved_use(tenant_name)
     return cluster.policies.sharing.entitle(need, used, tenant, preemptible=preemptible)
 
@@ -70,38 +70,38 @@ def borrows(cluster: Cluster, tenant_name: str, need: Resources, *, preemptible:
     return due is not None
 
 
-def is_due(cluster: Cluster, reservation: Reservation) -> bool:
+def is_due(cluster: Cluster, place: ReservedPlace) -> bool:
     """Whether a promise is still within its tenant's guarantee, which may have shrunk.
 
     What its victims of the same tenant still hold is not counted: it takes their place.
     """
-    name = cluster.tenant_of(reservation.job)
+    name = cluster.tenant_of(place.job)
     tenant = cluster.tenants.get(name)
     if tenant is None:
         return False
-    if reservation.job not in reservation.victims and is_over(cluster, reservation.job):
+    if place.job not in place.victims and is_over(cluster, place.job):
         return False
-    if cluster.cells is not None and reservation.entitlement is Entitlement.GUARANTEED:
+    if cluster.cells is not None and place.entitlement is Entitlement.GUARANTEED:
         # It holds its cells already; unless they were cut, or broke.
-        return cluster.cells.stands(name, reservation.pin, reservation.slots, reservation.quota)
+        return cluster.cells.stands(name, place.pin, place.slots, place.quota)
     used = cluster.guaranteed_use.get(name, NOTHING)
-    used += cluster.reserved_use(name, besides=reservation.job)
-    used -= own_victims(cluster, reservation)
-    need = sum_of(reservation.needs)
-    gang = cluster.gangs.get(reservation.job)
-    moves = reservation.job in reservation.victims
+    used += cluster.reserved_use(name, besides=place.job)
+    used -= own_victims(cluster, place)
+    need = sum_of(place.needs)
+    gang = cluster.gangs.get(place.job)
+    moves = place.job in place.victims
     if gang is not None and gang.entitlement is Entitlement.OPPORTUNISTIC and not moves:
         need += gang.held()
-    guaranteed = reservation.entitlement is Entitlement.GUARANTEED
+    guaranteed = place.entitlement is Entitlement.GUARANTEED
     due = cluster.policies.sharing.entitle(need, used, tenant, preemptible=not guaranteed)
-    return due is reservation.entitlement or due is Entitlement.GUARANTEED
+    return due is place.entitlement or due is Entitlement.GUARANTEED
 
 
-def own_victims(cluster: Cluster, reservation: Reservation) -> Resources:
+def own_victims(cluster: Cluster, place: ReservedPlace) -> Resources:
     """Sum up what victims still hold out of the guarantee of the promise's own tenant."""
     total = NOTHING
-    name = cluster.tenant_of(reservation.job)
-    for victim in reservation.victims:
+    name = cluster.tenant_of(place.job)
+    for victim in place.victims:
         gang = cluster.gangs.get(victim)
         if gang and gang.tenant == name and gang.entitlement is Entitlement.GUARANTEED:
             total += gang.held()

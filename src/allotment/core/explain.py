@@ -17,7 +17,7 @@ from allotment.core.explain_cells import judge_in_cells
 from allotment.core.explain_mercy import with_protected
 from allotment.core.explain_windows import judge_in_windows, set_aside
 from allotment.core.free_of import free_for, lacking
-from allotment.core.gang import Gang, Reservation, Standing
+from allotment.core.gang import Gang, ReservedPlace, Standing
 from allotment.core.lending import narrowed_to_lent
 from allotment.core.owed import owed_ever
 from allotment.core.preemption import make_room
@@ -60,7 +60,7 @@ def _size_words(shape: Shape) -> str:
 
 def judge(cluster: Cluster, waiting: Standing, now: Instant) -> Blocked:
     """Return the dominant reason without what is free and who is ahead."""
-    if (promise := cluster.reservations.get(waiting.id)) is not None:
+    if (promise := cluster.reserved.get(waiting.id)) is not None:
         return _promised(cluster, promise)
     if (capped := _capped(cluster, waiting.shape, now)) is not None:
         return capped
@@ -167,10 +167,10 @@ def _never(cluster: Cluster, waiting: Standing, need: Resources) -> Blocked | No
     return None
 
 
-def _promised(cluster: Cluster, reservation: Reservation) -> Blocked:
+def _promised(cluster: Cluster, place: ReservedPlace) -> Blocked:
     """Report whom it waits for who has its place."""
-    victims = [cluster.gangs[job] for job in reservation.victims if job in cluster.gangs]
-    tenant = cluster.tenant_of(reservation.job)
+    victims = [cluster.gangs[job] for job in place.victims if job in cluster.gangs]
+    tenant = cluster.tenant_of(place.job)
     own = sum(1 for gang in victims if gang.tenant == tenant)
     who = " and ".join(
         _count(number, word)
@@ -178,20 +178,20 @@ def _promised(cluster: Cluster, reservation: Reservation) -> Blocked:
         if number
     )
     who += " of its own tenant" if own else ""
-    if surplus := _surplus(cluster, reservation):
+    if surplus := _surplus(cluster, place):
         who += (" and " if who else "") + _count(surplus, "surplus task")
-    nodes = listed(list(dict.fromkeys(cluster.nodes[s.node].name for s in reservation.slots)))
+    nodes = listed(list(dict.fromkeys(cluster.nodes[s.node].name for s in place.slots)))
     return Blocked(
         Reason.WAITING_FOR_VICTIMS,
         f"A place on {nodes} is reserved; {who or 'nobody'} must leave it first.",
     )
 
 
-def _surplus(cluster: Cluster, reservation: Reservation) -> int:
+def _surplus(cluster: Cluster, reserved: ReservedPlace) -> int:
     """Count the surplus tasks that are on their way out of a promised place."""
     if not cluster.parting:
         return 0
-    place = {(slot.node, index) for slot in reservation.slots for index in slot.devices}
+    place = {(slot.node, index) for slot in reserved.slots for index in slot.devices}
     return sum(
         any((slot.node, index) in place for index in slot.devices)
         for gang in cluster.parting.values()
@@ -232,7 +232,7 @@ def _holds_up(cluster: Cluster, head: Standing, due: Entitlement, now: Instant) 
     Who is owed a place holds up those who are, also while others of its tenant have it.
     """
     shape = head.shape
-    if head.id in cluster.reservations or capped_out(cluster, shape):
+    if head.id in cluster.reserved or capped_out(cluster, shape):
         return False
     if not ever_starts(cluster, shape):
         return False
@@ -247,7 +247,7 @@ def _held_up_by(
     cluster: Cluster, waiting: Standing, due: Entitlement, now: Instant
 ) -> Standing | None:
     """Return the first job before this one in its queue that stands in the way. O(shapes)."""
-    pending, promised = cluster.pending, cluster.reservations
+    pending, promised = cluster.pending, cluster.reserved
     groups = pending.ahead(waiting)
     first = [next((job for job in group if job.id not in promised), None) for group in groups]
     heads = [head for head in first if head is not None]

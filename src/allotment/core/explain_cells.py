@@ -36,7 +36,7 @@ NEXT = "in the next cycle"
 
 
 def judge_in_cells(cluster: Cluster, waiting: Standing, now: Instant) -> Blocked:
-    """Return the dominant reason why a job in line, without a reservation, has not started."""
+    """Return the dominant reason why a job in line, with no place reserved, has not started."""
     shape = waiting.shape
     if not ever_starts(cluster, shape):
         return _never(cluster, shape)
@@ -144,7 +144,7 @@ def _ahead(cluster: Cluster, waiting: Standing) -> list[Standing]:
     found = [
         first
         for group in pending.ahead(waiting)
-        if (first := next((s for s in group if s.id not in cluster.reservations), None))
+        if (first := next((s for s in group if s.id not in cluster.reserved), None))
     ]
     return sorted(found, key=lambda standing: pending.key(standing.id))
 

@@ -163,7 +163,7 @@ def held_by_now(need: Resources, *, suspended: bool) -> Resources:
     return whole - lease_part(need) if suspended else whole
 
 
-class Reservation(msgspec.Struct, frozen=True):
+class ReservedPlace(msgspec.Struct, frozen=True):
     """A place promised to a job while its present holders leave."""
 
     job: JobId

@@ -11,7 +11,7 @@ import msgspec
 
 from allotment.core.cluster import Cluster
 from allotment.core.entitle import borrows
-from allotment.core.gang import Gang, Reservation
+from allotment.core.gang import Gang, ReservedPlace
 from allotment.core.owed import idle_slots
 from allotment.core.plan import Evict
 from allotment.core.request import lease_part, sum_of
@@ -68,7 +68,7 @@ def _suspending(cluster: Cluster, evict: Evict, frozen: list[JobId]) -> Evict:
 
 def fits_beside(cluster: Cluster, evict: Evict, frozen: tuple[JobId, ...]) -> bool:
     """Whether the place is there once some are frozen, and the other victims gone."""
-    promise = evict.reservation
+    promise = evict.place
     with Trial(cluster) as trial:
         for job in evict.instead:
             trial.unreserve(job)
@@ -83,9 +83,9 @@ def fits_beside(cluster: Cluster, evict: Evict, frozen: tuple[JobId, ...]) -> bo
 
 def _moves(
     cluster: Cluster, evict: Evict, leaving: list[JobId], now: Instant
-) -> tuple[Reservation, ...]:
+) -> tuple[ReservedPlace, ...]:
     """Find idle places for those who would go on elsewhere."""
-    found: list[Reservation] = []
+    found: list[ReservedPlace] = []
     with Trial(cluster) as trial:
         for job in evict.instead:
             trial.unreserve(job)
@@ -93,7 +93,7 @@ def _moves(
             trial.part(cluster.gangs[job], tasks)
         for job in evict.demote:
             trial.demote(cluster.gangs[job])
-        trial.reserve(evict.reservation)
+        trial.reserve(evict.place)
         for job in leaving:
             gang = cluster.gangs[job]
             total = sum_of(gang.needs)
@@ -106,7 +106,7 @@ def _moves(
             slots = idle_slots(cluster, gang.requests)
             if slots is not None and not cluster.barred(job, slots, now):
                 grounds = Entitlement.OPPORTUNISTIC
-                move = Reservation(job, slots, gang.needs, grounds, (job,))
+                move = ReservedPlace(job, slots, gang.needs, grounds, (job,))
                 trial.reserve(move)
                 found.append(move)
     return tuple(found)

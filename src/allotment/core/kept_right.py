@@ -45,14 +45,14 @@ def takes_kept(cluster: Cluster, shape: Shape, slots: Sequence[Slot], due: Entit
 
 def promise_takes_kept(cluster: Cluster, shape: Shape, decision: Evict) -> str:
     """Whether so is a place that others make way for, now or once they have."""
-    promise = decision.reservation
+    promise = decision.place
     here = (promise.slots, promise.entitlement)
     if not takes_kept(cluster, shape, *here):
         return ""
     # What its tenant's own give up for it is there, and no longer counts as their queues'.
     with Trial(cluster) as trial:
         for job in decision.instead:
-            if cluster.reservations[job].entitlement is GUARANTEED:
+            if cluster.reserved[job].entitlement is GUARANTEED:
                 trial.unreserve(job)
         for job in promise.victims:
             gang = cluster.gangs[job]

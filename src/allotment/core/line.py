@@ -151,7 +151,7 @@ class Line:
                 cluster.fence(NOWHERE)
                 yield decision
                 yield from join(cluster, waiting.id, self.now)
-                if waiting.id in cluster.pending and waiting.id not in cluster.reservations:
+                if waiting.id in cluster.pending and waiting.id not in cluster.reserved:
                     skip.add(shape)  # It was refused.
                 elif self._ends_with(waiting, at, decision, entitlement):
                     return
@@ -202,7 +202,7 @@ class Line:
         if (
             self.stage is Stage.WITHIN
             and waiting.id in cluster.pending
-            and waiting.id not in cluster.reservations
+            and waiting.id not in cluster.reserved
         ):
             yield from self._unfenced(self.places.reclaim(waiting), waiting.shape)
 
@@ -320,7 +320,7 @@ class Line:
         if self.bounded is not None and self.bounded.holds_up(waiting):
             skip.add(waiting.shape)
             return True
-        return waiting.id in cluster.reservations
+        return waiting.id in cluster.reserved
 
     def _passes(
         self,

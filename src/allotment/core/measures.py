@@ -14,7 +14,7 @@ import msgspec
 
 from allotment.core.cluster import Cluster
 from allotment.core.free_of import types_wanted
-from allotment.core.gang import Gang, Reservation
+from allotment.core.gang import Gang, ReservedPlace
 from allotment.core.ledger import ANY_TYPE, Ledger, NodeBook
 from allotment.core.profile import Amounts, Want
 from allotment.core.request import Shape, held_by, total_of
@@ -42,7 +42,7 @@ def holding_of(gang: Gang) -> Holding:
     return Holding(gang.tenant, gang.pin, gang.entitlement, gang.slots, gang.needs, gang.quota)
 
 
-def promised_to(tenant: str, promise: Reservation) -> Holding:
+def promised_to(tenant: str, promise: ReservedPlace) -> Holding:
     """Return what one gives back that is promised a place."""
     return Holding(
         tenant, promise.pin, promise.entitlement, promise.slots, promise.needs, promise.quota
@@ -61,7 +61,7 @@ def place_of(cluster: Cluster, job: JobId) -> Holding | None:
     """Return what a job has, or is promised; None where it has no place."""
     if (gang := cluster.gangs.get(job)) is not None:
         return holding_of(gang)
-    promise = cluster.reservations.get(job)
+    promise = cluster.reserved.get(job)
     return None if promise is None else promised_to(cluster.tenant_of(job), promise)
 
 
@@ -111,7 +111,7 @@ class _OnMachines(ABC):
     def owed(self, without: Set[NodeId]) -> Amounts:
         """Return what is promised on other nodes before its holders are gone: below 0."""
         owed = Amounts()
-        promised = self._cluster.reservations.values()
+        promised = self._cluster.reserved.values()
         for node in {slot.node for each in promised for slot in each.slots} - without:
             add(owed, self._owed_on(self._cluster.ledger.books[node]))
         return owed

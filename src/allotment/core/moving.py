@@ -9,7 +9,7 @@ stays, or it could be moved about for ever.
 from collections.abc import Iterator
 
 from allotment.core.cluster import Cluster
-from allotment.core.gang import Gang, Reservation
+from allotment.core.gang import Gang, ReservedPlace
 from allotment.core.packing import place_by_partner
 from allotment.core.plan import Evict
 from allotment.core.ports import Moving
@@ -31,7 +31,7 @@ def moves(cluster: Cluster, now: Instant) -> Iterator[Evict]:
         with cluster.fenced(standing.shape, now):
             slots = _better_place(cluster, gang, moving)
         if slots is not None and not cluster.barred(job, slots, now):
-            promise = Reservation(job, slots, gang.needs, gang.entitlement, (job,))
+            promise = ReservedPlace(job, slots, gang.needs, gang.entitlement, (job,))
             yield Evict(promise, (job,))
 
 

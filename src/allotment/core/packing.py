@@ -12,7 +12,7 @@ from allotment.core.caps import capped_out
 from allotment.core.cluster import Cluster
 from allotment.core.displacement import Turn
 from allotment.core.entitle import entitle
-from allotment.core.gang import Gang, Reservation, Standing
+from allotment.core.gang import Gang, ReservedPlace, Standing
 from allotment.core.ledger import Ledger
 from allotment.core.plan import Evict, Place
 from allotment.core.ports import Moving
@@ -33,7 +33,7 @@ def joins(cluster: Cluster, now: Instant) -> Iterator[Place | Evict]:
     """Propose who joins a partner that has a place. O(placed jobs)."""
     if cluster.policies.packing is None:
         return
-    for job in sorted(cluster.gangs.keys() | cluster.reservations.keys()):
+    for job in sorted(cluster.gangs.keys() | cluster.reserved.keys()):
         yield from join(cluster, job, now)
 
 
@@ -41,7 +41,7 @@ def join(cluster: Cluster, job: JobId, now: Instant) -> Iterator[Place | Evict]:
     """Propose that the partner of a job with a place joins it, if that partner waits."""
     packing = cluster.policies.packing
     partner = packing.partner(job) if packing is not None else None
-    if partner is None or partner not in cluster.pending or partner in cluster.reservations:
+    if partner is None or partner not in cluster.pending or partner in cluster.reserved:
         return
     waiting = cluster.pending[partner]
     shape = waiting.shape
@@ -50,14 +50,14 @@ def join(cluster: Cluster, job: JobId, now: Instant) -> Iterator[Place | Evict]:
     if due is None or capped_out(cluster, shape):
         return
     needs = needs_of(shape.requests)
-    gang, promise = cluster.gangs.get(job), cluster.reservations.get(job)
+    gang, promise = cluster.gangs.get(job), cluster.reserved.get(job)
     if promise is not None:
         slots = promise.slots
         awaited = tuple(j for j in promise.victims if j in cluster.gangs and j != job)
         if cluster.barred(partner, slots, now):
             return
         if awaited:
-            yield Evict(Reservation(partner, slots, needs, due, awaited), ())
+            yield Evict(ReservedPlace(partner, slots, needs, due, awaited), ())
             return
     elif gang is None or gang.leaving or gang.suspended:
         return
@@ -97,7 +97,7 @@ def place_by_partner(
     It joins the partner, unless that is better off here; together they look for better
     devices, of which the one who finds them takes its part first, and the other follows.
     """
-    if partner.leaving or partner.suspended or partner.id in cluster.reservations:
+    if partner.leaving or partner.suspended or partner.id in cluster.reserved:
         return None
     devices = _Unshared(cluster.ledger)
     if partner.slots == gang.slots:
@@ -154,7 +154,7 @@ def _behind(cluster: Cluster, waiting: Standing, now: Instant) -> list[tuple[Gan
     running = cluster.running
     assert running is not None, "turns are taken only where an order of gangs is kept"
     after = cluster.pending.key(waiting.id)
-    promised = {job for r in cluster.reservations.values() for job in r.victims}
+    promised = {job for r in cluster.reserved.values() for job in r.victims}
     units: dict[tuple[Slot, ...], tuple[Gang, ...]] = {}
     for gang in cluster.gangs.values():
         units[gang.slots] = (*units.get(gang.slots, ()), gang)

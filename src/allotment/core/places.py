@@ -7,7 +7,7 @@ import msgspec
 from allotment.core.cluster import Cluster
 from allotment.core.displacement import Turn, displace, displace_in_cells
 from allotment.core.entitle import due_of
-from allotment.core.gang import Gang, Reservation, Standing
+from allotment.core.gang import Gang, ReservedPlace, Standing
 from allotment.core.giving_way import gently
 from allotment.core.kept_right import promise_takes_kept
 from allotment.core.outrank import conceded, concession, share_by_demotion
@@ -48,7 +48,7 @@ class Places:
         self.turn = turn
         self.sent: list[Gang] = []
         """Those who were sent away, and are not gone yet."""
-        for promise in cluster.reservations.values() if self.turn else ():
+        for promise in cluster.reserved.values() if self.turn else ():
             self.send(promise.victims)
 
     def find(self, waiting: Standing, due: Entitlement | None) -> Decision | None:
@@ -221,7 +221,7 @@ class Places:
         needs = needs_of(shape.requests)
         evict = eviction(
             self.cluster,
-            Reservation(
+            ReservedPlace(
                 waiting.id,
                 place.slots,
                 needs,

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from allotment.core.gang import Reservation
+from allotment.core.gang import ReservedPlace
 from allotment.model.ids import JobId
 from allotment.model.ledger import Beside, Entitlement, Placement, Quota
 
@@ -44,11 +44,11 @@ class Demote(msgspec.Struct, frozen=True):
 class Evict(msgspec.Struct, frozen=True):
     """Reserve a place and send those away who borrow it.
 
-    `reservation.victims` are all whose leaving is awaited; `evict` are those of them who
+    `place.victims` are all whose leaving is awaited; `evict` are those of them who
     have yet to be told. Empty when they are leaving anyway.
     """
 
-    reservation: Reservation
+    place: ReservedPlace
     evict: tuple[JobId, ...]
     demote: tuple[JobId, ...] = ()
     """Those who hold the very cells now: from here on they are borrowers there."""
@@ -56,7 +56,7 @@ class Evict(msgspec.Struct, frozen=True):
     """Those whose promises it takes over: they stand in line again."""
     suspend: tuple[JobId, ...] = ()
     """Those who are frozen instead of being told to go."""
-    moves: tuple[Reservation, ...] = ()
+    moves: tuple[ReservedPlace, ...] = ()
     """The places that some of those who are told to go have elsewhere."""
     shed: tuple[tuple[JobId, int], ...] = ()
     """Elastic gangs that give up surplus tasks, and how many tasks each keeps."""

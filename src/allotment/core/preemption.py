@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 import msgspec
 
 from allotment.core.cluster import Cluster
-from allotment.core.gang import Gang, Reservation
+from allotment.core.gang import Gang, ReservedPlace
 from allotment.core.plan import Evict
 from allotment.core.request import Request, lease_part
 from allotment.core.shedding import Leaving, Shed, may_shed
@@ -187,11 +187,7 @@ def _candidates(trial: Trial, now: Instant) -> Iterator[Holder]:
     These come cheapest first; ties: newest first.
     """
     cluster = trial.cluster
-    promised = {
-        victim
-        for reservation in cluster.reservations.values()
-        for victim in reservation.victims
-    }
+    promised = {victim for place in cluster.reserved.values() for victim in place.victims}
     yield from [gang for _, gang in sorted(cluster.leaving.items())]
     yield from borrowed_promises(cluster)
     key = cluster.policies.victims.key
@@ -209,7 +205,7 @@ def _candidates(trial: Trial, now: Instant) -> Iterator[Holder]:
 
 def eviction(
     cluster: Cluster,
-    reservation: Reservation,
+    place: ReservedPlace,
     instead: tuple[JobId, ...] = (),
     shed: Shed = (),
 ) -> Evict:
@@ -217,9 +213,9 @@ def eviction(
 
     `instead` are those whose promises it takes over; `shed` are those who only shrink.
     """
-    gangs = [cluster.gangs[job] for job in reservation.victims]
+    gangs = [cluster.gangs[job] for job in place.victims]
     tell = tuple(gang.id for gang in gangs if not gang.leaving)
     if cluster.cells is None:
-        return Evict(reservation, tell, instead=instead, shed=shed)
+        return Evict(place, tell, instead=instead, shed=shed)
     own = tuple(gang.id for gang in gangs if gang.entitlement is Entitlement.GUARANTEED)
-    return Evict(reservation, tell, own, instead, shed=shed)
+    return Evict(place, tell, own, instead, shed=shed)

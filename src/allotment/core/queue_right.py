@@ -57,7 +57,7 @@ def _parted(
 
 def _stays_within(cluster: Cluster, tree: QueueTree, queue: Queue, need: Parts) -> bool:
     held = _sum(cluster, tree, queue, tuple(cluster.holders()))
-    for promise in cluster.reservations.values():
+    for promise in cluster.reserved.values():
         shape = cluster.shape_of(promise.job)
         if shape.tenant == tree.tenant and tree.holds(queue.name, shape.queue):
             _add(held, cluster.held_on(promise.slots, promise.needs))

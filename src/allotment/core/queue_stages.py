@@ -164,7 +164,7 @@ def _first_below(cluster: Cluster, shape: Shape) -> str | None:
 
 
 def _all_promised(cluster: Cluster, shape: Shape) -> bool:
-    promised = cluster.reservations
+    promised = cluster.reserved
     return bool(promised) and all(job in promised for job in cluster.pending.of(shape))
 
 

@@ -89,7 +89,7 @@ def _beyond(
     covered = [branch.covers(need) for branch in mine]
     if not any(covered):
         return
-    awaited = {job for promise in cluster.reservations.values() for job in promise.victims}
+    awaited = {job for promise in cluster.reserved.values() for job in promise.victims}
     theirs = [gang for gang in cluster.gangs.values() if gang.tenant == shape.tenant]
     for gang in sorted(theirs, key=lambda gang: (-gang.placed_at, -gang.id)):
         if (
@@ -119,7 +119,7 @@ def _not_to_keep(cluster: Cluster, tenant: str) -> Removed:
         ):
             chain = cluster.queues.chain(tenant, gang.standing.shape.queue)
             _remove(gone, chain, _held(cluster, gang))
-    for promise in cluster.reservations.values():
+    for promise in cluster.reserved.values():
         shape = cluster.shape_of(promise.job)
         if shape.tenant == tenant:
             chain = cluster.queues.chain(tenant, shape.queue)

@@ -95,7 +95,7 @@ class Outlook:
         going = self._going(tenant)
         early: list[End] = [(now + 1, holding_of(gang)) for gang in going.values()]
         early += [(now + 1, holding_of(each)) for each in cluster.parting.values()]
-        for job, promise in cluster.reservations.items():
+        for job, promise in cluster.reserved.items():
             run_ms = estimates.run_ms(pending[job]) if job in pending else None
             if run_ms is not None:
                 at = now + max(1, pending[job].left_of(run_ms))

@@ -104,7 +104,7 @@ def _users(cluster: Cluster, shape: Shape, chain: Chain, kind: str) -> list[JobI
     ]
     found += [
         promise.job
-        for promise in cluster.reservations.values()
+        for promise in cluster.reserved.values()
         if promise.pin == shape.pin
         and promise.entitlement is Entitlement.GUARANTEED
         and (not kind or kind in promise.quota)

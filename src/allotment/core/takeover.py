@@ -11,12 +11,12 @@ tenant, or from borrowed use to guaranteed use, and never back.
 from collections.abc import Iterator, Sequence
 
 from allotment.core.cluster import Cluster
-from allotment.core.gang import Gang, Reservation, Standing
+from allotment.core.gang import Gang, ReservedPlace, Standing
 from allotment.core.trial import Trial
 from allotment.model.ids import JobId
 from allotment.model.ledger import Entitlement, Slot
 
-Holder = Gang | Reservation
+Holder = Gang | ReservedPlace
 """Who has a place, or has it promised."""
 
 
@@ -43,7 +43,7 @@ def gangs_of(holders: Sequence[Holder]) -> tuple[JobId, ...]:
 
 def promises_of(holders: Sequence[Holder]) -> tuple[JobId, ...]:
     """Return the jobs whose promises are among them."""
-    return tuple(each.job for each in holders if isinstance(each, Reservation))
+    return tuple(each.job for each in holders if isinstance(each, ReservedPlace))
 
 
 def priority_of(cluster: Cluster, job: JobId) -> int | None:
@@ -54,12 +54,12 @@ def priority_of(cluster: Cluster, job: JobId) -> int | None:
     return cluster.pending[job].priority if job in cluster.pending else None
 
 
-def lesser_promises(cluster: Cluster, waiting: Standing) -> Iterator[tuple[int, Reservation]]:
+def lesser_promises(cluster: Cluster, waiting: Standing) -> Iterator[tuple[int, ReservedPlace]]:
     """Return the promises out of a tenant's own share to its less urgent jobs, by priority.
 
     Who moves keeps what it is on the way to.
     """
-    for job, promise in cluster.reservations.items():
+    for job, promise in cluster.reserved.items():
         if promise.entitlement is not Entitlement.GUARANTEED or job in cluster.leaving:
             continue
         priority = priority_of(cluster, job)
@@ -73,20 +73,20 @@ def lesser_promises(cluster: Cluster, waiting: Standing) -> Iterator[tuple[int, 
 
 def borrowed_promises(
     cluster: Cluster, slots: Sequence[Slot] | None = None
-) -> list[Reservation]:
+) -> list[ReservedPlace]:
     """Return the promises beyond anybody's share: on the nodes of a place, or wherever."""
-    if not cluster.reservations:
+    if not cluster.reserved:
         return []
     nodes = None if slots is None else {slot.node for slot in slots}
     return [
         promise
-        for _, promise in sorted(cluster.reservations.items())
+        for _, promise in sorted(cluster.reserved.items())
         if promise.entitlement is Entitlement.OPPORTUNISTIC
         and (nodes is None or any(slot.node in nodes for slot in promise.slots))
     ]
 
 
-def awaited(cluster: Cluster, promises: Sequence[Reservation]) -> list[Gang]:
+def awaited(cluster: Cluster, promises: Sequence[ReservedPlace]) -> list[Gang]:
     """Return the borrowers who are on their way out for some promises: they go in any case."""
     victims = {victim for promise in promises for victim in promise.victims}
     return [

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 
 from allotment.core.cluster import Cluster
-from allotment.core.gang import Gang, Reservation
+from allotment.core.gang import Gang, ReservedPlace
 from allotment.core.request import Request, lease_part, needs_of
 from allotment.model.ids import JobId, NodeId
 from allotment.model.ledger import Entitlement, Slot
@@ -146,16 +146,16 @@ class Trial:
         self.cluster.ledger.take(gang.slots, parts)
         self._undo.append(lambda: self.cluster.ledger.give(gang.slots, parts))
 
-    def reserve(self, reservation: Reservation) -> None:
+    def reserve(self, place: ReservedPlace) -> None:
         """Record a promise whose slots are not taken yet."""
-        self.cluster.reserve(reservation, self._away.get(reservation.job))
-        self._undo.append(lambda: self.cluster.unreserve(reservation.job))
+        self.cluster.reserve(place, self._away.get(place.job))
+        self._undo.append(lambda: self.cluster.unreserve(place.job))
 
     def unreserve(self, job: JobId) -> None:
-        reservation = self.cluster.unreserve(job)
-        if reservation is not None:
+        place = self.cluster.unreserve(job)
+        if place is not None:
             away = self._away.get(job)
-            self._undo.append(lambda: self.cluster.reserve(reservation, away))
+            self._undo.append(lambda: self.cluster.reserve(place, away))
 
     def open_all(self) -> None:
         """Open closed nodes and mend broken devices, to ask what would fit if all were back."""

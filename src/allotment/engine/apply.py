@@ -165,7 +165,7 @@ def _reserved(state: State, record: e.Record, event: e.Reserved) -> None:
     state.line_up(state.jobs[event.job], record.at)
     _overtakes(state, event.job)
     promise = Promise(event.job, event.slots, event.entitlement, event.victims, event.quota)
-    state.cluster.reserve(state.reservation(promise))
+    state.cluster.reserve(state.reserved_place(promise))
 
 
 def _overtakes(state: State, job: JobId) -> None:
@@ -406,7 +406,7 @@ def _ended(state: State, record: e.Record, event: e.AttemptEnded) -> None:
     attempt.lost_ms = event.lost_ms
     job.lost_ms = Millis(job.lost_ms + event.lost_ms)
     job.served_ms = Millis(job.served_ms + attempt.ran_ms)
-    promise = state.cluster.reservations.get(job.id)
+    promise = state.cluster.reserved.get(job.id)
     if promise is not None and job.id not in promise.victims:
         state.cluster.unreserve(job.id)
     state.cluster.drop(job.id)

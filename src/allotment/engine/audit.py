@@ -54,7 +54,7 @@ def _capacity(state: State) -> list[str]:
             milli, memory = devices.get((node.id, device.index), (0, 0))
             if milli > DEVICE or memory > max(device.memory, 0) > 0:
                 wrong.append(f"device {device.index} of node {node.name} is held twice")
-    if not state.cluster.reservations:
+    if not state.cluster.reserved:
         wrong += _books_agree(state, host, devices)
     return wrong
 
@@ -154,7 +154,7 @@ def _claimants(state: State) -> list[str]:
         return []
     held: dict[Path, Resources] = {}
     for job in state.jobs.values():
-        attempt, promise = job.attempt, cluster.reservations.get(job.id)
+        attempt, promise = job.attempt, cluster.reserved.get(job.id)
         amount = NOTHING if attempt is None else held_in_all(job, len(attempt.slots))
         amount += sum_of(promise.needs) if promise else NOTHING
         path = cluster.claimants.path(job.spec.tenant, job.spec.queue, job.owner.user)

@@ -67,7 +67,7 @@ def _held(state: State, job: JobRecord) -> Iterator[Parts]:
     """Return what a job holds, and what it is promised."""
     if job.attempt is not None:
         yield {**_parts(state, job.attempt.slots, held_now(job)), "jobs": 1}
-    promise = state.cluster.reservations.get(job.id)
+    promise = state.cluster.reserved.get(job.id)
     if promise is not None:
         jobs = {} if job.attempt is not None else {"jobs": 1}
         yield {**_parts(state, promise.slots, promise.needs), **jobs}

@@ -200,7 +200,7 @@ def _edit(state: State, job: JobRecord, spec: JobSpec) -> Emit:
     check(state, spec, job.owner)
     if (spec.tenant, spec.queue) != (job.spec.tenant, job.spec.queue):
         check_queue(state, spec)
-    if job.id in state.cluster.reservations:
+    if job.id in state.cluster.reserved:
         yield e.ReservationDropped(job.id)
     yield e.JobEdited(job.id, spec)
 
@@ -232,7 +232,7 @@ def _hold(state: State, job: JobRecord) -> Emit:
         return
     if job.state is not JobState.QUEUED:
         raise _wrong(job, "held", "waits in its queue", f"Try `allot suspend {job.id}`.")
-    if job.id in state.cluster.reservations:
+    if job.id in state.cluster.reserved:
         yield e.ReservationDropped(job.id)
     yield e.JobHeld(job.id)
 

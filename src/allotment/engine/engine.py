@@ -203,7 +203,7 @@ class Engine:
 
     def _make_way(self, evict: Evict) -> Iterator[e.AnyEvent]:
         """Promise a place to one, and let others leave it, each in its own way."""
-        promise, jobs = evict.reservation, self.state.jobs
+        promise, jobs = evict.place, self.state.jobs
         for job in evict.instead:
             yield e.ReservationDropped(job, promise.job)
         for job, tasks in evict.shed:

@@ -79,7 +79,7 @@ def foresee(image: bytes, config: Config, state: State, now: Instant) -> Foresig
     return Foresight(
         demoted=tuple(_demoted(before, after)),
         unpromised=tuple(
-            job for job in before.cluster.reservations if job not in after.cluster.reservations
+            job for job in before.cluster.reserved if job not in after.cluster.reserved
         ),
         stranded=stranded,
         borrowing=borrowing,

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from allotment.core.claimants import Spent
 from allotment.core.cluster import Cluster
-from allotment.core.gang import Gang, Reservation, Standing, doubled
+from allotment.core.gang import Gang, ReservedPlace, Standing, doubled
 from allotment.core.mercy import Loss
 from allotment.core.ports import Policies
 from allotment.core.request import fixed, lease_part, needs_of, shape_of, sized
@@ -41,7 +41,7 @@ from allotment.model.windows import Window
 
 
 class Promise(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A reservation as it is kept in a snapshot."""
+    """A reserved place as it is kept in a snapshot."""
 
     job: JobId
     slots: tuple[Slot, ...]
@@ -230,7 +230,7 @@ class State:
         if array is None or array.parent not in self.arrays:
             return
         line = self.arrays[array.parent]
-        if job.id not in self.cluster.reservations:
+        if job.id not in self.cluster.reserved:
             # A gang on its way to a place that it was promised goes on counting.
             line.inside.discard(job.id)
         line.outside.pop(job.id, None)
@@ -272,7 +272,7 @@ class State:
             nodes=self.nodes,
             promises=[
                 Promise(r.job, r.slots, r.entitlement, r.victims, r.quota)
-                for _, r in sorted(self.cluster.reservations.items())
+                for _, r in sorted(self.cluster.reserved.items())
             ],
             health=[how for _, how in sorted((self.health | self.doubts).items())],
             shut_since=self.shut_since,
@@ -320,21 +320,21 @@ class State:
         for job in image.jobs:
             state.line_up(job, state.at)
         for promise in image.promises:
-            state.cluster.reserve(state.reservation(promise))
+            state.cluster.reserve(state.reserved_place(promise))
         ended = [job for job in image.jobs if job.state.finished]
         state.finished.extend(
             job.id for job in sorted(ended, key=lambda j: (j.finished_at, j.id))
         )
         return state
 
-    def reservation(self, promise: Promise) -> Reservation:
+    def reserved_place(self, promise: Promise) -> ReservedPlace:
         """Complete a promise with the needs of its job."""
         job = self.jobs[promise.job]
         shape = shape_of(job.spec)
         needs = needs_of(sized(shape, len(promise.slots)))
         if job.state is JobState.SUSPENDED:
             needs = tuple(lease_part(need) for need in needs)
-        return Reservation(
+        return ReservedPlace(
             promise.job,
             promise.slots,
             needs,
@@ -387,8 +387,8 @@ class State:
         for job in sorted(old.pending.all(), key=lambda waiting: waiting.id):
             self.cluster.pending.add(self._by_its_name(job), self.at)
         # Not in the order of the books: what was only thought of may have changed that.
-        for _, reservation in sorted(old.reservations.items()):
-            kept = self.cluster.promise_kept(reservation)
+        for _, place in sorted(old.reserved.items()):
+            kept = self.cluster.promise_kept(place)
             if kept is not None:
                 self.cluster.reserve(kept)
 

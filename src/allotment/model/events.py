@@ -178,7 +178,7 @@ class Reserved(JobEvent, frozen=True):
 
 
 class ReservationDropped(JobEvent, frozen=True):
-    """A reservation was given up."""
+    """A reserved place was given up."""
 
     taken_by: JobId | None = None
     """The job that took it over, if one did."""

@@ -5,7 +5,7 @@ from functools import lru_cache
 from allotment.core.cells.book import Cells
 from allotment.core.cells.chain import NODE, Cell, Chain, bits
 from allotment.core.cells.space import Space
-from allotment.core.gang import Gang, Reservation
+from allotment.core.gang import Gang, ReservedPlace
 from allotment.engine.state import State
 from allotment.model.cluster import NodeState
 from allotment.model.errors import Code, Rejected
@@ -141,11 +141,11 @@ class _Reader:
         )
         for gang in gangs:
             self._enter(gang, gang.id, gang.tenant, promised=False)
-        for promise in cluster.reservations.values():
+        for promise in cluster.reserved.values():
             self._enter(promise, promise.job, cluster.tenant_of(promise.job), promised=True)
 
     def _enter(
-        self, place: Gang | Reservation, job: JobId, tenant: str, *, promised: bool
+        self, place: Gang | ReservedPlace, job: JobId, tenant: str, *, promised: bool
     ) -> None:
         lent = place.entitlement is Entitlement.OPPORTUNISTIC
         slots, needs = place.slots, place.needs

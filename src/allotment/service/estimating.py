@@ -198,7 +198,7 @@ def in_words(
         blocked = why(state, job, now) or blocked
     never = _never(state, job, blocked) if earliest is None else ""
     unseen = expected is None and not never
-    promised = job is not None and job.id in state.cluster.reservations and latest is not None
+    promised = job is not None and job.id in state.cluster.reserved and latest is not None
     basis = () if never or promised else found.basis
     outlook = Outlook.NEVER if never else _outlook(found, expected, latest, now)
     return StartEstimate(

@@ -30,7 +30,7 @@ OF_DEVICES = frozenset({"gpu_milli", "gpu_memory"})
 
 def holders_of(cluster: Cluster, job: JobId, blocked: Blocked) -> list[JobId]:
     """Name those on their way out for a job, or the largest of whose leaving could help."""
-    reservation = cluster.reservations.get(job)
+    reservation = cluster.reserved.get(job)
     if reservation is not None:
         return [v for v in reservation.victims if v in cluster.gangs][:MOST_HOLDERS]
     if blocked.reason in NOBODY_HOLDS:

@@ -105,7 +105,7 @@ def _add_passing(state: State, tenants: set[str], found: Leaves) -> None:
         if gang.tenant in tenants:
             parts = _parts_held(cluster, gang.slots, gang.needs)
             _add(found[gang.tenant, gang.standing.shape.queue].used, parts)
-    for job, promise in cluster.reservations.items():
+    for job, promise in cluster.reserved.items():
         spec = state.jobs[job].spec
         if spec.tenant in tenants:
             parts = _parts_held(cluster, promise.slots, promise.needs)

@@ -20,7 +20,7 @@ from allotment.core.cells.book import Cells, Found
 from allotment.core.cells.quota import shortages
 from allotment.core.cells.rights import quota_for
 from allotment.core.cluster import Cluster as Books
-from allotment.core.gang import Gang, Reservation, Standing
+from allotment.core.gang import Gang, ReservedPlace, Standing
 from allotment.core.owed import idle_place, owed_place
 from allotment.core.own_way import Way, outranked
 from allotment.core.request import Shape, shape_of
@@ -168,7 +168,7 @@ class Ours:
         for victim in victims:
             self.books.mark_leaving(victim)
         self.books.reserve(
-            Reservation(
+            ReservedPlace(
                 job,
                 tuple(_slot(task) for task in kept.tasks),
                 tuple(_amount(size) for size in sizes),
@@ -234,7 +234,7 @@ class Ours:
         """Look again once those who agreed to stay as borrowers are such, as a cycle does."""
         lazy = [self.books.gangs[job] for job in way.losers if self.known[job].lazy]
         others = [self.books.drop(job) for job in way.losers if not self.known[job].lazy]
-        promises = [self.books.reservations[job] for job in way.promises]
+        promises = [self.books.reserved[job] for job in way.promises]
         for promise in promises:
             self.books.unreserve(promise.job)
         grounds = {gang.id: gang.quota for gang in lazy}
@@ -272,7 +272,7 @@ class Ours:
         if not isinstance(answer, Placed):
             return list(flaws(self.cells))
         wanted = geometry.leaves_of(answer.tasks)
-        for job, promise in list(self.books.reservations.items()):
+        for job, promise in list(self.books.reserved.items()):
             if self.known[job].name == ask.gang or wanted & _leaves(promise.slots):
                 self.books.unreserve(job)
         for job, gang in list(self.books.gangs.items()):

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from allotment.core.cluster import Cluster
 from allotment.core.conservative import Promises
-from allotment.core.gang import Reservation
+from allotment.core.gang import ReservedPlace
 from allotment.core.request import needs_of
 from allotment.model.ids import JobId
 from allotment.model.ledger import Entitlement
@@ -28,7 +28,7 @@ def promised(*, still_there: bool) -> Cluster:
     cluster.mark_leaving(JobId(1))
     needs = needs_of(waiting.shape.requests)
     cluster.reserve(
-        Reservation(JobId(2), gang.slots, needs, Entitlement.GUARANTEED, (JobId(1),))
+        ReservedPlace(JobId(2), gang.slots, needs, Entitlement.GUARANTEED, (JobId(1),))
     )
     if not still_there:
         cluster.drop(JobId(1))

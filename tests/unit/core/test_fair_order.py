@@ -212,7 +212,7 @@ def test_a_promise_counts_as_held() -> None:
     world.cycle()
     claimants = world.state.cluster.claimants
     assert claimants is not None
-    assert len(world.state.cluster.reservations) == 4
+    assert len(world.state.cluster.reserved) == 4
     for name in "AB":
         job = next(j for j in world.state.jobs.values() if j.spec.tenant == name)
         shape = world.state.cluster.pending[job.id].shape

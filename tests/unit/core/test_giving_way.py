@@ -117,7 +117,7 @@ def test_who_migrates_goes_on_where_it_is_idle(cells: bool) -> None:
     assert world.is_(own) is JobState.RUNNING
     assert told(world) == [idle]
     assert not set(small) & set(told(world))
-    promises = world.state.cluster.reservations
+    promises = world.state.cluster.reserved
     assert idle not in promises, "nothing is idle: it stands in line again"
     world.ends(idle, 143)
     world.cycle()
@@ -132,7 +132,7 @@ def test_a_move_is_one_decision(cells: bool) -> None:
     second = start(world, a_job().of("a").gpus(8).priority(20), GiveWay.MIGRATE)
     urgent = start(world, a_job().of("a").gpus(8).priority(500).not_preemptible())
     assert told(world) == [low]
-    assert set(world.state.cluster.reservations) == {low, urgent}
+    assert set(world.state.cluster.reserved) == {low, urgent}
     world.ends(low, 143)
     world.cycle()
     assert world.is_(urgent) is JobState.STARTING
@@ -148,10 +148,10 @@ def test_what_a_borrower_was_promised_never_outlives_the_owners_need(cells: bool
     start(world, a_job().of("a").gpus(8).priority(600))
     others = [start(world, a_job().of("b").gpus(8))]
     start(world, a_job().of("a").gpus(8).priority(500).not_preemptible())
-    assert low in world.state.cluster.reservations
+    assert low in world.state.cluster.reserved
     others.append(start(world, a_job().of("b").gpus(8)))
     assert all(world.is_(job) is JobState.RUNNING for job in others)
-    assert low not in world.state.cluster.reservations
+    assert low not in world.state.cluster.reserved
     assert told(world) == [low]
     world.ends(low, 143)
     world.cycle()
@@ -169,4 +169,4 @@ def test_who_moves_and_is_cancelled_leaves_nothing_behind(cells: bool) -> None:
     world.cycle()
     assert world.is_(low) is JobState.CANCELLED
     assert world.is_(urgent) is JobState.STARTING
-    assert not world.state.cluster.reservations
+    assert not world.state.cluster.reserved

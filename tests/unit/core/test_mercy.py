@@ -98,7 +98,7 @@ def test_a_promise_is_not_protected(cells: bool) -> None:
     for _ in range(2):
         start(world, low())
     first = start(world, urgent())
-    assert first in world.state.cluster.reservations
+    assert first in world.state.cluster.reserved
     assert len(told(world)) == 2
 
 
@@ -221,4 +221,4 @@ def test_who_is_short_takes_from_who_is_not(cells: bool) -> None:
     world.wait(1)
     world.cycle()
     assert told(world) == [long]
-    assert waits in world.state.cluster.reservations
+    assert waits in world.state.cluster.reserved

@@ -53,7 +53,7 @@ def told(world: World) -> list[JobId]:
 
 
 def promised(world: World) -> set[JobId]:
-    return set(world.state.cluster.reservations)
+    return set(world.state.cluster.reserved)
 
 
 @BOTH

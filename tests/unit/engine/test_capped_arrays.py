@@ -39,7 +39,7 @@ def migrating(world: World) -> JobId:
     kind = world.state.cluster.nodes[world.job(member).attempts[-1].slots[0].node].devices[0]
     world.submit(a_job().gpus(1).types(kind.type))
     world.cycle()
-    assert world.state.cluster.reservations[member].victims == (member,)
+    assert world.state.cluster.reserved[member].victims == (member,)
     return member
 
 
@@ -87,7 +87,7 @@ def test_a_member_that_was_let_in_stays_in_after_a_restart() -> None:
     world.cycle()
     world.wait(60_000)
     world.submit(a_job().of("nlp"))
-    assert set(world.state.cluster.reservations) == {second}
+    assert set(world.state.cluster.reserved) == {second}
     restarted(world)
     world.ends(borrower, 143)
     world.cycle()

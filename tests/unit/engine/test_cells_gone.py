@@ -184,10 +184,10 @@ def test_a_promise_in_a_cell_that_goes_is_dropped() -> None:
     borrowers = [world.runs_on(8, "V100", "u") for _ in range(2)]
     wide = world.submit(a_job().of("t").tasks(2).gpus(8).types("V100"))
     world.cycle()
-    assert wide in world.state.cluster.reservations
+    assert wide in world.state.cluster.reserved
     foreseen = world.becomes(config(A2, B1, owed="v: 1"))
     assert foreseen.unpromised == (wide,)
-    assert wide not in world.state.cluster.reservations
+    assert wide not in world.state.cluster.reserved
     for job in borrowers:
         world.ends(job, 143)
     world.cycle()

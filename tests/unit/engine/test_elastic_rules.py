@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from allotment.core.commit import refusal
-from allotment.core.gang import Reservation
+from allotment.core.gang import ReservedPlace
 from allotment.core.plan import Evict
 from allotment.model import commands as c
 from allotment.model import events as e
@@ -183,7 +183,7 @@ def proposal(world: World, wanted: JobId, *shed: tuple[JobId, int]) -> Evict:
     """Propose three devices of a node for a job, once others gave up theirs."""
     slot = Slot(NodeId(0), tuple(DeviceIndex(i) for i in (5, 6, 7)), 3000)
     needs = (a_job().gpus(3).spec().roles[0].resources,)
-    promise = Reservation(wanted, (slot,), needs, Entitlement.GUARANTEED, ())
+    promise = ReservedPlace(wanted, (slot,), needs, Entitlement.GUARANTEED, ())
     return Evict(promise, (), shed=shed)
 
 

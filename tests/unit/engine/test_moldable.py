@@ -87,7 +87,7 @@ def test_others_are_sent_away_for_the_least_alone_and_what_they_leave_is_used() 
     world.cycle()
     stopping = [b for b in borrowers if world.is_(b) is JobState.STOPPING]
     assert len(stopping) == 1
-    assert len(world.state.cluster.reservations[job].slots) == 2
+    assert len(world.state.cluster.reserved[job].slots) == 2
     world.ends(stopping[0], 143)
     world.cycle()
     assert size(world, job) == 4
@@ -209,7 +209,7 @@ def test_in_cells_borrowers_go_for_the_least_alone() -> None:
     world.cycle()
     job = world.submit(between(2, 16))
     world.cycle()
-    assert len(world.state.cluster.reservations[job].slots) == 2
+    assert len(world.state.cluster.reserved[job].slots) == 2
     gone = [b for b in borrowers if world.is_(b) is JobState.STOPPING]
     assert len(gone) == 1
     world.ends(gone[0], 143)

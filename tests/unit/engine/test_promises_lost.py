@@ -16,7 +16,7 @@ def test_a_node_that_is_only_promised_can_go_and_the_promise_with_it() -> None:
     world.runs(borrower)
     owner = world.submit(a_job().of("own").tasks(2).gpus(4))
     world.cycle()
-    promise = world.state.cluster.reservations[owner]
+    promise = world.state.cluster.reserved[owner]
     assert {slot.node for slot in promise.slots} == {0, 1}
     assert world.is_(borrower) is JobState.STOPPING
     there = world.state.cluster.gangs[borrower].slots[0].node
@@ -24,5 +24,5 @@ def test_a_node_that_is_only_promised_can_go_and_the_promise_with_it() -> None:
     smaller = (a_tenant("own", 4), a_tenant("guest"))
     world.do(c.ApplyConfig(replace(config, nodes=kept, tenants=smaller)))
     world.cycle()
-    assert owner not in world.state.cluster.reservations
+    assert owner not in world.state.cluster.reserved
     assert world.is_(owner) is JobState.QUEUED

@@ -3,7 +3,7 @@
 import pytest
 
 from allotment.core.commit import refusal
-from allotment.core.gang import Reservation
+from allotment.core.gang import ReservedPlace
 from allotment.core.plan import Decision, Evict, Place, Promote
 from allotment.core.request import needs_of
 from allotment.model import commands as c
@@ -105,7 +105,7 @@ def test_a_promise_out_of_what_is_kept_is_refused() -> None:
         job = submit(world, queue, 2)
         needs = needs_of(world.state.cluster.pending[job].shape.requests)
         place = (Slot(NodeId(0), slots, 2000),)
-        return Evict(Reservation(job, place, needs, OWN, (guest,)), (guest,))
+        return Evict(ReservedPlace(job, place, needs, OWN, (guest,)), (guest,))
 
     assert said(world, evict("a")) == ""
     assert said(world, evict("b")) == KEPT

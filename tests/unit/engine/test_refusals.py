@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from allotment.core.gang import Reservation
+from allotment.core.gang import ReservedPlace
 from allotment.core.plan import Decision, Evict, Promote
 from allotment.model.ids import JobId
 from allotment.model.ledger import Entitlement
@@ -20,7 +20,7 @@ def wrong(*_: object) -> Iterator[Decision]:
 def foolish(*_: object) -> Iterator[Decision]:
     """Send away, always, somebody who is not there."""
     gone = (JobId(99),)
-    yield Evict(Reservation(JobId(1), (), (), Entitlement.GUARANTEED, gone), gone)
+    yield Evict(ReservedPlace(JobId(1), (), (), Entitlement.GUARANTEED, gone), gone)
 
 
 @pytest.mark.parametrize("plan", [wrong, foolish])

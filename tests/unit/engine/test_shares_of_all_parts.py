@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from allotment.core.commit import refusal
-from allotment.core.gang import Reservation
+from allotment.core.gang import ReservedPlace
 from allotment.core.plan import Evict
 from allotment.engine.apply import apply
 from allotment.engine.evicted import evicted_for
@@ -451,7 +451,7 @@ def test_a_suspended_job_may_not_be_evicted_where_it_keeps_nothing_of_what_is_ne
     world.do(c.SubmitJob(a_wide_job("b").spec()))
     (need,) = (request.need for request in world.state.cluster.pending[owner].shape.requests)
     slots = (Slot(NodeId(0), (device,), need.gpu_milli),)
-    promise = Reservation(owner, slots, (need,), OWN, (frozen,), ("A100",))
+    promise = ReservedPlace(owner, slots, (need,), OWN, (frozen,), ("A100",))
     wrong = refusal(world.state.cluster, Evict(promise, (frozen,)), world.now)
     assert wrong == ("" if device == 0 else f"job {frozen} may not be evicted")
 

@@ -214,10 +214,10 @@ def test_a_place_reserved_for_a_job_is_given_up_when_a_window_comes_over_it() ->
     world.runs(borrower)
     owner = world.submit(a_job().gpus(8).within(run_ms=H))
     world.cycle()
-    assert owner in world.state.cluster.reservations
+    assert owner in world.state.cluster.reserved
     world.reserve(0, 2, 0)
     world.cycle()
-    assert owner not in world.state.cluster.reservations
+    assert owner not in world.state.cluster.reserved
     world.ends(borrower, 1)
     world.cycle()
     assert world.is_(owner) is S.QUEUED

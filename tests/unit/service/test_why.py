@@ -126,7 +126,7 @@ def test_it_is_told_whom_it_may_make_give_way_and_when(cells: bool, preempt: Pre
     world.now = blocked.until
     world.engine.tick(world.now)
     world.cycle()
-    assert world.is_(waits) is not JobState.QUEUED or waits in world.state.cluster.reservations
+    assert world.is_(waits) is not JobState.QUEUED or waits in world.state.cluster.reserved
 
 
 @BOTH
