@@ -1,7 +1,8 @@
-"""Every query of the store, by name, in SQL that SQLite and PostgreSQL both read.
+"""Every query of the store, by name.
 
-Reading goes through SQLAlchemy Core. Writing is plain text for a DB-API cursor: it is the
-hot path, and has no conditions to put together.
+Reading goes through SQLAlchemy Core, which writes the SQL of the database at hand. Writing is
+the hot path and has no conditions to put together: plain text for the cursor of `sqlite3`,
+with its `?` placeholders.
 """
 
 import sys
