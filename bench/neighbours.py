@@ -35,7 +35,7 @@ CLIENTS, STREAMS = 200, 3_000
 REQUESTS = int(os.environ.get("ALLOT_CROWD", "12000"))
 IDLE_S, STREAMS_S = 10.0, 20.0
 SETTLE_S, QUIET_S = 5.0, 25.0
-"""What the service no longer needs it gives back when nothing was asked for two rounds of 10 s."""
+"""Memory that is free is given back after two rounds of 10 s without a request."""
 PAUSE_S = 0.02
 """Of the second user, between two requests."""
 HOSTILE, NEIGHBOUR = 60_001, 60_002
