@@ -12,15 +12,15 @@ beside them, and, on the tenant's own grounds, its share: in what portions it is
 is left to the placement. Of whom it is not known when it could start, all behind it wait.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping, Set
 from functools import cached_property
 
 import msgspec
 
-from allotment.core.caps import capped_out
 from allotment.core.cluster import Cluster
-from allotment.core.ever import ever_starts
+from allotment.core.discipline import Filter, Next
 from allotment.core.gang import Gang, Standing
+from allotment.core.lengths import Key
 from allotment.core.measures import (
     DevicesByType,
     Holding,
@@ -32,9 +32,7 @@ from allotment.core.measures import (
     promised_to,
     subtract,
 )
-from allotment.core.owed import owed_ever
 from allotment.core.own_share import counts_types, own_share
-from allotment.core.passing import Passing, Place
 from allotment.core.ports import Estimates
 from allotment.core.profile import FOREVER, Amounts, Profile, Want
 from allotment.core.request import Shape
@@ -52,7 +50,7 @@ DEPTH = 100
 """Waiting jobs of a queue that are given a promise in one pass."""
 
 
-class Promises(Passing):
+class Conservative:
     """The promises of one queue during one pass."""
 
     def __init__(
@@ -60,18 +58,17 @@ class Promises(Passing):
     ) -> None:
         estimates = cluster.policies.estimates
         assert estimates is not None, "a queue in conservative order needs estimates"
-        super().__init__(cluster)
-        self._shape, self.now = shape, now
+        self._cluster, self._shape, self.now = cluster, shape, now
         self._course = Course(cluster, now, estimates, grounds)
         self._lined_up: list[Standing] = []
-        """Who is to be promised a time as soon as somebody asks whether it may pass."""
+        """Those to be promised a time as soon as a job asks whether it may start."""
         self._hosts: Hosts | None = Hosts(cluster)
         """Counted as well from the first on who wants something of them; None then."""
         self._pins: set[str] = set()
         """Of which pinned cells, or '' for the others, the tenant's own share is counted."""
         self._wanted_by: dict[Shape, Wanted] = {}
         self.stuck = False
-        """Whether it is not known when somebody starts: then nobody passes."""
+        """Whether it is not known when one of them starts: then none passes."""
         self.left = DEPTH
         self._since: dict[tuple[tuple[Want, ...], ...], list[tuple[int, int]]] = {}
         """For each want, how long those ran who were promised, and from when on."""
@@ -82,45 +79,49 @@ class Promises(Passing):
         devices = profile_of(self._course, self._shape)
         return [(DevicesByType(self._cluster), devices)]
 
-    def admits(self, job: Standing) -> bool:
-        """Whether a job may start now."""
+    def blocked(self, job: Standing) -> bool:
+        """Let a job be promised a time before any passes it, if there are promises left."""
+        if self.left:
+            self.left -= 1
+            self._lined_up.append(job)
+        return self._has_promises
+
+    def may_start(self, job: Standing) -> Filter | None:
         self._settle()
         if self.stuck:
-            return False
+            return None
         run = self._left_of(job)
-        return all(
-            profile.fits(wants, run, self.now) is not None
-            for wants, profile in self._wanted(job)
-        )
-
-    def narrows(self, job: Standing) -> bool:  # noqa: ARG002 - it matters to everybody alike
-        """Whether it matters on which types of devices a job starts."""
-        return len(self._cluster.device_types) > 1
-
-    def _to_spare(self, job: Standing) -> list[Amounts]:
-        run = self._left_of(job)
-        return [
+        for wants, profile in self._wanted(job):
+            if profile.fits(wants, run, self.now) is None:
+                return None
+        several = len(self._cluster.device_types) > 1
+        spares = [
             profile.least(run, self.now)
-            for measure, profile in self._profiles
+            for measure, profile in (self._profiles if several else ())
             if counts_types(measure) and measure.wants(job.shape)
         ]
+        return Filter(self._cluster, spares)
 
-    def took(self, job: Standing) -> None:
-        """Count a job that did start, or is promised a place."""
+    def turned_down(self, job: Standing, *, room: bool) -> Key | Next:
+        """Promise it a time too; once no promise is left, return the next that ends in time."""
+        if self._has_promises:
+            self.blocked(job)
+            return Next.IN_ORDER
+        pending = self._cluster.pending
+        most = self.longest(job) if room else 0
+        following = pending.next_to_end(pending[job.id], most) if most else None
+        return Next.NONE if following is None else following
+
+    def started(self, job: Standing) -> None:
         held = place_of(self._cluster, job.id)
         if held is not None:
             end = min(self.now + self._left_of(job), FOREVER)
             for measure, profile in self._profiles:
                 profile.take(self.now, end, given_by(measure, held))
 
-    def line_up(self, job: Standing) -> None:
-        """Let a job that cannot start now be promised a time before anybody passes it.
-
-        Where nobody asks whether it may, nothing is worked out.
-        """
-        if self.left:
-            self.left -= 1
-            self._lined_up.append(job)
+    @property
+    def _has_promises(self) -> bool:
+        return self.left > 0 and not self.stuck
 
     def promise(self, job: Standing) -> Instant | None:
         """Promise a job that cannot start now the earliest time later on; None if unknown."""
@@ -233,38 +234,6 @@ def _take(wanted: Wanted, at: Instant, run: int, taken: list[Amounts]) -> None:
     end = min(at + run, FOREVER)
     for (_, profile), amounts in zip(wanted, taken, strict=True):
         profile.take(at, end, amounts)
-
-
-def delayed_by(
-    cluster: Cluster,
-    waiting: Standing,
-    now: Instant,
-    grounds: Entitlement,
-    place: Callable[[Standing], Place],
-) -> JobId | None:
-    """Name the first of those before a job whom it would delay by starting now, if any.
-
-    `grounds` are its own, and `place` finds it a place. Who will never be owed a
-    place holds up nobody who is.
-    """
-    pending = cluster.pending
-    ahead = sorted(
-        (job for group in pending.ahead(waiting) for job in group),
-        key=lambda j: pending.key(j.id),
-    )
-    made: Promises | None = None
-    for job in ahead[:DEPTH]:
-        if job.id in cluster.reserved or capped_out(cluster, job.shape):
-            continue
-        if grounds is GUARANTEED and not owed_ever(cluster, job.shape):
-            continue
-        if not ever_starts(cluster, job.shape):
-            continue
-        made = made or Promises(cluster, job.shape, now, grounds)
-        made.promise(job)
-        if not made.lets_pass(waiting, place):
-            return job.id
-    return None
 
 
 def beside_promises(ahead: JobId, queue: str) -> Blocked:

@@ -5,12 +5,12 @@ while the world does not. Jobs that are not in line (held, waiting for a depende
 back-off, an array cap) are explained by the engine, which knows those things.
 """
 
-from allotment.core.backfill import Shadow
 from allotment.core.bounds import behind_the_overtaken
 from allotment.core.caps import capped_out, narrowed_to_caps, why_capped, why_not_resumed
 from allotment.core.cells.words import listed
 from allotment.core.cluster import Cluster
-from allotment.core.conservative import beside_promises, delayed_by
+from allotment.core.conservative import beside_promises
+from allotment.core.discipline import first_delayed
 from allotment.core.entitle import due_of, is_used_up, resume_entitlement
 from allotment.core.ever import ever_starts
 from allotment.core.explain_cells import judge_in_cells
@@ -18,6 +18,7 @@ from allotment.core.explain_mercy import with_protected
 from allotment.core.explain_windows import judge_in_windows, set_aside
 from allotment.core.free_of import free_for, lacking
 from allotment.core.gang import Gang, ReservedPlace, Standing
+from allotment.core.head_of_line import discipline_of, promised_ahead
 from allotment.core.lending import narrowed_to_lent
 from allotment.core.owed import owed_ever
 from allotment.core.preemption import make_room
@@ -131,17 +132,15 @@ def _beside_others(
     cluster: Cluster, waiting: Standing, due: Entitlement, now: Instant
 ) -> Blocked:
     """Report whom a job that fits would delay, where nobody may; or that nothing keeps it."""
-    order, ahead = cluster.order_of(waiting.shape), None
+    order, heads = cluster.order_of(waiting.shape), list[Standing]()
     if order is QueueOrder.CONSERVATIVE:
-        ahead = delayed_by(
-            cluster, waiting, now, due, lambda job: _place(cluster, job, due, now)
-        )
-    elif order is QueueOrder.EASY:
-        head = _held_up_by(cluster, waiting, due, now)
-        if head is not None:
-            shadow = Shadow(cluster, head, now, due)
-            if not shadow.lets_pass(waiting, lambda job: _place(cluster, job, due, now)):
-                ahead = head.id
+        heads = promised_ahead(cluster, waiting, due)
+    elif order is QueueOrder.EASY and (head := _held_up_by(cluster, waiting, due, now)):
+        heads = [head]
+    if not heads:
+        return _next_cycle()
+    made = discipline_of(cluster, heads[0], now, due)
+    ahead = first_delayed(made, heads, waiting, lambda job: _place(cluster, job, due, now))
     return _next_cycle() if ahead is None else beside_promises(ahead, waiting.shape.queue)
 
 

@@ -4,15 +4,16 @@ Nothing is said that does not hold: each sentence is the answer to a question pu
 book of cells, or to a trial on it.
 """
 
-from allotment.core.backfill import Shadow
 from allotment.core.caps import capped_out
 from allotment.core.cells.search import find
 from allotment.core.cells.words import listed, owned
 from allotment.core.cluster import Cluster
-from allotment.core.conservative import beside_promises, delayed_by
+from allotment.core.conservative import beside_promises
+from allotment.core.discipline import first_delayed
 from allotment.core.entitle import due_of, may_borrow
 from allotment.core.ever import ever_starts
 from allotment.core.gang import Standing
+from allotment.core.head_of_line import discipline_of, promised_ahead
 from allotment.core.owed import idle_place, in_the_way, owed_ever, owed_place
 from allotment.core.own_way import outranked
 from allotment.core.request import Shape, total_of
@@ -112,16 +113,16 @@ def _behind(
             "served.",
             hint=hint,
         )
-    if order is QueueOrder.CONSERVATIVE:
-        ahead = delayed_by(
-            cluster, waiting, now, grounds, lambda job: _place(cluster, job.shape, grounds)
-        )
-        if ahead is None:
-            return None
-        return beside_promises(ahead, shape.queue)
-    shadow = Shadow(cluster, head, now, grounds)
-    if shadow.lets_pass(waiting, lambda job: _place(cluster, job.shape, grounds)):
+    conservative = order is QueueOrder.CONSERVATIVE
+    heads = promised_ahead(cluster, waiting, grounds) if conservative else [head]
+    if not heads:
         return None
+    made = discipline_of(cluster, heads[0], now, grounds)
+    ahead = first_delayed(made, heads, waiting, lambda job: _place(cluster, job.shape, grounds))
+    if ahead is None:
+        return None
+    if conservative:
+        return beside_promises(ahead, shape.queue)
     return Blocked(
         Reason.BEHIND,
         f"Job {head.id} is before it in queue {shape.queue}, and could start later if this "

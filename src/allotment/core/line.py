@@ -4,19 +4,17 @@ Whoever cannot start holds up those behind it as its queue has it; who has the r
 others go.
 """
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
-from allotment.core.backfill import Shadow
-from allotment.core.behind import Behind
 from allotment.core.bounds import Bounds
 from allotment.core.caps import capped_out, caps_matter, narrowed_to_caps
 from allotment.core.cluster import MOST_MEMOS, Cluster
-from allotment.core.conservative import Promises
+from allotment.core.discipline import Filter, Next
 from allotment.core.entitle import due_of
 from allotment.core.ever import ever_starts
 from allotment.core.fair_order import in_fair_order
 from allotment.core.gang import Standing
-from allotment.core.kinds import STRICT
+from allotment.core.head_of_line import HeadOfLine
 from allotment.core.lending import narrowed_to_lent
 from allotment.core.molding import as_large
 from allotment.core.owed import (
@@ -32,9 +30,6 @@ from allotment.core.windows import NOWHERE
 from allotment.model.ledger import Entitlement
 from allotment.model.quantity import Instant
 from allotment.model.tenancy import QueueOrder
-
-Hold = Shadow | Promises | None
-"""How a blocked job holds up those behind it: None lets nobody pass."""
 
 GUARANTEED, OPPORTUNISTIC = Entitlement.GUARANTEED, Entitlement.OPPORTUNISTIC
 
@@ -61,10 +56,9 @@ class Line:
         self.bounded = Bounds(cluster) if cluster.overtaking is not None else None
         """Who holds up others since it was overtaken often enough."""
         self.kinds = cluster.kinds
-        self.behind: Behind | None = None
-        """Who is held up where kinds are walked, first come, first served."""
-        self.closed: dict[tuple[str, str], Hold] = {}
-        """Lines in this walk of which somebody holds up those behind it, and how."""
+        self.ahead = HeadOfLine(cluster, now, GUARANTEED)
+        """The queues of this walk with a blocked job."""
+        self.anywhere = Filter(cluster, ())
         self.left_out: set[Shape] = set()
         """Shapes of which the first that was not due in this walk was seen to."""
         self.stage = Stage.REST
@@ -118,10 +112,9 @@ class Line:
         cluster = self.cluster
         if entitlement is OPPORTUNISTIC and self._nothing_fits(entitlement):
             return
-        self.behind = None if self.kinds is None else Behind(cluster)
+        self.ahead = HeadOfLine(cluster, self.now, entitlement)
         self.left_out = set()
         skip = self._skippable(entitlement)
-        self.closed = {}
         leap: dict[Shape, Key] = {}
         for waiting in self._in_order(skip, leap):
             shape = waiting.shape
@@ -130,19 +123,17 @@ class Line:
                 continue
             asking = narrowed_to_caps(cluster, waiting) if self.capped else waiting
             due = self._due(asking.shape)
-            behind = (shape.tenant, shape.queue) in self.closed
-            if cluster.queues.any and self._stands_aside(waiting, skip, entitlement):
+            if cluster.queues.any and self._stands_aside(waiting, skip):
                 continue
             asking = narrowed_to_lent(cluster, asking, due) if self.capped else asking
             if due is not entitlement and not (due is None and self._may_displace(entitlement)):
-                yield from self._leave_out(waiting, kind, due, entitlement)
-                skip.update(self._done_with(shape, kind))
-                if not behind:
-                    yield from self._reclaim(asking)
-            elif self._held_up(waiting, asking, kind, skip, leap):
+                yield from self._not_due(waiting, asking, kind, due, entitlement, skip)
+            elif (where := self._allowed(waiting, asking, kind, skip, leap)) is None:
                 continue
-            elif (decision := self._decision(asking, kind, due, entitlement)) is None:
-                if due is None or not self._holds_up(asking, kind, entitlement, leap):
+            elif (decision := self._decision(asking, kind, due, entitlement, where)) is None:
+                if due is not None and where.by_type:
+                    self._crowded_out(waiting, skip, leap)
+                elif due is None or not self._note_blocked(waiting, kind, entitlement):
                     skip.add(kind)
                 yield from self._reclaim(asking)
             else:
@@ -177,7 +168,6 @@ class Line:
         self,
         waiting: Standing,
         skip: set[Shape],
-        entitlement: Entitlement,
     ) -> bool:
         """Whether a job's queue leaves the room to others now."""
         cluster, shape = self.cluster, waiting.shape
@@ -188,8 +178,7 @@ class Line:
             return True
         if aside(cluster, shape, self.stage):
             # In its queue it holds its place: nobody passes who would not otherwise.
-            self._close(waiting, entitlement)
-            if self._promises_more(shape):
+            if self.ahead.block(waiting, shape):
                 return True
         elif not barred(cluster, shape, self.stage):
             return False
@@ -218,38 +207,56 @@ class Line:
         shape: Shape,
     ) -> Decision:
         """Let a gang that may be larger have what fits now, unless it goes before others."""
-        passes = (shape.tenant, shape.queue) in self.closed
+        passes = self.ahead.of(shape) is not None
         if not shape.most or passes or not isinstance(decision, Place):
             return decision
         return Place(as_large(self.cluster, shape, decision.placement))
 
-    def _held_up(
+    def _allowed(
         self,
         waiting: Standing,
         asking: Standing,
         kind: Shape,
         skip: set[Shape],
         leap: dict[Shape, Key],
-    ) -> bool:
-        """Whether a job waits for one before it; if so, who of its shape is next."""
-        line = (waiting.shape.tenant, waiting.shape.queue)
-        if line in self.closed:
-            return not self._passes(self.closed[line], waiting, asking, skip, leap)
-        if self.behind is not None and self.behind.holds_up(waiting, kind):
-            skip.add(waiting.shape)
-            return True
-        return False
+    ) -> Filter | None:
+        """Return where a job may start; None if it waits for one before it in its queue."""
+        ahead = self.ahead.ahead_of(waiting, kind)
+        if ahead is None:
+            return self.anywhere
+        room = not self._too_large(waiting.shape)
+        where = ahead.may_start(asking) if room else None
+        if where is None:
+            self._go_on(ahead.turned_down(asking, room=room), waiting.shape, skip, leap)
+        return where
+
+    def _crowded_out(self, waiting: Standing, skip: set[Shape], leap: dict[Shape, Key]) -> None:
+        """Go on from a job that has no place beside those before it: a shorter one may."""
+        ahead = self.ahead.of(waiting.shape)
+        assert ahead is not None, "it was told on which types it may start"
+        self._go_on(ahead.turned_down(waiting, room=True), waiting.shape, skip, leap)
+
+    def _go_on(
+        self, following: Key | Next, shape: Shape, skip: set[Shape], leap: dict[Shape, Key]
+    ) -> None:
+        """Go on with a job of a shape, behind one that may not start."""
+        if following is Next.NONE:
+            skip.add(shape)
+        elif following is not Next.IN_ORDER:
+            leap[shape] = following
 
     def _decision(
-        self, asking: Standing, kind: Shape, due: Entitlement | None, walk: Entitlement
+        self,
+        asking: Standing,
+        kind: Shape,
+        due: Entitlement | None,
+        walk: Entitlement,
+        where: Filter,
     ) -> Decision | None:
         """Find a place for a job, unless it is known that there is none."""
         if self._known_blocked(kind, walk, self.cluster.pending.key(asking.id)):
             return None
-        ahead = self._ahead_of(asking.shape)
-        if ahead is None:
-            return self.places.find(asking, due)
-        found = self.places.find(ahead.beside(asking), due)
+        found = self.places.find(where.narrowed(asking), due)
         match found:
             case Place(placement):
                 slots = placement.slots
@@ -257,34 +264,7 @@ class Line:
                 slots = promise.slots
             case _:
                 return found
-        return found if ahead.spares(asking, slots) else None
-
-    def _ahead_of(self, shape: Shape) -> Hold:
-        """Return what a job of this shape must leave as it is, who passes others."""
-        return self.closed.get((shape.tenant, shape.queue)) if self.closed else None
-
-    def _holds_up(
-        self, asking: Standing, kind: Shape, entitlement: Entitlement, leap: dict[Shape, Key]
-    ) -> bool:
-        """Note a job that has no place; tell whether others of its shape matter even so.
-
-        Who has none beside those before it may have one when they are gone.
-        """
-        waiting = self.cluster.pending[asking.id]
-        ahead = self._ahead_of(waiting.shape)
-        if ahead is None or not ahead.narrows(asking):
-            return self._note_blocked(waiting, kind, entitlement)
-        if isinstance(ahead, Shadow):
-            return self._leaps(ahead, waiting, leap)
-        return self._hold_up(waiting, kind, entitlement)
-
-    def _leaps(self, ahead: Shadow, waiting: Standing, leap: dict[Shape, Key]) -> bool:
-        """Let the next of its shape follow that is gone in time, if there is one."""
-        assert ahead.at is not None, "where that is not known nobody passes"
-        following = self.cluster.pending.next_to_end(waiting, ahead.at - self.now)
-        if following is not None:
-            leap[waiting.shape] = following
-        return following is not None
+        return found if where.admits(slots) else None
 
     def _ends_with(
         self,
@@ -294,11 +274,7 @@ class Line:
         entitlement: Entitlement,
     ) -> bool:
         """Take note that a job that was `at` got a place; tell whether the walk is over."""
-        ahead = self._ahead_of(waiting.shape)
-        if ahead is not None:
-            ahead.took(waiting)
-        if self.behind is not None:
-            self.behind.placed(waiting, at, entitlement)
+        self.ahead.started(waiting, at)
         if self.turn and self._frees_more(waiting, decision):
             # Who was known to be blocked may fit beside it.
             self.cluster.blocked.clear()
@@ -321,50 +297,6 @@ class Line:
             skip.add(waiting.shape)
             return True
         return waiting.id in cluster.reserved
-
-    def _passes(
-        self,
-        ahead: Hold,
-        waiting: Standing,
-        asking: Standing,
-        skip: set[Shape],
-        leap: dict[Shape, Key],
-    ) -> bool:
-        """Whether a job may go before a blocked one; if not, who of its shape is next."""
-        shape = waiting.shape
-        if isinstance(ahead, Promises):
-            return self._keeps_promises(ahead, waiting, asking, skip, leap)
-        if ahead is None or self._too_large(shape) or ahead.at is None:
-            skip.add(shape)
-            return False
-        if ahead.admits(asking):
-            return True
-        if not self._leaps(ahead, waiting, leap):
-            skip.add(shape)
-        return False
-
-    def _keeps_promises(
-        self,
-        made: Promises,
-        waiting: Standing,
-        asking: Standing,
-        skip: set[Shape],
-        leap: dict[Shape, Key],
-    ) -> bool:
-        """Whether a job may start beside all promises; if not, it gets one itself."""
-        shape, room = waiting.shape, not self._too_large(waiting.shape)
-        if room and made.admits(asking):
-            return True
-        if made.left and not made.stuck:
-            made.line_up(asking)
-            return False
-        most = made.longest(asking) if room else 0
-        following = self.cluster.pending.next_to_end(waiting, most) if most else None
-        if following is None:
-            skip.add(shape)
-        else:
-            leap[shape] = following
-        return False
 
     def _nothing_fits(self, entitlement: Entitlement) -> bool:
         """Whether it is plain that nobody makes room and too few devices are free for all."""
@@ -431,72 +363,36 @@ class Line:
         kind: Shape,
         entitlement: Entitlement,
     ) -> bool:
-        """Note a job that cannot start; tell whether others of its shape matter even so."""
+        """Note a job that has no place; return whether others of its shape matter even so."""
         key = self.cluster.pending.key(waiting.id)
         self.cluster.blocked[kind, entitlement] = (self.cluster.ledger.version, key)
-        return self._hold_up(waiting, kind, entitlement)
+        return self._hold_up(waiting, kind)
 
-    def _hold_up(
-        self,
-        waiting: Standing,
-        kind: Shape,
-        entitlement: Entitlement,
-    ) -> bool:
+    def _hold_up(self, waiting: Standing, kind: Shape) -> bool:
         """Let a job that cannot start hold up those behind it: alone, or as one of its kind.
 
         One that could never start, as the configuration is now, holds up nobody.
         """
         if not ever_starts(self.cluster, waiting.shape):
             return False
-        if self.behind is None or kind.queue != STRICT:
-            return self._close(waiting, entitlement)
-        self.behind.blocked(kind, self.cluster.pending.key(waiting.id))
-        return False
+        return self.ahead.block(waiting, kind)
 
-    def _close(
+    def _not_due(
         self,
         waiting: Standing,
+        asking: Standing,
+        kind: Shape,
+        due: Entitlement | None,
         entitlement: Entitlement,
-    ) -> bool:
-        """Let a job that cannot start hold up those behind it, as its queue has it.
-
-        Tells whether others of its shape are looked at all the same: each gets a promise.
-        """
-        shape = waiting.shape
-        line = (shape.tenant, shape.queue)
-        if line not in self.closed:
-            match self.cluster.order_of(shape):
-                case QueueOrder.STRICT:
-                    self.closed[line] = None
-                case QueueOrder.EASY:
-                    self.closed[line] = Shadow(self.cluster, waiting, self.now, entitlement)
-                case QueueOrder.CONSERVATIVE:
-                    self.closed[line] = Promises(self.cluster, shape, self.now, entitlement)
-                case QueueOrder.SKIP:
-                    pass
-        made = self.closed.get(line)
-        if not isinstance(made, Promises):
-            return False
-        made.line_up(waiting)
-        return True
-
-    def _is_behind(self, waiting: Standing, kind: Shape) -> bool:
-        """Whether somebody before a job in its strict queue was found to be blocked."""
-        if self.behind is not None:
-            return self.behind.holds_up(waiting, kind)
-        return (waiting.shape.tenant, waiting.shape.queue) in self.closed
-
-    def _done_with(self, shape: Shape, kind: Shape) -> tuple[Shape, ...]:
-        """Name what is not looked at again in this walk after one that is not due in it."""
-        if self._promises_more(shape):
-            return ()
-        # Whether it may make others give way is a matter of its urgency.
-        return (shape if self.cluster.outranking else kind,)
-
-    def _promises_more(self, shape: Shape) -> bool:
-        """Whether others of this shape that are blocked would be promised a time."""
-        made = self.closed.get((shape.tenant, shape.queue))
-        return isinstance(made, Promises) and not made.stuck and made.left > 0
+        skip: set[Shape],
+    ) -> Proposals:
+        """See to a job that is not due in this walk, but may reclaim what its queue is owed."""
+        behind = self.ahead.of(waiting.shape) is not None
+        if not (yield from self._leave_out(waiting, kind, due, entitlement)):
+            # Whether it may make others give way is a matter of its urgency.
+            skip.add(waiting.shape if self.cluster.outranking else kind)
+        if not behind:
+            yield from self._reclaim(asking)
 
     def _leave_out(
         self,
@@ -504,8 +400,8 @@ class Line:
         kind: Shape,
         due: Entitlement | None,
         entitlement: Entitlement,
-    ) -> Proposals:
-        """See to a job that is not due in this walk.
+    ) -> Generator[Decision, None, bool]:
+        """See to a job that is not due in this walk; return whether others like it matter.
 
         If its tenant's share has no room for it now, then, as on a cluster of the tenant's
         own, it makes less urgent gangs go, or holds up those behind it; unless even the
@@ -513,18 +409,20 @@ class Line:
         """
         self.others = self.others or due is OPPORTUNISTIC or self.turn
         if entitlement is not GUARANTEED:
-            return
+            return False
         cluster, shape = self.cluster, waiting.shape
         order = cluster.order_of(shape)
         first = cluster.outranking and shape not in self.left_out
         self.left_out.add(shape)
-        if first and not (order is QueueOrder.STRICT and self._is_behind(waiting, kind)):
+        if first and not (
+            order is QueueOrder.STRICT and self.ahead.ahead_of(waiting, kind) is not None
+        ):
             # What others gave up for a job behind one that is blocked would help nobody.
             asking = narrowed_to_caps(cluster, waiting)
             asking = narrowed_to_lent(cluster, asking, due)
             yield from self._unfenced(self.places.outrank(asking), shape)
         passes = cluster.all_skip or order is QueueOrder.SKIP
         if passes or not owed_ever(cluster, shape):
-            return
-        self._hold_up(waiting, kind, entitlement)
+            return False
         self.held_up.add(shape.tenant)
+        return self._hold_up(waiting, kind)

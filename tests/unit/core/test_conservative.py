@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from allotment.core.cluster import Cluster
-from allotment.core.conservative import Promises
+from allotment.core.conservative import Conservative
 from allotment.core.gang import ReservedPlace
 from allotment.core.request import needs_of
 from allotment.model.ids import JobId
@@ -38,25 +38,25 @@ def promised(*, still_there: bool) -> Cluster:
 @pytest.mark.parametrize("still_there", [True, False])
 def test_a_promised_device_counts_once(still_there: bool) -> None:
     cluster = promised(still_there=still_there)
-    made = Promises(cluster, a_shape(1), NOW, GUARANTEED)
-    assert made.admits(a_standing(3))
+    made = Conservative(cluster, a_shape(1), NOW, GUARANTEED)
+    assert made.may_start(a_standing(3))
     place(cluster, a_standing(3))
-    made.took(a_standing(3))
-    assert not made.admits(a_standing(4))
+    made.started(a_standing(3))
+    assert not made.may_start(a_standing(4))
     assert made.promise(a_standing(4)) == NOW + RUNS_MS[2]
 
 
 @pytest.mark.parametrize("still_there", [True, False])
 def test_who_needs_it_too_waits_for_its_end(still_there: bool) -> None:
     cluster = promised(still_there=still_there)
-    made = Promises(cluster, a_shape(2), NOW, GUARANTEED)
-    assert not made.admits(a_standing(4, 2))
+    made = Conservative(cluster, a_shape(2), NOW, GUARANTEED)
+    assert not made.may_start(a_standing(4, 2))
     assert made.promise(a_standing(4, 2)) == NOW + RUNS_MS[2]
 
 
 def test_who_is_promised_a_place_for_nobody_knows_how_long_has_it_for_good() -> None:
     cluster = promised(still_there=False)
     cluster.policies = replace(POLICIES, estimates=Known({3: 5, 4: 5}.get))
-    made = Promises(cluster, a_shape(2), NOW, GUARANTEED)
-    assert made.admits(a_standing(3))
+    made = Conservative(cluster, a_shape(2), NOW, GUARANTEED)
+    assert made.may_start(a_standing(3))
     assert made.promise(a_standing(4, 2)) is None

@@ -1,8 +1,8 @@
-"""EASY backfilling: who may go before a blocked job without delaying it.
+"""EASY backfilling: a job may pass if the first that is blocked starts no later for it.
 
-The blocked job gets a promise in time: the instant at which, if everybody ends when
-expected, enough is there for it (the shadow), and what is left beside it then (the spare).
-Others may start now if they end by then, or take no more than the spare.
+That one has a reservation in time: the instant at which, if all jobs end when expected, enough
+is there for it (the shadow time), and what is left beside it then (the spare). Others may start
+now if they end by then, or take no more than the spare.
 
 Source: Lifka, "The ANL/IBM SP scheduling system", JSSPP 1995; Mu'alem and Feitelson,
 TPDS 12(6), 2001. Counted are devices, where the job may not have every type by type; what
@@ -13,8 +13,10 @@ it is free where is left to the placement.
 from functools import cached_property
 
 from allotment.core.cluster import Cluster
+from allotment.core.discipline import Filter, Next
 from allotment.core.gang import Standing
 from allotment.core.ledger import ANY_TYPE
+from allotment.core.lengths import Key
 from allotment.core.measures import (
     DevicesByType,
     Hosts,
@@ -25,7 +27,6 @@ from allotment.core.measures import (
     subtract,
 )
 from allotment.core.own_share import counts_types, own_share
-from allotment.core.passing import Passing
 from allotment.core.profile import Amounts, choose
 from allotment.core.shadow import Outlook
 from allotment.core.windows import NOWHERE
@@ -35,19 +36,18 @@ from allotment.model.quantity import Instant
 GUARANTEED = Entitlement.GUARANTEED
 
 
-class Shadow(Passing):
-    """The promise to a blocked job, and what others may use until it is due."""
+class Easy:
+    """The shadow time of the first that is blocked, and what others may use until then."""
 
     def __init__(
-        self, cluster: Cluster, blocked: Standing, now: Instant, grounds: Entitlement
+        self, cluster: Cluster, first: Standing, now: Instant, grounds: Entitlement
     ) -> None:
-        """Nothing is worked out before somebody asks whether it may pass."""
+        """`first` is the blocked job, which may have a place on these grounds."""
         assert cluster.policies.estimates is not None, "a queue in EASY order needs estimates"
-        super().__init__(cluster)
-        self._blocked, self._now = blocked, now
+        self._cluster, self._first, self._now = cluster, first, now
         self._estimates, self._grounds = cluster.policies.estimates, grounds
-        own = own_share(cluster, blocked.shape) if grounds is GUARANTEED else None
-        self._devices = devices_measured(cluster, blocked.shape)
+        own = own_share(cluster, first.shape) if grounds is GUARANTEED else None
+        self._devices = devices_measured(cluster, first.shape)
         self._measures: list[Measure] = [
             self._devices,
             Hosts(cluster),
@@ -57,46 +57,52 @@ class Shadow(Passing):
         self._by_type = [each for each in self._measures if several and counts_types(each)]
         self._spare: dict[Measure, Amounts] = {}
         """What is left beside it by each measure, once that was asked for."""
-        self._outlook = Outlook(cluster, blocked, now, grounds, cluster.shut_nodes())
+        self._outlook = Outlook(cluster, first, now, grounds, cluster.shut_nodes())
+        self._anywhere = Filter(cluster, ())
 
     @cached_property
     def at(self) -> Instant | None:
-        """When it can start on its grounds; None where that is not known: then nobody passes.
+        """When it can start on its grounds; None where that is not known: then none passes.
 
         O(gangs that end by then).
         """
         at, cluster = self._starts(), self._cluster
         if at is None and cluster.shut_nodes():
             # Where that takes nodes that are down, they are taken to be back by then.
-            self._outlook = Outlook(cluster, self._blocked, self._now, self._grounds, NOWHERE)
+            self._outlook = Outlook(cluster, self._first, self._now, self._grounds, NOWHERE)
             at = self._starts() or self._starts(later=False)
         return at
 
-    def admits(self, job: Standing) -> bool:
-        """Whether a job may start now."""
+    def blocked(self, job: Standing) -> bool:  # noqa: ARG002 - only the first counts
+        return False
+
+    def may_start(self, job: Standing) -> Filter | None:
         if self.at is None:
-            return False
-        return self.ends_in_time(job) or all(
-            choose(wants, self._spare_by(measure)) is not None
-            for measure in self._measures
-            if (wants := measure.wants(job.shape))
-        )
+            return None
+        if self._ends_in_time(job):
+            return self._anywhere
+        for measure in self._measures:
+            wants = measure.wants(job.shape)
+            if wants and choose(wants, self._spare_by(measure)) is None:
+                return None
+        counted = [each for each in self._by_type if each.wants(job.shape)]
+        return Filter(self._cluster, [self._spare_by(each) for each in counted])
 
-    def narrows(self, job: Standing) -> bool:
-        """Whether it matters on which types of devices a job starts."""
-        return bool(self._by_type) and not self.ends_in_time(job)
+    def turned_down(self, job: Standing, *, room: bool) -> Key | Next:
+        """Return the next that is gone at the shadow time."""
+        if not room or self.at is None:
+            return Next.NONE
+        pending = self._cluster.pending
+        following = pending.next_to_end(pending[job.id], self.at - self._now)
+        return Next.NONE if following is None else following
 
-    def _to_spare(self, job: Standing) -> list[Amounts]:
-        return [self._spare_by(each) for each in self._by_type if each.wants(job.shape)]
-
-    def took(self, job: Standing) -> None:
-        """Count a job that did start, or is promised a place, against the spare."""
-        held = None if self.ends_in_time(job) else place_of(self._cluster, job.id)
+    def started(self, job: Standing) -> None:
+        held = None if self._ends_in_time(job) else place_of(self._cluster, job.id)
         if held is not None:
             for measure, spare in self._spare.items():
                 subtract(spare, given_by(measure, held))
 
-    def ends_in_time(self, job: Standing) -> bool:
+    def _ends_in_time(self, job: Standing) -> bool:
         """Whether a job that starts now is gone when the first is due."""
         run_ms = self._estimates.run_ms(job)
         return (
@@ -109,7 +115,7 @@ class Shadow(Passing):
         """Return when it has enough by every measure; None if never."""
         at = soonest = self._devices_are_free(later=later)
         for measure in self._measures[1:]:
-            if at is None or not measure.wants(self._blocked.shape):
+            if at is None or not measure.wants(self._first.shape):
                 continue
             enough = self._outlook.earliest(measure)
             at = max(at, enough) if enough is not None else None
@@ -119,7 +125,7 @@ class Shadow(Passing):
 
     def _devices_are_free(self, *, later: bool) -> Instant | None:
         """Return when enough devices are: as a rule later, as somebody must go in any case."""
-        cluster, wanted, devices = self._cluster, self._blocked.gpu_milli, self._devices
+        cluster, wanted, devices = self._cluster, self._first.gpu_milli, self._devices
         lends = bool(cluster.borrowers) and self._grounds is GUARANTEED
         moves = cluster.leaving or cluster.parting or cluster.reserved
         shut = cluster.windows.all or cluster.ledger.closed
@@ -145,7 +151,7 @@ class Shadow(Passing):
         if spare is None:
             assert self.at is not None, "asked only where it is known when it starts"
             spare = self._outlook.free_at(measure, self.at)
-            wanted = choose(measure.wants(self._blocked.shape), spare)
+            wanted = choose(measure.wants(self._first.shape), spare)
             if wanted is None:
                 spare.clear()
             else:
