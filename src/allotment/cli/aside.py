@@ -23,7 +23,7 @@ def by_node(found: Iterable[ReservationView], now: int) -> dict[str, str]:
 
 
 def notes(found: Iterable[ReservationView], now: int) -> list[str]:
-    """Report which nodes each reservation in force takes, for a line of its own."""
+    """Return the nodes that each reservation in force takes, for a line of its own."""
     return [
         f"set aside: {_nodes(one)} ({_named(one)}, {_until(one, now)})"
         for one in found

@@ -22,7 +22,7 @@ MOST_JOBS = 10
 
 
 def plan(file: File, state: State = "", as_json: AsJson = False) -> None:
-    """Return what a new configuration would change, and for which jobs. Changes nothing.
+    """Show what a new configuration would change, and for which jobs. Changes nothing.
 
     The service tries it on a copy of its own state: what is said is what would happen now.
     Exits with 1 when it could not be applied now.

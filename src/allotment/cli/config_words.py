@@ -27,7 +27,7 @@ def say_what_is_in(config: Config, source: str) -> None:
 
 
 def _owed(tenant: Tenant) -> str:
-    """Report its cells, before what they hold."""
+    """Return its cells, before what they hold."""
     cells = [
         f"{share.count} {share.type}" + (f" of {share.chain}" if share.chain else "")
         for share in tenant.cells

@@ -125,7 +125,7 @@ def service(folder: Path) -> list[Finding]:
 
 
 def _clock(health: Health, now: int) -> list[Finding]:
-    """Report that the machine's clock was set, for a day."""
+    """Find that the machine's clock was set, for a day."""
     ago_ms = now - health.clock_set_at
     if ago_ms > DAY:
         return []

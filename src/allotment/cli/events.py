@@ -39,7 +39,7 @@ def events(
     state: State = "",
     as_json: AsJson = False,
 ) -> None:
-    """Return what happened, oldest first: all of one job, or the newest of the whole cluster.
+    """Show what happened, oldest first: all of one job, or the newest of the whole cluster.
 
     With --json one object a line; its `seq` is what --after wants.
 

@@ -26,7 +26,7 @@ WORST = (Served.STARVED, Served.UNDER, Served.OVER, Served.EVEN)
 
 
 def fairness(state: State = "", as_json: AsJson = False) -> None:
-    """Return what each tenant deserves of the cluster now, what it has, and who is starved.
+    """Show what each tenant deserves of the cluster now, what it has, and who is starved.
 
     OWED is its guarantee. DESERVES divides the cluster among all that is running and in
     line: guarantees first, what is idle by dominant resource fairness; nobody deserves more

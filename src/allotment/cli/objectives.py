@@ -50,7 +50,7 @@ Until = Annotated[
 def objectives(
     since: Since = "7d", until: Until = "", state: State = "", as_json: AsJson = False
 ) -> None:
-    """Whether what tenants were promised was kept, and for which jobs it was not.
+    """Show whether what tenants were promised was kept, and for which jobs it was not.
 
     Promises are the `objectives` of tenants in the configuration: how soon what was lent is
     given back, how long a job within the guarantee waits at most, and how much of the

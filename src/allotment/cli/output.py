@@ -83,7 +83,7 @@ class BadFile(BadInput):
 
 
 def tell(error: ApiError) -> None:
-    """Return what happened, why, and what to do next."""
+    """Print what happened, why, and what to do next."""
     head = paint("error:", "bold red", sys.stderr)
     talk(f"{head} {error.message}")
     if isinstance(error, Refused):
@@ -95,7 +95,7 @@ def tell(error: ApiError) -> None:
 
 
 def tell_bad_input(error: BadInput) -> None:
-    """Return what is wrong in a file, a line each as compilers do."""
+    """Print what is wrong in a file, a line each as compilers do."""
     for problem in error.problems:
         talk(at_line(error.source, problem))
 

@@ -102,7 +102,7 @@ def reserve(  # noqa: PLR0913, PLR0917 - one an option
 
 
 def unreserve(name: Name, state: State = "", as_json: AsJson = False) -> None:
-    """Return nodes that were set aside back to everybody, now.
+    """Give nodes that were set aside back to everybody, now.
 
     Examples:
       allot unreserve fans

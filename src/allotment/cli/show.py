@@ -173,7 +173,7 @@ def commands(job: JobView) -> list[str]:
 
 
 def _kept(job: JobView, now: int) -> list[str]:
-    """Report that failed tasks are kept, and their job's place with them, until when."""
+    """Return words that failed tasks are kept, and their job's place with them, until when."""
     tasks = job.attempts[-1].tasks if job.attempts else ()
     kept = [task for task in tasks if task.held_until]
     if not kept:

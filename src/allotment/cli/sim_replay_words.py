@@ -82,7 +82,7 @@ def machine_form(run: Run, compared: SideBySide, first: int, last: int) -> dict[
 
 
 def nothing_ran(history: History, first: int, last: int) -> str:
-    """Report that there is nothing to play."""
+    """Return words that there is nothing to play."""
     never = sum(number for _, number in history.trace.dropped)
     also = f" {count(never, 'job')} came and never ran." if never else ""
     return f"No job ran between {_date(first)} and {_date(last)}.{also}"

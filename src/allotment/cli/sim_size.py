@@ -61,7 +61,7 @@ def size(  # noqa: PLR0913, PLR0917 - a flag each
     report: Report = "",
     as_json: AsJson = False,
 ) -> None:
-    """Return how many nodes of a type a workload needs to meet a target.
+    """Find how many nodes of a type a workload needs to meet a target.
 
     The trace is played on clusters of many sizes. Every number that `allot sim run --json`
     gives can be bounded, with or without its `_s`: p90_queue_delay<=30min, avg_jct<=2h,

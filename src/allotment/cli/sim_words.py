@@ -22,7 +22,7 @@ BOUND = "it was told every run time beforehand; a bound, not a choice"
 
 
 def in_words(run: Run) -> list[str]:
-    """Report one run in a few lines."""
+    """Describe one run in a few lines."""
     s = _summary(run)
     told = ", told every run time beforehand" if run.clairvoyant else ""
     lines = [

@@ -37,7 +37,7 @@ def stats(
     state: State = "",
     as_json: AsJson = False,
 ) -> None:
-    """Return how jobs waited and ran, and what each tenant got of what it is owed.
+    """Show how jobs waited and ran, and what each tenant got of what it is owed.
 
     The numbers are those of `allot sim`, over the service's own event log, as if it began
     at --since: a job that was there already counts from then on. OWED and GOT are GPUs,

@@ -159,7 +159,7 @@ def _follow(client: Client, made: Submitted, as_json: bool) -> NoReturn:
 
 
 def announce(made: Submitted) -> None:
-    """Return what was made."""
+    """Print what was made."""
     again = " (submitted before with this key)" if made.repeated else ""
     many = f", an array of {count(len(made.ids), 'job')}" if len(made.ids) > 1 else ""
     talk(f"job {made.id} ({made.name}) {made.state}{many}{again}")

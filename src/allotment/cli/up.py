@@ -92,7 +92,7 @@ def up(  # noqa: PLR0913 - one argument an option
 
 
 def _tell_gpus(folder: Path, gpus: int) -> None:
-    """Return which devices there are, where they are not those of --gpus."""
+    """Print which devices there are, where they are not those of --gpus."""
     with Client(state=str(folder)) as client:
         there = sum(len(node.devices) for node in client.nodes())
     if there != gpus:

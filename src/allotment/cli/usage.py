@@ -88,7 +88,7 @@ def usage(
     state: State = "",
     as_json: AsJson = False,
 ) -> None:
-    """Return who held how many GPU-hours and CPU-hours, from the service's own event log.
+    """Show who held how many GPU-hours and CPU-hours, from the service's own event log.
 
     OWN is out of guarantees, BORROWED beyond them, LOST the part of both that evictions
     threw away. OF ALL is the part of all GPU-hours there were. Start-up counts, suspension

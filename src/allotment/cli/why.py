@@ -26,7 +26,7 @@ FIELDS = (
 
 @choosing(OPTIONS)
 def why(choice: Choice, as_json: AsJson = False) -> None:
-    """Return why a job waits: the main reason, what it needs, what is free, who holds it.
+    """Show why a job waits: the main reason, what it needs, what is free, who holds it.
 
     Then what became of it so far, and for what it waited in each stretch of time: of a job
     that runs or is over too. A reason that held for seconds in a long wait is not noted.
@@ -57,7 +57,7 @@ MOST_LOOKED_AT = 10_000
 
 
 def _sum_up(client: Client, choice: Choice, as_json: bool) -> None:
-    """Return how many of the chosen jobs wait for what, with one of each as an example."""
+    """Print how many of the chosen jobs wait for what, with one of each as an example."""
     jobs = choice.jobs
     nobody = not (jobs.names_jobs or jobs.all or jobs.user)
     rows = client.jobs(

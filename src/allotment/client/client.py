@@ -394,7 +394,7 @@ class Client:
             return decode(reply.read(), UsageReport)
 
     def objectives(self, since: int = 0, until: int | None = None) -> ObjectivesReport:
-        """Whether what tenants were promised was kept. Instants are as in `statistics`."""
+        """Return whether promises to tenants were kept. Instants are as in `statistics`."""
         query = given(since=str(since), until="" if until is None else str(until))
         reply = self._transport.open(path_to("/v1/objectives", query), timeout=LONG_S)
         with closing(reply):
@@ -475,7 +475,7 @@ class Client:
         return decode(self._send("POST", "/v1/reservations", body), list[ReservationView])
 
     def end_reservation(self, name: str) -> None:
-        """Return nodes that were set aside back to everybody."""
+        """Give nodes that were set aside back to everybody."""
         self._send("POST", reservation_path(name, ":end"), {})
 
     def hardware(self) -> list[HardwareView]:
@@ -483,7 +483,7 @@ class Client:
         return decode(self._get("/v1/health"), list[HardwareView])
 
     def note_health(self, note: HealthNote) -> list[HardwareView]:
-        """Report of hardware that it is in trouble, or ok; give how it is now."""
+        """Report hardware as in trouble, or as ok; return how it is now."""
         return decode(
             self._send("POST", "/v1/health", msgspec.to_builtins(note)), list[HardwareView]
         )

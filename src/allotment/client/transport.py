@@ -242,7 +242,7 @@ def _why(error: OSError) -> str:
 
 
 def lost(error: Exception) -> Unreachable:
-    """Report that a service that was there does not answer any more."""
+    """Return the error that a service that was there does not answer any more."""
     if isinstance(error, TimeoutError):
         return Unreachable(
             "The service did not answer in time.",

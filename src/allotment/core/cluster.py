@@ -289,7 +289,7 @@ class Cluster:
         quota: Quota = (),
         standing: Standing | None = None,
     ) -> None:
-        """Return a suspended gang its devices and CPU back."""
+        """Give a suspended gang its devices and CPU back."""
         gang = self.gangs[job]
         self.leave(gang)
         self._stand(gang, standing)
@@ -650,7 +650,7 @@ class Cluster:
             self.fence(before)
 
     def set_bad(self, node: NodeId, devices: frozenset[int]) -> None:
-        """Return which devices of a node are not to be used; who sits there stays."""
+        """Set which devices of a node are not to be used; what sits there stays."""
         self.ledger.set_bad(node, devices)
         if self.cells is not None:
             self.cells.set_bad(node, devices)

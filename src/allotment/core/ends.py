@@ -54,7 +54,7 @@ class Ends:
         return Instant(self._guessed[0][0]) if self._guessed else None
 
     def outlived(self, now: Instant) -> bool:
-        """Return who outlived a prediction another; tell whether anybody did."""
+        """Give gangs that outlived a prediction another end; whether there were any."""
         if not self._guessed or self._guessed[0][0] > now:
             return False
         while self._guessed[0][0] <= now:

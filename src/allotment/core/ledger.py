@@ -203,7 +203,7 @@ class NodeBook:
                 self.device_memory[index] += sign * need.gpu_memory
 
     def set_bad(self, devices: frozenset[int]) -> None:
-        """Return which devices are not to be used, and count the whole free ones anew."""
+        """Set which devices are not to be used, and count the whole free ones anew."""
         for index in sorted(self.bad ^ devices):
             if self.device_milli[index] == DEVICE:
                 step = 1 if index in self.bad else -1

@@ -128,7 +128,7 @@ class Trial:
         self._undo.append(lambda: self.cluster.entitle(gang, before, quota))
 
     def resume(self, gang: Gang, entitlement: Entitlement) -> None:
-        """Return a suspended gang its leases back; it was in line for them."""
+        """Give a suspended gang its leases back; it was in line for them."""
         before = gang.entitlement
         self.cluster.resume(gang.id, entitlement)
 

@@ -137,7 +137,7 @@ def _holder(lock: Path) -> int:
 
 
 def _retire_launcher(state: Path) -> bool:
-    """Report the launcher, which outlives its service on purpose, that no more will come."""
+    """Tell the launcher, which outlives its service, that no more will come."""
     with socket.socket(socket.AF_UNIX) as link:
         link.settimeout(LATE_S)
         try:

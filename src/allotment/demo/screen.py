@@ -112,7 +112,7 @@ class Screen:
         )
 
     def _words(self, fact: Fact, name: str) -> str:
-        """Report it as the service does, but call jobs by their names."""
+        """Return it as the service does, but call jobs by their names."""
         match fact.event:
             case e.JobSubmitted():
                 return f"is submitted: {in_short(name)}"

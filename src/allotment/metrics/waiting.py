@@ -197,7 +197,7 @@ class Queue:
         return None
 
     def hand_on(self, at: Instant) -> None:
-        """Return the first place to who is first now; what the old one waited is kept."""
+        """Pass the first place on; keep what the old one waited."""
         old, new = self.first, self.find_first()
         if old is not None and not old.loose:
             lacked = old.enough.below(old.need, at) - old.lacked_first

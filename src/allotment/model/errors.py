@@ -72,7 +72,7 @@ class Problem(msgspec.Struct, frozen=True):
         return f"{place}{where}{self.message}" + (f" ({self.hint})" if self.hint else "")
 
     def in_file(self, source: str) -> str:
-        """Report it as compilers do: `job.yaml:7: roles.worker: … (did you mean gpu?)`."""
+        """Return it as compilers do: `job.yaml:7: roles.worker: … (did you mean gpu?)`."""
         place = f"{source}:{self.line}" if self.line else source
         return f"{place}: {msgspec.structs.replace(self, line=0)}"
 

@@ -72,7 +72,7 @@ class Committer:
             self._task.add_done_callback(self._check)
 
     async def wait(self, seq: Seq) -> None:
-        """Return once this record is durable.
+        """Wait until this record is durable.
 
         Raises Rejected when the log is in trouble: what was recorded may yet come true.
         """
@@ -109,7 +109,7 @@ class Committer:
         self._watchers.discard(event)
 
     async def idle(self) -> None:
-        """Return when nothing is left to write, or what is left cannot be written."""
+        """Wait until nothing is left to write, or what is left cannot be written."""
         while self._task is not None and not self._task.done() and not self.trouble:
             await asyncio.wait((self._task,), timeout=RETRY_S)
 
@@ -118,7 +118,7 @@ class Committer:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
     def close(self) -> None:
-        """Return up what cannot be written: nobody was told that it happened."""
+        """Give up what cannot be written: nobody was told that it happened."""
         if self._task is not None:
             self._task.cancel()
         self._thread.shutdown()

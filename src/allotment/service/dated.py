@@ -27,7 +27,7 @@ def coming(config: Config, now: WallTime) -> tuple[ComingChange, ...]:
 
 
 def over(config: Config, now: WallTime) -> Iterator[str]:
-    """Report changes that hold no longer, and never will."""
+    """Return changes that hold no longer, and never will."""
     for change in config.changes:
         if change.end <= now:
             yield f"{_whose(change)}: what holds {_period(change)} is over; take it out"

@@ -54,7 +54,7 @@ def _size(told: Told) -> int:
 async def seen(
     source: AsyncGenerator[list[Told]], sees_all: Callable[[JobId], bool]
 ) -> AsyncGenerator[list[Told]]:
-    """Report each event as much as a reader may see who does not see all of every job."""
+    """Yield of each event as much as a reader may see who does not see all of every job."""
 
     def cut(told: Told) -> Told:
         if not told.for_others or (told.job is not None and sees_all(told.job)):

@@ -186,7 +186,7 @@ class _Reader:
         return total
 
     def _lend(self, name: str, whole: Parts, excess: Parts) -> None:
-        """Return what the queues inside one lend: what others of them use of what is theirs.
+        """Count what the queues inside one lend: what others of them use of what is theirs.
 
         `whole` is what is guaranteed to all of them, `excess` what they hold beyond that.
         """

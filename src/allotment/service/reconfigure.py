@@ -91,7 +91,7 @@ class Reconfiguring:
             return msgspec.structs.replace(plan, applied=True)
 
     def _overtaken(self, current: str, expect: str) -> Rejected:
-        """Report that somebody was faster, and who, if that is known since the start."""
+        """Return the refusal: somebody was faster; and who, if that is known."""
         who = str(self._last[1]) if self._last[0] == current else "somebody"
         return Rejected(
             Code.CONFLICT,

@@ -99,7 +99,7 @@ class Reports:
         return msgspec.structs.replace(found, budgets=budgets)
 
     async def objectives(self, since: int, until: int | None = None) -> ObjectivesReport:
-        """Whether promises were kept, up to now when `until` is None. Raises Rejected."""
+        """Return whether promises were kept, until now if `until` is None. Raises Rejected."""
         next_job, last = await self._on_disk(until)
         return await self._historian.objectives(self._of_date(since), last, next_job)
 

@@ -175,7 +175,7 @@ class Service:
         self.ready = True
 
     async def _skip_used_ids(self) -> None:
-        """Return no id again that the backend knows from books that were lost or put back."""
+        """Use no id again that the backend knows from books that were lost or put back."""
         highest = await self._backend.highest_job()
         if highest >= self.state.next_job:
             skipped = e.JobIdsSkipped(JobId(highest + 1))

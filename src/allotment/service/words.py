@@ -41,7 +41,7 @@ def _by_date(config: Config) -> str:
 def in_words(  # noqa: C901, PLR0911, PLR0912, PLR0915
     event: e.AnyEvent, at: Instant, state: State
 ) -> str:
-    """Report one event in a sentence without its subject's number. One line an event.
+    """Return one event as a sentence without its subject's number. One line an event.
 
     What is said of the future is said as of `at`, when it happened.
     """

@@ -9,7 +9,7 @@ HARDLY = 0.01
 
 
 def nothing_waits(summaries: Sequence[Summary]) -> str:
-    """Report that runs cannot be compared as hardly any job waits in any; '' where some do."""
+    """Return words that runs cannot be compared: hardly any job waits; '' where some do."""
     done = [each for each in summaries if each.completed]
     if len(done) < len(summaries) or not done:
         return ""

@@ -264,7 +264,7 @@ class Machines:
     # ── pace ────────────────────────────────────────────────────────────────────────────
 
     def _set_speed(self, job: JobId, work: Work) -> None:
-        """Return how fast a job is where it begins, with nobody beside it that matters."""
+        """Set how fast a job is where it begins, with nobody beside it that matters."""
         if not self._speeds.constant:
             work.speed = self._speeds.of(work.job, self._slots(job))
         if self._engine.state.jobs[job].spec.roles[-1].least:

@@ -97,7 +97,7 @@ def record_of(row: Row) -> Record:
 
 
 def damaged(seq: int) -> str:
-    """Report that an event is not what was written."""
+    """Return words that an event is not what was written."""
     return (
         f"event {seq} of the log is damaged: its checksum does not match; `allot doctor` says "
         "what else is, and a backup has it whole"

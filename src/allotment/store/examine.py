@@ -177,7 +177,7 @@ def when(at: int) -> str:
 
 
 def compare(connection: sqlite3.Connection, end: End, mark: Mark | None) -> Damage | None:
-    """Whether the log comes as far as its mark, and is the one it is the mark of."""
+    """Return how the log falls short of its mark; None where it is there, and the same log."""
     if mark is None:
         return Damage(
             "its mark, which says how far it was written, is missing or cannot be read, so "
@@ -197,7 +197,7 @@ def compare(connection: sqlite3.Connection, end: End, mark: Mark | None) -> Dama
 
 
 def short(end: End, mark: Mark) -> Damage:
-    """Report that the end of the log is lost."""
+    """Describe that the end of the log is lost."""
     lost = mark.end.seq - end.seq
     events = "1 event was" if lost == 1 else f"{lost} events were"
     more = f" after those that are there ({_until(end)})" if end.seq else ""

@@ -18,7 +18,7 @@ class Amiss(ValueError):
 
 
 def not_a(what: str, value: object, hint: str = "") -> Amiss:
-    """Report that a value is of the wrong kind."""
+    """Return the finding that a value is of the wrong kind."""
     return Amiss(f"must be {what}, not {shown(value)}", hint)
 
 

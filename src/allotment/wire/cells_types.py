@@ -67,7 +67,7 @@ def chain_from(top: str, types: Mapping[str, CellType]) -> Chain | tuple[str, st
 
 
 def no_such_type(name: str, types: Mapping[str, CellType]) -> tuple[str, str]:
-    """Report that there is no type of that name, and which may have been meant."""
+    """Return words that there is no type of that name, and which may have been meant."""
     for kind in types.values():
         if kind.child == name:
             message = f"{name} is what {kind.name} is made of, and no type of its own"

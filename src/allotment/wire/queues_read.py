@@ -118,7 +118,7 @@ def _lost(
     lost: Mapping[str, QueueShape],
     places: Mapping[str, Place],
 ) -> Iterator[Finding]:
-    """Report queues whose parent is not there, or whose parents go round in a circle."""
+    """Find queues whose parent is not there, or whose parents go round in a circle."""
     for key, item in lost.items():
         where = (*tenant, "queues", key, "parent")
         if item.parent in lost:

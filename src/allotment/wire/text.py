@@ -103,6 +103,6 @@ def joined(text: str) -> str | None:
 
 
 def given_before(key: str, line: int, first: int) -> Problem:
-    """Report that a key was given twice."""
+    """Return the problem that a key was given twice."""
     message = f"`{plain_word(key)}` was given before, on line {first}"
     return Problem(message, line=line, hint="keep one of the two")

@@ -171,7 +171,7 @@ def same_variable(labels: Sequence[str]) -> tuple[int, int] | None:
 
 
 def taken_label(label: str, other: str) -> tuple[str, str]:
-    """Report that two labels cannot stand side by side."""
+    """Return words that two labels cannot stand side by side."""
     if label == other:
         return (
             f"the label {label} is taken by another port",

@@ -179,7 +179,7 @@ def _wrong_with_file(place: Place) -> str:
 
 
 def _wrong_with_folder(target: Path) -> str:
-    """Whether a service keeps its books there, which nobody else may write to."""
+    """Return what is wrong with a folder in which a service keeps its books; '' for nothing."""
     for folder in target.parents:
         inside = target.relative_to(folder).parts[0]
         is_book = target.parent == folder and inside.startswith(BOOKS)

@@ -74,7 +74,7 @@ async def list_hardware(service: TheService) -> Response:
     name="note_health",
 )
 async def note_health(request: Request, service: TheService, caller: Caller) -> Response:
-    """Report of a node, a device or a cell that it is in trouble, or ok. For the administrator.
+    """Report a node, a device or a cell as in trouble, or as ok. For the administrator.
 
     It gets no new work while it is not healthy; what runs there goes on.
     """

@@ -101,7 +101,7 @@ async def why(job: Job, service: TheService) -> Response:
 
 @router.get("/v1/jobs/{ref}/waits", responses=returns(WaitHistory), response_class=Returns)
 async def waits(job: Job, service: TheService) -> Response:
-    """Report the life of a job in stretches of time: for what it waited in each, how long, and
+    """Return the life of a job in stretches of time: for what it waited in each, how long, and
     when it ran. Of finished jobs too."""
     return reply(service.shown(await service.reports.waits(job)))
 

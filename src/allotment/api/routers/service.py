@@ -68,7 +68,7 @@ async def back_up(request: Request, service: TheService, caller: Caller) -> Resp
     tags=["operation"],
 )
 async def alive() -> Response:
-    """Report that the process answers. Needs no token."""
+    """Answer that the process lives. Needs no token."""
     return PlainTextResponse("ok\n")
 
 

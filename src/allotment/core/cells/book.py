@@ -83,7 +83,7 @@ class Cells:
         self._deal(topology, tenants)
 
     def _deal(self, topology: Topology, tenants: Sequence[Tenant]) -> None:
-        """Return every tenant its accounts: pinned cells first, they are the same for ever."""
+        """Open every tenant's accounts: pinned cells first, they are the same for ever."""
         pins = {pin.id: pin for pin in topology.pins}
         for tenant in tenants:
             for name in tenant.pins:
@@ -252,7 +252,7 @@ class Cells:
         self._shut(node)
 
     def set_bad(self, node: NodeId, devices: frozenset[int]) -> None:
-        """Return which devices of a node are not to be used."""
+        """Set which devices of a node are not to be used."""
         self._bad[node] = devices
         self._shut(node)
 

@@ -77,7 +77,7 @@ class Space:
         self._lay(cell)
 
     def set_shut(self, node: int, shut: int) -> None:
-        """Return which leaves of a node take no new work."""
+        """Set which leaves of a node take no new work."""
         if shut == self.shut[node]:
             return
         cell = (self.chain.node_level, node)
@@ -90,7 +90,7 @@ class Space:
         self._lay(cell)
 
     def set_lent(self, node: int, lent: int, loath: int = 0) -> None:
-        """Return on which leaves of a node a loath borrower sits.
+        """Set on which leaves of a node a loath borrower sits.
 
         Who is loath to go sits on lent leaves.
         """

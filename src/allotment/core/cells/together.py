@@ -16,7 +16,7 @@ def in_one_cell(chains: Sequence[Chain], word: str, slots: Sequence[Slot]) -> bo
 
 
 def _in_one(chain: Chain, level: int, slots: Sequence[Slot]) -> bool:
-    """Report it of one chain. A task without devices lies wherever its node does."""
+    """Whether it is so in one chain. A task without devices lies wherever its node does."""
     cells: set[int] = set()
     nodes: set[int] = set()
     for slot in slots:

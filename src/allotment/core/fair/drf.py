@@ -196,7 +196,7 @@ def _meetings(node: Node, capacity: Vector) -> Iterator[Fraction]:
 
 
 def _hand_out(top: Node, capacity: Vector, room: Vector) -> None:
-    """Return tasks out one by one as long as somebody's next one fits in `room`."""
+    """Hand tasks out one by one as long as somebody's next one fits in `room`."""
     while _open(top, capacity, room, []):
         path = [top]
         while not path[-1].leaf:

@@ -90,7 +90,7 @@ def footer(views: Sequence[View]) -> str:
 
 
 def _each(views: Sequence[View], words: Callable[[Run], str]) -> str:
-    """Report once what holds for all runs, else for each."""
+    """Return once what holds for all runs, else for each."""
     said = [words(view.run) for view in views]
     if len(set(said)) < 2:
         return "".join(said[:1])
