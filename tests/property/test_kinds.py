@@ -141,6 +141,22 @@ class Twins(RuleBasedStateMachine):
         return ""
 
 
+def test_a_job_is_held_up_though_one_like_the_blocked_one_waits_in_another_queue() -> None:
+    """Both may make others give way, so each is looked at by itself."""
+    queues = tuple(Queue(name) for name in QUEUES)
+    vision = Tenant("vision", gpus(4), queues, preempt=Preempt.EVICT)
+    world = World(a_config(vision, Tenant("nlp", gpus(8), queues), nodes=3, devices=4))
+    world.submit(a_job().of("nlp", "a").gpus(4).tasks(2))
+    world.submit(a_job().of("vision", "a").gpus(3))
+    world.cycle()
+    world.submit(a_job().of("vision", "a").gpus(2))
+    world.submit(a_job().of("vision", "b").gpus(2))
+    behind = world.submit(a_job().of("vision", "a").gpus(1))
+    world.cycle()
+    assert behind not in world.state.cluster.gangs
+    assert world.why(behind).reason is Reason.BEHIND
+
+
 def gpus_alone(count: int) -> Resources:
     return Resources(gpu_milli=count * 1000)
 

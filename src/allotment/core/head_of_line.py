@@ -39,7 +39,8 @@ class HeadOfLine:
     def block(self, job: Standing, kind: Shape) -> bool:
         """Note a job that cannot start; return whether others like it are noted as well."""
         if kind.queue == STRICT:
-            self._classes[kind] = self._cluster.pending.key(job.id)
+            # It may be met again: each queue of it that might make others give way is.
+            self._classes.setdefault(kind, self._cluster.pending.key(job.id))
             return False
         shape = job.shape
         queue = (shape.tenant, shape.queue)
