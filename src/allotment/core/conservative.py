@@ -19,6 +19,7 @@ import msgspec
 
 from allotment.core.cluster import Cluster
 from allotment.core.discipline import Filter, Next
+from allotment.core.ever import ever_starts
 from allotment.core.gang import Gang, Standing
 from allotment.core.lengths import Key
 from allotment.core.measures import (
@@ -104,6 +105,8 @@ class Conservative:
 
     def turned_down(self, job: Standing, *, room: bool) -> Key | Next:
         """Promise it a time too; once no promise is left, return the next that ends in time."""
+        if not ever_starts(self._cluster, job.shape):
+            return Next.NONE
         if self._has_promises:
             self.blocked(job)
             return Next.IN_ORDER

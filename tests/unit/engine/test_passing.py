@@ -10,9 +10,10 @@ import msgspec
 import pytest
 
 from allotment.model import commands as c
-from allotment.model.ids import JobId
+from allotment.model.ids import JobId, NodeId
 from allotment.model.lifecycle import JobState as S
 from allotment.model.quantity import MINUTE, Instant
+from allotment.model.reports import NodeReport
 from allotment.model.tenancy import Config, QueueOrder
 from tests.support.builders import JobBuilder, a_config, a_job, a_node, a_tenant
 from tests.support.cells import cell_config
@@ -272,3 +273,13 @@ def test_in_easy_order_who_waits_for_a_drained_machine_leaves_idle_ones_to_other
     play.do(c.DrainNode(next(iter(play.state.cluster.nodes))))
     jobs = play.come((gpus(8).types("A100"), 1), (gpus(1).types("H100"), 5))
     assert [play.is_(job) for job in jobs] == [S.QUEUED, S.RUNNING]
+
+
+def test_in_conservative_order_a_job_that_fits_no_machine_any_longer_holds_up_none() -> None:
+    tenant = a_tenant("vision", 99, order=QueueOrder.CONSERVATIVE)
+    play = Play(a_config(tenant, nodes=3, devices=4))
+    play.tell(NodeReport(NodeId(2), alive=False, reason="x"))
+    play.come((gpus(2), 10), (gpus(4), 10), (gpus(3), 10), (gpus(4).tasks(3), 10))
+    play.do(c.ApplyConfig(a_config(tenant, nodes=2, devices=4)))
+    behind = play.come((gpus(1), 10))[0]
+    assert behind in play.begun
