@@ -185,16 +185,27 @@ class Crumbs:
             }
             if not able:
                 return
-            branch = min((b for b in branches if b.name in able), key=self.level)
+            going = [branch for branch in branches if branch.name in able]
+            branch = min(going, key=lambda each: self.level(each, able[each.name]))
             self.got[min(able[branch.name], key=self.level).name] += 1
 
     def held(self, branches: Sequence[Claim]) -> list[int]:
         parts = [part for branch in branches for part in branch.parts or (branch,)]
         return [sum(self.got[p.name] * p.need[r] for p in parts) for r in range(len(self.full))]
 
-    def level(self, claim: Claim) -> Fraction:
-        held = self.held((claim,))
-        share = max(Fraction(h, f) for h, f in zip(held, self.full, strict=True))
+    def level(self, claim: Claim, able: Sequence[Claim] = ()) -> Fraction:
+        """Of a branch each part counts up to the level of the least that is able to go on."""
+        least = min((self.level(part) for part in able), default=None)
+        total = [Fraction(0)] * len(self.full)
+        for part in claim.parts or (claim,):
+            scale = Fraction(1)
+            if least is not None and (level := self.level(part)) > least:
+                scale = least / level
+            total = [
+                t + n * self.got[part.name] * scale
+                for t, n in zip(total, part.need, strict=True)
+            ]
+        share = max(h / f for h, f in zip(total, self.full, strict=True))
         return share / claim.weight
 
     def fits(

@@ -3,13 +3,18 @@
 from allotment.core.decay import Past, worth
 from allotment.model.quantity import NOTHING, Instant, Resources
 
-_PPB = 1_000_000_000
+PPB = 1_000_000_000
+ONE = PPB * PPB
+"""What a share is a part of: so fine that equal ones are equal in billionths when rescaled."""
+
+Shares = tuple[int, ...]
+"""Which part of the cluster's devices, CPU, memory, disk and device memory; each of `ONE`."""
 
 
 class Claimant:
     """What one of those who share has, and how much it counts for."""
 
-    __slots__ = ("_whole", "held", "past", "step_ms", "weight_milli")
+    __slots__ = ("_whole", "held", "past", "shares", "step_ms", "weight_milli")
 
     def __init__(self, whole: Resources, weight_milli: int, step_ms: int) -> None:
         self._whole = whole
@@ -17,24 +22,42 @@ class Claimant:
         self.step_ms = step_ms
         self.held = NOTHING
         """What its jobs hold and are promised, on whatever grounds."""
+        self.shares: Shares = (0, 0, 0, 0, 0)
+        """The same as parts of the cluster."""
         self.past = Past()
 
     @property
     def devices_ppb(self) -> int:
         """The part of the cluster's devices that it holds, in billionths."""
-        return self.held.gpu_milli * _PPB // (self._whole.gpu_milli or 1)
+        return self.shares[0] // PPB
 
     @property
     def dominant_ppb(self) -> int:
         """The part that it holds of what it has the largest part of, in billionths."""
-        held, whole = self.held, self._whole
-        return max(
-            held.gpu_milli * _PPB // (whole.gpu_milli or 1),
-            held.cpu_milli * _PPB // (whole.cpu_milli or 1),
-            held.memory * _PPB // (whole.memory or 1),
-            held.disk * _PPB // (whole.disk or 1),
-            held.gpu_memory * _PPB // (whole.gpu_memory or 1),
+        return max(self.shares) // PPB
+
+    @property
+    def level(self) -> int:
+        """Its dominant share for its weight, of `ONE`."""
+        return max(self.shares) * 1000 // self.weight_milli
+
+    def hold(self, held: Resources) -> None:
+        """Take note of what it holds now."""
+        whole = self._whole
+        self.held = held
+        self.shares = (
+            held.gpu_milli * ONE // (whole.gpu_milli or 1),
+            held.cpu_milli * ONE // (whole.cpu_milli or 1),
+            held.memory * ONE // (whole.memory or 1),
+            held.disk * ONE // (whole.disk or 1),
+            held.gpu_memory * ONE // (whole.gpu_memory or 1),
         )
+
+    def counting(self, shares: Shares) -> "Claimant":
+        """Return the same claimant as if these were its shares."""
+        found = Claimant(self._whole, self.weight_milli, self.step_ms)
+        found.held, found.shares, found.past = self.held, shares, self.past
+        return found
 
     def used(self, now: Instant) -> int:
         """Return its dominant share, added up over time and forgotten by halves: ppb · ms."""

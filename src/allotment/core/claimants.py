@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
-from allotment.core.claimant import Claimant
+from allotment.core.claimant import Claimant, Shares
 from allotment.core.decay import STEPS, Past
 from allotment.core.gang import Gang
 from allotment.core.ports import Fairness
@@ -53,6 +53,11 @@ class Claimants:
         self._add_rule((), share, policies)
         for tree in trees:
             self._add_tree(tree, policies)
+        rescaling = {path for path, rule in self._rules.items() if rule.rescales}
+        self._parts: dict[Path, dict[Path, Claimant]] = {
+            path: {} for path in rescaling if path and path[:-1] in rescaling
+        }
+        """The parts that hold anything, of claimants that count as their least part goes."""
         self._whole = NOTHING
         for node in nodes:
             self._whole += node.total()
@@ -116,7 +121,12 @@ class Claimants:
                 continue
             claimant = self._claimant(path[: depth + 1])
             claimant.settle(self.now)
-            claimant.held = claimant.held + amount if sign > 0 else claimant.held - amount
+            claimant.hold(claimant.held + amount if sign > 0 else claimant.held - amount)
+            parts = self._parts.get(path[:depth])
+            if parts is not None and claimant.held == NOTHING:
+                parts.pop(path[: depth + 1], None)
+            elif parts is not None:
+                parts[path[: depth + 1]] = claimant
 
     def _claimant(self, path: Path) -> Claimant:
         known = self._known.get(path)
@@ -132,13 +142,25 @@ class Claimants:
         """Whether the parts of a claimant share by a rule, not by who came first."""
         return path in self._rules
 
-    def place(self, path: Path, now: Instant) -> tuple[int, int]:
+    def parts(self, path: Path) -> Mapping[Path, Claimant] | None:
+        """Return the parts of a claimant that hold anything, if what they have is rescaled."""
+        return self._parts.get(path)
+
+    def known(self, path: Path, counted: Shares | None = None) -> Claimant | None:
+        """Return a claimant, with only `counted` of its shares; None if it never had any."""
+        found = self._known.get(path)
+        return found if found is None or counted is None else found.counting(counted)
+
+    def place(
+        self, path: Path, now: Instant, claimant: Claimant | None = None
+    ) -> tuple[int, int]:
         """Return where one stands among those it shares with by a rule: the smaller is next.
 
-        Equals go as configured; users, who are not, by who came first.
+        Equals go as configured; users, who are not, by who came first. `claimant` is the one
+        at that path as it counts, if that is not as it is.
         """
-        known = self._known.get(path)
-        share = self._rules[path[:-1]].share(known, now) if known else 0
+        found = claimant or self._known.get(path)
+        share = self._rules[path[:-1]].share(found, now) if found else 0
         return share, self._numbers.get(path, 0)
 
     def held(self) -> Iterator[tuple[Path, Resources]]:

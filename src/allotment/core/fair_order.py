@@ -2,14 +2,15 @@
 
 With every job that is placed its owner has more, and falls back: progressive filling, of
 whole gangs (dominant resource fairness: Ghodsi et al., NSDI '11, algorithm 1; in a tree:
-Bhattacharya et al., SoCC '13). Where the parts of a claimant share by no rule, that part
-comes next whose own next job came first.
+core/fair/rescaled.py). Where the parts of a claimant share by no rule, that part comes next
+whose own next job came first.
 """
 
 from collections.abc import Iterator
 from heapq import heapify, heappop, heapreplace
 
 from allotment.core.claimants import Claimants, Path
+from allotment.core.fair.rescaled import Rescaled
 from allotment.core.gang import Standing
 from allotment.core.lengths import Key
 from allotment.core.pending import Pending
@@ -57,12 +58,14 @@ class _Leaf:
 class _Inner:
     """A claimant and its parts, those who come next on top of the heap."""
 
-    __slots__ = ("first", "heap", "path", "shared")
+    __slots__ = ("counted", "first", "heap", "path", "shared")
 
-    def __init__(self, path: Path, *, shared: bool) -> None:
+    def __init__(self, path: Path, *, shared: bool, counted: Rescaled | None) -> None:
         self.path = path
         self.shared = shared
         """Whether its parts are compared by a rule."""
+        self.counted = counted
+        """What its parts count for; None where all that they have counts."""
         self.heap: list[tuple[_Place, int, _Leaf | _Inner]] = []
         self.first: Standing | None = None
 
@@ -99,7 +102,7 @@ class _Tree:
                 if part.first is not None
             ]
             heapify(inner.heap)
-            inner.first = inner.heap[0][2].first if inner.heap else None
+            self._look(inner)
 
     def _path(self, shape: Shape) -> Path:
         path = self._claimants.path(shape.tenant, shape.queue, shape.user)
@@ -108,7 +111,12 @@ class _Tree:
     def _inner(self, path: Path) -> _Inner:
         known = self._known.get(path)
         if known is None:
-            known = self._known[path] = _Inner(path, shared=self._claimants.shared(path))
+            parts = self._claimants.parts(path)
+            counted = None if parts is None else Rescaled()
+            shared = self._claimants.shared(path)
+            known = self._known[path] = _Inner(path, shared=shared, counted=counted)
+            for part in parts or ():
+                self._standing(known, part)
             if path:
                 self._inner(path[:-1]).heap.append(((), 0, known))
         return known
@@ -134,12 +142,23 @@ class _Tree:
                 self._settle(part)
             if part.first is None:
                 heappop(heap)
+                self._standing(inner, part.path)
                 continue
             true = self._place(inner, part)
             if true == place:
                 break
             heapreplace(heap, (true, number, part))
-        inner.first = heap[0][2].first if heap else None
+        self._look(inner)
+
+    def _look(self, inner: _Inner) -> None:
+        """See who comes next of the parts of one."""
+        if not inner.heap:
+            inner.first = None
+            return
+        part = inner.heap[0][2]
+        inner.first = part.first
+        if inner.counted is not None:
+            inner.counted.rise_to(part.path)
 
     def _pass_over(self, leaf: _Leaf) -> None:
         """Go on to a job that is still in line, and to be looked at."""
@@ -154,4 +173,14 @@ class _Tree:
         came = (-job.priority, job.submitted_at, job.id)
         if not above.shared:
             return came
-        return (*self._claimants.place(part.path, self._now), *came)
+        return (*self._standing(above, part.path, part), *came)
+
+    def _standing(
+        self, above: _Inner, path: Path, part: "_Leaf | _Inner | None" = None
+    ) -> _Place:
+        """Say what a part has, and its number; without `part`, of one that cannot go on."""
+        counts = part.counted if isinstance(part, _Inner) else None
+        claimant = self._claimants.known(path, counts.shares() if counts else None)
+        if claimant is not None and above.counted is not None:
+            above.counted.put(path, claimant.level, claimant.shares)
+        return self._claimants.place(path, self._now, claimant)

@@ -41,6 +41,11 @@ class Turns(Protocol):
 class Fairness(Protocol):
     """Which of those who share something has least, and so comes next."""
 
+    @property
+    def rescales(self) -> bool:
+        """Whether parts count for no more than the least of them that can go on."""
+        ...
+
     def share(self, claimant: "Claimant", now: Instant) -> int:
         """Return how much a claimant has, or has had, for its weight."""
         ...

@@ -101,6 +101,45 @@ def test_a_rule_deep_down_makes_nobody_come_later_where_none_is_above() -> None:
     assert [held(world, q) for q in ("research", "prod", "default")] == [3, 1, 0]
 
 
+def test_a_queue_that_holds_all_devices_starves_no_queue_beside_it() -> None:
+    # SoCC '13, 3.2: n2 has all devices, and half of the CPUs all the same.
+    n2 = Tenant("n2", queues=(a_leaf("gpu"), a_leaf("cpu")), share=ShareBy.DRF)
+    node = msgspec.structs.replace(a_config(devices=10).nodes[0], cpu_milli=20_000)
+    tenants = (Tenant("n1", queues=(a_leaf("default"),)), n2)
+    world = World(Config((node,), tenants, share=ShareBy.DRF))
+    for tenant, queue, gpus, cpus in (
+        ("n2", "gpu", 1, 1),
+        ("n1", "default", 0, 1),
+        ("n2", "cpu", 0, 1),
+    ):
+        job = a_job().of(tenant, queue).gpus(gpus).cpus(cpus).spec()
+        for _ in range(30):
+            world.do(c.SubmitJob(job), ALICE)
+        world.cycle()  # So n1 comes to have all CPUs that are left.
+    assert [held_in(world, *where) for where in PLACES] == [10, 10, 0]
+    for _ in range(40):
+        end_oldest(world)
+        world.cycle()
+    assert [held_in(world, *where) for where in PLACES] in ([10, 3, 7], [10, 4, 6])
+
+
+PLACES = ("n1", "default"), ("n2", "gpu"), ("n2", "cpu")
+
+
+def held_in(world: World, tenant: str, queue: str) -> int:
+    """Count the jobs of a queue that have a place."""
+    jobs = [job for job in world.state.jobs.values() if job.attempt is not None]
+    return sum((job.spec.tenant, job.spec.queue) == (tenant, queue) for job in jobs)
+
+
+def end_oldest(world: World) -> None:
+    """End the job that has had its place for longest, and let its like come in its stead."""
+    job = world.job(next(iter(world.state.cluster.gangs)))
+    world.do(c.SubmitJob(job.spec), ALICE)
+    world.runs(job.id)
+    world.ends(job.id)
+
+
 def test_what_an_inner_queue_used_is_known_after_a_restart() -> None:
     world = World(
         a_lab(

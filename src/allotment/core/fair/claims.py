@@ -44,8 +44,8 @@ class Node:
     """One claim while it is being filled. Amounts are exact."""
 
     __slots__ = (
-        "above", "claim", "flow", "flow_then", "held", "is_open", "leaf", "level", "pace",
-        "parts", "share", "speed", "tasks",
+        "above", "claim", "counted", "counted_flow", "flow", "flow_then", "held", "is_open",
+        "leaf", "level", "pace", "parts", "rise", "share", "speed", "tasks",
     )  # fmt: skip
 
     def __init__(self, claim: Claim, width: int, above: "Node | None" = None) -> None:
@@ -55,8 +55,10 @@ class Node:
         self.parts = [Node(part, width, self) for part in claim.parts]
         self.tasks = ZERO
         self.held = [ZERO] * width
+        self.counted = self.held
+        """What of that counts: kept by `measure`, as are `share` and `level`."""
         self.share = ZERO
-        """The dominant share: kept by `measure`."""
+        """The dominant share of what counts."""
         self.level = ZERO
         """The same by weight: who has the least comes next."""
         self.is_open = False
@@ -65,6 +67,10 @@ class Node:
         """Tasks a unit of time, of its own."""
         self.flow = [ZERO] * width
         """How fast `held` grows."""
+        self.counted_flow = self.flow
+        """How fast `counted` does."""
+        self.rise = ZERO
+        """How fast `level` does."""
         self.pace = ZERO
         """Its speed when nothing above slows it down, once that is known."""
         self.flow_then: list[Fraction] = []
@@ -85,13 +91,41 @@ class Node:
         if not self.leaf:
             columns = zip(*(part.held for part in self.parts), strict=True)
             self.held = [sum(column, ZERO) for column in columns]
-            self.measure(capacity)
+            self.measure_all(capacity)
 
     def measure(self, capacity: Vector) -> None:
-        """Look what share `held` is."""
-        shares = (held / all_ for held, all_ in zip(self.held, capacity, strict=True) if all_)
+        """Look what counts of `held`, and what share that is. Parts are measured first."""
+        self.counted = self.held if self.leaf else self._rescaled()
+        shares = (has / all_ for has, all_ in zip(self.counted, capacity, strict=True) if all_)
         self.share = max(shares, default=ZERO)
         self.level = self.share / self.claim.weight
+
+    def measure_all(self, capacity: Vector) -> None:
+        """Measure this and all below it."""
+        for node in self.all():
+            node.measure(capacity)
+
+    def least(self) -> Fraction | None:
+        """Return the level of the least part that is open; None where none is."""
+        return min((part.level for part in self.parts if part.is_open), default=None)
+
+    def ahead(self) -> list["Node"]:
+        """Return the parts above the least that is open: they count as if level with it."""
+        least = self.least()
+        return [] if least is None else [part for part in self.parts if part.level > least]
+
+    def _rescaled(self) -> list[Fraction]:
+        """Sum up what the parts hold, of each no more than makes it level with the least."""
+        ahead = self.ahead()
+        even = [part.counted for part in self.parts if part not in ahead]
+        total = [sum(column, ZERO) for column in zip(*even, strict=True)] or [ZERO] * len(
+            self.held
+        )
+        least = self.least() or ZERO
+        for part in ahead:
+            scale = least / part.level
+            total = [one + more * scale for one, more in zip(total, part.counted, strict=True)]
+        return total
 
     def close(self, capacity: Vector, room: Vector = (), shut: frozenset[int] = NONE) -> None:
         """Find out what is open here and below, where `shut` resources are used up already."""

@@ -3,12 +3,10 @@
 A claim's dominant share is the largest part of any one resource that it holds. All claims
 rise together, weighted, until a resource runs out or one has all it wants or may have; the
 others go on (progressive filling; Ghodsi et al., NSDI '11). In a tree the same holds among
-the parts of each claim, whose share is that of what its parts hold in sum (hierarchical
-DRF; Bhattacharya et al., SoCC '13). Guarantees are filled first, by the same rule, and are
-floors: who is above the others by its guarantee waits until they have caught up.
-
-All is divided anew from nothing each time, so no part starves in the way SoCC '13 warns of,
-where shares of the past weigh on what is divided now.
+the parts of each claim: of what these hold that counts which core/fair/rescaled.py says, for
+the line too (hierarchical DRF; Bhattacharya et al., SoCC '13). Guarantees are filled first,
+by the same rule, and are floors: a claim above the others by its guarantee waits until they
+have caught up.
 
 Bad at: more than some hundred claims. `fluid` is exact, in rational numbers: O(claims) steps
 of O(claims · resources) each. `whole` takes O(claims) for every task.
@@ -58,7 +56,7 @@ def whole(capacity: Vector, top: Claim) -> dict[str, Grant]:
 
 
 class _Rise(msgspec.Struct):
-    """How a claim goes up: which tasks, how fast, and what that takes of each resource."""
+    """How a claim goes up: which tasks, how fast, and what that adds to what it counts for."""
 
     leaves: list[tuple[Node, Fraction]]
     flow: list[Fraction]
@@ -70,19 +68,22 @@ def _fill(top: Node, capacity: Vector, room: Vector) -> None:
     """Raise all below `top` as far as `room` allows."""
     top.close(capacity, room)
     while top.is_open:
+        top.measure_all(capacity)
         leaves = _rise(top, capacity).leaves
         moving = _set_flows(top, leaves)
+        _set_rises(top, capacity)
         bounds = [time for node in moving for time in _until(node, node.claim.limit)]
         bounds += _until(top, room)
         others = [time for node in moving for time in _turns(node, capacity)]
         full, turn = min(bounds, default=None), min(others, default=None)
         assert full is not None or turn is not None, "nothing bounds a claim"
         time = min(each for each in (full, turn) if each is not None)
-        _advance(moving, capacity, time)
+        _advance(moving, time)
         if time == full:
             top.close(capacity, room)
         else:
             _close_sated(top, leaves)
+    top.measure_all(capacity)
 
 
 def _rise(node: Node, capacity: Vector) -> _Rise:
@@ -94,13 +95,18 @@ def _rise(node: Node, capacity: Vector) -> _Rise:
             node.pace = weight / max(Fraction(n, capacity[r]) for r, n in enumerate(need) if n)
             node.flow_then = [n * node.pace for n in need]
         return _Rise([(node, node.pace)], node.flow_then)
-    least = min(part.level for part in node.parts if part.is_open)
-    lowest = [part for part in node.parts if part.is_open and part.level == least]
-    rises = [_rise(part, capacity) for part in lowest]
+    least = node.least()
+    rises = [
+        _rise(part, capacity) for part in node.parts if part.is_open and part.level == least
+    ]
+    flows = [rise.flow for rise in rises]
     if any(rise.is_free for rise in rises):
         rises = [rise for rise in rises if rise.is_free]
+        flows = [rise.flow for rise in rises]
+    else:
+        flows += [[has / part.level for has in part.counted] for part in node.ahead()]
     leaves = [leaf for rise in rises for leaf in rise.leaves]
-    flow = [sum(amounts, ZERO) for amounts in zip(*(rise.flow for rise in rises), strict=True)]
+    flow = [sum(amounts, ZERO) for amounts in zip(*flows, strict=True)]
     growth = _growth(node, flow, capacity)
     if not growth:
         return _Rise(leaves, flow, is_free=True)
@@ -117,7 +123,7 @@ def _growth(node: Node, flow: list[Fraction], capacity: Vector) -> Fraction:
     return max(
         flow[r] / all_
         for r, all_ in enumerate(capacity)
-        if all_ and node.held[r] == share * all_
+        if all_ and node.counted[r] == share * all_
     )
 
 
@@ -135,12 +141,26 @@ def _set_flows(top: Node, leaves: list[tuple[Node, Fraction]]) -> list[Node]:
     return list(moving)
 
 
-def _advance(moving: list[Node], capacity: Vector, time: Fraction) -> None:
+def _set_rises(node: Node, capacity: Vector) -> None:
+    """Note how fast what counts, and the level, grow of a claim and of all that move in it."""
+    flow = node.flow
+    if not node.leaf:
+        moving = [part for part in node.parts if any(part.flow)]
+        for part in moving:
+            _set_rises(part, capacity)
+        flows = [part.counted_flow for part in moving]
+        if rise := moving[0].rise:
+            flows += [[has / p.level * rise for has in p.counted] for p in node.ahead()]
+        flow = [sum(amounts, ZERO) for amounts in zip(*flows, strict=True)]
+    node.counted_flow = flow
+    node.rise = _growth(node, flow, capacity) / node.claim.weight
+
+
+def _advance(moving: list[Node], time: Fraction) -> None:
     for node in moving:
         if node.leaf:
             node.tasks += node.speed * time
         node.held = [h + flow * time for h, flow in zip(node.held, node.flow, strict=True)]
-        node.measure(capacity)
         node.flow = [ZERO] * len(node.flow)
 
 
@@ -167,29 +187,26 @@ def _turns(node: Node, capacity: Vector) -> Iterator[Fraction]:
     """Return the times at which the way in which a claim goes up may change."""
     if not node.leaf:
         yield from _switches(node, capacity)
-        yield from _meetings(node, capacity)
+        yield from _meetings(node)
     elif node.claim.most is not None:
         yield (node.claim.most - node.tasks) / node.speed
 
 
 def _switches(node: Node, capacity: Vector) -> Iterator[Fraction]:
     """Return when another resource becomes dominant."""
-    share, growth = node.share, _growth(node, node.flow, capacity)
+    share, growth = node.share, node.rise * node.claim.weight
     for r, all_ in enumerate(capacity):
-        if all_ and node.flow[r] > growth * all_ and node.held[r] < share * all_:
-            yield (share * all_ - node.held[r]) / (node.flow[r] - growth * all_)
+        has, flow = node.counted[r], node.counted_flow[r]
+        if all_ and flow > growth * all_ and has < share * all_:
+            yield (share * all_ - has) / (flow - growth * all_)
 
 
-def _meetings(node: Node, capacity: Vector) -> Iterator[Fraction]:
-    """Return when the parts that go up are where the next one waits for them."""
-    least = min(part.level for part in node.parts if part.is_open)
-    next_ = min((p.level for p in node.parts if p.is_open and p.level > least), default=None)
-    if next_ is None:
-        return
-    rising = next(part for part in node.parts if any(part.flow))
-    growth = _growth(rising, rising.flow, capacity) / rising.claim.weight
-    if growth:
-        yield (next_ - least) / growth
+def _meetings(node: Node) -> Iterator[Fraction]:
+    """Return when the parts that go up are level with the next one."""
+    rise = next(part.rise for part in node.parts if any(part.flow))
+    ahead = node.ahead()
+    if rise and ahead:
+        yield (min(part.level for part in ahead) - (node.least() or ZERO)) / rise
 
 
 # ── whole tasks ─────────────────────────────────────────────────────────────────────────
@@ -198,6 +215,7 @@ def _meetings(node: Node, capacity: Vector) -> Iterator[Fraction]:
 def _hand_out(top: Node, capacity: Vector, room: Vector) -> None:
     """Hand tasks out one by one as long as somebody's next one fits in `room`."""
     while _open(top, capacity, room, []):
+        top.measure_all(capacity)
         path = [top]
         while not path[-1].leaf:
             path.append(min(_openings(path[-1]), key=lambda part: part.level))
@@ -205,7 +223,7 @@ def _hand_out(top: Node, capacity: Vector, room: Vector) -> None:
         leaf.tasks += 1
         for node in path:
             node.held = [h + n for h, n in zip(node.held, leaf.claim.need, strict=True)]
-            node.measure(capacity)
+    top.measure_all(capacity)
 
 
 def _openings(node: Node) -> Iterator[Node]:

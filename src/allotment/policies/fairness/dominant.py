@@ -7,12 +7,14 @@ NSDI 2011; of a tree: Bhattacharya et al., SoCC 2013.
 Bad at: what was. Whoever was away for a week gets no more for it than whoever was not.
 """
 
-from allotment.core.claimant import Claimant
+from allotment.core.claimant import PPB, Claimant
 from allotment.model.quantity import Instant
 
 
 class Dominant:
     """Compare dominant shares."""
 
+    rescales = True
+
     def share(self, claimant: Claimant, now: Instant) -> int:  # noqa: ARG002 - it stands still
-        return claimant.dominant_ppb * 1000 // claimant.weight_milli
+        return (claimant.level + PPB // 2) // PPB

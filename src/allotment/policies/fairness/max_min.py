@@ -10,5 +10,7 @@ from allotment.model.quantity import Instant
 class MaxMin:
     """Compare parts of the cluster's devices."""
 
+    rescales = False
+
     def share(self, claimant: Claimant, now: Instant) -> int:  # noqa: ARG002 - it stands still
         return claimant.devices_ppb * 1000 // claimant.weight_milli

@@ -16,6 +16,8 @@ from allotment.model.quantity import Instant
 class OverTime:
     """Compare use that fades."""
 
+    rescales = False
+
     def share(self, claimant: Claimant, now: Instant) -> int:
         used = claimant.used(now) + claimant.dominant_ppb * claimant.step_ms
         return used * 1000 // claimant.weight_milli
