@@ -18,6 +18,7 @@ from allotment import __version__
 from allotment.model.cluster import Node
 from allotment.model.errors import AllotmentError
 from allotment.model.quantity import DEVICE, NOTHING, SECOND
+from allotment.model.tenancy import ShareBy
 from allotment.sim.catalogue import RECIPES, Recipe, UnknownPolicy, recipe
 from allotment.sim.cluster import UNTYPED, BadCluster, cluster_of
 from allotment.sim.outcome import JobOutcome, Run
@@ -66,7 +67,8 @@ def open_cluster(text: str) -> tuple[Node, ...]:
 def open_owned(text: str) -> tuple[tuple[Node, ...], Owners | None]:
     """Read a cluster, `16x8` or a configuration file, and who is owed what of it.
 
-    Where nobody is guaranteed anything, nobody owns it. Raises BadCluster or BadInput.
+    Where no tenant is guaranteed anything, and they share by no rule, none owns it. Raises
+    BadCluster or BadInput.
     """
     path = Path(text)
     if not text or (not path.suffix and not path.exists()):
@@ -89,7 +91,7 @@ def open_owned(text: str) -> tuple[tuple[Node, ...], Owners | None]:
 
     nodes, owners = cluster_in(data, text)
     owed = any(tenant.guaranteed != NOTHING for tenant in owners.tenants)
-    return nodes, owners if owed else None
+    return nodes, owners if owed or owners.share is not ShareBy.FIRST_COME else None
 
 
 class Wanted(msgspec.Struct, frozen=True):
@@ -137,7 +139,7 @@ def check_tenants(trace: Trace, owners: Owners, source: str) -> None:
         raise BadCluster(
             f"{source}: the trace {trace.source} has tenants that are not in it: "
             f"{named}{more}. Add them under `tenants:`; or guarantee nobody anything, and "
-            "all stand in one line."
+            "set no `share`: then all stand in one line."
         )
 
 

@@ -78,6 +78,16 @@ def test_where_nobody_is_guaranteed_anything_all_stand_in_one_line(
     assert [start for start, _ in happened.values()] == [0, 1, 2, 3, 100]
 
 
+@pytest.mark.parametrize("rule", ["drf", "max_min"])
+def test_tenants_share_by_weight_where_none_has_a_guarantee(tmp_path: Path, rule: str) -> None:
+    tenants = "{a: {weight: 3}, b: {}}"
+    config = f"hardware: [1 x 8xV100]\nshare: {rule}\ntenants: {tenants}\n"
+    jobs = "".join(f"{who}{at},0,1,100,{who}\n" for who in "ab" for at in range(8))
+    happened = starts(Folder(tmp_path), config, TRACE.partition("\n")[0] + "\n" + jobs)
+    first = [job for job, (start, _) in happened.items() if start == 0]
+    assert sorted(first) == ["a0", "a1", "a2", "a3", "a4", "a5", "b0", "b1"]
+
+
 ONE_NODE = """\
 nodes: [{name: n, cpu: 64, memory: 512GiB, gpu: {type: A, count: 4, memory: 80GiB}}]
 tenants: {a: {guaranteed: {gpu: 4}, queues: QUEUES}}
