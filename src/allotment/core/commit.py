@@ -14,6 +14,7 @@ from allotment.core.cells.audit import lacking, worse
 from allotment.core.cells.rights import objection
 from allotment.core.cells.together import in_one_cell
 from allotment.core.cluster import Cluster
+from allotment.core.elastic import may_scale_down
 from allotment.core.entitle import borrows, entitle, is_due, own_victims, resume_entitlement
 from allotment.core.gang import Gang, ReservedPlace, Standing
 from allotment.core.kept_right import promise_takes_kept, takes_kept
@@ -29,7 +30,6 @@ from allotment.core.request import (
     needs_of,
     sized,
 )
-from allotment.core.shedding import may_shed
 from allotment.core.trial import Trial
 from allotment.core.urgency import outranks
 from allotment.model.ids import JobId, NodeId
@@ -236,7 +236,7 @@ def _shrink(cluster: Cluster, decision: Evict, now: Instant) -> str:
         gang = cluster.gangs.get(job)
         may = (
             gang is not None
-            and may_shed(cluster, gang)
+            and may_scale_down(cluster, gang)
             and gang.least <= tasks < len(gang.slots)
             and not (len(gang.slots) - tasks) % gang.step
             and job not in (*promise.victims, promise.job)

@@ -5,11 +5,12 @@ proposal, or refuses it, before asking for the next; what is only thought of is 
 trial.
 """
 
+import msgspec
+
 from allotment.core.cells.keeping import by_host_shares
 from allotment.core.cluster import Cluster
 from allotment.core.entitle import entitle, is_due, more_urgent, resume_entitlement
 from allotment.core.gang import Gang, ReservedPlace
-from allotment.core.giving_way import gently
 from allotment.core.lending import kept_from_borrower
 from allotment.core.line import Line
 from allotment.core.molding import as_large
@@ -23,8 +24,8 @@ from allotment.core.plan import (
     Resume,
     Unreserve,
 )
-from allotment.core.preemption import clear_leases, eviction
-from allotment.core.request import lease_part
+from allotment.core.preemption.eviction import evict
+from allotment.core.preemption.owner import clear_leases
 from allotment.core.trial import Trial
 from allotment.model.ledger import Beside, Entitlement, Placement, Quota
 from allotment.model.quantity import Instant
@@ -195,19 +196,11 @@ def _resume(cluster: Cluster, now: Instant) -> Proposals:
         if _leases_free(cluster, gang):
             yield Resume(gang.id, entitlement, quota=quota)
         elif entitlement is GUARANTEED:
-            leases = tuple(lease_part(need) for need in gang.needs)
             with Trial(cluster) as trial:
-                room = clear_leases(trial, gang, now)
-            if room is not None:
-                evict = eviction(
-                    cluster,
-                    ReservedPlace(
-                        gang.id, gang.slots, leases, entitlement, room.victims, quota, gang.pin
-                    ),
-                    room.promises,
-                    room.shed,
-                )
-                yield gently(cluster, evict, now)
+                plan = clear_leases(trial, gang, now)
+            if plan is not None:
+                plan = msgspec.structs.replace(plan, quota=quota)
+                yield evict(cluster, gang.id, gang.pin, plan, now)
 
 
 def _leases_free(cluster: Cluster, gang: Gang) -> bool:

@@ -18,9 +18,10 @@ import msgspec
 from allotment.core.cluster import Cluster
 from allotment.core.entitle import entitle
 from allotment.core.gang import Gang, Standing
-from allotment.core.own_way import Way, way_past
-from allotment.core.preemption import let_off
-from allotment.core.request import Request, devices_of, total_of
+from allotment.core.preemption.candidates import awaited, leaving, whole
+from allotment.core.preemption.search import PreemptionPlan, search
+from allotment.core.preemption.tenant import preempt
+from allotment.core.request import Request, devices_of, needs_of, total_of
 from allotment.core.trial import Trial
 from allotment.model.ids import JobId
 from allotment.model.ledger import Entitlement, Slot
@@ -29,19 +30,11 @@ from allotment.model.quantity import DEVICE, Instant
 GUARANTEED = Entitlement.GUARANTEED
 
 
-class Turn(msgspec.Struct, frozen=True):
-    """A place, on what grounds, and those whose turn is over."""
-
-    slots: tuple[Slot, ...]
-    entitlement: Entitlement
-    victims: tuple[JobId, ...]
-
-
-def displace(cluster: Cluster, waiting: Standing, now: Instant) -> Turn | None:
+def displace(cluster: Cluster, waiting: Standing, now: Instant) -> PreemptionPlan | None:
     """Find whose turn is over so that a waiting job gets its own; None if nobody's is."""
-    turn = _displace(cluster, waiting, _worse(cluster, waiting, now))
-    if turn is None or turn.entitlement is GUARANTEED or not _owed(cluster, turn.victims):
-        return turn
+    plan = _displace(cluster, waiting, _worse(cluster, waiting, now))
+    if plan is None or plan.grounds is GUARANTEED or not _owed(cluster, plan.evict):
+        return plan
     return _displace(cluster, waiting, _worse(cluster, waiting, now, borrowers=True))
 
 
@@ -50,47 +43,56 @@ def _owed(cluster: Cluster, victims: Sequence[JobId]) -> bool:
     return any(cluster.gangs[job].entitlement is GUARANTEED for job in victims)
 
 
-def _displace(cluster: Cluster, waiting: Standing, worse: list[Gang]) -> Turn | None:
+def _displace(cluster: Cluster, waiting: Standing, worse: list[Gang]) -> PreemptionPlan | None:
     """Find a place in that of some who rank behind a job."""
     if not worse:
         return None
     requests = waiting.shape.requests
+    needs = needs_of(requests)
     with Trial(cluster) as trial:
+
+        def fits() -> PreemptionPlan | None:
+            due = _due(cluster, waiting)
+            slots = cluster.find(requests) if due is not None else None
+            if due is None or slots is None:
+                return None
+            return PreemptionPlan(slots, needs, grounds=due)
+
         spare = _coming(cluster) > cluster.ledger.owed * DEVICE
-        leaving = [trial.drop(job) for job in sorted(cluster.leaving)] if spare else []
-        for job in sorted(cluster.parting) if spare else ():
-            trial.let_part(job)
+        going = leaving(cluster) if spare else []
+        if spare:
+            trial.let_all_part()
         # First by numbers alone: a place is found around those who can stay.
+        start = trial.mark()
+        there = [trial.drop(job) for job in sorted(cluster.leaving)] if spare else []
         gone = _by_numbers(cluster, worse, requests)
         for gang in gone:
             trial.drop(gang.id)
-        due = _due(cluster, waiting)
-        find = cluster.ledger.find
-        slots = find(requests, cluster.policies.placing) if due is not None else None
-        if due is not None and slots is not None:
-            awaited = [gang.id for gang in leaving if _overlap(gang, slots)]
-            return Turn(slots, due, (*awaited, *(gang.id for gang in gone)))
+        plan = fits()
+        if plan is not None:
+            in_the_way = [gang.id for gang in there if _overlap(gang, plan.slots)]
+            evict = (*in_the_way, *(gang.id for gang in gone))
+            return msgspec.structs.replace(plan, evict=evict)
         # The numbers suffice, but not where one task needs it together.
-        dropped = [trial.drop(g.id) if g.id in cluster.gangs else g for g in worse]
-        due = _due(cluster, waiting)
-        slots = trial.find(requests) if due is not None else None
-        if due is None or slots is None:
-            return None
-
-        def owed() -> bool:
-            return _due(cluster, waiting) is due
-
-        return Turn(slots, due, let_off(trial, leaving + dropped, slots, owed))
+        trial.rollback(start)
+        return search(
+            trial,
+            [*going, *whole(worse)],
+            fits,
+            lambda plan: _due(cluster, waiting) is plan.grounds,
+        )
 
 
-def displace_in_cells(cluster: Cluster, waiting: Standing, now: Instant) -> Way | None:
+def displace_in_cells(
+    cluster: Cluster, waiting: Standing, now: Instant
+) -> PreemptionPlan | None:
     """Find whose turn is over so that a waiting job gets its own in its tenant's cells."""
     running = cluster.running
     assert running is not None, "turns are taken only where an order of gangs is kept"
     shape = waiting.shape
     if shape.opportunistic:
         return None
-    promised = {job for r in cluster.reserved.values() for job in r.victims}
+    promised = awaited(cluster)
     worse = [
         gang
         for job in running.worst_first(cluster.pending.key(waiting.id), now)
@@ -99,7 +101,7 @@ def displace_in_cells(cluster: Cluster, waiting: Standing, now: Instant) -> Way 
         and gang.entitlement is GUARANTEED
         and not (gang.leaving or gang.suspended or job in promised)
     ]
-    return way_past(cluster, waiting, worse, now) if worse else None
+    return preempt(cluster, waiting, worse, now)
 
 
 def _due(cluster: Cluster, waiting: Standing) -> Entitlement | None:
@@ -155,7 +157,7 @@ def _worse(
         if worse and missing <= 0:
             break
         if promised is None:
-            promised = {job for r in cluster.reserved.values() for job in r.victims}
+            promised = awaited(cluster)
         gang = cluster.gangs[job]
         if gang.leaving or gang.suspended or job in promised:
             continue

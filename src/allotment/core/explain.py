@@ -21,7 +21,7 @@ from allotment.core.gang import Gang, ReservedPlace, Standing
 from allotment.core.head_of_line import discipline_of, promised_ahead
 from allotment.core.lending import narrowed_to_lent
 from allotment.core.owed import owed_ever
-from allotment.core.preemption import make_room
+from allotment.core.preemption.owner import clear_devices
 from allotment.core.queue_stages import why_aside
 from allotment.core.request import Shape, lease_part, total_of
 from allotment.core.trial import Trial
@@ -214,7 +214,7 @@ def _place(
     with Trial(cluster) as trial:
         found = trial.find(requests)
         if found is None and due is Entitlement.GUARANTEED:
-            room = make_room(trial, requests, now)
+            room = clear_devices(trial, requests, now)
             return None if room is None else room.slots
         return found
 

@@ -5,7 +5,7 @@ book of cells, or to a trial on it.
 """
 
 from allotment.core.caps import capped_out
-from allotment.core.cells.search import find
+from allotment.core.cells.search import Found, find
 from allotment.core.cells.words import listed, owned
 from allotment.core.cluster import Cluster
 from allotment.core.conservative import beside_promises
@@ -14,8 +14,9 @@ from allotment.core.entitle import due_of, may_borrow
 from allotment.core.ever import ever_starts
 from allotment.core.gang import Standing
 from allotment.core.head_of_line import discipline_of, promised_ahead
-from allotment.core.owed import idle_place, in_the_way, owed_ever, owed_place
-from allotment.core.own_way import outranked
+from allotment.core.owed import idle_place, owed_ever, owed_place
+from allotment.core.preemption.owner import clear_cells
+from allotment.core.preemption.tenant import preempt_lower
 from allotment.core.request import Shape, total_of
 from allotment.core.share_words import (
     book_of,
@@ -48,7 +49,7 @@ def judge_in_cells(cluster: Cluster, waiting: Standing, now: Instant) -> Blocked
         return _behind(cluster, waiting, Entitlement.OPPORTUNISTIC, now) or Blocked(
             Reason.PENDING, f"Nothing is in its way; it borrows what is idle {NEXT}."
         )
-    if not shape.opportunistic and outranked(cluster, waiting, now) is not None:
+    if preempt_lower(cluster, waiting, now) is not None:
         return _behind(cluster, waiting, Entitlement.GUARANTEED, now) or Blocked(
             Reason.PENDING, f"Less urgent jobs of its own tenant make way for it {NEXT}."
         )
@@ -79,7 +80,7 @@ def _owed(cluster: Cluster, waiting: Standing, now: Instant) -> Blocked:
     if not found.borrowers and cluster.slots_free(found.slots, shape.requests):
         return Blocked(Reason.PENDING, f"Nothing is in its way; it starts {NEXT}.")
     nodes = listed(list(dict.fromkeys(cluster.nodes[s.node].name for s in found.slots)))
-    if in_the_way(cluster, shape, found, now) is not None:
+    if _may_be_cleared(cluster, shape, found, now):
         return Blocked(
             Reason.PENDING,
             f"Its tenant's cells have room for it on {nodes}; who borrows there is told to go "
@@ -171,7 +172,13 @@ def _cannot_start(cluster: Cluster, shape: Shape, grounds: Entitlement, now: Ins
         not found.borrowers and cluster.slots_free(found.slots, shape.requests)
     ):
         return False
-    return in_the_way(cluster, shape, found, now) is None
+    return not _may_be_cleared(cluster, shape, found, now)
+
+
+def _may_be_cleared(cluster: Cluster, shape: Shape, found: Found, now: Instant) -> bool:
+    """Whether borrowers that leave make enough room at a place."""
+    with Trial(cluster) as trial:
+        return clear_cells(trial, shape, found, now) is not None
 
 
 # ── hardware ────────────────────────────────────────────────────────────────────────────

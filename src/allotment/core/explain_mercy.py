@@ -12,8 +12,7 @@ from allotment.core.cells.words import listed
 from allotment.core.cluster import Cluster
 from allotment.core.gang import Standing
 from allotment.core.mercy import Mercy
-from allotment.core.outrank import concession
-from allotment.core.own_way import outranked
+from allotment.core.preemption.tenant import losers, preempt_lower
 from allotment.core.urgency import next_turn, outranks
 from allotment.model.ids import JobId
 from allotment.model.ledger import Entitlement
@@ -98,11 +97,10 @@ def _moments(cluster: Cluster, waiting: Standing, mercy: Mercy) -> Iterator[Inst
 
 def _who_goes(cluster: Cluster, waiting: Standing, at: Instant) -> tuple[JobId, ...]:
     """Name those of its own tenant who would have to make way, or shrink, at a moment."""
-    look = concession if cluster.cells is None else outranked
-    found = look(cluster, waiting, at)
-    if found is None:
+    plan = preempt_lower(cluster, waiting, at)
+    if plan is None:
         return ()
-    return tuple(dict.fromkeys((*found.losers, *(job for job, _ in found.shed))))
+    return tuple(dict.fromkeys((*losers(cluster, waiting, plan), *dict(plan.shrink))))
 
 
 def _words(

@@ -8,18 +8,21 @@ them: the better of the two speaks for both.
 
 from collections.abc import Iterator
 
+import msgspec
+
 from allotment.core.caps import capped_out
 from allotment.core.cluster import Cluster
-from allotment.core.displacement import Turn
 from allotment.core.entitle import entitle
 from allotment.core.gang import Gang, ReservedPlace, Standing
 from allotment.core.ledger import Ledger
 from allotment.core.plan import Evict, Place
 from allotment.core.ports import Moving
+from allotment.core.preemption.candidates import awaited, leaving
+from allotment.core.preemption.search import PreemptionPlan, search
 from allotment.core.request import devices_of, needs_of, parts_of, total_of, whole
 from allotment.core.trial import Trial
 from allotment.model.ids import JobId, NodeId
-from allotment.model.ledger import Placement, Slot
+from allotment.model.ledger import Entitlement, Placement, Slot
 from allotment.model.quantity import DEVICE, Instant, Resources
 
 
@@ -109,55 +112,56 @@ def place_by_partner(
     return partner.slots if not stays and _beside(cluster, partner.slots, gang.needs) else None
 
 
-def displace_pairs(cluster: Cluster, waiting: Standing, now: Instant) -> Turn | None:
+def displace_pairs(cluster: Cluster, waiting: Standing, now: Instant) -> PreemptionPlan | None:
     """Find whose turn is over so that a waiting job gets devices; None if nobody's is.
 
-    From the worst-ranked on, one pair or single job at a time, until there is room; then
-    whoever turned out not to be in the way is let off. O(gangs · search).
+    From the worst-ranked on, one pair or single job at a time: the two of a pair share devices,
+    and the job wants whole ones. O(gangs · search).
     """
     shape, ledger = waiting.shape, cluster.ledger
     asked = whole(shape.requests)
+    total = total_of(asked)
     with Trial(cluster) as trial:
-        dropped: list[tuple[Gang, ...]] = []
-        dropped += [(trial.drop(job),) for job in sorted(cluster.leaving)]
-        for job in sorted(cluster.parting):
-            trial.let_part(job)
-        slots: tuple[Slot, ...] | None = None
-        for unit in _behind(cluster, waiting, now):
-            dropped.append(tuple(trial.drop(gang.id) for gang in unit))
-            if devices_of(asked) <= ledger.whole_free and (slots := trial.find(asked)):
-                break
-        due = entitle(cluster, shape.tenant, total_of(asked), preemptible=shape.preemptible)
-        if slots is None or due is None:
-            return None
-        place = parts_of(slots, needs_of(shape.requests))
-        return Turn(place, due, _in_the_way(trial, dropped, slots))
+        trial.let_all_part()
+
+        units = _behind(cluster, waiting, now)
+        due: Entitlement | None = None
+
+        def halved() -> bool:
+            """Whether one of a pair is gone, and the other is not."""
+            there = (sum(gang.id in cluster.gangs for gang in unit) for unit in units)
+            return any(0 < n < len(unit) for n, unit in zip(there, units, strict=True))
+
+        def fits() -> PreemptionPlan | None:
+            nonlocal due
+            enough = devices_of(asked) <= ledger.whole_free and not halved()
+            slots = cluster.find(asked) if enough else None
+            if slots is None:
+                return None
+            due = entitle(cluster, shape.tenant, total, preemptible=shape.preemptible)
+            return PreemptionPlan(slots, needs_of(asked))
+
+        candidates = [(gang, 0) for unit in units for gang in unit]
+        plan = search(trial, candidates, fits, going=leaving(cluster))
+    if plan is None or due is None:
+        return None
+    part = needs_of(shape.requests)
+    units = [*([gang] for _, gang in sorted(cluster.leaving.items())), *units]
+    evict = [gang.id for unit in reversed(units) for gang in unit if gang.id in plan.evict]
+    return msgspec.structs.replace(
+        plan, slots=parts_of(plan.slots, part), needs=part, grounds=due, evict=tuple(evict)
+    )
 
 
-def _in_the_way(
-    trial: Trial, dropped: list[tuple[Gang, ...]], slots: tuple[Slot, ...]
-) -> tuple[JobId, ...]:
-    """Bring back, best-ranked first, everybody the found place can do without."""
-    needed: list[JobId] = []
-    for unit in reversed(dropped):
-        mark = trial.mark()
-        for gang in unit:
-            trial.restore(gang)
-        if not trial.cluster.ledger.settled(slots):
-            trial.rollback(mark)
-            needed += [gang.id for gang in unit]
-    return tuple(needed)
-
-
-def _behind(cluster: Cluster, waiting: Standing, now: Instant) -> list[tuple[Gang, ...]]:
+def _behind(cluster: Cluster, waiting: Standing, now: Instant) -> list[list[Gang]]:
     """Return pairs and single jobs all of whom rank behind, worst first."""
     running = cluster.running
     assert running is not None, "turns are taken only where an order of gangs is kept"
     after = cluster.pending.key(waiting.id)
-    promised = {job for r in cluster.reserved.values() for job in r.victims}
-    units: dict[tuple[Slot, ...], tuple[Gang, ...]] = {}
+    promised = awaited(cluster)
+    units: dict[tuple[Slot, ...], list[Gang]] = {}
     for gang in cluster.gangs.values():
-        units[gang.slots] = (*units.get(gang.slots, ()), gang)
+        units.setdefault(gang.slots, []).append(gang)
     worst_first = dict.fromkeys(
         cluster.gangs[job].slots for job in running.worst_first(after, now)
     )

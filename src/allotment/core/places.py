@@ -2,25 +2,27 @@
 
 from collections.abc import Iterable
 
-import msgspec
-
 from allotment.core.cluster import Cluster
-from allotment.core.displacement import Turn, displace, displace_in_cells
+from allotment.core.displacement import displace, displace_in_cells
 from allotment.core.entitle import due_of
-from allotment.core.gang import Gang, ReservedPlace, Standing
-from allotment.core.giving_way import gently
+from allotment.core.gang import Gang, Standing
 from allotment.core.kept_right import promise_takes_kept
-from allotment.core.outrank import conceded, concession, share_by_demotion
-from allotment.core.owed import idle_place, in_the_way, owed_place
-from allotment.core.own_way import Way, outranked, room_by_demotion, way_past
+from allotment.core.owed import idle_place, owed_place
 from allotment.core.packing import displace_pairs
 from allotment.core.pending import Key
 from allotment.core.plan import Decision, Demote, Evict, Place, Proposals
-from allotment.core.preemption import eviction, make_room
+from allotment.core.preemption.candidates import borrowed_places
+from allotment.core.preemption.eviction import evict
+from allotment.core.preemption.owner import clear_cells, clear_devices
+from allotment.core.preemption.search import PreemptionPlan
+from allotment.core.preemption.tenant import (
+    fits_by_demotion,
+    losers,
+    preempt,
+    preempt_lower,
+)
 from allotment.core.reclaim import shrinkable, surplus
-from allotment.core.request import Shape, devices_of, needs_of
-from allotment.core.shedding import Shed
-from allotment.core.takeover import borrowed_promises
+from allotment.core.request import devices_of
 from allotment.core.trial import Trial
 from allotment.model.ids import JobId
 from allotment.model.ledger import Entitlement, Placement
@@ -64,19 +66,15 @@ class Places:
             return None
         if due is GUARANTEED and self._somebody_may_go():
             with Trial(cluster) as trial:
-                room = make_room(trial, requests, self.now)
-            if room is not None:
-                place = Placement(waiting.id, room.slots, due)
-                return self._reserve(
-                    waiting, place, room.victims, room.promises, shed=room.shed
-                )
+                plan = clear_devices(trial, requests, self.now)
+            if plan is not None:
+                return self._evict(waiting, plan)
         if (
             self.turn
             and cluster.pending.key(waiting.id) < self.worst()
-            and (found := self._displace(waiting)) is not None
+            and (plan := self._displace(waiting)) is not None
         ):
-            place = Placement(waiting.id, found.slots, found.entitlement)
-            return self._reserve(waiting, place, found.victims)
+            return self._evict(waiting, plan)
         return None
 
     def _find_cells(self, waiting: Standing, due: Entitlement | None) -> Decision | None:
@@ -86,22 +84,20 @@ class Places:
             found = owed_place(cluster, shape)
             if found is None:
                 return None
-            place = Placement(waiting.id, found.slots, due, found.quota)
             if not found.borrowers and cluster.slots_free(found.slots, shape.requests):
-                return Place(place)
-            room = in_the_way(cluster, shape, found, self.now)
-            if room is None:
-                return None
-            return self._reserve(waiting, place, room.victims, room.promises, shed=room.shed)
+                return Place(Placement(waiting.id, found.slots, due, found.quota))
+            with Trial(cluster) as trial:
+                plan = clear_cells(trial, shape, found, self.now)
+            return None if plan is None else self._evict(waiting, plan)
         if due is OPPORTUNISTIC and (slots := idle_place(cluster, shape)) is not None:
             return Place(Placement(waiting.id, slots, due))
         if (
             self.turn
             and not self._stands_back(waiting)
             and cluster.pending.key(waiting.id) < self.worst()
-            and (way := displace_in_cells(cluster, waiting, self.now)) is not None
+            and (plan := displace_in_cells(cluster, waiting, self.now)) is not None
         ):
-            return self._past(waiting, way)
+            return self._evict(waiting, plan)
         return None
 
     def outrank(self, waiting: Standing) -> Proposals:
@@ -109,92 +105,48 @@ class Places:
         cluster, shape = self.cluster, waiting.shape
         if not cluster.outranking or shape.opportunistic:
             return
-        if cluster.cells is None:
-            yield from self._outrank_by_count(waiting)
-            return
-        way = self._own_way(waiting)
+        plan = self._preempt_lower(waiting)
         if (
-            way is not None
-            and self._demotes(shape)
-            and room_by_demotion(cluster, shape, way.losers, way.promises)
+            plan is not None
+            and cluster.tenants[shape.tenant].preempt is Preempt.DEMOTE
+            and fits_by_demotion(cluster, waiting, plan, self.now)
         ):
-            for loser in way.losers:
+            for loser in losers(cluster, waiting, plan):
                 yield Demote(loser, waiting.id)
-            if not way.promises:
+            if not plan.revoke:
                 return
-            way = self._own_way(waiting)
-        if way is None:
-            return
-        yield self._past(waiting, way)
+            plan = self._preempt_lower(waiting)
+        if plan is not None:
+            yield self._evict(waiting, plan)
 
-    def _own_way(self, waiting: Standing) -> Way | None:
+    def _preempt_lower(self, waiting: Standing) -> PreemptionPlan | None:
         """Find who of its tenant's own makes way for a job; not in what another queue keeps."""
         cluster, shape = self.cluster, waiting.shape
-        way = outranked(cluster, waiting, self.now)
-        if way is None or shape.tenant not in cluster.queues.keeps:
-            return way
-        return None if promise_takes_kept(cluster, shape, self._past(waiting, way)) else way
-
-    def _past(self, waiting: Standing, way: Way) -> Evict:
-        """Reserve a place that others of its tenant's make way for."""
-        found = way.found
-        place = Placement(waiting.id, found.slots, GUARANTEED, found.quota)
-        victims = (*way.losers, *way.victims)
-        return self._reserve(waiting, place, victims, way.promises, shed=way.shed)
-
-    def _outrank_by_count(self, waiting: Standing) -> Proposals:
-        """Do so where shares are counted."""
-        cluster = self.cluster
-        found = concession(cluster, waiting, self.now)
-        if (
-            found is not None
-            and self._demotes(waiting.shape)
-            and share_by_demotion(cluster, waiting, found, self.now)
-        ):
-            for loser in found.losers:
-                yield Demote(loser, waiting.id)
-            if not found.promises:
-                return
-            found = concession(cluster, waiting, self.now)
-        if found is not None:
-            place = Placement(waiting.id, found.slots, GUARANTEED)
-            victims = (*found.losers, *found.victims)
-            # From here on they borrow: their share is the urgent job's.
-            yield self._reserve(
-                waiting, place, victims, found.promises, found.losers, found.shed
-            )
+        plan = preempt_lower(cluster, waiting, self.now)
+        if plan is None or cluster.cells is None or shape.tenant not in cluster.queues.keeps:
+            return plan
+        return None if promise_takes_kept(cluster, shape, self._evict(waiting, plan)) else plan
 
     def reclaim(self, waiting: Standing) -> Proposals:
         """Let a job within its queue's guarantee have back what sibling queues were lent."""
-        cluster, shape = self.cluster, waiting.shape
+        cluster, shape, now = self.cluster, waiting.shape, self.now
         holders, shrinking = surplus(cluster, waiting), shrinkable(cluster, waiting)
         if not (holders or shrinking) or shape.pin:
             return
-        if cluster.cells is not None:
-            way = way_past(cluster, waiting, holders, self.now, shrinking)
-            if way is not None:
-                yield self._past(waiting, way)
-            return
-        lent = conceded(cluster, waiting, holders, self.now)
-        if lent is not None and share_by_demotion(cluster, waiting, lent, self.now):
-            # They are in nobody's way: they run on, on what is idle.
-            for loser in lent.losers:
-                yield Demote(loser, waiting.id)
-            if (decision := self.find(waiting, due_of(cluster, shape))) is not None:
-                yield decision
-            return
-        if shrinking:
-            lent = conceded(cluster, waiting, holders, self.now, shrinking)
-        if lent is None:
-            return
-        place = Placement(waiting.id, lent.slots, GUARANTEED)
-        victims = (*lent.losers, *lent.victims)
-        yield self._reserve(waiting, place, victims, lent.promises, lent.losers, lent.shed)
+        if cluster.cells is None:
+            plan = preempt(cluster, waiting, holders, now)
+            if plan is not None and fits_by_demotion(cluster, waiting, plan, now):
+                # They are in nobody's way: they run on, on what is idle.
+                for loser in losers(cluster, waiting, plan):
+                    yield Demote(loser, waiting.id)
+                if (decision := self.find(waiting, due_of(cluster, shape))) is not None:
+                    yield decision
+                return
+        plan = preempt(cluster, waiting, holders, now, shrinking)
+        if plan is not None:
+            yield self._evict(waiting, plan)
 
-    def _demotes(self, shape: Shape) -> bool:
-        return self.cluster.tenants[shape.tenant].preempt is Preempt.DEMOTE
-
-    def _displace(self, waiting: Standing) -> Turn | None:
+    def _displace(self, waiting: Standing) -> PreemptionPlan | None:
         by_pairs = self.cluster.policies.packing is not None
         return (displace_pairs if by_pairs else displace)(self.cluster, waiting, self.now)
 
@@ -205,37 +157,12 @@ class Places:
             bool(cluster.borrowers)
             or bool(cluster.leaving and not self.turn)
             or bool(cluster.parting and not self.turn)
-            or bool(borrowed_promises(cluster))
+            or bool(borrowed_places(cluster))
         )
 
-    def _reserve(
-        self,
-        waiting: Standing,
-        place: Placement,
-        victims: tuple[JobId, ...],
-        instead: tuple[JobId, ...] = (),
-        demote: tuple[JobId, ...] = (),
-        shed: Shed = (),
-    ) -> Evict:
-        shape = waiting.shape
-        needs = needs_of(shape.requests)
-        evict = eviction(
-            self.cluster,
-            ReservedPlace(
-                waiting.id,
-                place.slots,
-                needs,
-                place.entitlement,
-                victims,
-                place.quota,
-                shape.pin,
-            ),
-            instead,
-            shed,
-        )
-        if demote:
-            evict = msgspec.structs.replace(evict, demote=demote)
-        return gently(self.cluster, evict, self.now)
+    def _evict(self, waiting: Standing, plan: PreemptionPlan) -> Evict:
+        """Reserve a place that others make way for."""
+        return evict(self.cluster, waiting.id, waiting.shape.pin, plan, self.now)
 
     def send(self, victims: Iterable[JobId]) -> list[Gang]:
         """Note who was sent away; give those who are still there."""

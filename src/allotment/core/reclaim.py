@@ -14,10 +14,10 @@ from collections.abc import Iterator
 
 from allotment.core.caps import asked
 from allotment.core.cluster import Cluster
+from allotment.core.elastic import may_scale_down
 from allotment.core.gang import Gang, Standing
 from allotment.core.queues import Branch, parted
 from allotment.core.request import Shape
-from allotment.core.shedding import Unit, may_shed
 from allotment.model.ledger import Entitlement
 
 Removed = dict[str, dict[str, int]]
@@ -54,16 +54,16 @@ def surplus(cluster: Cluster, waiting: Standing) -> list[Gang]:
     return found
 
 
-def shrinkable(cluster: Cluster, waiting: Standing) -> list[Unit]:
+def shrinkable(cluster: Cluster, waiting: Standing) -> list[tuple[Gang, int]]:
     """Return elastic gangs of sibling queues that may have to shrink for a job, newest first.
 
     No queue is below its guarantee when all of them keep the tasks named with them.
     """
     if not cluster.elastic:
         return []
-    beyond = [each for each in _beyond(cluster, waiting) if may_shed(cluster, each[0])]
+    beyond = [each for each in _beyond(cluster, waiting) if may_scale_down(cluster, each[0])]
     gone = _not_to_keep(cluster, waiting.shape.tenant) if beyond else {}
-    found: list[Unit] = []
+    found: list[tuple[Gang, int]] = []
     for gang, chain, there in beyond:
         for tasks in range(gang.least, len(gang.slots), gang.step):
             held = _held(cluster, gang.surplus(tasks))

@@ -99,12 +99,31 @@ class Trial:
         self.drop(gang.id)
         self.restore(gang.of_size(tasks))
 
+    def let_all_part(self) -> bool:
+        """Let all that shrinking gangs give up be gone; return whether there was any."""
+        parting = sorted(self.cluster.parting)
+        for job in parting:
+            self.let_part(job)
+        return bool(parting)
+
     def shed_all(self, shed: Sequence[tuple[JobId, int]]) -> None:
         """Let gangs have so many tasks only, and what others give up already be gone."""
         for job, tasks in shed:
             self.shed(self.cluster.gangs[job], tasks)
-        for job in sorted(self.cluster.parting):
-            self.let_part(job)
+        self.let_all_part()
+
+    def carry_out(
+        self,
+        evict: Sequence[JobId],
+        revoke: Sequence[JobId],
+        shrink: Sequence[tuple[JobId, int]],
+    ) -> None:
+        """Let gangs be gone, reserved places be given up, and elastic gangs be scaled down."""
+        for job in revoke:
+            self.unreserve(job)
+        for job in evict:
+            self.drop(job)
+        self.shed_all(shrink)
 
     def part(self, gang: Gang, tasks: int) -> None:
         """Let a gang go on with so many tasks: the others are there as yet."""

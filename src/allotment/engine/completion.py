@@ -11,7 +11,7 @@ from enum import StrEnum
 
 import msgspec
 
-from allotment.core.giving_way import way_of
+from allotment.core.preemption.eviction import eviction_mode
 from allotment.engine.records import AttemptRecord, JobRecord
 from allotment.engine.state import State
 from allotment.model import events as e
@@ -149,7 +149,7 @@ def _evicted(
     state: State, job: JobRecord, now: Instant, end: GangEnd | None
 ) -> Iterator[e.AnyEvent]:
     """Let who was sent away stand in line again, unless it would rather be over."""
-    way = way_of(state.cluster, state.cluster.gangs[job.id])
+    way = eviction_mode(state.cluster, state.cluster.gangs[job.id])
     yield _ended(job, e.Outcome.EVICTED, now, end=end)
     if way is GiveWay.CANCEL:
         yield from finish(state, job, e.JobCancelled(job.id, by="eviction"))

@@ -1,9 +1,9 @@
 """The door to the product: its books are filled, asked, and audited.
 
 What is asked is what the scheduler asks: `engine.decide.check` at submission; then
-`core.owed` and `core.own_way`: a place in the tenant's own cells, who of its own makes way for
-more urgent work, what is idle. Gangs that run on after a restart keep what `rights.quota_for`
-grants them.
+`core.owed` and `core.preemption`: a place in the tenant's own cells, who of its own makes way
+for more urgent work, what is idle. Gangs that run on after a restart keep what
+`rights.quota_for` grants them.
 
 What is reserved is a promise on the books, so who takes it over is the product's answer too.
 What the product does not have is done here, in the plainest way: HiveD's *suggested nodes*
@@ -22,7 +22,8 @@ from allotment.core.cells.rights import quota_for
 from allotment.core.cluster import Cluster as Books
 from allotment.core.gang import Gang, ReservedPlace, Standing
 from allotment.core.owed import idle_place, owed_place
-from allotment.core.own_way import Way, outranked
+from allotment.core.preemption.search import PreemptionPlan
+from allotment.core.preemption.tenant import losers, preempt_lower
 from allotment.core.request import Shape, shape_of
 from allotment.engine.decide import check
 from allotment.engine.state import State
@@ -216,25 +217,26 @@ class Ours:
             if slots is None:
                 return Waits("nothing idle")
             return Placed(tuple(Task(slot.node, slot.devices) for slot in slots))
-        found, losers = owed_place(self.books, shape), tuple[JobId, ...]()
+        found, lost = owed_place(self.books, shape), tuple[JobId, ...]()
         if found is None:
             waiting = Standing(JobId(10**6), shape, priority, NOW)
-            way = outranked(self.books, waiting, NOW)
-            if way is None:
+            plan = preempt_lower(self.books, waiting, NOW)
+            if plan is None:
                 return Waits("no room")
-            found, losers = self._after(shape, way), way.losers
+            lost = tuple(losers(self.books, waiting, plan))
+            found = self._after(shape, plan, lost)
         many = len(found.quota) > 1
         tasks = tuple(
             Task(slot.node, slot.devices, found.quota[at if many else 0])
             for at, slot in enumerate(found.slots)
         )
-        return self._placed(tasks, found.borrowers, losers)
+        return self._placed(tasks, found.borrowers, lost)
 
-    def _after(self, shape: Shape, way: Way) -> Found:
+    def _after(self, shape: Shape, plan: PreemptionPlan, lost: tuple[JobId, ...]) -> Found:
         """Look again once those who agreed to stay as borrowers are such, as a cycle does."""
-        lazy = [self.books.gangs[job] for job in way.losers if self.known[job].lazy]
-        others = [self.books.drop(job) for job in way.losers if not self.known[job].lazy]
-        promises = [self.books.reserved[job] for job in way.promises]
+        lazy = [self.books.gangs[job] for job in lost if self.known[job].lazy]
+        others = [self.books.drop(job) for job in lost if not self.known[job].lazy]
+        promises = [self.books.reserved[job] for job in plan.revoke]
         for promise in promises:
             self.books.unreserve(promise.job)
         grounds = {gang.id: gang.quota for gang in lazy}
@@ -247,7 +249,11 @@ class Ours:
             self.books.add(gang)
         for promise in promises:
             self.books.reserve(promise)
-        return found or way.found
+        return found or Found(plan.slots, plan.quota, self._borrowers_on(plan))
+
+    def _borrowers_on(self, plan: PreemptionPlan) -> tuple[JobId, ...]:
+        gangs = self.books.gangs
+        return tuple(job for job in plan.evict if gangs[job].entitlement is OPPORTUNISTIC)
 
     def _placed(
         self, tasks: tuple[Task, ...], borrowers: Sequence[JobId], losers: Sequence[JobId]

@@ -4,8 +4,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allotment.core.cluster import Cluster
-from allotment.core.displacement import Turn, displace
+from allotment.core.displacement import displace
 from allotment.core.gang import Gang
+from allotment.core.preemption.search import PreemptionPlan
 from allotment.core.request import needs_of
 from allotment.model.quantity import DEVICE, Instant
 from tests.unit.core.books import a_cluster, a_standing, place
@@ -38,7 +39,7 @@ class Scene:
     def size(self, gang: Gang) -> int:
         return gang.held().gpu_milli // DEVICE
 
-    def displace(self) -> Turn | None:
+    def displace(self) -> PreemptionPlan | None:
         before = self.books()
         turn = displace(self.cluster, self.waiting, NOW)
         assert self.books() == before
@@ -86,12 +87,12 @@ def test_who_must_go_is_whom_dealing_out_anew_leaves_out(
     if turn is None:
         assert anew is None
         return
-    assert anew == set(turn.victims)
+    assert anew == set(turn.evict)
     sizes = {gang.id: scene.size(gang) for gang in scene.gangs}
-    left = scene.cluster.ledger.whole_free + sum(sizes[job] for job in turn.victims)
+    left = scene.cluster.ledger.whole_free + sum(sizes[job] for job in turn.evict)
     left -= scene.waiting.gpu_milli // DEVICE
     assert left >= 0
-    assert all(sizes[job] > left for job in turn.victims), "one of them could have stayed"
+    assert all(sizes[job] > left for job in turn.evict), "one of them could have stayed"
 
 
 @given(
@@ -107,14 +108,14 @@ def test_where_a_task_needs_devices_together_its_place_is_there_once_they_are_go
     if turn is None:
         return
     by_id = {gang.id: gang for gang in scene.gangs}
-    assert all(scene.key(by_id[job]) > scene.mine for job in turn.victims)
-    for job in turn.victims:
+    assert all(scene.key(by_id[job]) > scene.mine for job in turn.evict)
+    for job in turn.evict:
         scene.cluster.drop(by_id[job].id)
     ledger = scene.cluster.ledger
     ledger.take(turn.slots, needs_of(scene.waiting.shape.requests))
     assert ledger.settled(turn.slots)
     ledger.give(turn.slots, needs_of(scene.waiting.shape.requests))
-    for job in turn.victims:
+    for job in turn.evict:
         gang = by_id[job]
         ledger.take(gang.slots, gang.needs)
         ledger.take(turn.slots, needs_of(scene.waiting.shape.requests))
@@ -127,7 +128,7 @@ def test_who_leaves_anyway_comes_first() -> None:
     scene = Scene("1x4", [(1, 2), (2, 2), (3, 2)])
     scene.cluster.mark_leaving(scene.gangs[1].id)
     turn = scene.displace()
-    assert turn is None or set(turn.victims) == {scene.gangs[1].id}
+    assert turn is None or set(turn.evict) == {scene.gangs[1].id}
 
 
 def test_what_leaves_and_is_promised_already_does_not_count() -> None:
@@ -138,7 +139,7 @@ def test_what_leaves_and_is_promised_already_does_not_count() -> None:
     scene.cluster.ledger.take(worst.slots, worst.needs)
     turn = scene.displace()
     assert turn is not None
-    assert turn.victims == (other.id,)
+    assert turn.evict == (other.id,)
     assert turn.slots == other.slots
 
 

@@ -1,10 +1,10 @@
-"""How those who must go do so: they stand in line again, are frozen, or go on elsewhere.
+"""How gangs that must go do so, by their eviction mode: requeued, suspended, or migrated.
 
-Rule: as the job says, or else its tenant. Who is frozen keeps its memory, so that is done
-only where the place is free in spite of it. Who migrates is promised a place on what is idle,
-if there is any, and told to go as if evicted; else it stands in line again.
+The mode is the job's, or else its tenant's. A suspended gang keeps its memory, so that is
+done only where the place is free in spite of it. One that migrates is promised a place on
+what is idle, if there is any, and told to go as if evicted; else it stands in line again.
 
-Bad at: who is frozen waits for its very devices, whatever else becomes free.
+Bad at: a suspended gang waits for its very devices, whatever else becomes free.
 """
 
 import msgspec
@@ -14,6 +14,7 @@ from allotment.core.entitle import borrows
 from allotment.core.gang import Gang, ReservedPlace
 from allotment.core.owed import idle_slots
 from allotment.core.plan import Evict
+from allotment.core.preemption.search import PreemptionPlan
 from allotment.core.request import lease_part, sum_of
 from allotment.core.trial import Trial
 from allotment.model.ids import JobId
@@ -22,31 +23,41 @@ from allotment.model.quantity import Instant
 from allotment.model.spec import GiveWay
 
 
-def way_of(cluster: Cluster, gang: Gang) -> GiveWay:
+def evict(cluster: Cluster, job: JobId, pin: str, plan: PreemptionPlan, now: Instant) -> Evict:
+    """Return the decision to reserve a place, and to tell those that were not told yet."""
+    place = ReservedPlace(
+        job, plan.slots, plan.needs, plan.grounds, plan.evict, plan.quota, pin
+    )
+    tell = tuple(each for each in plan.evict if not cluster.gangs[each].leaving)
+    told = Evict(place, tell, plan.demote, plan.revoke, shed=plan.shrink)
+    return _by_mode(cluster, told, now)
+
+
+def eviction_mode(cluster: Cluster, gang: Gang) -> GiveWay:
     """Return what becomes of a gang that must go."""
     if cluster.policies.turns is not None:
-        return GiveWay.REQUEUE  # Whoever takes turns comes back by its turn.
+        return GiveWay.REQUEUE  # A job that takes turns comes back by its turn.
     tenant = cluster.tenants.get(gang.tenant)
     return gang.on_eviction or (tenant.on_eviction if tenant else GiveWay.REQUEUE)
 
 
-def gently(cluster: Cluster, evict: Evict, now: Instant) -> Evict:
-    """Let those who are told to go do so in their own way, where that is possible."""
-    ways = {job: way_of(cluster, cluster.gangs[job]) for job in evict.evict}
-    if GiveWay.SUSPEND in ways.values():
-        evict = _suspending(cluster, evict, _frozen(cluster, ways))
-    if GiveWay.MIGRATE in ways.values():
-        leaving = [job for job in evict.evict if ways[job] is GiveWay.MIGRATE]
+def _by_mode(cluster: Cluster, evict: Evict, now: Instant) -> Evict:
+    """Let gangs that are told to go do so by their mode, where that is possible."""
+    modes = {job: eviction_mode(cluster, cluster.gangs[job]) for job in evict.evict}
+    if GiveWay.SUSPEND in modes.values():
+        evict = _suspending(cluster, evict, _frozen(cluster, modes))
+    if GiveWay.MIGRATE in modes.values():
+        leaving = [job for job in evict.evict if modes[job] is GiveWay.MIGRATE]
         return msgspec.structs.replace(evict, moves=_moves(cluster, evict, leaving, now))
     return evict
 
 
-def _frozen(cluster: Cluster, ways: dict[JobId, GiveWay]) -> list[JobId]:
-    """Return those who may be frozen: they run."""
+def _frozen(cluster: Cluster, modes: dict[JobId, GiveWay]) -> list[JobId]:
+    """Return those that may be suspended: they run."""
     return [
         job
-        for job, way in ways.items()
-        if way is GiveWay.SUSPEND
+        for job, mode in modes.items()
+        if mode is GiveWay.SUSPEND
         and cluster.gangs[job].standing.runs
         and not cluster.gangs[job].suspended
         and not cluster.gangs[job].shrinking
@@ -54,7 +65,7 @@ def _frozen(cluster: Cluster, ways: dict[JobId, GiveWay]) -> list[JobId]:
 
 
 def _suspending(cluster: Cluster, evict: Evict, frozen: list[JobId]) -> Evict:
-    """Freeze some, if the place is there though they keep their memory."""
+    """Suspend some, if the place is there though they keep their memory."""
     if not frozen or not fits_beside(cluster, evict, tuple(frozen)):
         return evict
     own = [job for job in frozen if cluster.gangs[job].entitlement is Entitlement.GUARANTEED]
@@ -67,7 +78,7 @@ def _suspending(cluster: Cluster, evict: Evict, frozen: list[JobId]) -> Evict:
 
 
 def fits_beside(cluster: Cluster, evict: Evict, frozen: tuple[JobId, ...]) -> bool:
-    """Whether the place is there once some are frozen, and the other victims gone."""
+    """Whether the place is there once some are suspended, and the other victims gone."""
     promise = evict.place
     with Trial(cluster) as trial:
         for job in evict.instead:
@@ -84,7 +95,7 @@ def fits_beside(cluster: Cluster, evict: Evict, frozen: tuple[JobId, ...]) -> bo
 def _moves(
     cluster: Cluster, evict: Evict, leaving: list[JobId], now: Instant
 ) -> tuple[ReservedPlace, ...]:
-    """Find idle places for those who would go on elsewhere."""
+    """Find idle places for those that would go on elsewhere."""
     found: list[ReservedPlace] = []
     with Trial(cluster) as trial:
         for job in evict.instead:
