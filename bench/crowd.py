@@ -136,7 +136,7 @@ class Crowd:
 
     def _obey(self) -> int:
         cluster = self.engine.state.cluster
-        for job in list(cluster.leaving):
+        for job in list(cluster.placed.leaving):
             self._told(job, Seen.ENDED, Exit(signal=15))
         records, _ = self.engine.take()
         placed = [r.event.job for r in records if isinstance(r.event, e.AttemptPlaced)]

@@ -69,7 +69,7 @@ def _passes(scale: Scale) -> list[Figure]:
     gc.collect()
     gc.freeze()
     cluster = crowd.engine.state.cluster
-    borrowers = sum(map(len, cluster.borrowers.values()))
+    borrowers = sum(map(len, cluster.placed.borrowers.values()))
     print(f"  {len(cluster.gangs):,} gangs run, {borrowers:,} of them borrow")
     assert borrowers > 0, "without borrowers nobody can be evicted"
     idle = [_ms(lambda: _pass(crowd)) for _ in range(IDLE)]

@@ -149,11 +149,11 @@ class Moves:
 
     def leave(self) -> None:
         """Everybody who was told to go goes, whole gangs and surplus tasks."""
-        for job in sorted(self.world.state.cluster.parting):
+        for job in sorted(self.world.state.cluster.placed.parting):
             attempt = self.world.job(job).attempts[-1]
             for index in range(attempt.staying, len(attempt.slots)):
                 self.world.task_ends(TaskKey(job, attempt.no, TaskIndex(index)), 143)
-        for job in sorted(self.world.state.cluster.leaving):
+        for job in sorted(self.world.state.cluster.placed.leaving):
             self._end(job, 143)
         self.after()
 

@@ -122,7 +122,9 @@ class CellReasons(RuleBasedStateMachine):
         own = self.world.job(job).spec
         match why.reason:
             case Reason.WAITING_FOR_VICTIMS:
-                assert all(h.job in self.world.state.cluster.leaving for h in why.holders)
+                assert all(
+                    h.job in self.world.state.cluster.placed.leaving for h in why.holders
+                )
             case Reason.NODES_UNAVAILABLE:
                 assert not self.starts(job, _alone)
                 assert self.starts(job, _alone, _mended)

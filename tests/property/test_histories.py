@@ -255,7 +255,7 @@ class Histories(RuleBasedStateMachine):
     @rule(which=PICK, lost=st.integers(0, 1))
     def surplus_ends(self, which: int, lost: int) -> None:
         """Tasks that were told to stop as surplus are gone, but for some."""
-        parting = sorted(self.world.state.cluster.parting)
+        parting = sorted(self.world.state.cluster.placed.parting)
         if not parting:
             return
         job = parting[which % len(parting)]
@@ -290,7 +290,7 @@ class Histories(RuleBasedStateMachine):
             if not state.jobs[waiting.id].not_before and not state.jobs[waiting.id].spec.array
         }
         assert again.cluster.gangs == state.cluster.gangs
-        assert again.cluster.parting == state.cluster.parting
+        assert again.cluster.placed.parting == state.cluster.placed.parting
         if (ends := state.cluster.ends) is not None and again.cluster.ends is not None:
             now = self.world.now
             assert list(again.cluster.ends.soonest(now)) == list(ends.soonest(now))
@@ -345,7 +345,7 @@ class Histories(RuleBasedStateMachine):
         assert cluster.ledger.free() == sum_up(book.free() for book in books if book.open)
         sizes = {
             (gang.id, milli)
-            for milli, gangs in cluster.by_devices.items()
+            for milli, gangs in cluster.use.by_devices.items()
             for gang in gangs.values()
         }
         assert sizes == {(gang.id, gang.held().gpu_milli) for gang in cluster.gangs.values()}

@@ -105,7 +105,7 @@ class Twins(RuleBasedStateMachine):
     def end(self, which: int, leaving: bool) -> None:
         """A gang ends; one that was told to go, if there is one and it is asked for."""
         cluster = self.fast.state.cluster
-        gangs = sorted((cluster.leaving if leaving else None) or cluster.gangs)
+        gangs = sorted((cluster.placed.leaving if leaving else None) or cluster.gangs)
         if gangs:
             job = gangs[which % len(gangs)]
             self.both(lambda world: world.ends(JobId(job)))

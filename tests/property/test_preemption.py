@@ -103,7 +103,7 @@ def test_nobody_makes_way_for_who_is_behind_a_blocked_job(preempt: Preempt) -> N
         for gpus in (4, 1)
     )
     world.cycle()
-    assert not world.state.cluster.leaving
+    assert not world.state.cluster.placed.leaving
     gangs = world.state.cluster.gangs
     assert {gangs[job].entitlement for job in (node, high, low)} == {Entitlement.GUARANTEED}
     assert world.why(behind).reason is Reason.BEHIND
@@ -162,7 +162,7 @@ def rest(world: World) -> None:
     world.cycle()
     was, seen = climbed(world), told(world)
     for _ in range(200):
-        leaving = sorted(world.state.cluster.leaving)
+        leaving = sorted(world.state.cluster.placed.leaving)
         if not leaving:
             nobody_is_forgotten(world)
             return

@@ -8,6 +8,8 @@ the tenant lists, or the owner's first where it lists none of them.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from allotment.core.books import Holder
+from allotment.core.gang import Gang, ReservedPlace
 from allotment.core.ledger import Ledger
 from allotment.core.request import sum_of
 from allotment.model.amounts import BY_TYPE, GPU_MEMORY, JOBS, Amounts, of_type, parts_of
@@ -86,8 +88,11 @@ class _Scope:
 class Accounts:
     """All accounts there are."""
 
-    def __init__(self, tenants: Iterable[Tenant], trees: Mapping[str, QueueTree]) -> None:
+    def __init__(
+        self, tenants: Iterable[Tenant], trees: Mapping[str, QueueTree], ledger: Ledger
+    ) -> None:
         self._trees = trees
+        self._ledger = ledger
         self._tenants = {tenant.name: tenant for tenant in tenants}
         self._scopes: dict[str, dict[str, _Scope]] = {
             name: scopes
@@ -106,7 +111,7 @@ class Accounts:
         """Whether any cap names a type of devices."""
         self._accounts: dict[tuple[str, str, str, str], Account] = {}
         self._charged: dict[Who, tuple[Account, ...]] = {}
-        self._promised: dict[JobId, tuple[Who, dict[str, int]]] = {}
+        self._reserved: dict[JobId, tuple[Who, dict[str, int]]] = {}
 
     def named(self, tenant: str, queue: str, user: str, groups: Sequence[str]) -> Who:
         """Return under whose name a job stands: '' where it does not matter who it is."""
@@ -128,21 +133,38 @@ class Accounts:
         scope = self._scopes[tenant][queue]
         return self._account(tenant, scope, scope.whole)
 
-    def count(self, who: Who, parts: Mapping[str, int], sign: int) -> None:
-        """Add (+1) or subtract (-1) what a job holds."""
+    def held_on(self, slots: Sequence[Slot], needs: Sequence[Resources]) -> dict[str, int]:
+        """Return the parts that tasks hold on their slots; by type where a cap asks for it."""
+        return held_on(self._ledger, slots, needs, by_type=self.by_type)
+
+    def enter(self, gang: Gang) -> None:
+        """Charge what a gang holds to all that it is part of."""
+        self._count(gang.standing.shape.who, self._parts_of(gang), +1)
+
+    def leave(self, gang: Gang) -> None:
+        """Undo `enter`."""
+        self._count(gang.standing.shape.who, self._parts_of(gang), -1)
+
+    def reserve(self, place: ReservedPlace, holder: Holder) -> None:
+        """Charge a reserved place, and a job if its job has no other place."""
+        parts = self.held_on(place.slots, place.needs)
+        if not holder.is_placed:
+            parts[JOBS] = 1
+        self._reserved[place.job] = (holder.shape.who, parts)
+        self._count(holder.shape.who, parts, +1)
+
+    def release(self, place: ReservedPlace) -> None:
+        """Undo `reserve`."""
+        self._count(*self._reserved.pop(place.job), -1)
+
+    def _parts_of(self, gang: Gang) -> dict[str, int]:
+        parts = self.held_on(gang.slots, gang.kept())
+        parts[JOBS] = 0 if gang.is_surplus else 1
+        return parts
+
+    def _count(self, who: Who, parts: Mapping[str, int], sign: int) -> None:
         for account in self.of(who):
             account.count(parts, sign)
-
-    def promise(self, job: JobId, who: Who, parts: dict[str, int]) -> None:
-        """Count what a job is promised."""
-        self._promised[job] = (who, parts)
-        self.count(who, parts, +1)
-
-    def take_back(self, job: JobId) -> None:
-        """Undo `promise`; nothing may have been counted."""
-        known = self._promised.pop(job, None)
-        if known is not None:
-            self.count(*known, -1)
 
     def all(self) -> list[Account]:
         """Return every account that was ever charged."""

@@ -27,7 +27,7 @@ def borrowed_by(cluster: Cluster, gang: Gang) -> tuple[str, ...]:
 
 def beyond_share(cluster: Cluster, tenant: str, need: Resources) -> tuple[str, ...]:
     """Name the parts of which a tenant has too little left of its own for `need` more."""
-    used = cluster.guaranteed_use.get(tenant, NOTHING) + cluster.reserved_use(tenant)
+    used = cluster.use.guaranteed.get(tenant, NOTHING) + cluster.use.reserved(tenant)
     return tuple(_beyond(used, need, _guaranteed(cluster, tenant)))
 
 

@@ -9,10 +9,12 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
+from allotment.core.books import Holder
 from allotment.core.claimant import Claimant, Shares
 from allotment.core.decay import STEPS, Past
-from allotment.core.gang import Gang
+from allotment.core.gang import Gang, ReservedPlace
 from allotment.core.ports import Fairness
+from allotment.core.request import sum_of
 from allotment.model.cluster import Node
 from allotment.model.ids import JobId
 from allotment.model.quantity import NOTHING, Instant, Millis, Resources
@@ -62,7 +64,7 @@ class Claimants:
         for node in nodes:
             self._whole += node.total()
         self._known: dict[Path, Claimant] = {}
-        self._promised: dict[JobId, tuple[Path, Resources]] = {}
+        self._reserved: dict[JobId, tuple[Path, Resources]] = {}
 
     def _add_tree(self, tree: QueueTree, policies: Mapping[ShareBy, Fairness]) -> None:
         tenant = tree.of
@@ -99,21 +101,26 @@ class Claimants:
 
     # ── writing ─────────────────────────────────────────────────────────────────────────
 
-    def count(self, gang: Gang, sign: int) -> None:
-        """Add (+1) or subtract (-1) what a gang holds."""
-        path = self.path(gang.tenant, gang.standing.shape.queue, gang.user)
-        self._change(path, gang.held(), sign)
+    def enter(self, gang: Gang) -> None:
+        """Add what a gang holds."""
+        self._change(self._path_of(gang), gang.held(), +1)
 
-    def promise(self, job: JobId, path: Path, amount: Resources) -> None:
-        """Count what a job is promised."""
-        self._promised[job] = (path, amount)
-        self._change(path, amount, +1)
+    def leave(self, gang: Gang) -> None:
+        """Undo `enter`."""
+        self._change(self._path_of(gang), gang.held(), -1)
 
-    def take_back(self, job: JobId) -> None:
-        """Undo `promise`; nothing may have been counted."""
-        known = self._promised.pop(job, None)
-        if known is not None:
-            self._change(*known, -1)
+    def reserve(self, place: ReservedPlace, holder: Holder) -> None:
+        """Add a reserved place."""
+        path = self.path(holder.shape.tenant, holder.shape.queue, holder.user)
+        self._reserved[place.job] = (path, sum_of(place.needs))
+        self._change(*self._reserved[place.job], +1)
+
+    def release(self, place: ReservedPlace) -> None:
+        """Undo `reserve`."""
+        self._change(*self._reserved.pop(place.job), -1)
+
+    def _path_of(self, gang: Gang) -> Path:
+        return self.path(gang.tenant, gang.standing.shape.queue, gang.user)
 
     def _change(self, path: Path, amount: Resources, sign: int) -> None:
         for depth in range(len(path)):

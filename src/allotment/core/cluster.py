@@ -9,9 +9,11 @@ from contextlib import contextmanager
 
 import msgspec
 
-from allotment.core.accounts import Accounts, held_on
+from allotment.core.accounts import Accounts
+from allotment.core.books import Book, Holder
 from allotment.core.cells.book import Cells
 from allotment.core.cells.borrow import find_idle
+from allotment.core.cells.placed import PlacedInCells
 from allotment.core.cells.rights import quota_still
 from allotment.core.claimants import Claimants
 from allotment.core.ends import Ends
@@ -21,19 +23,20 @@ from allotment.core.ledger import Ledger
 from allotment.core.mercy import mercy_of
 from allotment.core.overtaking import overtaking_of
 from allotment.core.pending import Key, Pending
+from allotment.core.placed import Placed
 from allotment.core.ports import Ordering, Policies
 from allotment.core.queues import Queues
 from allotment.core.ranking import ByQueue
-from allotment.core.request import Request, Shape, lease_part, needs_of, parts_of, sum_of, whole
+from allotment.core.request import Request, Shape, lease_part, needs_of, parts_of, whole
 from allotment.core.running import Running
+from allotment.core.tenant_use import TenantUse
 from allotment.core.used_up import UsedUp
 from allotment.core.windows import NOWHERE, Windows
-from allotment.model.amounts import JOBS
 from allotment.model.cells import Topology
 from allotment.model.cluster import Node
 from allotment.model.ids import JobId, NodeId
 from allotment.model.ledger import Beside, Entitlement, Quota, Slot, having
-from allotment.model.quantity import DAY, NOTHING, Instant, Millis, Resources, earlier
+from allotment.model.quantity import DAY, Instant, Millis, Resources, earlier
 from allotment.model.queue_tree import QueueTree, all_stopped
 from allotment.model.tenancy import Preempt, QueueOrder, RankBy, ShareBy, Tenant
 
@@ -98,7 +101,7 @@ class Cluster:
         fair = claimants.any or ordering is not policies.ordering
         self.claimants = claimants if fair else None
         """What those have who share by a rule; None where all is first come, first served."""
-        self.accounts = Accounts(tenants, self.trees)
+        self.accounts = Accounts(tenants, self.trees, self.ledger)
         """What users, groups and queues hold, where that is capped."""
         self.queues = Queues(tenants, self.trees, self.accounts)
         """What the queues of a tenant owe each other, where they have guarantees."""
@@ -120,29 +123,10 @@ class Cluster:
         """Whether any queue goes by how long jobs run."""
         self.running = Running(ordering) if policies.turns is not None else None
         """Placed gangs in order; kept only for policies that take turns."""
-        self.gangs: dict[JobId, Gang] = {}
-        self.borrowers: dict[str, dict[JobId, Gang]] = {}
-        """Opportunistic gangs by tenant, in the order they came; of whom there are any."""
-        self.leaving: dict[JobId, Gang] = {}
-        """Gangs that were told to go."""
-        self.parting: dict[JobId, Gang] = {}
-        """What shrinking gangs give up: tasks that were told to go, and are not gone yet."""
-        self.elastic: dict[JobId, Gang] = {}
-        """Gangs that can go on with fewer tasks than they started with."""
-        self.resuming: dict[JobId, Gang] = {}
-        self.reserved: dict[JobId, ReservedPlace] = {}
-        self._reserved: dict[str, Resources] = {}
-        """What promises will add to each tenant's guaranteed use."""
-        self._counted: dict[JobId, str] = {}
-        """The tenants under which promises are counted there."""
-        self.frozen: dict[JobId, Gang] = {}
-        """Gangs that are suspended, and keep memory, disk and device memory where they were."""
-        self.guaranteed_use: dict[str, Resources] = {}
-        """What each tenant holds out of its own guarantee."""
-        self.borrowed_use: dict[str, Resources] = {}
-        self.borrowed_sizes: dict[str, dict[Resources, int]] = {}  # How many hold so much.
-        self.by_devices: dict[int, dict[JobId, Gang]] = {}
-        """Gangs by what they hold of devices, in thousandths."""
+        self.placed = Placed()
+        self.gangs, self.reserved = self.placed.gangs, self.placed.reserved
+        self.use = TenantUse()
+        self._books = self._all_books()
         self.device_types = tuple(sorted({d.type for node in nodes for d in node.devices}))
         self.windows = Windows()
         """When nodes are set aside, and for whom."""
@@ -161,81 +145,45 @@ class Cluster:
         """Shapes that would fit, or not, if their tenant's cells were all empty."""
         self._never: dict[tuple[Request, ...], bool] = {}
 
+    def _all_books(self) -> tuple[Book, ...]:
+        """Return every book that this configuration needs."""
+        cells = PlacedInCells(self.cells) if self.cells is not None else None
+        capped = self.accounts if self.accounts.any else None
+        kept = (cells, self.claimants, capped, self.running, self.ends)
+        return (self.placed, self.use, *(book for book in kept if book is not None))
+
     # ── gangs ───────────────────────────────────────────────────────────────────────────
 
     def add(self, gang: Gang) -> None:
-        """Enter a placed gang: it holds its slots from now on."""
+        """Enter a placed gang, or the surplus of one: it holds its slots from now on."""
         self.ledger.take(gang.slots, gang.kept())
-        self._hold_cells(gang)
-        self.enter(gang)
+        self._enter(gang)
 
     def drop(self, job: JobId) -> Gang:
         """Strike a gang off the books and free what it held."""
-        gang = self.gangs[job]
-        self.leave(gang)
-        self._free_cells(gang)
-        self.ledger.give(gang.slots, gang.kept())
-        return gang
-
-    def part(self, surplus: Gang) -> None:
-        """Enter what a gang gives up: apart from it, and as borrowed, until it is gone."""
-        self.ledger.take(surplus.slots, surplus.needs)
-        if self.cells is not None:
-            self.cells.lend(surplus.id, surplus.slots, surplus.needs)
-        self.parting[surplus.id] = surplus
-        self._count(surplus, +1, jobs=0)
+        return self._strike(self.gangs[job])
 
     def parted(self, job: JobId) -> Gang:
         """Strike what a gang gave up off the books: it is gone."""
-        surplus = self.parting.pop(job)
-        self._count(surplus, -1, jobs=0)
-        if self.cells is not None:
-            self.cells.call_in(job, surplus.slots, surplus.needs)
-        self.ledger.give(surplus.slots, surplus.needs)
-        return surplus
+        return self._strike(self.placed.parting[job])
+
+    def _strike(self, gang: Gang) -> Gang:
+        self._leave(gang)
+        self.ledger.give(gang.slots, gang.kept())
+        return gang
 
     def holders(self) -> Iterator[Gang]:
-        """Return all who hold something: gangs, and what shrinking ones give up."""
+        """Yield all that hold something: gangs, and what shrinking ones give up."""
         yield from self.gangs.values()
-        yield from self.parting.values()
+        yield from self.placed.parting.values()
 
-    def enter(self, gang: Gang) -> None:
-        """Count a gang whose slots are already taken."""
-        self.gangs[gang.id] = gang
-        if gang.entitlement is Entitlement.OPPORTUNISTIC:
-            self.borrowers.setdefault(gang.tenant, {})[gang.id] = gang
-        if gang.wants_resume:
-            self.resuming[gang.id] = gang
-        if gang.leaving:
-            self.leaving[gang.id] = gang
-        if gang.suspended:
-            self.frozen[gang.id] = gang
-        if gang.least:
-            self.elastic[gang.id] = gang
-        if self.running is not None:
-            self.running.add(gang, gang.standing.since or gang.placed_at)
-        if self.ends is not None:
-            self.ends.add(gang)
-        self._count(gang, +1)
+    def _enter(self, gang: Gang) -> None:
+        for book in self._books:
+            book.enter(gang)
 
-    def leave(self, gang: Gang) -> None:
-        """Stop counting a gang; its slots stay taken."""
-        del self.gangs[gang.id]
-        if gang.entitlement is Entitlement.OPPORTUNISTIC:
-            others = self.borrowers[gang.tenant]
-            del others[gang.id]
-            if not others:
-                del self.borrowers[gang.tenant]
-        self.resuming.pop(gang.id, None)
-        self.leaving.pop(gang.id, None)
-        self.frozen.pop(gang.id, None)
-        if gang.least:
-            del self.elastic[gang.id]
-        if self.running is not None:
-            self.running.remove(gang.id)
-        if self.ends is not None:
-            self.ends.remove(gang.id)
-        self._count(gang, -1)
+    def _leave(self, gang: Gang) -> None:
+        for book in self._books:
+            book.leave(gang)
 
     def promote(self, job: JobId, quota: Quota = (), beside: Beside = ()) -> None:
         """Turn a borrowing gang into its tenant's own use, with these leaves beside it."""
@@ -249,21 +197,18 @@ class Cluster:
         """Change the grounds on which a gang holds what it holds."""
         if entitlement is gang.entitlement:
             return
-        self.leave(gang)
-        self._free_cells(gang)
+        self._leave(gang)
         gang.entitlement, gang.quota = entitlement, quota
-        self._hold_cells(gang)
-        self.enter(gang)
+        self._enter(gang)
         self.ledger.version += 1
 
     def suspend(self, job: JobId, standing: Standing | None = None) -> None:
         """Free the devices and CPU of a gang; it keeps its memory."""
         gang = self.gangs[job]
-        self.leave(gang)
-        self._free_cells(gang)
+        self._leave(gang)
         self._stand(gang, standing)
         gang.suspended = True
-        self.enter(gang)
+        self._enter(gang)
         self.ledger.give(gang.slots, [lease_part(need) for need in gang.needs])
 
     def mark_leaving(self, job: JobId, *, leaving: bool = True) -> None:
@@ -271,15 +216,15 @@ class Cluster:
         gang = self.gangs[job]
         gang.leaving = leaving
         if leaving:
-            self.leaving[job] = gang
+            self.placed.leaving[job] = gang
         else:
-            self.leaving.pop(job, None)
+            self.placed.leaving.pop(job, None)
 
     def ask_resume(self, job: JobId) -> None:
         """Put a suspended gang in line for its own devices."""
         gang = self.gangs[job]
         gang.wants_resume = True
-        self.resuming[job] = gang
+        self.placed.resuming[job] = gang
         self.pending.arrivals += 1
 
     def resume(
@@ -291,31 +236,12 @@ class Cluster:
     ) -> None:
         """Give a suspended gang its devices and CPU back."""
         gang = self.gangs[job]
-        self.leave(gang)
+        self._leave(gang)
         self._stand(gang, standing)
         gang.suspended = gang.wants_resume = False
         gang.entitlement, gang.quota = entitlement, quota
-        self._hold_cells(gang)
-        self.enter(gang)
+        self._enter(gang)
         self.ledger.take(gang.slots, [lease_part(need) for need in gang.needs])
-
-    def _hold_cells(self, gang: Gang) -> None:
-        """Enter a gang in the book of cells. A suspended one has none."""
-        if self.cells is None or gang.suspended:
-            return
-        if gang.entitlement is Entitlement.GUARANTEED:
-            self.cells.take(gang.tenant, gang.pin, gang.slots, gang.needs, gang.quota, gang.id)
-        else:
-            self.cells.lend(gang.id, gang.slots, gang.needs, loath=not gang.opportunistic)
-
-    def _free_cells(self, gang: Gang) -> None:
-        """Strike a gang off the book of cells."""
-        if self.cells is None or gang.suspended:
-            return
-        if gang.entitlement is Entitlement.GUARANTEED:
-            self.cells.give(gang.tenant, gang.pin, gang.slots, gang.needs, gang.quota, gang.id)
-        else:
-            self.cells.call_in(gang.id, gang.slots, gang.needs)
 
     def promise_kept(self, promise: ReservedPlace) -> ReservedPlace | None:
         """Return a promise as it can be kept in this configuration; None if it cannot."""
@@ -356,47 +282,19 @@ class Cluster:
     def expect_anew(self, gang: Gang, standing: Standing) -> None:
         """Let a gang stand differently also where it is sorted by when it ends."""
         if self.ends is not None:
-            self.ends.remove(gang.id)
+            self.ends.leave(gang)
         self.stand_anew(gang, standing)
         if self.ends is not None:
-            self.ends.add(gang)
+            self.ends.enter(gang)
 
     def _stand(self, gang: Gang, standing: Standing | None) -> None:
         """Let a gang stand anew in its line; None while it is only a thought."""
         if standing is not None:
             gang.standing, gang.rank = standing, None
 
-    def _count(self, gang: Gang, sign: int, jobs: int = 1) -> None:
-        """Count what a gang holds; `jobs` is 0 for what one gives up: that is no gang."""
-        held, tenant = gang.held(), gang.tenant
-        guaranteed = gang.entitlement is Entitlement.GUARANTEED
-        use = self.guaranteed_use if guaranteed else self.borrowed_use
-        before = use.get(tenant, NOTHING)
-        use[tenant] = before + held if sign > 0 else before - held
-        if jobs:
-            self._count_size(gang, held, sign)
-        if self.claimants is not None:
-            self.claimants.count(gang, sign)
-        if self.accounts.any:
-            parts = self.held_on(gang.slots, gang.kept())
-            parts[JOBS] = jobs
-            self.accounts.count(gang.standing.shape.who, parts, sign)
-
-    def _count_size(self, gang: Gang, held: Resources, sign: int) -> None:
-        alike = self.by_devices.setdefault(held.gpu_milli, {})
-        if sign > 0:
-            alike[gang.id] = gang
-        else:
-            del alike[gang.id]
-        if gang.entitlement is not Entitlement.GUARANTEED:
-            sizes = self.borrowed_sizes.setdefault(gang.tenant, {})
-            sizes[held] = sizes.get(held, 0) + sign
-            if not sizes[held]:
-                del sizes[held]
-
     def held_on(self, slots: Sequence[Slot], needs: Sequence[Resources]) -> dict[str, int]:
         """Return the parts that tasks hold on their slots; by type where a cap asks for it."""
-        return held_on(self.ledger, slots, needs, by_type=self.accounts.by_type)
+        return self.accounts.held_on(slots, needs)
 
     # ── order ───────────────────────────────────────────────────────────────────────────
 
@@ -461,65 +359,31 @@ class Cluster:
         """
         self.ledger.take(place.slots, place.needs)
         job = place.job
-        self.reserved[job] = place
         gang = away or self.gangs.get(job)
         shape = gang.standing.shape if gang else self.pending[job].shape
-        if self.claimants is not None:
-            user = gang.user if gang else shape.user
-            path = self.claimants.path(shape.tenant, shape.queue, user)
-            self.claimants.promise(job, path, sum_of(place.needs))
-        if self.accounts.any:
-            parts = self.held_on(place.slots, place.needs)
-            if gang is None:
-                parts[JOBS] = 1
-            self.accounts.promise(job, shape.who, parts)
-        if place.entitlement is not Entitlement.GUARANTEED:
-            if self.cells is not None:
-                self.cells.set_aside(place.slots, place.needs)
-        else:
-            tenant = shape.tenant
-            if self.cells is not None and place.quota:
-                r = place
-                self.cells.take(tenant, r.pin, r.slots, r.needs, r.quota, r.job)
-            total = self._reserved.get(tenant, NOTHING) + sum_of(place.needs)
-            self._reserved[tenant] = total
-            self._counted[place.job] = tenant
+        holder = Holder(shape, gang.user if gang else shape.user, gang is not None)
+        for book in self._books:
+            book.reserve(place, holder)
 
     def unreserve(self, job: JobId) -> ReservedPlace | None:
         """Take a promise back, or turn it into a placement right after."""
-        place = self.reserved.pop(job, None)
+        place = self.reserved.get(job)
         if place is not None:
             self.ledger.give(place.slots, place.needs)
-            self.accounts.take_back(job)
-            if self.claimants is not None:
-                self.claimants.take_back(job)
-            if place.entitlement is not Entitlement.GUARANTEED and self.cells is not None:
-                self.cells.put_back(place.slots, place.needs)
-            tenant = self._counted.pop(job, None)
-            if tenant is not None:
-                self._reserved[tenant] -= sum_of(place.needs)
-                if self.cells is not None and place.quota:
-                    r = place
-                    self.cells.give(tenant, r.pin, r.slots, r.needs, r.quota, r.job)
+            for book in self._books:
+                book.release(place)
         return place
-
-    def reserved_use(self, tenant: str, besides: JobId | None = None) -> Resources:
-        """Sum up what reserved places, but one, will add to a tenant's guaranteed use."""
-        total = self._reserved.get(tenant, NOTHING)
-        if besides is not None and self._counted.get(besides) == tenant:
-            total -= sum_of(self.reserved[besides].needs)
-        return total
-
-    def used_by(self, tenant: str) -> Resources:
-        """Sum up what a tenant holds, on whatever grounds."""
-        guaranteed = self.guaranteed_use.get(tenant, NOTHING)
-        return guaranteed + self.borrowed_use.get(tenant, NOTHING)
 
     # ── questions ───────────────────────────────────────────────────────────────────────
 
     def is_settled(self) -> bool:
         """Whether whoever holds something keeps it as long as it likes."""
-        return not (self.leaving or self.parting or self._others_may_go or self.borrowers)
+        return not (
+            self.placed.leaving
+            or self.placed.parting
+            or self._others_may_go
+            or self.placed.borrowers
+        )
 
     def tenant_of(self, job: JobId) -> str:
         """Return the tenant of a job that waits or is placed."""

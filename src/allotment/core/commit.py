@@ -336,7 +336,7 @@ def _keeps_promise(cluster: Cluster, job: JobId, wanted: ReservedPlace) -> str:
         return "only who is owed a place takes it from another"
     if promise.entitlement is Entitlement.OPPORTUNISTIC:
         return ""
-    if wanted.job not in cluster.pending or job in cluster.leaving:
+    if wanted.job not in cluster.pending or job in cluster.placed.leaving:
         return f"the promise to job {job} stands"
     gang = cluster.gangs.get(job)
     priority = gang.priority if gang is not None else cluster.pending[job].priority

@@ -40,10 +40,10 @@ def proposals(cluster: Cluster, now: Instant) -> Proposals:
     if cluster.reserved:
         yield from _keep_promises(cluster, now)
     # 2. Promote borrowers whose tenant has room in its guarantee again.
-    if cluster.borrowers and _room_may_be_back(cluster):
+    if cluster.placed.borrowers and _room_may_be_back(cluster):
         yield from _promote(cluster, now)
     # 3. Suspended gangs that want to go on get their own devices first.
-    if cluster.resuming:
+    if cluster.placed.resuming:
         yield from _resume(cluster, now)
     turn = is_turn(cluster, now)
     if turn:
@@ -66,7 +66,7 @@ def _in_vain(cluster: Cluster, *, turn: bool) -> bool:
     given back since the last look, and no job holds up another, it is enough that this is
     so of all who came since.
     """
-    if turn or cluster.leaving or cluster.queues.any:
+    if turn or cluster.placed.leaving or cluster.queues.any:
         return False
     settled, free = cluster.is_settled(), cluster.ledger.whole_free
     if settled and cluster.pending.all_larger(free):
@@ -100,7 +100,7 @@ def _keep_promises(cluster: Cluster, now: Instant) -> Proposals:
         )
         if not kept:
             yield Unreserve(job)
-        elif job in cluster.leaving:
+        elif job in cluster.placed.leaving:
             continue  # It moves, and is not gone yet.
         elif cluster.ledger.settled(promise.slots):
             if job in cluster.gangs:
@@ -138,7 +138,7 @@ def _room_may_be_back(cluster: Cluster) -> bool:
 
 
 def _promote(cluster: Cluster, now: Instant) -> Proposals:
-    for tenant, gangs in sorted(cluster.borrowers.items()):
+    for tenant, gangs in sorted(cluster.placed.borrowers.items()):
         if cluster.cells is None and not _any_due(cluster, tenant):
             continue
         for gang in sorted(gangs.values(), key=lambda gang: (gang.placed_at, gang.id)):
@@ -176,7 +176,7 @@ def _any_due(cluster: Cluster, tenant: str) -> bool:
     """Whether a borrower of any size there is would be due. O(sizes)."""
     return any(
         entitle(cluster, tenant, held, preemptible=True) is GUARANTEED
-        for held in cluster.borrowed_sizes.get(tenant, ())
+        for held in cluster.use.borrowed_sizes.get(tenant, ())
     )
 
 
@@ -184,7 +184,7 @@ def _any_due(cluster: Cluster, tenant: str) -> bool:
 
 
 def _resume(cluster: Cluster, now: Instant) -> Proposals:
-    for _, gang in sorted(cluster.resuming.items()):
+    for _, gang in sorted(cluster.placed.resuming.items()):
         if gang.id in cluster.reserved or gang.leaving:
             continue
         if cluster.barred(gang.id, gang.slots, now):

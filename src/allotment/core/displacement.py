@@ -64,7 +64,7 @@ def _displace(cluster: Cluster, waiting: Standing, worse: list[Gang]) -> Preempt
             trial.let_all_part()
         # First by numbers alone: a place is found around those who can stay.
         start = trial.mark()
-        there = [trial.drop(job) for job in sorted(cluster.leaving)] if spare else []
+        there = [trial.drop(job) for job in sorted(cluster.placed.leaving)] if spare else []
         gone = _by_numbers(cluster, worse, requests)
         for gang in gone:
             trial.drop(gang.id)
@@ -138,7 +138,7 @@ def _by_numbers(
 
 def _coming(cluster: Cluster) -> int:
     """Sum up what those who leave will free, promised or not, in thousandths."""
-    coming = (*cluster.leaving.values(), *cluster.parting.values())
+    coming = (*cluster.placed.leaving.values(), *cluster.placed.parting.values())
     return sum(gang.held().gpu_milli for gang in coming)
 
 

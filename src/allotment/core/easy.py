@@ -126,15 +126,15 @@ class Easy:
     def _devices_are_free(self, *, later: bool) -> Instant | None:
         """Return when enough devices are: as a rule later, as somebody must go in any case."""
         cluster, wanted, devices = self._cluster, self._first.gpu_milli, self._devices
-        lends = bool(cluster.borrowers) and self._grounds is GUARANTEED
-        moves = cluster.leaving or cluster.parting or cluster.reserved
+        lends = bool(cluster.placed.borrowers) and self._grounds is GUARANTEED
+        moves = cluster.placed.leaving or cluster.placed.parting or cluster.reserved
         shut = cluster.windows.all or cluster.ledger.closed
         if moves or shut or isinstance(devices, DevicesByType):
             found = self._outlook.earliest(devices, later=later)
             return None if found is None else max(found, Instant(self._now + 1))
         free = cluster.ledger.free().gpu_milli
         if lends:
-            lent = sum(use.gpu_milli for use in cluster.borrowed_use.values())
+            lent = sum(use.gpu_milli for use in cluster.use.borrowed.values())
             at_once = free + lent >= wanted
             next_ = Instant(self._now + 1)
             return next_ if at_once else self._outlook.earliest(devices, later=True)

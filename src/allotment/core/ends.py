@@ -3,13 +3,14 @@
 from bisect import bisect_left, insort
 from collections.abc import Iterator
 
+from allotment.core.books import Book
 from allotment.core.gang import Gang
 from allotment.core.ports import Estimates
 from allotment.model.ids import JobId
 from allotment.model.quantity import Instant
 
 
-class Ends:
+class Ends(Book):
     """A sorted list of (end, gang, devices). Who is not known to end is left out.
 
     Who outlives a prediction gets another end (`Standing.end_of`), when the list is read.
@@ -27,22 +28,23 @@ class Ends:
         self._gangs: dict[JobId, tuple[Gang, int]] = {}
         """Whose they are, and the run time that is predicted."""
 
-    def add(self, gang: Gang) -> None:
-        """Note a gang that was placed, with what it holds now."""
-        run_ms = self._estimates.run_ms(gang.standing)
+    def enter(self, gang: Gang) -> None:
+        """Note a placed gang with what it holds now. Surplus is about to go anyway."""
+        run_ms = None if gang.is_surplus else self._estimates.run_ms(gang.standing)
         if run_ms is None:
             return
         standing = gang.standing
         end = gang.placed_at + standing.left_of(run_ms)
         self._tenants[gang.id] = gang.tenant
-        self._enter((end, gang.id, gang.held().gpu_milli))
+        self._insert((end, gang.id, gang.held().gpu_milli))
         if standing.predicted_ms >= 0 and standing.limit_ms < 0:
             self._gangs[gang.id] = (gang, run_ms)
             insort(self._guessed, (end, gang.id))
 
-    def remove(self, job: JobId) -> None:
+    def leave(self, gang: Gang) -> None:
         """Strike a gang off; it need not be there."""
-        if job not in self._entries:
+        job = gang.id
+        if gang.is_surplus or job not in self._entries:
             return
         entry = self._strike(job)
         del self._tenants[job]
@@ -64,10 +66,10 @@ class Ends:
             del self._guessed[0]
             milli = self._strike(job)[2]
             insort(self._guessed, (end, job))
-            self._enter((end, job, milli))
+            self._insert((end, job, milli))
         return True
 
-    def _enter(self, entry: tuple[int, JobId, int]) -> None:
+    def _insert(self, entry: tuple[int, JobId, int]) -> None:
         self._entries[entry[1]] = entry
         insort(self._sorted, entry)
         insort(self._of_tenant.setdefault(self._tenants[entry[1]], []), entry)

@@ -19,9 +19,9 @@ def entitle(
     tenant = cluster.tenants.get(tenant_name)
     if tenant is None:
         return None
-    used = cluster.guaranteed_use.get(tenant_name, NOTHING)
+    used = cluster.use.guaranteed.get(tenant_name, NOTHING)
     if cluster.reserved:
-        used += cluster.reserved_use(tenant_name)
+        used += cluster.use.reserved(tenant_name)
     return cluster.policies.sharing.entitle(need, used, tenant, preemptible=preemptible)
 
 
@@ -84,8 +84,8 @@ def is_due(cluster: Cluster, place: ReservedPlace) -> bool:
     if cluster.cells is not None and place.entitlement is Entitlement.GUARANTEED:
         # It holds its cells already; unless they were cut, or broke.
         return cluster.cells.stands(name, place.pin, place.slots, place.quota)
-    used = cluster.guaranteed_use.get(name, NOTHING)
-    used += cluster.reserved_use(name, besides=place.job)
+    used = cluster.use.guaranteed.get(name, NOTHING)
+    used += cluster.use.reserved(name, besides=place.job)
     used -= own_victims(cluster, place)
     need = sum_of(place.needs)
     gang = cluster.gangs.get(place.job)

@@ -188,12 +188,12 @@ def _promised(cluster: Cluster, place: ReservedPlace) -> Blocked:
 
 def _surplus(cluster: Cluster, reserved: ReservedPlace) -> int:
     """Count the surplus tasks that are on their way out of a promised place."""
-    if not cluster.parting:
+    if not cluster.placed.parting:
         return 0
     place = {(slot.node, index) for slot in reserved.slots for index in slot.devices}
     return sum(
         any((slot.node, index) in place for index in slot.devices)
-        for gang in cluster.parting.values()
+        for gang in cluster.placed.parting.values()
         for slot in gang.slots
     )
 
@@ -264,7 +264,7 @@ def _over_quota(cluster: Cluster, tenant_name: str, need: Resources) -> Blocked:
             f"Tenant {tenant_name} is no longer in the configuration.",
             hint="Move the job: allot edit JOB --set tenant=NAME.",
         )
-    used = cluster.guaranteed_use.get(tenant_name, NOTHING)
+    used = cluster.use.guaranteed.get(tenant_name, NOTHING)
     hint = "It starts when jobs of the same tenant end."
     if cluster.policies.sharing.entitle(need, NOTHING, tenant, preemptible=False) is None:
         hint = "It needs more than the whole share: ask for less, or let it borrow."

@@ -114,6 +114,8 @@ class Gang(msgspec.Struct):
     """By how many tasks it shrinks at least: groups stay whole."""
     shrinking: bool = False
     """Its surplus tasks were told to go, and are not gone yet."""
+    is_surplus: bool = False
+    """Whether this is no gang but the tasks that one gives up, apart from it."""
 
     def of_size(self, tasks: int) -> "Gang":
         """Return the same gang with its first so many tasks only."""
@@ -138,7 +140,9 @@ class Gang(msgspec.Struct):
             entitlement=Entitlement.OPPORTUNISTIC,
             quota=(),
             leaving=True,
+            suspended=False,
             wants_resume=False,
+            is_surplus=True,
         )
 
     def kept(self) -> tuple[Resources, ...]:

@@ -82,7 +82,7 @@ def narrowed_to_lent(cluster: Cluster, waiting: Standing, due: Entitlement | Non
 
 def share_left(cluster: Cluster, tenant: str) -> Resources:
     """Return what is left of a tenant's guarantee."""
-    used = cluster.guaranteed_use.get(tenant, NOTHING) + cluster.reserved_use(tenant)
+    used = cluster.use.guaranteed.get(tenant, NOTHING) + cluster.use.reserved(tenant)
     return cluster.tenants[tenant].guaranteed - used
 
 
@@ -137,7 +137,7 @@ def free_of_type(cluster: Cluster, kind: str, due: Entitlement | None) -> int:
     free = cluster.ledger.whole_free_of(kind) * DEVICE
     if due is not Entitlement.GUARANTEED:
         return free
-    for gangs in cluster.borrowers.values():
+    for gangs in cluster.placed.borrowers.values():
         for gang in gangs.values():
             free += cluster.held_on(gang.slots, gang.kept()).get(of_type(kind), 0)
     return free

@@ -111,7 +111,7 @@ class _OnMachines(ABC):
     def owed(self, without: Set[NodeId]) -> Amounts:
         """Return what is promised on other nodes before its holders are gone: below 0."""
         owed = Amounts()
-        promised = self._cluster.reserved.values()
+        promised = self._cluster.placed.reserved.values()
         for node in {slot.node for each in promised for slot in each.slots} - without:
             add(owed, self._owed_on(self._cluster.ledger.books[node]))
         return owed

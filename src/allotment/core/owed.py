@@ -47,9 +47,9 @@ def place_beside(cluster: Cluster, shape: Shape) -> Found | None:
 def _uncrowded(cluster: Cluster, cells: Cells, shape: Shape, found: Found) -> Found | None:
     """Return a place where no suspended gang keeps what is needed, or can be off it."""
     requests = shape.requests
-    if not cluster.frozen or cluster.slots_free(found.slots, requests):
+    if not cluster.placed.frozen or cluster.slots_free(found.slots, requests):
         return found
-    needs, frozen = needs_of(requests), [*cluster.frozen.values()]
+    needs, frozen = needs_of(requests), [*cluster.placed.frozen.values()]
     staying = [gang for gang in frozen if not yields(gang, shape.tenant)]
     for keepers in (frozen, staying) if len(staying) < len(frozen) else (frozen,):
         beside = Beside(cluster, keepers)

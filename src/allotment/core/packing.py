@@ -146,7 +146,7 @@ def displace_pairs(cluster: Cluster, waiting: Standing, now: Instant) -> Preempt
     if plan is None or due is None:
         return None
     part = needs_of(shape.requests)
-    units = [*([gang] for _, gang in sorted(cluster.leaving.items())), *units]
+    units = [*([gang] for _, gang in sorted(cluster.placed.leaving.items())), *units]
     evict = [gang.id for unit in reversed(units) for gang in unit if gang.id in plan.evict]
     return msgspec.structs.replace(
         plan, slots=parts_of(plan.slots, part), needs=part, grounds=due, evict=tuple(evict)

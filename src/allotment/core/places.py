@@ -154,9 +154,9 @@ class Places:
         """Whether there are borrowers, or such as leave and whom no turn looks at."""
         cluster = self.cluster
         return (
-            bool(cluster.borrowers)
-            or bool(cluster.leaving and not self.turn)
-            or bool(cluster.parting and not self.turn)
+            bool(cluster.placed.borrowers)
+            or bool(cluster.placed.leaving and not self.turn)
+            or bool(cluster.placed.parting and not self.turn)
             or bool(borrowed_places(cluster))
         )
 
@@ -186,7 +186,7 @@ class Places:
         else:
             ledger = cluster.ledger
             spare = ledger.whole_free - ledger.owed
-            coming = (*cluster.leaving.values(), *cluster.parting.values())
+            coming = (*cluster.placed.leaving.values(), *cluster.placed.parting.values())
             spare += sum(devices_of(gang.requests) for gang in coming)
         place = cluster.pending.key(waiting.id)
         return any(

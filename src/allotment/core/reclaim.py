@@ -59,7 +59,7 @@ def shrinkable(cluster: Cluster, waiting: Standing) -> list[tuple[Gang, int]]:
 
     No queue is below its guarantee when all of them keep the tasks named with them.
     """
-    if not cluster.elastic:
+    if not cluster.placed.elastic:
         return []
     beyond = [each for each in _beyond(cluster, waiting) if may_scale_down(cluster, each[0])]
     gone = _not_to_keep(cluster, waiting.shape.tenant) if beyond else {}

@@ -9,6 +9,7 @@ from bisect import bisect_left, insort
 from collections.abc import Iterator
 from heapq import heappop, heappush
 
+from allotment.core.books import Book
 from allotment.core.gang import Gang
 from allotment.core.pending import Key
 from allotment.core.ports import Ordering
@@ -17,7 +18,7 @@ from allotment.model.ids import JobId
 from allotment.model.quantity import Instant
 
 
-class Running:
+class Running(Book):
     """Sorted gangs, one list for each slope."""
 
     def __init__(self, ordering: Ordering) -> None:
@@ -25,6 +26,16 @@ class Running:
         self._lists: dict[int, list[Key]] = {}
         self._ranks: dict[JobId, Rank] = {}
         self._until: list[tuple[Instant, JobId]] = []
+
+    def enter(self, gang: Gang) -> None:
+        """Enter a gang under the rank it has, or had when it began to run. Surplus has none."""
+        if not gang.is_surplus:
+            self.add(gang, gang.standing.since or gang.placed_at)
+
+    def leave(self, gang: Gang) -> None:
+        """Undo `enter`."""
+        if not gang.is_surplus:
+            self.remove(gang.id)
 
     def add(self, gang: Gang, now: Instant) -> None:
         """Enter a gang under the rank it has, or else under its rank as of now."""

@@ -94,7 +94,7 @@ class Outlook:
         gangs, pending = cluster.gangs, cluster.pending
         going = self._going(tenant)
         early: list[End] = [(now + 1, holding_of(gang)) for gang in going.values()]
-        early += [(now + 1, holding_of(each)) for each in cluster.parting.values()]
+        early += [(now + 1, holding_of(each)) for each in cluster.placed.parting.values()]
         for job, promise in cluster.reserved.items():
             run_ms = estimates.run_ms(pending[job]) if job in pending else None
             if run_ms is not None:
@@ -112,11 +112,11 @@ class Outlook:
         cluster = self._cluster
         going = {
             job: gang
-            for job, gang in cluster.leaving.items()
+            for job, gang in cluster.placed.leaving.items()
             if not gang.suspended and tenant in {"", gang.tenant}
         }
         if self._grounds is Entitlement.GUARANTEED and not tenant:
-            for gangs in cluster.borrowers.values():
+            for gangs in cluster.placed.borrowers.values():
                 going |= {job: gang for job, gang in gangs.items() if not gang.suspended}
         return going
 

@@ -77,11 +77,6 @@ class Trial:
         self.rollback(mark)
         return free
 
-    def enter(self, gang: Gang) -> None:
-        """Count a gang whose slots `find` took."""
-        self.cluster.enter(gang)
-        self._undo.append(lambda: self.cluster.leave(gang))
-
     def drop(self, job: JobId) -> Gang:
         """Let a gang be gone."""
         gang = self.cluster.drop(job)
@@ -92,7 +87,7 @@ class Trial:
     def let_part(self, job: JobId) -> None:
         """Let what a shrinking gang gives up be gone."""
         surplus = self.cluster.parted(job)
-        self._undo.append(lambda: self.cluster.part(surplus))
+        self._undo.append(lambda: self.cluster.add(surplus))
 
     def shed(self, gang: Gang, tasks: int) -> None:
         """Let a gang have its first so many tasks only."""
@@ -101,7 +96,7 @@ class Trial:
 
     def let_all_part(self) -> bool:
         """Let all that shrinking gangs give up be gone; return whether there was any."""
-        parting = sorted(self.cluster.parting)
+        parting = sorted(self.cluster.placed.parting)
         for job in parting:
             self.let_part(job)
         return bool(parting)
@@ -128,7 +123,7 @@ class Trial:
     def part(self, gang: Gang, tasks: int) -> None:
         """Let a gang go on with so many tasks: the others are there as yet."""
         self.shed(gang, tasks)
-        self.cluster.part(gang.surplus(tasks))
+        self.cluster.add(gang.surplus(tasks))
         self._undo.append(lambda: self.cluster.parted(gang.id))
 
     def restore(self, gang: Gang) -> None:
@@ -155,7 +150,7 @@ class Trial:
             self.cluster.suspend(gang.id)
             self.cluster.entitle(gang, before)
             gang.wants_resume = True
-            self.cluster.resuming[gang.id] = gang
+            self.cluster.placed.resuming[gang.id] = gang
 
         self._undo.append(undo)
 

@@ -352,7 +352,7 @@ def _stop_asked(state: State, record: e.Record, event: e.StopRequested) -> None:
     _step(state, event)
     if attempt.suspended_at:
         attempt.wants_resume = False
-        state.cluster.resuming.pop(job.id, None)
+        state.cluster.placed.resuming.pop(job.id, None)
         state.cluster.unreserve(job.id)
     attempt.state = ATTEMPT.after(attempt.state, e.StopRequested)
     attempt.stop = Stop(
@@ -383,7 +383,7 @@ def _shrink_asked(state: State, record: e.Record, event: e.ShrinkRequested) -> N
     if len(attempt.quota) > 1:
         attempt.quota = attempt.quota[: event.tasks]
     state.cluster.add(state.gang(job))
-    state.cluster.part(state.surplus(job))
+    state.cluster.add(state.surplus(job))
 
 
 def _shrunk(state: State, record: e.Record, event: e.AttemptShrunk) -> None:

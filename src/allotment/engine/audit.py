@@ -105,8 +105,10 @@ def _gangs(state: State) -> list[str]:
     if placed != set(state.cluster.gangs):
         return [f"placed are {sorted(placed)}, the books say {sorted(state.cluster.gangs)}"]
     shrinking = {job.id for job in state.jobs.values() if job.attempt and job.attempt.shrink}
-    if shrinking != set(state.cluster.parting):
-        return [f"shrinking are {shrinking}, the books say {sorted(state.cluster.parting)}"]
+    if shrinking != set(state.cluster.placed.parting):
+        return [
+            f"shrinking are {shrinking}, the books say {sorted(state.cluster.placed.parting)}"
+        ]
     return [
         f"job {job_id} is placed in part"
         for job_id in placed
@@ -140,9 +142,9 @@ def _shares(state: State) -> list[str]:
         used = guaranteed.get(tenant.name, NOTHING)
         if not (used - kept.get(tenant.name, NOTHING)).fits_in(tenant.guaranteed):
             wrong.append(f"tenant {tenant.name} holds more than it is guaranteed")
-        if cluster.guaranteed_use.get(tenant.name, NOTHING) != used:
+        if cluster.use.guaranteed.get(tenant.name, NOTHING) != used:
             wrong.append(f"the guaranteed use of tenant {tenant.name} does not add up")
-        if cluster.used_by(tenant.name) != total.get(tenant.name, NOTHING):
+        if cluster.use.total(tenant.name) != total.get(tenant.name, NOTHING):
             wrong.append(f"the use of tenant {tenant.name} does not add up")
     return wrong + account_flaws(state) + _claimants(state)
 
@@ -174,8 +176,8 @@ def _cells(state: State) -> list[str]:
         return []
     wrong = list(flaws(cells))
     lent = {job for chain in cells.borrowers for node in chain for job in node}
-    borrowers = {job for gangs in state.cluster.borrowers.values() for job in gangs}
-    borrowers |= state.cluster.parting.keys()
+    borrowers = {job for gangs in state.cluster.placed.borrowers.values() for job in gangs}
+    borrowers |= state.cluster.placed.parting.keys()
     wrong += [f"job {job} is lent cells but does not borrow" for job in lent - borrowers]
     return wrong
 

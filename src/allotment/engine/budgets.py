@@ -204,6 +204,6 @@ class Budgets:
 
 def _held(job: JobId, cluster: Cluster) -> int:
     """Return what a job holds, with what it gives up and still has, in thousandths."""
-    gang, surplus = cluster.gangs.get(job), cluster.parting.get(job)
+    gang, surplus = cluster.gangs.get(job), cluster.placed.parting.get(job)
     milli = gang.held().gpu_milli if gang is not None else 0
     return milli + surplus.held().gpu_milli if surplus is not None else milli

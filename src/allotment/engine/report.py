@@ -129,7 +129,7 @@ def node_heard(state: State, report: NodeReport) -> Emit:
         gangs = _on(state.cluster.gangs, node)
         for job_id in gangs:
             yield from _lose(state, state.jobs[job_id], report)
-        for job_id in _on(state.cluster.parting, node):
+        for job_id in _on(state.cluster.placed.parting, node):
             if job_id not in gangs:
                 job = state.jobs[job_id]
                 yield from _lose_tasks(job, report.node, _node_lost(state, report))

@@ -367,8 +367,8 @@ class State:
         foretold_anew = self._foretell()
         for gang in sorted(old.gangs.values(), key=self._claim):
             self._keep(gang)
-        for job_id in sorted(old.parting):
-            self.cluster.part(self.surplus(self.jobs[job_id]))
+        for job_id in sorted(old.placed.parting):
+            self.cluster.add(self.surplus(self.jobs[job_id]))
         # Only now: who sits on hardware that is shut stays as it is.
         self._forget_gone_parts()
         for node in {*self.nodes, *(part[0] for part in self.health)}:
@@ -553,8 +553,10 @@ class State:
     def _exceeding(self, tenant: str) -> tuple[str, ...]:
         """Name the parts of which a tenant holds more as its own than it is guaranteed."""
         known = self.cluster.tenants.get(tenant)
-        used = self.cluster.guaranteed_use.get(tenant, NOTHING)
-        for gang in self.cluster.frozen.values() if self.cluster.cells is not None else ():
+        used = self.cluster.use.guaranteed.get(tenant, NOTHING)
+        for gang in (
+            self.cluster.placed.frozen.values() if self.cluster.cells is not None else ()
+        ):
             if gang.tenant == tenant and gang.entitlement is Entitlement.GUARANTEED:
                 used -= gang.held()
         return used.short_of(known.guaranteed if known else NOTHING)
@@ -576,7 +578,7 @@ class State:
         if attempt is not None:
             self.cluster.add(self.gang(job))
             if attempt.shrink is not None:
-                self.cluster.part(self.surplus(job))
+                self.cluster.add(self.surplus(job))
             self._enter_array(job)
             self.ports.take(attempt.port, port_count(job.spec))
         self.timers.arm_job(job, self.config.limits)

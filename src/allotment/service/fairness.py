@@ -78,7 +78,7 @@ def _gone(state: State) -> list[TenantView]:
             count[job.spec.tenant] = count.get(job.spec.tenant, 0) + 1
     found: list[TenantView] = []
     for name in sorted(running.keys() | waiting.keys()):
-        own, used = cluster.guaranteed_use.get(name, NOTHING), cluster.used_by(name)
+        own, used = cluster.use.guaranteed.get(name, NOTHING), cluster.use.total(name)
         found.append(
             TenantView(
                 name=name,

@@ -80,8 +80,8 @@ def _beyond_share(cluster: Cluster, job: JobId, blocked: Blocked) -> tuple[str, 
     tenant = cluster.tenants.get(shape.tenant)
     if tenant is None or shape.opportunistic:
         return ()
-    used = cluster.guaranteed_use.get(tenant.name, NOTHING)
-    used += cluster.reserved_use(tenant.name) + blocked.need
+    used = cluster.use.guaranteed.get(tenant.name, NOTHING)
+    used += cluster.use.reserved(tenant.name) + blocked.need
     gang = cluster.gangs.get(job)
     if gang is not None and gang.entitlement is Entitlement.OPPORTUNISTIC:
         used += gang.held()  # It would be its tenant's own as a whole.
@@ -134,9 +134,9 @@ def _amount(cluster: Cluster, gang: Gang, part: str, types: tuple[str, ...]) -> 
 def _largest_of_all(cluster: Cluster, besides: JobId) -> list[JobId]:
     """Name the gangs with the most devices. O(sizes + gangs of the largest sizes)."""
     found: list[JobId] = []
-    for size in sorted(cluster.by_devices, reverse=True):
+    for size in sorted(cluster.use.by_devices, reverse=True):
         if not size or len(found) >= MOST_HOLDERS:
             break
-        alike = (gang for gang in cluster.by_devices[size] if gang != besides)
+        alike = (gang for gang in cluster.use.by_devices[size] if gang != besides)
         found += nsmallest(MOST_HOLDERS, alike)
     return found[:MOST_HOLDERS]

@@ -273,10 +273,10 @@ def tenant_views(state: State) -> list[v.TenantView]:
     cluster = state.cluster
     borrowed = {
         tenant: _total(gang.held() for gang in gangs.values())
-        for tenant, gangs in cluster.borrowers.items()
+        for tenant, gangs in cluster.placed.borrowers.items()
         if gangs
     }
-    for gang in cluster.parting.values():
+    for gang in cluster.placed.parting.values():
         borrowed[gang.tenant] = borrowed.get(gang.tenant, NOTHING) + gang.held()
     lent = with_devices_lent(state, _lent(state, borrowed))
     cells = tenant_cells(state)
@@ -284,8 +284,8 @@ def tenant_views(state: State) -> list[v.TenantView]:
         v.TenantView(
             name=tenant.name,
             guaranteed=tenant.guaranteed,
-            used=cluster.used_by(tenant.name),
-            own=cluster.guaranteed_use.get(tenant.name, NOTHING),
+            used=cluster.use.total(tenant.name),
+            own=cluster.use.guaranteed.get(tenant.name, NOTHING),
             borrowed=borrowed.get(tenant.name, NOTHING),
             lent=lent[tenant.name],
             running=running.get(tenant.name, 0),
@@ -307,7 +307,7 @@ def _lent(state: State, borrowed: Mapping[str, Resources]) -> dict[str, Resource
     """
     tenants = state.config.tenants
     unowned = cluster_total(state) - _total(t.guaranteed for t in tenants)
-    used = state.cluster.guaranteed_use
+    used = state.cluster.use.guaranteed
     idle = {t.name: _positive(t.guaranteed - used.get(t.name, NOTHING)) for t in tenants}
     of_others = _total(
         _positive(held - idle.get(tenant, NOTHING)) for tenant, held in borrowed.items()

@@ -101,7 +101,7 @@ def _leaves(state: State, tenants: set[str]) -> Leaves:
 def _add_passing(state: State, tenants: set[str], found: Leaves) -> None:
     """Add what elastic gangs give up and still hold, and what is promised."""
     cluster = state.cluster
-    for gang in cluster.parting.values():
+    for gang in cluster.placed.parting.values():
         if gang.tenant in tenants:
             parts = _parts_held(cluster, gang.slots, gang.needs)
             _add(found[gang.tenant, gang.standing.shape.queue].used, parts)

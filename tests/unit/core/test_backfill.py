@@ -98,10 +98,12 @@ def test_enough_is_free_when_adding_up_all_ends_says(
 ) -> None:
     ends = Ends(Known(lengths.get))
     had = {"served_ms": Millis(3), "lost_ms": Millis(lost)}
-    for job in lengths:
-        ends.add(a_gang(replace(a_standing(job, job % 4 + 1), **had)))
+    gangs = {job: a_gang(replace(a_standing(job, job % 4 + 1), **had)) for job in lengths}
+    for gang in gangs.values():
+        ends.enter(gang)
     for job in gone:
-        ends.remove(JobId(job))
+        if job in gangs:
+            ends.leave(gangs[job])
     runs = {
         job: max(now + 1, 1 + length - 3 + lost)
         for job, length in lengths.items()

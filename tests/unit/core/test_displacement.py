@@ -53,7 +53,7 @@ class Scene:
             ledger.whole_free,
             ledger.owed,
             dict(self.cluster.gangs),
-            dict(self.cluster.guaranteed_use),
+            dict(self.cluster.use.guaranteed),
         ]
 
 

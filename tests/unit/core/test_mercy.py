@@ -198,7 +198,7 @@ def test_starving_jobs_change_places_once_in_that_time_and_no_oftener(cells: boo
     for _ in range(24):
         world.wait(10 * MINUTE)
         world.cycle()
-        for job in sorted(world.state.cluster.leaving):
+        for job in sorted(world.state.cluster.placed.leaving):
             world.ends(job, 143)
             world.cycle()
         for each in list(world.state.jobs.values()):

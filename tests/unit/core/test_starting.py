@@ -65,9 +65,9 @@ def test_in_the_books_it_stands_anew_when_it_runs() -> None:
     running = cluster.running
     assert running is not None
     assert not running.rising
-    before = cluster.used_by("t")
+    before = cluster.use.total("t")
     runs = replace(gang.standing, since=Instant(5_000), starting=False)
     cluster.stand_anew(gang, runs)
     assert running.rising
     assert running.key(gang.id, Instant(6_000)) == ((2 * 1_000_000,), gang.id)
-    assert cluster.used_by("t") == before
+    assert cluster.use.total("t") == before

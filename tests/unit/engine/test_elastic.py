@@ -151,7 +151,7 @@ def test_it_may_be_cancelled_while_it_shrinks_but_not_suspended() -> None:
     assert world.is_(borrower) is JobState.CANCELLED
     world.cycle()
     assert size(world, owner) == 1
-    assert not world.state.cluster.parting
+    assert not world.state.cluster.placed.parting
 
 
 def test_a_node_that_is_lost_takes_surplus_with_it() -> None:
@@ -185,9 +185,9 @@ def test_surplus_borrows_until_it_is_gone() -> None:
     world.submit(a_job().gpus(3))
     world.cycle()
     cluster = world.state.cluster
-    assert cluster.used_by("nlp").gpu_milli == 8000
+    assert cluster.use.total("nlp").gpu_milli == 8000
     surplus_ends(world, borrower)
-    assert cluster.used_by("nlp").gpu_milli == 5000
+    assert cluster.use.total("nlp").gpu_milli == 5000
 
 
 # ── cells ───────────────────────────────────────────────────────────────────────────────

@@ -110,7 +110,7 @@ def test_a_new_configuration_keeps_what_is_given_up() -> None:
     world.cycle()
     surplus_ends(world, own)
     world.cycle()
-    assert not world.state.cluster.parting
+    assert not world.state.cluster.placed.parting
 
 
 # ── what protects them ──────────────────────────────────────────────────────────────────

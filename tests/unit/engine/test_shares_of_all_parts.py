@@ -80,7 +80,7 @@ def test_who_lent_any_part_gets_it_back(part: str) -> None:
     world.runs(second)
     owner = world.submit(a_job_with(part, 0.5, "team"))
     world.cycle()
-    assert sorted(world.state.cluster.leaving) == [second]
+    assert sorted(world.state.cluster.placed.leaving) == [second]
     world.ends(second, 143)
     world.cycle()
     assert grounds(world, owner) is OWN
@@ -174,7 +174,7 @@ def test_what_a_suspended_job_keeps_of_its_devices_memory_counts_on() -> None:
     world.cycle()
     world.runs(job)
     world.do(c.SuspendJob(job))
-    held = world.state.cluster.guaranteed_use["lab"]
+    held = world.state.cluster.use.guaranteed["lab"]
     assert held == Resources(memory=GIB, disk=100 * GIB, gpu_memory=160 * GIB)
     assert world.state.cluster.ledger.free().gpu_memory == (8 - 2) * 80 * GIB
 
@@ -213,7 +213,7 @@ def test_who_is_more_urgent_takes_its_tenants_share_of_any_part(
     world.runs(low)
     urgent = world.submit(a_job_with(part, 0.5).priority(900))
     world.cycle()
-    if world.state.cluster.leaving:
+    if world.state.cluster.placed.leaving:
         world.ends(low, 143)
         world.cycle()
     assert grounds(world, urgent) is OWN
@@ -308,7 +308,7 @@ def test_a_suspended_job_goes_where_what_it_keeps_is_in_the_way_of_an_owner(
         world.do(c.SuspendJob(owner))
     last = world.submit(a_large_job(part, "b"))
     world.cycle()
-    assert sorted(world.state.cluster.leaving) == frozen, "of its own tenant nobody goes"
+    assert sorted(world.state.cluster.placed.leaving) == frozen, "of its own tenant nobody goes"
     told = evicted_for(world.state, world.job(frozen[0]))
     assert f"was in the way of the owner: job {last} of b" in told
     world.ends(frozen[0], 143)
@@ -323,7 +323,7 @@ def test_a_suspended_job_that_may_not_be_preempted_stays() -> None:
         suspended(world, a_large_job("disk", "b"))
     last = world.submit(a_large_job("disk", "b"))
     world.cycle()
-    assert not world.state.cluster.leaving
+    assert not world.state.cluster.placed.leaving
     assert "keep too much of the CPU, memory, disk or device memory" in world.why(last).message
 
 
@@ -367,7 +367,7 @@ def test_beside_a_device_of_which_a_suspended_job_keeps_the_memory_there_is_room
     frozen = suspended(world, a_wide_job("a"))
     owners = [world.submit(a_wide_job(tenant)) for tenant in "ab"]
     world.cycle()
-    assert not world.state.cluster.leaving
+    assert not world.state.cluster.placed.leaving
     for owner in owners:
         assert grounds(world, owner) is OWN
         assert devices_of(world, owner) != devices_of(world, frozen)
@@ -414,7 +414,7 @@ def test_nobody_goes_from_devices_beside_those_that_an_owner_gets() -> None:
         running(world, a_job().of("c").gpus(1).gpu_memory(20 * GIB))
     owner = world.submit(a_wide_job("b"))
     world.cycle()
-    gone = list(world.state.cluster.leaving)
+    gone = list(world.state.cluster.placed.leaving)
     assert len(gone) == 1
     world.ends(gone[0], 143)
     world.cycle()
@@ -433,7 +433,7 @@ def test_who_runs_goes_for_memory_only_if_no_suspended_job_will_do(
     owner = world.submit(a_job().of("b").gpus(4).memory(256 * GIB))
     world.cycle()
     gone = frozen if kept > borrowed else runs
-    assert sorted(world.state.cluster.leaving) == [gone]
+    assert sorted(world.state.cluster.placed.leaving) == [gone]
     assert world.is_(idle) is JobState.RUNNING
     world.ends(gone, 143)
     world.cycle()
@@ -476,7 +476,7 @@ def test_who_is_more_urgent_goes_where_no_suspended_job_keeps_what_it_needs(
     (beside,) = (job for job in low if node_of(world, job) != node_of(world, frozen))
     urgent = world.submit(a_large_job(part, "a").priority(900))
     world.cycle()
-    assert sorted(world.state.cluster.leaving) == [beside]
+    assert sorted(world.state.cluster.placed.leaving) == [beside]
     world.ends(beside, 143)
     world.cycle()
     assert grounds(world, urgent) is OWN
@@ -492,7 +492,7 @@ def test_whose_turn_it_is_gets_also_what_a_suspended_job_keeps_there(
     low = running(world, a_job().of("b").gpus(8).priority(10))
     owner = world.submit(a_large_job("disk", "b").priority(900))
     world.cycle()
-    gone = sorted(world.state.cluster.leaving)
+    gone = sorted(world.state.cluster.placed.leaving)
     assert low in gone
     assert set(gone) - {low} < set(frozen[:2])
     for job in gone:

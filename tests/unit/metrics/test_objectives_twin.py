@@ -47,7 +47,7 @@ class Twin:
     def within(self, name: str) -> list[JobId]:
         cluster = self.world.state.cluster
         owed = vector(cluster.tenants[name].guaranteed)
-        room = minus(owed, vector(cluster.guaranteed_use.get(name, NOTHING)))
+        room = minus(owed, vector(cluster.use.guaranteed.get(name, NOTHING)))
         mine = [job for job in cluster.pending.all() if job.shape.tenant == name]
         found: list[JobId] = []
         asked = ZERO

@@ -28,7 +28,7 @@ def whole(holders: Iterable[Holder]) -> list[Candidate]:
 
 def surplus_of(cluster: Cluster, holders: Iterable[Holder]) -> list[Candidate]:
     """Return the elastic gangs among some holders as candidates that scale down."""
-    if not cluster.elastic:
+    if not cluster.placed.elastic:
         return []
     gangs = (each for each in holders if isinstance(each, Gang) and each.least)
     return [(gang, gang.least) for gang in gangs if may_scale_down(cluster, gang)]
@@ -36,7 +36,7 @@ def surplus_of(cluster: Cluster, holders: Iterable[Holder]) -> list[Candidate]:
 
 def leaving(cluster: Cluster) -> list[Candidate]:
     """Return the gangs that were told to go: they do so in any case."""
-    return [(gang, 0) for _, gang in sorted(cluster.leaving.items())]
+    return [(gang, 0) for _, gang in sorted(cluster.placed.leaving.items())]
 
 
 # ── borrowers ───────────────────────────────────────────────────────────────────────────
@@ -53,7 +53,7 @@ def borrowers(cluster: Cluster, now: Instant) -> Iterator[Candidate]:
     key = cluster.policies.victims.key
     gangs = [
         gang
-        for gangs in cluster.borrowers.values()
+        for gangs in cluster.placed.borrowers.values()
         for gang in gangs.values()
         if not gang.leaving and gang.id not in promised
     ]
@@ -64,7 +64,9 @@ def borrowers(cluster: Cluster, now: Instant) -> Iterator[Candidate]:
 def borrowed_surplus(cluster: Cluster, now: Instant) -> list[Candidate]:
     """Return what is leaving, then elastic borrowers, which only scale down."""
     key = cluster.policies.victims.key
-    elastic = [gang for gang in cluster.elastic.values() if gang.entitlement is OPPORTUNISTIC]
+    elastic = [
+        gang for gang in cluster.placed.elastic.values() if gang.entitlement is OPPORTUNISTIC
+    ]
     elastic.sort(key=lambda gang: (key(gang, now), -gang.id))
     return [*leaving(cluster), *surplus_of(cluster, elastic)]
 
@@ -123,7 +125,7 @@ def _lesser_places(cluster: Cluster, waiting: Standing) -> Iterator[tuple[int, R
     A gang that moves keeps what it is on the way to.
     """
     for job, promise in cluster.reserved.items():
-        if promise.entitlement is not GUARANTEED or job in cluster.leaving:
+        if promise.entitlement is not GUARANTEED or job in cluster.placed.leaving:
             continue
         priority = priority_of(cluster, job)
         if (

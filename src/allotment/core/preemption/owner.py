@@ -98,7 +98,7 @@ def _clear(
     cluster, start = trial.cluster, trial.mark()
     parting = trial.let_all_part()
     plan = None
-    if (cluster.elastic or parting) and not borrowed_places(cluster):
+    if (cluster.placed.elastic or parting) and not borrowed_places(cluster):
         plan = fits() if parting else None
         plan = plan or search(trial, borrowed_surplus(cluster, now), fits)
     if plan is None:
@@ -130,7 +130,7 @@ def clear_cells(
     place = PreemptionPlan(found.slots, needs_of(shape.requests), found.quota)
     gone, shrunk = _off_leaves(trial, found)
     around = _borrowers_around(cells, found.slots)
-    for job in sorted(around & cluster.parting.keys()):
+    for job in sorted(around & cluster.placed.parting.keys()):
         trial.let_part(job)
 
     def fits() -> PreemptionPlan | None:
@@ -156,7 +156,7 @@ def _off_leaves(trial: Trial, found: Found) -> tuple[list[JobId], list[tuple[Job
     cluster = trial.cluster
     gone, shrunk = list[JobId](), list[tuple[JobId, int]]()
     for job in found.borrowers:
-        if job in cluster.parting:
+        if job in cluster.placed.parting:
             trial.let_part(job)
             gang = cluster.gangs.get(job)
             if (
@@ -203,7 +203,7 @@ def _keepers(
     key, nodes = cluster.policies.victims.key, {slot.node for slot in place.slots}
     frozen = (
         gang
-        for gang in cluster.frozen.values()
+        for gang in cluster.placed.frozen.values()
         if yields(gang, owner) and any(slot.node in nodes for slot in gang.slots)
     )
     running = (

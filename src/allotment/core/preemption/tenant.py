@@ -69,7 +69,7 @@ def _awaited_by(cluster: Cluster, holders: Sequence[Holder]) -> list[Gang]:
     }
     return [
         gang
-        for job, gang in sorted(cluster.leaving.items())
+        for job, gang in sorted(cluster.placed.leaving.items())
         if job in victims and gang.entitlement is Entitlement.OPPORTUNISTIC
     ]
 

@@ -32,7 +32,7 @@ def start(world: World, job: JobBuilder, **more: object) -> JobId:
 
 
 def leaving(world: World) -> set[JobId]:
-    return set(world.state.cluster.leaving)
+    return set(world.state.cluster.placed.leaving)
 
 
 def test_who_is_not_in_the_way_stays_though_a_borrower_is() -> None:
