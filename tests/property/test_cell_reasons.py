@@ -12,8 +12,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from allotment.core.entitle import may_borrow
-from allotment.core.owed import idle_place, owed_place
+from allotment.core.guarantee import guarantee_of, may_borrow
+from allotment.core.owed import owed_place
 from allotment.engine.engine import Engine
 from allotment.engine.state import Image, State
 from allotment.model import commands as c
@@ -154,7 +154,10 @@ class CellReasons(RuleBasedStateMachine):
         shape = cluster.pending[job].shape
         if owed_place(cluster, shape) is not None:
             return True
-        return may_borrow(cluster, shape) and idle_place(cluster, shape) is not None
+        return (
+            may_borrow(cluster, shape)
+            and guarantee_of(cluster).idle_place(shape.requests) is not None
+        )
 
     def starts(self, job: JobId, *changes: "Change") -> bool:
         """Tell whether a job has or gets a place in a world like this one but for changes."""

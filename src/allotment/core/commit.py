@@ -7,16 +7,13 @@ invariant. It shares no code with the search: a second opinion, not an echo.
 from collections.abc import Sequence
 from functools import lru_cache
 
-import msgspec
-
 from allotment.core.caps import beyond
 from allotment.core.cells.audit import lacking, worse
-from allotment.core.cells.rights import objection
-from allotment.core.cells.together import in_one_cell
 from allotment.core.cluster import Cluster
 from allotment.core.elastic import may_scale_down
-from allotment.core.entitle import borrows, entitle, is_due, own_victims, resume_entitlement
+from allotment.core.entitle import is_due, resume_entitlement
 from allotment.core.gang import Gang, ReservedPlace, Standing
+from allotment.core.guarantee import Claim, borrows, guarantee_of
 from allotment.core.kept_right import promise_takes_kept, takes_kept
 from allotment.core.lending import kept_from_borrower
 from allotment.core.plan import Decision, Demote, Evict, Place, Promote, Resume, Unreserve
@@ -33,7 +30,7 @@ from allotment.core.request import (
 from allotment.core.trial import Trial
 from allotment.core.urgency import outranks
 from allotment.model.ids import JobId, NodeId
-from allotment.model.ledger import Entitlement, Placement, Quota, Slot, having
+from allotment.model.ledger import Entitlement, Placement, Slot, having
 from allotment.model.quantity import DEVICE, NOTHING, Instant, Resources
 from allotment.model.spec import Arch
 from allotment.model.tenancy import Preempt
@@ -77,13 +74,16 @@ def _place(cluster: Cluster, placement: Placement) -> str:
         return wrong
     if cluster.queues.keeps and (wrong := _kept(cluster, shape, placement)):
         return wrong
-    need = _total(requests)
-    if cluster.cells is not None:
-        claim = Claim(
-            shape.tenant, shape.pin, placement.slots, needs_of(requests), placement.quota
-        )
-        return _not_owed(cluster, claim, placement.entitlement, need, shape.preemptible)
-    return _not_due(cluster, shape.tenant, need, placement.entitlement, shape.preemptible)
+    claim = Claim(
+        shape.tenant,
+        shape.pin,
+        placement.slots,
+        needs_of(requests),
+        placement.quota,
+        _total(requests),
+        shape.preemptible,
+    )
+    return guarantee_of(cluster).objection(claim, placement.entitlement)
 
 
 def _kept(cluster: Cluster, shape: Shape, placement: Placement) -> str:
@@ -186,15 +186,15 @@ def _promote(cluster: Cluster, decision: Promote) -> str:
         return "the gang does not borrow"
     if gang.tenant in cluster.queues.keeps and (kept := kept_from_borrower(cluster, gang)):
         return f"queue {kept.branch.name} does not lend"
-    if cluster.cells is not None:
-        if gang.opportunistic:
-            return "it never counts as its tenant's own"
-        if beside and len(beside) != len(gang.slots):
-            return "not one choice of leaves for each task"
-        slots = having(gang.slots, beside) if beside else gang.slots
-        claim = Claim(gang.tenant, gang.pin, slots, gang.needs, decision.quota)
-        return _not_owed(cluster, claim, Entitlement.GUARANTEED, gang.held(), True)
-    return _not_due(cluster, gang.tenant, gang.held(), Entitlement.GUARANTEED, True)
+    if gang.opportunistic:
+        return "it never counts as its tenant's own"
+    if beside and len(beside) != len(gang.slots):
+        return "not one choice of leaves for each task"
+    slots = having(gang.slots, beside) if beside else gang.slots
+    claim = Claim(
+        gang.tenant, gang.pin, slots, gang.needs, decision.quota, gang.held(), preemptible=True
+    )
+    return guarantee_of(cluster).objection(claim, Entitlement.GUARANTEED)
 
 
 def _evict(cluster: Cluster, decision: Evict, now: Instant) -> str:
@@ -387,7 +387,7 @@ def _must_yield(cluster: Cluster, gang: Gang, promise: ReservedPlace, now: Insta
 def _frozen_in_its_way(cluster: Cluster, gang: Gang, promise: ReservedPlace) -> bool:
     """Whether a gang gave up its cells, and keeps what another tenant is owed there."""
     return (
-        cluster.cells is not None
+        guarantee_of(cluster).clears_suspended
         and promise.entitlement is Entitlement.GUARANTEED
         and gang.suspended
         and gang.preemptible
@@ -435,46 +435,16 @@ def _promise_is_due(cluster: Cluster, decision: Evict, now: Instant) -> str:
         name := promise_takes_kept(cluster, shape, decision)
     ):
         return f"queue {name} does not lend"
-    if cluster.cells is not None:
-        return _promise_is_owed(cluster, decision, shape)
-    need = _total(shape.requests) - own_victims(cluster, place)
-    with Trial(cluster) as trial:
-        for job in decision.instead:
-            trial.unreserve(job)
-        for job, tasks in decision.shed:
-            trial.shed(cluster.gangs[job], tasks)
-        return _not_due(cluster, shape.tenant, need, place.entitlement, shape.preemptible)
-
-
-class Claim(msgspec.Struct, frozen=True):
-    """A place in cells, and by which of them a tenant would be owed it."""
-
-    tenant: str
-    pin: str
-    slots: tuple[Slot, ...]
-    needs: tuple[Resources, ...]
-    quota: Quota
-
-
-def _not_owed(
-    cluster: Cluster, claim: Claim, claimed: Entitlement, need: Resources, preemptible: bool
-) -> str:
-    """Check a place against the tenant's cells; or, for a borrower, whether it may borrow."""
-    assert cluster.cells is not None, "asked only where shares are cells"
-    if claimed is Entitlement.GUARANTEED:
-        return objection(cluster.cells, *msgspec.structs.astuple(claim))
-    due = borrows(cluster, claim.tenant, need, preemptible=preemptible)
-    return "" if due else f"tenant {claim.tenant} has no right to it"
+    return _promise_is_owed(cluster, decision, shape)
 
 
 def _promise_is_owed(cluster: Cluster, decision: Evict, shape: Shape) -> str:
-    """Check a promise against the tenant's cells as they will be without its own victims.
+    """Check a promise against its tenant's quota as it will be without its own victims.
 
-    It goes where they are, or where it could go once their cells are nobody's. Where
+    In cells it goes where they are, or where it could go once their cells are nobody's. Where
     hardware is lost only the first may be left: cells given up would be others' then.
     """
-    assert cluster.cells is not None, "asked only where shares are cells"
-    with cluster.cells.keeping(shape.tenant, decision.place.pin):
+    with guarantee_of(cluster).keeping(shape.tenant, decision.place.pin):
         wrong = _owed_without(cluster, decision, shape)
     wrong = wrong or _costs_others(cluster, decision)
     return wrong and _owed_without(cluster, decision, shape)
@@ -482,8 +452,7 @@ def _promise_is_owed(cluster: Cluster, decision: Evict, shape: Shape) -> str:
 
 def _costs_others(cluster: Cluster, decision: Evict) -> str:
     """Report if others lack more cells for it that some are given up and others taken."""
-    assert cluster.cells is not None, "asked only where shares are cells"
-    spaces = cluster.cells.spaces
+    spaces = guarantee_of(cluster).spaces
     if not any(space.broken for space in spaces):
         return ""
     before = [lacking(space) for space in spaces]
@@ -498,12 +467,18 @@ def _costs_others(cluster: Cluster, decision: Evict) -> str:
 
 def _owed_without(cluster: Cluster, decision: Evict, shape: Shape) -> str:
     promise = decision.place
-    claim = Claim(shape.tenant, promise.pin, promise.slots, promise.needs, promise.quota)
+    claim = Claim(
+        shape.tenant,
+        promise.pin,
+        promise.slots,
+        promise.needs,
+        promise.quota,
+        _total(shape.requests),
+        shape.preemptible,
+    )
     with Trial(cluster) as trial:
         _without(trial, decision)
-        return _not_owed(
-            cluster, claim, promise.entitlement, _total(shape.requests), shape.preemptible
-        )
+        return guarantee_of(cluster).objection(claim, promise.entitlement)
 
 
 def _without(trial: Trial, decision: Evict) -> None:
@@ -553,10 +528,7 @@ def _parted(cluster: Cluster, requests: tuple[Request, ...], slots: tuple[Slot, 
 
 def _lie_within(cluster: Cluster, level: str, slots: tuple[Slot, ...]) -> bool:
     """Whether slots lie in one region of a level: a cell, or nodes with one label."""
-    if cluster.cells is not None:
-        return in_one_cell(cluster.cells.chains, level, slots)
-    nodes = {slot.node for slot in slots}
-    return len(nodes) == 1 or cluster.ledger.regions.together(level, nodes)
+    return guarantee_of(cluster).together(level, slots)
 
 
 def _misfit_of_one(cluster: Cluster, request: Request, slot: Slot) -> str:
@@ -612,15 +584,6 @@ def _no_room_for_one(cluster: Cluster, need: Resources, slot: Slot) -> str:
         ):
             return f"device {index} of node {slot.node} is in use"
     return ""
-
-
-def _not_due(
-    cluster: Cluster, tenant: str, need: Resources, claimed: Entitlement, preemptible: bool
-) -> str:
-    due = entitle(cluster, tenant, need, preemptible=preemptible)
-    if due is claimed or (due is Entitlement.GUARANTEED and preemptible):
-        return ""
-    return f"tenant {tenant} has no right to it"
 
 
 @lru_cache(maxsize=4_096)

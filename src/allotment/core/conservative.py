@@ -19,8 +19,8 @@ import msgspec
 
 from allotment.core.cluster import Cluster
 from allotment.core.discipline import Filter, Next
-from allotment.core.ever import ever_starts
 from allotment.core.gang import Gang, Standing
+from allotment.core.guarantee import guarantee_of
 from allotment.core.lengths import Key
 from allotment.core.measures import (
     DevicesByType,
@@ -105,7 +105,7 @@ class Conservative:
 
     def turned_down(self, job: Standing, *, room: bool) -> Key | Next:
         """Promise it a time too; once no promise is left, return the next that ends in time."""
-        if not ever_starts(self._cluster, job.shape):
+        if not guarantee_of(self._cluster).ever_starts(job.shape):
             return Next.NONE
         if self._has_promises:
             self.blocked(job)

@@ -7,10 +7,10 @@ trial.
 
 import msgspec
 
-from allotment.core.cells.keeping import by_host_shares
 from allotment.core.cluster import Cluster
-from allotment.core.entitle import entitle, is_due, more_urgent, resume_entitlement
+from allotment.core.entitle import is_due, more_urgent, resume_entitlement
 from allotment.core.gang import Gang, ReservedPlace
+from allotment.core.guarantee import guarantee_of
 from allotment.core.lending import kept_from_borrower
 from allotment.core.line import Line
 from allotment.core.molding import as_large
@@ -27,7 +27,7 @@ from allotment.core.plan import (
 from allotment.core.preemption.eviction import evict
 from allotment.core.preemption.owner import clear_leases
 from allotment.core.trial import Trial
-from allotment.model.ledger import Beside, Entitlement, Placement, Quota
+from allotment.model.ledger import Entitlement, Placement
 from allotment.model.quantity import Instant
 from allotment.model.tenancy import Preempt
 
@@ -117,7 +117,7 @@ def _placement(cluster: Cluster, promise: ReservedPlace) -> Placement:
     """
     place = Placement(promise.job, promise.slots, promise.entitlement, promise.quota)
     shape = cluster.pending[promise.job].shape
-    if not shape.most or cluster.cells is not None or cluster.windows.all:
+    if not shape.most or cluster.windows.all or not guarantee_of(cluster).regrows:
         return place
     with Trial(cluster) as trial:
         trial.unreserve(promise.job)
@@ -138,46 +138,22 @@ def _room_may_be_back(cluster: Cluster) -> bool:
 
 
 def _promote(cluster: Cluster, now: Instant) -> Proposals:
+    guarantee = guarantee_of(cluster)
     for tenant, gangs in sorted(cluster.placed.borrowers.items()):
-        if cluster.cells is None and not _any_due(cluster, tenant):
+        if not guarantee.may_promote(tenant):
             continue
         for gang in sorted(gangs.values(), key=lambda gang: (gang.placed_at, gang.id)):
-            if gang.opportunistic or gang.leaving:
+            if gang.opportunistic or gang.leaving or more_urgent(cluster, gang, now):
                 continue
-            if cluster.cells is not None:
-                if gang.suspended or more_urgent(cluster, gang, now):
-                    continue
-                quota, beside = _kept_by(cluster, gang)
-                if quota and not _is_kept(cluster, gang):
-                    yield Promote(gang.id, quota, beside)
-                continue
-            due = entitle(cluster, tenant, gang.held(), preemptible=True)
-            if due is not GUARANTEED or _is_kept(cluster, gang):
-                continue
-            if not more_urgent(cluster, gang, now):
-                yield Promote(gang.id)
-
-
-def _kept_by(cluster: Cluster, gang: Gang) -> tuple[Quota, Beside]:
-    """Return by which cells of its tenant's a borrower could keep what it has; or none."""
-    quota = cluster.quota_kept(gang)
-    if quota or cluster.cells is None:
-        return quota, ()
-    return by_host_shares(cluster.cells, gang.tenant, gang.pin, gang.slots, gang.needs)
+            found = guarantee.promotion(gang)
+            if found is not None and not _is_kept(cluster, gang):
+                yield Promote(gang.id, *found)
 
 
 def _is_kept(cluster: Cluster, gang: Gang) -> bool:
     """Whether the room in its tenant's guarantee is kept for another queue."""
     keeps = cluster.queues.keeps
     return gang.tenant in keeps and kept_from_borrower(cluster, gang) is not None
-
-
-def _any_due(cluster: Cluster, tenant: str) -> bool:
-    """Whether a borrower of any size there is would be due. O(sizes)."""
-    return any(
-        entitle(cluster, tenant, held, preemptible=True) is GUARANTEED
-        for held in cluster.use.borrowed_sizes.get(tenant, ())
-    )
 
 
 # ── 3 ───────────────────────────────────────────────────────────────────────────────────

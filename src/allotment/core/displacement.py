@@ -16,8 +16,8 @@ from collections.abc import Sequence
 import msgspec
 
 from allotment.core.cluster import Cluster
-from allotment.core.entitle import entitle
 from allotment.core.gang import Gang, Standing
+from allotment.core.guarantee import entitle
 from allotment.core.preemption.candidates import awaited, leaving, whole
 from allotment.core.preemption.search import PreemptionPlan, search
 from allotment.core.preemption.tenant import preempt

@@ -8,20 +8,17 @@ from collections.abc import Iterable
 
 from allotment.core.cluster import Cluster
 from allotment.core.gang import Gang
+from allotment.core.guarantee import guarantee_of
 from allotment.model.ledger import Slot
-from allotment.model.quantity import DEVICE
 
 
 def may_scale_down(cluster: Cluster, gang: Gang) -> bool:
     """Whether a gang has tasks that it can go on without."""
     if not gang.least or len(gang.slots) <= gang.least:
         return False
-    each = gang.needs[-1].gpu_milli
-    return (
-        not (gang.leaving or gang.suspended or gang.shrinking or gang.standing.starting)
-        # A part of a device, or a share of a host, is not a cell of its own.
-        and (cluster.cells is None or (each > 0 and each % DEVICE == 0))
-    )
+    if gang.leaving or gang.suspended or gang.shrinking or gang.standing.starting:
+        return False
+    return guarantee_of(cluster).may_hold_in_part(gang.needs[-1])
 
 
 def size_off(cluster: Cluster, gang: Gang, slots: Iterable[Slot]) -> int:

@@ -1,22 +1,9 @@
 """Whether a gang could ever start: asked at submission, and of those that wait."""
 
 from allotment.core.cluster import Cluster
-from allotment.core.entitle import may_borrow
-from allotment.core.owed import owed_ever
+from allotment.core.guarantee import guarantee_of, may_borrow
 from allotment.core.queue_stages import beyond_queue
 from allotment.core.request import Shape
-
-
-def ever_starts(cluster: Cluster, shape: Shape) -> bool:
-    """Whether a gang fits the configured machines when all are idle and healthy.
-
-    Where shares are cells: the cells of its tenant, or, if it may borrow, any.
-    """
-    if cluster.cells is None:
-        return not shape.pin and cluster.ever_fits(shape)
-    return owed_ever(cluster, shape) or (
-        may_borrow(cluster, shape) and cluster.ever_fits(shape)
-    )
 
 
 def beyond_share(cluster: Cluster, shape: Shape) -> str:
@@ -29,11 +16,11 @@ def beyond_share(cluster: Cluster, shape: Shape) -> str:
             f"with `preemptible: false` it must stay within what queue {shape.queue} is "
             f"guaranteed, which is {too_little}"
         )
-    if owed_ever(cluster, shape) or may_borrow(cluster, shape):
+    guarantee = guarantee_of(cluster)
+    if guarantee.could_fit(shape) or may_borrow(cluster, shape):
         return ""
     if shape.pin:
-        cells = cluster.cells
-        if cells is None or (shape.tenant, shape.pin) not in cells.holdings:
+        if not guarantee.has_pinned(shape.tenant, shape.pin):
             return f"it is pinned to {shape.pin}, which its tenant has not"
         return f"it is larger than {shape.pin}, to which it is pinned"
     if shape.opportunistic:

@@ -12,15 +12,14 @@ from allotment.core.cluster import Cluster
 from allotment.core.conservative import beside_promises
 from allotment.core.discipline import first_delayed
 from allotment.core.entitle import due_of, is_used_up, resume_entitlement
-from allotment.core.ever import ever_starts
 from allotment.core.explain_cells import judge_in_cells
 from allotment.core.explain_mercy import with_protected
 from allotment.core.explain_windows import judge_in_windows, set_aside
 from allotment.core.free_of import free_for, lacking
 from allotment.core.gang import Gang, ReservedPlace, Standing
+from allotment.core.guarantee import guarantee_of
 from allotment.core.head_of_line import discipline_of, promised_ahead
 from allotment.core.lending import narrowed_to_lent
-from allotment.core.owed import owed_ever
 from allotment.core.preemption.owner import clear_devices
 from allotment.core.queue_stages import why_aside
 from allotment.core.request import Shape, lease_part, total_of
@@ -233,12 +232,12 @@ def _holds_up(cluster: Cluster, head: Standing, due: Entitlement, now: Instant) 
     shape = head.shape
     if head.id in cluster.reserved or capped_out(cluster, shape):
         return False
-    if not ever_starts(cluster, shape):
+    if not guarantee_of(cluster).ever_starts(shape):
         return False
     with cluster.fenced(shape, now):
         theirs = due_of(cluster, shape)
         if theirs is not due:
-            return due is Entitlement.GUARANTEED and owed_ever(cluster, shape)
+            return due is Entitlement.GUARANTEED and guarantee_of(cluster).could_fit(shape)
         return not _fits(cluster, head, theirs, now)
 
 

@@ -10,11 +10,11 @@ from allotment.core.cells.words import listed, owned
 from allotment.core.cluster import Cluster
 from allotment.core.conservative import beside_promises
 from allotment.core.discipline import first_delayed
-from allotment.core.entitle import due_of, may_borrow
-from allotment.core.ever import ever_starts
+from allotment.core.entitle import due_of
 from allotment.core.gang import Standing
+from allotment.core.guarantee import guarantee_of, may_borrow
 from allotment.core.head_of_line import discipline_of, promised_ahead
-from allotment.core.owed import idle_place, owed_ever, owed_place
+from allotment.core.owed import owed_place
 from allotment.core.preemption.owner import clear_cells
 from allotment.core.preemption.tenant import preempt_lower
 from allotment.core.request import Shape, total_of
@@ -40,12 +40,12 @@ NEXT = "in the next cycle"
 def judge_in_cells(cluster: Cluster, waiting: Standing, now: Instant) -> Blocked:
     """Return the dominant reason why a job in line, with no place reserved, has not started."""
     shape = waiting.shape
-    if not ever_starts(cluster, shape):
+    if not guarantee_of(cluster).ever_starts(shape):
         return _never(cluster, shape)
     if owed_place(cluster, shape) is not None:
         return _owed(cluster, waiting, now)
     borrows = may_borrow(cluster, shape)
-    if borrows and idle_place(cluster, shape) is not None:
+    if borrows and guarantee_of(cluster).idle_place(shape.requests) is not None:
         return _behind(cluster, waiting, Entitlement.OPPORTUNISTIC, now) or Blocked(
             Reason.PENDING, f"Nothing is in its way; it borrows what is idle {NEXT}."
         )
@@ -135,7 +135,7 @@ def _behind(
 def _place(cluster: Cluster, shape: Shape, grounds: Entitlement) -> tuple[Slot, ...] | None:
     """Find a place for a gang on these grounds."""
     if grounds is Entitlement.OPPORTUNISTIC:
-        return idle_place(cluster, shape)
+        return guarantee_of(cluster).idle_place(shape.requests)
     found = owed_place(cluster, shape)
     return None if found is None else found.slots
 
@@ -154,7 +154,7 @@ def _ahead(cluster: Cluster, waiting: Standing) -> list[Standing]:
 def _closes(cluster: Cluster, other: Standing, grounds: Entitlement, now: Instant) -> bool:
     """Whether a job that cannot start holds up those behind it that are due alike."""
     shape = other.shape
-    if capped_out(cluster, shape) or not ever_starts(cluster, shape):
+    if capped_out(cluster, shape) or not guarantee_of(cluster).ever_starts(shape):
         return False
     with cluster.fenced(shape, now):
         return _cannot_start(cluster, shape, grounds, now)
@@ -164,9 +164,9 @@ def _cannot_start(cluster: Cluster, shape: Shape, grounds: Entitlement, now: Ins
     """Whether a gang holds its queue up, as the books are now."""
     due = due_of(cluster, shape)
     if grounds is Entitlement.OPPORTUNISTIC:
-        return due is grounds and idle_place(cluster, shape) is None
+        return due is grounds and guarantee_of(cluster).idle_place(shape.requests) is None
     if due is not grounds:
-        return owed_ever(cluster, shape)
+        return guarantee_of(cluster).could_fit(shape)
     found = owed_place(cluster, shape)
     if found is None or (
         not found.borrowers and cluster.slots_free(found.slots, shape.requests)
@@ -194,7 +194,7 @@ def _fits_when_mended(cluster: Cluster, shape: Shape, *, borrows: bool) -> bool:
         # Not `owed_place`: what holds only in a trial is not to be remembered.
         if not shape.opportunistic and find(cells, shape.tenant, shape.pin, shape.requests):
             return True
-        return borrows and idle_place(cluster, shape) is not None
+        return borrows and guarantee_of(cluster).idle_place(shape.requests) is not None
 
 
 # ── its own share ───────────────────────────────────────────────────────────────────────
@@ -301,7 +301,7 @@ def _why_borrow(cluster: Cluster, shape: Shape) -> str:
     """Return why it does not start in its tenant's own cells."""
     if shape.opportunistic:
         return "It runs only on what is idle."
-    if owed_ever(cluster, shape):
+    if guarantee_of(cluster).could_fit(shape):
         return share_words(cluster, shape)
     have = owned(book_of(cluster), shape.tenant, "")
     if not have:

@@ -13,11 +13,10 @@ from allotment.core.conservative import DEPTH, Conservative
 from allotment.core.discipline import QueueDiscipline, Skip, Strict
 from allotment.core.easy import Easy
 from allotment.core.entitle import due_of
-from allotment.core.ever import ever_starts
 from allotment.core.gang import Standing
+from allotment.core.guarantee import guarantee_of
 from allotment.core.kinds import STRICT
 from allotment.core.lengths import Key
-from allotment.core.owed import owed_ever
 from allotment.core.request import Shape
 from allotment.model.ledger import Entitlement
 from allotment.model.quantity import Instant
@@ -73,7 +72,8 @@ class HeadOfLine:
                 # Who is owed a place waits for one, whoever of its tenant's has it now.
                 due = due_of(self._cluster, kind)
                 waits = due is self._grounds or (
-                    self._grounds is Entitlement.GUARANTEED and owed_ever(self._cluster, kind)
+                    self._grounds is Entitlement.GUARANTEED
+                    and guarantee_of(self._cluster).could_fit(kind)
                 )
                 if not waits or capped_out(self._cluster, kind):
                     self._until[kind] = at
@@ -124,6 +124,8 @@ def promised_ahead(cluster: Cluster, waiting: Standing, grounds: Entitlement) ->
         for job in sorted(ahead, key=lambda each: pending.key(each.id))[:DEPTH]
         if job.id not in cluster.reserved
         and not capped_out(cluster, job.shape)
-        and (grounds is not Entitlement.GUARANTEED or owed_ever(cluster, job.shape))
-        and ever_starts(cluster, job.shape)
+        and (
+            grounds is not Entitlement.GUARANTEED or guarantee_of(cluster).could_fit(job.shape)
+        )
+        and guarantee_of(cluster).ever_starts(job.shape)
     ]

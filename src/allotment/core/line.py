@@ -11,15 +11,12 @@ from allotment.core.caps import capped_out, caps_matter, narrowed_to_caps
 from allotment.core.cluster import MOST_MEMOS, Cluster
 from allotment.core.discipline import Filter, Next
 from allotment.core.entitle import due_of
-from allotment.core.ever import ever_starts
 from allotment.core.fair_order import in_fair_order
 from allotment.core.gang import Standing
+from allotment.core.guarantee import guarantee_of
 from allotment.core.head_of_line import HeadOfLine
 from allotment.core.lending import narrowed_to_lent
 from allotment.core.molding import as_large
-from allotment.core.owed import (
-    owed_ever,
-)
 from allotment.core.packing import join
 from allotment.core.pending import Key
 from allotment.core.places import Places
@@ -373,7 +370,7 @@ class Line:
 
         One that could never start, as the configuration is now, holds up nobody.
         """
-        if not ever_starts(self.cluster, waiting.shape):
+        if not guarantee_of(self.cluster).ever_starts(waiting.shape):
             return False
         return self.ahead.block(waiting, kind)
 
@@ -422,7 +419,7 @@ class Line:
             asking = narrowed_to_lent(cluster, asking, due)
             yield from self._unfenced(self.places.outrank(asking), shape)
         passes = cluster.all_skip or order is QueueOrder.SKIP
-        if passes or not owed_ever(cluster, shape):
+        if passes or not guarantee_of(cluster).could_fit(shape):
             return False
         self.held_up.add(shape.tenant)
         return self._hold_up(waiting, kind)

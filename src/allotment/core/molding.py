@@ -9,12 +9,10 @@ within its user's cap. Who goes before a blocked job of an EASY queue starts wit
 import msgspec
 
 from allotment.core.caps import capped_out, narrowed
-from allotment.core.cells.search import find
 from allotment.core.cluster import Cluster
-from allotment.core.entitle import borrows, entitle
+from allotment.core.guarantee import guarantee_of
 from allotment.core.lending import kept_of_idle, kept_of_share, of_types_lent
-from allotment.core.owed import idle_place
-from allotment.core.request import Shape, fixed, needs_of, total_of
+from allotment.core.request import Shape, fixed, needs_of
 from allotment.model.ledger import Entitlement, Placement, Quota, Slot
 
 
@@ -43,7 +41,6 @@ def _found(
     cluster: Cluster, shape: Shape, place: Placement
 ) -> tuple[tuple[Slot, ...], Quota] | None:
     """Find a free place for a gang of just this size, on the grounds of another place."""
-    need = total_of(shape.requests)
     if capped_out(cluster, shape):
         return None
     shape = narrowed(cluster, shape)
@@ -51,20 +48,7 @@ def _found(
         if _is_kept(cluster, shape, place.entitlement):
             return None
         shape = of_types_lent(cluster, shape, place.entitlement)
-    if cluster.cells is None:
-        due = entitle(cluster, shape.tenant, need, preemptible=shape.preemptible)
-        slots = cluster.find(shape.requests) if due is place.entitlement else None
-        return (slots, ()) if slots is not None else None
-    if place.entitlement is Entitlement.GUARANTEED:
-        found = find(cluster.cells, shape.tenant, shape.pin, shape.requests)
-        if found is None or found.borrowers:
-            return None
-        free = cluster.slots_free(found.slots, shape.requests)
-        return (found.slots, found.quota) if free else None
-    if not borrows(cluster, shape.tenant, need, preemptible=shape.preemptible):
-        return None
-    slots = idle_place(cluster, shape)
-    return (slots, ()) if slots is not None else None
+    return guarantee_of(cluster).free_place(shape, place.entitlement)
 
 
 def _is_kept(cluster: Cluster, shape: Shape, due: Entitlement) -> bool:

@@ -1,17 +1,13 @@
-"""Places in cells: what a tenant is owed now, what is idle, and who borrows there.
-
-Where shares are counted (`cluster.cells` is None) none of this is asked.
-"""
+"""Places in a tenant's own cells, clear of what suspended gangs keep there."""
 
 from allotment.core.beside import Beside, of_all, of_one
 from allotment.core.cells.book import Cells
-from allotment.core.cells.borrow import find_idle
 from allotment.core.cells.search import Found, find
 from allotment.core.cluster import MOST_MEMOS, Cluster
 from allotment.core.gang import Gang
-from allotment.core.request import Request, Shape, needs_of, total_of
-from allotment.model.ledger import Entitlement, Slot
-from allotment.model.quantity import DEVICE, NOTHING
+from allotment.core.request import Shape, needs_of
+from allotment.model.ledger import Entitlement
+from allotment.model.quantity import DEVICE
 
 
 def owed_place(cluster: Cluster, shape: Shape) -> Found | None:
@@ -68,46 +64,6 @@ def _too_large(cells: Cells, shape: Shape) -> bool:
     """Whether it is plain that too few leaves are left of all that the tenant is owed."""
     whole = sum(r.count * r.devices for r in shape.requests if r.need.gpu_milli >= DEVICE)
     return whole > cells.room_of(shape.tenant, shape.pin)
-
-
-def owed_ever(cluster: Cluster, shape: Shape) -> bool:
-    """Whether a gang would fit in its tenant's share if all of that were free.
-
-    Where it is cells: if all were empty and healthy.
-    """
-    if shape.opportunistic:
-        return False
-    if cluster.cells is None:
-        return _owed_by_count(cluster, shape)
-    known = cluster.owed_if_empty.get(shape)
-    if known is None:
-        empty = cluster.empty_cells()
-        known = find(empty, shape.tenant, shape.pin, shape.requests) is not None
-        if len(cluster.owed_if_empty) >= MOST_MEMOS:
-            cluster.owed_if_empty.clear()
-        cluster.owed_if_empty[shape] = known
-    return known
-
-
-def _owed_by_count(cluster: Cluster, shape: Shape) -> bool:
-    tenant = cluster.tenants.get(shape.tenant)
-    if tenant is None or shape.pin:
-        return False
-    need, sharing = total_of(shape.requests), cluster.policies.sharing
-    due = sharing.entitle(need, NOTHING, tenant, preemptible=shape.preemptible)
-    return due is Entitlement.GUARANTEED
-
-
-def idle_place(cluster: Cluster, shape: Shape) -> tuple[Slot, ...] | None:
-    """Find idle leaves for a gang of this shape."""
-    return idle_slots(cluster, shape.requests)
-
-
-def idle_slots(cluster: Cluster, requests: tuple[Request, ...]) -> tuple[Slot, ...] | None:
-    """Find what is idle for a gang, in whatever form shares are."""
-    if cluster.cells is None:
-        return cluster.find(requests)
-    return find_idle(cluster.cells, requests, cluster.ledger)
 
 
 def yields(gang: Gang, owner: str) -> bool:

@@ -12,8 +12,8 @@ import msgspec
 
 from allotment.core.caps import capped_out
 from allotment.core.cluster import Cluster
-from allotment.core.entitle import entitle
 from allotment.core.gang import Gang, ReservedPlace, Standing
+from allotment.core.guarantee import entitle
 from allotment.core.ledger import Ledger
 from allotment.core.plan import Evict, Place
 from allotment.core.ports import Moving

@@ -6,8 +6,9 @@ from allotment.core.cluster import Cluster
 from allotment.core.displacement import displace, displace_in_cells
 from allotment.core.entitle import due_of
 from allotment.core.gang import Gang, Standing
+from allotment.core.guarantee import guarantee_of
 from allotment.core.kept_right import promise_takes_kept
-from allotment.core.owed import idle_place, owed_place
+from allotment.core.owed import owed_place
 from allotment.core.packing import displace_pairs
 from allotment.core.pending import Key
 from allotment.core.plan import Decision, Demote, Evict, Place, Proposals
@@ -89,7 +90,10 @@ class Places:
             with Trial(cluster) as trial:
                 plan = clear_cells(trial, shape, found, self.now)
             return None if plan is None else self._evict(waiting, plan)
-        if due is OPPORTUNISTIC and (slots := idle_place(cluster, shape)) is not None:
+        if (
+            due is OPPORTUNISTIC
+            and (slots := guarantee_of(cluster).idle_place(shape.requests)) is not None
+        ):
             return Place(Placement(waiting.id, slots, due))
         if (
             self.turn

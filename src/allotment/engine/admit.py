@@ -4,14 +4,11 @@ from collections.abc import Sequence
 
 import msgspec
 
-from allotment.core.borrowed import never_covered
 from allotment.core.caps import alone_too_large
 from allotment.core.cells.book import Cells
 from allotment.core.cells.search import serves
 from allotment.core.cells.words import leaf_types, levels_of, listed, owned
-from allotment.core.entitle import may_borrow
-from allotment.core.ever import ever_starts
-from allotment.core.owed import owed_ever
+from allotment.core.guarantee import guarantee_of, may_borrow, never_covered
 from allotment.core.queue_stages import beyond_queue
 from allotment.core.regions import NODE
 from allotment.core.request import Shape, shape_of, total_of
@@ -41,7 +38,7 @@ def check_fit(state: State, spec: JobSpec, tenant: Tenant, owner: Actor) -> tupl
         _check_size(state, spec, shape, tenant)
         _check_queue(state, spec, shape)
         return _only_lent(state, shape, tenant)
-    if not ever_starts(state.cluster, shape):
+    if not guarantee_of(state.cluster).ever_starts(shape):
         _check_machines(state, shape)
         raise _too_large(state, spec, shape, cells)
     _check_queue(state, spec, shape)
@@ -298,7 +295,7 @@ def _other_ways(state: State, shape: Shape, tenant: Tenant, cells: Cells) -> str
     if types := leaf_types(cells, tenant.name, devices=devices):
         ways.append(f"ask for {' or '.join(types)}")
     free = msgspec.structs.replace(shape, preemptible=True)
-    if may_borrow(state.cluster, free) and ever_starts(state.cluster, free):
+    if may_borrow(state.cluster, free) and guarantee_of(state.cluster).ever_starts(free):
         ways.append("take `preemptible: false` out, so that it may borrow")
     named = any(request.types for request in shape.requests)
     ways.append(f"ask the administrator for cells{f' of {_kind(shape)}' if named else ''}")
@@ -319,7 +316,7 @@ def _why_not_borrow(spec: JobSpec, tenant: Tenant) -> str:
 def _only_borrows(state: State, shape: Shape, cells: Cells) -> tuple[str, ...]:
     """Warn about a job that its tenant's cells could never hold, where it has any."""
     have = owned(cells, shape.tenant, shape.pin)
-    if shape.opportunistic or not have or owed_ever(state.cluster, shape):
+    if shape.opportunistic or not have or guarantee_of(state.cluster).could_fit(shape):
         return ()
     if not _right_kind(cells, shape):
         what = f"tenant {shape.tenant} has no cell of {_kind(shape)}"

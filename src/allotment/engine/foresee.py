@@ -9,8 +9,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from allotment.core.entitle import may_borrow
-from allotment.core.owed import owed_ever
+from allotment.core.guarantee import guarantee_of, may_borrow
 from allotment.engine.decide import decide, with_stable_ids
 from allotment.engine.foresee_waiting import Stuck, stuck
 from allotment.engine.state import Image, State
@@ -107,8 +106,8 @@ def _waiting(before: State, after: State) -> tuple[tuple[JobId, ...], tuple[JobI
         elif (
             after.cluster.cells is not None
             and not shape.opportunistic
-            and (before.cluster.cells is None or owed_ever(before.cluster, shape))
-            and not owed_ever(after.cluster, shape)
+            and (before.cluster.cells is None or guarantee_of(before.cluster).could_fit(shape))
+            and not guarantee_of(after.cluster).could_fit(shape)
             and may_borrow(after.cluster, shape)
         ):
             borrowing.append(job.id)

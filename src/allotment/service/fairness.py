@@ -9,9 +9,9 @@ import msgspec
 
 from allotment.core.caps import capped_out
 from allotment.core.cluster import Cluster
-from allotment.core.entitle import borrows
 from allotment.core.fair.claims import Claim, Grant, Vector
 from allotment.core.fair.drf import fluid
+from allotment.core.guarantee import borrows
 from allotment.core.request import Shape, total_of
 from allotment.engine.state import State
 from allotment.model.ids import JobId

@@ -5,9 +5,9 @@ from heapq import nsmallest
 
 from allotment.core.caps import held_of_cap
 from allotment.core.cluster import Cluster
-from allotment.core.entitle import may_borrow
 from allotment.core.free_of import types_wanted
 from allotment.core.gang import Gang
+from allotment.core.guarantee import may_borrow
 from allotment.core.queue_stages import why_aside
 from allotment.core.request import Shape, held_by
 from allotment.core.share_words import in_use_by, on_its_kind

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 
-from allotment.core.borrowed import borrowed_by
+from allotment.core.entitle import borrowed_by
 from allotment.core.request import shape_of, sized, total_of
 from allotment.engine.records import AttemptRecord, JobRecord
 from allotment.engine.state import State

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from allotment.core.borrowed import borrowed_by
 from allotment.core.bounds import overtaken_words
+from allotment.core.entitle import borrowed_by
 from allotment.core.explain import explain, explain_resume, judge
 from allotment.core.free_of import free_for
 from allotment.core.request import shape_of, total_of

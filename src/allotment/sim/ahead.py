@@ -6,8 +6,8 @@ is nothing else: nobody submits, cancels or breaks.
 
 from collections.abc import Callable, Mapping
 
-from allotment.core.borrowed import borrowed_by
 from allotment.core.cluster import Cluster
+from allotment.core.entitle import borrowed_by
 from allotment.core.explain import explain, explain_resume
 from allotment.core.free_of import types_wanted
 from allotment.core.gang import Gang

@@ -21,7 +21,8 @@ from allotment.core.cells.quota import shortages
 from allotment.core.cells.rights import quota_for
 from allotment.core.cluster import Cluster as Books
 from allotment.core.gang import Gang, ReservedPlace, Standing
-from allotment.core.owed import idle_place, owed_place
+from allotment.core.guarantee import guarantee_of
+from allotment.core.owed import owed_place
 from allotment.core.preemption.search import PreemptionPlan
 from allotment.core.preemption.tenant import losers, preempt_lower
 from allotment.core.request import Shape, shape_of
@@ -213,7 +214,7 @@ class Ours:
 
     def _decide(self, priority: int, shape: Shape) -> Answer:
         if shape.opportunistic:
-            slots = idle_place(self.books, shape)
+            slots = guarantee_of(self.books).idle_place(shape.requests)
             if slots is None:
                 return Waits("nothing idle")
             return Placed(tuple(Task(slot.node, slot.devices) for slot in slots))

@@ -10,9 +10,8 @@ Bad at: a suspended gang waits for its very devices, whatever else becomes free.
 import msgspec
 
 from allotment.core.cluster import Cluster
-from allotment.core.entitle import borrows
 from allotment.core.gang import Gang, ReservedPlace
-from allotment.core.owed import idle_slots
+from allotment.core.guarantee import borrows, guarantee_of
 from allotment.core.plan import Evict
 from allotment.core.preemption.search import PreemptionPlan
 from allotment.core.request import lease_part, sum_of
@@ -114,7 +113,7 @@ def _moves(
                 or not borrows(cluster, gang.tenant, total, preemptible=gang.preemptible)
             ):
                 continue
-            slots = idle_slots(cluster, gang.requests)
+            slots = guarantee_of(cluster).idle_place(gang.requests)
             if slots is not None and not cluster.barred(job, slots, now):
                 grounds = Entitlement.OPPORTUNISTIC
                 move = ReservedPlace(job, slots, gang.needs, grounds, (job,))
