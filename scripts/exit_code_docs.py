@@ -15,27 +15,28 @@ HEAD = """\
 
 <!-- Written by `make docs` from src/allotment/engine; do not edit. -->
 
-`allot show JOB` gives a diagnosis for each failed task: a stable code, the cause, whose matter
-it is, whether another try may help, advice, and the evidence. The most certain witness wins:
+`allot show JOB` shows a diagnosis for each failed task: a stable code, the cause, the
+responsible side (the user, the platform or the hardware), whether another try may help, advice,
+and the evidence. The most certain source wins:
 
-1. what the task's limits and its machine say;
-2. our own order to stop it: whatever follows that is due to it;
+1. the task's limits and its machine;
+2. our own order to stop it, which explains everything after it;
 3. exit codes 126 and 127, which no retry can change;
 4. the last 64 KiB of its output;
 5. its exit code or signal.
 
-Whether it is tried again:
+The column "retried" says:
 
-- **never**: it would end the same way, so no `retry` is spent on it;
-- **platform**: not the job's fault; tried again up to the platform's own cap, without
-  spending its `retry`;
-- **unknown**: another try may help; up to the job's `retry`.
+- **never**: the task would end in the same way, so the job's `retry` is not used;
+- **platform**: not the job's fault; retried up to the platform's own limit, without using up
+  its `retry`;
+- **unknown**: another try may help; retried up to the job's `retry`.
 
 A program that ends with exit code 0 has succeeded, and gets no diagnosis. After the warning
 signal a program may save a checkpoint and end with 85, so that `allot show` can tell this from
-a crash. `memory_refused` is never tried again when the task has a memory limit.
+a crash. `memory_refused` is never retried if the task has a memory limit.
 """
-COLUMNS = ("code", "cause", "whose matter", "tried again", "what to do")
+COLUMNS = ("code", "cause", "responsible", "retried", "what to do")
 
 
 def page() -> str:
@@ -58,7 +59,7 @@ def page() -> str:
                 ("exit", *COLUMNS),
                 ((str(number), *cells(exits[number])) for number in sorted(exits)),
             ),
-            "Any other code reads as 1 does; 128 + n is signal n, as shells report it.",
+            "Any other code is treated like 1; 128 + n is signal n, as shells report it.",
             "",
             *section(
                 "Signals",
@@ -68,11 +69,11 @@ def page() -> str:
                     for number, signal in sorted(BY_SIGNAL.items())
                 ),
             ),
-            *patterns("Output that tells for certain", STRONG),
-            *patterns("The exception a Python program ended in", RAISED),
+            *patterns("Output that proves the cause", STRONG),
+            *patterns("The exception that ended a Python program", RAISED),
             f"Any other exception is `{PYTHON_EXCEPTION.code}`.",
             "",
-            *patterns("Output that counts where nothing better is known", WEAK),
+            *patterns("Output that counts if nothing better is known", WEAK),
         ]
     )
 

@@ -16,9 +16,9 @@ HEAD = """\
 
 <!-- Written by `make docs` from src/allotment/model/lifecycle.py; do not edit. -->
 
-A job keeps its identity through every retry; each try is an attempt, and an attempt has one
-task for each member of the gang. An arrow is an event; an event with no arrow out of a state
-cannot happen there.
+A job keeps its id through every retry. Each try is an attempt, and an attempt has one task for
+each member of the gang. An arrow is an event. If no arrow with an event leaves a state, the
+event cannot happen in that state.
 """
 
 S = TypeVar("S", bound=StrEnum)
@@ -37,7 +37,7 @@ def section(life: Lifecycle[S]) -> str:
         f"| **{state}** | {said.get(state, '')} | {', '.join(_ways_out(life, state)) or '—'} |"
         for state in states
     ]
-    head = ["| state | what holds | leads to |", "|---|---|---|"]
+    head = ["| state | meaning | leads to |", "|---|---|---|"]
     return "\n".join([f"## {life.name}", "", *diagram(life), "", *head, *rows, ""])
 
 

@@ -54,4 +54,4 @@ def test_an_elastic_job_shrinks_and_succeeds(tmp_path: Path) -> None:
         cluster.wait_for(guest, "succeeded")
         said = cluster.allot("events", str(guest)).stdout
         assert "shrinks to 1 task(s)" in said
-        assert "goes on with 1 task(s)" in said
+        assert "continues with 1 task(s)" in said

@@ -80,7 +80,7 @@ class Guard:
         self._origins = frozenset(b"http://" + host for host in self._hosts)
 
     async def admit(self, scope: Scope) -> Actor:
-        """Return who is asking. Raises Rejected for whoever may not."""
+        """Return the user who asks. Raises Rejected if the user may not."""
         peer: Peer | None = scope["state"].get("peer")
         heads = heads_of(scope["headers"])
         if any(origin not in self._origins for origin in heads.origins):

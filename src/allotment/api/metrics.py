@@ -69,7 +69,7 @@ class Numbers(Collector):
         )
         waiting = GaugeMetricFamily(
             "allot_oldest_queued_seconds",
-            "How long the job that waits longest has been there.",
+            "Age of the job that has waited longest.",
             labels=["tenant"],
         )
         for tenant in sorted(tenants):
@@ -123,7 +123,7 @@ class Numbers(Collector):
         state = self._service.state
         unwell = GaugeMetricFamily(
             "allot_unhealthy",
-            "Nodes as a whole, and devices, that are not well; the doubted are in use.",
+            "Nodes and devices that are not healthy; doubted ones are still used.",
             labels=["kind", "health"],
         )
         counts = Counter(
@@ -185,7 +185,7 @@ class Numbers(Collector):
         for (method, route, status), count in sorted(self._stats.answers.items()):
             answers.add_metric([method, route, str(status)], count)
         refusals = CounterMetricFamily(
-            "allot_refusals", "Requests that did not succeed, by code.", labels=["code"]
+            "allot_refusals", "Requests that failed, by code.", labels=["code"]
         )
         for code, count in sorted(self._stats.refusals.items()):
             refusals.add_metric([code], count)

@@ -252,7 +252,7 @@ def _submission() -> Schema:
             _parameter(
                 "held",
                 "query",
-                "Keep it out of the line until released.",
+                "Hold the job: it can start only after it is released.",
                 {"type": "boolean", "default": False},
             ),
             _parameter(

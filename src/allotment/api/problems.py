@@ -94,7 +94,7 @@ def problem(
 
 
 def problem_of(error: AllotmentError) -> ProblemDetails:
-    """Return what one of our own errors means to whoever sent the request."""
+    """Return what one of our own errors means to the sender of the request."""
     match error:
         case Rejected():
             return problem(STATUS[error.code], error.code.value, error.message, error.hint)
@@ -108,7 +108,7 @@ def problem_of(error: AllotmentError) -> ProblemDetails:
                 503,
                 Code.UNAVAILABLE.value,
                 f"The event log cannot be used: {error}.",
-                "Nothing that was accepted is lost; try again once it is mended.",
+                "No accepted job is lost; try again when this is solved.",
             )
         case BackendError():
             return problem(

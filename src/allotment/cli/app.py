@@ -237,14 +237,14 @@ ABOUT = (
     "Run deep-learning jobs of many teams on shared machines.",
     "",
     "  allot run -- python train.py     run a command; starts a service if none runs",
-    "  allot submit job.yaml            hand in a job file",
-    "  allot ps                         see what runs and what waits",
+    "  allot submit job.yaml            submit a job file",
+    "  allot ps                         list running and waiting jobs",
     "",
     "JOB is an id, a unique prefix of an id or name, a name, or `last`.",
     "`allot VERB --help` shows options and examples; `--json` prints for programs.",
 )
 HELP = {"help_option_names": ["--help", "-h"]}
 CODES = (
-    "Exit codes: 0 done, 1 refused or failed, 2 wrongly called, 3 no service",
-    "answers, 130 interrupted; `run`, `wait` and `exec` give that of the job.",
+    "Exit codes: 0 done, 1 refused or failed, 2 wrong options, 3 no service answers,",
+    "130 interrupted; `run`, `wait` and `exec` end with the exit code of the job.",
 )

@@ -1,4 +1,4 @@
-"""What is set aside now, beside nodes and shares: whoever sees them free should know."""
+"""What is set aside now, beside nodes and shares: a reader who sees them free should know."""
 
 from collections.abc import Iterable
 from datetime import datetime

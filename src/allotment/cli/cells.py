@@ -23,12 +23,12 @@ from allotment.client import Client
 
 def cells(
     name: Annotated[
-        str, typer.Argument(metavar="[NAME]", help="A root or a node: only what is in it.")
+        str, typer.Argument(metavar="[NAME]", help="Only this root or node, and what is in it.")
     ] = "",
     level: Annotated[
         str,
         typer.Option(
-            "--level", "-l", help="How far down: a type of cell, rack, socket, node, leaf."
+            "--level", "-l", help="How far down: a cell type, rack, socket, node, leaf."
         ),
     ] = "",
     html: Annotated[
@@ -37,10 +37,10 @@ def cells(
     state: State = "",
     as_json: AsJson = False,
 ) -> None:
-    """Show the cells: who owns which at the moment, who sits in them, and what is down.
+    """Show the cells: the tenant that has each now, the jobs in it, and what is down.
 
-    A large cluster is summed up; name a part of it, or a --level, to see it cell by cell.
-    Neighbours that are alike, and empty, share a line.
+    A large cluster is summed up. Name a part of it, or a --level, to see each cell. Equal
+    empty neighbours share a line.
 
     Examples:
       allot cells
@@ -54,7 +54,7 @@ def cells(
         say_json(tree)
         return
     if not tree.levels:
-        talk("Shares are counted here, not cells: see `allot tenants` and `allot nodes`.")
+        talk("This cluster has no cells: see `allot tenants` and `allot nodes`.")
         return
     if html is not None:
         from allotment.cli.cells_page import page  # noqa: PLC0415 - only for a page
@@ -66,7 +66,7 @@ def cells(
         talk(LEGEND)
         return
     print_table(SUM, sum_rows(tree))
-    talk("Leaves are counted. Cell by cell: `allot cells NAME`, or `allot cells --level node`.")
+    talk("Leaf cells are counted. To see each: `allot cells NAME`, `allot cells --level node`.")
 
 
 def _write(target: Path, text: str) -> None:

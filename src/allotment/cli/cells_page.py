@@ -47,8 +47,8 @@ def page(tree: CellTree, now: int) -> str:
 def _page(tree: CellTree, now: int) -> Iterator[str]:
     yield '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Cells</title>'
     yield f"<style>{STYLE}{''.join(_colours(tree))}</style></head><body>"
-    yield "<h1>Cells</h1><p>Every square is a leaf, in the colour of the tenant whose own "
-    yield "it is now; one that is lent has the borrower's.</p><ul>"
+    yield "<h1>Cells</h1><p>Every square is a leaf cell, in the colour of the tenant that has "
+    yield "it now; a lent cell has the colour of the borrower.</p><ul>"
     for at, tenant in enumerate(tree.tenants):
         yield f'<li><i class="u {_classes(at)}"></i>{escape(tenant)}</li>'
     for letter, word in STATES.items():

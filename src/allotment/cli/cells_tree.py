@@ -56,7 +56,7 @@ def _all(cell: CellView) -> Iterable[CellView]:
 
 
 def tree_rows(tree: CellTree, now: int) -> list[Row]:
-    """Write cell by cell; alike neighbours in which nobody sits share a line."""
+    """Write cell by cell; equal empty neighbours share a line."""
     return list(_rows(tree.roots, Names(tree), now))
 
 
@@ -69,7 +69,7 @@ def _rows(
 
 
 def _runs(cells: Sequence[CellView]) -> Iterable[list[CellView]]:
-    """Part cells into runs that are alike, and have nobody in them."""
+    """Part cells into runs that are equal and empty."""
     run: list[CellView] = []
     for cell in cells:
         if run and (_idle(cell) is None or _idle(cell) != _idle(run[-1])):

@@ -7,10 +7,10 @@ from allotment.client import Client
 
 
 def edit(job: Job, changes: Changes = None, state: State = "", as_json: AsJson = False) -> None:
-    """Change a job that waits.
+    """Change a waiting job.
 
-    A job keeps its place in the line. One that runs already cannot be changed: clone it.
-    An empty value takes a key out, back to its default.
+    The job keeps its place in the queue. A running job cannot be changed: clone it. An empty
+    value sets a key back to its default.
 
     Examples:
       allot edit 12 --set priority=high
@@ -29,9 +29,9 @@ def edit(job: Job, changes: Changes = None, state: State = "", as_json: AsJson =
 def clone(
     job: Job, changes: Changes = None, state: State = "", as_json: AsJson = False
 ) -> None:
-    """Submit a job again, with changes if you like; prints the new id.
+    """Submit a job again, perhaps with changes; print the new id.
 
-    An element of an array keeps its index, so that it does the same work again.
+    A job of an array keeps its index, so that it does the same work again.
 
     Examples:
       allot clone 12

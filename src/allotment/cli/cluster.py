@@ -32,7 +32,7 @@ NODE_COLUMNS = (
 )
 TENANT_COLUMNS = (
     Column("TENANT"),
-    Column("OWED", right=True),
+    Column("GUARANTEED", right=True),
     Column("OWN", right=True),
     Column("BORROWED", rank=1, right=True),
     Column("LENT", rank=2, right=True),
@@ -42,16 +42,16 @@ TENANT_COLUMNS = (
     Column("MEMBERS", rank=5, flexible=True),
 )
 Node = Annotated[
-    str, typer.Argument(metavar="NODE", help="Its name.", autocompletion=complete_node)
+    str,
+    typer.Argument(metavar="NODE", help="The name of a node.", autocompletion=complete_node),
 ]
 
 
 def nodes(state: State = "", as_json: AsJson = False) -> None:
-    """List the machines: what each has, and what of it is free.
+    """List the machines: what each has, and how much of it is free.
 
-    GPU, CPU and MEMORY are written as free/all. Devices that are suspect or bad are not
-    free; NOTE says which (`allot health` says more), and what is set aside now
-    (`allot reservations`).
+    GPU, CPU and MEMORY are free/total. Suspect and bad devices are not free; NOTE names them
+    (see `allot health`), and present reservations (see `allot reservations`).
 
     Examples:
       allot nodes
@@ -106,16 +106,16 @@ def kinds(devices: tuple[DeviceView, ...]) -> str:
 
 
 def tenants(state: State = "", as_json: AsJson = False) -> None:
-    """List the tenants: what each is owed, uses, borrows and lends.
+    """List the tenants: what each is guaranteed, uses, borrows and lends.
 
-    OWED is its guarantee, OWN what it uses of it, BORROWED what it uses beyond, LENT what
-    others use of its idle share. All in GPUs; in CPUs where no tenant is owed a GPU. Who is
-    owed or borrows only something else is named below, with what that is.
+    OWN is what a tenant uses of its guarantee, BORROWED what it uses beyond it, LENT what
+    others use of the idle part. Amounts are GPUs, or CPUs if no tenant is guaranteed a GPU.
+    Below the table are tenants whose guarantee or borrowing is only in other resources.
 
-    Where shares are cells, a line for each type: how many it is OWED, has USED, can have at
-    once (FREE), of these how many others sit in (LENT), and how many it cannot have because
-    hardware is down (LOST). BORROWED are devices. Nodes that are set aside for now count as
-    before; they are named below.
+    With cells there is a line for each type: how many cells are GUARANTEED, USED and to be
+    had at once (FREE), how many of these borrowers use (LENT), and how many cannot be had
+    because hardware is down (LOST). BORROWED are devices. Nodes that are set aside now count
+    as usual; they are named below the table.
 
     Examples:
       allot tenants
@@ -135,7 +135,7 @@ def tenants(state: State = "", as_json: AsJson = False) -> None:
     in_gpus = any(tenant.guaranteed.gpu_milli for tenant in found)
     print_table(TENANT_COLUMNS, [tenant_row(tenant, in_gpus) for tenant in found])
     if not in_gpus:
-        talk("Amounts are CPUs: no tenant is owed a GPU.")
+        talk("Amounts are CPUs: no tenant is guaranteed a GPU.")
     for note in (*beside(found, in_gpus), *aside.notes(kept, now)):
         talk(note)
 
@@ -160,12 +160,12 @@ def tenant_row(tenant: TenantView, in_gpus: bool) -> tuple[str, ...]:
 
 
 def beside(tenants: Iterable[TenantView], in_gpus: bool) -> list[str]:
-    """Return what a tenant is owed, and borrows, where the part that is shown does not tell."""
+    """Return guarantees and borrowing of tenants that the table does not show."""
     shown = GPU if in_gpus else CPU
     found: list[str] = []
     for tenant in tenants:
         for verb, parts in (
-            ("is owed", parts_of(tenant.guaranteed)),
+            ("is guaranteed", parts_of(tenant.guaranteed)),
             ("borrows", _more(tenant)),
         ):
             if parts and shown not in parts:
@@ -175,7 +175,7 @@ def beside(tenants: Iterable[TenantView], in_gpus: bool) -> list[str]:
 
 
 def _more(tenant: TenantView) -> dict[str, int]:
-    """Return parts of which a tenant has more than it is owed, as far as that is borrowed."""
+    """Return what a tenant borrows beyond its guarantee, by part."""
     owed, own = parts_of(tenant.guaranteed), parts_of(tenant.own)
     beyond = {
         part: min(held, held + own.get(part, 0) - owed.get(part, 0))
@@ -190,7 +190,7 @@ def drain(
     state: State = "",
     as_json: AsJson = False,
 ) -> None:
-    """Keep new work off a node; what runs there goes on.
+    """Keep new work off a node; running jobs continue.
 
     Examples:
       allot drain n1 --reason "new driver on Friday"

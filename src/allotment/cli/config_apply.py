@@ -22,10 +22,10 @@ MOST_JOBS = 10
 
 
 def plan(file: File, state: State = "", as_json: AsJson = False) -> None:
-    """Show what a new configuration would change, and for which jobs. Changes nothing.
+    """Show what a new configuration would change, and for which jobs; change nothing.
 
-    The service tries it on a copy of its own state: what is said is what would happen now.
-    Exits with 1 when it could not be applied now.
+    The service tries it on a copy of its own state, so this is exactly what would happen now.
+    The exit code is 1 if the configuration could not be applied now.
 
     Examples:
       allot config plan cluster.yaml
@@ -50,7 +50,7 @@ def apply(
         typer.Option(
             "--expect",
             metavar="DIGEST",
-            help="Only over this one, as `plan` names it; else over the one in force now.",
+            help="Replace only the configuration with this digest; else only the present one.",
         ),
     ] = "",
     state: State = "",
@@ -114,9 +114,9 @@ def _say(plan: ConfigPlan) -> None:
     for tenant, jobs in by_tenant.items():
         say(f"! {_jobs(jobs)} of {tenant} would lose the guarantee and run on as borrowers")
     for jobs, words in (
-        (plan.unpromised, "would lose a reserved place; another is looked for"),
+        (plan.unpromised, "would lose a reserved place; another is searched for"),
         (plan.borrowing, "would no longer fit in their tenant's cells, only borrow"),
-        (plan.stranded, "would fit nowhere any more, and wait"),
+        (plan.stranded, "would not fit anywhere any more, and wait"),
     ):
         if jobs:
             say(f"! {_jobs(list(jobs))} {words}")
@@ -129,7 +129,7 @@ def _say(plan: ConfigPlan) -> None:
 
 
 def _stuck(plan: ConfigPlan) -> Iterator[tuple[str, str, list[JobId]]]:
-    """Put together who is kept by the same, in the order of the first of each."""
+    """Group jobs by what keeps them, in the order of the first of each."""
     found: dict[tuple[str, str], list[JobId]] = {}
     for job in plan.stuck:
         found.setdefault((job.tenant, job.why), []).append(job.job)
@@ -143,7 +143,7 @@ def _say_changes(plan: ConfigPlan) -> None:
     for change in plan.changes:
         say(f"{change.sign} {change.what}" + (f": {change.detail}" if change.detail else ""))
     if not plan.changes:
-        say("It is the configuration in force already.")
+        say("This configuration is in force already.")
     for each in plan.coming:
         say(f"@ {each.when}: {each.what}: {each.detail}")
 

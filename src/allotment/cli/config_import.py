@@ -34,8 +34,8 @@ def import_(
 ) -> None:
     """Turn a configuration of HiveD (hivedscheduler.yaml) into one of Allotment.
 
-    What has no counterpart, and what had to be assumed, is said on standard error. A
-    configuration whose quotas cannot be met is refused.
+    Keys without a counterpart, and assumptions, are listed on standard error. A configuration
+    whose quotas cannot be met is refused.
     """
     from allotment.wire.amiss import Amiss  # noqa: PLC0415 - only here
     from allotment.wire.amounts import read_cpu, read_size  # noqa: PLC0415
@@ -63,7 +63,7 @@ def import_(
 def discover(output: Output = None) -> None:
     """Describe this machine and how its devices lie together, as a configuration.
 
-    Put such files of several machines together under `nodes` and `cells` for a cluster.
+    For a cluster, put the output of several machines together under `nodes` and `cells`.
     """
     from allotment.wire.config_machine import machine_to_wire  # noqa: PLC0415 - only here
     from allotment.wire.config_text import config_text  # noqa: PLC0415

@@ -6,10 +6,10 @@ import typer
 
 
 def demo() -> None:
-    """Run three teams' training jobs on this machine, and show who gets what.
+    """Run three teams' training jobs on this machine, and show what each gets.
 
-    Takes about a minute. Uses a service of its own, which ends with it. Exits with 0 only if
-    all it shows really happened.
+    It takes about a minute, and uses its own service, which ends with it. The exit code is 0
+    only if everything it shows really happened.
 
     Examples:
       allot demo

@@ -22,9 +22,9 @@ STYLES = {
 
 
 def doctor(state: StateFolder = "", as_json: AsJson = False) -> None:
-    """Check this machine, its isolation and GPUs, the service and its books.
+    """Check this machine, its isolation and GPUs, the service and its database.
 
-    Exits with 1 when something needed is broken; a note or a warning is no failure.
+    The exit code is 1 if something necessary is broken, not for a note or a warning.
 
     Examples:
       allot doctor

@@ -80,17 +80,17 @@ def disk(folder: Path) -> list[Finding]:
     if not os.access(place, os.R_OK | os.W_OK | os.X_OK):
         return [
             Finding(
-                "state", Level.WARN, f"{folder} is not yours to write",
+                "state", Level.WARN, f"you may not write to {folder}",
                 "Use the service of its owner, or one of your own: --state DIR.",
             )
         ]  # fmt: skip
     free = shutil.disk_usage(place).free
     text = f"{folder}, {show_bytes(free)} free" + ("" if folder.exists() else ", not made yet")
     if free < NO_DISK:
-        return [Finding("state", Level.BAD, text, "Free space: nothing can be recorded.")]
+        return [Finding("state", Level.BAD, text, "Make space: no event can be recorded.")]
     if free < LITTLE_DISK:
         return [
-            Finding("state", Level.WARN, text, "Free space: logs and outputs will fill it.")
+            Finding("state", Level.WARN, text, "Make space: logs and outputs will fill it.")
         ]
     return [Finding("state", Level.OK, text)]
 
@@ -112,7 +112,7 @@ def service(folder: Path) -> list[Finding]:
     )
     found = [Finding("service", Level.OK, text)]
     if health.trouble:
-        advice = "Running jobs go on; it takes new ones when this is mended."
+        advice = "Running jobs continue; new jobs are accepted when this is solved."
         found = [Finding("service", Level.BAD, f"{text}\nin trouble: {health.trouble}", advice)]
     elif not health.ready:
         found = [Finding("service", Level.WARN, f"{text}\nnot ready yet", "Ask again soon.")]
@@ -133,8 +133,8 @@ def _clock(health: Health, now: int) -> list[Finding]:
     by = show_millis(round(abs(health.clock_set_ms), -3))
     text = f"this machine's clock was set {way} by {by}, {show_millis(max(0, ago_ms))} ago"
     advice = (
-        "Time limits go on as if nobody had; dates go by the clock as it is now. See whether "
-        "they are as meant (allot reservations), and let NTP keep the clock."
+        "Time limits are not affected; dates follow the new clock. Check that your dates are "
+        "right (allot reservations), and let NTP set the clock."
     )
     return [Finding("clock", Level.WARN, text, advice)]
 
@@ -145,7 +145,7 @@ def books(folder: Path) -> list[Finding]:
     try:
         return _books(file)
     except PermissionError:
-        return [Finding("books", Level.NOTE, f"{file} is not yours to read")]
+        return [Finding("books", Level.NOTE, f"you may not read {file}")]
     except (StoreError, sqlite3.Error) as error:
         return [Finding("books", Level.BAD, f"{file}: {error}", PUT_BACK)]
 
@@ -157,7 +157,7 @@ def _books(file: Path) -> list[Finding]:
     if wrong is None:
         return [Finding("books", Level.NOTE, "no event log yet: the first `up` makes it")]
     if not wrong:
-        text = f"{file}, {show_bytes(file.stat().st_size)}, whole to its end"
+        text = f"{file}, {show_bytes(file.stat().st_size)}, complete"
         return [Finding("books", Level.OK, text)]
     return [Finding("books", Level.BAD, "\n".join([f"{file} is damaged:", *wrong]), PUT_BACK)]
 
@@ -177,7 +177,7 @@ def gpus() -> list[Finding]:
         kinds = ", ".join(f"{device.type} ({show_bytes(device.memory)})" for device in found)
         return [Finding("gpus", Level.OK, f"{len(found)} through NVML: {kinds}")]
     if Path("/dev/nvidiactl").exists():
-        text = "there is an NVIDIA driver, and its library NVML does not find a device"
-        return [Finding("gpus", Level.WARN, text, "See whether nvidia-smi works here.")]
+        text = "an NVIDIA driver is there, but its library NVML finds no device"
+        return [Finding("gpus", Level.WARN, text, "Check if nvidia-smi works here.")]
     text = "no NVIDIA GPU here"
     return [Finding("gpus", Level.NOTE, text, "allot up --gpus N makes virtual ones, to try.")]

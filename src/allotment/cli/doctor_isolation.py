@@ -17,7 +17,7 @@ from allotment.cli.doctor_finding import Finding, Level
 PATIENCE_S = 3.0
 CONTROLLERS = {
     "cpu": "CPU shares",
-    "memory": "memory limits, and out-of-memory told as such",
+    "memory": "memory limits, and reports of out-of-memory",
     "pids": "a limit on processes",
     "devices": "hiding other tasks' GPUs",
     "freezer": "freezing a whole task at once",

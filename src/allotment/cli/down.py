@@ -21,12 +21,15 @@ MOST = 100_000
 
 def down(
     cancel_jobs: Annotated[
-        bool, typer.Option("--cancel-jobs", help="First end all jobs, and wait for it.")
+        bool,
+        typer.Option(
+            "--cancel-jobs", help="First cancel all jobs, and wait until they have ended."
+        ),
     ] = False,
     state: State = "",
     as_json: AsJson = False,
 ) -> None:
-    """Stop the service. Tasks that run go on, and are taken up again by the next `up`.
+    """Stop the service. Running tasks continue, and the next `up` adopts them.
 
     Examples:
       allot down
@@ -44,8 +47,8 @@ def down(
         client.stop()
     if not wait_gone(health.pid, GONE_S):
         raise Failed(
-            f"The service (pid {health.pid}) was told to stop and is still there.",
-            f"See its log in {health.state_dir}; kill {health.pid} loses nothing.",
+            f"The service (pid {health.pid}) was told to stop and still runs.",
+            f"See its log in {health.state_dir}; `kill {health.pid}` loses no job.",
         )
     running = sum(row.state in ACTIVE for row in left)
     if as_json:
@@ -56,7 +59,7 @@ def down(
         folder = (
             "" if health.state_dir == str(folder_of("")) else f" --state {health.state_dir}"
         )
-        talk(f"To go on: allot up{folder}")
+        talk(f"To start it again: allot up{folder}")
 
 
 def _left(running: int, waiting: int) -> str:

@@ -37,8 +37,8 @@ def exec(
 ) -> None:
     """Run a command inside a running task's isolation, or open a shell there.
 
-    It sees what the task sees: its folders, its devices, its limits. Exits with the
-    command's exit code. With several tasks the first is entered unless --task says which.
+    The command sees what the task sees: its folders, devices and limits. The exit code is
+    that of the command. With several tasks it runs in the first, unless --task names another.
 
     Examples:
       allot exec last

@@ -40,16 +40,17 @@ OptionalJob = Annotated[
 def eta(
     job: OptionalJob = "",
     accuracy: Annotated[
-        bool, typer.Option("--accuracy", help="Say how true earlier estimates were.")
+        bool, typer.Option("--accuracy", help="Show how good earlier estimates were.")
     ] = False,
     state: State = "",
     as_json: AsJson = False,
 ) -> None:
-    """Estimate when a job starts: a range, and what it rests on.
+    """Estimate when a job starts: a range, and the basis of the estimate.
 
-    The service runs a copy of its state ahead three times, with short, likely and long run
-    times of the jobs in the way. They are those of earlier jobs of the same user and name,
-    else of the tenant, within max_run_time. Nobody is assumed to submit anything more.
+    The service simulates the future of a copy of its state three times, with short, likely
+    and long run times of the jobs in the way. These are the run times of earlier jobs of the
+    same user and name, else of the tenant, within max_run_time. The estimate assumes that no
+    new job is submitted.
 
     Examples:
       allot eta 12
@@ -101,7 +102,7 @@ def _verdict(found: StartEstimate) -> str:
         case Outlook.LATER:
             return f"{would} {_ahead(found.expected, found.asked_at)}."
         case Outlook.UNKNOWN:
-            return "waits, and no start can be told."
+            return "waits, and its start cannot be estimated."
         case Outlook.NEVER:
             return "does not start as things stand."
 
@@ -159,10 +160,10 @@ def _devices(devices: tuple[int, ...]) -> str:
 def _right(found: StartEstimate) -> str:
     match found.entitlement:
         case Entitlement.GUARANTEED:
-            return ", out of its tenant's own share"
+            return ", within its tenant's guarantee"
         case Entitlement.OPPORTUNISTIC:
             what = f"it {borrows(found.borrowed)}" if found.borrowed else "borrowed"
-            return f"; {what}, until an owner wants it back"
+            return f"; {what}, until another tenant reclaims it"
         case None:
             return ""
 
@@ -196,7 +197,7 @@ def accuracy_lines(found: Accuracy) -> list[str]:
     rest = [
         f"{number} {words}"
         for number, words in (
-            (found.waiting, "of jobs that wait yet"),
+            (found.waiting, "of jobs that still wait"),
             (found.never, "of jobs that ended without having started"),
         )
         if number

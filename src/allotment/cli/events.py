@@ -19,29 +19,27 @@ def events(
         str,
         typer.Argument(
             metavar="[JOB]",
-            help="Of this job; of all when left out.",
+            help="Only events of this job.",
             show_default=False,
             autocompletion=complete_job,
         ),
     ] = "",
-    follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Go on as it happens.")
-    ] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow new events.")] = False,
     after: Annotated[
         int, typer.Option("--after", metavar="SEQ", min=-1, help="Only events after this one.")
     ] = -1,
     limit: Annotated[
         int,
         typer.Option(
-            "--limit", "-n", min=1, help="The newest so many; with --after, the next."
+            "--limit", "-n", min=1, help="How many: the newest, or with --after the next."
         ),
     ] = 100,
     state: State = "",
     as_json: AsJson = False,
 ) -> None:
-    """Show what happened, oldest first: all of one job, or the newest of the whole cluster.
+    """Show what happened, oldest first: of one job, or the newest of the whole cluster.
 
-    With --json one object a line; its `seq` is what --after wants.
+    With --json, print one object a line; give its `seq` to --after.
 
     Examples:
       allot events 12

@@ -10,7 +10,7 @@ from allotment.service.fairness_view import FairnessReport, Served, TenantFairne
 
 COLUMNS = (
     Column("TENANT", flexible=True),
-    Column("OWED", right=True),
+    Column("GUARANTEED", right=True),
     Column("WANTS", rank=3, right=True),
     Column("DESERVES", right=True),
     Column("USES", right=True),
@@ -26,13 +26,13 @@ WORST = (Served.STARVED, Served.UNDER, Served.OVER, Served.EVEN)
 
 
 def fairness(state: State = "", as_json: AsJson = False) -> None:
-    """Show what each tenant deserves of the cluster now, what it has, and who is starved.
+    """Show what each tenant deserves of the cluster now, what it has, and which are starved.
 
-    OWED is its guarantee. DESERVES divides the cluster among all that is running and in
-    line: guarantees first, what is idle by dominant resource fairness; nobody deserves more
-    than it WANTS. SHARE is the largest part of any resource it has, of that it deserves.
-    STARVED is how long a job has been in line that would be within what its tenant
-    deserves. Amounts are GPUs; CPUs where the cluster has no GPU.
+    DESERVES divides the cluster among all running and eligible jobs: first the guarantees,
+    then the rest by dominant resource fairness. No tenant deserves more than it WANTS. SHARE
+    is the dominant share that a tenant has, of the one that it deserves. STARVED is how long
+    a job has waited that would be within what its tenant deserves. Amounts are GPUs, or CPUs
+    if the cluster has no GPU.
 
     Examples:
       allot fairness
@@ -82,7 +82,7 @@ def _percent(ppm: int) -> str:
 
 
 def verdict(found: FairnessReport) -> list[str]:
-    """Answer whether every team gets its share, and who does not, of each as its row has it."""
+    """Answer whether every team gets its share, and which do not."""
     starved = [each for each in found.tenants if each.served is Served.STARVED]
     short = [each for each in found.tenants if each.served is Served.UNDER]
     if not starved and not short:
@@ -98,21 +98,21 @@ def verdict(found: FairnessReport) -> list[str]:
     if over:
         most = max(over, key=lambda each: each.used_ppm - each.deserved_ppm)
         more = _percent(most.used_ppm - most.deserved_ppm)
-        lines.append(f"{most.tenant} has most beyond its share: {more} of the cluster.")
+        lines.append(f"{most.tenant} has most beyond what it deserves: {more} of the cluster.")
     if not starved:
-        lines.append("Nobody is starved: no job in line is within what its team deserves.")
-    return [*lines, "What a job waits for: `allot why JOB`."]
+        lines.append("No team is starved: no waiting job is within what its team deserves.")
+    return [*lines, "To see why a job waits: `allot why JOB`."]
 
 
 def _short_of(each: TenantFairness) -> str:
-    """Return why a tenant below its share is not starved: its jobs are larger than that."""
+    """Return why a tenant below what it deserves is not starved: its jobs are larger."""
     due = _percent(each.deserved_ppm)
     has = f"{paint(each.tenant, 'bold')} has {_percent(each.used_ppm)} of the {due} it deserves"
     if not each.in_line:
-        return f"{has}, and no job in line for the rest."
+        return f"{has}, and no job waits for the rest."
     return (
-        f"{has}: what is left of that is too little for a job it has in line, the smallest of "
-        f"which asks for {show_resources(each.smallest)}. Smaller jobs would be within it."
+        f"{has}: the rest is too little for its waiting jobs, the smallest of which asks for "
+        f"{show_resources(each.smallest)}. Smaller jobs would fit."
     )
 
 

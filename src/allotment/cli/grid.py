@@ -12,7 +12,7 @@ Grid = Annotated[
     typer.Option(
         "--grid",
         metavar="NAME=VALUES",
-        help="A job for each value: lr=0.1,0.01 or seed=1..5. Repeatable: all combinations.",
+        help="One job for each value: lr=0.1,0.01 or seed=1..5. Repeatable: all combinations.",
     ),
 ]
 

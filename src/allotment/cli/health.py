@@ -25,11 +25,11 @@ COLUMNS = (
 )
 
 health = typer.Typer(
-    help="List hardware that is not well, or say that it is bad, or is not.\n\n"
-    "Suspect and bad hardware gets no new work; what runs there goes on. Doubted hardware is "
-    "used as before: only one user's jobs complain of it, or more would be out of use than "
-    "may be by itself. "
-    "30 DAYS is how often it was suspected; what was three times or more stays listed.\n\n"
+    help="List hardware that is not healthy, or report that it is bad or ok.\n\n"
+    "Suspect and bad hardware gets no new work; running jobs continue. Doubted hardware is "
+    "still used: only jobs of one user report it, or more hardware would be out of use than "
+    "the breaker allows. "
+    "30 DAYS is how often it was suspect or bad; three times or more stay in the list.\n\n"
     "\b\nExamples:\n  allot health\n"
     '  allot health bad n3:5 --because "fan"\n  allot health ok n3:5',
     rich_markup_mode=None,
@@ -39,7 +39,7 @@ Where = Annotated[
     str,
     typer.Argument(
         metavar="WHERE",
-        help="NODE, NODE:DEVICE, or a cell by its way from the root: r1/2/0.",
+        help="NODE, NODE:DEVICE, or a cell by its path from the root: r1/2/0.",
         autocompletion=complete_node,
     ),
 ]
@@ -80,10 +80,9 @@ def notes(found: list[HardwareView]) -> Iterator[str]:
     held_back = [name_of(one) for one in found if one.held_back]
     if held_back:
         yield (
-            f"{listed(held_back)} would be out of use, but that is more than may go without an "
-            f"administrator's word (limits.breaker). Look at it: `allot health bad "
-            f"{held_back[0]}` takes it out of use, `allot health ok {held_back[0]}` forgets "
-            "what was said."
+            f"{listed(held_back)} would be out of use, but that is more than reports alone may "
+            f"take (limits.breaker). Check it: `allot health bad {held_back[0]}` takes it out "
+            f"of use, `allot health ok {held_back[0]}` deletes the reports."
         )
 
 
@@ -117,7 +116,7 @@ def bad(
 def ok(where: Where, state: State = "", as_json: AsJson = False) -> None:
     """Let hardware take work again, and forget what was reported of it.
 
-    A node that is ok is so with all its devices.
+    `ok` for a node is also for all its devices.
     """
     _note(HealthNote(where, ok=True), state, as_json=as_json)
 

@@ -22,11 +22,11 @@ def backup(
     state: State = "",
     as_json: AsJson = False,
 ) -> None:
-    """Write a consistent copy of the service's books to a new file, while it runs.
+    """Write a consistent copy of the service's database to a new file, while it runs.
 
-    It has every job and event, not the jobs' own logs and outputs. The `secrets` of jobs are
-    in it in clear: keep it as safe as the service's own folder, or leave them out. Restored
-    without them, jobs that need one are held until their owners give it again.
+    It has every job and event, not the logs and output files of jobs. It has the `secrets` of
+    jobs in clear text: keep it as safe as the state folder, or leave them out. After a
+    restore without secrets, jobs that need one are held until their users set it again.
 
     Examples:
       allot backup /backup/allot-$(date +%F).db
@@ -39,7 +39,7 @@ def backup(
         except Unreachable as error:
             raise Unreachable(
                 error.message,
-                "The books of a stopped service are one file: allot.db in its state folder.",
+                "If the service is stopped, copy allot.db in its state folder.",
             ) from error
     size = target.stat().st_size if target.exists() else 0
     if as_json:
@@ -48,15 +48,15 @@ def backup(
     say(str(target))
     talk(f"Written: {show_bytes(size)}. To go back to it: allot restore {target}")
     if without_secrets:
-        talk("The secrets of jobs are left out: after a restore their owners give them again.")
+        talk("The secrets of jobs are left out: after a restore, users have to set them again.")
     else:
-        talk("The secrets of jobs are in it in clear. To leave them out: --without-secrets.")
+        talk("It has the secrets of jobs in clear text. To leave them out: --without-secrets.")
 
 
 def restore(file: File, state: StateFolder = "", as_json: AsJson = False) -> None:
-    """Put a backup in place of missing books, while no service runs.
+    """Put a backup in place of a missing database, while no service runs.
 
-    Existing books are never overwritten: move allot.db away first.
+    An existing database is never overwritten: move allot.db away first.
 
     Examples:
       allot down

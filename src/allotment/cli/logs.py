@@ -19,7 +19,8 @@ def logs(  # noqa: PLR0913 - one argument an option
     job: Job,
     *,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Go on until the job has finished.")
+        bool,
+        typer.Option("--follow", "-f", help="Follow the output until the job has finished."),
     ] = False,
     task: Task = "",
     attempt: Annotated[
@@ -38,14 +39,14 @@ def logs(  # noqa: PLR0913 - one argument an option
     state: State = "",
     as_json: AsJson = False,
 ) -> None:
-    """Print the output of a job; of several tasks each line begins with its task's name.
+    """Print the output of a job; with several tasks, each line begins with its task's name.
 
-    What tasks wrote to stderr goes to stderr. With -f it goes on through retries and
-    restarts of the service. Ctrl-C leaves the job alone. On a terminal escape codes other
-    than colours are written out (\\x1b) unless --raw asks for them; elsewhere output goes
-    as it is.
+    The stderr of tasks goes to stderr. With -f the output is followed through retries and
+    restarts of the service. Ctrl-C does not stop the job. On a terminal, escape codes other
+    than colours are shown as text (\\x1b), unless you give --raw; elsewhere the output is
+    unchanged.
 
-    Of an array, or a part of it, the output of its jobs one after the other.
+    For an array, or a part of it, print the output of its jobs one after the other.
 
     Examples:
       allot logs last

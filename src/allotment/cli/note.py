@@ -9,13 +9,13 @@ from allotment.cli.options import AsJson, Job, State
 from allotment.cli.output import say_json, talk
 from allotment.client import Client
 
-Text = Annotated[str, typer.Argument(metavar="TEXT", help="What to note; '' takes it away.")]
+Text = Annotated[str, typer.Argument(metavar="TEXT", help="The note; '' removes it.")]
 
 
 def note(job: Job, text: Text, state: State = "", as_json: AsJson = False) -> None:
-    """Keep a note with a job, in place of an earlier one; `allot show` has it.
+    """Attach a note to a job, in place of an earlier note; `allot show` prints it.
 
-    Everybody who sees the job sees it. It changes nothing.
+    Every user who sees the job sees the note. It has no effect on the job.
 
     Examples:
       allot note 12 'diverged at step 4000: see W&B'

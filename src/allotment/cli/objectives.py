@@ -50,12 +50,12 @@ Until = Annotated[
 def objectives(
     since: Since = "7d", until: Until = "", state: State = "", as_json: AsJson = False
 ) -> None:
-    """Show whether what tenants were promised was kept, and for which jobs it was not.
+    """Show whether the service objectives of tenants were met, and for which jobs not.
 
-    Promises are the `objectives` of tenants in the configuration: how soon what was lent is
-    given back, how long a job within the guarantee waits at most, and how much of the
-    guarantee is on hardware that works. WORST and P99 are of all cases of the stretch; of
-    availability, what could be had at the worst moment, and for 99 % of the time.
+    Objectives are `objectives` of tenants in the configuration: how soon a guarantee is given
+    back, how long a job within the guarantee waits at most, and how much of the guarantee is
+    on working hardware. WORST and P99 are over all cases of the period; for availability, the
+    part available at the worst moment, and for 99 % of the time.
 
     Examples:
       allot objectives
@@ -64,7 +64,7 @@ def objectives(
     now = round(time.time() * SECOND)
     first, last = instant("--since", since, now), instant("--until", until or "0", now)
     if first >= last:
-        raise Misused("--since is not before --until, so nothing lies between them.")
+        raise Misused("--since is not before --until: choose an earlier --since.")
     with Client(state=state) as client:
         found = client.objectives(max(0, first), last if until else None)
     if as_json:
@@ -81,18 +81,18 @@ def objectives(
 def _table(found: ObjectivesReport) -> None:
     say(paint(f"{_date(found.since)} to {_date(found.until)}", "bold"))
     if not found.rows:
-        say("No tenant was promised anything.")
-        talk("Promises are `objectives` of a tenant in the configuration.")
+        say("No tenant has service objectives.")
+        talk("To set some: `objectives` of a tenant in the configuration.")
         return
     print_table(COLUMNS, [_row(row) for row in found.rows])
     say()
     broken = [row for row in found.rows if not row.kept]
     if not broken:
-        say("Every promise was kept.")
+        say("Every objective was met.")
     for row in broken:
         say(_verdict(row))
         for job in row.jobs[:MOST_NAMED]:
-            still = "" if job.until else ", and does still"
+            still = "" if job.until else ", and still waits"
             say(f"  job {job.job} ({job.name}) waited {show_span(job.ms)}{still}")
         if len(row.jobs) < row.broken or len(row.jobs) > MOST_NAMED:
             talk(f"  {row.broken} cases in all; the worst {len(row.jobs)} with --json.")
@@ -102,8 +102,8 @@ def _verdict(row: Measured) -> str:
     who = paint(row.tenant, "bold")
     if row.objective is Objective.AVAILABILITY:
         return (
-            f"{who} could have {_amount(row, row.measured)} of its guarantee, and was "
-            f"promised {_amount(row, row.promised)}."
+            f"{who} could have {_amount(row, row.measured)} of its guarantee; the objective "
+            f"is {_amount(row, row.promised)}."
         )
     times = "once" if row.broken == 1 else f"{row.broken:,} times"
     what = (

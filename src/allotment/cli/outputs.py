@@ -43,10 +43,10 @@ def outputs(  # noqa: PLR0913, PLR0917 - one parameter an option
     state: State = "",
     as_json: AsJson = False,
 ) -> None:
-    """List the files a job left in its output folder, or fetch them.
+    """List the files in a job's output folder, or fetch them.
 
-    The list has all attempts. --fetch copies those of the newest attempt that left any,
-    unless --attempt names another; files of the same name are replaced.
+    The list has the files of all attempts. --fetch copies those of the newest attempt with
+    files, unless --attempt names another; files of the same name are replaced.
 
     Examples:
       allot outputs last

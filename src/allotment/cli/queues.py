@@ -20,7 +20,7 @@ COLUMNS = (
     Column("ORDER", rank=5, flexible=True),
     Column("WEIGHT", rank=6, right=True),
     Column("PART"),
-    Column("OWED", right=True),
+    Column("GUARANTEED", right=True),
     Column("USED", right=True),
     Column("BORROWED", rank=2, right=True),
     Column("LENT", rank=3, right=True),
@@ -39,19 +39,22 @@ def queues(
     tenant: Annotated[
         str,
         typer.Argument(
-            metavar="[TENANT]", help="Only its queues.", autocompletion=complete_tenant
+            metavar="[TENANT]",
+            help="Only the queues of this tenant.",
+            autocompletion=complete_tenant,
         ),
     ] = "",
     state: State = "",
     as_json: AsJson = False,
 ) -> None:
-    """Show the queues of each tenant: what each is owed, holds and may hold, and who waits.
+    """Show the queues of each tenant: guarantee, use, limits, jobs and the longest wait.
 
-    A line for each PART that has a bound: gpu, gpu:TYPE, gpu_memory, cpu, memory, disk.
-    OWED is guaranteed, BORROWED what is held beyond that, or beyond what the tenant is owed;
-    LENT what other queues of the tenant use of it. SOFT is exceeded only while others leave
-    room, LIMIT never. JOBS hold a place, of so many that may; OLDEST has been in line for so
-    long. STANDS: within, beyond (holds something borrowed), or at limit.
+    There is a line for each PART with a guarantee or limit: gpu, gpu:TYPE, gpu_memory, cpu,
+    memory, disk. BORROWED is what the queue holds beyond its guarantee, or beyond that of the
+    tenant. LENT is the part of its guarantee that other queues of the tenant use. A queue
+    exceeds SOFT only while other queues leave room, and LIMIT never. JOBS is how many jobs
+    hold a place, of the most that may. OLDEST is the longest wait. STANDS is within, beyond
+    (it borrows), or at limit.
 
     Examples:
       allot queues

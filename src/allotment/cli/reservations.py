@@ -42,26 +42,28 @@ def reserve(  # noqa: PLR0913, PLR0917 - one an option
         int, typer.Option("--devices", help="In place of nodes: whole nodes with so many.")
     ] = 0,
     kind: Annotated[str, typer.Option("--type", help="Of which type the devices are.")] = "",
-    user: Annotated[Many, typer.Option("--user", help="Who may use it; repeatable.")] = None,
+    user: Annotated[
+        Many, typer.Option("--user", help="A user who may use it; repeatable.")
+    ] = None,
     tenant: Annotated[Many, typer.Option("--tenant", help="So for a tenant.")] = None,
     queue: Annotated[Many, typer.Option("--queue", help="So for TENANT/QUEUE.")] = None,
     evict: Annotated[
-        bool, typer.Option("--evict", help="Who still runs there when it begins has to go.")
+        bool, typer.Option("--evict", help="Evict jobs that still run there when it begins.")
     ] = False,
     notice: Annotated[
         str,
         typer.Option(
-            "--notice", help="How long before it jobs without a time limit are kept off."
+            "--notice", help="How long before it no job without a time limit is placed there."
         ),
     ] = "",
     reason: Annotated[str, typer.Option("--reason", "-r", help="Why; others see it.")] = "",
     state: State = "",
     as_json: AsJson = False,
 ) -> None:
-    """Set nodes aside for a time: for nobody (maintenance), or for some.
+    """Set nodes aside for a time: for maintenance, or for some users.
 
-    Before it begins, no job is put there that could still run then. Afterwards the nodes
-    are everybody's again by themselves.
+    No job that could still run when the reservation begins is placed on these nodes. When it
+    ends, all jobs may use the nodes again.
 
     Examples:
       allot reserve fans --node n1 --node n2 --from "2026-12-01 08:00" --for 4h
@@ -96,13 +98,13 @@ def reserve(  # noqa: PLR0913, PLR0917 - one an option
         return
     talk(f"{', '.join(mine.nodes)}: set aside for {_whom(mine)}, {_when(mine, now)}")
     if mine.jobs:
-        fate = "is evicted when it begins" if evict else "is left to run on"
-        talk(f"Who is there now and may not use it {fate}: {_jobs(mine)}")
+        fate = "are evicted when it begins" if evict else "run on"
+        talk(f"Jobs there now that may not use it {fate}: {_jobs(mine)}")
     talk(f"To undo it: allot unreserve {name}")
 
 
 def unreserve(name: Name, state: State = "", as_json: AsJson = False) -> None:
-    """Give nodes that were set aside back to everybody, now.
+    """End a reservation now, so that all jobs may use its nodes again.
 
     Examples:
       allot unreserve fans
@@ -119,8 +121,8 @@ def unreserve(name: Name, state: State = "", as_json: AsJson = False) -> None:
 def reservations(state: State = "", as_json: AsJson = False) -> None:
     """List the nodes that are set aside, now or some time ahead, and for whom.
 
-    JOBS are on these nodes and may not use them meanwhile; without those whose time limit
-    ends them before.
+    JOBS lists jobs on these nodes that may not use them during the reservation, without jobs
+    whose time limit ends them before it begins.
 
     Examples:
       allot reservations
@@ -151,7 +153,7 @@ def _row(one: ReservationView, now: int) -> tuple[str, ...]:
 
 def _whom(one: ReservationView) -> str:
     who = [*one.users, *one.tenants, *one.queues]
-    return ", ".join(who) if who else "nobody"
+    return ", ".join(who) if who else "maintenance"
 
 
 def _when(one: ReservationView, now: int) -> str:

@@ -33,7 +33,7 @@ def run(  # noqa: PLR0913 - one argument an option
     command: Annotated[
         list[str],
         typer.Argument(
-            metavar="-- COMMAND…", help="What to run; one quoted text is a shell line."
+            metavar="-- COMMAND…", help="The command; one quoted text is a shell line."
         ),
     ],
     *,
@@ -49,74 +49,90 @@ def run(  # noqa: PLR0913 - one argument an option
     tasks: Annotated[
         int, typer.Option("--tasks", "-n", metavar="N", help="Tasks, started together.")
     ] = 1,
-    name: Annotated[str, typer.Option(help="Its name; otherwise from the command.")] = "",
-    tenant: Annotated[
-        str, typer.Option(help="Whose share it uses.", autocompletion=complete_tenant)
+    name: Annotated[
+        str, typer.Option(help="The name of the job; otherwise made from the command.")
     ] = "",
-    queue: Annotated[str, typer.Option(help="The tenant's queue.")] = "",
+    tenant: Annotated[
+        str,
+        typer.Option(help="The tenant whose quota it uses.", autocompletion=complete_tenant),
+    ] = "",
+    queue: Annotated[str, typer.Option(help="A queue of the tenant.")] = "",
     priority: Annotated[str, typer.Option(help="low, normal, high or a number.")] = "",
     time: Annotated[
-        str, typer.Option("--time", metavar="LENGTH", help="Ended after so long: 4h.")
+        str, typer.Option("--time", metavar="LENGTH", help="Stop the job after this time: 4h.")
     ] = "",
     env: Annotated[
         list[str] | None,
         typer.Option(
-            "--env", "-e", metavar="NAME[=VALUE]", help="Set, or pass on. Repeatable."
+            "--env",
+            "-e",
+            metavar="NAME[=VALUE]",
+            help="Set a variable, or pass yours on. Repeatable.",
         ),
     ] = None,
     grid: Grid = None,
     labels: Annotated[
         list[str] | None,
-        typer.Option("--label", metavar="KEY=VALUE", help="Find it by this. Repeatable."),
+        typer.Option(
+            "--label", metavar="KEY=VALUE", help="A label to find the job by. Repeatable."
+        ),
     ] = None,
     secret: Annotated[
         list[str] | None,
         typer.Option(
             "--secret",
             metavar="NAME[=FILE]",
-            help="A variable nobody is shown: from your environment, from FILE, or from "
+            help="A variable that is never shown: from your environment, from FILE, or from "
             "standard input (-). Repeatable.",
         ),
     ] = None,
     data: Annotated[
-        Path | None, typer.Option("--data", metavar="DIR", help="Read-only for the job.")
+        Path | None,
+        typer.Option("--data", metavar="DIR", help="A folder of data, read-only for the job."),
     ] = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="DIR", help="Keep outputs here.")
+        Path | None,
+        typer.Option("--output", "-o", metavar="DIR", help="The folder for output files."),
     ] = None,
     retry: Annotated[
-        int, typer.Option("--retry", metavar="N", min=0, help="Try again so often.")
+        int,
+        typer.Option("--retry", metavar="N", min=0, help="Number of retries after a failure."),
     ] = 0,
     checkpoint: Annotated[
         str,
         typer.Option(
             "--checkpoint",
             metavar="KEY=VALUE,…",
-            help="Warned before it has to yield: signal=USR1,grace=60s; dir, every, keep.",
+            help="The warning before an eviction: signal=USR1,grace=60s; dir, every, keep.",
         ),
     ] = "",
     hold_on_failure: Annotated[
         bool,
         typer.Option(
-            "--hold-on-failure", help="Keep a failed task for a look inside, and its place."
+            "--hold-on-failure",
+            help="Keep a failed task, and its place, so that you can look inside.",
         ),
     ] = False,
     detach: Annotated[
         bool, typer.Option("--detach", "-d", help="Print the id, and do not wait.")
     ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only its output.")] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Print only the output of the job.")
+    ] = False,
     raw: Raw = False,
     state: StateFolder = "",
     as_json: AsJson = False,
 ) -> None:
-    """Run a command as a job; show its output, give its exit code.
+    """Run a command as a job; show its output, end with its exit code.
 
-    It runs in this folder with your PATH, VIRTUAL_ENV, CONDA_PREFIX, PYTHONPATH and LANG,
-    when there is room for it. Where no service runs, one is started. Exits with the code of
-    the task that failed first; 128 + n when signal n ended it. Ctrl-C leaves the job alone.
+    The job runs in this folder with your PATH, VIRTUAL_ENV, CONDA_PREFIX, PYTHONPATH and
+    LANG, as soon as there is room. If no service runs, one is started. The exit code is that
+    of the task that failed first, or 128 + n if signal n ended it. Ctrl-C does not stop the
+    job.
 
-    The value of a --secret is never part of a command line, which others can see: it is
-    read from your environment, a file (without the end of its last line) or standard input.
+    The value of a --secret is never on a command line, because other users can see that. It
+    is read from your environment, a file (without the end of its last line) or standard
+    input.
 
     Examples:
       allot run -- python train.py --epochs 10

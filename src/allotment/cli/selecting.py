@@ -30,9 +30,9 @@ Refs = Annotated[
     typer.Argument(metavar="JOB…", help=REFS_HELP, autocompletion=complete_job),
 ]
 Mine = Annotated[bool, typer.Option("--mine", "-m", help="Only your own.")]
-All = Annotated[bool, typer.Option("--all", help="Everybody's.")]
+All = Annotated[bool, typer.Option("--all", help="Jobs of all users.")]
 User = Annotated[str, typer.Option(help="Of this user.")]
-Name = Annotated[str, typer.Option(metavar="PATTERN", help="Called so: 'train-*'.")]
+Name = Annotated[str, typer.Option(metavar="PATTERN", help="By name: 'train-*'.")]
 Tenant = Annotated[str, typer.Option(help="Of this tenant.", autocompletion=complete_tenant)]
 States = Annotated[
     list[str] | None,
@@ -176,11 +176,11 @@ def _ask(verb: Verb, counted: Steered, choice: Choice) -> None:
     what = f"{count(counted.count, 'job')}{whose} ({shown_ids(counted.ids)})"
     if not sys.stdin.isatty():
         raise Failed(
-            f"This would {verb} {what}, and there is nobody to ask.",
-            "Look at them with `allot ps` and the same options, then add --yes.",
+            f"This would {verb} {what}, and there is no terminal to ask you.",
+            "List them with `allot ps` and the same options, then add --yes.",
         )
     if counted.left:
-        typer.echo(f"Not meant: {in_states(counted.left)}.", err=True)
+        typer.echo(f"Left unchanged: {in_states(counted.left)}.", err=True)
     if not typer.confirm(f"{verb.capitalize()} {what}?", err=True):
         raise Failed("Nothing was done.")
 

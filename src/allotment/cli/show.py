@@ -103,7 +103,7 @@ def _summary(job: JobView, now: int) -> list[str]:
         _fact("times", _times(job, now)),
     ]
     if row.borrowed:
-        until = "until an owner wants it back"
+        until = "until another tenant reclaims it"
         lines.append(_fact("borrows", f"{borrows(row.borrowed).partition(' ')[2]}: {until}"))
     if row.array is not None:
         values = harmless(pairs(row.array.params))
@@ -186,8 +186,8 @@ def _kept(job: JobView, now: int) -> list[str]:
         f"{paint('Kept for a look', 'bold')}  {', '.join(task.name for task in kept)} failed; "
         "the job keeps its place",
         f"  until {at:%m-%d %H:%M:%S}, that is for {show_span(max(0, until - now))}, "
-        "unless it is let go",
-        f"  look inside: allot exec {job.id} --task {named}    let go: allot cancel {job.id}",
+        "unless it is cancelled",
+        f"  look inside: allot exec {job.id} --task {named}    end it: allot cancel {job.id}",
     ]
 
 

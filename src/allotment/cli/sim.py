@@ -66,10 +66,10 @@ def run(  # noqa: PLR0913, PLR0917 - a flag each
     report: Report = "",
     as_json: AsJson = False,
 ) -> None:
-    """Play a trace on a cluster under a policy, and say how it went.
+    """Play a trace on a simulated cluster under a policy, and print the results.
 
-    The cluster need not exist. A job larger than it is counted, and the rest runs. Outputs
-    are written once the run is over, all or none.
+    A job larger than the cluster is counted and does not run. Files are written when the run
+    is over, all or none.
     """
     from allotment.wiring import sim as world  # noqa: PLC0415 - a whole world, only here
     from allotment.wiring.outputs import Outputs  # noqa: PLC0415
@@ -124,7 +124,7 @@ def compare(  # noqa: PLR0913, PLR0917 - a flag each
 ) -> None:
     """Play a trace under several policies, side by side.
 
-    Each has a process of its own, as many at once as there are CPUs.
+    Each policy runs in its own process, as many at once as there are CPUs.
     """
     from allotment.wiring import parallel  # noqa: PLC0415
     from allotment.wiring import sim as world  # noqa: PLC0415 - a whole world, only here

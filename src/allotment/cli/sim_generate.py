@@ -60,9 +60,7 @@ def generate(  # noqa: PLR0913, PLR0917 - a flag each
     ] = None,
     cluster: Annotated[
         str,
-        typer.Option(
-            "--cluster", metavar="16x8|FILE", help="The devices that --load is a share of."
-        ),
+        typer.Option("--cluster", metavar="16x8|FILE", help="The cluster for --load."),
     ] = "",
     seed: Seed = 0,
     format: Annotated[
@@ -70,10 +68,10 @@ def generate(  # noqa: PLR0913, PLR0917 - a flag each
     ] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Make a workload by chance, like a real one.
+    """Make a random workload that resembles a real one.
 
     Its sizes, run times, tenants, endings and its rhythm of days and weeks are those of a
-    trace; how well they fit is printed. The same seed makes the same jobs.
+    trace; the output says how well they fit. The same seed makes the same jobs.
     """
     from allotment.wiring.generate import Wish, make  # noqa: PLC0415 - a whole world, only here
 
@@ -109,11 +107,15 @@ def load_lines(made: "Made") -> list[str]:
     if found is None:
         return []
     span = show_millis(made.span_ms)
-    lines = [f"Load {found.load:.3g} while they come, for {span}; it fades out after that."]
+    lines = [
+        f"Load {found.load:.3g} between first and last submission, {span}; lower after that."
+    ]
     if found.cut:
         longest = show_millis(found.longest_ms)
         runs = "1 run was" if found.cut == 1 else f"{found.cut:,} runs were"
-        lines.append(f"{runs} cut to {longest}, half of that: more jobs keep longer ones.")
+        lines.append(
+            f"{runs} cut to {longest}, half of that time: with more jobs, longer runs stay."
+        )
     if found.too_large:
         many = found.too_large > 1
         jobs = f"{found.too_large:,} jobs are" if many else "1 job is"

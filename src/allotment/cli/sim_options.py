@@ -23,12 +23,12 @@ POLICIES = ", ".join((
 ))  # fmt: skip
 SETTINGS = """\b
 Settings (KEY=VALUE; lengths as 30s, 6min, 2d), see docs/guide/simulate.md:
-  where it runs  within, prefer, tasks, placing, types
-  who is first   priorities, order, turns, round, lead, queues, first, promote
-  what is known  estimates, noise
-  what it costs  start, resume, stop, checkpoint
+  placement      within, prefer, tasks, placing, types
+  job order      priorities, order, turns, round, lead, queues, first, promote
+  run times      estimates, noise
+  overheads      start, resume, stop, checkpoint
   speed          across_nodes, across_switches, across_racks, interference
-  what breaks    mtbf, mttr, job_failure, retries
+  failures       mtbf, mttr, job_failure, retries
 """
 """Written out: `--help` shall not wait for a world of policies to be loaded."""
 
@@ -42,7 +42,9 @@ TraceFile = Annotated[
 ]
 Format = Annotated[
     str,
-    typer.Option("--format", metavar="NAME", help="Its format, where its first line misleads."),
+    typer.Option(
+        "--format", metavar="NAME", help="Its format, if the first line does not show it."
+    ),
 ]
 Rates = Annotated[
     str,
@@ -58,7 +60,7 @@ ClusterText = Annotated[
         "--cluster",
         metavar="16x8|FILE",
         help="16 nodes of 8 devices; 4x8xA100+2x4xV100; or a file. A device brings 16 CPU and "
-        "128 GiB, if no file says otherwise.",
+        "128 GiB, unless a file sets other amounts.",
     ),
 ]
 PolicyName = Annotated[
@@ -77,7 +79,7 @@ Set = Annotated[
 Seed = Annotated[
     int,
     typer.Option(
-        "--seed", metavar="N", help="Another number, other chances; the same, the same run."
+        "--seed", metavar="N", help="The random seed: the same number gives the same run."
     ),
 ]
 Report = Annotated[

@@ -42,7 +42,9 @@ OwnCluster = Annotated[
 
 OnePool = Annotated[
     bool,
-    typer.Option("--one-pool", help="Leave out tenants and their guarantees: all share one."),
+    typer.Option(
+        "--one-pool", help="Ignore tenants and their guarantees: all jobs share one pool."
+    ),
 ]
 
 
@@ -76,13 +78,13 @@ def replay(  # noqa: PLR0913, PLR0917 - a flag each
 ) -> None:
     """Play the service's own history under another policy.
 
-    Its event log is the trace. A job comes when it was submitted or released. It runs as
-    long as it really did, without suspension and what was lost and done again, on the same
-    machines, down when they were, and starts and leaves as fast. Priorities, dependencies,
-    caps of arrays, places and the tenants' guarantees are as they were. What ran before
-    --since comes at that instant with what it ran after it; what had not ended is played as
-    far as it got. Left out are jobs that never ran. Those that ended are compared with what
-    really happened.
+    The event log is the trace. A job arrives when it was submitted or released. It runs as
+    long as it really did, without suspension and without work that was lost and repeated. The
+    machines are the same, down when they were, and jobs start and stop as fast as they did.
+    Priorities, dependencies, caps of arrays, places and the tenants' guarantees are as they
+    were. A job from before --since arrives at that instant with the rest of its run time; a
+    job that had not ended is played as far as it ran. Jobs that never ran are left out. Ended
+    jobs are compared with what really happened.
     """  # fmt: skip
     # A whole world, and a client beside it: `allot sim run` does not pay for them.
     from allotment.cli import sim_replay_words as words  # noqa: PLC0415
@@ -104,7 +106,7 @@ def replay(  # noqa: PLR0913, PLR0917 - a flag each
         read_settings(pairs)
         first, last = instant("--since", since, now), instant("--until", until or "0", now)
         if first >= last:
-            raise Misused("--since is not before --until, so nothing lies between them.")
+            raise Misused("--since is not before --until: choose an earlier --since.")
         if cluster:
             world.open_cluster(cluster)
         with Client(state=state) as client:

@@ -27,7 +27,7 @@ COLUMNS = (
 
 def in_words(run: Run, compared: SideBySide, first: int, last: int, *, changed: bool) -> None:
     """Print the two courses, and what differs; `changed` are machines, tenants or settings."""
-    told = ", told every run time beforehand" if run.clairvoyant else ""
+    told = ", which knew every run time beforehand" if run.clairvoyant else ""
     say(paint(f"{run.policy} on {run.cluster}{told}", "bold"))
     say(f"  from {_date(first)} to {_date(last)}, {count(len(run.jobs), 'job')} ran")
     for why, number in run.dropped:
@@ -69,10 +69,10 @@ def trusted(run: Run, compared: SideBySide, *, changed: bool) -> str:
         return f"how far replays of this history are off: allot sim replay --policy {OWN}"
     off = abs(would - was) / was if was else 0.0
     if off <= ALIKE:
-        return "this is the policy of then, and gives the history again: replays can be trusted"
+        return "this is the policy that was in force, and gives the history: trust replays"
     return (
-        f"this is the policy of then, and it is {off:.1%} off in mean completion: replays of "
-        "this history cannot tell less than that"
+        f"this is the policy that was in force, and it is {off:.1%} off in mean completion: "
+        "replays of this history cannot show smaller differences"
     )
 
 

@@ -63,10 +63,10 @@ def size(  # noqa: PLR0913, PLR0917 - a flag each
 ) -> None:
     """Find how many nodes of a type a workload needs to meet a target.
 
-    The trace is played on clusters of many sizes. Every number that `allot sim run --json`
-    gives can be bounded, with or without its `_s`: p90_queue_delay<=30min, avg_jct<=2h,
-    utilization>=0.5, fairness.jain>=0.9. Shown is the curve over the sizes tried; the
-    smallest that will do is marked.
+    The trace is played on clusters of many sizes. A target limits any number of
+    `allot sim run --json`, with or without its `_s`: p90_queue_delay<=30min, avg_jct<=2h,
+    utilization>=0.5, fairness.jain>=0.9. The output is the curve over the sizes tried; the
+    smallest size that meets the target is marked.
     """
     # A whole world: `allot sim run` does not pay for it.
     from allotment.cli import sim_size_words as words  # noqa: PLC0415

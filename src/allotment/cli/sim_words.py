@@ -17,14 +17,14 @@ from allotment.sim.outcome import Run
 
 CLAIRVOYANT = " *"
 
-BOUND = "it was told every run time beforehand; a bound, not a choice"
+BOUND = "it knew every run time beforehand: a bound, not a practical choice"
 """What that mark means."""
 
 
 def in_words(run: Run) -> list[str]:
     """Describe one run in a few lines."""
     s = _summary(run)
-    told = ", told every run time beforehand" if run.clairvoyant else ""
+    told = ", which knew every run time beforehand" if run.clairvoyant else ""
     lines = [
         paint(f"{run.policy} on {run.cluster}{told}", "bold", sys.stdout),
         f"  jobs          {completed_of(s)}",
@@ -33,7 +33,7 @@ def in_words(run: Run) -> list[str]:
         f"  waiting       {_spread(s, 'queue_delay')}",
         f"  makespan      {_length(s.makespan_s)}, {s.throughput_jobs_per_h:,.1f} jobs/h",
         f"  utilization   {s.utilization:.1%} of {run.capacity_milli // 1000:,} devices; "
-        f"{s.fragmentation:.1%} of what was idle was asked for in vain",
+        f"{s.fragmentation:.1%} of the idle time was wanted",
         f"  preemptions   {s.preemptions:,}",
         f"  fairness      {_fairness(s)}",
         f"  simulated     {run.events:,} events in {run.wall_s:.2f} s",

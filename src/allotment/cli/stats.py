@@ -37,12 +37,12 @@ def stats(
     state: State = "",
     as_json: AsJson = False,
 ) -> None:
-    """Show how jobs waited and ran, and what each tenant got of what it is owed.
+    """Show how jobs waited and ran, and how much of its guarantee each tenant got.
 
-    The numbers are those of `allot sim`, over the service's own event log, as if it began
-    at --since: a job that was there already counts from then on. OWED and GOT are GPUs,
-    guaranteed and used on average. PACE is 1 where jobs went on as fast as if the cluster
-    had always been divided evenly among all who asked, lower where they were slower.
+    The numbers are those of `allot sim`, over the service's own event log, as if it began at
+    --since: an earlier job counts from then on. GUARANTEED and GOT are GPUs, GOT on average.
+    PACE is 1 if jobs were as fast as if the cluster had always been divided evenly among all
+    jobs, and lower if they were slower.
 
     Examples:
       allot stats
@@ -54,7 +54,7 @@ def stats(
     now = round(time.time() * SECOND)
     first, last = instant("--since", since, now), instant("--until", until or "0", now)
     if first >= last:
-        raise Misused("--since is not before --until, so nothing lies between them.")
+        raise Misused("--since is not before --until: choose an earlier --since.")
     with Client(state=state) as client:
         found = client.statistics(max(0, first), last if until else None)
     if tenant:

@@ -13,7 +13,7 @@ from allotment.service.statistics_view import Statistics, TenantShare
 
 COLUMNS = (
     Column("TENANT", flexible=True),
-    Column("OWED", right=True),
+    Column("GUARANTEED", right=True),
     Column("GOT", right=True),
     Column("JOBS", right=True),
     Column("FAILED", rank=3, right=True),
@@ -58,7 +58,7 @@ def in_words(found: Statistics, tenant: str) -> None:
         say()
         say(verdict(found))
     if found.numbers.jobs and not found.capacity_milli:
-        talk("There is no GPU here, so what is counted in devices is nothing.")
+        talk("There is no GPU here, so all numbers of devices are 0.")
     if not found.numbers.jobs and found.until <= found.known_since:
         talk(f"History begins at {_date(found.known_since)}.")
     if found.forgotten and found.since == found.known_since:
@@ -101,7 +101,7 @@ def _of_all(found: Statistics) -> list[str]:
     if found.capacity_milli:
         lines.append(
             f"  devices      {found.in_use:.1%} of {show_milli(found.capacity_milli)} in use; "
-            f"{n.fragmentation:.1%} of what was idle was asked for in vain"
+            f"{n.fragmentation:.1%} of the idle time was wanted"
         )
     return lines
 
@@ -111,10 +111,10 @@ def _of_one(found: Statistics) -> list[str]:
     lines = [_head(found, share.tenant)]
     lines.append(
         f"  devices      {_amount(share.mean_milli)} used on average, "
-        f"{show_milli(share.owed_milli)} owed"
+        f"{show_milli(share.owed_milli)} guaranteed"
     )
     if not found.numbers.tenants:
-        return [*lines, "  No job of it was there."]
+        return [*lines, "  It had no job."]
     (n,) = found.numbers.tenants
     lines.append(f"  jobs         {n.jobs:,}, {_ended(n)}")
     if n.completed:
@@ -135,7 +135,7 @@ def _of_one(found: Statistics) -> list[str]:
 
 
 def rows_of(found: Statistics) -> list[list[str]]:
-    """Return the cells of each tenant, whoever was slowed down most first."""
+    """Return the cells of each tenant, the one that was slowed down most first."""
     blocks = {block.tenant: block for block in found.numbers.tenants}
     pairs = [(share, blocks.get(share.tenant)) for share in found.shares]
     pairs.sort(key=lambda pair: pair[1].progress if pair[1] and pair[1].completed else 9e9)
@@ -166,7 +166,7 @@ def verdict(found: Statistics) -> str:
     blocks = [b for b in found.numbers.tenants if b.completed and b.progress > 0]
     jain = f"Jain {found.numbers.fairness.jain:.2f}"
     if len(blocks) < 2:
-        return "Shares are compared where at least two tenants had jobs that completed."
+        return "Tenants are compared if at least two had completed jobs."
     slow = min(blocks, key=lambda b: b.progress)
     fast = max(blocks, key=lambda b: b.progress)
     more = fast.progress / slow.progress

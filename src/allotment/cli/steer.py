@@ -22,10 +22,10 @@ from allotment.service.views import JobView
 
 @choosing(ASKING)
 def cancel(choice: Choice, as_json: AsJson = False) -> None:
-    """End jobs, wherever they stand.
+    """End jobs in any state.
 
-    A waiting job ends at once. A running one gets its warning signal and its grace, so
-    that it can save its work; it shows as `stopping` until then.
+    A waiting job ends at once. A running job gets its warning signal and grace time, so
+    that it can save its work; until its end it is `stopping`.
 
     Examples:
       allot cancel 12
@@ -38,7 +38,7 @@ def cancel(choice: Choice, as_json: AsJson = False) -> None:
 
 @choosing(ASKING)
 def hold(choice: Choice, as_json: AsJson = False) -> None:
-    """Take waiting jobs out of the line, until they are released.
+    """Keep waiting jobs from starting, until they are released.
 
     Examples:
       allot hold 12 13
@@ -49,7 +49,7 @@ def hold(choice: Choice, as_json: AsJson = False) -> None:
 
 @choosing(ASKING)
 def release(choice: Choice, as_json: AsJson = False) -> None:
-    """Put held jobs back in line.
+    """Allow held jobs to start again.
 
     Examples:
       allot release 12
@@ -62,7 +62,8 @@ def release(choice: Choice, as_json: AsJson = False) -> None:
 def suspend(choice: Choice, as_json: AsJson = False) -> None:
     """Freeze running jobs and free their devices; they keep their memory.
 
-    Where an owner in cells needs what a suspended job keeps, that job is queued again.
+    With cells, a suspended job is queued again if a tenant needs its cells with the memory
+    that the job keeps there.
 
     Examples:
       allot suspend 12
@@ -73,7 +74,7 @@ def suspend(choice: Choice, as_json: AsJson = False) -> None:
 
 @choosing(ASKING)
 def resume(choice: Choice, as_json: AsJson = False) -> None:
-    """Let suspended jobs go on as soon as their devices are free.
+    """Continue suspended jobs as soon as their devices are free.
 
     Examples:
       allot resume 12
@@ -83,10 +84,11 @@ def resume(choice: Choice, as_json: AsJson = False) -> None:
 
 @choosing(ASKING)
 def retry(choice: Choice, as_json: AsJson = False) -> None:
-    """Submit jobs of yours again that failed or timed out; prints the new ids.
+    """Submit your failed or timed-out jobs again; print the new ids.
 
-    They are as they were, under new ids. Those of an array make a new array with the same
-    indices, so each finds its own ALLOT_ARRAY_INDEX. Cancelled ones only if asked for.
+    The new jobs are unchanged, with new ids. Jobs of an array make a new array with the same
+    indices, so each finds its own ALLOT_ARRAY_INDEX. Cancelled jobs are included only if you
+    choose that state.
 
     Examples:
       allot retry 12
@@ -158,7 +160,7 @@ def _lines(done: Steered) -> list[str]:
         again = f" as {shown_ids(done.made)}" if done.made else ""
         lines = [f"{DONE[done.verb]}: {jobs}{again}"]
     if done.left:
-        lines.append(f"left as they are: {in_states(done.left)}")
+        lines.append(f"left unchanged: {in_states(done.left)}")
     return lines
 
 

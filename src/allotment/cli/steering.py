@@ -1,4 +1,4 @@
-"""What steers a terminal, written out: text of jobs comes from whoever submitted them.
+"""What steers a terminal, written out: text of jobs comes from their users.
 
 An escape code can move the cursor over what was said, rename the window, or make a terminal
 answer as if its user had typed. Colours are let through, and for output of jobs the carriage

@@ -33,11 +33,13 @@ def submit(  # noqa: PLR0913 - one argument an option
         str, typer.Option("--form", help="auto, native (YAML) or classic (JSON).")
     ] = "auto",
     held: Annotated[
-        bool, typer.Option("--held", help="Keep it out of the line at first.")
+        bool, typer.Option("--held", help="Hold the job: it starts only after `allot release`.")
     ] = False,
     labels: Annotated[
         list[str] | None,
-        typer.Option("--label", metavar="KEY=VALUE", help="Find it by this. Repeatable."),
+        typer.Option(
+            "--label", metavar="KEY=VALUE", help="A label to find the job by. Repeatable."
+        ),
     ] = None,
     grid: Grid = None,
     key: Annotated[
@@ -45,26 +47,26 @@ def submit(  # noqa: PLR0913 - one argument an option
         typer.Option("--key", metavar="TEXT", help="The same key gives the same job again."),
     ] = "",
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Stay: show its output, give its exit code.")
+        bool, typer.Option("--follow", "-f", help="Show its output, end with its exit code.")
     ] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say where and when it would start; no more.")
+        bool, typer.Option("--dry-run", help="Only show where and when it would start.")
     ] = False,
     state: StateFolder = "",
     as_json: AsJson = False,
 ) -> None:
-    """Submit job files; prints the ids of the new jobs.
+    """Submit job files; print the ids of the new jobs.
 
-    Files are read here first: what is wrong is told with its line, and nothing is submitted
+    Files are checked first: mistakes are reported with their line, and nothing is submitted
     while any file is wrong. Relative data, code, output and workdir paths are taken from
     the file's own folder. A secret {from_env: NAME} is looked up in your environment.
-    Where no service runs, one is started.
+    If no service runs, one is started.
 
-    With --dry-run nothing is submitted: each job is checked as it would be, and estimated on
-    its own as by `allot eta`.
+    With --dry-run nothing is submitted: each job is checked, and its start is estimated as by
+    `allot eta`, each job by itself.
 
-    While the service cannot say whether a job was taken (its disk is full), this asks again,
-    and names the key to ask by later: allot show --key KEY.
+    While the service cannot say whether a job was accepted (its disk is full), this asks
+    again, and prints the key for later questions: allot show --key KEY.
 
     Examples:
       allot submit train.yaml

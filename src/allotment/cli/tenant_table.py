@@ -14,7 +14,7 @@ MOST_NAMED = 8
 COLUMNS = (
     Column("TENANT"),
     Column("CELLS"),
-    Column("OWED", right=True),
+    Column("GUARANTEED", right=True),
     Column("USED", right=True),
     Column("FREE", right=True),
     Column("LENT", right=True),

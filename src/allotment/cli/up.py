@@ -38,16 +38,19 @@ def up(  # noqa: PLR0913 - one argument an option
             "--gpus",
             min=0,
             max=1024,
-            help="Virtual GPUs, where the machine has none.",
+            help="Virtual GPUs, if the machine has no real ones.",
             show_default=False,
         ),
     ] = None,
     foreground: Annotated[
-        bool, typer.Option("--foreground", help="Stay, and log here; for systemd.")
+        bool,
+        typer.Option("--foreground", help="Stay in the foreground, and log here; for systemd."),
     ] = False,
     accept_loss: Annotated[
         bool,
-        typer.Option("--accept-loss", help="Go on with what is left of a damaged event log."),
+        typer.Option(
+            "--accept-loss", help="Continue with the good part of a damaged event log."
+        ),
     ] = False,
     ready_fd: Annotated[int, typer.Option("--ready-fd", hidden=True)] = -1,
     as_json: AsJson = False,
@@ -55,13 +58,13 @@ def up(  # noqa: PLR0913 - one argument an option
     """Start the service, and return when it takes jobs.
 
     It listens on a socket in its state folder; --port adds loopback TCP, with a token from
-    the same folder. Without --config one tenant owns the whole machine; where root runs it
-    for several people, there is one for each group they share. When it runs already, this
-    says so and succeeds.
+    the same folder. Without --config one tenant has the whole machine; if root runs the
+    service and several people have accounts, there is one tenant for each group they share.
+    If the service runs already, this says so and succeeds.
 
-    A damaged event log is refused, with what is wrong and what to do. --accept-loss goes on
-    with what is left: jobs that only the lost part knew are forgotten. Nothing is thrown
-    away: a copy of the damaged files stays in the state folder.
+    A damaged event log is refused, with what is wrong and what to do. --accept-loss continues
+    with the good part: jobs that only the lost part knew are forgotten. No file is deleted: a
+    copy of the damaged files stays in the state folder.
 
     Examples:
       allot up

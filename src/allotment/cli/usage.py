@@ -1,4 +1,4 @@
-"""`allot usage`: who had how many GPU-hours."""
+"""`allot usage`: how many GPU-hours each held."""
 
 import csv
 import sys
@@ -74,7 +74,7 @@ Rows = Annotated[
     typer.Option(
         "--by",
         metavar="WHAT",
-        help="What a row is about: tenant, queue, user, job, type; several parted by commas.",
+        help="One row for each tenant, queue, user, job or type; or several, with commas.",
     ),
 ]
 AsCsv = Annotated[bool, typer.Option("--csv", help="Print all columns as CSV.")]
@@ -88,12 +88,12 @@ def usage(
     state: State = "",
     as_json: AsJson = False,
 ) -> None:
-    """Show who held how many GPU-hours and CPU-hours, from the service's own event log.
+    """Show the GPU-hours and CPU-hours that tenants, users or jobs held.
 
-    OWN is out of guarantees, BORROWED beyond them, LOST the part of both that evictions
-    threw away. OF ALL is the part of all GPU-hours there were. Start-up counts, suspension
-    does not. A job that was there already counts from --since on. Where tenants have
-    budgets, how they stand now comes after it: GPU-hours USED, when to WARN, the MOST.
+    OWN is within guarantees, BORROWED beyond them, LOST the part of both that evictions lost.
+    OF ALL is the part of all GPU-hours of the cluster. Start-up counts, suspension does not.
+    An earlier job counts from --since on. If tenants have budgets, their present state
+    follows: GPU-hours USED, when to WARN, the MOST.
 
     Examples:
       allot usage
@@ -103,7 +103,7 @@ def usage(
     now = round(time.time() * SECOND)
     first, last = instant("--since", since, now), instant("--until", until or "0", now)
     if first >= last:
-        raise Misused("--since is not before --until, so nothing lies between them.")
+        raise Misused("--since is not before --until: choose an earlier --since.")
     if as_csv and as_json:
         raise Misused("--csv and --json are two different forms.")
     with Client(state=state) as client:

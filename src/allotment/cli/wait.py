@@ -36,9 +36,9 @@ def wait(
 ) -> None:
     """Wait until jobs have finished, through restarts of the service.
 
-    Exits with the job's exit code: 0 when it succeeded; that of the task that failed first,
-    128 + n when signal n ended it; 1 for everything else; 124 when --timeout struck. Of
-    several jobs the first that is not 0.
+    The exit code is that of the job: 0 if it succeeded; that of the task that failed first,
+    or 128 + n if signal n ended it; 1 in all other cases; 124 after --timeout. For several
+    jobs it is the first one that is not 0.
 
     Examples:
       allot wait last && allot outputs last --fetch .
@@ -79,7 +79,7 @@ def _seconds(text: str) -> float:
 
 def _ids(chosen: Chosen) -> tuple[tuple[JobId, JobId], ...]:
     if not chosen.ids:
-        raise Failed("No job is chosen by this.", "See `allot ps` for what there is.")
+        raise Failed("No job fits these options.", "See `allot ps` for a list of jobs.")
     return chosen.ids
 
 

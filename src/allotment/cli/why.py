@@ -26,11 +26,11 @@ FIELDS = (
 
 @choosing(OPTIONS)
 def why(choice: Choice, as_json: AsJson = False) -> None:
-    """Show why a job waits: the main reason, what it needs, what is free, who holds it.
+    """Show why a job waits: the main reason, its needs, what is free, which jobs hold it.
 
-    Then what became of it so far, and for what it waited in each stretch of time: of a job
-    that runs or is over too. A reason that held for seconds in a long wait is not noted.
-    Of several jobs: how many wait for what.
+    Then show its past, also of a running or finished job: its states, and the reasons for
+    which it waited, with their times. A reason that held for seconds in a long wait is left
+    out. For several jobs: show how many wait for each reason.
 
     Examples:
       allot why 12
@@ -115,7 +115,7 @@ def _amounts(need: Resources, free: Resources) -> list[str]:
         wanted, there = getattr(need, field), getattr(free, field)
         if wanted:
             write = show_milli if field.endswith("milli") else show_bytes
-            note = "short of it" if wanted > there else ""
+            note = "too little" if wanted > there else ""
             rows.append([name, write(wanted), write(max(0, there)), note])
     right = Column("", right=True)
     return aligned(rows, [Column(""), right, right, Column("")])
@@ -131,7 +131,7 @@ def _holders(holders: tuple[Holder, ...]) -> list[str]:
 
 
 def _grounds(holder: Holder) -> str:
-    return "borrowed" if holder.entitlement is Entitlement.OPPORTUNISTIC else "its own"
+    return "borrowed" if holder.entitlement is Entitlement.OPPORTUNISTIC else "guaranteed"
 
 
 def _stands(job: JobView) -> str:

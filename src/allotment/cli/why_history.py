@@ -43,7 +43,7 @@ def _row(each: Stretch) -> list[str]:
 def _words(each: Stretch) -> str:
     words = PHASES.get(each.phase, "")
     if each.phase is LifePhase.WAITING:
-        words = plain(each.reason) if each.reason else "in line"
+        words = plain(each.reason) if each.reason else "waiting"
         if each.cause:
             words += f" (queued again: {plain(each.cause)})"
     elif each.phase is LifePhase.SUSPENDED:

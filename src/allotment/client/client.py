@@ -277,7 +277,7 @@ class Client:
         return decode(self._get(path), list[TenantQueues])
 
     def cells(self, level: str = "", under: str = "") -> CellTree:
-        """Return the cells, with who has them: all, or those under one root or node.
+        """Return the cells, with tenants and jobs: all, or those under one root or node.
 
         `level` is a type, the last part of one, `node` or `leaf`: how far down. Left out, it is
         `node`, and `leaf` for those of one node.
@@ -286,7 +286,7 @@ class Client:
         return decode(self._get(path), CellTree)
 
     def fairness(self) -> FairnessReport:
-        """Return what each tenant deserves now, what it has, and who is starved."""
+        """Return what each tenant deserves now, what it has, and which are starved."""
         with closing(self._transport.open("/v1/fairness", timeout=LONG_S)) as reply:
             return decode(reply.read(), FairnessReport)
 
@@ -383,7 +383,7 @@ class Client:
     def usage(
         self, since: int = 0, until: int | None = None, by: str = "tenant"
     ) -> UsageReport:
-        """Sum up who held how many GPU-hours and CPU-hours between two instants.
+        """Sum up the GPU-hours and CPU-hours that were held between two instants.
 
         `by` says what a row is about: `tenant`, `queue`, `user`, `job` or `type`, or several,
         parted by commas. Instants are as in `statistics`.
@@ -466,7 +466,7 @@ class Client:
         self._send("POST", node_path(node, ":undrain"), {})
 
     def reservations(self) -> list[ReservationView]:
-        """List the nodes that are set aside, now or some time ahead, and for whom."""
+        """List the reservations: nodes, times, and for whom they are."""
         return decode(self._get("/v1/reservations"), list[ReservationView])
 
     def reserve(self, note: ReservationNote) -> list[ReservationView]:
@@ -475,7 +475,7 @@ class Client:
         return decode(self._send("POST", "/v1/reservations", body), list[ReservationView])
 
     def end_reservation(self, name: str) -> None:
-        """Give nodes that were set aside back to everybody."""
+        """End a reservation, so that all jobs may use its nodes."""
         self._send("POST", reservation_path(name, ":end"), {})
 
     def hardware(self) -> list[HardwareView]:

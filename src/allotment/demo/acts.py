@@ -60,9 +60,9 @@ class Story:
     def _fill(self) -> None:
         self.screen.act(
             "1  Idle places may be borrowed",
-            f"{LARGE} wants three places together, and vision is owed two. speech leaves its "
-            "own idle, so it may borrow. Its three processes train one model over TCP: all of "
-            "them start, or none.",
+            f"{LARGE} needs three places together; vision is guaranteed two. speech leaves its "
+            "places idle, so the job may borrow. Its three processes train one model over TCP: "
+            "all of them start, or none.",
         )
         self._submit(LARGE, BASE)
         self.watch.until(
@@ -71,9 +71,9 @@ class Story:
 
     def _queue(self) -> None:
         self.screen.act(
-            "2  A job waits, and can say why",
-            f"One place is left, and {TUNE} needs two. nlp uses its own two already, so these "
-            "would be borrowed; and nobody is sent away for a borrower.",
+            "2  A job waits, and the service says why",
+            f"One place is left, and {TUNE} needs two. nlp uses its guarantee already, so the "
+            "job would borrow, and no job is evicted for a borrower.",
         )
         self._submit(TUNE)
         self.watch.pause(READING_S)
@@ -105,10 +105,10 @@ class Story:
             seconds=30,
         )
         self.screen.act(
-            "4  The owner comes back",
-            f"speech wants the two places it is owed. {LARGE} borrows, so it is warned "
-            f"(SIGUSR1), may save, and has {cast.GRACE_S} s to end. The place is promised to "
-            "speech meanwhile.",
+            "4  A tenant reclaims its guarantee",
+            f"speech needs its two guaranteed places. {LARGE} borrows, so it is evicted: it "
+            f"gets a signal (SIGUSR1) and {cast.GRACE_S} s to save and end. The place is "
+            "reserved for speech.",
         )
         self._submit(OWNER)
         blocked = self._why_owner_waits()
@@ -127,9 +127,9 @@ class Story:
 
     def _return(self) -> None:
         self.screen.act(
-            "5  The borrower goes on where it was",
-            f"{LARGE} is back in its queue, without having lost a retry. It needs three places "
-            "together; until then it waits.",
+            "5  The borrower continues from its checkpoint",
+            f"{LARGE} is back in its queue, and has not used up a retry. It waits until three "
+            "places are free.",
         )
         self.watch.until(
             f"the second start of {LARGE}",
@@ -160,7 +160,7 @@ class Story:
         from allotment.demo.trained import fetch  # noqa: PLC0415 - needs numpy
 
         self.screen.act(
-            "6  The result", f"What {LARGE} left in its output folder is fetched and tried."
+            "6  The result", f"The model in the output folder of {LARGE} is fetched and tested."
         )
         try:
             trained = fetch(

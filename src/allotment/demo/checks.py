@@ -179,7 +179,7 @@ def _handed_over(evidence: Evidence) -> Verdict:
     ok = placed[0].seq > ended[0].seq and placed[1].slots == reserved[1].slots
     ok = ok and placed[1].entitlement is Entitlement.GUARANTEED
     after = show_millis(placed[0].at - reserved[0].at)
-    return ok, f"{OWNER} placed at #{placed[0].seq}, {after} after it was promised"
+    return ok, f"{OWNER} placed at #{placed[0].seq}, {after} after the reservation"
 
 
 def _resumed(evidence: Evidence) -> Verdict:
@@ -243,16 +243,16 @@ def _model(evidence: Evidence) -> Verdict:
 
 _CHECKS: tuple[tuple[str, Callable[[Evidence], Verdict]], ...] = (
     ("a gang starts together", _gang),
-    ("a job waits, and can say why", _queued),
+    ("a job waits, and the service says why", _queued),
     ("a team borrows what others leave idle", _borrowed),
     ("a failing job is retried, then given up with a diagnosis", _given_up),
-    ("the owner comes back and is promised its place", _reserved),
+    ("a tenant reclaims its guarantee and has a place reserved", _reserved),
     ("the borrower is warned", _warned),
     ("it saves a checkpoint and ends by itself", _saved),
     ("it is evicted and queued again", _requeued),
-    ("the owner gets the place it was promised", _handed_over),
+    ("its job gets the reserved place", _handed_over),
     ("the borrower finishes from its checkpoint", _resumed),
-    ("everybody else finishes", _others_finished),
+    ("all other jobs finish", _others_finished),
     ("no device was ever given twice", _never_twice),
     ("the trained model is fetched and works", _model),
 )

@@ -83,7 +83,7 @@ def _play(console: Console) -> int:
         if own.folder.exists():
             console.print(f"Left for a look inside: {own.folder}", soft_wrap=True)
         else:
-            console.print("Nothing is left of it: no job, no service, no file.")
+            console.print("It left nothing behind: no job, no service, no file.")
     return DONE if good else FAILED
 
 
@@ -94,7 +94,7 @@ def _introduce(console: Console, setting: Setting) -> None:
     note = "The training is small and stays on the CPU; the GPUs are only handed out."
     if setting.virtual:
         devices = f"{count} virtual GPUs"
-        note = "This machine has no GPU, so they exist only in the books; all else is real."
+        note = "This machine has no GPU, so these are only counted; all else is real."
     elif setting.shared:
         note += f" {PLACES // count} processes share one."
     console.print(Text("Allotment: three teams share one machine", style="bold"))

@@ -55,21 +55,21 @@ def _check_grounds(spec: JobSpec, tenant: Tenant) -> None:
     if spec.pin:
         raise Rejected(
             Code.BAD_SPEC,
-            f"It is opportunistic, and wants the pinned cell {spec.pin!r}: what it may use "
-            "is never its tenant's own.",
+            f"It is opportunistic, but asks for the pinned cell {spec.pin!r}: it may not use "
+            "the guarantee of its tenant.",
             "Keep one of the two.",
         )
     if not spec.preemptible:
         raise Rejected(
             Code.BAD_SPEC,
-            "It is opportunistic, so it must be preemptible: it runs on what is idle.",
-            "Take `preemptible: false` out, or `opportunistic`.",
+            "It is opportunistic, so it must be preemptible: it always borrows.",
+            "Remove `preemptible: false`, or `opportunistic`.",
         )
     if not tenant.borrow:
         raise Rejected(
             Code.NEVER_FITS,
             f"It is opportunistic, and tenant {tenant.name} may not borrow.",
-            "Take `opportunistic` out, or submit it for another tenant.",
+            "Remove `opportunistic`, or submit it for another tenant.",
         )
 
 
@@ -79,13 +79,13 @@ def _check_pin(state: State, spec: JobSpec, tenant: Tenant) -> None:
     has = (
         f"Pinned cells of tenant {tenant.name}: {listed(tenant.pins)}."
         if tenant.pins
-        else f"Tenant {tenant.name} has no pinned cells: take `pin` out."
+        else f"Tenant {tenant.name} has no pinned cells: remove `pin`."
     )
     owner = next((t.name for t in state.config.tenants if spec.pin in t.pins), "")
     if owner:
-        message = f"Pinned cell {spec.pin!r} is tenant {owner}'s, not {tenant.name}'s."
+        message = f"Pinned cell {spec.pin!r} belongs to tenant {owner}, not to {tenant.name}."
     elif any(pin.id == spec.pin for pin in state.config.topology.pins):
-        message = f"Pinned cell {spec.pin!r} is no tenant's."
+        message = f"Pinned cell {spec.pin!r} belongs to no tenant."
     else:
         message = f"There is no pinned cell {spec.pin!r}."
     raise Rejected(Code.BAD_SPEC, message, has)
@@ -101,7 +101,7 @@ def _check_levels(state: State, spec: JobSpec) -> None:
             if all(chain.level_of(level) is None for chain in cells.chains):
                 raise Rejected(
                     Code.BAD_SPEC,
-                    f"No cell here is a {level!r}, so nothing lies within one.",
+                    f"No cell here is a {level!r}, so no job can run within one.",
                     f"Levels here: {listed(levels_of(cells), MOST_LEVELS)}; or the last "
                     "part of such a name.",
                 )
@@ -110,7 +110,7 @@ def _check_levels(state: State, spec: JobSpec) -> None:
         if level != NODE and level not in labels:
             raise Rejected(
                 Code.BAD_SPEC,
-                f"No node here has a label {level!r}, so nothing lies within one.",
+                f"No node here has a label {level!r}, so no job can run within one.",
                 f"Levels here: {', '.join(sorted({NODE, *labels}))}.",
             )
 
@@ -184,7 +184,7 @@ def _only_lent(state: State, shape: Shape, tenant: Tenant) -> tuple[str, ...]:
         return ()
     asks, owed = _listed(beyond, need), _listed(beyond, tenant.guaranteed)
     why = f"it needs {asks}, and tenant {tenant.name} is guaranteed {owed}"
-    return (f"it can only borrow, and be sent away at any time: {why}",)
+    return (f"it can only borrow, and may be evicted at any time: {why}",)
 
 
 def _listed(parts: Sequence[str], amount: Resources) -> str:
@@ -289,14 +289,14 @@ def _too_large(state: State, spec: JobSpec, shape: Shape, cells: Cells) -> Rejec
 def _other_ways(state: State, shape: Shape, tenant: Tenant, cells: Cells) -> str:
     """Return what to do about a job for which its tenant owns nothing of the right kind."""
     if shape.pin:
-        return "Take `pin` out."
+        return "Remove `pin`."
     ways: list[str] = []
     devices = any(request.devices for request in shape.requests)
     if types := leaf_types(cells, tenant.name, devices=devices):
         ways.append(f"ask for {' or '.join(types)}")
     free = msgspec.structs.replace(shape, preemptible=True)
     if may_borrow(state.cluster, free) and guarantee_of(state.cluster).ever_starts(free):
-        ways.append("take `preemptible: false` out, so that it may borrow")
+        ways.append("remove `preemptible: false`, so that it may borrow")
     named = any(request.types for request in shape.requests)
     ways.append(f"ask the administrator for cells{f' of {_kind(shape)}' if named else ''}")
     words = "; or ".join(ways)
@@ -310,7 +310,7 @@ def _why_not_borrow(spec: JobSpec, tenant: Tenant) -> str:
         return "With `preemptible: false` it may not borrow"
     if not tenant.borrow:
         return "The tenant may not borrow"
-    return "Nobody may borrow under the policy in force"
+    return "No job may borrow under the policy in force"
 
 
 def _only_borrows(state: State, shape: Shape, cells: Cells) -> tuple[str, ...]:
@@ -322,7 +322,9 @@ def _only_borrows(state: State, shape: Shape, cells: Cells) -> tuple[str, ...]:
         what = f"tenant {shape.tenant} has no cell of {_kind(shape)}"
     else:
         what = f"it is larger than what the cells of tenant {shape.tenant} can hold"
-    return (f"it can only borrow, and be sent away at any time: {what} (its cells are {have})",)
+    return (
+        f"it can only borrow, and may be evicted at any time: {what} (its cells are {have})",
+    )
 
 
 def _right_kind(cells: Cells, shape: Shape) -> bool:

@@ -1,4 +1,4 @@
-"""For whom a job had to give way or lost its guarantee, and by what right, in words."""
+"""For which job another was evicted or demoted, and by what right, in words."""
 
 from msgspec.structs import replace
 
@@ -12,48 +12,46 @@ from allotment.model.spec import JobSpec
 
 
 def for_whom(state: State, job: JobRecord, found: Diagnosis | None) -> Diagnosis | None:
-    """Let a task that ended as it had to give way be told for whom, where that is known."""
+    """Return the diagnosis of an evicted task, with the job that got its place, if known."""
     if found is None or found.code != BY_STOP[StopCause.EVICTED].code:
         return found
     return replace(found, cause=evicted_for(state, job) or found.cause)
 
 
 def evicted_for(state: State, job: JobRecord) -> str:
-    """Return who was given the place of a job that was told to go; '' where it is not known."""
+    """Return for which job another was evicted, in a sentence; '' if that is not known."""
     wanted_by = _wanted_by(job.attempts[-1]) if job.attempts else None
     other = state.jobs.get(wanted_by) if wanted_by is not None else None
     if other is None:
         return ""
     mine, theirs = job.spec, other.spec
     if state.cluster.policies.turns is not None:
-        return (
-            f"Its place went to job {other.id}: running jobs make way by their place in line."
-        )
+        return f"Its place went to job {other.id}, which comes before it in the job order."
     if mine.tenant != theirs.tenant and job.attempts[-1].suspended_at:
         return (
-            "What it kept of its machine while suspended was in the way of the owner: "
+            "It was suspended, and what it kept of its machine was reclaimed for "
             f"job {other.id} of {theirs.tenant}."
         )
     if mine.tenant != theirs.tenant:
         return (
-            "It ran on devices lent by another team, and the owner wanted them back: "
-            f"job {other.id} of {theirs.tenant}."
+            f"It borrowed, and tenant {theirs.tenant} reclaimed its guarantee for "
+            f"job {other.id}."
         )
     if _is_more_urgent(theirs, mine):
-        return f"A more urgent job of its own team was given its place: job {other.id}."
+        return f"A more urgent job of its own tenant got its place: job {other.id}."
     queue = _of_queue(theirs, mine)
-    return f"Another job of its own team was given its place: job {other.id}{queue}."
+    return f"Another job of its own tenant got its place: job {other.id}{queue}."
 
 
 def demoted_for(state: State, id: JobId, wanted_by: JobId) -> str:
     """Return to which job of its tenant a job lost its guarantee, and by what right."""
     job, other = state.jobs.get(id), state.jobs.get(wanted_by)
     if job is None or other is None:
-        return f"its share goes to job {wanted_by} of its tenant"
+        return f"its guarantee goes to job {wanted_by} of its tenant"
     if _is_more_urgent(other.spec, job.spec):
         return f"job {wanted_by} of its tenant is more urgent"
     queue = _of_queue(other.spec, job.spec)
-    return f"its share goes to another job of its tenant: job {wanted_by}{queue}"
+    return f"its guarantee goes to another job of its tenant: job {wanted_by}{queue}"
 
 
 def _is_more_urgent(theirs: JobSpec, mine: JobSpec) -> bool:
@@ -61,7 +59,7 @@ def _is_more_urgent(theirs: JobSpec, mine: JobSpec) -> bool:
 
 
 def _of_queue(theirs: JobSpec, mine: JobSpec) -> str:
-    """Name the queue that somebody is in, if it is another one."""
+    """Name the queue of the other job, if it is another one."""
     return f" of queue {theirs.queue}" if theirs.queue != mine.queue else ""
 
 

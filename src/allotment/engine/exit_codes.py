@@ -42,7 +42,7 @@ PIDS_LIMIT: Final = Diagnosis(
     "It started more processes and threads than its limit.",
     USER,
     NEVER,
-    "Start fewer loader workers and threads (OMP_NUM_THREADS), or look for a fork without end.",
+    "Start fewer loader workers and threads (OMP_NUM_THREADS), or look for an endless fork.",
 )
 PLATFORM_ERROR: Final = Diagnosis(
     "platform_error",
@@ -53,7 +53,7 @@ PLATFORM_ERROR: Final = Diagnosis(
 )
 LOST: Final = Diagnosis(
     "lost",
-    "The task vanished together with its supervisor or its machine; nobody saw the end.",
+    "The task was lost together with its supervisor or its machine; its end is not known.",
     PLATFORM,
     AGAIN,
     "It is tried again by itself, from its last checkpoint if it has one.",
@@ -74,10 +74,10 @@ BY_STOP: Final[Mapping[StopCause, Diagnosis]] = {
     ),
     StopCause.EVICTED: Diagnosis(
         "evicted",
-        "Another job was given its place: the owner of lent devices, or one of its own team.",
+        "It was evicted: a job of another tenant, or of its own, had a right to its place.",
         PLATFORM,
         AGAIN,
-        "It goes on by itself when there is room, from its last checkpoint.",
+        "It starts again by itself when there is room, from its last checkpoint.",
     ),
     StopCause.RUN_TIME: Diagnosis(
         "run_time",

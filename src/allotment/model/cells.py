@@ -44,7 +44,7 @@ class PinnedCell(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class Topology(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How the hardware lies together; empty where nobody cares."""
+    """How the hardware lies together; empty if that does not matter."""
 
     types: tuple[CellType, ...] = ()
     roots: tuple[RootCell, ...] = ()

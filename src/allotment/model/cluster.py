@@ -23,7 +23,7 @@ class Device(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 class Nic(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A network card for traffic between devices: its name, and the devices nearest to it.
 
-    It goes with these devices: who has one of them may use it.
+    It goes with these devices: a task that has one of them may use it.
     """
 
     name: str

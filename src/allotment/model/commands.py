@@ -107,7 +107,7 @@ class DeclareHealth(Command, frozen=True):
 
 
 class ReserveNodes(Command, frozen=True):
-    """Set nodes aside from `begin` until `end`: for whom is named, or for nobody.
+    """Set nodes aside from `begin` until `end`, for those named, or for maintenance.
 
     Which nodes: those named, or as many as have so many `devices` (of a type, if given).
     """
@@ -128,7 +128,7 @@ class ReserveNodes(Command, frozen=True):
 
 
 class EndReservation(Command, frozen=True):
-    """Return nodes that were set aside back to everybody, begun or not."""
+    """End a reservation, begun or not."""
 
     name: str
 

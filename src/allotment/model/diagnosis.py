@@ -8,7 +8,7 @@ from allotment.model.quantity import Millis
 
 
 class Owner(StrEnum):
-    """Who can mend it."""
+    """The side that can solve it."""
 
     USER = "user"
     PLATFORM = "platform"
@@ -59,7 +59,7 @@ class Exit(msgspec.Struct, frozen=True, omit_defaults=True):
     platform_error: str = ""
     """Not empty when the task was never run properly: what could not be done, and why."""
     lost: bool = False
-    """Its supervisor or machine vanished; nobody saw the end."""
+    """Its supervisor or machine was lost; its end is not known."""
     log_dropped: int = 0
     """Bytes of output beyond the log's cap, not kept."""
     usage: Usage = Usage()

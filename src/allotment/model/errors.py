@@ -1,7 +1,7 @@
 """Every error of ours, in one tree.
 
     AllotmentError
-    ├── Rejected              a wish that may not come true: bad spec, no right, no such job
+    ├── Rejected              a refused request: bad spec, no right, no such job
     ├── BadInput              a file or request that cannot be read, with its place
     ├── InvariantViolated     we broke: stop the cycle, keep the evidence
     ├── StoreError            the event log cannot be read or written
@@ -16,7 +16,7 @@ import msgspec
 
 
 class Code(StrEnum):
-    """Why a wish was refused. Users see these in the API, the CLI and the docs."""
+    """Why a request was refused. Users see these in the API, the CLI and the docs."""
 
     BAD_SPEC = "bad_spec"
     BAD_REQUEST = "bad_request"
@@ -49,7 +49,7 @@ class AllotmentError(Exception):
 
 
 class Rejected(AllotmentError):
-    """The wish was refused. `message` says what and why, `hint` what to do next."""
+    """The request was refused. `message` says what and why, `hint` what to do next."""
 
     def __init__(self, code: Code, message: str, hint: str = "") -> None:
         super().__init__(f"{message} {hint}".strip())

@@ -50,7 +50,7 @@ class ConfigApplied(Event, frozen=True):
 
     config: Config
     dated: bool = False
-    """Nobody asked for it: a date came from which something else holds."""
+    """No command asked for it: a date came from which other values hold."""
 
 
 class NodeDrained(Event, frozen=True):
@@ -137,7 +137,7 @@ class WindowSet(Event, frozen=True):
 
 
 class WindowEnded(Event, frozen=True):
-    """Nodes that were set aside are everybody's again: its time is over, or it was ended."""
+    """All jobs may use its nodes again: its time is over, or it was ended."""
 
     name: str
 
@@ -214,7 +214,7 @@ class JobTimedOut(JobEvent, frozen=True):
 
 
 class StartEstimated(JobEvent, frozen=True):
-    """Somebody was told when the job starts. Changes nothing; it is kept to be judged."""
+    """An estimate of the job's start was given. It changes nothing; it is kept to be judged."""
 
     earliest: Instant | None
     expected: Instant | None
@@ -231,7 +231,7 @@ class WaitExplained(JobEvent, frozen=True):
 
 
 class JobNoted(JobEvent, frozen=True):
-    """Somebody noted something for people to read; an empty text takes the note away."""
+    """A note for people to read; an empty text removes the note."""
 
     text: str
 

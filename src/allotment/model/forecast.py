@@ -61,9 +61,9 @@ class Course(msgspec.Struct, frozen=True):
     blocked: Blocked | None = None
     """Why it had not started by the end of what was looked at."""
     stuck: bool = False
-    """Nothing more was to come but ends that nobody knows: to look further tells nothing."""
+    """Nothing more was to come but ends at unknown times: looking further finds nothing."""
     endless: tuple[JobId, ...] = ()
-    """The jobs then in its way of which nobody knows how long they run."""
+    """The jobs of unknown run time that were then in its way."""
     borrowed: tuple[str, ...] = ()
     """The parts that it has on loan when it starts."""
 

@@ -8,19 +8,19 @@ without a clock, turn them into three states:
       ▲ ▲ ▲                │  └──── it stands for worsen_ms ─────────▲ │
       │ │ └──no trouble for heal_ms                                    │
       │ └──────────────── well again for mend_ms ──────────────────────┘
-      └─for within_ms nobody else says so── doubted ◀──one user's jobs say so── healthy
+      └─for within_ms no other source ───── doubted ◀──one user's jobs say so── healthy
 
 * A watcher's trouble *stands* until the same watcher says ok, and counts once. A job's word
   and a heartbeat that came back do not stand; of one user's jobs one word counts.
 * What a job says is what its user let it print. The jobs of one user alone take no hardware
-  from others: it is *doubted*, and used as before, until somebody else speaks against it
-  too: a watcher, or a job of another user, within within_ms.
-* Whoever takes parts out of use may hold back (engine/breaker.py): what the rules make suspect
+  from others: it is *doubted*, and used as before, until another source reports it too:
+  a watcher, or a job of another user, within within_ms.
+* The breaker may hold back (engine/breaker.py): what the rules make suspect
   or bad is then doubted, and *held back*, until there is room or an administrator confirms it.
 * A heartbeat's trouble alone suspects nothing: a silent node is lost, and takes no work as
   long as it is. Only one that is lost again and again is bad.
-* A bad part is not forgiven because nobody complains of what nobody uses: somebody has to
-  say that it is ok, and nobody the contrary for `mend_ms`.
+* A bad part is unused, so silence proves nothing: it needs a report that it is ok, and then
+  none to the contrary for `mend_ms`.
 * An administrator's `bad` is final until an administrator says `ok`, which also forgets all
   that was reported before.
 """
@@ -57,7 +57,7 @@ class HardwareHealth(StrEnum):
 
 
 class Source(StrEnum):
-    """Who reports."""
+    """The source of a report."""
 
     HEARTBEAT = "heartbeat"
     PROBE = "probe"
@@ -70,7 +70,7 @@ class Source(StrEnum):
 
 
 WATCHERS = (Source.PROBE, Source.DRIVER)
-"""Those who look again and again, and say when it is over."""
+"""Sources that look again and again, and say when it is over."""
 
 
 class HealthReport(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -95,7 +95,7 @@ class HealthReport(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Condition(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How a part is that is not healthy, and who says so."""
+    """The state of a part that is not healthy, and the source of the report."""
 
     node: NodeId
     health: HardwareHealth
@@ -166,7 +166,7 @@ class Course(msgspec.Struct, frozen=True):
     last: Instant = Instant(0)
     """When trouble was last reported, counted or not."""
     well_since: Instant | None = None
-    """Since when somebody says that it is ok, and nobody the contrary."""
+    """Since when it is reported ok, with no report to the contrary."""
     held_back: bool = False
     """It is doubted only because no more is to be taken away."""
 
@@ -192,7 +192,7 @@ def aged(course: Course, now: Instant, rules: Rules = RULES) -> Course:
 
 
 def next_turn(course: Course, rules: Rules = RULES) -> Instant | None:
-    """Return when a part gets worse or well by itself if nobody says anything."""
+    """Return when a part gets worse or well by itself without further reports."""
     if course.final or course.health is HardwareHealth.HEALTHY:
         return None
     if course.standing:

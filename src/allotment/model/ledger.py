@@ -1,4 +1,4 @@
-"""Who holds what. A placement is proposed, an allocation is committed."""
+"""What jobs hold. A placement is proposed, an allocation is committed."""
 
 from collections.abc import Sequence
 from enum import StrEnum

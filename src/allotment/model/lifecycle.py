@@ -14,21 +14,21 @@ from allotment.model.errors import InvariantViolated
 
 
 class JobState(StrEnum):
-    """Where a job stands. Each line says what holds in that state."""
+    """The state of a job. Each line says what holds in that state."""
 
     HELD = "held"
-    """In its queue, not considered until its owner releases it. Holds nothing."""
+    """In its queue; it cannot start until its user releases it. It holds nothing."""
     QUEUED = "queued"
-    """Waits for its turn, a dependency, or the end of a back-off. Holds nothing but,
-    perhaps, a reservation."""
+    """It waits for a place, for another job, or for the end of a back-off. It holds nothing,
+    except perhaps a reserved place."""
     STARTING = "starting"
-    """Placed: holds everything of its attempt; not every task runs yet."""
+    """It has a place and holds all of it; not every task runs yet."""
     RUNNING = "running"
     """Every task of the gang has started."""
     SUSPENDED = "suspended"
-    """Frozen: keeps memory, disk and device memory; has given up devices and CPU."""
+    """Frozen: it keeps memory, disk and device memory, and has released devices and CPU."""
     STOPPING = "stopping"
-    """Told to stop, holds everything until the last task is gone."""
+    """It was told to stop, and holds its place until the last task has ended."""
     SUCCEEDED = "succeeded"
     FAILED = "failed"
     CANCELLED = "cancelled"
@@ -55,7 +55,7 @@ def ended_how(state: JobState) -> str:
 
 
 class AttemptState(StrEnum):
-    """Where one try at running a job stands."""
+    """The state of one try at running a job."""
 
     STARTING = "starting"
     RUNNING = "running"
@@ -68,13 +68,13 @@ class TaskState(StrEnum):
     """Where one task of an attempt stands."""
 
     PLACED = "placed"
-    """Has its slot; the backend may or may not know it yet."""
+    """It has a slot; the backend may not know it yet."""
     READY = "ready"
-    """Isolated and about to run; waits for the rest of its gang."""
+    """It is isolated and ready to run; it waits for the rest of its gang."""
     RUNNING = "running"
     SUSPENDED = "suspended"
     HOLDING = "holding"
-    """Its command failed; its surroundings are kept for `allot exec`. Holds its slot."""
+    """Its command failed. Its folders, devices and limits are kept for `allot exec`."""
     ENDED = "ended"
 
 

@@ -130,8 +130,8 @@ def _parents(tenant: Tenant, by_name: Mapping[str, Queue]) -> Iterator[Flaw]:
             yield Flaw(
                 queue.name,
                 "parent",
-                f"goes round in a circle: {way} in {top.parent}",
-                "let one of them be at the top",
+                f"is inside itself: {way} in {top.parent}",
+                "move one of them to the top",
             )
 
 
@@ -160,8 +160,8 @@ def _limits(by_name: Mapping[str, Queue]) -> Iterator[Flaw]:
             message = f"{most} is less than the {own} that the queue is guaranteed"
             yield Flaw(queue.name, "soft_limit", message, "raise it, or lower `guaranteed`")
         if not queue.terms.borrow and not queue.guaranteed:
-            message = "is false, and the queue is guaranteed nothing: nothing could start"
-            yield Flaw(queue.name, "borrow", message, "give it something, or take this out")
+            message = "is false, and the queue has no guarantee: no job could start"
+            yield Flaw(queue.name, "borrow", message, "give it a guarantee, or remove this")
 
 
 def _typed(queue: Queue) -> Iterator[Flaw]:

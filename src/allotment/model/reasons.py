@@ -1,4 +1,4 @@
-"""Why a job waits, or had to go. A closed list: users and programs rely on it."""
+"""Why a job waits, or was stopped. A closed list: users and programs rely on it."""
 
 from enum import StrEnum
 
@@ -17,35 +17,35 @@ class Reason(StrEnum):
     BACKOFF = "backoff"
     ARRAY_CAP = "array_cap"
     QUEUE_STOPPED = "queue_stopped"
-    """Its queue, or one around that, is stopped: nothing in it starts."""
+    """Its queue, or a queue around that, is stopped: no job in it starts."""
     USER_CAP = "user_cap"
-    """Its user, or its owner's group, holds all that one may of the tenant or the queue."""
+    """Its user, or the user's group, holds all that the cap of the tenant or queue allows."""
     QUEUE_LIMIT = "queue_limit"
-    """Its queue, or one around that, holds all it may, or runs as many jobs as it may."""
+    """Its queue, or a queue around that, is at its limit of resources or of jobs."""
     QUEUE_SHARE = "queue_share"
-    """What is left is for other queues of its tenant: kept for them, or below a soft limit."""
+    """The rest is for other queues of its tenant: not lent, or they are below a soft limit."""
     BUDGET = "budget"
-    """All GPU-hours of a budget that counts it are used; it starts when that is renewed."""
+    """All GPU-hours of a budget that counts it are used; it can start after the renewal."""
     NEVER_FITS_NOW = "never_fits_now"
-    """The configuration changed under it: no machine could hold it any more."""
+    """The configuration has changed: no machine can hold it any more."""
     NODES_UNAVAILABLE = "nodes_unavailable"
-    """It would fit if drained, lost or broken hardware were back."""
+    """It would fit if drained, lost or broken hardware were available."""
     QUOTA = "quota"
-    """Its tenant's share is used up, and it may not borrow."""
+    """Its tenant's guarantee is used up, and it may not borrow."""
     BEHIND = "behind"
-    """Its queue is strict and an earlier job of the queue waits."""
+    """An earlier job of its queue waits, and it may not overtake that job."""
     WAITING_FOR_VICTIMS = "waiting_for_victims"
-    """Its place is reserved; those who borrow it are on their way out."""
+    """Its place is reserved; the jobs that hold it are being evicted."""
     CAPACITY = "capacity"
-    """Others hold what it needs."""
+    """Other jobs hold what it needs."""
     FRAGMENTED = "fragmented"
-    """Enough is free in sum, but not in the shape it needs."""
+    """Enough is free in sum, but not together in the way it needs."""
     RESUMING = "resuming"
-    """Suspended; asked to go on, its devices are in use by others."""
+    """It is suspended and should resume, but other jobs use its devices."""
     WINDOW = "window"
-    """What it could use is set aside now, or before it would end."""
+    """The nodes it could use are set aside now, or will be before it would end."""
     PENDING = "pending"
-    """Nothing is in its way: it starts in the next scheduling cycle."""
+    """It can start in the next scheduling cycle."""
 
 
 ENDS_WITH_JOBS = frozenset(
@@ -65,7 +65,7 @@ ENDS_WITH_JOBS = frozenset(
 
 
 class Holder(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Somebody who holds what a waiting job could use."""
+    """A job that holds what a waiting job could use."""
 
     job: JobId
     name: str
@@ -74,7 +74,7 @@ class Holder(msgspec.Struct, frozen=True, omit_defaults=True):
     entitlement: Entitlement
     held: Resources
     borrowed: tuple[str, ...] = ()
-    """The parts of it that it has on loan."""
+    """The parts of it that are borrowed."""
 
 
 class Blocked(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -94,7 +94,7 @@ class Blocked(msgspec.Struct, frozen=True, omit_defaults=True):
     until: Instant | None = None
     hint: str = ""
     notes: tuple[str, ...] = ()
-    """What else its owner should know: budgets of which more is used than is wanted."""
+    """What else its user should know: budgets beyond their soft limit."""
 
 
 class StopCause(StrEnum):

@@ -1,4 +1,4 @@
-"""Who shares the cluster, and what each is owed."""
+"""The tenants that share the cluster, and what each is guaranteed."""
 
 from enum import StrEnum
 
@@ -21,33 +21,33 @@ class QueueOrder(StrEnum):
     EASY = "easy"
     """Others may pass it as long as, by what is known of run times, it starts no later."""
     CONSERVATIVE = "conservative"
-    """So, and no later than promised starts anybody else who waits before them."""
+    """So, and no other job that waits before them starts later than planned."""
 
 
 class ShareBy(StrEnum):
-    """Which of those who share something comes next."""
+    """Which claimant comes next: a tenant, a queue or a user."""
 
     FIRST_COME = "first_come"
-    """Whoever asked first."""
+    """The one that asked first."""
     MAX_MIN = "max_min"
-    """Whoever has the fewest devices."""
+    """The one with the fewest devices."""
     DRF = "drf"
-    """Whoever has the smallest dominant share."""
+    """The one with the smallest dominant share."""
     FAIR_SHARE = "fair_share"
-    """Whoever has used least of late."""
+    """The one that has used least recently."""
 
 
 class RankBy(StrEnum):
     """In what order the jobs of a queue come, before anybody passes anybody."""
 
     SUBMITTED = "submitted"
-    """The more urgent first; of these who came first."""
+    """Higher priority first, then earlier submission."""
     SHORTEST = "shortest"
     """The shortest first, by what is known of run times."""
     LEAST_ATTAINED = "least_attained"
-    """Whoever has had the least device-time."""
+    """The job that has had the least device-time."""
     DEADLINE = "deadline"
-    """Whoever is due next."""
+    """The job with the nearest deadline."""
 
 
 class QueueState(StrEnum):
@@ -129,7 +129,7 @@ class Preempt(StrEnum):
 class PreemptRules(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """What protects running jobs from more urgent ones of their own tenant; 0 sets no bound.
 
-    None of it protects a borrower from those who are owed its place.
+    None of it protects a borrower from a tenant that reclaims its guarantee.
     """
 
     min_run_ms: Millis = Millis(0)
@@ -224,9 +224,9 @@ class Limits(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     ports: tuple[int, int] = (20_000, 32_000)
     """Half-open range from which attempts get theirs; (0, 0) gives none."""
     half_life_ms: int = 7 * DAY
-    """In which half of what was used is forgotten, where it counts who used least."""
+    """The time in which half of past use is forgotten, where past use counts."""
     predict_milli: int = 1_250
-    """Run times nobody promised are predicted as so much of earlier ones; 0 predicts none."""
+    """Run times without a limit are predicted as so much of earlier ones; 0: no prediction."""
     breaker_ppm: int = 100_000
     """What share of each type of device automatic means may take out of use, in millionths."""
     per_user: PerUser = PerUser()

@@ -1,7 +1,7 @@
-"""Windows: stretches of time for which nodes are set aside, for nobody or for some.
+"""Reservations (windows): periods for which nodes are set aside, for none or for some users.
 
-For nobody is maintenance; for some is a reservation by the administrator. Before a window
-begins, no job is put on its nodes that could still run then.
+Without users it is maintenance. Before a window begins, no job is placed on its nodes that
+could still run then.
 """
 
 import msgspec
@@ -10,11 +10,11 @@ from allotment.model.ids import NodeId
 from allotment.model.quantity import DAY, Instant, Millis, WallTime
 
 NOTICE_MS = Millis(7 * DAY)
-"""How long before a window jobs that may run for ever are kept off, if nobody says."""
+"""How long before a window jobs that may run for ever are kept off, by default."""
 
 
 class Window(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Nodes set aside from `begin` until `end`. Who may use them is named; or nobody."""
+    """Nodes set aside from `begin` until `end`, for those named, or for no user."""
 
     name: str
     begin: WallTime
@@ -25,9 +25,9 @@ class Window(msgspec.Struct, frozen=True, omit_defaults=True):
     queues: tuple[str, ...] = ()
     """Each as TENANT/QUEUE."""
     evict: bool = False
-    """Who still runs there when it begins, and may not use it, is evicted and queued anew."""
+    """Jobs that still run there when it begins, and may not use it, are evicted."""
     notice_ms: Millis = NOTICE_MS
-    """Jobs of which nobody knows how long they run are taken to run for so long."""
+    """Jobs of unknown run time are taken to run for so long."""
     reason: str = ""
 
     def moved(self, ms: int) -> "Window":

@@ -19,7 +19,7 @@ FAIRNESS: Mapping[ShareBy, Fairness] = {
 
 
 def ranking(estimates: Estimates) -> Mapping[RankBy, Ordering]:
-    """Return the orderings of queues; who came first is the rule of those that name none."""
+    """Return the orderings of queues; a queue that names none goes by submission."""
     return {
         RankBy.SHORTEST: ShortestFirst(estimates),
         RankBy.LEAST_ATTAINED: LeastAttained(),

@@ -14,13 +14,13 @@ class CellState(StrEnum):
     USED = "used"
     """A guaranteed job of its owner sits in it."""
     LENT = "lent"
-    """A borrower sits in it, who goes when an owner comes."""
+    """A borrower uses it, and is evicted when a tenant reclaims it."""
     BAD = "bad"
     """Nothing runs there, and all of it is drained, lost or broken."""
     BOUND = "bound"
-    """It is a tenant's own now, with nothing in it: pinned, or promised, or beside its jobs."""
+    """It belongs to a tenant now and is idle: pinned, or reserved, or beside its jobs."""
     FREE = "free"
-    """Nobody's at the moment."""
+    """It belongs to no tenant at the moment."""
     SUSPECT = "suspect"
     """As `bad`, but none of it is known to be broken: it is suspect at worst."""
 
@@ -38,7 +38,7 @@ class CellOwner(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class CellUser(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """A job that sits in a cell, or to whom it is promised."""
+    """A job in a cell, or with a reserved place in it."""
 
     job: JobId
     tenant: str
@@ -96,7 +96,7 @@ class DownPart(msgspec.Struct, frozen=True):
 
 
 class TenantCells(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One tenant's cells of one type. owed = used + free + lost."""
+    """One tenant's cells of one type. `owed` is its guarantee: used + free + lost."""
 
     type: str
     chain: str
@@ -104,7 +104,7 @@ class TenantCells(msgspec.Struct, frozen=True, omit_defaults=True):
     pin: str = ""
     owed: int = 0
     used: int = 0
-    """Cells its jobs sit in, or have a place promised in."""
+    """Cells that its jobs are in, or have a reserved place in."""
     broken: int = 0
     """Those of them of which a part is out of use."""
     free: int = 0
@@ -116,9 +116,9 @@ class TenantCells(msgspec.Struct, frozen=True, omit_defaults=True):
     lost: int = 0
     """Cells it may not get whole while hardware is down."""
     lost_with: tuple[str, ...] = ()
-    """Other tenants that are owed the same: who comes last goes without."""
+    """Other tenants with the same guarantee: the last one to ask does not get it."""
     hurt: tuple[DownPart, ...] = ()
     """The hardware of `broken` cells that is down."""
     down: tuple[DownPart, ...] = ()
-    """Where anything is lost: the hardware of the chain that is down and in nobody's cells;
+    """Where anything is lost: the hardware of the chain that is down and in no tenant's cells;
     of a pinned cell, its own."""

@@ -181,7 +181,7 @@ def _unavailable(trouble: str) -> Rejected:
     return Rejected(
         Code.UNAVAILABLE,
         f"Nothing was done: the event log cannot be written: {trouble}",
-        "What was accepted is not lost, and running jobs go on. Try again once it is mended.",
+        "No accepted job is lost, and running jobs continue. Try again when this is solved.",
     )
 
 
@@ -195,7 +195,7 @@ def _uncertain(trouble: str) -> Rejected:
 
 
 def uncertain_submission(error: Rejected, key: str) -> Rejected:
-    """Return how whoever submitted a job finds out whether there will be one."""
+    """Return how the user who submitted a job finds out whether it was accepted."""
     return Rejected(
         Code.UNCERTAIN,
         error.message.replace("this is done", "the job is taken"),

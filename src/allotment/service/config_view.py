@@ -64,7 +64,7 @@ class ConfigPlan(msgspec.Struct, frozen=True):
     """Why it cannot be applied now; empty when it can."""
     demoted: tuple[DemotedJob, ...] = ()
     unpromised: tuple[JobId, ...] = ()
-    """Jobs whose reserved place could not be kept; another is looked for."""
+    """Jobs that would lose their reserved place; another is searched for."""
     stranded: tuple[JobId, ...] = ()
     """Waiting jobs that would fit nowhere any more."""
     borrowing: tuple[JobId, ...] = ()

@@ -30,7 +30,7 @@ def over(config: Config, now: WallTime) -> Iterator[str]:
     """Return changes that hold no longer, and never will."""
     for change in config.changes:
         if change.end <= now:
-            yield f"{_whose(change)}: what holds {_period(change)} is over; take it out"
+            yield f"{_whose(change)}: the change {_period(change)} is over; remove it"
 
 
 def dated(old: Config, new: Config) -> Iterator[ConfigChange]:

@@ -1,4 +1,4 @@
-"""What is told of a job's start: when, where, on what grounds, and how sure that is.
+"""An estimate of a job's start: when, where, by which entitlement, and how sure it is.
 
 Instants are milliseconds since the epoch.
 """
@@ -23,9 +23,9 @@ class Outlook(StrEnum):
     LATER = "later"
     """It waits, and when it starts was worked out."""
     UNKNOWN = "unknown"
-    """It cannot be told when: too much is not known, or it is too far away."""
+    """The start cannot be estimated: too much is unknown, or it is too far away."""
     NEVER = "never"
-    """As things stand it does not start at all; `note` says why."""
+    """It does not start at all at present; `note` says why."""
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -64,7 +64,7 @@ class StartEstimate(msgspec.Struct, frozen=True):
     warnings: tuple[str, ...] = ()
     """Of a job that was not submitted: what its submission would warn of."""
     endless: tuple[JobId, ...] = ()
-    """Jobs in its way of which nobody knows how long they run, so that no start can be told."""
+    """Jobs in its way whose run time is unknown, so that its start cannot be estimated."""
     borrowed: tuple[str, ...] = ()
     """The parts that it would borrow: `gpu`, `cpu` …"""
 

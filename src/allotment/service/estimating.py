@@ -49,7 +49,7 @@ ASSUMPTIONS = (
 )
 
 
-PROMISED = "good: its place is promised, and who is there has been told to go"
+PROMISED = "good: its place is reserved, and the jobs in it were told to leave"
 
 
 class Estimating:
@@ -224,7 +224,7 @@ def in_words(
 
 
 def _never(state: State, job: JobRecord | None, blocked: Blocked | None) -> str:
-    """Explain where waiting alone never ends it: somebody has to change something; else ''."""
+    """Explain where waiting alone never helps: a user has to change something; else ''."""
     if blocked is not None and _for_good(state, job, blocked):
         return _reason_words(blocked)
     kept = keeps_out(state, job.id) if job is not None and job.state.waiting else ""

@@ -45,7 +45,7 @@ class Line(msgspec.Struct, gc=False):
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """All that is needed to say who deserves what."""
+    """All that is needed to say what each tenant deserves."""
 
     at: Instant
     capacity: Resources

@@ -51,7 +51,7 @@ class TenantFairness(msgspec.Struct, frozen=True, gc=False):
 
 
 class FairnessReport(msgspec.Struct, frozen=True):
-    """Who deserves what of the cluster now, and has what."""
+    """What each tenant deserves of the cluster now, and has."""
 
     at: Moment
     capacity: Resources

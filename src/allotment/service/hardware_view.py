@@ -1,4 +1,4 @@
-"""Hardware that is not well: who says so of what, as the API takes it and shows it."""
+"""Hardware that is not healthy, as the API takes reports and shows it."""
 
 from typing import Literal
 
@@ -32,7 +32,7 @@ class HardwareView(msgspec.Struct, frozen=True):
     """None for the node as a whole."""
     health: HardwareHealth
     by: Source | None = None
-    """Who says so; None where all is well."""
+    """The source of the report; None if it is healthy."""
     code: str = ""
     words: str = ""
     who: str = ""
@@ -43,7 +43,7 @@ class HardwareView(msgspec.Struct, frozen=True):
     changed_at: Moment = 0
     """Since when it is suspect, or bad."""
     jobs: tuple[JobId, ...] = ()
-    """Who is on it, and runs on."""
+    """The jobs on it, which run on."""
     held_back: bool = False
     """It would be suspect or bad, but more would be out of use than may be by itself: it is
     used until an administrator confirms that it is bad."""

@@ -68,7 +68,7 @@ class Historian:
     async def usage(
         self, since: int, until: int, next_job: int, by: tuple[By, ...]
     ) -> UsageReport:
-        """Sum up who held what in a stretch. Raises Rejected as `statistics` does."""
+        """Sum up what was held in a stretch. Raises Rejected as `statistics` does."""
         return await self._ask(partial(usage_of, next_job=next_job, by=by), since, until)
 
     async def objectives(self, since: int, until: int, next_job: int) -> ObjectivesReport:

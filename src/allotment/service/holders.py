@@ -1,4 +1,4 @@
-"""Who holds what a job waits for: the largest first, by what there is too little of."""
+"""The jobs that hold what a job waits for: the largest first, by what is short."""
 
 from collections.abc import Iterable
 from heapq import nsmallest
@@ -22,7 +22,7 @@ MOST_HOLDERS = 5
 NOBODY_HOLDS = frozenset(
     {Reason.PENDING, Reason.BUDGET, Reason.QUEUE_STOPPED, Reason.NEVER_FITS_NOW}
 )
-"""Reasons that nobody's leaving would end."""
+"""Reasons that no end of another job would end."""
 
 DEVICES, CPUS = ("gpu_milli",), ("cpu_milli",)
 OF_DEVICES = frozenset({"gpu_milli", "gpu_memory"})
@@ -101,7 +101,7 @@ def _nowhere_enough(cluster: Cluster, shape: Shape) -> tuple[str, ...]:
 
 
 def _who_counts(cluster: Cluster, shape: Shape, reason: Reason) -> Iterable[Gang] | None:
-    """Return whose leaving could help; None where it is everybody's."""
+    """Return the jobs whose end could help; None for all jobs."""
     gangs = cluster.gangs
     if cluster.cells is not None:
         named = (on_its_kind if may_borrow(cluster, shape) else in_use_by)(cluster, shape)

@@ -1,6 +1,6 @@
 """Whose idle devices others use, where shares are cells: reckoned chain by chain.
 
-What nobody owns of one type of device is no place for who borrows another.
+Devices of one type that no tenant owns are no place for a borrower of another type.
 """
 
 from collections import defaultdict
@@ -30,7 +30,7 @@ def _lent(state: State, cells: Cells) -> dict[str, int]:
     """Return by tenant the thousandths of devices that are lent to others, at the least.
 
     Borrowers are taken to sit first in what is idle of their own tenant's cells, then on
-    what nobody owns, then in the idle cells of tenants in the order of their names.
+    what no tenant owns, then in the idle cells of tenants in the order of their names.
     O(placed tasks + tenants' cells).
     """
     idle, borrowed = _idle(cells), _borrowed(state, cells)

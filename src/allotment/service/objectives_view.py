@@ -1,4 +1,4 @@
-"""What `allot objectives` shows: whether what tenants were promised was kept."""
+"""What `allot objectives` shows: whether service objectives were met."""
 
 import msgspec
 
@@ -7,7 +7,7 @@ from allotment.model.quantity import Moment
 
 
 class ObjectivesReport(msgspec.Struct, frozen=True):
-    """How promises were kept in a stretch of the service's own history."""
+    """How service objectives were met in a period of the service's own history."""
 
     since: Moment
     """When the stretch begins: not before `known_since`."""
@@ -17,4 +17,4 @@ class ObjectivesReport(msgspec.Struct, frozen=True):
     forgotten: int
     """Jobs that ended before then and are no longer known."""
     rows: tuple[Measured, ...]
-    """By tenant; what the newest configuration promises. docs/metrics.md"""
+    """By tenant; the objectives of the newest configuration. docs/metrics.md"""

@@ -183,7 +183,7 @@ class Pipeline:
     # ── out ─────────────────────────────────────────────────────────────────────────────
 
     def flush(self) -> None:
-        """Hand over what was recorded, and wake whoever schedules."""
+        """Hand over what was recorded, and wake the scheduling."""
         records, effects = self.engine.take()
         if not records:
             return
@@ -344,7 +344,7 @@ class Pipeline:
 def _stopped_by(attempt: AttemptRecord, report: TaskReport) -> StopCause | None:
     """Return why a task was told to stop, with its gang or as surplus of it; None if not.
 
-    Who failed before that, and is kept for a look, did not fail because of it.
+    A task that failed before that, and is kept for a look, did not fail because of it.
     """
     index = TaskIndex(report.key.index)
     if attempt.task(index).held_at:

@@ -302,7 +302,7 @@ def tenant_views(state: State) -> list[v.TenantView]:
 def _lent(state: State, borrowed: Mapping[str, Resources]) -> dict[str, Resources]:
     """Return what others use of each tenant's idle share.
 
-    Who borrows is taken to sit first on what is idle of its own share: a job borrows as a
+    A borrower is taken to sit first on what is idle of its own share: a job borrows as a
     whole, also where its tenant has too little of one part alone.
     """
     tenants = state.config.tenants

@@ -1,4 +1,4 @@
-"""The tree of queues, from the books: what each holds, lends, borrows, and who waits in it."""
+"""The tree of queues, from the books: what each holds, lends, borrows, and its waiting jobs."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""What `allot queues` shows: the tree of each tenant's queues, as they stand now.
+"""What `allot queues` shows: the present tree of each tenant's queues.
 
 Amounts are by part, as in a configuration: `gpu`, `gpu:TYPE`, `cpu` (thousandths),
 `memory`, `gpu_memory`, `disk` (bytes). A part that is not there is 0, or has no bound.
@@ -18,14 +18,14 @@ class QueueStand(StrEnum):
     """How what a queue holds compares with what it may. The first that holds counts."""
 
     AT_LIMIT = "at_limit"
-    """Of some part, or of jobs, it holds and is promised all it may."""
+    """It holds, with its reserved places, all it may of some part, or of jobs."""
     BEYOND = "beyond"
     """It holds something borrowed."""
     WITHIN = "within"
 
 
 class CapHolder(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What one user or group holds, and is promised, in a queue that caps that."""
+    """What one user or group holds, with reserved places, in a queue with a cap."""
 
     held: Parts
     cap: Parts
@@ -54,7 +54,7 @@ class QueueView(msgspec.Struct, frozen=True):
     used: Parts
     """What its jobs hold, on whatever grounds."""
     promised: Parts
-    """What is set aside for jobs of it, whose present holders leave."""
+    """The reserved places of its jobs."""
     borrowed: Parts
     """What of `used` is beyond its guarantee, or beyond its tenant's."""
     lent: Parts
@@ -77,7 +77,7 @@ class QueueView(msgspec.Struct, frozen=True):
     per_user: Parts
     per_group: Parts
     capped: tuple[CapHolder, ...]
-    """Who holds something that is capped here; most of it first."""
+    """Users and groups that hold something with a cap; the largest first."""
     queues: "tuple[QueueView, ...]" = ()
     """The queues inside it; jobs are in those that have none."""
 

@@ -88,7 +88,7 @@ class Reports:
     async def usage(
         self, since: int, until: int | None = None, by: str = "tenant"
     ) -> UsageReport:
-        """Sum up who held what in a stretch, up to now when `until` is None.
+        """Sum up what was held in a stretch, up to now when `until` is None.
 
         `by` names what a row is about, parted by commas. Raises Rejected.
         """

@@ -7,7 +7,7 @@ from allotment.model.windows import NOTICE_MS
 
 
 class ReservationNote(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What an administrator sets aside. For nobody it is maintenance."""
+    """What an administrator sets aside: for maintenance if no user is named."""
 
     name: str
     begin: int
@@ -15,18 +15,18 @@ class ReservationNote(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     end: int
     nodes: tuple[str, ...] = ()
     devices: int = 0
-    """In place of nodes: as many whole nodes as have so many devices."""
+    """In place of nodes: whole nodes with this number of devices."""
     type: str = ""
     """Of which type these devices are; '' for any."""
     users: tuple[str, ...] = ()
-    """Who may use the nodes meanwhile; so for tenants and queues."""
+    """Users that may use the nodes; likewise tenants and queues."""
     tenants: tuple[str, ...] = ()
     queues: tuple[str, ...] = ()
     """Each as TENANT/QUEUE."""
     evict: bool = False
-    """Whether who still runs there when it begins is evicted, and queued again."""
+    """Whether jobs that still run there when it begins are evicted, and queued again."""
     notice_ms: int = NOTICE_MS
-    """How long before it jobs of which nobody knows how long they run are kept off."""
+    """How long before it no job of unknown run time is placed there."""
     reason: str = ""
 
 
@@ -47,4 +47,4 @@ class ReservationView(msgspec.Struct, frozen=True):
     notice_ms: int
     reason: str
     jobs: tuple[JobId, ...]
-    """Who is on these nodes and may not use them meanwhile; not who ends before by a limit."""
+    """Jobs on these nodes that may not use them then, unless a limit ends them before."""

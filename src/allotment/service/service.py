@@ -212,7 +212,7 @@ class Service:
 
         Raises Rejected: with the code `uncertain` there may still be a job, else there is none.
         """
-        if not command.key:  # Whoever is left in doubt needs something to ask by.
+        if not command.key:  # A user in doubt needs a key to ask by.
             command = msgspec.structs.replace(command, key=uuid.uuid4().hex)
         try:
             return await self._submitted(command, actor)
@@ -230,7 +230,7 @@ class Service:
         if known is None:
             raise Rejected(
                 Code.NOT_FOUND,
-                f"No submission of {actor.user} with the key {key[:200]} was taken.",
+                f"No submission of {actor.user} with the key {key[:200]} was accepted.",
                 "Submit the job again, with the same key.",
             )
         return known
@@ -330,7 +330,7 @@ class Service:
                 return
         raise Rejected(
             Code.CONFLICT,
-            f"Job {job} is being changed by others all the time.",
+            f"Others keep changing job {job}.",
             "Look at it with `allot show`, and try again.",
         )
 

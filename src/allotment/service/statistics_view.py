@@ -7,7 +7,7 @@ from allotment.model.quantity import Moment
 
 
 class TenantShare(msgspec.Struct, frozen=True, gc=False):
-    """What one tenant was owed and got. `numbers.tenants` has all else, by the same name."""
+    """The guarantee of one tenant, and what it got. `numbers.tenants` has the rest, by name."""
 
     tenant: str
     owed_milli: int

@@ -207,7 +207,7 @@ def _like(spec: JobSpec, prepared: JobSpec) -> JobSpec:
 def _nothing(verb: Verb, left: dict[str, int]) -> Rejected:
     if not left:
         return Rejected(
-            Code.NO_SUCH_JOB, "No job is chosen by this.", "See `allot ps` for what there is."
+            Code.NO_SUCH_JOB, "No job fits these options.", "See `allot ps` for a list of jobs."
         )
     states = ", ".join(f"{number} {state}" for state, number in sorted(left.items()))
     return Rejected(

@@ -75,7 +75,7 @@ def _down(
 
 
 def _unheld(state: State, space: Space) -> tuple[DownPart, ...]:
-    """Name what of a chain takes no new work and lies in nobody's cell."""
+    """Name what of a chain takes no new work and lies in no tenant's cell."""
     leaves = {node: shut & ~space.held[node] for node, shut in space.broken.items()}
     return _parts(state, space, leaves)
 

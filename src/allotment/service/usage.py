@@ -1,4 +1,4 @@
-"""From the event log to who had how much of a stretch of it."""
+"""From the event log to what was held in a period of it."""
 
 from collections.abc import Iterable, Iterator
 
@@ -22,7 +22,7 @@ def usage_of(
     next_job: int,
     by: tuple[By, ...],
 ) -> UsageReport:
-    """Sum up who held what between two instants.
+    """Sum up what was held between two instants.
 
     `records` are the whole log; `next_job` is the id that the next job will get, 0 where
     that is not known. Raises Rejected when the answer would be too large.

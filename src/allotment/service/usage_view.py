@@ -1,4 +1,4 @@
-"""What `allot usage` shows: who had how much of a stretch of the service's own history."""
+"""What `allot usage` shows: what was held in a period of the service's own history."""
 
 from enum import StrEnum
 
@@ -45,11 +45,11 @@ class UsageRow(msgspec.Struct, frozen=True, gc=False):
     cpu_h_borrowed: float = 0.0
     cpu_h_lost: float = 0.0
     cpu_h_used: float = 0.0
-    """What tasks that ended used, as their machine counted it; 0 where nobody did."""
+    """What ended tasks used, as their machine counted it; 0 if it did not count."""
 
 
 class BudgetState(StrEnum):
-    """How a budget stands."""
+    """The present state of a budget."""
 
     OK = "ok"
     WARNED = "warned"
@@ -79,7 +79,7 @@ class BudgetUse(msgspec.Struct, frozen=True, gc=False):
 
 
 class UsageReport(msgspec.Struct, frozen=True):
-    """Who had how much, the most first."""
+    """What was held, the largest first."""
 
     since: Moment
     """When the stretch begins: not before `known_since`."""
@@ -94,4 +94,4 @@ class UsageReport(msgspec.Struct, frozen=True):
     rows: tuple[UsageRow, ...]
     total: UsageRow
     budgets: tuple[BudgetUse, ...] = ()
-    """As they stand now, whatever the stretch."""
+    """As they are now, whatever the period."""

@@ -19,13 +19,13 @@ from allotment.service.cells_view import TenantCells
 
 
 class ArrayPlace(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Which job of an array it is; -1 where a row stands for all of it."""
+    """The index of the job in its array; -1 if the row is about the whole array."""
 
     id: JobId
     index: int
     size: int
     params: dict[str, str] = {}
-    """Its values where it is of a grid; left out for those who may not look inside it."""
+    """Its values if it is of a grid; left out for users who may not see inside it."""
 
 
 class JobRow(msgspec.Struct, frozen=True):
@@ -55,7 +55,7 @@ class JobRow(msgspec.Struct, frozen=True):
     """The parts in which it goes beyond what its tenant is guaranteed: `gpu`, `cpu` …"""
     array: ArrayPlace | None = None
     counts: dict[str, int] = {}
-    """Of a row that stands for an array: how many of its jobs are in each state."""
+    """For a row about an array: how many of its jobs are in each state."""
     labels: dict[str, str] = {}
 
 
@@ -124,7 +124,7 @@ class JobView(msgspec.Struct, frozen=True):
     output_dir: str
     archived: bool = False
     private: bool = False
-    """What is its owner's alone was left out: whoever asked may not see it."""
+    """The private parts were left out: the caller may not see them."""
     note: str = ""
     noted_by: str = ""
     noted_at: Moment = 0
@@ -159,14 +159,14 @@ class NodeView(msgspec.Struct, frozen=True):
 
 
 class DeviceView(msgspec.Struct, frozen=True):
-    """One device, and who has it."""
+    """One device, and the jobs on it."""
 
     index: int
     type: str
     memory: int
     virtual: bool
     free_milli: int
-    """What nobody has of it; not to be had while it is not healthy."""
+    """The unused part; it cannot be used while the device is not healthy."""
     jobs: tuple[JobId, ...]
     health: HardwareHealth = HardwareHealth.HEALTHY
     suspected: int = 0

@@ -112,7 +112,7 @@ def _after(state: State, unmet: Sequence[JobId], *, one_of: bool = False) -> Blo
 
 
 def _with_holders(state: State, job: JobRecord, blocked: Blocked) -> Blocked:
-    """Add who holds what it waits for: those on their way out, or the largest holders."""
+    """Add the jobs that hold what it waits for: those being evicted, or the largest."""
     holders = holders_of(state.cluster, job.id, blocked)
     return Blocked(
         reason=blocked.reason,

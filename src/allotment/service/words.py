@@ -12,9 +12,9 @@ from allotment.model.tenancy import Config
 
 STOPPED = {
     StopCause.CANCELLED: "was cancelled",
-    StopCause.EVICTED: "has to give way",
+    StopCause.EVICTED: "is evicted",
     StopCause.RUN_TIME: "reached its max_run_time",
-    StopCause.START_TIME: "did not come up in time",
+    StopCause.START_TIME: "did not start in time",
     StopCause.ROLE_FAILED: "failed in one task; the rest stops",
     StopCause.ROLES_SUCCEEDED: "is complete; the remaining tasks stop",
     StopCause.NODE_LOST: "lost a node",
@@ -26,16 +26,16 @@ def clock_step(by_ms: int) -> str:
     return f"{'back' if by_ms < 0 else 'forward'} by {show_millis(round(abs(by_ms), -3))}"
 
 
-HELD_BACK = " (an administrator has to confirm it, or too much would be out of use)"
+HELD_BACK = " (it needs an administrator to take more hardware out of use)"
 
 
 def _by_date(config: Config) -> str:
-    """Return for whom something else holds than usual, now that a date has come."""
+    """Return which tenants have other values than usual, now that a date has come."""
     pairs = zip(config.tenants, config.written, strict=False)
     names = ", ".join(now.name for now, usual in pairs if now != usual)
     if not names:
-        return "a date came: what is written for always holds again"
-    return f"a date came: what is written for now holds of {names}"
+        return "a date came: no change of the configuration is in force any more"
+    return f"a date came: changes of the configuration are in force for {names}"
 
 
 def in_words(  # noqa: C901, PLR0911, PLR0912, PLR0915
@@ -63,8 +63,8 @@ def in_words(  # noqa: C901, PLR0911, PLR0912, PLR0915
             return _health(event, nodes)
         case e.ClockStepped(by_ms):
             return (
-                f"the machine's clock was set {clock_step(by_ms)}: dates go by it from now on, "
-                "lengths of time as before"
+                f"the machine's clock was set {clock_step(by_ms)}: dates follow it from now "
+                "on, durations are not affected"
             )
         case e.WindowSet(window):
             names = ", ".join(_name(nodes, node) for node in window.nodes[:5])
@@ -75,10 +75,10 @@ def in_words(  # noqa: C901, PLR0911, PLR0912, PLR0915
         case e.WindowEnded(name):
             return f"reservation {name} is over"
         case e.JobIdsSkipped(next_job):
-            return f"job ids go on at {next_job}: lower ones were in use before these books"
+            return f"job ids continue at {next_job}: lower ids were used before the restore"
         case e.EventsLost(because, events):
             count = f"{events} events" if events else "an unknown number of events"
-            return f"the log goes on without {count}: {because}"
+            return f"the log continues without {count}: {because}"
         case e.JobSubmitted(_, spec):
             return f"submitted as {spec.name} to {spec.tenant}/{spec.queue}"
         case e.JobEdited():
@@ -88,11 +88,13 @@ def in_words(  # noqa: C901, PLR0911, PLR0912, PLR0915
         case e.JobReleased():
             return "released"
         case e.Reserved(_, _, _, victims):
-            who = ", ".join(f"job {victim}" for victim in victims)
-            return "got a place reserved" + (f"; leaving it: {who}" if who else "")
+            leaving = ", ".join(f"job {victim}" for victim in victims)
+            return "got a place reserved" + (f"; leaving it: {leaving}" if leaving else "")
         case e.ReservationDropped(taken_by=taker):
             return (
-                f"its promised place went to job {taker}" if taker else "lost its reservation"
+                f"its reserved place went to job {taker}"
+                if taker
+                else "lost its reserved place"
             )
         case e.JobRequeued(_, cause, not_before):
             when = "" if not not_before else ", not before its back-off ends"
@@ -110,34 +112,34 @@ def in_words(  # noqa: C901, PLR0911, PLR0912, PLR0915
         case e.WaitExplained(_, reason):
             return f"waits: {reason.value.replace('_', ' ')}"
         case e.JobNoted(_, text):
-            return f"noted: {text}" if text else "its note was taken away"
+            return f"noted: {text}" if text else "its note was removed"
         case e.JobArchived():
             return "archived"
         case e.AttemptPlaced(_, attempt, slots, entitlement):
             where = ", ".join(dict.fromkeys(_name(nodes, slot.node) for slot in slots))
             return f"attempt {attempt} placed on {where} ({entitlement.value})"
         case e.BarrierOpened():
-            return "every task is ready: go"
+            return "every task is ready: start"
         case e.AttemptStarted():
             return "runs"
         case e.AttemptPromoted():
-            return "no longer borrows: its tenant has room again"
+            return "is guaranteed again: its tenant has room"
         case e.AttemptDemoted(job=job, wanted_by=other):
-            return f"borrows from now on: {demoted_for(state, job, other)}"
+            return f"borrows now: {demoted_for(state, job, other)}"
         case e.AttemptSuspended(wanted_by=job):
             return f"suspended{f' for job {job}' if job else ''}; its devices are free"
         case e.ShrinkRequested(_, _, tasks, signal, grace_ms, wanted_by):
-            owner = f"; the place of the others goes to job {wanted_by}" if wanted_by else ""
+            owner = f"; the other places go to job {wanted_by}" if wanted_by else ""
             return (
-                f"shrinks to {tasks} task(s){owner}; to them SIG{signal}, then "
+                f"shrinks to {tasks} task(s){owner}; to the others SIG{signal}, then "
                 f"{show_millis(grace_ms)} grace"
             )
         case e.AttemptShrunk(_, _, tasks):
-            return f"goes on with {tasks} task(s)"
+            return f"continues with {tasks} task(s)"
         case e.ResumeRequested():
-            return "is to go on"
+            return "should resume"
         case e.AttemptResumed():
-            return "goes on"
+            return "resumed"
         case e.CheckpointSaved(_, _, path, step, progress):
             where = f": {path}" if path else ""
             return f"saved a checkpoint at step {step} ({progress / 10:g} %){where}"
@@ -163,25 +165,25 @@ def _held(event: e.TaskHeld, state: State) -> str:
     code = f"exit code {ended.code}" if ended.code is not None else f"signal {ended.signal}"
     held = show_millis(job.spec.hold_on_failure_ms) if job else "a while"
     return (
-        f"task {event.index} failed ({code}). It is kept for {held}, and the job keeps its "
-        f"place so long. Look inside: allot exec {event.job} --task {event.index}    "
-        f"Let it go: allot cancel {event.job}"
+        f"task {event.index} failed ({code}). The task and its job's place are kept "
+        f"for {held}. Look inside: allot exec {event.job} --task {event.index}    "
+        f"End it: allot cancel {event.job}"
     )
 
 
 def _estimated(expected: Instant | None, at: Instant) -> str:
     if expected is None:
-        return "start was asked for"
+        return "its start was estimated: at no known time"
     return f"estimated to start in {show_millis(max(0, expected - at))}"
 
 
 def _health(event: e.HealthChanged, nodes: dict[NodeId, Node]) -> str:
-    """Return what became of a node or device: `device 3 of node n1 is bad: …`."""
+    """Return the new state of a node or device: `device 3 of node n1 is bad: …`."""
     name = f"node {_name(nodes, event.node)}"
     part = name if event.device is None else f"device {event.device} of {name}"
     again = " again" if event.now is HardwareHealth.HEALTHY else ""
     if event.now is HardwareHealth.DOUBTED:
-        again = ", and in use all the same" + (HELD_BACK if event.held_back else "")
+        again = ", and still used" + (HELD_BACK if event.held_back else "")
     who = f" by {event.who}" if event.final and event.who else ""
     why = f": {event.words or event.code}" if event.words or event.code else ""
     declared = f" (declared{who})" if event.final else ""

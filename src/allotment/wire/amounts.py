@@ -179,7 +179,7 @@ def write_duration(length: int) -> str:
 
 
 def read_weight(value: object) -> int:
-    """Read how much somebody counts for among those who share, into thousandths."""
+    """Read the weight of a claimant, into thousandths."""
     hint = "write it like 1, 2.5 or 0.1"
     milli = _milli(value, "a weight", hint)
     if not 0 < milli <= MOST_WEIGHT_MILLI:

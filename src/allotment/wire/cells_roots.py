@@ -157,7 +157,9 @@ class RootReader:
                 f"no machine has a device {chain.leaf}: "
                 "these cells are equal shares of CPU and memory"
             )
-            self._once(self.laid.warnings, chain, message, f"say {HOST_LEAF} if that is meant")
+            self._once(
+                self.laid.warnings, chain, message, f"write {HOST_LEAF} if you mean that"
+            )
 
     def _once(self, where: list[Finding], chain: Chain, message: str, hint: str) -> None:
         """Report something about the leaves of a chain, and not of every node again."""
@@ -189,7 +191,7 @@ class RootReader:
 def left_out(
     roots: Sequence[RootCell], chains: Mapping[str, Chain], nodes: Sequence[Node]
 ) -> Iterator[str]:
-    """Return what lies in no cell, so that nobody can be guaranteed it."""
+    """Return what lies in no cell, so that no tenant can be guaranteed it."""
     claimed: dict[int, int] = {}
     for root in roots:
         for node in root.nodes:

@@ -28,7 +28,7 @@ MOST_NAMED = 6
 
 
 class Owed(msgspec.Struct):
-    """What the tenants have in cells, by name; empty where cells are nobody's."""
+    """What the tenants have in cells, by name; empty if no tenant has cells."""
 
     tenants: dict[str, Tenant] = {}
     errors: list[Finding] = []
@@ -120,7 +120,7 @@ def _unequal(given: GuaranteedShape, tenant: Tenant, place: Place) -> Iterator[F
             continue
         if tenant.cells or tenant.pins:
             message = f"is {show(said)}, and the tenant's cells hold {show(have)}"
-            yield (*place, key), message, "take it out: cells say what is guaranteed"
+            yield (*place, key), message, "remove it: the cells are the guarantee"
         else:
             message = "is guaranteed without cells, where other tenants have theirs"
             hint = "give it `cells`, or take this out: it may use what is idle"
@@ -128,7 +128,7 @@ def _unequal(given: GuaranteedShape, tenant: Tenant, place: Place) -> Iterator[F
 
 
 def _short(short: Shortage, tenants: Mapping[str, Tenant], chains: dict[str, Shape]) -> Finding:
-    """Return which level lacks how many cells, and who was promised them."""
+    """Return which level lacks how many cells, and which tenants are guaranteed them."""
     by_tenant: dict[str, int] = {}
     keys: dict[str, str] = {}
     for name, tenant in tenants.items():
@@ -174,5 +174,7 @@ def _unclaimed(shapes: Mapping[str, TenantShape], topology: Topology) -> Iterato
     owned = {pin for shape in shapes.values() for pin in shape.pins}
     for at, pin in enumerate(topology.pins):
         if pin.id not in owned:
-            message = f"{pin.id} is nobody's: it can be borrowed, and is guaranteed to none"
+            message = (
+                f"{pin.id} belongs to no tenant: it can be borrowed, and is guaranteed to none"
+            )
             yield ("cells", "pins", at), message, f"add `pins: [{pin.id}]` to a tenant"

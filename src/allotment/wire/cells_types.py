@@ -38,7 +38,7 @@ def circles(types: Mapping[str, CellType]) -> Iterator[Finding]:
             told.update(path)
             ring = " of ".join([*path[path.index(child) :], child])
             place = (*TYPES, path[-1], "of")
-            yield place, f"goes round in a circle: {ring}", "end it with a device type"
+            yield place, f"is made of itself: {ring}", "end it with a device type"
 
 
 def chain_from(top: str, types: Mapping[str, CellType]) -> Chain | tuple[str, str]:
@@ -55,10 +55,10 @@ def chain_from(top: str, types: Mapping[str, CellType]) -> Chain | tuple[str, st
         names.append(kind.child)
     if not machines:
         way = " of ".join(names)
-        return f"has no type of a whole machine in it: {way}", "say node: true of the one it is"
+        return f"has no type of a whole machine in it: {way}", "set node: true for that type"
     if len(machines) > 1:
         both = " and ".join(names[at] for at in machines[:2])
-        return f"has machines within a machine: {both}", "say node: true of one type only"
+        return f"has machines within a machine: {both}", "set node: true for one type only"
     nodes, width = _product(counts[: machines[0]]), _product(counts[machines[0] :])
     if width > MOST_LEAVES:
         message = f"has {width:,} leaves on each node, and {MOST_LEAVES:,} are accepted"

@@ -103,7 +103,7 @@ class BudgetShape(Shape):
             at = "until" if self.until is not None else "from"
             raise Amiss("is given beside `every`", "keep one of the two", at=(at,))
         if self.begin is not None and self.until is not None and self.begin >= self.until:
-            raise Amiss("is not before `until`", "turn them round", at=("from",))
+            raise Amiss("is not before `until`", "exchange them", at=("from",))
         if self.user is not None and self.each_user:
             raise Amiss(
                 "is given beside `user`", "name one user, or mean each", at=("each_user",)

@@ -381,4 +381,4 @@ def _more_than_real(place: Place, node: NodeShape, machine: Node) -> Iterator[Fi
     asked = sum(group.count for group in _groups(node) if group.virtual is None)
     if real and asked > len(real):
         message = f"is more than the {len(real)} GPUs of this machine: the rest is virtual"
-        yield (*place, "gpu"), message, "say virtual: true for those that are meant to be"
+        yield (*place, "gpu"), message, "write virtual: true for those that are virtual"

@@ -74,13 +74,13 @@ def read_host_arch(value: object) -> Arch:
 
 
 def read_order(value: object) -> QueueOrder:
-    """Read what a job that cannot start does to those behind it."""
+    """Read whether later jobs may overtake a blocked one."""
     if value not in tuple(QueueOrder):
         raise not_a(
             "strict, skip, easy or conservative",
             value,
-            "strict keeps the order; skip lets later jobs pass one that cannot start, easy "
-            "only such as do not delay it, conservative such as delay nobody before them",
+            "may later jobs overtake a blocked one? strict: no; skip: yes; easy: if they do "
+            "not delay it; conservative: if they delay no job before them",
         )
     return QueueOrder(str(value))
 
@@ -88,15 +88,15 @@ def read_order(value: object) -> QueueOrder:
 def read_preempt(value: object) -> Preempt:
     """Read what more urgent jobs of a tenant may do to its less urgent ones."""
     if value not in tuple(Preempt):
-        hint = "none lets them wait, evict takes the place, demote only the guarantee if it can"
+        hint = "none: they wait; evict: they take the place; demote: they take the guarantee"
         raise not_a("none, evict or demote", value, hint)
     return Preempt(str(value))
 
 
 def read_share(value: object) -> ShareBy:
-    """Read which of those who share something comes next."""
+    """Read which claimant comes next."""
     if value not in tuple(ShareBy):
-        hint = "drf compares dominant shares, fair_share what was used of late"
+        hint = "drf compares dominant shares, fair_share compares recent use"
         raise not_a("first_come, max_min, drf or fair_share", value, hint)
     return ShareBy(str(value))
 
@@ -104,15 +104,15 @@ def read_share(value: object) -> ShareBy:
 def read_rank(value: object) -> RankBy:
     """Read in what order the jobs of a queue come."""
     if value not in tuple(RankBy):
-        hint = "submitted puts the more urgent first, then whoever came first"
+        hint = "submitted means: higher priority first, then earlier submission"
         raise not_a("submitted, shortest, least_attained or deadline", value, hint)
     return RankBy(str(value))
 
 
 def read_visibility(value: object) -> Visibility:
-    """Read what others than its owner see of a job."""
+    """Read what other users see of a job."""
     if value not in tuple(Visibility):
-        hint = "private shows others no command, environment or output; open shows all"
+        hint = "private hides command, environment and output from others; open hides nothing"
         raise not_a("private or open", value, hint)
     return Visibility(str(value))
 

@@ -22,7 +22,7 @@ Reader = Callable[[Tenants], tuple[tuple[Tenant, ...], list[Finding]]]
 
 
 class _Written(msgspec.Struct, frozen=True):
-    """One change as it is written; `owner` is the place of whose it is."""
+    """One change as it is written; `owner` is the place of its tenant or queue."""
 
     place: Place
     tenant: str
@@ -60,7 +60,7 @@ def changes_of(
         return read
     if len(written) > MOST_CHANGES:
         message = f"there are {len(written):,} changes by date, and {MOST_CHANGES} are accepted"
-        read.errors.append((written[-1].place, message, "take out those that are over"))
+        read.errors.append((written[-1].place, message, "remove those that are over"))
         return read
     read.errors += _overlaps(written)
     if read.errors:
@@ -175,8 +175,8 @@ def _add(read: ReadChanges, written: _Written, tenant: Tenant, usual: Tenant) ->
         same = share == share_of(usual, usual)
         change = msgspec.structs.replace(change, share=share)
     if same:
-        message = "changes nothing: it is what is written for always"
-        read.warnings.append((written.place, message, "take it out"))
+        message = "changes nothing: its values are the usual ones"
+        read.warnings.append((written.place, message, "remove it"))
     else:
         read.changes.append(change)
 

@@ -21,9 +21,9 @@ class PeriodShape(Shape):
             hint = "add from: 2026-12-01, until: 2026-12-15T18:00, or both"
             raise Amiss("is missing", hint, at=("from",))
         if self.begin is not None and self.until is not None and self.begin >= self.until:
-            raise Amiss("is not before `until`", "turn them round", at=("from",))
+            raise Amiss("is not before `until`", "exchange them", at=("from",))
         if not self.says:
-            raise Amiss("says nothing that differs", "add guaranteed: {gpu: 4}, or the like")
+            raise Amiss("changes nothing", "add guaranteed: {gpu: 4}, or the like")
         return self
 
     @property

@@ -105,12 +105,12 @@ def read_end(value: object) -> EndKind:
 
 
 def read_give_way(value: object) -> GiveWay:
-    """Read what becomes of a job that has to leave its place."""
+    """Read the eviction mode of a job."""
     if not value or value not in tuple(GiveWay):
         raise not_a(
             "requeue, suspend, cancel or migrate",
             value,
-            "requeue lets it stand in line again, migrate go on elsewhere if it can",
+            "requeue: it waits in its queue again; migrate: it continues elsewhere if it can",
         )
     return GiveWay(str(value))
 

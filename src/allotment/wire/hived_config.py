@@ -85,7 +85,7 @@ def _ignored(shape: HivedConfig) -> Iterator[Finding]:
         if getattr(shape, given[key]):
             yield (key,), f"is ignored: {why}", ""
     if shape.block_ms not in ("", "0"):
-        message = "is ignored: a queue in strict order lets nobody pass, without blocking"
+        message = "is ignored: in a strict queue no job overtakes, even without blocking"
         yield ("waitingPodSchedulingBlockMilliSec",), message, ""
     yield from _unknown(shape, ())
 

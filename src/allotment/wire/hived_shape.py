@@ -158,6 +158,6 @@ UNUSED = {
     "kubeApiServerAddress": "Allotment asks no Kubernetes API server for its machines",
     "kubeConfigFilePath": "Allotment asks no Kubernetes API server for its machines",
     "webServerAddress": "`allot up --port` says where the API listens",
-    "forcePodBindThreshold": "no other scheduler stands between a decision and its start",
+    "forcePodBindThreshold": "a decision is carried out without another scheduler",
 }
 """Known keys of the top that have no effect here, and why."""

@@ -125,7 +125,7 @@ class Writer:
         }
 
     def _pins(self, machines: Mapping[str, Machine]) -> list[Plain]:
-        """Write the pinned cells that somebody owns; others are cells like all."""
+        """Write the pinned cells that a tenant owns; others are ordinary cells."""
         owned = {pin.id for tenant in self._shape.tenants.values() for pin in tenant.pins}
         pins: list[Plain] = []
         for root in self._roots:

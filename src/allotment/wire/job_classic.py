@@ -121,7 +121,7 @@ def _role_warnings(role: ClassicRole) -> Iterator[Finding]:
         yield ("minFailedTaskCount",), "-1 means that no failure ends the job", ""
     elif role.min_failed is not None and role.min_failed > role.count:
         message = f"is more than the {role.count} tasks there are, so no failure ends the job"
-        yield ("minFailedTaskCount",), message, "write -1 if that is meant"
+        yield ("minFailedTaskCount",), message, "write -1 if you mean that"
     if role.min_succeeded == NEVER:
         message = "-1 means that the job ends when all its tasks have ended"
         yield ("minSucceededTaskCount",), message, ""

@@ -124,7 +124,7 @@ def _misshapen(plain: Plain) -> list[Finding]:
             if key in env
         ]
     if isinstance(grid := plain.get("grid"), dict):
-        hint = "it is set to the value of the grid: take it out there"
+        hint = "the grid sets it: remove it there"
         found += [
             ((place, key), "is in `grid` too", hint)
             for place, names in (("env", env), ("secrets", secrets))
@@ -213,7 +213,7 @@ def _doubtful(shape: JobShape) -> list[Finding]:
             message = (
                 f"is more than the {role.most} tasks there are, so no failure ends the job"
             )
-            found.append((place, message, "write `never` if that is meant"))
+            found.append((place, message, "write `never` if you mean that"))
     return found
 
 

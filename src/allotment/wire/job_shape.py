@@ -366,11 +366,11 @@ class JobShape(RoleParts):
     @model_validator(mode="after")
     def _guaranteed_if_pinned(self) -> "JobShape":
         if self.pin and self.opportunistic:
-            message = "stands beside `opportunistic`, which never uses what its tenant owns"
+            message = "stands beside `opportunistic`, which never uses its tenant's guarantee"
             raise Amiss(message, "keep one of the two", at=("pin",))
         if self.opportunistic and not self.preemptible:
-            message = "is false, and an opportunistic job can be sent away at any time"
-            raise Amiss(message, "take one of the two out", at=("preemptible",))
+            message = "is false, but an opportunistic job can be evicted at any time"
+            raise Amiss(message, "remove one of the two", at=("preemptible",))
         return self
 
 

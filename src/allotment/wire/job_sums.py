@@ -33,6 +33,6 @@ def excess(spec: JobSpec, copies: int = 1) -> tuple[str, str] | None:
     for key in ("memory", "disk", "gpu_memory"):
         amount: int = getattr(total, key)
         if amount > MOST_BYTES:
-            message = f"asks for {show_bytes(amount)} of {key} in all, which nobody has"
+            message = f"asks for {show_bytes(amount)} of {key} in all, which no cluster has"
             return message, "check the counts and the units"
     return None

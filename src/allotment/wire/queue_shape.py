@@ -31,7 +31,7 @@ def read_cpu_or_none(value: object) -> int:
 def read_state(value: object) -> QueueState:
     """Read what a queue takes and starts."""
     if value not in tuple(QueueState):
-        hint = "closed and draining refuse new jobs, stopped starts none either"
+        hint = "closed and draining refuse new jobs; stopped also starts no job"
         raise not_a("open, closed, draining or stopped", value, hint)
     return QueueState(str(value))
 

@@ -28,7 +28,7 @@ class ReadQueues(msgspec.Struct):
         for name in dict.fromkeys(queue.parent for queue in self.queues if queue.parent):
             for key in sorted(self.said[name]):
                 message = (
-                    f"has no effect: queue {name} has queues inside it, where its jobs are"
+                    f"has no effect: queue {name} has queues inside it, and its jobs are there"
                 )
                 yield (*self.places[name], key), message, "write it at those"
 
@@ -127,8 +127,8 @@ def _lost(
                 way.append(lost[way[-1]].parent)
             if way[-1] in lost:
                 round_again = [*way, lost[way[-1]].parent]
-                message = f"goes round in a circle: {' in '.join(round_again)}"
-                yield where, message, "let one of them be at the top"
+                message = f"is inside itself: {' in '.join(round_again)}"
+                yield where, message, "move one of them to the top"
             continue
         known = [name for name in dict.fromkeys((*given, *places)) if name != key]
         yield where, f"there is no queue {item.parent}", nearest(item.parent, known, "queues")

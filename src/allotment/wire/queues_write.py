@@ -88,7 +88,7 @@ def _alone(queue: Queue) -> Written:
 
 
 def shared_to_wire(share: ShareBy, weight_milli: int) -> Written:
-    """Write how something is shared, and what who has it counts for, where it is said."""
+    """Write the sharing rule and the weight, where they are given."""
     return {
         **({"share": share.value} if share is not ShareBy.FIRST_COME else {}),
         **({"weight": write_milli(weight_milli)} if weight_milli != 1000 else {}),

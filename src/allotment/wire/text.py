@@ -27,7 +27,7 @@ def text_of(data: bytes, source: str) -> str:
         raise bad(
             source,
             f"is {show_bytes(len(data))}, and at most {show_bytes(MOST_BYTES)} are read",
-            hint="keep data in files that the job reads, and give their paths here",
+            hint="keep data in files that the job reads, and write their paths here",
         )
     try:
         text = data.decode("utf-8-sig")

@@ -1,6 +1,6 @@
 """The YAML library, kept at arm's length: its events and errors as values of ours.
 
-Events come one by one, so whoever reads them can stop before a hostile file is scanned.
+Events come one by one, so the reader can stop before a hostile file is scanned.
 """
 
 from collections.abc import Generator, Iterator

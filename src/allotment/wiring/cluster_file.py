@@ -16,7 +16,7 @@ from allotment.wiring.service import this_machine
 
 
 def cluster_in(data: bytes, source: str) -> tuple[tuple[Node, ...], Owners]:
-    """Read nodes, and who owns them; a file of machines alone has one tenant, owed nothing.
+    """Read nodes and tenants; a file of machines alone has one tenant without guarantee.
 
     Raises BadInput, or BadCluster without nodes.
     """
@@ -29,7 +29,7 @@ def cluster_in(data: bytes, source: str) -> tuple[tuple[Node, ...], Owners]:
     if not config.nodes:
         raise BadCluster(f"{source}: it has no nodes. List them under `nodes:`.")
     _check_switches(config.nodes, data, source)
-    # Who may submit how much, and where, is nobody's question: a policy orders all of each.
+    # How much a user may submit, and where, does not matter: a policy orders all of each.
     owners = Owners(
         tuple(msgspec.structs.replace(tenant, queues=()) for tenant in config.tenants),
         config.topology,

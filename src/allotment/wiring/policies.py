@@ -1,4 +1,4 @@
-"""The policies of a service, and so of whoever works out what it will do."""
+"""The policies of a service, and of the forecasts of what it will do."""
 
 from allotment.core.ports import Policies
 from allotment.policies.estimates.promised import Promised

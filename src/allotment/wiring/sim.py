@@ -65,7 +65,7 @@ def open_cluster(text: str) -> tuple[Node, ...]:
 
 
 def open_owned(text: str) -> tuple[tuple[Node, ...], Owners | None]:
-    """Read a cluster, `16x8` or a configuration file, and who is owed what of it.
+    """Read a cluster, `16x8` or a configuration file, and what tenants are guaranteed.
 
     Where no tenant is guaranteed anything, and they share by no rule, none owns it. Raises
     BadCluster or BadInput.
@@ -130,7 +130,7 @@ def scenario(wanted: Wanted) -> Scenario:
 
 
 def check_tenants(trace: Trace, owners: Owners, source: str) -> None:
-    """Refuse a trace with jobs of somebody the cluster does not know. Raises BadCluster."""
+    """Refuse a trace with jobs of tenants the cluster does not know. Raises BadCluster."""
     known = {tenant.name for tenant in owners.tenants}
     jobs = Counter(job.tenant for job in trace.jobs if job.tenant not in known)
     if jobs:
@@ -138,8 +138,8 @@ def check_tenants(trace: Trace, owners: Owners, source: str) -> None:
         more = f" and {len(jobs) - 5} more" if len(jobs) > 5 else ""
         raise BadCluster(
             f"{source}: the trace {trace.source} has tenants that are not in it: "
-            f"{named}{more}. Add them under `tenants:`; or guarantee nobody anything, and "
-            "set no `share`: then all stand in one line."
+            f"{named}{more}. Add them under `tenants:`; or guarantee no tenant anything, and "
+            "set no `share`: then all wait in one queue."
         )
 
 

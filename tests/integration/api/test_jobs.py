@@ -74,7 +74,7 @@ def test_a_submission_is_found_by_its_key(live: Live) -> None:
     assert (found.status, found.json["id"]) == (200, made.json["id"])
     missing = live.ask("GET", "/v1/submissions?key=none")
     assert (missing.status, missing.json["code"]) == (404, "not_found")
-    assert "was taken" in missing.json["detail"]
+    assert "was accepted" in missing.json["detail"]
 
 
 def test_many_at_once_with_one_key_make_one_job(live: Live) -> None:

@@ -50,7 +50,7 @@ def test_a_range_in_words_of_eighty_columns(service: Service, state: Path) -> No
     assert text.startswith("Job 12 (train) starts in 2h5m (")
     assert "At the earliest in 55m (" in text
     assert "at the latest in 2d2h (2026-09-2" in text
-    assert "and 2 more nodes; borrowed, until an owner wants it back." in text
+    assert "and 2 more nodes; borrowed, until another tenant reclaims it." in text
     assert "12, 10 from earlier jobs of the same user and name; 2 from nothing known." in text
     assert "Confidence: weak: nothing is known of how long 2 of 12 jobs run." in text
     assert "Assumed: Nobody submits" in text
@@ -69,7 +69,7 @@ def test_what_cannot_be_told(service: Service, state: Path) -> None:
     )  # fmt: skip
     canned(service, found)
     text = " ".join(allot("eta", "12", "--state", state).out.split())
-    assert text.startswith("Job 12 (train) waits, and no start can be told. Why.")
+    assert text.startswith("Job 12 (train) waits, and its start cannot be estimated. Why.")
     assert "At the earliest in 55m (" in text
     assert "Likely not before" in text
 
@@ -110,7 +110,7 @@ def test_accuracy(service: Service, state: Path) -> None:
         "Of 10 estimates, 7 can be judged: their jobs have started.",
         "  Median error: 5m, either way.",
         "  Within the range told: 4 of 5 (80%).",
-        "  2 of jobs that wait yet.",
+        "  2 of jobs that still wait.",
         "  1 of jobs that ended without having started.",
     ]
     service.routes["GET /v1/estimates"] = Answer(msgspec.json.encode(Accuracy(0, 0, 0)))
@@ -156,7 +156,7 @@ def test_whether_where_and_when(cluster: RealCluster, tmp_path: Path) -> None:
     tried = cluster.allot("submit", str(file), "--dry-run")
     assert tried.returncode == 0, tried.stderr
     assert tried.stdout.startswith("Job train would start now.\n")
-    assert "GPU 0,1, out of its tenant's own share." in tried.stdout
+    assert "GPU 0,1, within its tenant's guarantee." in tried.stdout
     assert cluster.get("/v1/jobs")["items"] == []
 
     for _ in range(2):

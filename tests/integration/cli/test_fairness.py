@@ -74,16 +74,16 @@ def test_fairness_in_words(service: Service, state: Path) -> None:
     assert ran.code == 0, ran.err
     table, _, words = ran.out.partition("\n\n")
     assert [line.split() for line in table.splitlines()] == [
-        ["TENANT", "OWED", "WANTS", "DESERVES", "USES", "BORROWED", "LENT", "SHARE", "SERVED",
-         "STARVED"],
+        ["TENANT", "GUARANTEED", "WANTS", "DESERVES", "USES", "BORROWED", "LENT", "SHARE",
+         "SERVED", "STARVED"],
         ["team-b-of-a-long-name", "8", "9", "8", "1", "0", "7", "6%/50%", "starved", "2h5m"],
         ["a", "2", "14", "2.7", "14", "12", "0", "88%/17%", "over", "-"],
         ["c", "0", "0", "0", "0", "0", "0", "0%/0%", "even", "-"],
     ]  # fmt: skip
     assert words.splitlines() == [
         "team-b-of-a-long-name is starved: 2 jobs within what it deserves, one for 2h5m.",
-        "a has most beyond its share: 71% of the cluster.",
-        "What a job waits for: `allot why JOB`.",
+        "a has most beyond what it deserves: 71% of the cluster.",
+        "To see why a job waits: `allot why JOB`.",
     ]
 
 
@@ -105,7 +105,7 @@ def test_they_fit_a_screen_of_eighty_columns(
     service.routes["GET /v1/fairness"] = Answer(msgspec.json.encode(HUNGRY))
     service.routes["GET /v1/usage"] = Answer(msgspec.json.encode(a_report(By.JOB, By.TYPE)))
     wanted = {
-        "fairness": ("OWED", "DESERVES", "USES", "SERVED", "STARVED"),
+        "fairness": ("GUARANTEED", "DESERVES", "USES", "SERVED", "STARVED"),
         "usage": ("JOB", "GPU-H", "OWN", "BORROWED", "LOST", "CPU-H"),
     }
     for verb, columns in wanted.items():

@@ -94,15 +94,15 @@ def test_a_failed_task_that_is_kept_says_so_and_stays_a_failure(folder: Path) ->
         until(lambda: "kept for a look" in allot(folder, "ps").stdout, "the task to be kept")
         shown = allot(folder, "show", "1").stdout
         assert "main.0 failed; the job keeps its place" in shown
-        assert "look inside: allot exec 1 --task main.0    let go: allot cancel 1" in shown
+        assert "look inside: allot exec 1 --task main.0    end it: allot cancel 1" in shown
         inside = allot(folder, "exec", "1", "-T", "--", "sh", "-c", "cat $TMPDIR/x")
         assert inside.stdout == "kept\n"
         allot(folder, "cancel", "1")
         out, err = run.communicate()
     assert run.returncode == 6
     assert out == "oh\n"
-    assert "the job keeps its place so long. Look inside: allot exec 1 --task 0" in err
-    assert "Let it go: allot cancel 1" in err
+    assert "Look inside: allot exec 1 --task 0" in err
+    assert "End it: allot cancel 1" in err
     assert "job 1 (echo) failed" in err
     again = allot(folder, "wait", "1")
     assert again.returncode == 6

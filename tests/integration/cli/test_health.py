@@ -66,7 +66,7 @@ def test_what_is_held_back_is_said_with_what_to_do(service: Service) -> None:
     ran = allot("health")
     assert ran.out.splitlines()[2].split()[:2] == ["n2", "doubted"]
     assert " 4 " in ran.out.splitlines()[2]
-    assert "n2 would be out of use, but that is more than may go" in ran.err
+    assert "n2 would be out of use, but that is more than reports" in ran.err
     assert "`allot health bad n2`" in ran.err
 
 

@@ -59,8 +59,8 @@ def test_in_words(service: Service, state: Path) -> None:
     assert words.splitlines() == [
         "vision: 2 times of 31 a job within its guarantee had not started within 10m.",
         "  job 7 (train) waited 20m",
-        "  job 9 (eval) waited 11m, and does still",
-        "vision could have 99% of its guarantee, and was promised 99.5%.",
+        "  job 9 (eval) waited 11m, and still waits",
+        "vision could have 99% of its guarantee; the objective is 99.5%.",
     ]
 
 
@@ -77,10 +77,10 @@ def test_it_fits_a_screen_of_eighty_columns(
 def test_without_promises(service: Service, state: Path) -> None:
     service.routes["GET /v1/objectives"] = Answer(msgspec.json.encode(told()))
     ran = allot("objectives", "--state", state)
-    assert ran.out.splitlines()[-1] == "No tenant was promised anything."
+    assert ran.out.splitlines()[-1] == "No tenant has service objectives."
     kept = told(BROKEN.rows[2])
     service.routes["GET /v1/objectives"] = Answer(msgspec.json.encode(kept))
-    assert allot("objectives", "--state", state).out.endswith("Every promise was kept.\n")
+    assert allot("objectives", "--state", state).out.endswith("Every objective was met.\n")
 
 
 def test_bad_input(tmp_path: Path) -> None:

@@ -55,7 +55,15 @@ def test_in_words(cluster: RealCluster) -> None:
     ran = allot("queues", "--state", cluster.state)
     assert ran.code == 0, ran.err
     head, *lines = ran.out.splitlines()
-    assert head.split()[:7] == ["QUEUE", "STATE", "ORDER", "WEIGHT", "PART", "OWED", "USED"]
+    assert head.split()[:7] == [
+        "QUEUE",
+        "STATE",
+        "ORDER",
+        "WEIGHT",
+        "PART",
+        "GUARANTEED",
+        "USED",
+    ]
     words = {line.split()[0]: line for line in lines}
     order = ("lab", "research", "train", "eval", "nightly", "old", "x", "nlp", "default")
     assert [name for name in words if not name.startswith("gpu:")] == list(order)
@@ -113,7 +121,7 @@ def test_it_fits_a_screen_of_eighty_columns(
         service.routes["GET /v1/queues"] = Answer(msgspec.json.encode(client.queues()))
     lines = allot("queues", "--state", state, terminal=True).out.splitlines()
     assert max(map(len, lines)) <= 80, lines
-    for column in ("QUEUE", "OWED", "USED", "LIMIT", "JOBS", "WAITING", "STANDS"):
+    for column in ("QUEUE", "GUARANTEED", "USED", "LIMIT", "JOBS", "WAITING", "STANDS"):
         assert column in lines[0]
 
 

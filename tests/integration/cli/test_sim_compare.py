@@ -43,7 +43,7 @@ def test_one_table(folder: Folder) -> None:
     assert head.split()[:3] == ["policy", "mean", "JCT"]
     assert [row.split()[0] for row in rows] == ["fifo", "srtf", "las2d"]
     assert rows[1].startswith("srtf *")
-    assert note.startswith("* clairvoyant: it was told every run time beforehand")
+    assert note.startswith("* clairvoyant: it knew every run time beforehand")
     assert sorted(line.split(":")[0] for line in done.err.splitlines()) == [
         *("fifo", "las2d", "srtf")
     ]

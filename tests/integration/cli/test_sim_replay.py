@@ -87,7 +87,7 @@ def test_its_own_policy_gives_the_order_in_which_jobs_started(
     starts = [str(event["job"]) for event in events if event["kind"] == "AttemptPlaced"]
     assert [job for _, job in again] == starts
     assert "told every run time" not in ran.out
-    assert "  this is the policy of then, and " in ran.out
+    assert "  this is the policy that was in force, and " in ran.out
 
 
 def test_a_dependent_job_waits_for_the_other(cluster: RealCluster, tmp_path: Path) -> None:
@@ -108,14 +108,14 @@ def test_a_dependent_job_waits_for_the_other(cluster: RealCluster, tmp_path: Pat
 def test_in_words(cluster: RealCluster) -> None:
     ran = replay(cluster, "--since", "12h", "--policy", "srtf", "--cluster", "1x2")
     assert ran.code == 0, ran.err
-    assert "srtf on 1 node × 2 gpu, told every run time beforehand" in ran.out
+    assert "srtf on 1 node × 2 gpu, which knew every run time beforehand" in ran.out
     assert "how far replays of this history are off: allot sim replay --policy own" in ran.out
     assert "1 job can never run on these machines" in ran.out
     lines = ran.out.splitlines()
     head = next(at for at, line in enumerate(lines) if "mean wait" in line)
     assert lines[head + 1].startswith("as it was")
     assert lines[head + 2].startswith("srtf *")
-    assert "* clairvoyant: it was told every run time beforehand" in ran.out
+    assert "* clairvoyant: it knew every run time beforehand" in ran.out
     assert "of 4 jobs that ended:" in ran.out
     assert "Not ended yet: 1 of 6 jobs." in ran.err
     assert "hunter22" not in ran.out + ran.err

@@ -187,7 +187,9 @@ def test_who_is_clairvoyant_is_said(
 ) -> None:
     ran = allot("sim", "size", "--trace", trace, "--node", "8", "--target", WITHIN, *words)
     assert ran.code == 0, ran.err
-    said = " is clairvoyant: it was told every run time beforehand; a bound, not a choice."
+    said = (
+        " is clairvoyant: it knew every run time beforehand: a bound, not a practical choice."
+    )
     assert ran.out.endswith(f"{said}\n") == clairvoyant
     told = sized(trace, "--target", WITHIN, *words)
     assert told["clairvoyant"] == clairvoyant

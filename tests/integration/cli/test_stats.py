@@ -57,8 +57,8 @@ def test_in_words(service: Service, state: Path) -> None:
     assert "  devices      68.8% of 8 in use; " in ran.out
     head, *rows = ran.out.splitlines()[-6:-2]
     assert head.split() == [
-        "TENANT", "OWED", "GOT", "JOBS", "FAILED", "WAIT", "P90", "P99", "PREEMPTED", "PACE",
-        "WAITED", "FOR",
+        "TENANT", "GUARANTEED", "GOT", "JOBS", "FAILED", "WAIT", "P90", "P99", "PREEMPTED",
+        "PACE", "WAITED", "FOR",
     ]  # fmt: skip
     assert [row.split() for row in rows] == [
         ["b", "2", "1.5", "2", "1", "2h", "2h", "2h", "0", "0.50", "devices"],
@@ -79,7 +79,7 @@ def test_it_fits_a_screen_of_eighty_columns(
     lines = ran.out.splitlines()
     assert max(map(len, lines)) <= 80
     (head,) = (line for line in lines if line.startswith("TENANT"))
-    for column in ("OWED", "GOT", "JOBS", "WAIT", "PACE"):
+    for column in ("GUARANTEED", "GOT", "JOBS", "WAIT", "PACE"):
         assert column in head
 
 
@@ -88,11 +88,11 @@ def test_one_tenant(service: Service, state: Path) -> None:
     ran = allot("stats", "--state", state, "--tenant", "b")
     assert ran.code == 0, ran.err
     assert ran.out.startswith("b, 20")
-    assert "  devices      1.5 used on average, 2 owed\n" in ran.out
+    assert "  devices      1.5 used on average, 2 guaranteed\n" in ran.out
     assert "  jobs         2, 1 succeeded, 1 failed\n" in ran.out
     assert "team-a" not in ran.out
     ran = allot("stats", "--state", state, "--tenant", "c")
-    assert "No job of it was there." in ran.out
+    assert "It had no job." in ran.out
     ran = allot("stats", "--state", state, "--tenant", "d")
     assert ran.code == 1
     assert "Tenants here: b, c, team-a-of-a-long-name." in ran.err

@@ -278,7 +278,7 @@ def test_why_tells_reason_amounts_holders_and_place_in_line(service: Service) ->
     table = "\n".join(lines)
     for words in (
         "          NEEDS    FREE",
-        "  GPU         4       1  short of it",
+        "  GPU         4       1  too little",
         "  MEMORY  16 GiB  64 GiB",
         "  9        sweep  nlp     bob   borrowed  3 GPU, 3 CPU",
         "It is number 2 in its queue, behind job 11.",
@@ -320,7 +320,7 @@ def test_why_tells_the_past_too(service: Service) -> None:
     past = lines[lines.index("") + 2 :]
     assert [line.split("  ", 1)[1].strip() for line in past[:7]] == [
         "2h5m  held",
-        "0s  in line",
+        "0s  waiting",
         "3s  starting: waits for its other tasks",
         "1m  running",
         "1m30s  waiting for victims (queued again: evicted); 2 shorter in between",
@@ -608,7 +608,7 @@ def test_logs_follow_goes_from_attempt_to_attempt(service: Service) -> None:
     service.routes["GET /v1/jobs/12/logs"] = log
     service.routes["GET /v1/jobs/12/events"] = stream(
         ("1", "event", an_event(1, "AttemptPlaced", "attempt 1 placed on n1", attempt=1)),
-        ("2", "event", an_event(2, "StopRequested", "has to give way", attempt=1)),
+        ("2", "event", an_event(2, "StopRequested", "is evicted", attempt=1)),
         ("3", "event", an_event(3, "AttemptPlaced", "attempt 2 placed on n2", attempt=2)),
         END,
     )
@@ -686,9 +686,12 @@ def test_many_jobs_are_counted_and_asked_for_first(service: Service) -> None:
         "jobs": {"mine": True, "name": "sweep-*", "states": ["queued"]},
         "only_count": True,
     }
-    assert "This would cancel 37 jobs of yours (8-44), and there is nobody to ask." in ran.err
+    assert (
+        "This would cancel 37 jobs of yours (8-44), and there is no terminal to ask you."
+        in ran.err
+    )
     assert allot("cancel", *chosen, "--yes").err == (
-        "cancelled: 37 jobs (8-44)\nleft as they are: 3 succeeded\n"
+        "cancelled: 37 jobs (8-44)\nleft unchanged: 3 succeeded\n"
     )
     assert len(service.asked("POST")) == 2
 
@@ -831,7 +834,7 @@ def test_reserve_says_who_is_there_now(service: Service) -> None:
     assert asked["nodes"] == ["n1"]
     assert asked["notice_ms"] == 24 * HOUR
     assert "set aside for nlp" in ran.err
-    assert "is evicted when it begins: 7" in ran.err
+    assert "are evicted when it begins: 7" in ran.err
     assert allot("reserve", "fans", "--node", "n1").code == 2
     assert allot("reserve", "x", "--node", "n1", "--from", "soon", "--for", "4h").code == 2
 

@@ -51,7 +51,7 @@ def test_a_backup_without_secrets_has_none_and_who_needs_one_waits_for_it(
          "resources": {"gpu": 4, "cpu": 0.1, "memory": "16MiB"}}
     )  # fmt: skip
     told = cluster.allot("backup", str(tmp_path / "clear.db"))
-    assert "The secrets of jobs are in it in clear" in told.stderr
+    assert "It has the secrets of jobs in clear text" in told.stderr
     assert SECRET.encode() in (tmp_path / "clear.db").read_bytes()
     file = back_up(cluster, "--without-secrets")
     assert SECRET.encode() not in file.read_bytes()

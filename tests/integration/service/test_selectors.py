@@ -98,7 +98,7 @@ def test_an_administrator_acts_on_all_only_if_it_is_said(tmp_path: Path) -> None
     states, _ = steered(tmp_path, Verb.CANCEL, Selector(all=True, name="train-*"), ROOT)
     assert states == "chchhh"
     states, said = steered(tmp_path / "2", Verb.CANCEL, Selector(name="train-*"), ROOT)
-    assert (states, said) == ("hhhhhh", "No job is chosen by this.")
+    assert (states, said) == ("hhhhhh", "No job fits these options.")
 
 
 def test_nobody_makes_anothers_jobs_run_as_himself(tmp_path: Path) -> None:

@@ -54,13 +54,13 @@ def test_only_the_owner_of_a_pinned_cell_may_name_it() -> None:
     )
     assert refused(world, pinned("theirs")) == (
         Code.BAD_SPEC,
-        "Pinned cell 'theirs' is tenant nlp's, not vision's.",
+        "Pinned cell 'theirs' belongs to tenant nlp, not to vision.",
         "Pinned cells of tenant vision: own.",
     )
     assert refused(world, pinned("own", "guest")) == (
         Code.BAD_SPEC,
-        "Pinned cell 'own' is tenant vision's, not guest's.",
-        "Tenant guest has no pinned cells: take `pin` out.",
+        "Pinned cell 'own' belongs to tenant vision, not to guest.",
+        "Tenant guest has no pinned cells: remove `pin`.",
     )
     world.submit(pinned("own"))
 
@@ -94,13 +94,13 @@ def test_an_opportunistic_job_must_be_able_to_borrow() -> None:
     assert refused(world, idle.pinned("own"))[:1] == (Code.BAD_SPEC,)
     assert refused(world, a_job().of("vision").opportunistic().not_preemptible()) == (
         Code.BAD_SPEC,
-        "It is opportunistic, so it must be preemptible: it runs on what is idle.",
-        "Take `preemptible: false` out, or `opportunistic`.",
+        "It is opportunistic, so it must be preemptible: it always borrows.",
+        "Remove `preemptible: false`, or `opportunistic`.",
     )
     assert refused(world, a_job().of("nlp").gpus(1).opportunistic()) == (
         Code.NEVER_FITS,
         "It is opportunistic, and tenant nlp may not borrow.",
-        "Take `opportunistic` out, or submit it for another tenant.",
+        "Remove `opportunistic`, or submit it for another tenant.",
     )
     assert warnings(world, a_job().of("vision").tasks(4).gpus(8).opportunistic()) == ()
     assert refused(world, a_job().of("vision").tasks(5).gpus(8).types("V100").opportunistic())[
@@ -119,8 +119,8 @@ def test_a_gang_larger_than_its_tenants_cells_may_borrow_and_is_told() -> None:
     world = a_cell_world(CELLS)
     assert warnings(world, a_job().of("vision").tasks(2).gpus(8)) == ()
     assert warnings(world, a_job().of("vision").tasks(3).gpus(8)) == (
-        "it can only borrow, and be sent away at any time: it is larger than what the cells of "
-        "tenant vision can hold (its cells are 2 dgx-v100-node (8 × V100 each), "
+        "it can only borrow, and may be evicted at any time: it is larger than what the cells "
+        "of tenant vision can hold (its cells are 2 dgx-v100-node (8 × V100 each), "
         "1 dgx-v100-switch (2 × V100))",
     )
     # Who owns nothing is told nothing: it always borrows.
@@ -166,8 +166,8 @@ def test_a_share_of_the_host_goes_with_each_device() -> None:
 def test_hardware_that_a_tenant_does_not_own_is_borrowed_or_refused() -> None:
     world = a_cell_world(CELLS)
     assert warnings(world, a_job().of("vision").gpus(1).types("MI100")) == (
-        "it can only borrow, and be sent away at any time: tenant vision has no cell of MI100 "
-        "(its cells are 2 dgx-v100-node (8 × V100 each), 1 dgx-v100-switch (2 × V100))",
+        "it can only borrow, and may be evicted at any time: tenant vision has no cell of "
+        "MI100 (its cells are 2 dgx-v100-node (8 × V100 each), 1 dgx-v100-switch (2 × V100))",
     )
     assert refused(world, a_job().of("nlp").gpus(1).types("V100", "A100")) == (
         Code.NEVER_FITS,
@@ -204,7 +204,7 @@ def test_a_level_that_there_is_not_is_refused_with_those_there_are() -> None:
     for job in (a_job().within_one("row"), a_job().preferring("row")):
         assert refused(world, job.of("vision").gpus(1)) == (
             Code.BAD_SPEC,
-            "No cell here is a 'row', so nothing lies within one.",
+            "No cell here is a 'row', so no job can run within one.",
             "Levels here: node, dgx-v100-switch, dgx-v100-socket, dgx-v100-node, "
             "dgx-v100-rack, mi100-8-hive, mi100-8-node; or the last part of such a name.",
         )

@@ -54,7 +54,7 @@ def test_a_group_larger_than_its_cell_is_refused_with_what_would_fit() -> None:
     assert "each 8 within one socket" in caught.value.message
     with pytest.raises(Rejected) as caught:
         world.submit(grouped(8, 4, "shelf"))
-    assert caught.value.message == "No cell here is a 'shelf', so nothing lies within one."
+    assert caught.value.message == "No cell here is a 'shelf', so no job can run within one."
 
 
 def test_counted_nodes_keep_groups_together_too() -> None:

@@ -243,7 +243,7 @@ def test_a_queue_with_jobs_in_it_stays_where_it_is(after: str, what: str) -> Non
         ((Queue("a", parent="b"),), "Queue a of tenant lab: tenant lab has no queue b."),
         (
             (Queue("a", parent="b"), Queue("b", parent="a")),
-            "Queue a of tenant lab: goes round in a circle: a in b in a.",
+            "Queue a of tenant lab: is inside itself: a in b in a.",
         ),
         ((Queue("a"), Queue("a")), "Queue a of tenant lab: tenant lab has another queue a."),
     ],

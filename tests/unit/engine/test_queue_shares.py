@@ -297,7 +297,7 @@ def end_some(world: World, queue: str, number: int) -> None:
         ),
         ("a: {soft_limit: {gpu: 4}, limit: {gpu: 2}}", "a.soft_limit: 4 GPUs is more than the"),
         ("a: {soft_limit: {gpu: 1}, guaranteed: {gpu: 2}}", "a.soft_limit: 1 is less than the"),
-        ("a: {borrow: false}", "a.borrow: is false, and the queue is guaranteed nothing"),
+        ("a: {borrow: false}", "a.borrow: is false, and the queue has no guarantee"),
         (
             "a: {guaranteed: {gpu: 6}}, b: {guaranteed: {gpu: 6}}",
             "a.guaranteed: the queues inside tenant lab are guaranteed 12 GPUs in all, and it "
@@ -385,7 +385,7 @@ tenants:
         (6, "tenants.lab.queues.a.rank"),
         (7, "tenants.lab.queues.b.order"),
     ]
-    assert "queue a has queues inside it, where its jobs are" in warnings[0].message
+    assert "queue a has queues inside it, and its jobs are there" in warnings[0].message
 
 
 def test_what_may_not_be_preempted_and_is_more_than_its_queue_is_owed_is_refused() -> None:

@@ -310,7 +310,7 @@ def test_a_suspended_job_goes_where_what_it_keeps_is_in_the_way_of_an_owner(
     world.cycle()
     assert sorted(world.state.cluster.placed.leaving) == frozen, "of its own tenant nobody goes"
     told = evicted_for(world.state, world.job(frozen[0]))
-    assert f"was in the way of the owner: job {last} of b" in told
+    assert f"was reclaimed for job {last} of b" in told
     world.ends(frozen[0], 143)
     world.cycle()
     assert grounds(world, last) is OWN

@@ -43,12 +43,12 @@ def job(tenant: str, gpus: float, cpus: float = 1, memory: int = GIB) -> JobBuil
         ),
         (
             job("mixed", 1).types("T4"),
-            "Ask for V100; or take `preemptible: false` out, so that it may borrow; or ask the "
+            "Ask for V100; or remove `preemptible: false`, so that it may borrow; or ask the "
             "administrator for cells of T4.",
         ),
         (
             job("guest", 1),
-            "Take `preemptible: false` out, so that it may borrow; or ask the administrator "
+            "Remove `preemptible: false`, so that it may borrow; or ask the administrator "
             "for cells.",
         ),
         (job("nobody", 0), "Ask the administrator for cells."),

@@ -70,7 +70,7 @@ def test_a_submission_is_told_what_its_guarantee_never_covers() -> None:
     here.submit(a_job().gpus(3).cpus(4))
     event = next(each.event for each in here.log if isinstance(each.event, JobSubmitted))
     assert event.warnings == (
-        "it can only borrow, and be sent away at any time: it needs 3 GPUs and 4 CPUs, and "
+        "it can only borrow, and may be evicted at any time: it needs 3 GPUs and 4 CPUs, and "
         "tenant vision is guaranteed 2 GPUs and 2 CPUs",
     )
 

@@ -132,11 +132,11 @@ def test_who_has_nothing_of_its_quarter_is_not_called_served() -> None:
     assert (found.used_ppm, found.deserved_ppm, found.served) == (0, 250_000, Served.UNDER)
     words = verdict(report)
     assert words[0].startswith(
-        "a has 0% of the 25% it deserves: what is left of that is too little for a job "
-        "it has in line, the smallest of which asks for 4 GPU"
+        "a has 0% of the 25% it deserves: the rest is too little for its waiting "
+        "jobs, the smallest of which asks for 4 GPU"
     )
     assert "Every team gets its share" not in " ".join(words)
-    assert words[-2].startswith("Nobody is starved")
+    assert words[-2].startswith("No team is starved")
 
 
 def test_what_may_not_be_evicted_deserves_the_guarantee_at_most(config: Config) -> None:

@@ -182,13 +182,10 @@ def test_a_more_urgent_job_of_its_own_team_is_named() -> None:
         start(world, a_job().of("b").gpus(8))
     start(world, low())
     other, words = evicted(world, low(), urgent())
-    assert words == f"A more urgent job of its own team was given its place: job {other}."
+    assert words == f"A more urgent job of its own tenant got its place: job {other}."
 
 
 def test_an_owner_of_lent_devices_is_named() -> None:
     world = World(a_config(a_tenant("vision", 0), a_tenant("nlp", 8)))
     other, words = evicted(world, a_job().gpus(8), a_job().of("nlp").gpus(8))
-    assert words == (
-        "It ran on devices lent by another team, and the owner wanted them back: "
-        f"job {other} of nlp."
-    )
+    assert words == f"It borrowed, and tenant nlp reclaimed its guarantee for job {other}."

@@ -19,7 +19,7 @@ def test_an_estimate_is_told_as_of_when_it_was_given() -> None:
     said = in_words(e.StartEstimated(JobId(1), start, start, start), NOW, state)
     assert said == "estimated to start in 2 min 0 s"
     unknown = in_words(e.StartEstimated(JobId(1), None, None, None), NOW, state)
-    assert unknown == "start was asked for"
+    assert unknown == "its start was estimated: at no known time"
 
 
 def test_who_loses_the_guarantee_is_told_by_what_right() -> None:
@@ -34,9 +34,9 @@ def test_who_loses_the_guarantee_is_told_by_what_right() -> None:
         event = e.AttemptDemoted(mine, AttemptNo(1), JobId(other))
         return in_words(event, NOW, world.state)
 
-    assert told(urgent) == f"borrows from now on: job {urgent} of its tenant is more urgent"
+    assert told(urgent) == f"borrows now: job {urgent} of its tenant is more urgent"
     assert told(owed) == (
-        "borrows from now on: its share goes to another job of its tenant: "
+        "borrows now: its guarantee goes to another job of its tenant: "
         f"job {owed} of queue owed"
     )
-    assert told(99) == "borrows from now on: its share goes to job 99 of its tenant"
+    assert told(99) == "borrows now: its guarantee goes to job 99 of its tenant"

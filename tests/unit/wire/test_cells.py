@@ -215,7 +215,7 @@ tenants:
          "`own`?)"),
         ("{pins: [own, own]}", "tenants.a.pins[1]: own is listed twice (name it once)"),
         ("{pins: [own], guaranteed: {gpu: 5}}", "tenants.a.guaranteed.gpu: is 5 GPU, and the "
-         "tenant's cells hold 4 GPU (take it out: cells say what is guaranteed)"),
+         "tenant's cells hold 4 GPU (remove it: the cells are the guarantee)"),
         ("{pins: [own]}\n  b: {pins: [own]}", "tenants.b.pins[0]: own is a's own already (give "
          "it to one tenant)"),
         ("{pins: [own]}\n  b: {guaranteed: {gpu: 1}}", "tenants.b.guaranteed.gpu: is "
@@ -241,8 +241,8 @@ def test_without_a_tenant_that_has_cells_guarantees_are_counted() -> None:
 def test_what_nobody_has_is_fine_and_told() -> None:
     text = PINNED.replace("n4, cpu", "n4, labels: {}, cpu") + "tenants: {a: }"
     assert read(text)[1] == [
-        "line 15: cells.pins[0]: own is nobody's: it can be borrowed, and is guaranteed to "
-        "none (add `pins: [own]` to a tenant)"
+        "line 15: cells.pins[0]: own belongs to no tenant: it can be borrowed, and is "
+        "guaranteed to none (add `pins: [own]` to a tenant)"
     ]
     assert read(f"{RACK}tenants: {{a: {{cells: {{v100-rack: 0}}}}}}")[1] == []
 
@@ -270,14 +270,14 @@ ROOT = "cells.roots[0]"
     ("types", "problem"),
     [
         ("a: {of: b, count: 2, node: true}, b: {of: c, count: 1}, c: {of: a, count: 1}",
-         "cells.types.c.of: goes round in a circle: a of b of c of a (end it with a device "
+         "cells.types.c.of: is made of itself: a of b of c of a (end it with a device "
          "type)"),
-        ("a: {of: a, count: 2}", "cells.types.a.of: goes round in a circle: a of a (end it "
+        ("a: {of: a, count: 2}", "cells.types.a.of: is made of itself: a of a (end it "
          "with a device type)"),
         ("a: {of: V100, count: 8}", f"{ROOT}.type: a has no type of a whole machine in it: a "
-         "of V100 (say node: true of the one it is)"),
+         "of V100 (set node: true for that type)"),
         ("a: {of: b, count: 1, node: true}, b: {of: V100, count: 8, node: true}",
-         f"{ROOT}.type: a has machines within a machine: a and b (say node: true of one type "
+         f"{ROOT}.type: a has machines within a machine: a and b (set node: true for one type "
          "only)"),
         ("a: {of: V1000, count: 8, node: true}", "cells.types.a.of: there is neither a cell "
          "type nor a device V1000 (did you mean `V100`?)"),
@@ -387,7 +387,7 @@ tenants: {{t: {{cells: {{n: 1}}}}}}
     config, warnings = read(text)
     assert warnings == [
         "line 4: cells.types.n.of: no machine has a device V100: these cells are equal shares "
-        "of CPU and memory (say core if that is meant)"
+        "of CPU and memory (write core if you mean that)"
     ]
     assert config.tenants[0].guaranteed == Resources(0, 64_000, 256 * GIB)
 

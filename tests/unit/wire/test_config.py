@@ -204,7 +204,7 @@ tenants: {a: }
         "line 2: nodes[0].memory: is more than the 32 GiB of this machine (tasks will share "
         "what there is)",
         "line 2: nodes[0].gpu: is more than the 2 GPUs of this machine: the rest is virtual "
-        "(say virtual: true for those that are meant to be)",
+        "(write virtual: true for those that are virtual)",
         "line 3: virtual_gpus: is ignored: `nodes` says what there is (take one of them out)",
     ]
 
@@ -266,16 +266,16 @@ tenants:
         ("tenants: {a: {queues: {}}}", "line 1: tenants.a.queues: must have at least one entry "
          "(add one, or take the key out)"),
         ("tenants: {a: {queues: {q: {order: fifo}}}}", "line 1: tenants.a.queues.q.order: must "
-         "be strict, skip, easy or conservative, not 'fifo' (strict keeps the order; skip lets "
-         "later jobs pass one that cannot start, easy only such as do not delay it, "
-         "conservative such as delay nobody before them)"),
+         "be strict, skip, easy or conservative, not 'fifo' (may later jobs overtake a "
+         "blocked one? strict: no; skip: yes; easy: if they do not delay it; conservative: "
+         "if they delay no job before them)"),
         ("tenants: {a: {preempt_rules: {per: 0s}}}", "line 1: tenants.a.preempt_rules.per: "
          "must be more than 0 (write it like 30min; left out it is 1h)"),
         ("tenants: {a: {}}\nlimits: {phase: 0s}", "line 2: limits.phase: must be more than 0 "
          "(write it like 90s or 2h30m)"),
         ("tenants: {a: {preempt: kill}}", "line 1: tenants.a.preempt: must be none, evict or "
-         "demote, not 'kill' (none lets them wait, evict takes the place, demote only the "
-         "guarantee if it can)"),
+         "demote, not 'kill' (none: they wait; evict: they take the place; demote: they "
+         "take the guarantee)"),
         ("tenants: {a: {per_user: {gpu: 0}}}", "line 1: tenants.a.per_user.gpu: 0 is no cap "
          "(leave it out, or give at least 1)"),
         ("tenants: {a: {users: ['a:b']}}", "line 1: tenants.a.users[0]: 'a:b' cannot be a user "

@@ -169,7 +169,7 @@ def a_tenant(changes: str, usual: str = "guaranteed: {gpu: 4}") -> str:
         ("[{guaranteed: {gpu: 1}}]", "changes[0].from: is missing (add from: 2026-12-01"),
         ("[{from: 2026-12-02, until: 2026-12-01, weight: 2}]", "from: is not before `until`"),
         ("[{from: 2026-12-01, until: 2026-12-01, weight: 2}]", "from: is not before `until`"),
-        ("[{from: 2026-12-01}]", "changes[0]: says nothing that differs"),
+        ("[{from: 2026-12-01}]", "changes[0]: changes nothing"),
         ("[{from: Monday, weight: 2}]", "must be a date"),
         (
             "[{from: 2026-12-01, limit: {gpu: 1}}]",
@@ -262,8 +262,8 @@ def test_what_is_over_is_told_and_what_is_to_come_is_listed() -> None:
     config = read(DEADLINE)
     now = day(2026, 12, 10)
     assert list(over(config, now)) == [
-        "queue vision/train.big: what holds until 2026-11-30 is over; take it out",
-        "queue vision/train: what holds from 2026-12-05 until 2026-12-08 is over; take it out",
+        "queue vision/train.big: the change until 2026-11-30 is over; remove it",
+        "queue vision/train: the change from 2026-12-05 until 2026-12-08 is over; remove it",
     ]
     first, second = coming(config, now)
     assert (first.when, first.what) == (

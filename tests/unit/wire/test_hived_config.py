@@ -66,8 +66,8 @@ def test_every_field_gets_to_its_place_or_is_told() -> None:
         "line 1: kubeApiServerAddress: is ignored: Allotment asks no Kubernetes API server for "
         "its machines",
         "line 2: webServerAddress: is ignored: `allot up --port` says where the API listens",
-        "line 3: forcePodBindThreshold: is ignored: no other scheduler stands between a "
-        "decision and its start",
+        "line 3: forcePodBindThreshold: is ignored: a decision is carried out without "
+        "another scheduler",
         "line 19: physicalCluster.physicalCells[0].cellChildren[1].cellChildren[1]."
         "cellChildren[0].pinnedCellId: FREE is no virtual cluster's: it is a cell like any "
         "other",
@@ -193,7 +193,7 @@ CELL = "physicalCluster.physicalCells[0]"
     ("change", "problem"),
     [
         (("childCellType: K80", "childCellType: RACK"),
-         "physicalCluster.cellTypes.NODE.childCellType: goes round in a circle: PAIR of RACK "
+         "physicalCluster.cellTypes.NODE.childCellType: is made of itself: PAIR of RACK "
          "of NODE of PAIR (end it with a device type)"),
         (("cellType: RACK\n", "cellType: ROW\n"), f"{CELL}.cellType: there is no cell type ROW "
          "(name one of `cellTypes`)"),

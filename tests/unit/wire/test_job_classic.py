@@ -110,7 +110,7 @@ def test_extras_of_the_form_are_used_or_warned_about() -> None:
         "line 7: taskRoles[0].minSucceededTaskCount: -1 means that the job ends when all its "
         "tasks have ended",
         "line 8: taskRoles[1].minFailedTaskCount: is more than the 1 tasks there are, so no "
-        "failure ends the job (write -1 if that is meant)",
+        "failure ends the job (write -1 if you mean that)",
     ]
 
 

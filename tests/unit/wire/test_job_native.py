@@ -240,14 +240,14 @@ nmae: x
         ("name: a\ncommand: x\ncount: 1000001", "line 3: count: 1000001 is more than the "
          "1,000,000 that are accepted"),
         ("name: a\ncommand: x\ncount: 1000000\nresources: {memory: 2TiB}", "line 1: roles: "
-         "asks for 2000000 TiB of memory in all, which nobody has (check the counts and the "
-         "units)"),
+         "asks for 2000000 TiB of memory in all, which no cluster has (check the counts and "
+         "the units)"),
         ("name: a\ncommand: x\ncount: 1000000\nports: {a: 1}", "line 1: roles: needs "
          "1,000,001 ports, and 60,000 are accepted (ask for fewer ports)"),
         ("name: a\ncommand: x\nmax_run_time: 0", "line 3: max_run_time: must be more than 0 "
          "(write it like 90s or 2h30m; leave it out for no limit)"),
         ("name: a\ncommand: x\ncheckpoint: {signal: KILL}", "line 3: checkpoint.signal: no "
-         "program can answer KILL (use TERM, or USR1 to tell it from the end)"),
+         "program can answer KILL (use TERM, or USR1 as a warning)"),
         ("name: a\ncommand: ...", "line 2: command: `...` is a placeholder from the "
          "documentation (write what you mean)"),
         ("name: a\nname: b\ncommand: x", "line 2: `name` was given before, on line 1 (keep one "
@@ -285,7 +285,7 @@ def test_no_failure_is_too_many_is_doubted() -> None:
     job = read("name: a\ncommand: x\ncompletion: {min_failed: 2}")
     assert [str(warning) for warning in job.warnings] == [
         "line 3: completion.min_failed: is more than the 1 tasks there are, so no failure ends "
-        "the job (write `never` if that is meant)"
+        "the job (write `never` if you mean that)"
     ]
     job = read("name: a\ncommand: x\ncompletion: {min_failed: never}")
     assert job.warnings == ()
@@ -371,8 +371,14 @@ def test_a_job_may_name_its_pinned_cell_or_live_on_what_is_idle() -> None:
 @pytest.mark.parametrize(
     ("beside", "wrong"),
     [
-        ("pin: own", "pin: stands beside `opportunistic`, which never uses what its tenant"),
-        ("preemptible: false", "preemptible: is false, and an opportunistic job can be sent"),
+        (
+            "pin: own",
+            "pin: stands beside `opportunistic`, which never uses its tenant's guarantee",
+        ),
+        (
+            "preemptible: false",
+            "preemptible: is false, but an opportunistic job can be evicted",
+        ),
         ("pin: [a]", "pin: must be a name, not a list"),
     ],
 )

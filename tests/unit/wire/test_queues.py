@@ -62,13 +62,13 @@ def test_what_is_written_reads_back_the_same() -> None:
     [
         (
             "      a: {parent: b}\n      b: {parent: a}\n",
-            "line 5: tenants.lab.queues.a.parent: goes round in a circle: a in b in a (let one "
-            "of them be at the top)",
+            "line 5: tenants.lab.queues.a.parent: is inside itself: a in b in a (move one "
+            "of them to the top)",
         ),
         (
             "      a: {parent: a}\n",
-            "line 5: tenants.lab.queues.a.parent: goes round in a circle: a in a (let one of "
-            "them be at the top)",
+            "line 5: tenants.lab.queues.a.parent: is inside itself: a in a (move one of "
+            "them to the top)",
         ),
         (
             "      train: {parent: resaerch}\n      research:\n",

@@ -23,7 +23,7 @@ router = APIRouter(tags=["cluster"])
     "/v1/nodes", responses=returns(list[NodeView]), response_class=Returns, name="nodes"
 )
 async def list_nodes(service: TheService) -> Response:
-    """List the nodes, and who has their devices."""
+    """List the nodes, and the jobs that hold their devices."""
     return reply(service.nodes())
 
 
@@ -37,7 +37,7 @@ async def list_nodes(service: TheService) -> Response:
 async def drain_node(
     name: str, request: Request, service: TheService, caller: Caller
 ) -> Response:
-    """Keep new work off a node; what runs there goes on. For the administrator."""
+    """Keep new work off a node; running jobs continue. For the administrator."""
     drain = decode(await read_body(request.scope["headers"], request.receive), Drain)
     await service.act(DrainNode(service.node_id(name), drain.reason), caller)
     return reply(Done())
@@ -62,7 +62,7 @@ async def undrain_node(name: str, service: TheService, caller: Caller) -> Respon
     name="hardware_health",
 )
 async def list_hardware(service: TheService) -> Response:
-    """List the nodes and devices that are suspect or bad: since when, and who says so."""
+    """List the nodes and devices that are not healthy: since when, and by which source."""
     return reply(service.shown(service.hardware()))
 
 
@@ -76,7 +76,7 @@ async def list_hardware(service: TheService) -> Response:
 async def note_health(request: Request, service: TheService, caller: Caller) -> Response:
     """Report a node, a device or a cell as in trouble, or as ok. For the administrator.
 
-    It gets no new work while it is not healthy; what runs there goes on.
+    It gets no new work while it is not healthy; running jobs continue.
     """
     note = decode(await read_body(request.scope["headers"], request.receive), HealthNote)
     return reply(service.shown(await service.note_health(note, caller)))
@@ -86,7 +86,7 @@ async def note_health(request: Request, service: TheService, caller: Caller) -> 
     "/v1/tenants", responses=returns(list[TenantView]), response_class=Returns, name="tenants"
 )
 async def list_tenants(service: TheService) -> Response:
-    """List who shares the cluster: what each is owed, has, borrows and lends."""
+    """List the tenants: what each is guaranteed, has, borrows and lends."""
     return reply(service.tenants())
 
 
@@ -99,8 +99,8 @@ OfTenant = Annotated[
     "/v1/queues", responses=returns(list[TenantQueues]), response_class=Returns, name="queues"
 )
 async def list_queues(service: TheService, tenant: OfTenant = "") -> Response:
-    """Return queues of each tenant as a tree: what each is guaranteed, holds, lends, borrows
-    and may hold, who waits in it, and for how long."""
+    """Return the queues of each tenant as a tree: guarantee, use, what each lends and borrows,
+    its limits, its jobs and the longest wait."""
     return reply(service.queues(tenant))
 
 
@@ -119,7 +119,7 @@ Under = Annotated[
 
 @router.get("/v1/cells", responses=returns(CellTree), response_class=Returns, name="cells")
 async def list_cells(service: TheService, level: Level = "", under: Under = "") -> Response:
-    """Return the tree of cells: who has which, what runs in them, and what is down.
+    """Return the tree of cells: the tenant and the jobs of each, and what is down.
 
     At most 10,000 cells at a time. No cells where shares are counted.
     """

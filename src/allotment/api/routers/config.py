@@ -53,7 +53,7 @@ async def plan_config(request: Request, service: TheService, caller: Caller) -> 
 async def apply_config(request: Request, service: TheService, caller: Caller) -> Response:
     """Put a configuration in force, as a whole, while jobs run on. For the administrator.
 
-    Only over the one named `expect`, or that in force when the request comes: two who
+    It replaces only the one named `expect`, or the one in force now: two clients that
     change it at once cannot overwrite each other unseen, the later is refused (409).
     """
     new = await _read(request, caller)

@@ -81,8 +81,8 @@ async def find_submission(
 ) -> Response:
     """Return what a submission of the caller made, by its Idempotency-Key.
 
-    For whoever did not get an answer, or one with the code `uncertain`: 404 says that there is
-    no job, and will be none unless it is submitted again.
+    For a client that got no answer, or the code `uncertain`. 404 means that there is no job,
+    and that there will be none unless it is submitted again.
     """
     return reply(await service.submission(key, caller))
 
@@ -107,11 +107,11 @@ async def waits(job: Job, service: TheService) -> Response:
 
 
 VERBS: dict[str, tuple[Callable[[JobId], c.AnyCommand], str]] = {
-    "cancel": (c.CancelJob, "End a job, wherever it stands; a running one gets its grace."),
-    "hold": (c.HoldJob, "Take a waiting job out of the line."),
-    "release": (c.ReleaseJob, "Put a held job back in line."),
+    "cancel": (c.CancelJob, "End a job in any state; a running job gets its grace time."),
+    "hold": (c.HoldJob, "Keep a waiting job from starting."),
+    "release": (c.ReleaseJob, "Allow a held job to start again."),
     "suspend": (c.SuspendJob, "Freeze a running job and free its devices."),
-    "resume": (c.ResumeJob, "Let a suspended job go on when its devices are free."),
+    "resume": (c.ResumeJob, "Continue a suspended job when its devices are free."),
 }
 
 
@@ -133,15 +133,15 @@ for _verb, (_command, _what) in VERBS.items():
 
 
 MANY: dict[Verb, str] = {
-    Verb.CANCEL: "End jobs, wherever they stand; running ones get their grace.",
-    Verb.HOLD: "Take waiting jobs out of the line.",
-    Verb.RELEASE: "Put held jobs back in line.",
+    Verb.CANCEL: "End jobs in any state; running jobs get their grace time.",
+    Verb.HOLD: "Keep waiting jobs from starting.",
+    Verb.RELEASE: "Allow held jobs to start again.",
     Verb.SUSPEND: "Freeze running jobs and free their devices.",
-    Verb.RESUME: "Let suspended jobs go on when their devices are free.",
+    Verb.RESUME: "Continue suspended jobs when their devices are free.",
     Verb.RETRY: "Submit jobs again that failed, as they are; those of an array as an array "
     "with the same indices. Only their owner may.",
 }
-BEYOND = " Of many chosen jobs those that it is not for are left alone, and counted."
+BEYOND = " Jobs in other states are left unchanged, and counted."
 
 
 def _steer_many(verb: Verb, what: str) -> None:

@@ -21,7 +21,7 @@ router = APIRouter(tags=["cluster"])
     name="reservations",
 )
 async def list_reservations(service: TheService) -> Response:
-    """List the nodes that are set aside, now or some time ahead, and for whom."""
+    """List the reservations: nodes, times, and for whom they are."""
     return reply(service.reservations())
 
 
@@ -33,7 +33,7 @@ async def list_reservations(service: TheService) -> Response:
     name="reserve_nodes",
 )
 async def reserve_nodes(request: Request, service: TheService, caller: Caller) -> Response:
-    """Set nodes aside for a time: for nobody (maintenance), or for some. For the administrator.
+    """Set nodes aside for a time, for maintenance or for some users. For the administrator.
 
     Jobs that could still run when it begins are kept off before; what runs there goes on,
     unless `evict` says otherwise. Gives all that are set then.
@@ -49,6 +49,6 @@ async def reserve_nodes(request: Request, service: TheService, caller: Caller) -
     name="end_reservation",
 )
 async def end_reservation(name: str, service: TheService, caller: Caller) -> Response:
-    """Return nodes that were set aside back to everybody. For the administrator."""
+    """End a reservation, so that all jobs may use its nodes. For the administrator."""
     await service.act(EndReservation(name), caller)
     return reply(Done())

@@ -57,7 +57,7 @@ async def usage(
     until: Until = None,
     by: By = "tenant",
 ) -> Response:
-    """Sum up who held how many GPU-hours and CPU-hours, guaranteed and borrowed apart.
+    """Sum up the GPU-hours and CPU-hours that were held, guaranteed and borrowed.
 
     The whole log is read for it, in the background, as for `/v1/statistics`.
     """
@@ -74,7 +74,7 @@ async def usage(
 async def usage_now(service: TheService) -> Response:
     """List the running tasks with what each uses now: CPU, memory, processes, devices.
 
-    Measured when asked for, at most twice a second, once for all who ask.
+    Measured on request, at most twice a second.
     """
     return reply(await service.live_use())
 
@@ -88,7 +88,7 @@ async def usage_now(service: TheService) -> Response:
 async def objectives(
     request: Request, service: TheService, since: Since = 0, until: Until = None
 ) -> Response:
-    """Whether what tenants were promised was kept, how close it was, and for which jobs.
+    """Return whether the service objectives of tenants were met, and for which jobs not.
 
     The whole log is read for it, in the background, as for `/v1/statistics`.
     """
@@ -100,6 +100,6 @@ async def objectives(
     "/v1/fairness", responses=returns(FairnessReport), response_class=Returns, name="fairness"
 )
 async def fairness(request: Request, service: TheService) -> Response:
-    """Return what each tenant deserves of the cluster now, what it has, and who is starved."""
+    """Return what each tenant deserves of the cluster now, and has; and which are starved."""
     found = await at_length(request, "sums", service.reports.fairness)
     return reply(service.shown(found))

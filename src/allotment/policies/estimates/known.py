@@ -1,4 +1,4 @@
-"""Run times that somebody knows beforehand: for simulations, from the trace."""
+"""Run times that are known beforehand: for simulations, from the trace."""
 
 from collections.abc import Callable
 

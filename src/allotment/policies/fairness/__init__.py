@@ -1,1 +1,1 @@
-"""Who of those that share has least, and so comes next."""
+"""Which claimant has least, and so comes next."""

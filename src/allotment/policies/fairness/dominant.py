@@ -1,10 +1,10 @@
-"""Whoever has the smallest dominant share for its weight comes next.
+"""The claimant with the smallest dominant share for its weight comes next.
 
 The dominant share is the part held of that resource (devices, their memory, CPUs, memory or
 disk) of which the largest part is held. Source: Ghodsi et al., Dominant Resource Fairness,
 NSDI 2011; of a tree: Bhattacharya et al., SoCC 2013.
 
-Bad at: what was. Whoever was away for a week gets no more for it than whoever was not.
+Bad at: the past. A claimant that used nothing for a week gets no more for it than others.
 """
 
 from allotment.core.claimant import PPB, Claimant

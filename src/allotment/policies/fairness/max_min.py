@@ -1,6 +1,6 @@
-"""Whoever holds the fewest devices for its weight comes next: max-min fairness.
+"""The claimant with the fewest devices for its weight comes next: max-min fairness.
 
-Bad at: those who need CPUs or memory more than devices: what they hold of them is not seen.
+Bad at: claimants that need CPUs or memory more than devices, which are not compared.
 """
 
 from allotment.core.claimant import Claimant

@@ -1,12 +1,12 @@
-"""Whoever has used least of late, for its weight, comes next: fair share over time.
+"""The claimant that has used least recently, for its weight, comes next: fair share over time.
 
 Use is the dominant share, added up over time; half of it is forgotten in every half-life.
-What is held now counts as if it were held for a 64th of that more, so that nobody gets
-all at once because nothing of it has been used yet.
+What is held now counts as if it were held for a 64th of that more, so that no claimant gets
+everything at once because it has not used anything yet.
 
 Source: Kay and Lauder, A fair share scheduler, CACM 1988; Slurm's fair-share factor.
 
-Bad at: telling anybody when they will be served: it depends on what everybody did last week.
+Bad at: predicting when a claimant is served: it depends on what all did last week.
 """
 
 from allotment.core.claimant import Claimant

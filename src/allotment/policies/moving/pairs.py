@@ -1,9 +1,9 @@
 """Jobs that ask for the same share devices two by two, as chance brings them together.
 
-While all jobs fit on the devices side by side, nobody shares. Else, at each turn, whoever
-has no partner gets one: chance says in which order they are looked at, and who would do
-badly with one is tried with the next, and runs alone if nobody is left. A pair lasts until
-one of the two ends, or all jobs fit.
+While all jobs fit on the devices side by side, no job shares. Else, at each turn, each job
+without a partner gets one: they are looked at in random order, and a job that would do badly
+with one is tried with the next, and runs alone if none is left. A pair lasts until one of
+the two ends, or all jobs fit.
 
 Source: Xiao et al., Gandiva, OSDI 2018, section 4.3, as Narayanan et al., Gavel, OSDI 2020,
 compare with it (there pairs are looked at after they were made; what is known beforehand
@@ -25,7 +25,7 @@ Kind = tuple[tuple[int, object, frozenset[str]], ...]
 
 
 class RandomPairs:
-    """Pairs by the `seed`, for `devices` in all. `together` tells whom sharing helps."""
+    """Pairs by the `seed`, for `devices` in all. `together` tells which jobs sharing helps."""
 
     def __init__(
         self, seed: int, devices: int, together: Callable[[JobId, JobId], bool]

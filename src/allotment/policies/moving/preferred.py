@@ -48,7 +48,7 @@ def _worst_type(gang: Gang, slots: Sequence[Slot], devices: Devices) -> int:
 
 
 def _shared(gang: Gang, slots: Sequence[Slot], devices: Devices, *, own: bool) -> int:
-    """Count the devices that somebody else has a part of; `own` when the gang sits there."""
+    """Count the devices that another gang has a part of; `own` when the gang is there."""
     count = 0
     for need, slot in zip(gang.needs, slots, strict=True):
         for index in slot.devices:

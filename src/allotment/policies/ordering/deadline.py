@@ -1,7 +1,7 @@
-"""The job whose deadline is nearest first; those without one after all others.
+"""The job with the nearest deadline first; jobs without one after all others.
 
 Source: textbook (earliest deadline first; Liu and Layland, JACM 1973). A deadline only orders:
-nobody is sent away for it, and nothing happens when it passes.
+no job is preempted for it, and nothing happens when it passes.
 
 Bad at: jobs without a deadline; telling a job that can still make it from one that cannot.
 """

@@ -1,6 +1,6 @@
 """Higher priority first; among equals, first come, first served.
 
-Bad at: short jobs behind long ones; anybody who never learns to set a priority.
+Bad at: short jobs behind long ones; users who never set a priority.
 """
 
 from allotment.core.gang import Standing

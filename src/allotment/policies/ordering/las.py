@@ -4,13 +4,13 @@
 places with every event, so it is meant for rounds, where it is max-min fairness over time
 (Gavel's agnostic policy). `LeastAttainedInSteps` is Tiresias' 2D-LAS: queues by attained
 device-time, first come first served within one, so that equals run to their next limit
-undisturbed. With `promote`, whoever waited that many times as long as it ran begins again
+undisturbed. With `promote`, a job that waited that many times as long as it ran begins again
 in the first queue. With limits that double, two jobs are compared up to a factor of two.
 
 Source: Gu et al., Tiresias, NSDI 2019, sections 3.2 and 3.3; Narayanan et al., Gavel, OSDI
 2020, section 4.1.
 
-Bad at: long jobs, which pay for not telling anybody how long they are.
+Bad at: long jobs, which are delayed because their run time is not known.
 """
 
 from bisect import bisect_right
@@ -21,7 +21,7 @@ from allotment.model.quantity import DEVICE, Instant
 
 
 class LeastAttained:
-    """Order by device-time so far. Who waits is put back by `lead_ms` of it.
+    """Order by device-time so far. A waiting job is put back by `lead_ms` of it.
 
     So a running job is left alone until it is that far ahead: the longer the lead, the
     fewer changes of place, and the coarser the fairness.
@@ -39,12 +39,12 @@ class LeastAttained:
 
 
 class LeastAttainedInSteps:
-    """Order by the queue that a job's device-time has brought it to; within it, who runs first.
+    """Order by the queue that a job's device-time has brought it to; in it, running jobs first.
 
-    Whoever comes to a queue stands at its end for that moment; who is sent away goes to the
-    front of those that wait. `limits_ms` are device-milliseconds at which a job leaves its
-    queue for the next, in ascending order; `promote` of 0 never brings a job back. Who is
-    starting is among those who run, and stays in its queue until it does.
+    A job that comes to a queue is last there at that moment; a preempted job is the first of
+    those that wait. `limits_ms` are device-milliseconds at which a job leaves its queue for
+    the next, in ascending order; `promote` of 0 never brings a job back. A starting job counts
+    as running, and stays in its queue until it runs.
     """
 
     def __init__(self, limits_ms: tuple[int, ...], promote: int = 0) -> None:

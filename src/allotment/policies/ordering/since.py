@@ -1,15 +1,15 @@
 """The job that has had the least since the last change first: device-time, counted anew.
 
-At a turn, if somebody came or ended, and the last count is `apart_ms` old, everybody begins
+At a turn, if a job came or ended, and the last count is `apart_ms` old, every job begins
 anew as if it had had its devices for half a round on each type, so that small jobs go first
-until all have had their part. Ties: who has had less in all.
+until all have had their part. Ties: the job that has had less in all.
 
 Source: Narayanan et al., Gavel, OSDI 2020, section 5. Its scheduler keeps, by device type,
 the time that each job received, sets it to half a round whenever shares are reckoned anew,
-and does that when somebody came or ended, 1,920 s apart. Here the types are one sum.
+and does that when a job came or ended, 1,920 s apart. Here the types are one sum.
 
 Bad at: jobs of many devices, which are passed by small ones after every change; and at
-making up for what somebody missed before.
+making up for what a job missed before.
 """
 
 from collections.abc import Sequence

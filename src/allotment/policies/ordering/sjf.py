@@ -1,8 +1,8 @@
-"""The job with the least run time first. Who runs is left alone.
+"""The job with the least run time first. Running jobs are left alone.
 
 Source: textbook; in this field the lower bound of Tiresias (NSDI 2019) and Helios (SC 2021).
 
-Bad at: knowing run times, which somebody has to tell; long jobs, which may wait for ever.
+Bad at: unknown run times; long jobs, which may wait for ever.
 """
 
 from allotment.core.gang import Standing

@@ -1,10 +1,10 @@
-"""A tenant's own share first; beyond it, whatever others leave idle, until they come back.
+"""A tenant's guarantee first; beyond it, what others leave idle, until they reclaim it.
 
 A gang that fits in what is left of its tenant's guarantee is guaranteed, as a whole; any
 other is opportunistic if it may be preempted and its tenant may borrow, and waits if not.
 Counted is every part: devices and their memory, CPU, memory and disk.
 
-Bad at: dividing what is idle: whoever asks first gets it.
+Bad at: dividing what is idle: the first one to ask gets it.
 """
 
 from allotment.model.ledger import Entitlement
@@ -13,7 +13,7 @@ from allotment.model.tenancy import Tenant
 
 
 class BorrowAndReturn:
-    """Guaranteed within the tenant's share, opportunistic beyond it."""
+    """Guaranteed within the tenant's guarantee, opportunistic beyond it."""
 
     def entitle(
         self, need: Resources, used: Resources, tenant: Tenant, *, preemptible: bool

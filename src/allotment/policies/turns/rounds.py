@@ -1,4 +1,4 @@
-"""In rounds of fixed length, counted from the epoch: within one, nobody is sent away.
+"""In rounds of fixed length, counted from the epoch: within one, no gang is preempted.
 
 Source: Narayanan et al., Gavel, OSDI 2020, section 5 (rounds of six minutes).
 

@@ -1,1 +1,1 @@
-"""Who yields first when borrowed resources are wanted back."""
+"""Which gangs are preempted first when a guarantee is reclaimed."""

@@ -1,10 +1,10 @@
-"""Who loses the least work: opportunistic jobs first, then borrowers, then owners.
+"""The job that loses the least work: opportunistic jobs first, then borrowers, then others.
 
-Among these lowest priority first, then who loses least, then the newest.
+Among these the lowest priority first, then the least lost work, then the newest.
 
 Lost work is what was done since the last good checkpoint, times the devices that did it.
 
-Bad at: jobs that never checkpoint and started just now: they yield again and again.
+Bad at: jobs that never checkpoint and started just now: they are evicted again and again.
 """
 
 from allotment.core.gang import Gang
@@ -13,7 +13,7 @@ from allotment.model.quantity import Instant
 
 
 class LeastLost:
-    """Order by what jobs are owed, by priority, then by device-time since the last save."""
+    """Order by entitlement, by priority, then by device-time since the last save."""
 
     def key(self, gang: Gang, now: Instant) -> tuple[int, ...]:
         devices = max(1000, sum(need.gpu_milli for need in gang.needs))

@@ -140,10 +140,9 @@ def _told(views: Sequence[View]) -> str:
     told = [view.name for view in views if view.run.clairvoyant]
     if not told:
         return ""
-    were = "was" if len(told) == 1 else "were"
     return (
-        f"{listed(told)} {were} told run times that nobody can know beforehand: what comes "
-        "out is a bound, not a promise."
+        f"{listed(told)} knew run times that cannot be known beforehand: the results are "
+        "bounds, not what can be expected in practice."
     )
 
 
