@@ -36,6 +36,8 @@ def place_beside(cluster: Cluster, shape: Shape) -> Found | None:
     None also where suspended gangs that stay keep what it needs: it could not start there.
     """
     assert cluster.cells is not None, "asked only where shares are cells"
+    if _too_large(cluster.cells, shape):
+        return None
     found = find(cluster.cells, shape.tenant, shape.pin, shape.requests)
     return found and _uncrowded(cluster, cluster.cells, shape, found)
 

@@ -43,7 +43,7 @@ def owners_place(trial: Trial, shape: Shape, now: Instant) -> PreemptionPlan | N
     cluster, requests = trial.cluster, shape.requests
     if cluster.cells is not None:
         found = place_beside(cluster, shape)
-        return found and clear_cells(trial, shape, found, now)
+        return None if found is None else clear_cells(trial, shape, found, now)
     if due_of(cluster, shape) is not GUARANTEED:
         return None
     slots = cluster.find(requests)
