@@ -134,6 +134,8 @@ def displace_pairs(cluster: Cluster, waiting: Standing, now: Instant) -> Preempt
 
         def fits() -> PreemptionPlan | None:
             nonlocal due
+            if due is not None:
+                return None  # The first place is kept: whoever is not in its way stays.
             enough = devices_of(asked) <= ledger.whole_free and not halved()
             slots = cluster.find(asked) if enough else None
             if slots is None:

@@ -61,3 +61,12 @@ def test_tasks_that_share_devices_take_no_more_than_these_from_less_urgent_gangs
     urgent = start(world, a_job().of("a").tasks(8).gpus(0.25).priority(500).not_preemptible())
     assert told(world) == [lower[1]]
     assert set(world.state.cluster.reserved) == {urgent}
+
+
+def test_the_larger_borrower_alone_goes_where_it_is_enough() -> None:
+    world = counted(8, 0, nodes=1)
+    larger = start(world, a_job().of("b").gpus(7).priority(100))
+    smaller = start(world, a_job().of("b").gpus(1).priority(10))
+    start(world, a_job().of("a").gpus(2))
+    assert told(world) == [larger]
+    assert world.is_(smaller) is JobState.RUNNING

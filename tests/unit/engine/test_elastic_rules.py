@@ -252,7 +252,7 @@ def test_counted_own_less_urgent_jobs_give_up_surplus_first() -> None:
     assert world.job(urgent).attempts[-1].entitlement is Entitlement.GUARANTEED
     second = world.submit(a_job().gpus(3).priority(500))
     world.cycle()
-    assert (staying(world, own), world.is_(whole)) == (3, JobState.STOPPING), "not enough"
+    assert (staying(world, own), world.is_(whole)) == (2, JobState.STOPPING), "not enough"
     assert world.is_(second) is JobState.QUEUED
 
 

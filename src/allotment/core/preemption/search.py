@@ -2,14 +2,17 @@
 
 Candidates are preempted in the order of their source, the cheapest first, until there is a
 place. Then each of them is reprieved, the dearest first, if the place stands without its
-preemption. An elastic gang may be preempted in part: then it keeps as many tasks as the place
-can do without. (Kubernetes and Kueue choose preemption targets in the same two steps.)
+preemption, or if there is another place then. So no smaller part of the victims would do, as
+long as `fits` finds a place wherever there is one. An elastic gang keeps as many tasks as it
+can. (Kubernetes and Kueue choose preemption targets in the
+same two steps.)
 """
 
 from collections.abc import Callable, Iterable
 
 import msgspec
 
+from allotment.core.elastic import may_scale_down
 from allotment.core.gang import Gang, ReservedPlace
 from allotment.core.trial import Trial
 from allotment.model.ids import JobId
@@ -44,6 +47,10 @@ Fits = Callable[[], PreemptionPlan | None]
 """Returns the place there is in the trial as it is, with what else must go; changes nothing."""
 
 
+Stands = Callable[[PreemptionPlan], bool]
+"""Whether a place is still had on the same grounds."""
+
+
 def _always(_: PreemptionPlan) -> bool:
     return True
 
@@ -52,13 +59,13 @@ def search(
     trial: Trial,
     candidates: Iterable[Candidate],
     fits: Fits,
-    stands: Callable[[PreemptionPlan], bool] = _always,
+    stands: Stands = _always,
     going: Iterable[Candidate] = (),
 ) -> PreemptionPlan | None:
     """Find a place that preempting some candidates makes, the first ones first; or None.
 
-    `stands` says whether a place is still had on the same grounds. What is `going` in any
-    case is gone before the first look. The trial is left as it was. O(candidates · fits).
+    What is `going` in any case is gone before the first look. The trial is left as it was.
+    O(candidates · fits).
     """
     start = trial.mark()
     preempted, plan = _Preempted(trial), None
@@ -68,14 +75,8 @@ def search(
         preempted.preempt(holder, tasks)
         plan = fits()
         if plan is not None:
-            plan = preempted.shrink_least(fits, plan)
+            plan = preempted.reprieve(plan, fits, stands)
             break
-    if plan is not None:
-        place = plan
-        trial.carry_out(place.evict, place.revoke, place.shrink)
-        trial.hold(place.slots, place.needs)
-        preempted.reprieve(lambda: trial.cluster.ledger.settled(place.slots) and stands(place))
-        plan = preempted.added_to(plan)
     trial.rollback(start)
     return plan
 
@@ -95,56 +96,48 @@ class _Preempted:
         self._moves.append((holder, self._size(holder), tasks))
         self._resize(holder, tasks)
 
-    def shrink_least(self, fits: Fits, plan: PreemptionPlan) -> PreemptionPlan:
-        """Let the gang that shrank last keep as many tasks as leave a place; return that."""
-        holder, before, tasks = self._moves[-1]
-        if not tasks or not isinstance(holder, Gang):
-            return plan
-        fewest, most = 0, (before - tasks) // holder.step - 1
-        while fewest < most:
-            middle = (fewest + most + 1) // 2
-            self._resize(holder, tasks + middle * holder.step)
-            better = fits()
-            if better is None:
-                most = middle - 1
-            else:
-                fewest, plan = middle, better
-        tasks += fewest * holder.step
-        self._resize(holder, tasks)
-        self._moves[-1] = (holder, before, tasks)
-        return plan
+    def reprieve(self, plan: PreemptionPlan, fits: Fits, stands: Stands) -> PreemptionPlan:
+        """Give back, the dearest first, all that need not go; return the plan that is left."""
 
-    def reprieve(self, stands: Callable[[], bool]) -> None:
-        """Give back, the dearest first, all that the place can do without.
+        def with_tasks(holder: Holder, tasks: int) -> PreemptionPlan | None:
+            self._resize(holder, tasks)
+            if self._holds(plan, stands):
+                return plan
+            other = fits()
+            return other if other is not None and other.grounds is plan.grounds else None
 
-        The place is held in the trial; `stands` says whether it still may be.
-        """
         for holder, before, after in reversed(self._moves):
             if self._size(holder) != after:
                 continue  # More of it went later, and stays gone.
-            self._resize(holder, before)
-            if stands():
-                continue
-            if after and isinstance(holder, Gang):
-                self._give_back(holder, before, after, stands)
-            else:
-                self._resize(holder, after)
+            sizes = self._sizes(holder, before, after)
+            least, most = 0, len(sizes) - 1
+            while least < most:
+                middle = (least + most + 1) // 2
+                found = with_tasks(holder, sizes[middle])
+                if found is None:
+                    most = middle - 1
+                else:
+                    least, plan = middle, found
+            self._resize(holder, sizes[least])
+        return self._added_to(plan)
 
-    def _give_back(
-        self, gang: Gang, before: int, after: int, stands: Callable[[], bool]
-    ) -> None:
-        """Give a gang that shrank back as many of its tasks as may stay."""
-        fewest, most = 0, (before - after) // gang.step - 1
-        while fewest < most:
-            middle = (fewest + most + 1) // 2
-            self._resize(gang, after + middle * gang.step)
-            if stands():
-                fewest = middle
-            else:
-                most = middle - 1
-        self._resize(gang, after + fewest * gang.step)
+    def _sizes(self, holder: Holder, before: int, after: int) -> tuple[int, ...]:
+        """Return how many tasks it may have, from those it keeps to those it had."""
+        if not isinstance(holder, Gang) or not may_scale_down(self._trial.cluster, holder):
+            return after, before
+        sizes = range(after or holder.least, before, holder.step)
+        return (*sizes, before) if after else (0, *sizes, before)
 
-    def added_to(self, plan: PreemptionPlan) -> PreemptionPlan:
+    def _holds(self, plan: PreemptionPlan, stands: Stands) -> bool:
+        """Whether a place is still had in the trial, once what must go for it has."""
+        trial, mark = self._trial, self._trial.mark()
+        trial.carry_out(plan.evict, plan.revoke, plan.shrink)
+        trial.hold(plan.slots, plan.needs)
+        holds = trial.cluster.ledger.settled(plan.slots) and stands(plan)
+        trial.rollback(mark)
+        return holds
+
+    def _added_to(self, plan: PreemptionPlan) -> PreemptionPlan:
         """Add to a plan what is preempted still."""
         evict, revoke, shrink = list[JobId](), list[JobId](), list[tuple[JobId, int]]()
         for holder, tasks in self._now.values():

@@ -1,0 +1,117 @@
+"""No smaller part of the victims would do: each plan against all subsets, on small clusters.
+
+What would do is worked out here from nothing but free devices and guarantees: another place for
+the job, once just those of a subset are gone, out of what its tenant is owed.
+"""
+
+import os
+import random
+from collections.abc import Collection, Iterator
+from copy import copy
+from itertools import chain, combinations
+
+import msgspec
+
+from allotment.core.gang import Gang
+from allotment.model import commands as c
+from allotment.model.ids import JobId
+from allotment.model.ledger import Entitlement
+from allotment.model.lifecycle import JobState
+from allotment.model.tenancy import Preempt, QueueOrder
+from tests.support.builders import JobBuilder, a_config, a_job, a_tenant
+from tests.support.world import World
+
+NODES, WIDTH = 3, 4
+OWED = 6
+"""Devices of tenant a; the others are b's."""
+HISTORIES = 4 * int(os.environ.get("ALLOT_HISTORIES", "100"))
+
+
+def test_no_smaller_part_of_the_victims_would_do() -> None:
+    plans = 0
+    for seed in range(HISTORIES):
+        rng = random.Random(seed)
+        world = a_busy_world(rng)
+        tasks, devices = rng.choice([1, 1, 2, 3]), rng.choice([1, 2, 2, 3, 4])
+        if tasks * devices > OWED:
+            continue
+        urgent = world.submit(a_job().of("a").tasks(tasks).gpus(devices).priority(500))
+        before = [copy(gang) for gang in world.state.cluster.gangs.values()]
+        victims = victims_of(world, urgent)
+        plans += bool(victims)
+        for some in smaller(victims):
+            rest = [gang for gang in before if gang.id not in some]
+            assert not would_do(rest, tasks, devices), f"{seed}: {some} of {victims} would do"
+    assert plans > HISTORIES // 10, "the cluster is busy"
+
+
+def a_busy_world(rng: random.Random) -> World:
+    """Let jobs of both tenants start, and some of them end: devices are free here and there."""
+    world = a_world(rng.choice([Preempt.NONE, Preempt.EVICT]))
+    jobs = rng.randint(4, 12)
+    for _ in range(jobs):
+        job = a_job().of(rng.choice("aabbb")).gpus(rng.choice([1, 1, 2, 3, 4]))
+        job.priority(rng.choice([10, 100]))
+        start(world, job.not_preemptible() if rng.random() < 0.2 else job)
+    ends(world, rng.sample(range(1, jobs + 1), jobs // 3))
+    return world
+
+
+def a_world(preempt: Preempt) -> World:
+    tenants = tuple(
+        msgspec.structs.replace(a_tenant(name, share, order=QueueOrder.SKIP), preempt=preempt)
+        for name, share in (("a", OWED), ("b", NODES * WIDTH - OWED))
+    )
+    return World(a_config(*tenants, nodes=NODES, devices=WIDTH))
+
+
+def start(world: World, job: JobBuilder) -> None:
+    world.submit(job)
+    settle(world)
+
+
+def settle(world: World) -> None:
+    """Let all that is told to go do so at once, until nothing is."""
+    world.cycle()
+    while world.state.cluster.placed.leaving:
+        for job in sorted(world.state.cluster.placed.leaving):
+            world.ends(job, 143)
+        world.cycle()
+    for each in world.state.jobs.values():
+        if each.state is JobState.STARTING:
+            world.runs(each.id)
+
+
+def ends(world: World, jobs: Collection[int]) -> None:
+    """Let some jobs end, here and there, and cancel those in line."""
+    for job in jobs:
+        if JobId(job) in world.state.cluster.gangs:
+            world.ends(JobId(job))
+    for waiting in list(world.state.cluster.pending.all()):
+        world.do(c.CancelJob(waiting.id))
+
+
+def victims_of(world: World, job: JobId) -> tuple[JobId, ...]:
+    """Return which gangs a cycle evicts for a job."""
+    world.cycle()
+    place = world.state.cluster.reserved.get(job)
+    return () if place is None else place.victims
+
+
+def smaller(victims: tuple[JobId, ...]) -> Iterator[tuple[JobId, ...]]:
+    return chain.from_iterable(combinations(victims, size) for size in range(len(victims)))
+
+
+def would_do(there: list[Gang], tasks: int, devices: int) -> bool:
+    """Whether a job has a place out of its tenant's guarantee beside some gangs."""
+    held = sum(
+        gang.held().gpu_milli // 1000
+        for gang in there
+        if gang.tenant == "a" and gang.entitlement is Entitlement.GUARANTEED
+    )
+    free = [WIDTH] * NODES
+    for gang in there:
+        for slot in gang.slots:
+            free[slot.node - 1] -= len(slot.devices)
+    room = sum(left // devices for left in free)
+    return held + tasks * devices <= OWED and room >= tasks
