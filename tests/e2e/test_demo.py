@@ -85,4 +85,4 @@ def test_interrupted_it_clears_up(folder: Path, number: signal.Signals) -> None:
                 break
         told += process.stdout
         assert process.wait(60) == 130, "".join(told)
-    assert "Nothing is left of it" in "".join(told)
+    assert "It left nothing behind" in "".join(told)
