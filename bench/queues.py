@@ -145,8 +145,8 @@ def _with_scraps(scale: Scale) -> Crowd:
 def _cold_pass(crowd: Crowd) -> None:
     """Look at the whole line, with nothing remembered of earlier passes."""
     cluster = crowd.engine.state.cluster
-    cluster.blocked.clear()
-    cluster.unowed.clear()
+    cluster.memos.blocked.clear()
+    cluster.memos.unowed.clear()
     cluster.ledger.version += 1
     _pass(crowd)
 

@@ -18,15 +18,15 @@ from allotment.core.cells.rights import quota_still
 from allotment.core.claimants import Claimants
 from allotment.core.ends import Ends
 from allotment.core.gang import Gang, ReservedPlace, Standing
-from allotment.core.kinds import PASSING, kinds_apart
+from allotment.core.kinds import kinds_apart
 from allotment.core.ledger import Ledger
+from allotment.core.memos import Memos, remember
 from allotment.core.mercy import mercy_of
-from allotment.core.overtaking import overtaking_of
-from allotment.core.pending import Key, Pending
+from allotment.core.pending import Pending
 from allotment.core.placed import Placed
-from allotment.core.ports import Ordering, Policies
+from allotment.core.ports import Policies
+from allotment.core.queue_orders import QueueOrders
 from allotment.core.queues import Queues
-from allotment.core.ranking import ByQueue
 from allotment.core.request import Request, Shape, lease_part, needs_of, parts_of, whole
 from allotment.core.running import Running
 from allotment.core.tenant_use import TenantUse
@@ -38,13 +38,9 @@ from allotment.model.ids import JobId, NodeId
 from allotment.model.ledger import Beside, Entitlement, Quota, Slot, having
 from allotment.model.quantity import DAY, Instant, Millis, Resources, earlier
 from allotment.model.queue_tree import QueueTree, all_stopped
-from allotment.model.tenancy import Preempt, QueueOrder, RankBy, ShareBy, Tenant
+from allotment.model.tenancy import Preempt, ShareBy, Tenant
 
 __all__ = ["Cluster", "Gang", "ReservedPlace", "Standing"]
-
-
-MOST_MEMOS = 10_000
-"""Entries of a memo before it is begun anew."""
 
 
 _COUNTED = Topology()
@@ -58,7 +54,7 @@ class Cluster:
     """The version of the ledger at which the whole line was last looked through."""
     _empty: Cells | None = None
 
-    def __init__(  # noqa: PLR0915 - one line a book
+    def __init__(
         self,
         nodes: Sequence[Node],
         tenants: Sequence[Tenant],
@@ -70,19 +66,10 @@ class Cluster:
         self.policies = policies
         self.nodes = {node.id: node for node in nodes}
         self.tenants = {tenant.name: tenant for tenant in tenants}
-        self._orders = {
-            (tenant.name, queue.name): queue.order
-            for tenant in tenants
-            for queue in tenant.queues
-        }
-        self.overtaking = overtaking_of(tenants)
-        """How often jobs were overtaken, in queues where that is bounded; None without any."""
-        self.all_skip = self.overtaking is None and all(
-            order is QueueOrder.SKIP for order in self._orders.values()
-        )
-        """Whether no job holds up another in any queue."""
-        self.any_skip = QueueOrder.SKIP in self._orders.values()
-        """Whether there is a queue in which no job holds up another."""
+        self.trees = {tenant.name: QueueTree(tenant) for tenant in tenants}
+        self.device_types = tuple(sorted({d.type for node in nodes for d in node.devices}))
+        self.orders = orders = QueueOrders(tenants, policies)
+        self.overtaking = orders.overtaking
         self.outranking = any(tenant.preempt is not Preempt.NONE for tenant in tenants)
         """Whether a more urgent job may make less urgent ones of its tenant give way."""
         self.mercy = mercy_of(tenants)
@@ -91,14 +78,10 @@ class Cluster:
         self.cells = _cells(topology, nodes, tenants)
         """Who is owed which cells; None where shares are counted."""
         self._topology = topology
-        promising = {QueueOrder.EASY, QueueOrder.CONSERVATIVE} & set(self._orders.values())
-        estimates = policies.estimates if promising else None
-        ordering = _ordering(tenants, policies)
-        self.trees = {tenant.name: QueueTree(tenant) for tenant in tenants}
         claimants = Claimants(
             share, half_life_ms, self.trees.values(), nodes, policies.fairness
         )
-        fair = claimants.any or ordering is not policies.ordering
+        fair = claimants.any or orders.ranks_apart
         self.claimants = claimants if fair else None
         """What those have who share by a rule; None where all is first come, first served."""
         self.accounts = Accounts(tenants, self.trees, self.ledger)
@@ -112,22 +95,18 @@ class Cluster:
         alike = not (
             fair or self.cells or self.accounts.by_queue or self.queues.any or self.stops
         )
-        self.kinds = kinds_apart(self._orders, policies) if alike else None
+        self.kinds = kinds_apart(orders.by_queue, policies) if alike else None
         """Kinds of shapes; None where shapes that differ in their queue alone are not alike."""
-        self.pending = Pending(ordering, estimates, self.kinds, self.overtaking)
+        estimates = policies.estimates if orders.plan_ahead else None
+        self.pending = Pending(orders.ordering, estimates, self.kinds, self.overtaking)
         self.ends = Ends(estimates) if estimates is not None else None
-        """When placed gangs are expected to end; kept only for queues in EASY order."""
-        self.by_run_times = bool(promising) or any(
-            queue.rank is RankBy.SHORTEST for tenant in tenants for queue in tenant.queues
-        )
-        """Whether any queue goes by how long jobs run."""
-        self.running = Running(ordering) if policies.turns is not None else None
+        """When placed gangs are expected to end; kept only for queues that plan ahead."""
+        self.running = Running(orders.ordering) if policies.turns is not None else None
         """Placed gangs in order; kept only for policies that take turns."""
         self.placed = Placed()
         self.gangs, self.reserved = self.placed.gangs, self.placed.reserved
         self.use = TenantUse()
         self._books = self._all_books()
-        self.device_types = tuple(sorted({d.type for node in nodes for d in node.devices}))
         self.windows = Windows()
         """When nodes are set aside, and for whom."""
         self._fenced = NOWHERE
@@ -136,14 +115,7 @@ class Cluster:
         """Budgets that are used up: the engine keeps them, who knows the time."""
         self.names_matter = self.accounts.any or fair or self.used_up.any_apart
         """Whether jobs of different users or groups may not be alike."""
-        self.blocked: dict[tuple[Shape, Entitlement], tuple[int, Key]] = {}
-        """Shapes known not to fit, with the version of the ledger that says so and the place
-        in line of whom it was found out for. A memo: dropping it costs time, never truth."""
-        self.unowed: dict[Shape, int] = {}
-        """Shapes for which their tenant's cells had no room, and the ledger's version then."""
-        self.owed_if_empty: dict[Shape, bool] = {}
-        """Shapes that would fit, or not, if their tenant's cells were all empty."""
-        self._never: dict[tuple[Request, ...], bool] = {}
+        self.memos = Memos()
 
     def _all_books(self) -> tuple[Book, ...]:
         """Return every book that this configuration needs."""
@@ -347,7 +319,7 @@ class Cluster:
 
     def let_up(self) -> None:
         """Note that a job left its line without a place: it holds up nobody any more."""
-        if not self.all_skip or self.queues.softs:
+        if not self.orders.all_skip or self.queues.softs:
             self.pending.arrivals += 1
 
     # ── reserved places ───────────────────────────────────────────────────────────────────
@@ -406,28 +378,17 @@ class Cluster:
         gang = self.gangs.get(job)
         return gang.standing.shape if gang else self.pending[job].shape
 
-    def order_of(self, shape: Shape) -> QueueOrder:
-        """Return the order of a shape's queue, or of a kind; of one that is gone, strict."""
-        if shape.queue == PASSING:
-            return QueueOrder.SKIP
-        return self._orders.get((shape.tenant, shape.queue), QueueOrder.STRICT)
-
     def ever_fits(self, shape: Shape) -> bool:
         """Whether the gang fits the configured machines when all are idle and open."""
-        key = shape.requests
-        known = self._never.get(key)
-        if known is None:
-            idle = Ledger(tuple(self.nodes.values()))
-            if self.cells is not None:
-                known = find_idle(self.empty_cells(), shape.requests, idle) is not None
-            else:
-                known = (
-                    idle.find(self._asked(shape.requests), self.policies.placing) is not None
-                )
-            if len(self._never) >= MOST_MEMOS:
-                self._never.clear()
-            self._never[key] = known
-        return known
+        known = self.memos.ever_fits.get(shape.requests)
+        if known is not None:
+            return known
+        idle = Ledger(tuple(self.nodes.values()))
+        if self.cells is not None:
+            found = find_idle(self.empty_cells(), shape.requests, idle)
+        else:
+            found = idle.find(self._asked(shape.requests), self.policies.placing)
+        return remember(self.memos.ever_fits, shape.requests, found is not None)
 
     def find(self, requests: tuple[Request, ...]) -> tuple[Slot, ...] | None:
         """Find free slots for a gang: on wholly free devices, where partners are chosen."""
@@ -532,14 +493,3 @@ def _cells(
 ) -> Cells | None:
     owed = any(tenant.cells or tenant.pins for tenant in tenants)
     return Cells(topology, nodes, tenants) if owed else None
-
-
-def _ordering(tenants: Sequence[Tenant], policies: Policies) -> Ordering:
-    """Return the order of all queues."""
-    named = {
-        (tenant.name, queue.name): policies.ranking[queue.rank]
-        for tenant in tenants
-        for queue in tenant.queues
-        if queue.rank is not RankBy.SUBMITTED
-    }
-    return ByQueue(policies.ordering, named) if named else policies.ordering

@@ -71,7 +71,7 @@ def _in_vain(cluster: Cluster, *, turn: bool) -> bool:
     settled, free = cluster.is_settled(), cluster.ledger.whole_free
     if settled and cluster.pending.all_larger(free):
         return True
-    if not cluster.all_skip or cluster.seen_version != cluster.ledger.version:
+    if not cluster.orders.all_skip or cluster.seen_version != cluster.ledger.version:
         return False
     came = cluster.pending.came
     if not settled and not all(shape.opportunistic for shape in came):

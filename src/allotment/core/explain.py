@@ -103,7 +103,7 @@ def _judge(cluster: Cluster, waiting: Standing, now: Instant) -> Blocked:
         )
     if due is None:
         return _over_quota(cluster, shape.tenant, need)
-    if cluster.order_of(shape) is QueueOrder.STRICT:
+    if cluster.orders.of(shape) is QueueOrder.STRICT:
         head = _held_up_by(cluster, waiting, due, now)
         if head is not None:
             return Blocked(
@@ -131,7 +131,7 @@ def _beside_others(
     cluster: Cluster, waiting: Standing, due: Entitlement, now: Instant
 ) -> Blocked:
     """Report whom a job that fits would delay, where nobody may; or that nothing keeps it."""
-    order, heads = cluster.order_of(waiting.shape), list[Standing]()
+    order, heads = cluster.orders.of(waiting.shape), list[Standing]()
     if order is QueueOrder.CONSERVATIVE:
         heads = promised_ahead(cluster, waiting, due)
     elif order is QueueOrder.EASY and (head := _held_up_by(cluster, waiting, due, now)):

@@ -98,7 +98,7 @@ def _behind(
 ) -> Blocked | None:
     """Name the first in its queue that holds it up, if one does."""
     shape = waiting.shape
-    order = cluster.order_of(shape)
+    order = cluster.orders.of(shape)
     if order is QueueOrder.SKIP:
         return None
     head = next(

@@ -18,8 +18,9 @@ from allotment.core.cells.rights import objection
 from allotment.core.cells.search import find
 from allotment.core.cells.space import Space
 from allotment.core.cells.together import in_one_cell
-from allotment.core.cluster import MOST_MEMOS, Cluster
+from allotment.core.cluster import Cluster
 from allotment.core.gang import Gang, ReservedPlace
+from allotment.core.memos import remember
 from allotment.core.owed import owed_place
 from allotment.core.request import Request, Shape, sum_of, total_of
 from allotment.model.amounts import CPU, FIELDS, GPU
@@ -310,14 +311,12 @@ class InCells:
     def could_fit(self, shape: Shape) -> bool:
         if shape.opportunistic:
             return False
-        memo = self._cluster.owed_if_empty
+        memo = self._cluster.memos.owed_if_empty
         known = memo.get(shape)
         if known is None:
             empty = self._cluster.empty_cells()
             known = find(empty, shape.tenant, shape.pin, shape.requests) is not None
-            if len(memo) >= MOST_MEMOS:
-                memo.clear()
-            memo[shape] = known
+            remember(memo, shape, known)
         return known
 
     def ever_starts(self, shape: Shape) -> bool:

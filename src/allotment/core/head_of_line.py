@@ -45,7 +45,7 @@ class HeadOfLine:
         queue = (shape.tenant, shape.queue)
         found = self._queues.get(queue)
         if found is None:
-            if self._cluster.order_of(shape) is QueueOrder.SKIP:
+            if self._cluster.orders.of(shape) is QueueOrder.SKIP:
                 return False
             found = discipline_of(self._cluster, job, self._now, self._grounds)
             self._queues[queue] = found
@@ -101,7 +101,7 @@ def discipline_of(
     cluster: Cluster, first: Standing, now: Instant, grounds: Entitlement
 ) -> QueueDiscipline:
     """Return the discipline of a job's queue, of which it is the first that is blocked."""
-    match cluster.order_of(first.shape):
+    match cluster.orders.of(first.shape):
         case QueueOrder.STRICT:
             return Strict()
         case QueueOrder.SKIP:

@@ -8,7 +8,7 @@ from collections.abc import Generator, Iterator
 
 from allotment.core.bounds import Bounds
 from allotment.core.caps import capped_out, caps_matter, narrowed_to_caps
-from allotment.core.cluster import MOST_MEMOS, Cluster
+from allotment.core.cluster import Cluster
 from allotment.core.discipline import Filter, Next
 from allotment.core.entitle import due_of
 from allotment.core.fair_order import in_fair_order
@@ -16,6 +16,7 @@ from allotment.core.gang import Standing
 from allotment.core.guarantee import guarantee_of
 from allotment.core.head_of_line import HeadOfLine
 from allotment.core.lending import narrowed_to_lent
+from allotment.core.memos import remember
 from allotment.core.molding import as_large
 from allotment.core.packing import join
 from allotment.core.pending import Key
@@ -60,8 +61,6 @@ class Line:
         """Shapes of which the first that was not due in this walk was seen to."""
         self.stage = Stage.REST
         """Whose turn it is, where queues have guarantees or soft limits."""
-        if len(cluster.blocked) > MOST_MEMOS:
-            cluster.blocked.clear()
 
     def serve(self) -> Proposals:
         return self._staged() if self.cluster.queues.any else self._serve()
@@ -274,7 +273,7 @@ class Line:
         self.ahead.started(waiting, at)
         if self.turn and self._frees_more(waiting, decision):
             # Who was known to be blocked may fit beside it.
-            self.cluster.blocked.clear()
+            self.cluster.memos.blocked.clear()
             self.again = True
         return self.again or self._nothing_fits(entitlement)
 
@@ -286,7 +285,9 @@ class Line:
         """
         cluster = self.cluster
         if (self.capped and capped_out(cluster, waiting.shape)) or (
-            cluster.all_skip and not cluster.windows.all and self._too_large(waiting.shape)
+            cluster.orders.all_skip
+            and not cluster.windows.all
+            and self._too_large(waiting.shape)
         ):
             skip.add(kind)
             return True
@@ -327,7 +328,7 @@ class Line:
         could be made to leave.
         """
         cluster = self.cluster
-        if not cluster.any_skip:
+        if not cluster.orders.any_skip:
             return set()
         free = cluster.ledger.whole_free
         settled = cluster.is_settled()
@@ -340,7 +341,7 @@ class Line:
                 (settled and shape.devices > free and (worst is None or head >= worst))
                 or known(shape, entitlement, head)
             )
-            and (cluster.all_skip or cluster.order_of(shape) is QueueOrder.SKIP)
+            and (cluster.orders.all_skip or cluster.orders.of(shape) is QueueOrder.SKIP)
         }
 
     def _known_blocked(self, shape: Shape, entitlement: Entitlement, head: Key) -> bool:
@@ -349,7 +350,7 @@ class Line:
         At a turn a job that ranks better may displace more; and where ranks get worse by
         the clock, everybody may.
         """
-        seen = self.cluster.blocked.get((shape, entitlement))
+        seen = self.cluster.memos.blocked.get((shape, entitlement))
         if seen is None or seen[0] != self.cluster.ledger.version:
             return False
         return not self.turn or (self.stable and head >= seen[1])
@@ -362,7 +363,8 @@ class Line:
     ) -> bool:
         """Note a job that has no place; return whether others of its shape matter even so."""
         key = self.cluster.pending.key(waiting.id)
-        self.cluster.blocked[kind, entitlement] = (self.cluster.ledger.version, key)
+        version = self.cluster.ledger.version
+        remember(self.cluster.memos.blocked, (kind, entitlement), (version, key))
         return self._hold_up(waiting, kind)
 
     def _hold_up(self, waiting: Standing, kind: Shape) -> bool:
@@ -408,7 +410,7 @@ class Line:
         if entitlement is not GUARANTEED:
             return False
         cluster, shape = self.cluster, waiting.shape
-        order = cluster.order_of(shape)
+        order = cluster.orders.of(shape)
         first = cluster.outranking and shape not in self.left_out
         self.left_out.add(shape)
         if first and not (
@@ -418,7 +420,7 @@ class Line:
             asking = narrowed_to_caps(cluster, waiting)
             asking = narrowed_to_lent(cluster, asking, due)
             yield from self._unfenced(self.places.outrank(asking), shape)
-        passes = cluster.all_skip or order is QueueOrder.SKIP
+        passes = cluster.orders.all_skip or order is QueueOrder.SKIP
         if passes or not guarantee_of(cluster).could_fit(shape):
             return False
         self.held_up.add(shape.tenant)

@@ -3,8 +3,9 @@
 from allotment.core.beside import Beside, of_all, of_one
 from allotment.core.cells.book import Cells
 from allotment.core.cells.search import Found, find
-from allotment.core.cluster import MOST_MEMOS, Cluster
+from allotment.core.cluster import Cluster
 from allotment.core.gang import Gang
+from allotment.core.memos import remember
 from allotment.core.request import Shape, needs_of
 from allotment.model.ledger import Entitlement
 from allotment.model.quantity import DEVICE
@@ -16,7 +17,7 @@ def owed_place(cluster: Cluster, shape: Shape) -> Found | None:
     What was not found is not looked for again until something was given back.
     """
     assert cluster.cells is not None, "asked only where shares are cells"
-    if shape.opportunistic or cluster.unowed.get(shape) == cluster.ledger.version:
+    if shape.opportunistic or cluster.memos.unowed.get(shape) == cluster.ledger.version:
         return None
     found: Found | None = None
     if not _too_large(cluster.cells, shape):
@@ -24,9 +25,7 @@ def owed_place(cluster: Cluster, shape: Shape) -> Found | None:
         if found is not None:
             found = _uncrowded(cluster, cluster.cells, shape, found) or found
     if found is None:
-        if len(cluster.unowed) >= MOST_MEMOS:
-            cluster.unowed.clear()
-        cluster.unowed[shape] = cluster.ledger.version
+        remember(cluster.memos.unowed, shape, cluster.ledger.version)
     return found
 
 

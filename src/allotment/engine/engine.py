@@ -130,7 +130,7 @@ class Engine:
         for number, decision in enumerate(proposals(cluster, at)):
             if refusal(cluster, decision, at):
                 self.refusals += 1
-                cluster.blocked.clear()
+                cluster.memos.blocked.clear()
             else:
                 self._emit(self._carry_out(decision), SYSTEM, now)
                 made += 1

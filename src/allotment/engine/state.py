@@ -403,7 +403,7 @@ class State:
         return self.foretelling.configure(
             self.config.limits.predict_milli,
             self.jobs.values(),
-            needed=self.cluster.by_run_times or bool(self.windows),
+            needed=self.cluster.orders.by_run_times or bool(self.windows),
         )
 
     def expect_anew(self, jobs: Iterable[JobId]) -> None:
