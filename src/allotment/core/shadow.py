@@ -96,10 +96,12 @@ class Outlook:
         early: list[End] = [(now + 1, holding_of(gang)) for gang in going.values()]
         early += [(now + 1, holding_of(each)) for each in cluster.placed.parting.values()]
         for job, promise in cluster.reserved.items():
-            run_ms = estimates.run_ms(pending[job]) if job in pending else None
+            gang = cluster.gangs.get(job)
+            standing = gang.standing if gang is not None else pending[job]
+            run_ms = estimates.run_ms(standing)
             if run_ms is not None:
-                at = now + max(1, pending[job].left_of(run_ms))
-                early.append((at, promised_to(pending[job].shape.tenant, promise)))
+                at = now + max(1, standing.left_of(run_ms))
+                early.append((at, promised_to(standing.shape.tenant, promise)))
         running = (
             (at, holding_of(gangs[job]))
             for at, job, _ in ends.soonest(now, tenant)

@@ -57,9 +57,11 @@ def a_gang(standing: Standing) -> Gang:
     )
 
 
-def a_cluster(text: str, policies: Policies = POLICIES) -> Cluster:
+def a_cluster(
+    text: str, policies: Policies = POLICIES, order: QueueOrder = QueueOrder.SKIP
+) -> Cluster:
     """One tenant that may have everything."""
-    tenant = Tenant("t", PLENTY, (Queue("default", QueueOrder.SKIP),))
+    tenant = Tenant("t", PLENTY, (Queue("default", order),))
     return Cluster(cluster_of(text), (tenant,), policies)
 
 
