@@ -49,6 +49,8 @@ class Scale(msgspec.Struct, frozen=True):
     preempt: Preempt = Preempt.NONE
     cells: bool = False
     """Tenants are owed whole nodes."""
+    types: tuple[str, ...] = ("A100",)
+    """Of devices: nodes take turns with them."""
 
 
 class Crowd:
@@ -68,14 +70,17 @@ class Crowd:
 
     def _config(self) -> Config:
         scale = self.scale
-        devices = tuple(Device(DeviceIndex(index), "A100") for index in range(8))
+        devices = [
+            tuple(Device(DeviceIndex(index), kind) for index in range(8))
+            for kind in scale.types
+        ]
         every = int(scale.owed * scale.nodes) // scale.tenants
         owed = Resources(8_000 * every, 64_000 * every, 512 * GIB * every)
         queues = tuple(
             Queue(f"q{n}", scale.orders[n % len(scale.orders)]) for n in range(scale.queues)
         )
         machines = tuple(
-            Node(NodeId(n), f"n{n}", 64_000, 512 * GIB, 1_000 * GIB, devices)
+            Node(NodeId(n), f"n{n}", 64_000, 512 * GIB, 1_000 * GIB, devices[n % len(devices)])
             for n in range(scale.nodes)
         )
         share = (CellShare("node", every),) if scale.cells else ()

@@ -16,11 +16,11 @@ from typing import Protocol
 import msgspec
 
 from allotment.core.cluster import Cluster
+from allotment.core.dimensions import on_slots
 from allotment.core.gang import Standing
 from allotment.core.lengths import Key
-from allotment.core.measures import on_slots
-from allotment.core.profile import choose
 from allotment.core.request import Request
+from allotment.core.timeline import choose
 from allotment.model.ids import JobId
 from allotment.model.ledger import Slot
 

@@ -10,30 +10,35 @@ the machines have beside them; and, on the tenant's own grounds, its share. In w
 it is free where is left to the placement.
 """
 
+from collections.abc import Sequence, Set
 from functools import cached_property
 
 from allotment.core.cluster import Cluster
+from allotment.core.dimensions import (
+    AllDevices,
+    Dimension,
+    HostSums,
+    counts_types,
+    devices_counted,
+    occupancy_of,
+    own_share,
+    released,
+    subtract,
+)
 from allotment.core.discipline import Filter, Next
+from allotment.core.forecast import Forecast
 from allotment.core.gang import Standing
 from allotment.core.ledger import ANY_TYPE
 from allotment.core.lengths import Key
-from allotment.core.measures import (
-    DevicesByType,
-    Hosts,
-    Measure,
-    devices_measured,
-    given_by,
-    place_of,
-    subtract,
-)
-from allotment.core.own_share import counts_types, own_share
-from allotment.core.profile import Amounts, choose
-from allotment.core.shadow import Outlook
-from allotment.core.windows import NOWHERE
+from allotment.core.timeline import Amounts, Timeline, choose, together
+from allotment.core.windows import NOWHERE, kept_off
+from allotment.model.ids import NodeId
 from allotment.model.ledger import Entitlement
 from allotment.model.quantity import Instant
 
 GUARANTEED = Entitlement.GUARANTEED
+MOMENT_MS = 1
+"""The blocked job is to start, however long it runs: what is free grows from then on."""
 
 
 class Easy:
@@ -47,29 +52,27 @@ class Easy:
         self._cluster, self._first, self._now = cluster, first, now
         self._estimates, self._grounds = cluster.policies.estimates, grounds
         own = own_share(cluster, first.shape) if grounds is GUARANTEED else None
-        self._devices = devices_measured(cluster, first.shape)
-        self._measures: list[Measure] = [
-            self._devices,
-            Hosts(cluster),
-            *([own] if own is not None else []),
-        ]
+        self._devices = devices_counted(cluster, first.shape)
+        others: list[Dimension] = [HostSums(cluster), *([own] if own is not None else [])]
+        self._dimensions: list[Dimension] = [self._devices, *others]
         several = len(cluster.device_types) > 1
-        self._by_type = [each for each in self._measures if several and counts_types(each)]
-        self._spare: dict[Measure, Amounts] = {}
-        """What is left beside it by each measure, once that was asked for."""
-        self._outlook = Outlook(cluster, first, now, grounds, cluster.shut_nodes())
+        self._by_type = [each for each in self._dimensions if several and counts_types(each)]
+        self._spare: dict[Dimension, Amounts] = {}
+        """What is left beside it in each dimension, once that was asked for."""
+        self._down: Set[NodeId] = NOWHERE
+        """Nodes that are taken to be gone until it starts."""
         self._anywhere = Filter(cluster, ())
 
     @cached_property
     def at(self) -> Instant | None:
-        """When it can start on its grounds; None where that is not known: then none passes.
-
-        O(gangs that end by then).
-        """
-        at, cluster = self._starts(), self._cluster
-        if at is None and cluster.shut_nodes():
+        """When it can start on its grounds; None where that is not known: then none passes."""
+        if self._is_plain():
+            return self._starts_plainly()
+        self._down = self._cluster.shut_nodes()
+        at = self._starts()
+        if at is None and self._down:
             # Where that takes nodes that are down, they are taken to be back by then.
-            self._outlook = Outlook(cluster, self._first, self._now, self._grounds, NOWHERE)
+            self._down = NOWHERE
             at = self._starts() or self._starts(later=False)
         return at
 
@@ -81,12 +84,12 @@ class Easy:
             return None
         if self._ends_in_time(job):
             return self._anywhere
-        for measure in self._measures:
-            wants = measure.wants(job.shape)
-            if wants and choose(wants, self._spare_by(measure)) is None:
+        for dimension in self._dimensions:
+            demand = dimension.demand(job.shape)
+            if demand and choose(demand, self._spare_in(dimension)) is None:
                 return None
-        counted = [each for each in self._by_type if each.wants(job.shape)]
-        return Filter(self._cluster, [self._spare_by(each) for each in counted])
+        counted = [each for each in self._by_type if each.demand(job.shape)]
+        return Filter(self._cluster, [self._spare_in(each) for each in counted])
 
     def turned_down(self, job: Standing, *, room: bool) -> Key | Next:
         """Return the next that is gone at the shadow time."""
@@ -97,10 +100,10 @@ class Easy:
         return Next.NONE if following is None else following
 
     def started(self, job: Standing) -> None:
-        held = None if self._ends_in_time(job) else place_of(self._cluster, job.id)
+        held = None if self._ends_in_time(job) else occupancy_of(self._cluster, job.id)
         if held is not None:
-            for measure, spare in self._spare.items():
-                subtract(spare, given_by(measure, held))
+            for dimension, spare in self._spare.items():
+                subtract(spare, released(dimension, held))
 
     def _ends_in_time(self, job: Standing) -> bool:
         """Whether a job that starts now is gone when the first is due."""
@@ -111,50 +114,80 @@ class Easy:
             and self._now + job.left_of(run_ms) <= self.at
         )
 
-    def _starts(self, *, later: bool = True) -> Instant | None:
-        """Return when it has enough by every measure; None if never."""
-        at = soonest = self._devices_are_free(later=later)
-        for measure in self._measures[1:]:
-            if at is None or not measure.wants(self._first.shape):
-                continue
-            enough = self._outlook.earliest(measure)
-            at = max(at, enough) if enough is not None else None
-        if at != soonest:
-            self._spare.clear()  # That was what is left at an earlier moment.
-        return at
+    # ── when it can start ───────────────────────────────────────────────────────────────
 
-    def _devices_are_free(self, *, later: bool) -> Instant | None:
-        """Return when enough devices are: as a rule later, as somebody must go in any case."""
-        cluster, wanted, devices = self._cluster, self._first.gpu_milli, self._devices
-        lends = bool(cluster.placed.borrowers) and self._grounds is GUARANTEED
-        moves = cluster.placed.leaving or cluster.placed.parting or cluster.reserved
+    def _is_plain(self) -> bool:
+        """Whether devices come back in one way alone: as gangs end that run on any node."""
+        cluster = self._cluster
+        placed = cluster.placed
+        lends = bool(placed.borrowers) and self._grounds is GUARANTEED
+        moves = placed.leaving or placed.parting or placed.reserved
         shut = cluster.windows.all or cluster.ledger.closed
-        if moves or shut or isinstance(devices, DevicesByType):
-            found = self._outlook.earliest(devices, later=later)
-            return None if found is None else max(found, Instant(self._now + 1))
-        free = cluster.ledger.free().gpu_milli
-        if lends:
-            lent = sum(use.gpu_milli for use in cluster.use.borrowed.values())
-            at_once = free + lent >= wanted
-            next_ = Instant(self._now + 1)
-            return next_ if at_once else self._outlook.earliest(devices, later=True)
-        assert cluster.ends is not None, "ends are kept where a queue is in EASY order"
-        found = cluster.ends.enough(wanted, free, self._now)
+        return isinstance(self._devices, AllDevices) and not (lends or moves or shut)
+
+    def _starts_plainly(self) -> Instant | None:
+        """Return when it has enough; None if never. O(gangs that end by then) for devices."""
+        cluster, wanted = self._cluster, self._first.gpu_milli
+        assert cluster.ends is not None, "the ends of gangs are kept where queues backfill"
+        found = cluster.ends.enough(wanted, cluster.ledger.free().gpu_milli, self._now)
         if found is None:
             return None
-        self._spare[devices] = {ANY_TYPE: found[1] - wanted}
+        at = self._enough(self._foresee(), self._dimensions[1:], found[0])
+        if at == found[0]:
+            self._spare[self._devices] = {ANY_TYPE: found[1] - wanted}
+        return at
+
+    def _starts(self, *, later: bool = True) -> Instant | None:
+        """Return when it has enough, as a rule once a gang ends: it does not fit as it is."""
+        forecast, windows = self._foresee(), self._cluster.windows
+        after = Instant(self._now + 1)
+        if later:
+            ends = [forecast.next_end(), windows.next_end(self._first.shape, self._now)]
+            after = min((end for end in ends if end is not None), default=None)
+        return None if after is None else self._enough(forecast, self._dimensions, after)
+
+    def _enough(
+        self, forecast: Forecast, dimensions: Sequence[Dimension], after: Instant
+    ) -> Instant | None:
+        """Return when it has enough in some dimensions, from an instant on; None if never."""
+        shape = self._first.shape
+        wanted = [
+            (dimension, demand, forecast.timeline(dimension))
+            for dimension in dimensions
+            if (demand := dimension.demand(shape))
+        ]
+        found = together([(demand, free) for _, demand, free in wanted], MOMENT_MS, after)
+        if found is None:
+            return None
+        for dimension, _, free in wanted:
+            self._spare[dimension] = self._beside_it(dimension, free, found[0])
         return found[0]
 
-    def _spare_by(self, measure: Measure) -> Amounts:
-        """Return what is left beside it by a measure; nothing where that is too little."""
-        spare = self._spare.get(measure)
+    def _foresee(self) -> Forecast:
+        cluster, now = self._cluster, self._now
+        return Forecast(
+            cluster,
+            now,
+            down=self._down,
+            aside=kept_off(cluster.windows, self._first.shape, now),
+            evicted_at=Instant(now + 1) if self._grounds is GUARANTEED else None,
+        )
+
+    # ── what is left beside it ──────────────────────────────────────────────────────────
+
+    def _spare_in(self, dimension: Dimension) -> Amounts:
+        spare = self._spare.get(dimension)
         if spare is None:
             assert self.at is not None, "asked only where it is known when it starts"
-            spare = self._outlook.free_at(measure, self.at)
-            wanted = choose(measure.wants(self._first.shape), spare)
-            if wanted is None:
-                spare.clear()
-            else:
-                subtract(spare, wanted)
-            self._spare[measure] = spare
+            free = self._foresee().timeline(dimension)
+            spare = self._spare[dimension] = self._beside_it(dimension, free, self.at)
+        return spare
+
+    def _beside_it(self, dimension: Dimension, free: Timeline, at: Instant) -> Amounts:
+        """Return what is left beside the first; nothing where that has too little itself."""
+        spare = free.at(at)
+        taken = choose(dimension.demand(self._first.shape), spare)
+        if taken is None:
+            return Amounts()
+        subtract(spare, taken)
         return spare

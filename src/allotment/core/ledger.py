@@ -260,8 +260,10 @@ class Ledger:
     """Every node's accounts, and the index that finds room without looking everywhere."""
 
     def __init__(self, nodes: Sequence[Node]) -> None:
-        types = {device.type for node in nodes for device in node.devices}
-        self._sole = next(iter(types)) if len(types) == 1 else None
+        types = dict.fromkeys(device.type for node in nodes for device in node.devices)
+        self.types = tuple(types)
+        """The types of devices there are, in the order of nodes."""
+        self._sole = self.types[0] if len(types) == 1 else None
         """The type of all devices, if they have but one."""
         self.books: dict[NodeId, NodeBook] = {
             node.id: NodeBook(node, by_type=self._sole is None) for node in nodes

@@ -22,6 +22,9 @@ from allotment.model.windows import Window
 
 NOWHERE: frozenset[NodeId] = frozenset()
 
+Span = tuple[int, int]
+"""From one instant until, but without, another."""
+
 
 class Windows:
     """The windows that are set, in the order in which they begin."""
@@ -69,29 +72,45 @@ class Windows:
             for window in self.barring(shape, now)
         )
 
+    def next_end(self, shape: Shape, now: Instant) -> Instant | None:
+        """Return when the next window ends that is not for a job; None if there is none."""
+        ends = (each.end for each in self.all if each.name not in shape.enters)
+        return min((Instant(end) for end in ends if end > now), default=None)
+
 
 def bare(shape: Shape) -> Shape:
     """Return the same shape as if there were no windows."""
     return msgspec.structs.replace(shape, span_ms=0, enters=())
 
 
-def set_aside(
-    windows: Windows, shape: Shape, now: Instant
-) -> dict[tuple[int, int], set[NodeId]]:
-    """Return from when until when which nodes are not for jobs of a queue; each node once."""
-    spans: dict[NodeId, list[tuple[int, int]]] = {}
-    for window in windows.all:
-        if window.end <= now or window.admits(shape.tenant, shape.queue, shape.user):
-            continue
+def set_aside(windows: Windows, shape: Shape, now: Instant) -> dict[NodeId, list[Span]]:
+    """Return when which nodes are not for jobs of a queue, in order."""
+    return _spans(
+        (max(now, window.begin), window)
+        for window in windows.all
+        if window.end > now and not window.admits(shape.tenant, shape.queue, shape.user)
+    )
+
+
+def kept_off(windows: Windows, shape: Shape, now: Instant) -> dict[NodeId, list[Span]]:
+    """Return when a job may not be put on which nodes, in order: it could still run there."""
+    begins = ((max(now, each.bars_from(shape.span_ms) + 1), each) for each in windows.all)
+    bars = [
+        (begin, window)
+        for begin, window in begins
+        if begin < window.end and window.name not in shape.enters
+    ]
+    return _spans(sorted(bars, key=lambda bar: bar[0]))
+
+
+def _spans(bars: Iterable[tuple[int, Window]]) -> dict[NodeId, list[Span]]:
+    """Join the spans of each node that meet."""
+    spans: dict[NodeId, list[Span]] = {}
+    for begin, window in bars:
         for node in window.nodes:
-            begin, end = max(now, window.begin), window.end
             mine = spans.setdefault(node, [])
             if mine and begin <= mine[-1][1]:
-                before = mine.pop()
-                begin, end = before[0], max(before[1], end)
-            mine.append((begin, end))
-    alike: dict[tuple[int, int], set[NodeId]] = {}
-    for node, mine in spans.items():
-        for span in mine:
-            alike.setdefault(span, set()).add(node)
-    return alike
+                mine[-1] = mine[-1][0], max(mine[-1][1], int(window.end))
+            else:
+                mine.append((begin, int(window.end)))
+    return spans

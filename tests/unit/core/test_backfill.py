@@ -7,15 +7,15 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from allotment.core.cluster import Cluster
+from allotment.core.dimensions import devices_counted
 from allotment.core.ends import Ends
-from allotment.core.gang import Standing
-from allotment.core.measures import devices_measured
+from allotment.core.forecast import Forecast
+from allotment.core.gang import Gang, Standing
 from allotment.core.pending import Key, Pending
 from allotment.core.rank import Rank
-from allotment.core.shadow import Outlook
-from allotment.core.windows import Windows
+from allotment.core.timeline import together
+from allotment.core.windows import Windows, kept_off
 from allotment.model.ids import JobId, NodeId
-from allotment.model.ledger import Entitlement
 from allotment.model.quantity import DEVICE, MINUTE, Instant, Millis, WallTime
 from allotment.model.tenancy import Queue, QueueOrder, Tenant
 from allotment.model.windows import Window
@@ -117,6 +117,41 @@ def test_enough_is_free_when_adding_up_all_ends_says(
     assert ends.enough(wanted * DEVICE, free * DEVICE, Instant(now)) == expected
 
 
+@given(
+    lengths=LENGTHS,
+    steps=st.lists(st.tuples(st.integers(1, 25), st.booleans()), max_size=30),
+    without=st.sets(st.integers(1, 25)),
+    now=st.integers(1, 12),
+)
+def test_what_is_kept_of_releases_is_what_adding_them_up_anew_says(
+    lengths: Lengths, steps: list[tuple[int, bool]], without: set[int], now: int
+) -> None:
+    ends = Ends(Known(lengths.get))
+    gangs = {job: a_gang(a_standing(job, job % 4 + 1)) for job in lengths}
+    left_out = {JobId(job) for job in without}
+
+    def release(gang: Gang) -> dict[str, int]:
+        return {"odd" if gang.id % 2 else "even": gang.held().gpu_milli}
+
+    there = set[int]()
+    for job, asks in steps:
+        if job in there:
+            ends.leave(gangs[job])
+            there.remove(job)
+        elif job in gangs:
+            ends.enter(gangs[job])
+            there.add(job)
+        for tenant in ("", "t") if asks else ():
+            kept, anew = (
+                ends.releases(Instant(now), tenant, left_out, name, release)
+                for name in ("kept", "")
+            )
+            assert kept[0] == anew[0] == sorted(kept[0])
+            for kind in ("odd", "even"):
+                none = [0] * len(kept[0])
+                assert kept[1].get(kind, none) == anew[1].get(kind, none)
+
+
 # ── where nodes are set aside ───────────────────────────────────────────────────────────
 
 
@@ -155,12 +190,20 @@ def test_enough_is_free_beside_windows_when_every_instant_by_itself_says(
     shape = cluster.windows.shaped(a_shape(wanted), "", limit)
     blocked = replace(a_standing(99, wanted), shape=shape)
     assert cluster.ends is not None
-    devices, then = devices_measured(cluster, shape), Instant(now * MINUTE)
-    outlook = Outlook(cluster, blocked, then, Entitlement.GUARANTEED, cluster.shut_nodes())
-    at, found = outlook.earliest(devices, later=True), None
-    if at is not None:
-        found = (at, sum(outlook.free_at(devices, at).values()))
-    ends = {
+    devices, then = devices_counted(cluster, shape), Instant(now * MINUTE)
+    forecast = Forecast(
+        cluster,
+        then,
+        down=cluster.shut_nodes(),
+        aside=kept_off(cluster.windows, shape, then),
+        evicted_at=None,
+    )
+    free, found = forecast.timeline(devices), None
+    ends = [forecast.next_end(), cluster.windows.next_end(shape, then)]
+    if (after := min((end for end in ends if end is not None), default=None)) is not None:
+        starts = together([(devices.demand(shape), free)], 1, after)
+        found = None if starts is None else (starts[0], sum(free.at(starts[0]).values()))
+    lasts = {
         job: max(now * MINUTE + 1, gang.placed_at + run)
         for job, gang in cluster.gangs.items()
         if (run := told[job]) is not None
@@ -169,9 +212,9 @@ def test_enough_is_free_beside_windows_when_every_instant_by_itself_says(
     true = next(
         (
             (at, free)
-            for at in sorted({*ends.values(), *openings})
+            for at in sorted({*lasts.values(), *openings})
             if at > now * MINUTE
-            and (free := free_then(cluster, blocked, ends, at)) >= wanted * DEVICE
+            and (free := free_then(cluster, blocked, lasts, at)) >= wanted * DEVICE
         ),
         None,
     )

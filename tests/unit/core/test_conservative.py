@@ -7,9 +7,12 @@ from allotment.core.cluster import Cluster
 from allotment.core.conservative import Conservative
 from allotment.core.gang import ReservedPlace
 from allotment.core.request import needs_of
-from allotment.model.ids import JobId
+from allotment.core.windows import Windows
+from allotment.model.ids import JobId, NodeId
 from allotment.model.ledger import Entitlement
-from allotment.model.quantity import Instant
+from allotment.model.quantity import Instant, WallTime
+from allotment.model.tenancy import QueueOrder
+from allotment.model.windows import Window
 from allotment.policies.estimates.known import Known
 from tests.unit.core.books import POLICIES, a_cluster, a_shape, a_standing, place
 
@@ -21,7 +24,7 @@ GUARANTEED = Entitlement.GUARANTEED
 def promised(*, still_there: bool) -> Cluster:
     """Two devices: one is promised to job 2, and job 1 has left it or is about to."""
     policies = replace(POLICIES, estimates=Known(RUNS_MS.get))
-    cluster = a_cluster("1x2", policies)
+    cluster = a_cluster("1x2", policies, QueueOrder.CONSERVATIVE)
     gang = place(cluster, a_standing(1))
     waiting = a_standing(2)
     cluster.pending.add(waiting, NOW)
@@ -60,3 +63,28 @@ def test_who_is_promised_a_place_for_nobody_knows_how_long_has_it_for_good() -> 
     made = Conservative(cluster, a_shape(2), NOW, GUARANTEED)
     assert made.may_start(a_standing(3))
     assert made.promise(a_standing(4, 2)) is None
+
+
+def test_a_reserved_place_on_a_node_of_a_window_counts_once() -> None:
+    policies = replace(POLICIES, estimates=Known({3: 1_000}.get))
+    cluster = a_cluster("2x2", policies, QueueOrder.CONSERVATIVE)
+    gang = place(cluster, a_standing(1, 2))
+    node = gang.slots[0].node
+    cluster.drop(JobId(1))
+    cluster.pending.add(a_standing(2, 2), NOW)
+    cluster.reserve(ReservedPlace(JobId(2), gang.slots, gang.needs, GUARANTEED, ()))
+    cluster.windows = Windows([Window("w", WallTime(100), WallTime(200), (node,))])
+    assert Conservative(cluster, a_shape(2), NOW, GUARANTEED).may_start(a_standing(3, 2))
+
+
+def test_cpus_of_a_window_count_as_in_use_while_it_lasts() -> None:
+    policies = replace(POLICIES, estimates=Known({3: 1_000, 4: 10}.get))
+    cluster = a_cluster("2x2", policies, QueueOrder.CONSERVATIVE)
+    window = Window("w", WallTime(100), WallTime(200), (NodeId(0),))
+    cluster.windows = Windows([window])
+    request = a_shape(1).requests[0]
+    whole = replace(request.need, gpu_milli=0, cpu_milli=cluster.nodes[NodeId(0)].cpu_milli)
+    shape = replace(a_shape(1), requests=(replace(request, need=whole, count=2),))
+    made = Conservative(cluster, shape, NOW, GUARANTEED)
+    assert made.may_start(replace(a_standing(3), shape=shape)) is None
+    assert made.may_start(replace(a_standing(4), shape=shape)) is not None

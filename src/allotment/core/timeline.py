@@ -1,11 +1,13 @@
-"""Free devices over time, by type: a step function that running gangs and promises make.
+"""The availability timeline of one resource dimension: a step function over time.
 
-In thousandths of devices. Whoever ends at an instant is gone at that instant. Where devices
-are free is left to the placement.
+Running gangs, reserved places, windows and the promises of backfilling take parts of it. What
+ends at an instant is gone at that instant. Where it is free is left to the placement.
 """
 
 from bisect import bisect_left, bisect_right
+from collections import deque
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 
 from allotment.model.quantity import Instant
 
@@ -13,30 +15,36 @@ FOREVER = 1 << 62
 """Longer than anything runs."""
 
 Want = tuple[int, tuple[str, ...]]
-"""So many thousandths, of one of these types; of any where none is named."""
+"""So much, in thousandths or bytes, of one of these kinds; of any where none is named."""
 
 Amounts = dict[str, int]
 
 
-class Profile:
-    """What is free from each of some instants on."""
+class Timeline:
+    """What is free from each of some instants on, by kind.
+
+    One instant may have several steps: the last of them holds, and none is below both the one
+    before them and the last.
+    """
 
     def __init__(
         self,
         now: Instant,
         free: Mapping[str, int],
-        ends: Sequence[tuple[int, Mapping[str, int]]] = (),
+        at: Sequence[int] = (),
+        gains: Mapping[str, Sequence[int]] | None = None,
     ) -> None:
-        """`ends` says who gives back how much when, in the order of time, and after `now`."""
-        self._at = [int(now)]
-        self._free = {kind: [amount] for kind, amount in free.items()}
-        for at, amounts in ends:
-            if at != self._at[-1]:
-                self._at.append(at)
-                for steps in self._free.values():
-                    steps.append(steps[-1])
-            for kind, amount in amounts.items():
-                self._free[kind][-1] += amount
+        """`gains` are, by kind, how much more is free from each instant of `at` on.
+
+        `at` is in order, and after `now`.
+        """
+        gains = gains or {}
+        none = [0] * len(at)
+        self._at = [int(now), *at]
+        self._free = {
+            kind: list(accumulate(gains.get(kind, none), initial=free.get(kind, 0)))
+            for kind in dict.fromkeys([*free, *gains])
+        }
 
     def release(self, at: int, amounts: Mapping[str, int]) -> None:
         """Let so much more be free from an instant on. O(instants)."""
@@ -52,7 +60,7 @@ class Profile:
         """Return from when on so much is free for so long, and of which types; None if never.
 
         O(instants) for each type that would do: what is too little at one instant rules out
-        every start whose run meets it. O(instants²) where a job takes parts of several types.
+        every start whose run meets it.
         """
         if len(self._free) == 1:
             return self._earliest_of_one_type(wants, run_ms, after)
@@ -144,24 +152,29 @@ class Profile:
     def earliest_of_any(
         self, wants: Sequence[Want], run_ms: int, after: int
     ) -> tuple[Instant, Amounts] | None:
-        """Do the same by trying every start: the slow way, for jobs of several types."""
+        """Look at every start, with the least that is free of each kind while it runs."""
         at, last = self._at, len(self._at)
-        first = max(0, bisect_right(at, after) - 1)
-        while first < last:
+        least = {kind: _Least(steps) for kind, steps in self._free.items()}
+        behind, before = 0, Amounts()
+        for first in range(max(0, bisect_right(at, after) - 1), last):
+            if first + 1 < last and at[first + 1] == at[first]:
+                continue
             start = max(after, at[first])
             end = min(start + run_ms, FOREVER)
-            least = {kind: steps[first] for kind, steps in self._free.items()}
-            found = choose(wants, least)
-            step = first
-            while found is not None and step + 1 < last and at[step + 1] < end:
-                step += 1
-                for kind, steps in self._free.items():
-                    least[kind] = min(least[kind], steps[step])
-                found = choose(wants, least)
-            if found is not None:
-                return Instant(start), found
-            first = step + 1 if len(self._free) == 1 else first + 1
+            behind = max(behind, first + 1)
+            while behind < last and at[behind] < end:
+                behind += 1
+            lowest = {kind: each.between(first, behind) for kind, each in least.items()}
+            if lowest != before:
+                found, before = choose(wants, lowest), lowest
+                if found is not None:
+                    return Instant(start), found
         return None
+
+    def at(self, instant: int) -> Amounts:
+        """Return what is free of each kind at an instant."""
+        step = max(0, bisect_right(self._at, instant) - 1)
+        return {kind: steps[step] for kind, steps in self._free.items()}
 
     def least(self, run_ms: int, start: int) -> Amounts:
         """Return how much of each type is free all the time for so long from an instant on."""
@@ -202,14 +215,56 @@ class Profile:
                     steps[step] += sign * amount
 
     def _cut(self, instant: int) -> int:
-        """Let a step begin at an instant, not before the first; give its place."""
+        """Let a step begin at an instant, not before the first; return its last place."""
         at = max(instant, self._at[0])
-        place = bisect_left(self._at, at)
-        if place == len(self._at) or self._at[place] != at:
+        place = bisect_right(self._at, at) - 1
+        if self._at[place] != at:
+            place += 1
             self._at.insert(place, at)
             for steps in self._free.values():
                 steps.insert(place, steps[place - 1])
         return place
+
+
+class _Least:
+    """The least of some steps, for stretches that move on: both ends only grow."""
+
+    def __init__(self, steps: Sequence[int]) -> None:
+        self._steps = steps
+        self._rising: deque[int] = deque()
+        """Places of steps with no lower one behind them."""
+        self._read = 0
+
+    def between(self, first: int, behind: int) -> int:
+        """Return the least from one place up to, but without, another. O(1) in the long run."""
+        steps, rising = self._steps, self._rising
+        for place in range(max(self._read, first), behind):
+            while rising and steps[rising[-1]] >= steps[place]:
+                rising.pop()
+            rising.append(place)
+        self._read = max(self._read, behind)
+        while rising[0] < first:
+            rising.popleft()
+        return steps[rising[0]]
+
+
+Wanted = Sequence[tuple[Sequence[Want], Timeline]]
+"""What a job wants in each dimension, and what is free there."""
+
+
+def together(wanted: Wanted, run_ms: int, after: int) -> tuple[Instant, list[Amounts]] | None:
+    """Return from when on all is free together for so long, and of which kinds; or None."""
+    at, agreed, taken = after, 0, [Amounts() for _ in wanted]
+    while agreed < len(wanted):
+        for place, (wants, free) in enumerate(wanted):
+            found = free.earliest(wants, run_ms, at)
+            if found is None:
+                return None
+            agreed = agreed + 1 if found[0] == at else 1
+            at, taken[place] = found
+            if agreed >= len(wanted):
+                break
+    return Instant(at), taken
 
 
 def choose(wants: Sequence[Want], free: Mapping[str, int]) -> Amounts | None:

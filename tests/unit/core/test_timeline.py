@@ -1,9 +1,9 @@
-"""The profile of free devices over time, against a calendar of every single instant."""
+"""The timeline of free devices over time, against a calendar of every single instant."""
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allotment.core.profile import Amounts, Profile, Want, choose
+from allotment.core.timeline import Amounts, Timeline, Want, choose
 from allotment.model.quantity import Instant
 
 END = 40
@@ -15,22 +15,22 @@ WANT = st.tuples(st.integers(1, 4), st.sampled_from([(), ("a",), ("b",), ("b", "
 
 
 @st.composite
-def calendars(draw: st.DrawFn) -> tuple[Profile, list[Amounts]]:
-    """Draw a profile, and what is free at each instant by itself."""
+def calendars(draw: st.DrawFn) -> tuple[Timeline, list[Amounts]]:
+    """Draw a timeline, and what is free at each instant by itself."""
     free: Amounts = {kind: draw(st.integers(0, 4)) for kind in KINDS}
-    profile = Profile(Instant(0), free)
+    timeline = Timeline(Instant(0), free)
     slow = [dict(free) for _ in range(END + 60)]
     for _ in range(draw(st.integers(0, 6))):
         start, length = draw(st.integers(0, END)), draw(st.integers(1, 15))
         amounts, more = draw(AMOUNTS), draw(st.booleans())
         if more:
-            profile.release(start, amounts)
+            timeline.release(start, amounts)
         else:
-            profile.take(start, start + length, amounts)
+            timeline.take(start, start + length, amounts)
         for at in range(start, len(slow) if more else start + length):
             for kind, amount in amounts.items():
                 slow[at][kind] += amount if more else -amount
-    return profile, slow
+    return timeline, slow
 
 
 def least(slow: list[Amounts], start: int, run: int) -> Amounts:
@@ -45,10 +45,10 @@ def least(slow: list[Amounts], start: int, run: int) -> Amounts:
     after=st.integers(0, END),
 )
 def test_the_earliest_stretch_is_that_of_the_calendar(
-    both: tuple[Profile, list[Amounts]], wants: list[Want], run: int, after: int
+    both: tuple[Timeline, list[Amounts]], wants: list[Want], run: int, after: int
 ) -> None:
-    profile, slow = both
-    found = profile.earliest(wants, run, after)
+    timeline, slow = both
+    found = timeline.earliest(wants, run, after)
     true = next(
         (at for at in range(after, END + 20) if choose(wants, least(slow, at, run))), None
     )
@@ -61,10 +61,10 @@ def test_the_earliest_stretch_is_that_of_the_calendar(
     both=calendars(), wants=st.lists(WANT, min_size=1, max_size=2), start=st.integers(0, END)
 )
 def test_the_longest_run_is_that_of_the_calendar(
-    both: tuple[Profile, list[Amounts]], wants: list[Want], start: int
+    both: tuple[Timeline, list[Amounts]], wants: list[Want], start: int
 ) -> None:
-    profile, slow = both
-    longest = profile.longest(wants, start)
+    timeline, slow = both
+    longest = timeline.longest(wants, start)
     for run in range(1, 15):
         assert (run <= longest) == bool(choose(wants, least(slow, start, run)))
 
@@ -83,12 +83,12 @@ def test_who_names_types_gets_all_of_one() -> None:
     after=st.integers(0, END),
 )
 def test_quick_answers_are_those_of_trying_every_start(
-    both: tuple[Profile, list[Amounts]], wants: list[Want], run: int, after: int
+    both: tuple[Timeline, list[Amounts]], wants: list[Want], run: int, after: int
 ) -> None:
-    profile, _ = both
-    slow = profile.earliest_of_any(wants, run, after)
-    assert profile.earliest(wants, run, after) == slow
-    fits = profile.fits(wants, run, after)
+    timeline, _ = both
+    slow = timeline.earliest_of_any(wants, run, after)
+    assert timeline.earliest(wants, run, after) == slow
+    fits = timeline.fits(wants, run, after)
     assert fits == (slow[1] if slow is not None and slow[0] == after else None)
 
 
@@ -102,11 +102,11 @@ def test_quick_answers_are_those_of_trying_every_start(
 def test_so_they_are_where_all_devices_are_alike(
     steps: list[tuple[int, int]], milli: list[int], types: tuple[str, ...], run: int, after: int
 ) -> None:
-    profile = Profile(Instant(0), {"a": 3})
+    timeline = Timeline(Instant(0), {"a": 3})
     for start, amount in steps:
-        profile.release(start, {"a": amount})
+        timeline.release(start, {"a": amount})
     wants = [(each, types) for each in milli if each]
-    slow = profile.earliest_of_any(wants, run, after)
-    assert profile.earliest(wants, run, after) == slow
-    fits = profile.fits(wants, run, after)
+    slow = timeline.earliest_of_any(wants, run, after)
+    assert timeline.earliest(wants, run, after) == slow
+    fits = timeline.fits(wants, run, after)
     assert fits == (slow[1] if slow is not None and slow[0] == after else None)
