@@ -155,18 +155,18 @@ def passing(chosen: Recipe, settings: Settings) -> QueueOrder:
 
 
 PASSES: Mapping[QueueOrder, str] = {
-    QueueOrder.STRICT: "nobody passes",
-    QueueOrder.SKIP: "whoever fits passes",
-    QueueOrder.EASY: "others pass if the first is not delayed",
-    QueueOrder.CONSERVATIVE: "others pass if nobody before them is delayed",
+    QueueOrder.STRICT: "no job overtakes",
+    QueueOrder.SKIP: "any job that fits overtakes",
+    QueueOrder.EASY: "jobs overtake if the first is not delayed",
+    QueueOrder.CONSERVATIVE: "jobs overtake if no job before them is delayed",
 }
 
 BY_RUN_TIMES = (QueueOrder.EASY, QueueOrder.CONSERVATIVE)
-"""Orders in which who may pass is found by run times."""
+"""Orders in which run times decide which jobs may overtake."""
 
 
 def rule(chosen: Recipe, settings: Settings) -> str:
-    """Return in a line who comes first, and who may pass."""
+    """Return in a line which job comes first, and which may overtake."""
     return f"{chosen.says}; {PASSES[passing(chosen, settings)]}"
 
 

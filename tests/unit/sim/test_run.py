@@ -297,14 +297,14 @@ def test_a_run_tells_what_it_was_made_from() -> None:
 @pytest.mark.parametrize(
     ("policy", "order", "clairvoyant", "rule"),
     [
-        ("easy", "", True, "others pass if the first is not delayed"),
-        ("backfill", "", False, "whoever fits passes"),
-        ("backfill", "easy", True, "others pass if the first is not delayed"),
-        ("fifo", "conservative", True, "others pass if nobody before them is delayed"),
-        ("easy", "strict", False, "nobody passes"),
-        ("conservative", "skip", False, "whoever fits passes"),
-        ("srtf", "strict", True, "nobody passes"),
-        ("las", "strict", False, "nobody passes"),
+        ("easy", "", True, "jobs overtake if the first is not delayed"),
+        ("backfill", "", False, "any job that fits overtakes"),
+        ("backfill", "easy", True, "jobs overtake if the first is not delayed"),
+        ("fifo", "conservative", True, "jobs overtake if no job before them is delayed"),
+        ("easy", "strict", False, "no job overtakes"),
+        ("conservative", "skip", False, "any job that fits overtakes"),
+        ("srtf", "strict", True, "no job overtakes"),
+        ("las", "strict", False, "no job overtakes"),
     ],
 )
 def test_who_goes_by_run_times_is_told_by_what_really_may_pass(

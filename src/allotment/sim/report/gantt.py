@@ -34,7 +34,7 @@ MARKS = (
     ("runs", '<path class="job p{0}" d="M1 2H33V10H1Z"/>'),
     ("waits", '<path class="wait" d="M0 6H34"/>'),
     (
-        "is sent away",
+        "is preempted",
         '<path class="job p{0}" d="M1 2H33V10H1Z"/><path class="gone" d="M33 0V12"/>',
     ),
 )
@@ -169,7 +169,7 @@ def _told(course: Course) -> str:
     if job.end_ms < 0:
         return f"{said}{ran}, did not end"
     said += f"waited {duration(course.waited_ms)}, {ran}"
-    return f"{said}, sent away {counted(job.preemptions, 'time')}" if job.preemptions else said
+    return f"{said}, preempted {counted(job.preemptions, 'time')}" if job.preemptions else said
 
 
 def part_running(drawn: Sequence[Course]) -> str:
@@ -198,7 +198,7 @@ def _finding(views: Sequence[View], drawn: Sequence[Sequence[Course]]) -> str:
 
 
 def _table(views: Sequence[View], drawn: Sequence[Sequence[Course]]) -> Table:
-    head = ("policy", "job", "tenant", "devices", "waited", "ran", "sent away")
+    head = ("policy", "job", "tenant", "devices", "waited", "ran", "preempted")
     rows = [
         (
             view.name,

@@ -200,7 +200,7 @@ def _told(job: JobOutcome, span: Span) -> str:
         f"{job.id} of {job.tenant or 'no tenant'}, {devices(job.gpu_milli)}, "
         f"{duration(span.to_ms - span.from_ms)}"
     )
-    return f"{said}, then sent away" if span.sent_away else said
+    return f"{said}, then preempted" if span.sent_away else said
 
 
 def shared(spans: Sequence[Span]) -> list[Span]:
@@ -281,5 +281,5 @@ def _finding(views: Sequence[View]) -> str:
         for view in views[:5]
     ]
     if not any(job.preemptions for view in views for job in view.run.jobs):
-        return "No job is sent away once it runs."
-    return f"Jobs are sent away {listed(parts)}."
+        return "No running job is preempted."
+    return f"Jobs are preempted {listed(parts)}."

@@ -54,13 +54,13 @@ def queue(views: Sequence[View]) -> Figure:
     if not any(view.summary.peak_waiting_jobs for view in views):
         return Figure("queue", heading, "", "No job waits for longer than an instant.")
     how = (
-        "the height of a line is the number of jobs in line at that time, averaged where time "
+        "the height of a line is the number of waiting jobs at that time, averaged where time "
         "is dense, so lower is better"
     )
     if _is_far_apart(views):
         how += "; each step of the scale is ten times as many, and the bottom is one or none"
     if _until_nobody_waits(views) != window(views):
-        how += "; beyond the right edge nobody waits"
+        how += "; beyond the right edge no job waits"
     return Figure(
         "queue",
         heading,
@@ -282,12 +282,12 @@ def _queue_finding(views: Sequence[View]) -> str:
     top = max(worst.run.samples, key=_waiting)
     when = moment(top.at_ms, worst.begin_ms)
     if len(views) == 1:
-        return f"The line is longest {when}: {_jobs(peak)}."
+        return f"The queue is longest {when}: {_jobs(peak)}."
     if peak == least:
         return f"Under every policy {number(peak)} jobs wait at the worst moment."
-    said = f"The line is longest under {worst.name}: {_jobs(peak)}, {when}. "
+    said = f"The queue is longest under {worst.name}: {_jobs(peak)}, {when}. "
     if not least:
-        return f"{said}Under {best.name} nobody waits."
+        return f"{said}Under {best.name} no job waits."
     return f"{said}Under {best.name} it is never longer than {number(least)}."
 
 

@@ -59,7 +59,7 @@ NOTES = (
     ("completion time", "from submission to end."),
     (
         "queueing delay",
-        "the part of it in which the job did not run: in line, sent away, or still starting.",
+        "the part of it in which the job did not run: waiting, preempted, or still starting.",
     ),
     (
         "median, p90, p99",
@@ -69,7 +69,7 @@ NOTES = (
     ("in use", "the part of all device-time, until the last end, that jobs held."),
     (
         "preempted",
-        "how often a running job was sent away for another, to go on later; over all jobs.",
+        "how often a running job was preempted for another, to continue later; all jobs.",
     ),
     (
         "Jain",
@@ -87,7 +87,7 @@ NOTES = (
 MARKED = "✓ the best of its column."
 MARKED_TOLD = (
     "✓ the best of its column; (✓) the best without clairvoyance, where a clairvoyant policy, "
-    "which was told run times that nobody can know, is ahead."
+    "which knew run times that cannot be known, is ahead."
 )
 
 

@@ -101,7 +101,7 @@ def test_a_single_run_marks_nothing_as_best() -> None:
 def test_clairvoyant_policies_are_never_named_without_saying_so() -> None:
     page = render([philly("fifo", skip=False), philly("oracle", skip=True, clairvoyant=True)])
     assert page.count("oracle") == page.count("oracle (clairvoyant)") > 15
-    assert "what comes out is a bound" in page
+    assert "the results are bounds" in page
     assert "(✓)" in page
 
 
