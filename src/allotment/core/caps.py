@@ -12,9 +12,9 @@ from functools import lru_cache
 
 import msgspec
 
-from allotment.core.accounts import Account
 from allotment.core.cluster import Cluster
 from allotment.core.gang import Gang, Standing
+from allotment.core.quota import Account
 from allotment.core.request import Request, Shape, lease_part, needs_of, total_of
 from allotment.model.amounts import BY_TYPE, JOBS, of_type, parts_of, show_bare, show_part
 from allotment.model.ids import JobId
@@ -26,14 +26,14 @@ Parts = dict[str, int]
 
 def caps_matter(cluster: Cluster) -> bool:
     """Whether there is any cap, closed budget or stopped queue at all."""
-    return bool(cluster.used_up.closed or cluster.accounts.any or cluster.stops)
+    return bool(cluster.used_up.closed or cluster.queues.is_counted or cluster.stops)
 
 
 def capped_out(cluster: Cluster, shape: Shape) -> bool:
     """Whether a job may not start now: by a cap, a budget, or as its queue is stopped."""
     if cluster.used_up.closed and cluster.used_up.holds_back(shape):
         return True
-    if not cluster.accounts.any and not cluster.stops:
+    if not cluster.queues.is_counted and not cluster.stops:
         return False
     return (shape.tenant, shape.queue) in cluster.stops or _full(cluster, shape) is not None
 
@@ -44,11 +44,11 @@ def beyond(
     """Return which cap keeps a job from just this place; '' if none. For the committer."""
     if (shape.tenant, shape.queue) in cluster.stops:
         return f"queue {shape.queue} is stopped"
-    if not cluster.accounts.any:
+    if not cluster.queues.is_counted:
         return ""
     more = cluster.held_on(slots, needs_of(requests))
     more[JOBS] = 1
-    for account in cluster.accounts.of(shape.who):
+    for account in cluster.queues.of(shape.who):
         if part := account.exceeded(more):
             return f"{_whose(account)} has all of {part} that it may"
     return ""
@@ -56,22 +56,22 @@ def beyond(
 
 def _full(cluster: Cluster, shape: Shape) -> tuple[Account, str] | None:
     """Find the first account that a job would overdraw, and in what."""
-    accounts = cluster.accounts
-    charged = accounts.of(shape.who)
+    queues = cluster.queues
+    charged = queues.of(shape.who)
     if not charged:
         return None
-    more = asked(shape.requests, cluster.device_types if accounts.by_type else ())
+    more = asked(shape.requests, cluster.device_types if queues.by_type else ())
     for account in charged:
         if part := account.exceeded(more):
             return account, part
-    if not accounts.by_type:
+    if not queues.by_type:
         return None
     for request in narrowed(cluster, shape).requests:
         if request.types == NO_TYPE:
             return next(
                 (account, part)
                 for account in charged
-                for part in account.cap
+                for part in account.limit
                 if part.startswith(BY_TYPE)
             )
     return None
@@ -85,7 +85,7 @@ def held_of_cap(cluster: Cluster, job: JobId) -> Iterator[tuple[JobId, int]]:
         return
     account, part = found
     for other in cluster.gangs.values():
-        if other.id != job and account in cluster.accounts.of(other.standing.shape.who):
+        if other.id != job and account in cluster.queues.of(other.standing.shape.who):
             held = cluster.held_on(other.slots, other.kept())
             yield other.id, 1 if part == JOBS else held.get(part, 0)
 
@@ -100,10 +100,10 @@ def _stopped(cluster: Cluster, gang: Gang) -> bool:
 
 
 def _resuming(cluster: Cluster, gang: Gang) -> tuple[Account, str] | None:
-    if not cluster.accounts.any:
+    if not cluster.queues.is_counted:
         return None
     more = _leases(cluster, gang)
-    for account in cluster.accounts.of(gang.standing.shape.who):
+    for account in cluster.queues.of(gang.standing.shape.who):
         if part := account.exceeded(more):
             return account, part
     return None
@@ -118,9 +118,9 @@ def is_over(cluster: Cluster, job: JobId) -> bool:
     shape = cluster.shape_of(job)
     if (shape.tenant, shape.queue) in cluster.stops:
         return True
-    if not cluster.accounts.any:
+    if not cluster.queues.is_counted:
         return False
-    return any(account.overdrawn() for account in cluster.accounts.of(shape.who))
+    return any(account.overdrawn() for account in cluster.queues.of(shape.who))
 
 
 # ── devices of one type ─────────────────────────────────────────────────────────────────
@@ -146,9 +146,9 @@ def asked(requests: tuple[Request, ...], types: tuple[str, ...]) -> Parts:
 
 def narrowed(cluster: Cluster, shape: Shape) -> Shape:
     """Return the same shape with only those types of devices of which it may have more."""
-    if not cluster.accounts.by_type:
+    if not cluster.queues.by_type:
         return shape
-    caps = [a for a in cluster.accounts.of(shape.who) if any(map(_by_type, a.cap))]
+    caps = [a for a in cluster.queues.of(shape.who) if any(map(_by_type, a.limit))]
     if not caps:
         return shape
     here = cluster.device_types
@@ -215,9 +215,9 @@ def why_capped(cluster: Cluster, shape: Shape) -> Blocked | None:
             f"Queue {name} of {shape.tenant} is stopped: nothing in it starts.",
             hint="It starts when the administrator opens the queue again.",
         )
-    if not cluster.accounts.any or (found := _full(cluster, shape)) is None:
+    if not cluster.queues.is_counted or (found := _full(cluster, shape)) is None:
         return None
-    types = cluster.device_types if cluster.accounts.by_type else ()
+    types = cluster.device_types if cluster.queues.by_type else ()
     return _words(*found, dict(asked(shape.requests, types)))
 
 
@@ -230,7 +230,7 @@ def why_not_resumed(cluster: Cluster, gang: Gang) -> Blocked | None:
 
 
 def _words(account: Account, part: str, need: Parts) -> Blocked:
-    held, most = account.use.get(part, 0), account.cap[part]
+    held, most = account.use.get(part, 0), account.limit[part]
     wanted = need.get(part, 0)
     needs = f"; it needs {show_part(part, wanted)}" if wanted and part != JOBS else ""
     alone = bool(account.too_much(need))
@@ -268,25 +268,25 @@ def _whose(account: Account) -> str:
 
 def alone_too_large(cluster: Cluster, shape: Shape) -> tuple[str, str] | None:
     """Return what a job needs, and what of it it may ever hold, where it can never start."""
-    types = cluster.device_types if cluster.accounts.by_type else ()
+    types = cluster.device_types if cluster.queues.by_type else ()
     need = asked(shape.requests, types)
     return _too_much(cluster, shape, {p: n for p, n in need.items() if p != JOBS})
 
 
 def never_within(cluster: Cluster, shape: Shape) -> tuple[str, str] | None:
     """Report it, also where no job at all may hold a place."""
-    types = cluster.device_types if cluster.accounts.by_type else ()
+    types = cluster.device_types if cluster.queues.by_type else ()
     return _too_much(cluster, shape, asked(shape.requests, types))
 
 
 def _too_much(cluster: Cluster, shape: Shape, need: Parts) -> tuple[str, str] | None:
-    for account in cluster.accounts.of(shape.who):
+    for account in cluster.queues.of(shape.who):
         part = account.too_much(need)
         if not part:
             continue
         who = "one user" if account.user else "one group" if account.group else ""
         where = f"queue {account.queue}" if account.queue else f"tenant {account.tenant}"
         scope = f"{who} of {where}" if who else where
-        most = show_part(part, account.cap[part])
+        most = show_part(part, account.limit[part])
         return show_part(part, need[part]), f"{scope} may hold {most}"
     return None

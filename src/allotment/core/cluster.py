@@ -9,7 +9,6 @@ from contextlib import contextmanager
 
 import msgspec
 
-from allotment.core.accounts import Accounts
 from allotment.core.books import Book, Holder
 from allotment.core.cells.book import Cells
 from allotment.core.cells.borrow import find_idle
@@ -26,7 +25,7 @@ from allotment.core.pending import Pending
 from allotment.core.placed import Placed
 from allotment.core.ports import Policies
 from allotment.core.queue_orders import QueueOrders
-from allotment.core.queues import Queues
+from allotment.core.quota import QuotaTree
 from allotment.core.request import Request, Shape, lease_part, needs_of, parts_of, whole
 from allotment.core.running import Running
 from allotment.core.tenant_use import TenantUse
@@ -84,16 +83,14 @@ class Cluster:
         fair = claimants.any or orders.ranks_apart
         self.claimants = claimants if fair else None
         """What those have who share by a rule; None where all is first come, first served."""
-        self.accounts = Accounts(tenants, self.trees, self.ledger)
-        """What users, groups and queues hold, where that is capped."""
-        self.queues = Queues(tenants, self.trees, self.accounts)
-        """What the queues of a tenant owe each other, where they have guarantees."""
+        self.queues = QuotaTree(tenants, self.trees, self.ledger)
+        """What queues, users and groups hold and may hold, where that is bounded."""
         self._others_may_go = self.outranking or bool(self.queues.guarantees)
         """Whether even those within their tenant's share may have to make way."""
         self.stops = all_stopped(self.trees.values())
         """The tenants and leaves of their queues in which nothing starts."""
         alike = not (
-            fair or self.cells or self.accounts.by_queue or self.queues.any or self.stops
+            fair or self.cells or self.queues.by_queue or self.queues.any or self.stops
         )
         self.kinds = kinds_apart(orders.by_queue, policies) if alike else None
         """Kinds of shapes; None where shapes that differ in their queue alone are not alike."""
@@ -113,14 +110,14 @@ class Cluster:
         """Nodes that are closed only while a place is looked for."""
         self.used_up = UsedUp(tenants)
         """Budgets that are used up: the engine keeps them, who knows the time."""
-        self.names_matter = self.accounts.any or fair or self.used_up.any_apart
+        self.names_matter = self.queues.is_counted or fair or self.used_up.any_apart
         """Whether jobs of different users or groups may not be alike."""
         self.memos = Memos()
 
     def _all_books(self) -> tuple[Book, ...]:
         """Return every book that this configuration needs."""
         cells = PlacedInCells(self.cells) if self.cells is not None else None
-        capped = self.accounts if self.accounts.any else None
+        capped = self.queues if self.queues.is_counted else None
         kept = (cells, self.claimants, capped, self.running, self.ends)
         return (self.placed, self.use, *(book for book in kept if book is not None))
 
@@ -266,7 +263,7 @@ class Cluster:
 
     def held_on(self, slots: Sequence[Slot], needs: Sequence[Resources]) -> dict[str, int]:
         """Return the parts that tasks hold on their slots; by type where a cap asks for it."""
-        return self.accounts.held_on(slots, needs)
+        return self.queues.held_on(slots, needs)
 
     # ── order ───────────────────────────────────────────────────────────────────────────
 
@@ -367,8 +364,8 @@ class Cluster:
     ) -> tuple[str, str]:
         """Return a job's user and group, each where it matters who waits; '' elsewhere."""
         by_cap, group = "", ""
-        if self.accounts.any:
-            _, _, by_cap, group = self.accounts.named(tenant, queue, user, groups)
+        if self.queues.is_counted:
+            _, _, by_cap, group = self.queues.named(tenant, queue, user, groups)
         if self.claimants is not None and self.claimants.by_user(tenant, queue):
             return user, group
         return by_cap or self.used_up.told_apart(tenant, user), group

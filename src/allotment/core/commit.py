@@ -14,8 +14,7 @@ from allotment.core.elastic import may_scale_down
 from allotment.core.entitle import is_due, resume_entitlement
 from allotment.core.gang import Gang, ReservedPlace, Standing
 from allotment.core.guarantee import Claim, borrows, guarantee_of
-from allotment.core.kept_right import promise_takes_kept, takes_kept
-from allotment.core.lending import kept_from_borrower
+from allotment.core.lending import kept_from_borrower, promise_takes_kept, takes_kept
 from allotment.core.plan import Decision, Demote, Evict, Place, Promote, Resume, Unreserve
 from allotment.core.queue_right import may_reclaim
 from allotment.core.request import (
@@ -185,7 +184,7 @@ def _promote(cluster: Cluster, decision: Promote) -> str:
     if gang is None or gang.entitlement is Entitlement.GUARANTEED or gang.leaving:
         return "the gang does not borrow"
     if gang.tenant in cluster.queues.keeps and (kept := kept_from_borrower(cluster, gang)):
-        return f"queue {kept.branch.name} does not lend"
+        return f"queue {kept.account.queue} does not lend"
     if gang.opportunistic:
         return "it never counts as its tenant's own"
     if beside and len(beside) != len(gang.slots):

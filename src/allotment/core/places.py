@@ -7,7 +7,7 @@ from allotment.core.displacement import displace, displace_in_cells
 from allotment.core.entitle import due_of
 from allotment.core.gang import Gang, Standing
 from allotment.core.guarantee import guarantee_of
-from allotment.core.kept_right import promise_takes_kept
+from allotment.core.lending import promise_takes_kept
 from allotment.core.owed import owed_place
 from allotment.core.packing import displace_pairs
 from allotment.core.pending import Key

@@ -28,7 +28,7 @@ def may_reclaim(
     tree = cluster.trees.get(shape.tenant)
     if tree is None or shape.opportunistic or not cluster.queues.any:
         return False
-    need = asked(shape.requests, cluster.device_types if cluster.accounts.by_type else ())
+    need = asked(shape.requests, cluster.device_types if cluster.queues.by_type else ())
     mine = tree.upward(shape.queue)
     return all(
         gang.tenant == tree.tenant

@@ -12,7 +12,7 @@ from allotment.core.caps import capped_out
 from allotment.core.cluster import Cluster
 from allotment.core.entitle import due_of
 from allotment.core.lending import kept_of_idle, kept_of_share
-from allotment.core.queues import Branch, Kept
+from allotment.core.quota import Account, Kept
 from allotment.core.reclaim import need_of, within
 from allotment.core.request import Shape
 from allotment.model.amounts import show_bare, show_part
@@ -77,10 +77,10 @@ def why_aside(cluster: Cluster, shape: Shape) -> Aside | None:
         return _beyond_owed(cluster, shape)
     if (found := _soft(cluster, shape)) and (other := _first_below(cluster, shape)):
         branch, part = found
-        held, most = branch.account.use.get(part, 0), branch.soft[part]
+        held, most = branch.use.get(part, 0), branch.soft[part]
         blocked = Blocked(
             Reason.QUEUE_SHARE,
-            f"Queue {branch.name} of {shape.tenant} holds {show_bare(part, held)} of the "
+            f"Queue {branch.queue} of {shape.tenant} holds {show_bare(part, held)} of the "
             f"{show_part(part, most)} of its soft limit, and jobs of queue {other} wait that "
             "are below theirs.",
             hint="It starts when they have what they need, or jobs of its own queue end.",
@@ -90,7 +90,7 @@ def why_aside(cluster: Cluster, shape: Shape) -> Aside | None:
         kept, whose = found
         blocked = Blocked(
             Reason.QUEUE_SHARE,
-            f"Queue {kept.branch.name} of {shape.tenant} does not lend: "
+            f"Queue {kept.account.queue} of {shape.tenant} does not lend: "
             f"{show_part(kept.part, kept.amount)} of what is left is kept for it.",
             hint="It starts when jobs of its tenant end."
             if whose
@@ -115,7 +115,9 @@ def _beyond_owed(cluster: Cluster, shape: Shape) -> Aside:
     need = need_of(cluster, shape)
     chain = cluster.queues.chain(shape.tenant, shape.queue)
     could = (branch for branch in chain if branch.could_cover(need))
-    parts = dict.fromkeys(part for branch in could for part in branch.beyond(need))
+    parts = dict.fromkeys(
+        part for branch in could for part in branch.beyond(branch.guaranteed, need)
+    )
     return Aside(blocked, tuple(parts), shape.tenant)
 
 
@@ -140,7 +142,7 @@ def _unowed(cluster: Cluster, shape: Shape) -> bool:
     return not within(cluster, shape)
 
 
-def _soft(cluster: Cluster, shape: Shape) -> tuple[Branch, str] | None:
+def _soft(cluster: Cluster, shape: Shape) -> tuple[Account, str] | None:
     need = need_of(cluster, shape)
     return cluster.queues.beyond_soft(shape.tenant, shape.queue, need)
 

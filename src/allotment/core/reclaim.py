@@ -16,7 +16,7 @@ from allotment.core.caps import asked
 from allotment.core.cluster import Cluster
 from allotment.core.elastic import may_scale_down
 from allotment.core.gang import Gang, Standing
-from allotment.core.queues import Branch, parted
+from allotment.core.quota import Account, parted
 from allotment.core.request import Shape
 from allotment.model.ledger import Entitlement
 
@@ -26,7 +26,7 @@ Removed = dict[str, dict[str, int]]
 
 def need_of(cluster: Cluster, shape: Shape) -> dict[str, int]:
     """Return what a job will hold for certain, part by part."""
-    return asked(shape.requests, cluster.device_types if cluster.accounts.by_type else ())
+    return asked(shape.requests, cluster.device_types if cluster.queues.by_type else ())
 
 
 def within(cluster: Cluster, shape: Shape) -> bool:
@@ -76,7 +76,7 @@ def shrinkable(cluster: Cluster, waiting: Standing) -> list[tuple[Gang, int]]:
 
 def _beyond(
     cluster: Cluster, waiting: Standing
-) -> Iterator[tuple[Gang, tuple[Branch, ...], int]]:
+) -> Iterator[tuple[Gang, tuple[Account, ...], int]]:
     """Return the gangs by which sibling queues may be beyond their guarantees, newest first.
 
     With each come the queues around it, and how many of these are siblings.
@@ -131,9 +131,9 @@ def _held(cluster: Cluster, gang: Gang) -> dict[str, int]:
     return cluster.held_on(gang.slots, gang.kept())
 
 
-def _can_do_without(branch: Branch, held: dict[str, int], gone: Removed) -> bool:
+def _can_do_without(branch: Account, held: dict[str, int], gone: Removed) -> bool:
     """Whether a queue has all that is guaranteed to it without a gang, too."""
-    use, less = branch.account.use, gone.get(branch.name, {})
+    use, less = branch.use, gone.get(branch.queue, {})
     return all(
         use.get(part, 0) - less.get(part, 0) - held[part] >= owed
         for part, owed in branch.guaranteed.items()
@@ -141,8 +141,8 @@ def _can_do_without(branch: Branch, held: dict[str, int], gone: Removed) -> bool
     )
 
 
-def _remove(gone: Removed, chain: tuple[Branch, ...], held: dict[str, int]) -> None:
+def _remove(gone: Removed, chain: tuple[Account, ...], held: dict[str, int]) -> None:
     for branch in chain:
-        less = gone.setdefault(branch.name, {})
+        less = gone.setdefault(branch.queue, {})
         for part, amount in held.items():
             less[part] = less.get(part, 0) + amount

@@ -117,10 +117,10 @@ def _check_levels(state: State, spec: JobSpec) -> None:
 
 def _check_cap(state: State, spec: JobSpec, owner: Actor) -> None:
     """Refuse what is more than its user, its group or its queue may ever hold."""
-    accounts = state.cluster.accounts
-    if not accounts.any:
+    queues = state.cluster.queues
+    if not queues.is_counted:
         return
-    _, _, *names = accounts.named(spec.tenant, spec.queue, owner.user, owner.groups)
+    _, _, *names = queues.named(spec.tenant, spec.queue, owner.user, owner.groups)
     found = alone_too_large(state.cluster, shape_of(spec, *names))
     if found is not None:
         needs, most = found

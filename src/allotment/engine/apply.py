@@ -173,7 +173,7 @@ def _overtakes(state: State, job: JobId) -> None:
     cluster = state.cluster
     if cluster.overtaking is not None:
         cluster.overtaking.passes(job)
-        if cluster.accounts.any and cluster.overtaking.any_full:
+        if cluster.queues.is_counted and cluster.overtaking.any_full:
             cluster.pending.arrivals += 1  # Who waits for a cap now holds up nobody.
 
 

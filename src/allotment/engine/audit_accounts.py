@@ -43,8 +43,8 @@ def on_its_devices(slot: Slot, need: Resources) -> Resources:
 
 def account_flaws(state: State) -> list[str]:
     """Find accounts that do not add up."""
-    accounts = state.cluster.accounts
-    if not accounts.any:
+    queues = state.cluster.queues
+    if not queues.is_counted:
         return []
     true: dict[Key, Parts] = {}
     for job in state.jobs.values():
@@ -52,10 +52,10 @@ def account_flaws(state: State) -> list[str]:
             for key in _keys(state, job):
                 _add(true.setdefault(key, {}), parts)
     wrong: list[str] = []
-    for account in accounts.all():
+    for account in queues.accounts():
         key = (account.tenant, account.queue, account.user, account.group)
         counted = {part: amount for part, amount in true.get(key, {}).items() if amount}
-        if not accounts.by_type:
+        if not queues.by_type:
             counted = {p: amount for p, amount in counted.items() if not p.startswith("gpu:")}
         if account.use != counted:
             name = ".".join(filter(None, key))

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from allotment.core.accounts import Account, held_on, whole_cap
 from allotment.core.cluster import Cluster
+from allotment.core.quota import Account, held_on, limit_of
 from allotment.engine.state import State
 from allotment.model.amounts import GPU, JOBS, Amounts, of_type, parts_of
 from allotment.model.errors import Code, Rejected
@@ -32,7 +32,7 @@ def queue_trees(state: State, now: Instant, only: str = "") -> list[TenantQueues
             Code.NO_SUCH_TENANT, f"There is no tenant {only[:60]}.", f"Tenants here: {names}."
         )
     leaves = _leaves(state, {tenant.name for tenant in tenants})
-    holders = _holders(state.cluster.accounts.all())
+    holders = _holders(state.cluster.queues.accounts())
     return [_Reader(tenant, leaves, holders, now).tree() for tenant in tenants]
 
 
@@ -130,7 +130,7 @@ def _holders(accounts: Iterable[Account]) -> Holders:
     """Return the accounts of users and groups that hold anything, by tenant and queue."""
     found: Holders = {}
     for account in accounts:
-        if (account.user or account.group) and any(account.use.get(p) for p in account.cap):
+        if (account.user or account.group) and any(account.use.get(p) for p in account.limit):
             found.setdefault((account.tenant, account.queue), []).append(account)
     return found
 
@@ -282,20 +282,20 @@ def _strictness(state: QueueState) -> int:
 def _stands(queue: Queue, total: _Sum, borrowed: Parts) -> QueueStand:
     held = {**total.used, JOBS: total.running}
     _add(held, total.promised)
-    if any(held.get(part, 0) >= most for part, most in whole_cap(queue).items()):
+    if any(held.get(part, 0) >= most for part, most in limit_of(queue).items()):
         return QueueStand.AT_LIMIT
     return QueueStand.BEYOND if borrowed else QueueStand.WITHIN
 
 
 def _holder(account: Account) -> CapHolder:
-    held = {part: account.use.get(part, 0) for part in account.cap}
-    return CapHolder(held, dict(account.cap), account.user, account.group, _full(account))
+    held = {part: account.use.get(part, 0) for part in account.limit}
+    return CapHolder(held, dict(account.limit), account.user, account.group, _full(account))
 
 
 def _full(account: Account) -> bool:
-    return any(account.use.get(part, 0) >= most for part, most in account.cap.items())
+    return any(account.use.get(part, 0) >= most for part, most in account.limit.items())
 
 
 def _fullest_first(account: Account) -> tuple[bool, Sequence[int], str, str]:
-    held = [-account.use.get(part, 0) for part in account.cap]
+    held = [-account.use.get(part, 0) for part in account.limit]
     return (not _full(account), held, account.user, account.group)

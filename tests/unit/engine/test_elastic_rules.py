@@ -63,7 +63,7 @@ def test_a_queue_holds_surplus_until_it_is_gone_and_one_job_all_the_time() -> No
     queues = "queues: {default: {limit: {gpu: 8, gpu_by_type: {V100: 8}}, max_jobs: 1}}"
     world = World(config_of(f"  vision: {{guaranteed: {{gpu: 16}}}}\n  nlp: {{{queues}}}\n"))
     borrower = running(world, elastic(2, 8).of("nlp"))
-    account = world.state.cluster.accounts.of_queue("nlp", "default")
+    [account] = world.state.cluster.queues.of(("nlp", "default", "", ""))
     assert account.use["gpu"] == 8000
     world.submit(a_job().gpus(8))
     world.submit(a_job().gpus(3))

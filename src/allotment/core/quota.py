@@ -1,0 +1,385 @@
+"""The quota tree of each tenant: queue in queue, and in each of them its users and groups.
+
+Every job is charged to the queue it is in, to the queues around that, to its user and to one
+of its owner's groups: an account is kept of all that the jobs there hold and are promised,
+wherever it is bounded. The group is the first of the owner's that the tenant lists, or the
+owner's first where it lists none of them.
+
+An account may have
+
+* a limit: its jobs never hold more, on whatever grounds (core/caps.py);
+* a guaranteed quota: a job is within it if with it the queue, or one around that, holds no more
+  of any guaranteed part than is guaranteed. Such jobs come before all others of their
+  tenant. What a queue holds beyond is lent to it by its siblings: it can be reclaimed by
+  whoever is within (core/reclaim.py);
+* no lending: what it does not use of its guaranteed quota is kept for it (core/lending.py);
+* a soft limit: beyond it a queue goes only while no other queue of the tenant has a job in
+  line that would stay below its own.
+
+A part that a quota does not name is not looked at. A job that is not preemptible never runs
+beyond the guaranteed quota of its queue, where its tenant's queues have any.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import msgspec
+
+from allotment.core.books import Holder
+from allotment.core.gang import Gang, ReservedPlace
+from allotment.core.ledger import Ledger
+from allotment.core.request import sum_of
+from allotment.model.amounts import (
+    BY_TYPE,
+    GPU,
+    GPU_MEMORY,
+    JOBS,
+    Parts,
+    covers,
+    of_type,
+    parts_of,
+)
+from allotment.model.ids import JobId
+from allotment.model.ledger import Slot
+from allotment.model.quantity import Resources
+from allotment.model.queue_tree import QueueTree
+from allotment.model.tenancy import Queue, Tenant
+
+Who = tuple[str, str, str, str]
+"""A tenant, a leaf of its queues, a user and a group."""
+
+
+class Account:
+    """What is held in one place of the tree, and what bounds it.
+
+    `queue` is '' for a whole tenant; `user` or `group` names whose jobs are meant, and both
+    are '' where it is everybody's.
+    """
+
+    __slots__ = (
+        "group", "guaranteed", "lends", "limit", "queue", "soft", "tenant", "use", "user",
+    )  # fmt: skip
+
+    def __init__(
+        self, tenant: str, queue: str, limit: Parts, user: str = "", group: str = ""
+    ) -> None:
+        self.tenant, self.queue, self.user, self.group = tenant, queue, user, group
+        self.limit = limit
+        self.guaranteed: dict[str, int] = {}
+        self.soft: dict[str, int] = {}
+        """The soft limit."""
+        self.lends = True
+        """Whether others may use what is guaranteed to it meanwhile."""
+        self.use: dict[str, int] = {}
+
+    def count(self, parts: Parts, sign: int) -> None:
+        """Add (+1) or subtract (-1) what a job holds."""
+        use = self.use
+        for part, amount in parts.items():
+            left = use.get(part, 0) + sign * amount
+            if left:
+                use[part] = left
+            else:
+                use.pop(part, None)
+
+    def beyond(self, bound: Parts, more: Parts) -> Iterator[str]:
+        """Return the parts of a bound that so much more would go beyond.
+
+        What is beyond it already matters only to who wants more of it.
+        """
+        use = self.use
+        for part, most in bound.items():
+            wanted = more.get(part, 0)
+            if wanted > 0 and use.get(part, 0) + wanted > most:
+                yield part
+
+    def exceeded(self, more: Parts) -> str:
+        """Return the first part of the limit that so much more would go beyond; '' if none."""
+        return next(self.beyond(self.limit, more), "")
+
+    def overdrawn(self) -> str:
+        """Return the first part of which more is held than the limit is now; '' if none."""
+        return self.too_much(self.use)
+
+    def too_much(self, need: Parts) -> str:
+        """Return the first part of which so much is too much by itself; '' if none."""
+        return next((p for p, most in self.limit.items() if need.get(p, 0) > most), "")
+
+    def covers(self, need: Parts) -> bool:
+        """Whether so much more is within what is guaranteed to it."""
+        return covers(self.guaranteed, need, self.use)
+
+    def could_cover(self, need: Parts) -> bool:
+        """Whether so much would be within that if it held nothing."""
+        return covers(self.guaranteed, need, {})
+
+    def holds_within(self, held: Parts) -> bool:
+        """Whether what it holds, so much of it among that, is within its guaranteed quota."""
+        use = self.use
+        return any(held.get(part) for part in self.guaranteed) and all(
+            use.get(part, 0) <= most for part, most in self.guaranteed.items()
+        )
+
+    def spare(self) -> dict[str, int]:
+        """Return what it does not use of that: devices by type count in all, too."""
+        use = self.use
+        left = {
+            part: spare
+            for part, most in self.guaranteed.items()
+            if (spare := most - use.get(part, 0)) > 0
+        }
+        typed = sum(spare for part, spare in left.items() if part.startswith(BY_TYPE))
+        if typed:
+            left[GPU] = max(left.get(GPU, 0), typed)
+        return left
+
+
+class Kept(msgspec.Struct, frozen=True, gc=False):
+    """What a queue that does not lend is guaranteed, and does not use."""
+
+    account: Account
+    part: str
+    amount: int
+
+
+class _Bounds(msgspec.Struct, frozen=True):
+    """What is set in one place of the tree: for all its jobs, for each user, for each group."""
+
+    limit: Parts
+    user: Parts
+    group: Parts
+    is_counted: bool
+    """Whether an account of all its jobs is kept."""
+
+
+class QuotaTree:
+    """All accounts of all tenants."""
+
+    def __init__(
+        self, tenants: Iterable[Tenant], trees: Mapping[str, QueueTree], ledger: Ledger
+    ) -> None:
+        self._trees, self._ledger = trees, ledger
+        self._tenants = {tenant.name: tenant for tenant in tenants}
+        self._bounds: dict[tuple[str, str], _Bounds] = {}
+        self._accounts: dict[tuple[str, str, str, str], Account] = {}
+        self._charged: dict[Who, tuple[Account, ...]] = {}
+        self._reserved: dict[JobId, tuple[Who, dict[str, int]]] = {}
+        self._chains: dict[tuple[str, str], tuple[Account, ...]] = {}
+        self.guarantees: set[str] = set()
+        """Tenants that guarantee something to some queue."""
+        self.softs: set[str] = set()
+        """Tenants some queue of which has a soft limit."""
+        self.keeps: dict[str, tuple[Account, ...]] = {}
+        """Tenants some queue of which does not lend, with the outermost such queues."""
+        self.keeps_types: set[str] = set()
+        """Those of them of which such a queue is guaranteed devices by type."""
+        for tenant in self._tenants.values():
+            self._bound(tenant)
+            if tenant.name in self.guarantees or tenant.name in self.softs:
+                self._grow(tenant)
+        self.any = bool(self._chains)
+        """Whether any queue has a guaranteed quota or a soft limit."""
+        self.is_counted = bool(self._bounds)
+        """Whether any account is kept."""
+        self.by_queue = any(queue for _, queue in self._bounds)
+        """Whether any queue has an account, or a limit for users."""
+        self.by_type = any(
+            part.startswith(BY_TYPE)
+            for tenant in self._tenants.values()
+            for queue in tenant.queues
+            for named in (queue.limit, queue.guaranteed, queue.terms.soft_limit,
+                          queue.per_user, queue.per_group)
+            for part, _ in named.parts
+        )  # fmt: skip
+        """Whether any account counts devices by type."""
+
+    def _bound(self, tenant: Tenant) -> None:
+        if any(queue.guaranteed for queue in tenant.queues):
+            self.guarantees.add(tenant.name)
+        if any(queue.terms.soft_limit for queue in tenant.queues):
+            self.softs.add(tenant.name)
+        counted = tenant.name in self.guarantees or tenant.name in self.softs
+        for queue in tenant.queues:
+            limit = limit_of(queue)
+            user, group = dict(queue.per_user.parts), dict(queue.per_group.parts)
+            if counted or limit or user or group:
+                bounds = _Bounds(limit, user, group, counted or bool(limit))
+                self._bounds[tenant.name, queue.name] = bounds
+        if per_user := parts_of(tenant.per_user):
+            self._bounds[tenant.name, ""] = _Bounds({}, per_user, {}, is_counted=False)
+
+    def _grow(self, tenant: Tenant) -> None:
+        """Set what the queues of a tenant guarantee each other."""
+        name, tree = tenant.name, self._trees[tenant.name]
+        for queue in tenant.queues:
+            limit = self._bounds[name, queue.name].limit
+            account = self._account(name, queue.name, limit)
+            account.guaranteed = dict(queue.guaranteed.parts)
+            account.soft = dict(queue.terms.soft_limit.parts)
+            account.lends = queue.terms.lend
+        for queue in tenant.queues:
+            self._chains[name, queue.name] = tuple(
+                self._accounts[name, each.name, "", ""] for each in tree.upward(queue.name)
+            )
+        chains = [self._chains[name, queue.name] for queue in tenant.queues]
+        keeps = tuple(
+            chain[0]
+            for chain in chains
+            if not chain[0].lends
+            and chain[0].guaranteed
+            and all(around.lends for around in chain[1:])
+        )
+        if keeps:
+            self.keeps[name] = keeps
+        if any(part.startswith(BY_TYPE) for each in keeps for part in each.guaranteed):
+            self.keeps_types.add(name)
+
+    # ── whose job it is ─────────────────────────────────────────────────────────────────
+
+    def named(self, tenant: str, queue: str, user: str, groups: Sequence[str]) -> Who:
+        """Return under whose name a job stands: '' where it does not matter who it is."""
+        by_user, by_group = False, False
+        for _, bounds in self._around(tenant, queue):
+            by_user, by_group = by_user or bool(bounds.user), by_group or bool(bounds.group)
+        group = self._group(tenant, groups) if by_group else ""
+        return tenant, queue, user if by_user else "", group
+
+    def of(self, who: Who) -> tuple[Account, ...]:
+        """Return the accounts that a job is charged to, innermost queue first."""
+        known = self._charged.get(who)
+        if known is None:
+            known = self._charged[who] = tuple(self._open(who))
+        return known
+
+    def chain(self, tenant: str, queue: str) -> tuple[Account, ...]:
+        """Return the accounts of a leaf and of the queues around it, innermost first.
+
+        Empty where no queue of the tenant has a guaranteed quota or a soft limit.
+        """
+        return self._chains.get((tenant, queue), ())
+
+    def accounts(self) -> list[Account]:
+        """Return every account that was ever charged."""
+        return list(self._accounts.values())
+
+    def _around(self, tenant: str, queue: str) -> Iterator[tuple[str, _Bounds]]:
+        if tenant not in self._tenants:
+            return
+        names = (*(each.name for each in self._trees[tenant].upward(queue)), "")
+        for name in names:
+            if (bounds := self._bounds.get((tenant, name))) is not None:
+                yield name, bounds
+
+    def _group(self, tenant: str, groups: Sequence[str]) -> str:
+        listed = self._tenants[tenant].groups
+        return next((g for g in listed if g in groups), groups[0] if groups else "")
+
+    def _open(self, who: Who) -> Iterator[Account]:
+        tenant, queue, user, group = who
+        for name, bounds in self._around(tenant, queue):
+            if bounds.user and user:
+                yield self._account(tenant, name, bounds.user, user=user)
+            if bounds.group and group:
+                yield self._account(tenant, name, bounds.group, group=group)
+            if bounds.is_counted:
+                yield self._account(tenant, name, bounds.limit)
+
+    def _account(
+        self, tenant: str, queue: str, limit: Parts, user: str = "", group: str = ""
+    ) -> Account:
+        key = (tenant, queue, user, group)
+        found = self._accounts.get(key)
+        if found is None:
+            found = self._accounts[key] = Account(tenant, queue, limit, user, group)
+        return found
+
+    # ── what it holds ───────────────────────────────────────────────────────────────────
+
+    def held_on(self, slots: Sequence[Slot], needs: Sequence[Resources]) -> dict[str, int]:
+        """Return the parts that tasks hold on their slots; by type where that is counted."""
+        return held_on(self._ledger, slots, needs, by_type=self.by_type)
+
+    def enter(self, gang: Gang) -> None:
+        """Charge what a gang holds to all that it is part of."""
+        self._count(gang.standing.shape.who, self._parts_of(gang), +1)
+
+    def leave(self, gang: Gang) -> None:
+        """Undo `enter`."""
+        self._count(gang.standing.shape.who, self._parts_of(gang), -1)
+
+    def reserve(self, place: ReservedPlace, holder: Holder) -> None:
+        """Charge a reserved place, and a job if its job has no other place."""
+        parts = self.held_on(place.slots, place.needs)
+        if not holder.is_placed:
+            parts[JOBS] = 1
+        self._reserved[place.job] = (holder.shape.who, parts)
+        self._count(holder.shape.who, parts, +1)
+
+    def release(self, place: ReservedPlace) -> None:
+        """Undo `reserve`."""
+        self._count(*self._reserved.pop(place.job), -1)
+
+    def _parts_of(self, gang: Gang) -> dict[str, int]:
+        parts = self.held_on(gang.slots, gang.kept())
+        parts[JOBS] = 0 if gang.is_surplus else 1
+        return parts
+
+    def _count(self, who: Who, parts: Parts, sign: int) -> None:
+        for account in self.of(who):
+            account.count(parts, sign)
+
+    # ── what a job of a queue may have ──────────────────────────────────────────────────
+
+    def within(self, tenant: str, queue: str, need: Parts) -> bool:
+        """Whether a job that needs so much is within a guaranteed quota of its queue."""
+        return any(account.covers(need) for account in self.chain(tenant, queue))
+
+    def beyond_soft(self, tenant: str, queue: str, need: Parts) -> tuple[Account, str] | None:
+        """Return the queue whose soft limit a job would go beyond, and in what part."""
+        for account in self.chain(tenant, queue):
+            if part := next(account.beyond(account.soft, need), ""):
+                return account, part
+        return None
+
+    def kept(self, tenant: str, queue: str) -> Iterator[Kept]:
+        """Return what a job of a queue must leave to others that do not lend."""
+        around = self.chain(tenant, queue)
+        for account in self.keeps.get(tenant, ()):
+            if account not in around:
+                for part, spare in account.spare().items():
+                    yield Kept(account, part, spare)
+
+
+def parted(mine: tuple[Account, ...], theirs: tuple[Account, ...]) -> tuple[int, int]:
+    """Count the queues of each of two ways up before these meet."""
+    for at, account in enumerate(mine):
+        if account in theirs:
+            return at, theirs.index(account)
+    return len(mine), len(theirs)
+
+
+def held_on(
+    ledger: Ledger, slots: Sequence[Slot], needs: Sequence[Resources], *, by_type: bool
+) -> dict[str, int]:
+    """Return the parts that tasks with these needs hold on their slots."""
+    total = parts_of(sum_of(tuple(needs)))
+    if any(need.gpu_memory for need in needs):
+        # A suspended task asks for no devices any more, and keeps memory on each of its own.
+        pairs = zip(slots, needs, strict=True)
+        total[GPU_MEMORY] = sum(need.gpu_memory * len(slot.devices) for slot, need in pairs)
+    if not by_type:
+        return total
+    for slot, need in zip(slots, needs, strict=True):
+        for index in slot.devices if need.gpu_milli else ():
+            part = of_type(ledger.type_of(slot.node, index))
+            total[part] = total.get(part, 0) + need.gpu_milli // len(slot.devices)
+    return total
+
+
+def limit_of(queue: Queue) -> dict[str, int]:
+    """Return what all jobs of a queue may hold: its guaranteed quota if it may not borrow."""
+    limit = dict(queue.limit.parts)
+    for part, own in queue.guaranteed.parts if not queue.terms.borrow else ():
+        limit[part] = min(own, limit.get(part, own))
+    if queue.max_jobs is not None:
+        limit[JOBS] = queue.max_jobs
+    return limit
