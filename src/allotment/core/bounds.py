@@ -48,15 +48,11 @@ class Bounds:
         return right is not None and cluster.ever_fits(shape)
 
 
-def behind_the_overtaken(cluster: Cluster, waiting: Standing, found: Blocked) -> Blocked:
-    """Report that one that was overtaken holds a job up, unless another reason comes first."""
-    order = list(Reason)
-    if order.index(found.reason) <= order.index(Reason.BEHIND):
-        return found
+def why_bypassed(cluster: Cluster, waiting: Standing) -> Blocked:
+    """Report which job before this one was overtaken as often as it may be."""
     first = Bounds(cluster).first(waiting)
-    if first is None:
-        return found
-    assert cluster.overtaking is not None, "somebody was overtaken"
+    assert first is not None, "the gate is shut"
+    assert cluster.overtaking is not None, "a job was overtaken"
     counted = cluster.overtaking.of(first)
     times = counted[1] if counted is not None else 0
     return Blocked(

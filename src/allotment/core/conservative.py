@@ -33,10 +33,8 @@ from allotment.core.lengths import Key
 from allotment.core.request import Shape
 from allotment.core.timeline import FOREVER, Timeline, Want, together
 from allotment.core.windows import set_aside
-from allotment.model.ids import JobId
 from allotment.model.ledger import Entitlement
 from allotment.model.quantity import Instant
-from allotment.model.reasons import Blocked, Reason
 
 Wanted = list[tuple[tuple[Want, ...], Timeline]]
 
@@ -203,13 +201,3 @@ class Conservative:
     def _left_of(self, job: Standing) -> int:
         run_ms = self._estimates.run_ms(job)
         return FOREVER if run_ms is None else max(1, job.left_of(run_ms))
-
-
-def beside_promises(ahead: JobId, queue: str) -> Blocked:
-    """Report whom a job would delay."""
-    return Blocked(
-        Reason.BEHIND,
-        f"Job {ahead} is before it in queue {queue}, and could start later than it is promised "
-        "if this one went first.",
-        hint=f"See `allot why {ahead}`.",
-    )

@@ -9,7 +9,7 @@ So a job that passes goes on types that are to spare (`Filter`), and the place f
 held against that once more.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Protocol
 
@@ -21,7 +21,6 @@ from allotment.core.gang import Standing
 from allotment.core.lengths import Key
 from allotment.core.request import Request
 from allotment.core.timeline import choose
-from allotment.model.ids import JobId
 from allotment.model.ledger import Slot
 
 Place = tuple[Slot, ...] | None
@@ -125,28 +124,3 @@ class Skip(Strict):
 
     def may_start(self, job: Standing) -> Filter | None:  # noqa: ARG002 - all may
         return self._anywhere
-
-
-def lets_pass(
-    discipline: QueueDiscipline, job: Standing, place: Callable[[Standing], Place]
-) -> bool:
-    """Whether a job may start before the blocked ones, where `place` finds a place for it."""
-    where = discipline.may_start(job)
-    if where is None or not where.by_type:
-        return where is not None
-    slots = place(where.narrowed(job))
-    return slots is not None and where.admits(slots)
-
-
-def first_delayed(
-    discipline: QueueDiscipline,
-    blocked: Iterable[Standing],
-    job: Standing,
-    place: Callable[[Standing], Place],
-) -> JobId | None:
-    """Return the first of the blocked jobs before a job that it must not pass, if any is."""
-    for each in blocked:
-        discipline.blocked(each)
-        if not lets_pass(discipline, job, place):
-            return each.id
-    return None

@@ -1,32 +1,46 @@
-"""Why a job waits: the same questions as the cycle's, asked for one job, with the answer kept.
+"""Why a job waits: the first gate that is shut, in words.
 
-The reason given is the first that holds in the order of `Reason`, so it does not change
-while the world does not. Jobs that are not in line (held, waiting for a dependency, a
-back-off, an array cap) are explained by the engine, which knows those things.
+`question.py` asks the gates of the queue pass about one job. The first that is shut is the
+reason, so it does not change while the world does not. Where the configuration or broken
+hardware is the cause, that is said instead. Jobs that are not in line (held, waiting for a
+dependency, a back-off, an array cap) are explained by the engine, which knows those things.
 """
 
-from allotment.core.bounds import behind_the_overtaken
-from allotment.core.caps import capped_out, narrowed_to_caps, why_capped, why_not_resumed
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from allotment.core.bounds import why_bypassed
+from allotment.core.caps import why_capped, why_not_resumed
 from allotment.core.cells.words import listed
 from allotment.core.cluster import Cluster
-from allotment.core.conservative import beside_promises
-from allotment.core.discipline import first_delayed
-from allotment.core.entitle import due_of, is_used_up, resume_entitlement
-from allotment.core.explain_cells import judge_in_cells
+from allotment.core.entitle import is_used_up, resume_entitlement
+from allotment.core.explain_cells import (
+    fits_mended_cells,
+    why_mended_cells,
+    why_never_in_cells,
+    why_no_cells,
+    why_no_right_in_cells,
+    why_soon_in_cells,
+)
 from allotment.core.explain_mercy import with_protected
-from allotment.core.explain_windows import judge_in_windows, set_aside
 from allotment.core.free_of import free_for, lacking
 from allotment.core.gang import Gang, ReservedPlace, Standing
+from allotment.core.gates import Gate
 from allotment.core.guarantee import guarantee_of
-from allotment.core.head_of_line import discipline_of, promised_ahead
-from allotment.core.lending import narrowed_to_lent
-from allotment.core.preemption.owner import clear_devices
+from allotment.core.question import Question
 from allotment.core.queue_stages import why_aside
 from allotment.core.request import Shape, lease_part, total_of
 from allotment.core.trial import Trial
 from allotment.core.used_up import why_used_up
-from allotment.model.ledger import Entitlement, Slot
-from allotment.model.quantity import NOTHING, Instant, Resources, show_resources
+from allotment.core.windows import bare
+from allotment.model.quantity import (
+    NOTHING,
+    Instant,
+    Resources,
+    show_millis,
+    show_resources,
+)
 from allotment.model.reasons import Blocked, Reason
 from allotment.model.tenancy import QueueOrder
 
@@ -59,116 +73,161 @@ def _size_words(shape: Shape) -> str:
 
 
 def judge(cluster: Cluster, waiting: Standing, now: Instant) -> Blocked:
-    """Return the dominant reason without what is free and who is ahead."""
-    if (promise := cluster.reserved.get(waiting.id)) is not None:
-        return _promised(cluster, promise)
-    if (capped := _capped(cluster, waiting.shape, now)) is not None:
-        return capped
-    if cluster.windows.all:
-        return judge_in_windows(cluster, waiting, now, _in_its_place)
-    return _in_its_place(cluster, waiting, now)
+    """Return the dominant reason without what is free and what is ahead.
+
+    Where nodes are set aside it is the one that would hold without; if none would, the window.
+    """
+    if not cluster.windows.all:
+        return _answer(Question(cluster, waiting, now))
+    unhindered = msgspec.structs.replace(waiting, shape=bare(waiting.shape))
+    blocked = _answer(Question(cluster, unhindered, now))
+    if blocked.reason is not Reason.PENDING:
+        return blocked
+    with cluster.fenced(waiting.shape, now):
+        behind_mask = _answer(Question(cluster, waiting, now))
+    if behind_mask.reason is Reason.PENDING:
+        return behind_mask
+    return _why_set_aside(cluster, waiting.shape, now)
 
 
-def _in_its_place(cluster: Cluster, waiting: Standing, now: Instant) -> Blocked:
-    """Return the dominant reason, of a job without a promise, as the books are now."""
-    waiting = narrowed_to_caps(cluster, waiting)
-    if cluster.queues.any and (kept := why_aside(cluster, waiting.shape)) is not None:
-        return kept.blocked
-    if cluster.queues.keeps_types:
-        waiting = narrowed_to_lent(cluster, waiting, due_of(cluster, waiting.shape))
-    judged = _judge if cluster.cells is None else judge_in_cells
-    found = judged(cluster, waiting, now)
-    if cluster.overtaking is None:
-        return found
-    return behind_the_overtaken(cluster, waiting, found)
+def _answer(asked: Question) -> Blocked:
+    """Put the first gate that is shut in words."""
+    gate = asked.first_shut(asked.job)
+    if gate in CAUSED and (cause := _never(asked) or _when_mended(asked)) is not None:
+        return cause
+    return _next_cycle(asked) if gate is None else WORDS[gate](asked)
 
 
-def _judge(cluster: Cluster, waiting: Standing, now: Instant) -> Blocked:
-    shape = waiting.shape
-    need = total_of(shape.requests)
-    if (never := _never(cluster, waiting, need)) is not None:
-        return never
-    due = due_of(cluster, shape)
-    fits = _fits(cluster, waiting, due, now)
-    if not fits and _fits_with_all_nodes(cluster, waiting):
-        return Blocked(
-            Reason.NODES_UNAVAILABLE,
-            "It would fit if all hardware were up: some is drained, lost or broken.",
-            hint="See `allot nodes` and `allot health`.",
-        )
-    if due is None and shape.opportunistic and shape.tenant in cluster.tenants:
-        return Blocked(
-            Reason.QUOTA,
-            f"It runs only on what is idle, and tenant {shape.tenant} may not borrow.",
-        )
-    if due is None:
-        return _over_quota(cluster, shape.tenant, need)
-    if cluster.orders.of(shape) is QueueOrder.STRICT:
-        head = _held_up_by(cluster, waiting, due, now)
-        if head is not None:
-            return Blocked(
-                Reason.BEHIND,
-                f"Job {head.id} is before it in queue {shape.queue}, which is first come, "
-                "first served.",
-                hint=f"See `allot why {head.id}`.",
-            )
-    if fits:
-        return _beside_others(cluster, waiting, due, now)
-    missing = ", ".join(lacking(cluster, shape.requests))
-    if missing:
-        return Blocked(
-            Reason.CAPACITY, f"Others hold what it needs; too little is free of: {missing}."
-        )
-    free = free_for(cluster, shape.requests)
-    return Blocked(
-        Reason.FRAGMENTED,
-        f"{show_resources(free)} is free in sum, but not where one task needs it together.",
-        hint="Smaller tasks (fewer devices or less memory each) would fit sooner.",
-    )
-
-
-def _beside_others(
-    cluster: Cluster, waiting: Standing, due: Entitlement, now: Instant
-) -> Blocked:
-    """Report whom a job that fits would delay, where nobody may; or that nothing keeps it."""
-    order, heads = cluster.orders.of(waiting.shape), list[Standing]()
-    if order is QueueOrder.CONSERVATIVE:
-        heads = promised_ahead(cluster, waiting, due)
-    elif order is QueueOrder.EASY and (head := _held_up_by(cluster, waiting, due, now)):
-        heads = [head]
-    if not heads:
-        return _next_cycle()
-    made = discipline_of(cluster, heads[0], now, due)
-    ahead = first_delayed(made, heads, waiting, lambda job: _place(cluster, job, due, now))
-    return _next_cycle() if ahead is None else beside_promises(ahead, waiting.shape.queue)
-
-
-def _next_cycle() -> Blocked:
-    return Blocked(Reason.PENDING, "Nothing is in its way; it starts in the next cycle.")
-
-
-def _never(cluster: Cluster, waiting: Standing, need: Resources) -> Blocked | None:
+def _never(asked: Question) -> Blocked | None:
     """Return what of the configuration keeps a job from ever starting, if anything does."""
-    shape = waiting.shape
+    shape = asked.job.shape
+    if guarantee_of(asked.cluster).ever_starts(shape):
+        return None
+    if asked.cluster.cells is not None:
+        return why_never_in_cells(asked.cluster, shape)
     if shape.pin:
         return Blocked(
             Reason.NEVER_FITS_NOW,
             f"Its pinned cell {shape.pin} is gone: shares are no longer cells.",
-            hint=f"Change the job: `allot edit {waiting.id} --set pin=`.",
+            hint=f"Change the job: `allot edit {asked.job.id} --set pin=`.",
         )
-    if not cluster.ever_fits(shape):
+    need = show_resources(total_of(shape.requests))
+    return Blocked(
+        Reason.NEVER_FITS_NOW,
+        f"No machine in the configuration can hold it: it needs {need}.",
+        hint="Change the job (allot edit) or ask the administrator for larger nodes.",
+    )
+
+
+def _when_mended(asked: Question) -> Blocked | None:
+    """Return that it would fit if all hardware were up, if it would not otherwise."""
+    cluster, shape = asked.cluster, asked.asking.shape
+    if not asked.has_no_room(asked.job):
+        return None
+    if cluster.cells is not None:
+        return why_mended_cells(cluster, shape) if fits_mended_cells(cluster, shape) else None
+    with Trial(cluster) as trial:
+        if cluster.find(shape.requests) is not None:
+            return None  # Only its share is too small.
+        trial.open_all()
+        if cluster.find(shape.requests) is None:
+            return None
+    return Blocked(
+        Reason.NODES_UNAVAILABLE,
+        "It would fit if all hardware were up: some is drained, lost or broken.",
+        hint="See `allot nodes` and `allot health`.",
+    )
+
+
+def _next_cycle(asked: Question) -> Blocked:
+    """Return that nothing keeps a job."""
+    if asked.preempts:
+        how = "less urgent jobs of its own tenant make way for it"
+    elif asked.cluster.cells is not None:
+        how = why_soon_in_cells(asked)
+    else:
+        how = "it starts"
+    return Blocked(Reason.PENDING, f"Nothing is in its way; {how} in the next cycle.")
+
+
+# ── what each gate says ─────────────────────────────────────────────────────────────────
+
+
+def _capped(asked: Question) -> Blocked:
+    """Report that it may hold no more now, or that its budget is used up."""
+    cluster, shape, now = asked.cluster, asked.job.shape, asked.now
+    if (capped := why_capped(cluster, shape)) is not None:
+        return capped
+    account = cluster.used_up.longest(shape.tenant, shape.queue, shape.user, now)
+    return why_used_up(account, total_of(shape.requests), now)
+
+
+def _out_of_turn(asked: Question) -> Blocked:
+    """Report for which queue of its tenant what is left is kept."""
+    found = why_aside(asked.cluster, asked.job.shape)
+    assert found is not None, "the gate is shut"
+    return found.blocked
+
+
+def _no_right(asked: Question) -> Blocked:
+    """Report how much of its tenant's share is in use."""
+    cluster, shape = asked.cluster, asked.asking.shape
+    if shape.tenant not in cluster.tenants:
+        return _tenant_gone(shape.tenant)
+    if cluster.cells is not None:
+        return why_no_right_in_cells(cluster, shape)
+    if shape.opportunistic:
         return Blocked(
-            Reason.NEVER_FITS_NOW,
-            f"No machine in the configuration can hold it: it needs {show_resources(need)}.",
-            hint="Change the job (allot edit) or ask the administrator for larger nodes.",
+            Reason.QUOTA,
+            f"It runs only on what is idle, and tenant {shape.tenant} may not borrow.",
         )
-    return None
+    return _over_quota(cluster, shape.tenant, total_of(shape.requests))
 
 
-def _promised(cluster: Cluster, place: ReservedPlace) -> Blocked:
+def _bypassed(asked: Question) -> Blocked:
+    """Report which job before it was overtaken too often."""
+    return why_bypassed(asked.cluster, asked.job)
+
+
+def _held_up(asked: Question) -> Blocked:
+    """Report which job before it in its queue it may not pass."""
+    ahead, queue = asked.ahead, asked.job.shape.queue
+    match asked.cluster.orders.of(asked.job.shape):
+        case QueueOrder.STRICT:
+            how = "which is first come, first served"
+        case QueueOrder.EASY:
+            how = "and could start later if this one went first"
+        case _:
+            how = "and could start later than it is promised if this one went first"
+    return Blocked(
+        Reason.BEHIND,
+        f"Job {ahead} is before it in queue {queue}, {how}.",
+        hint=f"See `allot why {ahead}`.",
+    )
+
+
+def _no_room(asked: Question) -> Blocked:
+    """Report what others hold of what it needs."""
+    cluster, requests = asked.cluster, asked.asking.shape.requests
+    if cluster.cells is not None:
+        return why_no_cells(asked)
+    if missing := ", ".join(lacking(cluster, requests)):
+        return Blocked(
+            Reason.CAPACITY, f"Others hold what it needs; too little is free of: {missing}."
+        )
+    free = show_resources(free_for(cluster, requests))
+    return Blocked(
+        Reason.FRAGMENTED,
+        f"{free} is free in sum, but not where one task needs it together.",
+        hint="Smaller tasks (fewer devices or less memory each) would fit sooner.",
+    )
+
+
+def _reserved(asked: Question) -> Blocked:
     """Report whom it waits for who has its place."""
-    victims = [cluster.gangs[job] for job in place.victims if job in cluster.gangs]
-    tenant = cluster.tenant_of(place.job)
+    cluster, reservation = asked.cluster, asked.cluster.reserved[asked.job.id]
+    victims = [cluster.gangs[job] for job in reservation.victims if job in cluster.gangs]
+    tenant = cluster.tenant_of(reservation.job)
     own = sum(1 for gang in victims if gang.tenant == tenant)
     who = " and ".join(
         _count(number, word)
@@ -176,20 +235,20 @@ def _promised(cluster: Cluster, place: ReservedPlace) -> Blocked:
         if number
     )
     who += " of its own tenant" if own else ""
-    if surplus := _surplus(cluster, place):
+    if surplus := _surplus(cluster, reservation):
         who += (" and " if who else "") + _count(surplus, "surplus task")
-    nodes = listed(list(dict.fromkeys(cluster.nodes[s.node].name for s in place.slots)))
+    nodes = listed(list(dict.fromkeys(cluster.nodes[s.node].name for s in reservation.slots)))
     return Blocked(
         Reason.WAITING_FOR_VICTIMS,
         f"A place on {nodes} is reserved; {who or 'nobody'} must leave it first.",
     )
 
 
-def _surplus(cluster: Cluster, reserved: ReservedPlace) -> int:
+def _surplus(cluster: Cluster, reservation: ReservedPlace) -> int:
     """Count the surplus tasks that are on their way out of a promised place."""
     if not cluster.placed.parting:
         return 0
-    place = {(slot.node, index) for slot in reserved.slots for index in slot.devices}
+    place = {(slot.node, index) for slot in reservation.slots for index in slot.devices}
     return sum(
         any((slot.node, index) in place for index in slot.devices)
         for gang in cluster.placed.parting.values()
@@ -201,68 +260,10 @@ def _count(number: int, word: str) -> str:
     return f"{number} {word}" if number == 1 else f"{number} {word}s"
 
 
-def _fits(cluster: Cluster, waiting: Standing, due: Entitlement | None, now: Instant) -> bool:
-    return _place(cluster, waiting, due, now) is not None
-
-
-def _place(
-    cluster: Cluster, waiting: Standing, due: Entitlement | None, now: Instant
-) -> tuple[Slot, ...] | None:
-    """Find where a job could start, or go when others are told to leave."""
-    requests = waiting.shape.requests
-    with Trial(cluster) as trial:
-        found = trial.find(requests)
-        if found is None and due is Entitlement.GUARANTEED:
-            room = clear_devices(trial, requests, now)
-            return None if room is None else room.slots
-        return found
-
-
-def _fits_with_all_nodes(cluster: Cluster, waiting: Standing) -> bool:
-    with Trial(cluster) as trial:
-        trial.open_all()
-        return trial.find(waiting.shape.requests) is not None
-
-
-def _holds_up(cluster: Cluster, head: Standing, due: Entitlement, now: Instant) -> bool:
-    """Whether a job that waits really stands in the way of those who are due on `due`.
-
-    Who is owed a place holds up those who are, also while others of its tenant have it.
-    """
-    shape = head.shape
-    if head.id in cluster.reserved or capped_out(cluster, shape):
-        return False
-    if not guarantee_of(cluster).ever_starts(shape):
-        return False
-    with cluster.fenced(shape, now):
-        theirs = due_of(cluster, shape)
-        if theirs is not due:
-            return due is Entitlement.GUARANTEED and guarantee_of(cluster).could_fit(shape)
-        return not _fits(cluster, head, theirs, now)
-
-
-def _held_up_by(
-    cluster: Cluster, waiting: Standing, due: Entitlement, now: Instant
-) -> Standing | None:
-    """Return the first job before this one in its queue that stands in the way. O(shapes)."""
-    pending, promised = cluster.pending, cluster.reserved
-    groups = pending.ahead(waiting)
-    first = [next((job for job in group if job.id not in promised), None) for group in groups]
-    heads = [head for head in first if head is not None]
-    for head in sorted(heads, key=lambda each: pending.key(each.id)):
-        if _holds_up(cluster, head, due, now):
-            return head
-    return None
-
-
 def _over_quota(cluster: Cluster, tenant_name: str, need: Resources) -> Blocked:
     tenant = cluster.tenants.get(tenant_name)
     if tenant is None:
-        return Blocked(
-            Reason.QUOTA,
-            f"Tenant {tenant_name} is no longer in the configuration.",
-            hint="Move the job: allot edit JOB --set tenant=NAME.",
-        )
+        return _tenant_gone(tenant_name)
     used = cluster.use.guaranteed.get(tenant_name, NOTHING)
     hint = "It starts when jobs of the same tenant end."
     if cluster.policies.sharing.entitle(need, NOTHING, tenant, preemptible=False) is None:
@@ -276,14 +277,64 @@ def _over_quota(cluster: Cluster, tenant_name: str, need: Resources) -> Blocked:
     )
 
 
-def _capped(cluster: Cluster, shape: Shape, now: Instant) -> Blocked | None:
-    """Report that it may hold no more now, or that its budget is used up, if so."""
-    if (capped := why_capped(cluster, shape)) is not None:
-        return capped
-    if not cluster.used_up.closed or not cluster.used_up.holds_back(shape):
-        return None
-    account = cluster.used_up.longest(shape.tenant, shape.queue, shape.user, now)
-    return why_used_up(account, total_of(shape.requests), now)
+def _tenant_gone(name: str) -> Blocked:
+    return Blocked(
+        Reason.QUOTA,
+        f"Tenant {name} is no longer in the configuration.",
+        hint="Move the job: allot edit JOB --set tenant=NAME.",
+    )
+
+
+Words = Callable[[Question], Blocked]
+
+WORDS: Mapping[Gate, Words] = {
+    Gate.RESERVED: _reserved,
+    Gate.CAP: _capped,
+    Gate.TIER: _out_of_turn,
+    Gate.RIGHT: _no_right,
+    Gate.BYPASSED: _bypassed,
+    Gate.ORDER: _held_up,
+    Gate.ROOM: _no_room,
+}
+
+CAUSED = frozenset({Gate.RIGHT, Gate.BYPASSED, Gate.ORDER, Gate.ROOM})
+"""Gates that may be shut as the configuration changed, or as hardware is down."""
+
+
+# ── windows ─────────────────────────────────────────────────────────────────────────────
+
+
+def _why_set_aside(cluster: Cluster, shape: Shape, now: Instant) -> Blocked:
+    """Name the window that keeps a job off its nodes: one does."""
+    barring, span_ms = cluster.windows.barring(shape, now), shape.span_ms
+    first = barring[0]
+    names = [cluster.nodes[node].name for node in first.nodes if node in cluster.nodes]
+    what = "in maintenance" if first.for_nobody else "reserved for others"
+    whose = f"{listed(names)}: {first.name}" + (f" ({first.reason})" if first.reason else "")
+    until = Instant(max(window.end for window in barring))
+    if now >= first.begin:
+        left = show_millis(first.end - now)
+        return Blocked(
+            Reason.WINDOW,
+            f"It would fit but for nodes that are {what}, for another {left}: {whose}.",
+            until=until,
+            hint="See `allot reservations`.",
+        )
+    ahead = show_millis(first.begin - now)
+    runs = (
+        f"it may run for {show_millis(span_ms)}"
+        if span_ms >= 0
+        else "nobody knows how long it runs"
+    )
+    return Blocked(
+        Reason.WINDOW,
+        f"It would fit but for nodes that are {what} in {ahead}, and {runs}: {whose}.",
+        until=until,
+        hint=f"With a max_run_time below {ahead} it could run before (allot edit).",
+    )
+
+
+# ── suspended gangs ─────────────────────────────────────────────────────────────────────
 
 
 def _no_right_back(cluster: Cluster, gang: Gang, need: Resources) -> Blocked:
@@ -312,7 +363,7 @@ def explain_resume(cluster: Cluster, gang: Gang, now: Instant) -> Blocked:
     elif resume_entitlement(cluster, gang, now) is None:
         blocked = _no_right_back(cluster, gang, need)
     elif cluster.barred(gang.id, gang.slots, now):
-        blocked = set_aside(cluster, gang.standing.shape, now)
+        blocked = _why_set_aside(cluster, gang.standing.shape, now)
     elif cluster.slots_open(gang.slots):
         blocked = Blocked(Reason.RESUMING, "Its devices are in use by others.")
     else:

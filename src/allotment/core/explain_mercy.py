@@ -34,11 +34,7 @@ def with_protected(
         or shape.tenant not in mercy.rules
     ):
         return blocked
-    wake_at = mercy.wake_at
-    try:
-        found = _first_way(cluster, waiting, mercy, now)
-    finally:
-        mercy.wake_at = wake_at  # To ask is not to wait.
+    found = _first_way(cluster, waiting, mercy, now)
     if found is None:
         return blocked
     until, jobs = found

@@ -9,7 +9,7 @@ where in line it was blocked to where it lost its right to a place.
 
 from allotment.core.caps import capped_out
 from allotment.core.cluster import Cluster
-from allotment.core.conservative import DEPTH, Conservative
+from allotment.core.conservative import Conservative
 from allotment.core.discipline import QueueDiscipline, Skip, Strict
 from allotment.core.easy import Easy
 from allotment.core.entitle import due_of
@@ -110,22 +110,3 @@ def discipline_of(
             return Easy(cluster, first, now, grounds)
         case QueueOrder.CONSERVATIVE:
             return Conservative(cluster, first.shape, now, grounds)
-
-
-def promised_ahead(cluster: Cluster, waiting: Standing, grounds: Entitlement) -> list[Standing]:
-    """Return those before a job that are promised a time in a queue in conservative order.
-
-    A job that will never be owed a place holds up none that is.
-    """
-    pending = cluster.pending
-    ahead = (job for group in pending.ahead(waiting) for job in group)
-    return [
-        job
-        for job in sorted(ahead, key=lambda each: pending.key(each.id))[:DEPTH]
-        if job.id not in cluster.reserved
-        and not capped_out(cluster, job.shape)
-        and (
-            grounds is not Entitlement.GUARANTEED or guarantee_of(cluster).could_fit(job.shape)
-        )
-        and guarantee_of(cluster).ever_starts(job.shape)
-    ]

@@ -6,13 +6,13 @@ others go.
 
 from collections.abc import Generator, Iterator
 
-from allotment.core.bounds import Bounds
-from allotment.core.caps import capped_out, caps_matter, narrowed_to_caps
+from allotment.core.caps import narrowed_to_caps
 from allotment.core.cluster import Cluster
 from allotment.core.discipline import Filter, Next
 from allotment.core.entitle import due_of
 from allotment.core.fair_order import in_fair_order
 from allotment.core.gang import Standing
+from allotment.core.gates import Gate, Gates
 from allotment.core.guarantee import guarantee_of
 from allotment.core.head_of_line import HeadOfLine
 from allotment.core.lending import narrowed_to_lent
@@ -22,9 +22,8 @@ from allotment.core.packing import join
 from allotment.core.pending import Key
 from allotment.core.places import Places
 from allotment.core.plan import Decision, Evict, Place, Proposals
-from allotment.core.queue_stages import Stage, aside, barred, stages
+from allotment.core.queue_stages import Stage, aside, stages
 from allotment.core.request import Shape
-from allotment.core.windows import NOWHERE
 from allotment.model.ledger import Entitlement
 from allotment.model.quantity import Instant
 from allotment.model.tenancy import QueueOrder
@@ -32,35 +31,46 @@ from allotment.model.tenancy import QueueOrder
 GUARANTEED, OPPORTUNISTIC = Entitlement.GUARANTEED, Entitlement.OPPORTUNISTIC
 
 
-class Line:
+class Line(Gates):
     """Walks the line once for what tenants are owed, and again for what may be borrowed.
 
     All jobs of a shape have the same entitlement, and only its loss can come while we
     walk, so a shape is left out from its first job on that is not due or does not fit.
     """
 
+    entitlement: Entitlement
+    """On what grounds this walk gives places."""
+    ahead: HeadOfLine
+    """The queues of this walk with a blocked job."""
+    left_out: set[Shape]
+    """Shapes of which the first that was not due in this walk was seen to."""
+    skip: set[Shape]
+    """Shapes, or kinds of them, that are not looked at again in this walk."""
+    leap: dict[Shape, Key]
+    """Shapes of which the next to be looked at is this one."""
+    kind: Shape
+    due: Entitlement | None
+    asking: Standing
+    """The job that is at the gates: its kind, its grounds, and what it may ask for."""
+    where: Filter
+    """Where it may start without delaying those before it in its queue."""
+    decision: Decision
+    """What gives the last job that passed all gates its place."""
+
     def __init__(self, cluster: Cluster, now: Instant, *, turn: bool) -> None:
-        self.cluster = cluster
-        self.now = now
+        super().__init__(cluster, now)
         self.turn = turn
         self.places = Places(cluster, now, turn=turn)
-        self.capped = caps_matter(cluster)
         running = cluster.running
         self.stable = running is None or not running.rising
         self.others = False
         self.held_up: set[str] = set()
         """Tenants with lines that wait for their first job to find room in its own share."""
         self.again = False
-        self.bounded = Bounds(cluster) if cluster.overtaking is not None else None
-        """Who holds up others since it was overtaken often enough."""
         self.kinds = cluster.kinds
-        self.ahead = HeadOfLine(cluster, now, GUARANTEED)
-        """The queues of this walk with a blocked job."""
         self.anywhere = Filter(cluster, ())
-        self.left_out: set[Shape] = set()
-        """Shapes of which the first that was not due in this walk was seen to."""
-        self.stage = Stage.REST
-        """Whose turn it is, where queues have guarantees or soft limits."""
+        self.masked = bool(cluster.windows.all)
+        """Whether nodes may be closed to some jobs and open to others."""
 
     def serve(self) -> Proposals:
         return self._staged() if self.cluster.queues.any else self._serve()
@@ -83,7 +93,7 @@ class Line:
             if self.others:
                 for decision in walk(OPPORTUNISTIC):
                     yield decision
-                    # Whom a borrower held up in its tenant's own share may go on now.
+                    # What a borrower held up in its tenant's own share may go on now.
                     reopened = reopened or self._tenant_of(decision) in self.held_up
 
     def _tenant_of(self, decision: Decision) -> str:
@@ -95,104 +105,147 @@ class Line:
     def _walks(self, entitlement: Entitlement) -> Proposals:
         """Walk anew when one job's turn freed more than it needs.
 
-        Who was left out before may fit there, and come before those who are next.
+        What was left out before may fit there, and comes before those that are next.
         """
         self.again = True
         while self.again:
             self.again = False
             yield from self._walk(entitlement)
 
-    def _walk(  # noqa: C901 - one branch for each thing that may come of a job
-        self, entitlement: Entitlement
-    ) -> Proposals:
-        cluster = self.cluster
+    def _walk(self, entitlement: Entitlement) -> Proposals:
+        """Lead all jobs in order to the gates: a place for those that pass them all."""
         if entitlement is OPPORTUNISTIC and self._nothing_fits(entitlement):
             return
-        self.ahead = HeadOfLine(cluster, self.now, entitlement)
-        self.left_out = set()
-        skip = self._skippable(entitlement)
-        leap: dict[Shape, Key] = {}
-        for waiting in self._in_order(skip, leap):
-            shape = waiting.shape
-            kind = shape if self.kinds is None else self.kinds.of(shape)
-            if self._passed_over(waiting, kind, skip):
+        self._begin(entitlement)
+        for waiting in self._in_order():
+            gate = self._ask(waiting)
+            if gate is not None:
+                yield from self._stopped(gate, waiting)
                 continue
-            asking = narrowed_to_caps(cluster, waiting) if self.capped else waiting
-            due = self._due(asking.shape)
-            if cluster.queues.any and self._stands_aside(waiting, skip):
-                continue
-            asking = narrowed_to_lent(cluster, asking, due) if self.capped else asking
-            if due is not entitlement and not (due is None and self._may_displace(entitlement)):
-                yield from self._not_due(waiting, asking, kind, due, entitlement, skip)
-            elif (where := self._allowed(waiting, asking, kind, skip, leap)) is None:
-                continue
-            elif (decision := self._decision(asking, kind, due, entitlement, where)) is None:
-                if due is not None and where.by_type:
-                    self._crowded_out(waiting, skip, leap)
-                elif due is None or not self._note_blocked(waiting, kind, entitlement):
-                    skip.add(kind)
-                yield from self._reclaim(asking)
-            else:
-                at = cluster.pending.key(waiting.id)
-                decision = self._at_its_size(decision, shape)
-                cluster.fence(NOWHERE)
-                yield decision
-                yield from join(cluster, waiting.id, self.now)
-                if waiting.id in cluster.pending and waiting.id not in cluster.reserved:
-                    skip.add(shape)  # It was refused.
-                elif self._ends_with(waiting, at, decision, entitlement):
-                    return
-        cluster.fence(NOWHERE)
-
-    def _unfenced(self, decisions: Proposals, shape: Shape) -> Proposals:
-        """Hand on what was found behind the fence of a job, each with the fence taken down."""
-        cluster = self.cluster
-        for decision in decisions:
-            cluster.fence(NOWHERE)
+            at, decision = self.cluster.pending.key(waiting.id), self.decision
             yield decision
-            if cluster.windows.all:
-                cluster.fence(cluster.windows.shut_to(shape, self.now))
+            yield from join(self.cluster, waiting.id, self.now)
+            if waiting.id in self.cluster.pending and not self.is_reserved(waiting):
+                self.skip.add(waiting.shape)  # It was refused.
+            elif self._ends_with(waiting, at, decision, entitlement):
+                return
 
-    def _due(self, shape: Shape) -> Entitlement | None:
-        """Return on what grounds a job may have a place, on the nodes that windows leave it."""
+    def _begin(self, entitlement: Entitlement) -> None:
+        """Forget what was found out in the walk before."""
+        self.entitlement = entitlement
+        self.ahead = HeadOfLine(self.cluster, self.now, entitlement)
+        self.left_out = set()
+        self.leap = {}
+        self.skip = self._skippable(entitlement)
+
+    def _ask(self, waiting: Standing) -> Gate | None:
+        """Return the first gate that is shut, on the nodes that windows leave a job."""
+        if not self.masked:
+            return self.first_shut(waiting)
+        with self.cluster.fenced(waiting.shape, self.now):
+            return self.first_shut(waiting)
+
+    def _masked(self, decisions: Proposals, shape: Shape) -> Proposals:
+        """Look for each decision on the nodes that windows leave a job, and hand it on."""
+        while True:
+            with self.cluster.fenced(shape, self.now):
+                decision = next(decisions, None)
+            if decision is None:
+                return
+            yield decision
+
+    def _stopped(self, gate: Gate, waiting: Standing) -> Proposals:
+        """See to a job that a gate keeps from starting, and to those behind it."""
+        shape = waiting.shape
+        if gate is Gate.RESERVED or gate is Gate.ORDER:
+            return
+        if gate is Gate.BYPASSED or self.is_bypassed(waiting):
+            # Nothing makes way for it, and it holds up nothing: what was overtaken does.
+            self.skip.add(shape)
+        elif gate is Gate.TIER:
+            self._lose_turn(waiting)
+        elif gate is Gate.RIGHT:
+            yield from self._lack_right(waiting)
+        elif gate is Gate.ROOM:
+            self._lack_room(waiting)
+            yield from self._reclaim(self.asking)
+        else:
+            self.skip.add(self._kind_of(shape))
+
+    # ── the gates ───────────────────────────────────────────────────────────────────────
+
+    def is_too_large(self, job: Standing) -> bool:
+        return self._too_large(job.shape)
+
+    def has_no_right(self, job: Standing) -> bool:
+        """Whether a job is not due in this walk; note on what grounds it is, and to what."""
         cluster = self.cluster
-        if cluster.windows.all:
-            cluster.fence(cluster.windows.shut_to(shape, self.now))
-        return due_of(cluster, shape)
+        self.kind = self._kind_of(job.shape)
+        asking = narrowed_to_caps(cluster, job) if self.capped else job
+        due = self.due = due_of(cluster, asking.shape)
+        self.asking = narrowed_to_lent(cluster, asking, due) if self.capped else asking
+        return due is not self.entitlement and not (
+            due is None and self._may_displace(self.entitlement)
+        )
 
-    def _stands_aside(
-        self,
-        waiting: Standing,
-        skip: set[Shape],
-    ) -> bool:
-        """Whether a job's queue leaves the room to others now."""
-        cluster, shape = self.cluster, waiting.shape
-        if not cluster.queues.chain(shape.tenant, shape.queue):
-            if self.stage is Stage.REST:
-                return False
-            skip.add(shape)
-            return True
-        if aside(cluster, shape, self.stage):
-            # In its queue it holds its place: nobody passes who would not otherwise.
-            if self.ahead.block(waiting, shape):
+    def is_held_up(self, job: Standing) -> bool:
+        """Whether a job waits for one before it; note where it may start that passes those."""
+        ahead = self.ahead.ahead_of(job, self.kind)
+        where = self.anywhere
+        if ahead is not None:
+            room = not self._too_large(job.shape)
+            allowed = ahead.may_start(self.asking) if room else None
+            if allowed is None:
+                self._go_on(ahead.turned_down(self.asking, room=room), job.shape)
                 return True
-        elif not barred(cluster, shape, self.stage):
-            return False
-        skip.add(shape)
-        return True
+            where = allowed
+        self.where = where
+        return False
+
+    def has_no_room(self, job: Standing) -> bool:
+        """Whether no place is found for a job; note the decision that gives it one."""
+        found = self._decision()
+        if found is None:
+            return True
+        self.decision = self._at_its_size(found, job.shape)
+        return False
+
+    # ── what is stopped ─────────────────────────────────────────────────────────────────
+
+    def _kind_of(self, shape: Shape) -> Shape:
+        return shape if self.kinds is None else self.kinds.of(shape)
+
+    def _lose_turn(self, waiting: Standing) -> None:
+        """Pass over a job whose queue leaves the room to others now."""
+        cluster, shape = self.cluster, waiting.shape
+        # In its queue it holds its place: nothing passes that would not otherwise.
+        stays = cluster.queues.chain(shape.tenant, shape.queue) and aside(
+            cluster, shape, self.stage
+        )
+        if not (stays and self.ahead.block(waiting, shape)):
+            self.skip.add(shape)
+
+    def _lack_room(self, waiting: Standing) -> None:
+        """Note a job that has no place: it may hold up those behind it."""
+        if self.due is not None and self.where.by_type:
+            # Beside those before it; a shorter one may have a place.
+            ahead = self.ahead.of(waiting.shape)
+            assert ahead is not None, "it was told on which types it may start"
+            self._go_on(ahead.turned_down(waiting, room=True), waiting.shape)
+        elif self.due is None or not self._note_blocked(waiting):
+            self.skip.add(self.kind)
 
     def _reclaim(self, waiting: Standing) -> Proposals:
         """Let a job within its queue's guarantee have back what others of its tenant hold."""
-        cluster = self.cluster
         if (
             self.stage is Stage.WITHIN
-            and waiting.id in cluster.pending
-            and waiting.id not in cluster.reserved
+            and waiting.id in self.cluster.pending
+            and not self.is_reserved(waiting)
         ):
-            yield from self._unfenced(self.places.reclaim(waiting), waiting.shape)
+            yield from self._masked(self.places.reclaim(waiting), waiting.shape)
 
-    def _in_order(self, skip: set[Shape], leap: dict[Shape, Key]) -> Iterator[Standing]:
-        cluster = self.cluster
+    def _in_order(self) -> Iterator[Standing]:
+        cluster, skip, leap = self.cluster, self.skip, self.leap
         if cluster.claimants is None:
             return cluster.pending.in_order(skip, leap)
         return in_fair_order(cluster.pending, cluster.claimants, skip, leap, self.now)
@@ -208,51 +261,20 @@ class Line:
             return decision
         return Place(as_large(self.cluster, shape, decision.placement))
 
-    def _allowed(
-        self,
-        waiting: Standing,
-        asking: Standing,
-        kind: Shape,
-        skip: set[Shape],
-        leap: dict[Shape, Key],
-    ) -> Filter | None:
-        """Return where a job may start; None if it waits for one before it in its queue."""
-        ahead = self.ahead.ahead_of(waiting, kind)
-        if ahead is None:
-            return self.anywhere
-        room = not self._too_large(waiting.shape)
-        where = ahead.may_start(asking) if room else None
-        if where is None:
-            self._go_on(ahead.turned_down(asking, room=room), waiting.shape, skip, leap)
-        return where
-
-    def _crowded_out(self, waiting: Standing, skip: set[Shape], leap: dict[Shape, Key]) -> None:
-        """Go on from a job that has no place beside those before it: a shorter one may."""
-        ahead = self.ahead.of(waiting.shape)
-        assert ahead is not None, "it was told on which types it may start"
-        self._go_on(ahead.turned_down(waiting, room=True), waiting.shape, skip, leap)
-
-    def _go_on(
-        self, following: Key | Next, shape: Shape, skip: set[Shape], leap: dict[Shape, Key]
-    ) -> None:
+    def _go_on(self, following: Key | Next, shape: Shape) -> None:
         """Go on with a job of a shape, behind one that may not start."""
         if following is Next.NONE:
-            skip.add(shape)
+            self.skip.add(shape)
         elif following is not Next.IN_ORDER:
-            leap[shape] = following
+            self.leap[shape] = following
 
-    def _decision(
-        self,
-        asking: Standing,
-        kind: Shape,
-        due: Entitlement | None,
-        walk: Entitlement,
-        where: Filter,
-    ) -> Decision | None:
-        """Find a place for a job, unless it is known that there is none."""
-        if self._known_blocked(kind, walk, self.cluster.pending.key(asking.id)):
+    def _decision(self) -> Decision | None:
+        """Find a place for the job at the gates, unless it is known that there is none."""
+        asking, where = self.asking, self.where
+        place = self.cluster.pending.key(asking.id)
+        if self._known_blocked(self.kind, self.entitlement, place):
             return None
-        found = self.places.find(where.narrowed(asking), due)
+        found = self.places.find(where.narrowed(asking), self.due)
         match found:
             case Place(placement):
                 slots = placement.slots
@@ -276,25 +298,6 @@ class Line:
             self.cluster.memos.blocked.clear()
             self.again = True
         return self.again or self._nothing_fits(entitlement)
-
-    def _passed_over(self, waiting: Standing, kind: Shape, skip: set[Shape]) -> bool:
-        """Whether a job needs no look now, and holds up nobody.
-
-        It has a promise, its shape is too large, its user has all one user may have, or one
-        that was overtaken often enough is before it.
-        """
-        cluster = self.cluster
-        if (self.capped and capped_out(cluster, waiting.shape)) or (
-            cluster.orders.all_skip
-            and not cluster.windows.all
-            and self._too_large(waiting.shape)
-        ):
-            skip.add(kind)
-            return True
-        if self.bounded is not None and self.bounded.holds_up(waiting):
-            skip.add(waiting.shape)
-            return True
-        return waiting.id in cluster.reserved
 
     def _nothing_fits(self, entitlement: Entitlement) -> bool:
         """Whether it is plain that nobody makes room and too few devices are free for all."""
@@ -355,73 +358,53 @@ class Line:
             return False
         return not self.turn or (self.stable and head >= seen[1])
 
-    def _note_blocked(
-        self,
-        waiting: Standing,
-        kind: Shape,
-        entitlement: Entitlement,
-    ) -> bool:
+    def _note_blocked(self, waiting: Standing) -> bool:
         """Note a job that has no place; return whether others of its shape matter even so."""
-        key = self.cluster.pending.key(waiting.id)
-        version = self.cluster.ledger.version
-        remember(self.cluster.memos.blocked, (kind, entitlement), (version, key))
-        return self._hold_up(waiting, kind)
+        cluster = self.cluster
+        key = cluster.pending.key(waiting.id)
+        found = (cluster.ledger.version, key)
+        remember(cluster.memos.blocked, (self.kind, self.entitlement), found)
+        return self._hold_up(waiting)
 
-    def _hold_up(self, waiting: Standing, kind: Shape) -> bool:
+    def _hold_up(self, waiting: Standing) -> bool:
         """Let a job that cannot start hold up those behind it: alone, or as one of its kind.
 
         One that could never start, as the configuration is now, holds up nobody.
         """
         if not guarantee_of(self.cluster).ever_starts(waiting.shape):
             return False
-        return self.ahead.block(waiting, kind)
+        return self.ahead.block(waiting, self.kind)
 
-    def _not_due(
-        self,
-        waiting: Standing,
-        asking: Standing,
-        kind: Shape,
-        due: Entitlement | None,
-        entitlement: Entitlement,
-        skip: set[Shape],
-    ) -> Proposals:
+    def _lack_right(self, waiting: Standing) -> Proposals:
         """See to a job that is not due in this walk, but may reclaim what its queue is owed."""
+        asking, kind = self.asking, self.kind
         behind = self.ahead.of(waiting.shape) is not None
-        if not (yield from self._leave_out(waiting, kind, due, entitlement)):
+        self.others = self.others or self.due is OPPORTUNISTIC or self.turn
+        if self.entitlement is OPPORTUNISTIC or not (yield from self._ask_its_own(waiting)):
             # Whether it may make others give way is a matter of its urgency.
-            skip.add(waiting.shape if self.cluster.outranking else kind)
+            self.skip.add(waiting.shape if self.cluster.outranking else kind)
         if not behind:
             yield from self._reclaim(asking)
 
-    def _leave_out(
-        self,
-        waiting: Standing,
-        kind: Shape,
-        due: Entitlement | None,
-        entitlement: Entitlement,
-    ) -> Generator[Decision, None, bool]:
-        """See to a job that is not due in this walk; return whether others like it matter.
+    def _ask_its_own(self, waiting: Standing) -> Generator[Decision, None, bool]:
+        """See to a job that its tenant has no room for; return whether others like it matter.
 
-        If its tenant's share has no room for it now, then, as on a cluster of the tenant's
-        own, it makes less urgent gangs go, or holds up those behind it; unless even the
-        whole share were too little.
+        As on a cluster of the tenant's own it makes less urgent gangs go, or holds up those
+        behind it; unless even the whole share were too little.
         """
-        self.others = self.others or due is OPPORTUNISTIC or self.turn
-        if entitlement is not GUARANTEED:
-            return False
         cluster, shape = self.cluster, waiting.shape
         order = cluster.orders.of(shape)
         first = cluster.outranking and shape not in self.left_out
         self.left_out.add(shape)
         if first and not (
-            order is QueueOrder.STRICT and self.ahead.ahead_of(waiting, kind) is not None
+            order is QueueOrder.STRICT and self.ahead.ahead_of(waiting, self.kind) is not None
         ):
             # What others gave up for a job behind one that is blocked would help nobody.
-            asking = narrowed_to_caps(cluster, waiting)
-            asking = narrowed_to_lent(cluster, asking, due)
-            yield from self._unfenced(self.places.outrank(asking), shape)
+            if cluster.mercy is not None and not shape.opportunistic:
+                cluster.mercy.look_again(waiting, cluster.gangs.values(), self.now)
+            yield from self._masked(self.places.outrank(self.asking), shape)
         passes = cluster.orders.all_skip or order is QueueOrder.SKIP
         if passes or not guarantee_of(cluster).could_fit(shape):
             return False
         self.held_up.add(shape.tenant)
-        return self._hold_up(waiting, kind)
+        return self._hold_up(waiting)

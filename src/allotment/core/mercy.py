@@ -7,14 +7,15 @@ tenant is owed from borrowers asks none of this (docs/scheduling.md).
 """
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
 from allotment.core.gang import Gang, Standing
 from allotment.core.urgency import next_turn, outranks
-from allotment.model.quantity import DEVICE, Instant
-from allotment.model.tenancy import PreemptRules, Tenant
+from allotment.model.ledger import Entitlement
+from allotment.model.quantity import DEVICE, Instant, earlier
+from allotment.model.tenancy import Preempt, PreemptRules, Tenant
 
 
 class Loss(msgspec.Struct, frozen=True, gc=False):
@@ -37,41 +38,65 @@ class Mercy:
         self._tenants = {tenant.name: tenant for tenant in tenants}
         self._lost: dict[str, deque[Loss]] = {}
         self.wake_at: Instant | None = None
-        """When somebody who was protected at the last look is so no longer."""
+        """When a gang that was protected at the last look of the queue pass is so no longer."""
 
     def spares(self, gang: Gang, now: Instant) -> bool:
-        """Whether a gang has run too short a time to make way; note until when."""
-        rules = self.rules.get(gang.tenant)
-        if rules is None or not rules.min_run_ms:
-            return False
-        until = Instant(_since(gang) + rules.min_run_ms)
-        if until <= now:
-            return False
-        self._look_again(until)
-        return True
+        """Whether a gang has run too short a time to make way."""
+        return self._spared_until(gang) > now
 
     def yields(self, waiting: Standing, gang: Gang, now: Instant) -> bool:
-        """Whether a gang gives way to a job of its tenant now; note when that changes."""
-        if not outranks(self._tenants, waiting, gang, now):
-            rules = self.rules.get(gang.tenant)
-            turn = next_turn(rules, waiting, gang, now) if rules is not None else None
-            if turn is not None:
-                self._look_again(turn)
-            return False
-        return not self.spares(gang, now)
+        """Whether a gang gives way to a job of its tenant now."""
+        return outranks(self._tenants, waiting, gang, now) and not self.spares(gang, now)
 
     def exhausted(self, tenant: str, now: Instant) -> bool:
-        """Whether a tenant's jobs lost all they may lose for now; note until when."""
+        """Whether a tenant's jobs lost all they may lose for now."""
+        return self._exhausted_until(tenant, now) is not None
+
+    def look_again(self, waiting: Standing, gangs: Iterable[Gang], now: Instant) -> None:
+        """Wake when the first of these that is protected from a job is so no longer.
+
+        Asked by the queue pass alone: a question about a job sets no timer.
+        """
+        tenant = waiting.shape.tenant
+        rules = self.rules.get(tenant)
+        if rules is None or self._tenants[tenant].preempt is Preempt.NONE:
+            return
+        if (until := self._exhausted_until(tenant, now)) is not None:
+            moments = [until]
+        else:
+            moments = [
+                until
+                for gang in gangs
+                if may_lose(waiting, gang)
+                and (until := self._protected_until(rules, waiting, gang, now)) is not None
+            ]
+        for until in moments:
+            self.wake_at = earlier(self.wake_at, until)
+
+    def _protected_until(
+        self, rules: PreemptRules, waiting: Standing, gang: Gang, now: Instant
+    ) -> Instant | None:
+        """Return when a gang may be made to give way; None if now, or not that is known."""
+        if not outranks(self._tenants, waiting, gang, now):
+            return next_turn(rules, waiting, gang, now)
+        until = self._spared_until(gang)
+        return until if until > now else None
+
+    def _spared_until(self, gang: Gang) -> Instant:
+        rules = self.rules.get(gang.tenant)
+        return Instant(_since(gang) + rules.min_run_ms if rules is not None else 0)
+
+    def _exhausted_until(self, tenant: str, now: Instant) -> Instant | None:
+        """Return until when a tenant's jobs lost all they may lose; None if they did not."""
         rules = self.rules.get(tenant)
         lost = self._lost.get(tenant)
         if rules is None or not lost:
-            return False
+            return None
         recent = [loss for loss in lost if loss.at > now - rules.per_ms]
         work = sum(loss.device_ms for loss in recent)
         if not (0 < rules.evictions <= len(recent) or 0 < rules.lost_device_ms <= work):
-            return False
-        self._look_again(Instant(recent[0].at + rules.per_ms))
-        return True
+            return None
+        return Instant(recent[0].at + rules.per_ms)
 
     def note(self, gang: Gang, now: Instant, *, goes_on: bool = False) -> None:
         """Count a gang that loses its share now, or some of it and goes on with the rest."""
@@ -103,13 +128,20 @@ class Mercy:
         self.wake_at = None
         return True
 
-    def _look_again(self, at: Instant) -> None:
-        if self.wake_at is None or at < self.wake_at:
-            self.wake_at = at
-
 
 def _since(gang: Gang) -> Instant:
     return gang.standing.since or gang.placed_at
+
+
+def may_lose(waiting: Standing, gang: Gang) -> bool:
+    """Whether a gang may ever lose its share to a job of its tenant, by what both are."""
+    return (
+        gang.tenant == waiting.shape.tenant
+        and gang.entitlement is Entitlement.GUARANTEED
+        and gang.priority <= waiting.priority
+        and not gang.leaving
+        and not gang.suspended
+    )
 
 
 def mercy_of(tenants: Sequence[Tenant]) -> Mercy | None:

@@ -40,12 +40,17 @@ def stages(cluster: Cluster) -> Iterator[Stage]:
         yield Stage.BEYOND_SOFT
 
 
+def stage_of(cluster: Cluster, shape: Shape) -> Stage:
+    """Return the last stage in which it is the turn of a job."""
+    beyond = shape.tenant in cluster.queues.softs and _soft(cluster, shape) is not None
+    return Stage.BEYOND_SOFT if beyond else Stage.REST
+
+
 def aside(cluster: Cluster, shape: Shape, stage: Stage) -> bool:
     """Whether it is not the turn of a job, though it may come in another stage."""
     if stage is Stage.WITHIN:
         return not within(cluster, shape)
-    beyond = shape.tenant in cluster.queues.softs and _soft(cluster, shape) is not None
-    return beyond is (stage is Stage.REST)
+    return stage_of(cluster, shape) is not stage
 
 
 def barred(cluster: Cluster, shape: Shape, stage: Stage) -> bool:

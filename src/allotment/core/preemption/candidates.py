@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from allotment.core.cluster import Cluster
 from allotment.core.elastic import may_scale_down
 from allotment.core.gang import Gang, ReservedPlace, Standing
+from allotment.core.mercy import may_lose
 from allotment.core.preemption.search import Candidate, Holder
 from allotment.model.ids import JobId
 from allotment.model.ledger import Entitlement, Slot
@@ -101,11 +102,7 @@ def lower_priority(cluster: Cluster, waiting: Standing, now: Instant) -> list[Ho
     gangs = [
         ((gang.priority, 1, *key(gang, now), -gang.id), gang)
         for gang in (cluster.gangs.values() if not spared else ())
-        if gang.tenant == tenant
-        and gang.entitlement is GUARANTEED
-        and gang.priority <= waiting.priority
-        and not gang.leaving
-        and not gang.suspended
+        if may_lose(waiting, gang)
         and (
             gang.priority < waiting.priority
             if mercy is None

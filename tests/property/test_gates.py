@@ -1,0 +1,77 @@
+"""The queue pass and `why` stop a job at the same gate, and to ask changes nothing."""
+
+import pytest
+
+from allotment.core.cluster import Cluster
+from allotment.core.explain import explain
+from allotment.core.gang import Standing
+from allotment.core.gates import Gate
+from allotment.core.line import Line
+from allotment.core.question import Question
+from allotment.core.queue_stages import aside
+from allotment.model.ids import JobId
+from tests.golden.corpus.history import History
+
+STEPS, MOVES = 4, 25
+
+
+class Watched(Line):
+    """A queue pass that notes at which gate each job was stopped, if not for another walk."""
+
+    def __init__(self, history: History) -> None:
+        super().__init__(history.world.state.cluster, history.world.now, turn=False)
+        self.stopped_at: dict[JobId, Gate | None] = {}
+
+    def first_shut(self, job: Standing) -> Gate | None:
+        gate = super().first_shut(job)
+        another_walk = gate is Gate.RIGHT and self.due is not None
+        another_stage = gate is Gate.TIER and aside(self.cluster, job.shape, self.stage)
+        if not another_walk and not another_stage:
+            self.stopped_at[job.id] = gate
+        return gate
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_why_names_the_gate_at_which_the_pass_stops_a_job(seed: int) -> None:
+    history = History(seed)
+    for _ in range(STEPS):
+        history.play(MOVES)
+        history.world.cycle()
+        cluster, now = history.world.state.cluster, history.world.now
+        cluster.memos.blocked.clear()  # The pass does not look at what it knows to be blocked.
+        walk = Watched(history)
+        assert list(walk.serve()) == []
+        for job, gate in walk.stopped_at.items():
+            asked = Question(cluster, cluster.pending[job], now)
+            with cluster.fenced(asked.job.shape, now):
+                told = asked.first_shut(asked.job)
+                # It has no right, or no room, and others would make way if it were not behind.
+                behind = told is Gate.ORDER and asked.preempts
+            assert (job, gate) == (job, told) or behind
+
+
+@pytest.mark.parametrize("seed", range(60, 90))
+def test_to_ask_sets_no_timer_and_closes_no_node(seed: int) -> None:
+    history = History(seed)
+    for _ in range(STEPS):
+        history.play(MOVES)
+        history.world.cycle()
+        cluster, now = history.world.state.cluster, history.world.now
+        before = looks(cluster)
+        for waiting in cluster.pending.all():
+            explain(cluster, waiting, now)
+            assert looks(cluster) == before
+
+
+def looks(cluster: Cluster) -> tuple[object, ...]:
+    """Return what a question could leave behind."""
+    wake_at = cluster.mercy.wake_at if cluster.mercy is not None else None
+    books = cluster.ledger.books.items()
+    shut = [(node, book.open, book.bad) for node, book in books]
+    return (
+        cluster.ledger.version,
+        wake_at,
+        shut,
+        dict(cluster.placed.leaving),
+        cluster.seen_version,
+    )
