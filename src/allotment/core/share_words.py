@@ -66,6 +66,36 @@ def _account_words(cluster: Cluster, shape: Shape, at: int) -> Iterator[str]:
         yield f"{account.owed:,} {holding.chain.names[level]}, {', '.join(words)}"
 
 
+def kept_words(cluster: Cluster, shape: Shape) -> str:
+    """Return what of its kind is idle and up, and for whose larger cells that is kept; or ''.
+
+    Asked where a tenant finds nothing in its own cells, though it may not have lost them.
+    """
+    cells = book_of(cluster)
+    for at in chains_for(cells, shape):
+        chain, leaves = cells.chains[at], cells.idle[at].leaves
+        idle = {node: mask.bit_count() for node, mask in enumerate(leaves) if mask}
+        owed = _larger_cells_of_others(cells, shape.tenant, at)
+        if idle and owed:
+            names = listed([cluster.nodes[chain.nodes[node]].name for node in idle])
+            return (
+                f"{sum(idle.values()):,} {chain.names[0]} on {names} are idle and up, but kept "
+                f"for larger cells that others own: {listed(owed)}."
+            )
+    return ""
+
+
+def _larger_cells_of_others(cells: Cells, tenant: str, at: int) -> list[str]:
+    """Name the cells of a chain, larger than leaves, that others own and do not use."""
+    return [
+        f"{holding.unbound[level]:,} {holding.chain.names[level]} of {name}"
+        for (name, pin), holdings in cells.holdings.items()
+        if name != tenant and not pin and (holding := holdings.get(at)) is not None
+        for level in sorted(holding.promised, reverse=True)
+        if level and holding.unbound.get(level, 0) > 0
+    ]
+
+
 def in_use_by(cluster: Cluster, shape: Shape) -> list[JobId]:
     """Name those of its own tenant that sit in cells it could have, or have a promise there."""
     cells = book_of(cluster)
