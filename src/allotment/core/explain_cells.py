@@ -8,11 +8,10 @@ from allotment.core.cells.search import find
 from allotment.core.cells.words import listed, owned
 from allotment.core.cluster import Cluster
 from allotment.core.guarantee import guarantee_of, may_borrow
-from allotment.core.owed import owed_place
+from allotment.core.owed import book_of, owed_place
 from allotment.core.question import Question
 from allotment.core.request import Shape, total_of
 from allotment.core.share_words import (
-    book_of,
     chains_for,
     down_words,
     in_use_by,

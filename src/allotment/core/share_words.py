@@ -8,16 +8,11 @@ from allotment.core.cells.chain import Chain
 from allotment.core.cells.search import serves
 from allotment.core.cells.words import gang_words, listed
 from allotment.core.cluster import Cluster
+from allotment.core.owed import book_of
 from allotment.core.request import Shape
 from allotment.model.ids import JobId
 from allotment.model.ledger import Entitlement, Slot
 from allotment.model.quantity import DEVICE
-
-
-def book_of(cluster: Cluster) -> Cells:
-    """Return the book of cells, where there is one."""
-    assert cluster.cells is not None, "asked only where shares are cells"
-    return cluster.cells
 
 
 def need_words(cluster: Cluster, shape: Shape) -> str:
