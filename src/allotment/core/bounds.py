@@ -7,7 +7,7 @@ configuration in which it fits. Nor does who was promised a place.
 from allotment.core.caps import capped_out
 from allotment.core.cluster import Cluster
 from allotment.core.gang import Standing
-from allotment.core.lengths import Key
+from allotment.core.rank import Key
 from allotment.core.request import total_of
 from allotment.model.ids import JobId
 from allotment.model.quantity import NOTHING

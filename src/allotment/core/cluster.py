@@ -7,14 +7,17 @@ that undoes itself. Nothing else writes it.
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 
+import msgspec
+
 from allotment.core.books import Book, Holder
 from allotment.core.cells.book import Cells
 from allotment.core.cells.borrow import find_idle
 from allotment.core.cells.placed import PlacedInCells
+from allotment.core.cells.rights import quota_still
 from allotment.core.claimants import Claimants
 from allotment.core.ends import Ends
+from allotment.core.equivalence import equivalence_classes
 from allotment.core.gang import Gang, ReservedPlace, Standing
-from allotment.core.kinds import kinds_apart
 from allotment.core.ledger import Ledger
 from allotment.core.memos import Memos, remember
 from allotment.core.mercy import mercy_of
@@ -73,7 +76,6 @@ class Cluster:
         self.ledger = Ledger(nodes)
         self.cells = _cells(topology, nodes, tenants)
         """Who is owed which cells; None where shares are counted."""
-        self._hardware = [book for book in (self.ledger, self.cells) if book is not None]
         self._topology = topology
         claimants = Claimants(
             share, half_life_ms, self.trees.values(), nodes, policies.fairness
@@ -90,10 +92,10 @@ class Cluster:
         alike = not (
             fair or self.cells or self.queues.by_queue or self.queues.any or self.stops
         )
-        self.kinds = kinds_apart(orders.by_queue, policies) if alike else None
-        """Kinds of shapes; None where shapes that differ in their queue alone are not alike."""
+        self.classes = equivalence_classes(orders.by_queue, policies) if alike else None
+        """Classes of shapes; None where those of different queues are never alike."""
         estimates = policies.estimates if orders.plan_ahead else None
-        self.pending = Pending(orders.ordering, estimates, self.kinds, self.overtaking)
+        self.pending = Pending(orders.ordering, estimates, self.classes, self.overtaking)
         self.ends = Ends(estimates) if estimates is not None else None
         """When placed gangs are expected to end; kept only for queues that plan ahead."""
         self.running = Running(orders.ordering) if policies.turns is not None else None
@@ -210,13 +212,33 @@ class Cluster:
         self._enter(gang)
         self.ledger.take(gang.slots, [lease_part(need) for need in gang.needs])
 
-    def has_devices(self, slots: Sequence[Slot]) -> bool:
+    def promise_kept(self, promise: ReservedPlace) -> ReservedPlace | None:
+        """Return a promise as it can be kept in this configuration; None if it cannot."""
+        if not self._is_there(promise.slots):
+            return None
+        if self.cells is not None and not self.cells.are_in_cells(promise.slots):
+            return None  # What lies in no cell takes nobody new.
+        if self.cells is None or promise.entitlement is not Entitlement.GUARANTEED:
+            return promise
+        tenant = self.tenant_of(promise.job)
+        place = (tenant, promise.pin, promise.slots, promise.needs)
+        quota = quota_still(self.cells, *place, promise.quota)
+        return msgspec.structs.replace(promise, quota=quota) if quota else None
+
+    def _is_there(self, slots: Sequence[Slot]) -> bool:
         """Whether the devices of a place are in this configuration."""
         return all(
             (node := self.nodes.get(slot.node)) is not None
             and all(index < len(node.devices) for index in slot.devices)
             for slot in slots
         )
+
+    def quota_kept(self, gang: Gang) -> Quota:
+        """Return cells by which a gang could keep its place as its tenant's own; or none."""
+        if self.cells is None:
+            return ()
+        place = (gang.tenant, gang.pin, gang.slots, gang.needs)
+        return quota_still(self.cells, *place, gang.quota)
 
     def stand_anew(self, gang: Gang, standing: Standing) -> None:
         """Let a gang stand differently in its line: it got to run only now."""
@@ -401,8 +423,9 @@ class Cluster:
 
     def set_open(self, node: NodeId, is_open: bool) -> None:
         """Let a node take new work, or keep new work off it."""
-        for book in self._hardware:
-            book.set_open(node, is_open)
+        self.ledger.set_open(node, is_open)
+        if self.cells is not None:
+            self.cells.set_open(node, is_open)
 
     def barred(self, job: JobId, slots: Sequence[Slot], now: Instant) -> bool:
         """Whether a window keeps a job, waiting or placed, off a place now."""
@@ -450,8 +473,9 @@ class Cluster:
 
     def set_bad(self, node: NodeId, devices: frozenset[int]) -> None:
         """Set which devices of a node are not to be used; what sits there stays."""
-        for book in self._hardware:
-            book.set_bad(node, devices)
+        self.ledger.set_bad(node, devices)
+        if self.cells is not None:
+            self.cells.set_bad(node, devices)
 
     def slots_open(self, slots: Sequence[Slot]) -> bool:
         """Whether a place is on open nodes and sound devices."""

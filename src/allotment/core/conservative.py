@@ -29,7 +29,7 @@ from allotment.core.discipline import Filter, Next
 from allotment.core.forecast import Forecast
 from allotment.core.gang import Standing
 from allotment.core.guarantee import guarantee_of
-from allotment.core.lengths import Key
+from allotment.core.rank import Key
 from allotment.core.request import Shape
 from allotment.core.timeline import FOREVER, Timeline, Want, together
 from allotment.core.windows import set_aside
@@ -57,7 +57,7 @@ class Conservative:
         self._lined_up: list[Standing] = []
         """Those to be promised a time as soon as a job asks whether it may start."""
         self._hosts: HostSums | None = HostSums(cluster)
-        """Counted as well from the first on who wants something of them; None then."""
+        """Counted as well from the first job on that wants some of them; None then."""
         self._pins: set[str] = set()
         """Of which pinned cells, or '' for the others, the tenant's own share is counted."""
         self._wanted_by: dict[Shape, Wanted] = {}
@@ -65,7 +65,7 @@ class Conservative:
         """Whether it is not known when one of them starts: then none passes."""
         self.left = DEPTH
         self._since: dict[tuple[tuple[Want, ...], ...], list[tuple[int, int]]] = {}
-        """For each want, how long those ran who were promised, and from when on."""
+        """For each demand, how long promised jobs run, and from when on."""
 
     @cached_property
     def _timelines(self) -> list[tuple[Dimension, Timeline]]:
@@ -137,8 +137,8 @@ class Conservative:
             return None
         run, wanted = self._left_of(job), self._wanted(job)
         known = self._since.setdefault(tuple(wants for wants, _ in wanted), [])
-        # It was refused a place now: not before something changes is there another. And who
-        # wants as much for no less long cannot start before who was promised already.
+        # It was refused a place now: not before something changes is there another. And one
+        # that wants as much for no less long cannot start before one promised already.
         changes = [at for _, free in wanted if (at := free.next_step(self.now)) is not None]
         after = min(changes, default=self.now + 1)
         after = max([after, *(at for ran, at in known if ran <= run)])

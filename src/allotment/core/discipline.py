@@ -18,12 +18,10 @@ import msgspec
 from allotment.core.cluster import Cluster
 from allotment.core.dimensions import on_slots
 from allotment.core.gang import Standing
-from allotment.core.lengths import Key
+from allotment.core.rank import Key
 from allotment.core.request import Request
 from allotment.core.timeline import choose
 from allotment.model.ledger import Slot
-
-Place = tuple[Slot, ...] | None
 
 
 class Next(Enum):

@@ -29,7 +29,7 @@ from allotment.core.discipline import Filter, Next
 from allotment.core.forecast import Forecast
 from allotment.core.gang import Standing
 from allotment.core.ledger import ANY_TYPE
-from allotment.core.lengths import Key
+from allotment.core.rank import Key
 from allotment.core.timeline import Amounts, Timeline, choose, together
 from allotment.core.windows import NOWHERE, kept_off
 from allotment.model.ids import NodeId

@@ -12,8 +12,8 @@ from heapq import heapify, heappop, heapreplace
 from allotment.core.claimants import Claimants, Path
 from allotment.core.fair.rescaled import Rescaled
 from allotment.core.gang import Standing
-from allotment.core.lengths import Key
 from allotment.core.pending import Pending
+from allotment.core.rank import Key
 from allotment.core.request import Shape
 from allotment.model.quantity import Instant
 

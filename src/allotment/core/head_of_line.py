@@ -13,10 +13,10 @@ from allotment.core.conservative import Conservative
 from allotment.core.discipline import QueueDiscipline, Skip, Strict
 from allotment.core.easy import Easy
 from allotment.core.entitle import due_of
+from allotment.core.equivalence import STRICT
 from allotment.core.gang import Standing
 from allotment.core.guarantee import guarantee_of
-from allotment.core.kinds import STRICT
-from allotment.core.lengths import Key
+from allotment.core.rank import Key
 from allotment.core.request import Shape
 from allotment.model.ledger import Entitlement
 from allotment.model.quantity import Instant
@@ -35,11 +35,11 @@ class HeadOfLine:
         self._until: dict[Shape, Key] = {}
         """Up to where, if they are due no longer."""
 
-    def block(self, job: Standing, kind: Shape) -> bool:
+    def block(self, job: Standing, eclass: Shape) -> bool:
         """Note a job that cannot start; return whether others like it are noted as well."""
-        if kind.queue == STRICT:
+        if eclass.queue == STRICT:
             # It may be met again: each queue of it that might make others give way is.
-            self._classes.setdefault(kind, self._cluster.pending.key(job.id))
+            self._classes.setdefault(eclass, self._cluster.pending.key(job.id))
             return False
         shape = job.shape
         queue = (shape.tenant, shape.queue)
@@ -55,10 +55,10 @@ class HeadOfLine:
         """Return what holds up the jobs of a queue that were met; None where nothing does."""
         return self._queues.get((shape.tenant, shape.queue))
 
-    def ahead_of(self, job: Standing, kind: Shape) -> QueueDiscipline | None:
+    def ahead_of(self, job: Standing, eclass: Shape) -> QueueDiscipline | None:
         """Return what holds up a job that is met now; None if nothing does. O(its shapes)."""
         found = self.of(job.shape)
-        if found is None and kind.queue == STRICT and self._class_before(job):
+        if found is None and eclass.queue == STRICT and self._class_before(job):
             found = self._queues[job.shape.tenant, job.shape.queue] = Strict()
         return found
 
@@ -67,26 +67,26 @@ class HeadOfLine:
         ahead = self.of(job.shape)
         if ahead is not None:
             ahead.started(job)
-        for kind in self._classes:
-            if kind.tenant == job.shape.tenant and kind not in self._until:
-                # Who is owed a place waits for one, whoever of its tenant's has it now.
-                due = due_of(self._cluster, kind)
+        for eclass in self._classes:
+            if eclass.tenant == job.shape.tenant and eclass not in self._until:
+                # One that fits its tenant's guarantee waits for it, whichever job has it now.
+                due = due_of(self._cluster, eclass)
                 waits = due is self._grounds or (
                     self._grounds is Entitlement.GUARANTEED
-                    and guarantee_of(self._cluster).could_fit(kind)
+                    and guarantee_of(self._cluster).could_fit(eclass)
                 )
-                if not waits or capped_out(self._cluster, kind):
-                    self._until[kind] = at
+                if not waits or capped_out(self._cluster, eclass):
+                    self._until[eclass] = at
 
     def _class_before(self, job: Standing) -> bool:
         """Whether a job of a blocked class is before this one in its queue."""
         cluster = self._cluster
-        pending, kinds = cluster.pending, cluster.kinds
-        if not self._classes or kinds is None:
+        pending, classes = cluster.pending, cluster.classes
+        if not self._classes or classes is None:
             return False
         place = pending.key(job.id)
         for shape in pending.shapes_beside(job):
-            other = kinds.of(shape)
+            other = classes.of(shape)
             begin = self._classes.get(other)
             if begin is None:
                 continue

@@ -9,14 +9,13 @@ from collections.abc import Iterable, Sequence
 
 from allotment.core.gang import Standing
 from allotment.core.ports import Estimates
+from allotment.core.rank import Key
 from allotment.core.request import Shape
 from allotment.model.ids import JobId
 
-Key = tuple[tuple[int, ...], JobId]
-
 
 class Lengths:
-    """For each shape, its waiting jobs by length. Who is not known to end is left out."""
+    """For each shape, its waiting jobs by length. Those not known to end are left out."""
 
     def __init__(self, estimates: Estimates) -> None:
         self._estimates = estimates
@@ -33,7 +32,7 @@ class Lengths:
             self.add(job, key)
 
     def forget(self, shape: Shape) -> None:
-        """Keep a shape no longer: nobody of it waits."""
+        """Keep a shape no longer: no job of it waits."""
         self._sorted.pop(shape, None)
         self._left.pop(shape, None)
 

@@ -19,10 +19,10 @@ from allotment.core.lending import narrowed_to_lent
 from allotment.core.memos import remember
 from allotment.core.molding import as_large
 from allotment.core.packing import join
-from allotment.core.pending import Key
 from allotment.core.places import Places
 from allotment.core.plan import Decision, Evict, Place, Proposals
 from allotment.core.queue_stages import Stage, aside, stages
+from allotment.core.rank import Key
 from allotment.core.request import Shape
 from allotment.model.ledger import Entitlement
 from allotment.model.quantity import Instant
@@ -45,13 +45,13 @@ class Line(Gates):
     left_out: set[Shape]
     """Shapes of which the first that was not due in this walk was seen to."""
     skip: set[Shape]
-    """Shapes, or kinds of them, that are not looked at again in this walk."""
+    """Shapes, or classes of them, that are not looked at again in this walk."""
     leap: dict[Shape, Key]
     """Shapes of which the next to be looked at is this one."""
-    kind: Shape
+    eclass: Shape
     due: Entitlement | None
     asking: Standing
-    """The job that is at the gates: its kind, its grounds, and what it may ask for."""
+    """The job that is at the gates: its class, its grounds, and what it may ask for."""
     where: Filter
     """Where it may start without delaying those before it in its queue."""
     decision: Decision
@@ -67,7 +67,7 @@ class Line(Gates):
         self.held_up: set[str] = set()
         """Tenants with lines that wait for their first job to find room in its own share."""
         self.again = False
-        self.kinds = cluster.kinds
+        self.classes = cluster.classes
         self.anywhere = Filter(cluster, ())
         self.masked = bool(cluster.windows.all)
         """Whether nodes may be closed to some jobs and open to others."""
@@ -170,7 +170,7 @@ class Line(Gates):
             self._lack_room(waiting)
             yield from self._reclaim(self.asking)
         else:
-            self.skip.add(self._kind_of(shape))
+            self.skip.add(self._class_of(shape))
 
     # ── the gates ───────────────────────────────────────────────────────────────────────
 
@@ -180,7 +180,7 @@ class Line(Gates):
     def has_no_right(self, job: Standing) -> bool:
         """Whether a job is not due in this walk; note on what grounds it is, and to what."""
         cluster = self.cluster
-        self.kind = self._kind_of(job.shape)
+        self.eclass = self._class_of(job.shape)
         asking = narrowed_to_caps(cluster, job) if self.capped else job
         due = self.due = due_of(cluster, asking.shape)
         self.asking = narrowed_to_lent(cluster, asking, due) if self.capped else asking
@@ -190,7 +190,7 @@ class Line(Gates):
 
     def is_held_up(self, job: Standing) -> bool:
         """Whether a job waits for one before it; note where it may start that passes those."""
-        ahead = self.ahead.ahead_of(job, self.kind)
+        ahead = self.ahead.ahead_of(job, self.eclass)
         where = self.anywhere
         if ahead is not None:
             room = not self._too_large(job.shape)
@@ -212,8 +212,8 @@ class Line(Gates):
 
     # ── what is stopped ─────────────────────────────────────────────────────────────────
 
-    def _kind_of(self, shape: Shape) -> Shape:
-        return shape if self.kinds is None else self.kinds.of(shape)
+    def _class_of(self, shape: Shape) -> Shape:
+        return shape if self.classes is None else self.classes.of(shape)
 
     def _lose_turn(self, waiting: Standing) -> None:
         """Pass over a job whose queue leaves the room to others now."""
@@ -233,7 +233,7 @@ class Line(Gates):
             assert ahead is not None, "it was told on which types it may start"
             self._go_on(ahead.turned_down(waiting, room=True), waiting.shape)
         elif self.due is None or not self._note_blocked(waiting):
-            self.skip.add(self.kind)
+            self.skip.add(self.eclass)
 
     def _reclaim(self, waiting: Standing) -> Proposals:
         """Let a job within its queue's guarantee have back what others of its tenant hold."""
@@ -272,7 +272,7 @@ class Line(Gates):
         """Find a place for the job at the gates, unless it is known that there is none."""
         asking, where = self.asking, self.where
         place = self.cluster.pending.key(asking.id)
-        if self._known_blocked(self.kind, self.entitlement, place):
+        if self._known_blocked(self.eclass, self.entitlement, place):
             return None
         found = self.places.find(where.narrowed(asking), self.due)
         match found:
@@ -363,26 +363,26 @@ class Line(Gates):
         cluster = self.cluster
         key = cluster.pending.key(waiting.id)
         found = (cluster.ledger.version, key)
-        remember(cluster.memos.blocked, (self.kind, self.entitlement), found)
+        remember(cluster.memos.blocked, (self.eclass, self.entitlement), found)
         return self._hold_up(waiting)
 
     def _hold_up(self, waiting: Standing) -> bool:
-        """Let a job that cannot start hold up those behind it: alone, or as one of its kind.
+        """Let a job that cannot start hold up those behind it: alone, or as one of its class.
 
         One that could never start, as the configuration is now, holds up nobody.
         """
         if not guarantee_of(self.cluster).ever_starts(waiting.shape):
             return False
-        return self.ahead.block(waiting, self.kind)
+        return self.ahead.block(waiting, self.eclass)
 
     def _lack_right(self, waiting: Standing) -> Proposals:
         """See to a job that is not due in this walk, but may reclaim what its queue is owed."""
-        asking, kind = self.asking, self.kind
+        asking, eclass = self.asking, self.eclass
         behind = self.ahead.of(waiting.shape) is not None
         self.others = self.others or self.due is OPPORTUNISTIC or self.turn
         if self.entitlement is OPPORTUNISTIC or not (yield from self._ask_its_own(waiting)):
             # Whether it may make others give way is a matter of its urgency.
-            self.skip.add(waiting.shape if self.cluster.outranking else kind)
+            self.skip.add(waiting.shape if self.cluster.outranking else eclass)
         if not behind:
             yield from self._reclaim(asking)
 
@@ -397,7 +397,7 @@ class Line(Gates):
         first = cluster.outranking and shape not in self.left_out
         self.left_out.add(shape)
         if first and not (
-            order is QueueOrder.STRICT and self.ahead.ahead_of(waiting, self.kind) is not None
+            order is QueueOrder.STRICT and self.ahead.ahead_of(waiting, self.eclass) is not None
         ):
             # What others gave up for a job behind one that is blocked would help nobody.
             if cluster.mercy is not None and not shape.opportunistic:

@@ -2,7 +2,7 @@
 
 from typing import TypeVar
 
-from allotment.core.pending import Key
+from allotment.core.rank import Key
 from allotment.core.request import Request, Shape
 from allotment.model.ledger import Entitlement
 

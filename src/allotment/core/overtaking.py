@@ -1,18 +1,18 @@
 """How often waiting jobs were overtaken, and the bound on it.
 
 Rule: of a queue with `overtaken: N`, a job whose place in line is behind others that wait
-overtakes each of them when it is placed, or promised a place. Who was overtaken N times holds
-up all behind it in its queue, on whatever grounds they would start. Counted is from when a
-job came in line.
+overtakes each of them when it is placed, or gets a place reserved. One that was overtaken N
+times holds up all behind it in its queue, on whatever grounds they would start. Counted is
+from when a job came in line.
 
 Kept are the waiting jobs of such queues in order, in blocks: a job that is placed adds one to
-whole blocks before it. O(√n) a job. Lines without a bound are not kept.
+whole blocks before it. O(√n) a job. Queues without a bound are not kept.
 """
 
 from bisect import bisect_left, insort
 from collections.abc import Mapping, Sequence
 
-from allotment.core.lengths import Key
+from allotment.core.rank import Key
 from allotment.model.ids import JobId
 from allotment.model.tenancy import Tenant
 
@@ -35,7 +35,7 @@ class _Block:
         """No count is larger."""
 
     def parted(self) -> "_Block":
-        """Part from the second half, and give it."""
+        """Part from the second half, and return it."""
         half = len(self.keys) // 2
         other = _Block(self.keys[half:], self.counts[half:])
         other.added = self.added
@@ -43,8 +43,8 @@ class _Block:
         return other
 
 
-class Line:
-    """The waiting jobs of one queue."""
+class Overtaken:
+    """The waiting jobs of one queue, and how often each was overtaken."""
 
     def __init__(self, most: int) -> None:
         self.most = most
@@ -66,7 +66,7 @@ class Line:
             self._blocks.insert(at + 1, block.parted())
 
     def remove(self, key: Key) -> bool:
-        """Strike a job off; tell whether it held up others. O(√n)."""
+        """Strike a job off; return whether it held up others. O(√n)."""
         at = self._block_of(key)
         block = self._blocks[at]
         place = bisect_left(block.keys, key)
@@ -85,7 +85,7 @@ class Line:
         return block.counts[bisect_left(block.keys, key)] + block.added
 
     def overtake(self, key: Key) -> None:
-        """Let all before a place in line be overtaken once more. O(√n + who is full now)."""
+        """Let all before a place in line be overtaken once more. O(√n + those full now)."""
         for block in self._blocks:
             if not block.keys or block.keys[0] >= key:
                 return
@@ -116,12 +116,12 @@ class Line:
 
 
 class Overtaking:
-    """The lines with a bound, and who waits in them."""
+    """The queues with a bound, and the jobs that wait in them."""
 
     def __init__(self, most: Mapping[Name, int]) -> None:
         self._most = most
-        self._lines: dict[Name, Line] = {}
-        self._where: dict[JobId, tuple[Line, Key]] = {}
+        self._lines: dict[Name, Overtaken] = {}
+        self._where: dict[JobId, tuple[Overtaken, Key]] = {}
         self._before: dict[JobId, int] = {}
         """How often those were overtaken that are about to come back in line."""
 
@@ -132,17 +132,17 @@ class Overtaking:
             return
         there = self._lines.get(line)
         if there is None:
-            there = self._lines[line] = Line(most)
+            there = self._lines[line] = Overtaken(most)
         there.add(key, self._before.pop(key[1], 0))
         self._where[key[1]] = (there, key)
 
     def left(self, job: JobId) -> bool:
-        """Note that a job is in line no longer; tell whether it held up others."""
+        """Note that a job is in line no longer; return whether it held up others."""
         found = self._where.pop(job, None)
         return found is not None and found[0].remove(found[1])
 
     def passes(self, job: JobId) -> None:
-        """Note that a job in line was placed, or promised a place."""
+        """Note that a job in line was placed, or got a place reserved."""
         found = self._where.get(job)
         if found is not None:
             found[0].overtake(found[1])
@@ -153,22 +153,22 @@ class Overtaking:
         return None if found is None else (found[0].count(found[1]), found[0].most)
 
     def full(self, line: Name) -> Sequence[Key]:
-        """Return those of a line who were overtaken as often as they may be, in order."""
+        """Return those of a queue that were overtaken as often as they may be, in order."""
         there = self._lines.get(line)
         return there.full if there is not None else ()
 
     @property
     def any_full(self) -> bool:
-        """Whether anybody was overtaken as often as it may be. O(lines)."""
+        """Whether any job was overtaken as often as it may be. O(queues)."""
         return any(line.full for line in self._lines.values())
 
     def counts(self) -> dict[JobId, int]:
-        """Return how often each was overtaken, of those who were, for a snapshot. O(n)."""
+        """Return how often each was overtaken, of those that were, for a snapshot. O(n)."""
         counts = {job: line.count(key) for job, (line, key) in sorted(self._where.items())}
         return {job: count for job, count in counts.items() if count}
 
     def recall(self, counts: Mapping[JobId, int]) -> None:
-        """Remember how often those were overtaken who are about to come in line."""
+        """Remember how often those were overtaken that are about to come in line."""
         self._before = dict(counts)
 
 

@@ -10,35 +10,34 @@ from collections.abc import Container, Iterable, Iterator
 from heapq import heapify, heappop, heappush
 from itertools import islice
 
+from allotment.core.equivalence import Cursor, EquivalenceClasses
 from allotment.core.gang import Standing
-from allotment.core.kinds import Course, Kinds
-from allotment.core.lengths import Key, Lengths
+from allotment.core.lengths import Lengths
 from allotment.core.overtaking import Overtaking
 from allotment.core.ports import Estimates, Ordering
+from allotment.core.rank import Key
 from allotment.core.request import Shape
 from allotment.model.ids import JobId
 from allotment.model.quantity import Instant
-
-__all__ = ["Key", "Pending"]
 
 
 class Pending:
     """Sorted groups of waiting jobs; `estimates` say how long they run, where that is asked.
 
-    With `kinds` the line is walked kind by kind, else shape by shape.
+    With `classes` the line is walked class by class, else shape by shape.
     """
 
     def __init__(
         self,
         ordering: Ordering,
         estimates: Estimates | None = None,
-        kinds: Kinds | None = None,
+        classes: EquivalenceClasses | None = None,
         overtaking: Overtaking | None = None,
     ) -> None:
         self._ordering = ordering
         self.overtaking = overtaking
         """How often jobs were overtaken, where that is bounded."""
-        self._kinds = kinds
+        self._classes = classes
         self._lengths = Lengths(estimates) if estimates is not None else None
         self._groups: dict[Shape, list[Key]] = {}
         self._queues: dict[tuple[str, str], dict[Shape, list[Key]]] = {}
@@ -72,13 +71,13 @@ class Pending:
             group = self._groups[shape] = [key]
             self._sizes[shape.devices] = self._sizes.get(shape.devices, 0) + 1
             self._queues.setdefault((shape.tenant, shape.queue), {})[shape] = group
-            if self._kinds is not None:
-                self._kinds.opened(shape, key)
+            if self._classes is not None:
+                self._classes.opened(shape, key)
         elif key > group[-1]:
             group.append(key)
         else:
-            if self._kinds is not None and key < group[0]:
-                self._kinds.moved(job.shape, group[0], key)
+            if self._classes is not None and key < group[0]:
+                self._classes.moved(job.shape, group[0], key)
             insort(group, key)
         if self._lengths is not None:
             self._lengths.add(job, key)
@@ -104,8 +103,8 @@ class Pending:
             self.arrivals += 1  # Whom it held up may go.
         if not group:
             self._close(standing.shape, key)
-        elif self._kinds is not None and not place:
-            self._kinds.moved(standing.shape, key, group[0])
+        elif self._classes is not None and not place:
+            self._classes.moved(standing.shape, key, group[0])
         return standing
 
     def again(self, job: Standing, now: Instant) -> None:
@@ -128,13 +127,13 @@ class Pending:
             del self._queues[line]
         if self._lengths is not None:
             self._lengths.forget(shape)
-        if self._kinds is not None:
-            self._kinds.closed(shape, last)
+        if self._classes is not None:
+            self._classes.closed(shape, last)
 
     def heads(self) -> Iterator[tuple[Shape, Key]]:
-        """Return the first of each shape, or kind, in no particular order."""
-        if self._kinds is not None:
-            return self._kinds.heads()
+        """Return the first of each shape, or class, in no particular order."""
+        if self._classes is not None:
+            return self._classes.heads()
         return ((shape, group[0]) for shape, group in self._groups.items())
 
     def all_larger(self, devices: int) -> bool:
@@ -187,11 +186,11 @@ class Pending:
 
         O(groups) to begin, then O(log n) a job: a blocked group costs one step. Jobs may
         leave the line while it is walked. Of a shape put in `leap` the next is that one.
-        `among` are the shapes to go through; None for all. With kinds, those may be in `skip`
-        too, and it is O(kinds) to begin.
+        `among` are the shapes to go through; None for all. With classes, those may be in `skip`
+        too, and it is O(classes) to begin.
         """
-        if self._kinds is not None and among is None:
-            yield from self._by_kinds(self._kinds, skip, {} if leap is None else leap)
+        if self._classes is not None and among is None:
+            yield from self._by_class(self._classes, skip, {} if leap is None else leap)
             return
         groups = self._groups.items()
         if among is not None:
@@ -219,23 +218,25 @@ class Pending:
             if place < len(group):
                 heappush(heads, (group[place], number, shape))
 
-    def _by_kinds(
-        self, kinds: Kinds, skip: set[Shape], leap: dict[Shape, Key]
+    def _by_class(
+        self, classes: EquivalenceClasses, skip: set[Shape], leap: dict[Shape, Key]
     ) -> Iterator[Standing]:
-        courses = [Course(kind, kinds, self._groups) for kind in kinds if kind not in skip]
+        cursors = [
+            Cursor(eclass, classes, self._groups) for eclass in classes if eclass not in skip
+        ]
         heads = [
-            (head[0], number, course)
-            for number, course in enumerate(courses)
-            if (head := course.next(skip, leap)) is not None
+            (head[0], number, cursor)
+            for number, cursor in enumerate(cursors)
+            if (head := cursor.next(skip, leap)) is not None
         ]
         heapify(heads)
         while heads:
-            key, number, course = heappop(heads)
+            key, number, cursor = heappop(heads)
             found = self._jobs.get(key[1])
             if found is not None:
                 yield found[0]
-            if course.kind not in skip and (head := course.next(skip, leap)) is not None:
-                heappush(heads, (head[0], number, course))
+            if cursor.eclass not in skip and (head := cursor.next(skip, leap)) is not None:
+                heappush(heads, (head[0], number, cursor))
 
     def first_of(self, shape: Shape, besides: Container[JobId], at: Key) -> Key | None:
         """Return the place of the first of a shape from some place on, but for some jobs."""

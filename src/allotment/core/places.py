@@ -10,7 +10,6 @@ from allotment.core.guarantee import guarantee_of
 from allotment.core.lending import promise_takes_kept
 from allotment.core.owed import owed_place
 from allotment.core.packing import displace_pairs
-from allotment.core.pending import Key
 from allotment.core.plan import Decision, Demote, Evict, Place, Proposals
 from allotment.core.preemption.candidates import borrowed_places
 from allotment.core.preemption.eviction import evict
@@ -22,6 +21,7 @@ from allotment.core.preemption.tenant import (
     preempt,
     preempt_lower,
 )
+from allotment.core.rank import Key
 from allotment.core.reclaim import shrinkable, surplus
 from allotment.core.request import devices_of
 from allotment.core.trial import Trial

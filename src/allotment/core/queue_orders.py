@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from allotment.core.kinds import PASSING
+from allotment.core.equivalence import PASSING
 from allotment.core.overtaking import overtaking_of
 from allotment.core.ports import Ordering, Policies
 from allotment.core.ranking import ByQueue
@@ -43,7 +43,7 @@ class QueueOrders:
         """Whether any queue goes by how long jobs run."""
 
     def of(self, shape: Shape) -> QueueOrder:
-        """Return the order of a shape's queue, or of a kind; of one that is gone, strict."""
+        """Return the order of a shape's queue, or of a class; of one that is gone, strict."""
         if shape.queue == PASSING:
             return SKIP
         return self.by_queue.get((shape.tenant, shape.queue), QueueOrder.STRICT)

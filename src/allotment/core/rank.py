@@ -2,7 +2,11 @@
 
 import msgspec
 
+from allotment.model.ids import JobId
 from allotment.model.quantity import Instant
+
+Key = tuple[tuple[int, ...], JobId]
+"""A place in line: a rank's key, and of equals the older job first."""
 
 
 class Rank(msgspec.Struct, frozen=True, gc=False):

@@ -11,9 +11,8 @@ from heapq import heappop, heappush
 
 from allotment.core.books import Book
 from allotment.core.gang import Gang
-from allotment.core.pending import Key
 from allotment.core.ports import Ordering
-from allotment.core.rank import Rank
+from allotment.core.rank import Key, Rank
 from allotment.model.ids import JobId
 from allotment.model.quantity import Instant
 

@@ -270,8 +270,8 @@ def together(wanted: Wanted, run_ms: int, after: int) -> tuple[Instant, list[Amo
 def choose(wants: Sequence[Want], free: Mapping[str, int]) -> Amounts | None:
     """Return how much of which types would be taken; None if there is too little.
 
-    Who names types gets all of one of them, the first with enough; who names none goes last
-    and takes what is left of any.
+    A want that names types gets all of one of them, the first with enough; one that names
+    none goes last and takes what is left of any.
     """
     left, taken = dict(free), Amounts()
     for milli, types in sorted(wants, key=lambda want: not want[1]):

@@ -3,7 +3,7 @@
 Rule: a job is put on a node only if it is sure to be gone when a window of that node
 begins, or may use it. What it may take is its time limit, or what is estimated; a job of
 which neither is known keeps off from the window's notice on. Once a window is over its
-nodes are open again. Who runs on is left alone.
+nodes are open again. A job that runs on is left alone.
 
 While a place is looked for, the nodes that the job must keep off are fenced: closed for the
 search, and open again before anything is proposed. Jobs differ in that, so where windows

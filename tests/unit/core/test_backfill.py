@@ -11,8 +11,8 @@ from allotment.core.dimensions import devices_counted
 from allotment.core.ends import Ends
 from allotment.core.forecast import Forecast
 from allotment.core.gang import Gang, Standing
-from allotment.core.pending import Key, Pending
-from allotment.core.rank import Rank
+from allotment.core.pending import Pending
+from allotment.core.rank import Key, Rank
 from allotment.core.timeline import together
 from allotment.core.windows import Windows, kept_off
 from allotment.model.ids import JobId, NodeId

@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allotment.core import overtaking
-from allotment.core.lengths import Key
-from allotment.core.overtaking import Line, Overtaking
+from allotment.core.overtaking import Overtaken, Overtaking
+from allotment.core.rank import Key
 from allotment.model.ids import JobId
 
 MOST = 3
@@ -26,7 +26,7 @@ def test_a_line_counts_as_one_does_by_hand(steps: list[tuple[str, int]], size: i
 
 
 def compare(steps: list[tuple[str, int]]) -> None:
-    line = Line(MOST)
+    line = Overtaken(MOST)
     slow: dict[int, int] = {}
     for what, number in steps:
         match what:

@@ -3,8 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allotment.core.pending import Key
-from allotment.core.rank import Rank, moving
+from allotment.core.rank import Key, Rank, moving
 from allotment.core.running import Running
 from allotment.model.ids import JobId
 from allotment.model.quantity import Instant

@@ -1,11 +1,12 @@
-"""Waiting jobs by kind: shapes that differ in their queue alone, and so fit or wait alike.
+"""Equivalence classes of waiting jobs: those whose shapes differ in their queue alone.
 
-A thousand queues have thousands of shapes, but few kinds. What a tenant's sharing says of one
-shape it says of its whole kind, and so does a search for room: once a kind is blocked, all
-its queues are passed over in one step.
+Such jobs fit or wait alike. A thousand queues have thousands of shapes, but few classes. What a
+tenant's sharing says of one shape it says of its whole class, and so does a search for room:
+once a class is blocked, all its queues are passed over in one step. A class is named by the
+shape of its jobs, with a name for queues of its order in place of the queue.
 
-Queues that let later jobs pass, and those that are first come, first served, are kinds apart.
-Where others pass by promises, every queue is looked at by itself: they depend on the moment.
+Queues that let later jobs pass, and those that are first come, first served, are classes apart.
+Where jobs pass by backfilling, each queue is looked at by itself: that depends on the moment.
 """
 
 from bisect import bisect_left, bisect_right, insort
@@ -15,8 +16,8 @@ from typing import Final
 
 import msgspec
 
-from allotment.core.lengths import Key
 from allotment.core.ports import Policies
+from allotment.core.rank import Key
 from allotment.core.request import Shape
 from allotment.model.tenancy import QueueOrder
 
@@ -25,15 +26,15 @@ Head = tuple[Key, Shape]
 
 PASSING: Final = "\0skip"
 STRICT: Final = "\0strict"
-"""What stands for the queue in a kind. No queue has such a name."""
+"""What stands for the queue in a class. No queue has such a name."""
 
 _NAMES = {QueueOrder.SKIP: PASSING, QueueOrder.STRICT: STRICT}
 
 
-def kinds_apart(
+def equivalence_classes(
     orders: Mapping[tuple[str, str], QueueOrder], policies: Policies
-) -> "Kinds | None":
-    """Return which shapes are alike but for their queue; None where ranks set them apart too.
+) -> "EquivalenceClasses | None":
+    """Return the classes of shapes; None where ranks set those of different queues apart.
 
     Nor where every tenant has one queue: nothing is alike but for that. Not for cells,
     where a job that is not due may hold up others, nor where queues share by a rule or
@@ -41,11 +42,11 @@ def kinds_apart(
     """
     several = len({tenant for tenant, _ in orders}) < len(orders)
     alike = several and policies.turns is None and policies.packing is None
-    return Kinds(orders) if alike else None
+    return EquivalenceClasses(orders) if alike else None
 
 
-class Kinds:
-    """For each kind, the heads of its shapes in order."""
+class EquivalenceClasses:
+    """For each class, the heads of its shapes in order."""
 
     def __init__(self, orders: Mapping[tuple[str, str], QueueOrder]) -> None:
         """`orders` of the queues, by tenant and name; one that is gone is strict."""
@@ -57,15 +58,15 @@ class Kinds:
         return iter(self._heads)
 
     def of(self, shape: Shape) -> Shape:
-        """Return the kind of a shape of which somebody waits, or of a kind itself."""
+        """Return the class of a shape of which a job waits, or of a class itself."""
         return self._of.get(shape, shape)
 
     def heads(self) -> Iterator[tuple[Shape, Key]]:
-        """Return each kind and the first place in line of it, in no particular order."""
-        return ((kind, heads[0][0]) for kind, heads in self._heads.items())
+        """Return each class and the first place in line of it, in no particular order."""
+        return ((eclass, heads[0][0]) for eclass, heads in self._heads.items())
 
     def opened(self, shape: Shape, head: Key) -> None:
-        """Note a shape of which nobody waited."""
+        """Note a shape of which no job waited."""
         order = self._orders.get((shape.tenant, shape.queue), QueueOrder.STRICT)
         name = _NAMES.get(order)
         if name is not None:
@@ -73,38 +74,40 @@ class Kinds:
         insort(self._heads.setdefault(self.of(shape), []), (head, shape))
 
     def moved(self, shape: Shape, before: Key, after: Key) -> None:
-        """Note that somebody else is now the first of a shape."""
+        """Note that another job is now the first of a shape."""
         heads = self._heads[self.of(shape)]
         del heads[bisect_left(heads, before, key=_key)]
         insort(heads, (after, shape), key=_key)
 
     def closed(self, shape: Shape, head: Key) -> None:
-        """Note that nobody of a shape waits any longer."""
-        kind = self.of(shape)
-        heads = self._heads[kind]
+        """Note that no job of a shape waits any longer."""
+        eclass = self.of(shape)
+        heads = self._heads[eclass]
         del heads[bisect_left(heads, head, key=_key)]
         if not heads:
-            del self._heads[kind]
+            del self._heads[eclass]
         self._of.pop(shape, None)
 
-    def behind(self, kind: Shape, last: Key | None, skip: set[Shape]) -> Head | None:
+    def behind(self, eclass: Shape, last: Key | None, skip: set[Shape]) -> Head | None:
         """Return the first head behind a place in line, of a shape that is not left out."""
-        heads = self._heads.get(kind, ())
+        heads = self._heads.get(eclass, ())
         at = 0 if last is None else bisect_right(heads, last, key=_key)
         while at < len(heads) and heads[at][1] in skip:
             at += 1
         return heads[at] if at < len(heads) else None
 
 
-class Course:
-    """Where a walk of the line is in one kind. Jobs may leave the line while it goes on."""
+class Cursor:
+    """Where a walk of the line is in one class. Jobs may leave the line while it goes on."""
 
-    def __init__(self, kind: Shape, kinds: Kinds, groups: Mapping[Shape, list[Key]]) -> None:
-        self.kind = kind
-        self._kinds = kinds
+    def __init__(
+        self, eclass: Shape, classes: EquivalenceClasses, groups: Mapping[Shape, list[Key]]
+    ) -> None:
+        self.eclass = eclass
+        self._classes = classes
         self._groups = groups
         self._met: Head | None = None
-        """Whom we met last."""
+        """The job that was met last."""
         self._stayed: list[Head] = []
         """Of shapes whose first job was met and stayed, the next: a heap."""
 
@@ -119,14 +122,14 @@ class Course:
         stayed = self._stayed
         while stayed and stayed[0][1] in skip:
             heappop(stayed)
-        found = self._kinds.behind(self.kind, met[0] if met else None, skip)
+        found = self._classes.behind(self.eclass, met[0] if met else None, skip)
         if stayed and (found is None or stayed[0][0] < found[0]):
             found = heappop(stayed)
         self._met = found
         return found
 
     def _follow(self, met: Head, leap: dict[Shape, Key]) -> None:
-        """Note who is next of a shape, if its first job is one we met, and so no head ahead."""
+        """Note the next of a shape whose first job was met, and so is no head ahead."""
         key, shape = met
         group = self._groups.get(shape)
         if group is None or group[0] > key:

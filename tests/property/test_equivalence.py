@@ -1,6 +1,6 @@
-"""The line walked kind by kind, against walking every shape of every queue.
+"""The line walked class by class, against walking every shape of every queue.
 
-Two services live through the same history, one of which knows of no kinds: they must decide
+Two services live through the same history, one of which knows of no classes: they must decide
 alike, event by event.
 """
 
@@ -29,8 +29,8 @@ PICK = st.integers(0, 10**6)
 CAP = st.sampled_from([0, 0, 3])
 
 
-def no_kinds(*_: object, **__: object) -> None:
-    """Let every shape be a kind of its own."""
+def no_classes(*_: object, **__: object) -> None:
+    """Let every shape be a class of its own."""
 
 
 class Twins(RuleBasedStateMachine):
@@ -47,10 +47,10 @@ class Twins(RuleBasedStateMachine):
         self.ways = orders, preempt, cap
         config = self.config(shares)
         self.fast = World(config)
-        with patch("allotment.core.cluster.kinds_apart", no_kinds):
+        with patch("allotment.core.cluster.equivalence_classes", no_classes):
             self.slow = World(config)
-        assert self.fast.state.cluster.kinds is not None
-        assert self.slow.state.cluster.kinds is None
+        assert self.fast.state.cluster.classes is not None
+        assert self.slow.state.cluster.classes is None
 
     def config(self, shares: tuple[int, ...]) -> Config:
         orders, preempt, cap = self.ways
@@ -126,7 +126,7 @@ class Twins(RuleBasedStateMachine):
     def both(self, do: Callable[[World], object], *, then: bool = True) -> None:
         """Let both do it, and as a rule look through the line then."""
         said = self.said(self.fast, do)
-        with patch("allotment.core.cluster.kinds_apart", no_kinds):
+        with patch("allotment.core.cluster.equivalence_classes", no_classes):
             assert self.said(self.slow, do) == said
         for world in (self.fast, self.slow) if then else ():
             world.cycle()
