@@ -7,13 +7,10 @@ that undoes itself. Nothing else writes it.
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 
-import msgspec
-
 from allotment.core.books import Book, Holder
 from allotment.core.cells.book import Cells
 from allotment.core.cells.borrow import find_idle
 from allotment.core.cells.placed import PlacedInCells
-from allotment.core.cells.rights import quota_still
 from allotment.core.claimants import Claimants
 from allotment.core.ends import Ends
 from allotment.core.equivalence import equivalence_classes
@@ -76,6 +73,7 @@ class Cluster:
         self.ledger = Ledger(nodes)
         self.cells = _cells(topology, nodes, tenants)
         """Who is owed which cells; None where shares are counted."""
+        self._hardware = [book for book in (self.ledger, self.cells) if book is not None]
         self._topology = topology
         claimants = Claimants(
             share, half_life_ms, self.trees.values(), nodes, policies.fairness
@@ -212,33 +210,13 @@ class Cluster:
         self._enter(gang)
         self.ledger.take(gang.slots, [lease_part(need) for need in gang.needs])
 
-    def promise_kept(self, promise: ReservedPlace) -> ReservedPlace | None:
-        """Return a promise as it can be kept in this configuration; None if it cannot."""
-        if not self._is_there(promise.slots):
-            return None
-        if self.cells is not None and not self.cells.are_in_cells(promise.slots):
-            return None  # What lies in no cell takes nobody new.
-        if self.cells is None or promise.entitlement is not Entitlement.GUARANTEED:
-            return promise
-        tenant = self.tenant_of(promise.job)
-        place = (tenant, promise.pin, promise.slots, promise.needs)
-        quota = quota_still(self.cells, *place, promise.quota)
-        return msgspec.structs.replace(promise, quota=quota) if quota else None
-
-    def _is_there(self, slots: Sequence[Slot]) -> bool:
+    def has_devices(self, slots: Sequence[Slot]) -> bool:
         """Whether the devices of a place are in this configuration."""
         return all(
             (node := self.nodes.get(slot.node)) is not None
             and all(index < len(node.devices) for index in slot.devices)
             for slot in slots
         )
-
-    def quota_kept(self, gang: Gang) -> Quota:
-        """Return cells by which a gang could keep its place as its tenant's own; or none."""
-        if self.cells is None:
-            return ()
-        place = (gang.tenant, gang.pin, gang.slots, gang.needs)
-        return quota_still(self.cells, *place, gang.quota)
 
     def stand_anew(self, gang: Gang, standing: Standing) -> None:
         """Let a gang stand differently in its line: it got to run only now."""
@@ -423,9 +401,8 @@ class Cluster:
 
     def set_open(self, node: NodeId, is_open: bool) -> None:
         """Let a node take new work, or keep new work off it."""
-        self.ledger.set_open(node, is_open)
-        if self.cells is not None:
-            self.cells.set_open(node, is_open)
+        for book in self._hardware:
+            book.set_open(node, is_open)
 
     def barred(self, job: JobId, slots: Sequence[Slot], now: Instant) -> bool:
         """Whether a window keeps a job, waiting or placed, off a place now."""
@@ -473,9 +450,8 @@ class Cluster:
 
     def set_bad(self, node: NodeId, devices: frozenset[int]) -> None:
         """Set which devices of a node are not to be used; what sits there stays."""
-        self.ledger.set_bad(node, devices)
-        if self.cells is not None:
-            self.cells.set_bad(node, devices)
+        for book in self._hardware:
+            book.set_bad(node, devices)
 
     def slots_open(self, slots: Sequence[Slot]) -> bool:
         """Whether a place is on open nodes and sound devices."""

@@ -168,7 +168,7 @@ def _resume(cluster: Cluster, now: Instant) -> Proposals:
         entitlement = resume_entitlement(cluster, gang, now)
         if entitlement is None:
             continue
-        quota = cluster.quota_kept(gang) if entitlement is GUARANTEED else ()
+        quota = guarantee_of(cluster).quota_kept(gang) if entitlement is GUARANTEED else ()
         if _leases_free(cluster, gang):
             yield Resume(gang.id, entitlement, quota=quota)
         elif entitlement is GUARANTEED:

@@ -21,6 +21,7 @@ from allotment.core.cells.book import Cells
 from allotment.core.cluster import Cluster
 from allotment.core.free_of import types_wanted
 from allotment.core.gang import Gang, ReservedPlace
+from allotment.core.guarantee import guarantee_of
 from allotment.core.ledger import ANY_TYPE, Ledger, NodeBook
 from allotment.core.lending import share_left
 from allotment.core.request import (
@@ -125,7 +126,7 @@ def counts_types(dimension: Dimension) -> bool:
 def devices_counted(cluster: Cluster, shape: Shape) -> "AllDevices | DevicesByType":
     """Count devices by type for a gang that may not have every type at once, else as one."""
     several = len(cluster.device_types) > 1
-    in_cells = several and cluster.cells is not None and bool(devices_of(shape))
+    in_cells = several and guarantee_of(cluster).in_one_chain and bool(devices_of(shape))
     by_type = in_cells or bool(types_wanted(cluster, shape.requests))
     return DevicesByType(cluster) if by_type else AllDevices(cluster)
 
@@ -214,7 +215,7 @@ class DevicesByType(_OnMachines):
 
     def demand(self, shape: Shape) -> tuple[Want, ...]:
         wants = devices_of(shape)
-        if self._cluster.cells is None:
+        if not guarantee_of(self._cluster).in_one_chain:
             return wants
         return _in_one_chain(wants, self._cluster.device_types)
 

@@ -8,14 +8,14 @@ from allotment.core.cells.search import find
 from allotment.core.cells.words import listed, owned
 from allotment.core.cluster import Cluster
 from allotment.core.guarantee import guarantee_of, may_borrow
-from allotment.core.owed import owed_place
+from allotment.core.owed import book_of, owed_place
 from allotment.core.question import Question
 from allotment.core.request import Shape, total_of
 from allotment.core.share_words import (
-    book_of,
     chains_for,
     down_words,
     in_use_by,
+    kept_words,
     leaves_of,
     need_words,
     room_for,
@@ -61,10 +61,12 @@ def fits_mended_cells(cluster: Cluster, shape: Shape) -> bool:
 
 def why_mended_cells(cluster: Cluster, shape: Shape) -> Blocked:
     """Name the hardware that is missing."""
+    message = f"{need_words(cluster, shape)} {share_words(cluster, shape)}"
+    if not may_borrow(cluster, shape) and (kept := kept_words(cluster, shape)):
+        message += f" {kept}"
     return Blocked(
         Reason.NODES_UNAVAILABLE,
-        f"It would fit if all hardware were up. {need_words(cluster, shape)} "
-        f"{share_words(cluster, shape)}",
+        f"It would fit if all hardware were up. {message}",
         hint=f"Down or drained: {down_words(cluster, shape)}. See `allot nodes`.",
     )
 

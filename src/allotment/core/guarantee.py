@@ -14,7 +14,7 @@ import msgspec
 from allotment.core.cells.book import Cells
 from allotment.core.cells.borrow import find_idle
 from allotment.core.cells.keeping import by_host_shares
-from allotment.core.cells.rights import objection
+from allotment.core.cells.rights import objection, quota_still
 from allotment.core.cells.search import find
 from allotment.core.cells.space import Space
 from allotment.core.cells.together import in_one_cell
@@ -52,6 +52,8 @@ class Guarantee(Protocol):
     """Whether a gang whose reserved place came free may have a larger one elsewhere."""
     clears_suspended: bool
     """Whether an owner gets back what other tenants' suspended gangs keep in its way."""
+    in_one_chain: bool
+    """Whether all devices of a gang are of one type, whichever of its types that is."""
     spaces: Sequence[Space]
     """The books of free cells; none where there are no cells."""
 
@@ -83,8 +85,16 @@ class Guarantee(Protocol):
         """Whether a reserved place is still within its tenant's quota, which may shrink."""
         ...
 
+    def renewed(self, place: ReservedPlace) -> ReservedPlace | None:
+        """Return a reserved place as it is in a new configuration; None if it cannot be."""
+        ...
+
     def resumed(self, gang: Gang, leases: Resources) -> Entitlement | None:
         """Return on what grounds a suspended gang may have its devices and CPU back."""
+        ...
+
+    def quota_kept(self, gang: Gang) -> Quota:
+        """Return cells as which a gang could keep its place as its tenant's own; or none."""
         ...
 
     def may_promote(self, tenant: str) -> bool:
@@ -166,6 +176,7 @@ class Counted:
 
     regrows = True
     clears_suspended = False
+    in_one_chain = False
     spaces: Sequence[Space] = ()
 
     def __init__(self, cluster: Cluster) -> None:
@@ -219,6 +230,12 @@ class Counted:
             preemptible=place.entitlement is not GUARANTEED,
         )
         return due is place.entitlement or due is GUARANTEED
+
+    def renewed(self, place: ReservedPlace) -> ReservedPlace | None:
+        return place if self._cluster.has_devices(place.slots) else None
+
+    def quota_kept(self, gang: Gang) -> Quota:  # noqa: ARG002 - there are no cells
+        return ()
 
     def resumed(self, gang: Gang, leases: Resources) -> Entitlement | None:
         """Return that; what a gang kept counts already, if it is its tenant's own."""
@@ -298,6 +315,7 @@ class InCells:
     regrows = False
     """To give a place up for another could cost others their quota while hardware is lost."""
     clears_suspended = True
+    in_one_chain = True
 
     def __init__(self, cluster: Cluster, cells: Cells) -> None:
         self._cluster, self._cells = cluster, cells
@@ -350,8 +368,24 @@ class InCells:
         name = self._cluster.tenant_of(place.job)
         return self._cells.stands(name, place.pin, place.slots, place.quota)
 
+    def renewed(self, place: ReservedPlace) -> ReservedPlace | None:
+        """Return it; what lies in no cell takes nobody new."""
+        has_all = self._cluster.has_devices(place.slots)
+        if not has_all or not self._cells.are_in_cells(place.slots):
+            return None
+        if place.entitlement is not GUARANTEED:
+            return place
+        tenant = self._cluster.tenant_of(place.job)
+        where = (tenant, place.pin, place.slots, place.needs)
+        quota = quota_still(self._cells, *where, place.quota)
+        return msgspec.structs.replace(place, quota=quota) if quota else None
+
+    def quota_kept(self, gang: Gang) -> Quota:
+        place = (gang.tenant, gang.pin, gang.slots, gang.needs)
+        return quota_still(self._cells, *place, gang.quota)
+
     def resumed(self, gang: Gang, leases: Resources) -> Entitlement | None:
-        if not gang.opportunistic and self._cluster.quota_kept(gang):
+        if not gang.opportunistic and self.quota_kept(gang):
             return GUARANTEED
         may = borrows(self._cluster, gang.tenant, leases, preemptible=gang.preemptible)
         return OPPORTUNISTIC if may else None
@@ -362,7 +396,7 @@ class InCells:
     def promotion(self, gang: Gang) -> tuple[Quota, Beside] | None:
         if gang.suspended:
             return None
-        quota, beside = self._cluster.quota_kept(gang), ()
+        quota, beside = self.quota_kept(gang), ()
         if not quota:
             place = (gang.tenant, gang.pin, gang.slots, gang.needs)
             quota, beside = by_host_shares(self._cells, *place)

@@ -11,19 +11,25 @@ from allotment.model.ledger import Entitlement
 from allotment.model.quantity import DEVICE
 
 
+def book_of(cluster: Cluster) -> Cells:
+    """Return the book of cells, where there is one."""
+    assert cluster.cells is not None, "asked only where shares are cells"
+    return cluster.cells
+
+
 def owed_place(cluster: Cluster, shape: Shape) -> Found | None:
     """Find where a gang of this shape may be now out of its tenant's own cells.
 
     What was not found is not looked for again until something was given back.
     """
-    assert cluster.cells is not None, "asked only where shares are cells"
+    cells = book_of(cluster)
     if shape.opportunistic or cluster.memos.unowed.get(shape) == cluster.ledger.version:
         return None
     found: Found | None = None
-    if not _too_large(cluster.cells, shape):
-        found = find(cluster.cells, shape.tenant, shape.pin, shape.requests)
+    if not _too_large(cells, shape):
+        found = find(cells, shape.tenant, shape.pin, shape.requests)
         if found is not None:
-            found = _uncrowded(cluster, cluster.cells, shape, found) or found
+            found = _uncrowded(cluster, cells, shape, found) or found
     if found is None:
         remember(cluster.memos.unowed, shape, cluster.ledger.version)
     return found
@@ -34,11 +40,11 @@ def place_beside(cluster: Cluster, shape: Shape) -> Found | None:
 
     None also where suspended gangs that stay keep what it needs: it could not start there.
     """
-    assert cluster.cells is not None, "asked only where shares are cells"
-    if _too_large(cluster.cells, shape):
+    cells = book_of(cluster)
+    if _too_large(cells, shape):
         return None
-    found = find(cluster.cells, shape.tenant, shape.pin, shape.requests)
-    return found and _uncrowded(cluster, cluster.cells, shape, found)
+    found = find(cells, shape.tenant, shape.pin, shape.requests)
+    return found and _uncrowded(cluster, cells, shape, found)
 
 
 def _uncrowded(cluster: Cluster, cells: Cells, shape: Shape, found: Found) -> Found | None:

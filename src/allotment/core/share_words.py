@@ -8,16 +8,11 @@ from allotment.core.cells.chain import Chain
 from allotment.core.cells.search import serves
 from allotment.core.cells.words import gang_words, listed
 from allotment.core.cluster import Cluster
+from allotment.core.owed import book_of
 from allotment.core.request import Shape
 from allotment.model.ids import JobId
 from allotment.model.ledger import Entitlement, Slot
 from allotment.model.quantity import DEVICE
-
-
-def book_of(cluster: Cluster) -> Cells:
-    """Return the book of cells, where there is one."""
-    assert cluster.cells is not None, "asked only where shares are cells"
-    return cluster.cells
 
 
 def need_words(cluster: Cluster, shape: Shape) -> str:
@@ -64,6 +59,36 @@ def _account_words(cluster: Cluster, shape: Shape, at: int) -> Iterator[str]:
             if account.lost_with:
                 words[-1] += f" (shared with {listed(account.lost_with)})"
         yield f"{account.owed:,} {holding.chain.names[level]}, {', '.join(words)}"
+
+
+def kept_words(cluster: Cluster, shape: Shape) -> str:
+    """Return what of its kind is idle and up, and for whose larger cells that is kept; or ''.
+
+    Asked where a tenant finds nothing in its own cells, though it may not have lost them.
+    """
+    cells = book_of(cluster)
+    for at in chains_for(cells, shape):
+        chain, leaves = cells.chains[at], cells.idle[at].leaves
+        idle = {node: mask.bit_count() for node, mask in enumerate(leaves) if mask}
+        owed = _larger_cells_of_others(cells, shape.tenant, at)
+        if idle and owed:
+            names = listed([cluster.nodes[chain.nodes[node]].name for node in idle])
+            return (
+                f"{sum(idle.values()):,} {chain.names[0]} on {names} are idle and up, but kept "
+                f"for larger cells that others own: {listed(owed)}."
+            )
+    return ""
+
+
+def _larger_cells_of_others(cells: Cells, tenant: str, at: int) -> list[str]:
+    """Name the cells of a chain, larger than leaves, that others own and do not use."""
+    return [
+        f"{holding.unbound[level]:,} {holding.chain.names[level]} of {name}"
+        for (name, pin), holdings in cells.holdings.items()
+        if name != tenant and not pin and (holding := holdings.get(at)) is not None
+        for level in sorted(holding.promised, reverse=True)
+        if level and holding.unbound.get(level, 0) > 0
+    ]
 
 
 def in_use_by(cluster: Cluster, shape: Shape) -> list[JobId]:

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from allotment.core.claimants import Spent
 from allotment.core.cluster import Cluster
 from allotment.core.gang import Gang, ReservedPlace, Standing, doubled
+from allotment.core.guarantee import guarantee_of
 from allotment.core.mercy import Loss
 from allotment.core.ports import Policies
 from allotment.core.request import fixed, lease_part, needs_of, shape_of, sized
@@ -388,7 +389,7 @@ class State:
             self.cluster.pending.add(self._by_its_name(job), self.at)
         # Not in the order of the books: what was only thought of may have changed that.
         for _, place in sorted(old.reserved.items()):
-            kept = self.cluster.promise_kept(place)
+            kept = guarantee_of(self.cluster).renewed(place)
             if kept is not None:
                 self.cluster.reserve(kept)
 
@@ -504,7 +505,7 @@ class State:
     def _keep(self, gang: Gang) -> None:
         """Let a gang be where it is; as a borrower if its tenant's cells no longer cover it."""
         if gang.entitlement is Entitlement.GUARANTEED and not gang.suspended:
-            gang.quota = self.cluster.quota_kept(gang)
+            gang.quota = guarantee_of(self.cluster).quota_kept(gang)
             attempt = self.jobs[gang.id].attempts[-1]
             if self.cluster.cells is not None and not gang.quota:
                 gang.entitlement = Entitlement.OPPORTUNISTIC

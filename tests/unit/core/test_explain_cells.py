@@ -1,7 +1,7 @@
 """What a job that waits for cells is told."""
 
 from allotment.model import commands as c
-from allotment.model.ids import JobId, NodeId
+from allotment.model.ids import DeviceIndex, JobId, NodeId
 from allotment.model.reasons import Reason
 from tests.support.builders import JobBuilder, a_job
 from tests.support.cells import a_cell_world, cell_config
@@ -116,6 +116,24 @@ def test_lost_hardware_is_named() -> None:
     assert why.reason is Reason.NODES_UNAVAILABLE
     assert "lost to hardware that is down" in why.message
     assert why.hint.startswith("Down or drained: n1, n2, n3.")
+
+
+def test_idle_devices_that_are_kept_for_the_larger_cells_of_others_are_named() -> None:
+    world = a_cell_world(
+        "hardware:\n  - 2 x dgx-v100\n"
+        "tenants:\n  small: {cells: {V100: 6}, borrow: false}\n"
+        "  large: {cells: {dgx-v100-node: 1}}\n"
+    )
+    bad = [(NodeId(0), DeviceIndex(device)) for device in range(5)]
+    bad.append((NodeId(1), DeviceIndex(0)))
+    world.do(c.DeclareHealth(tuple(bad), ok=False))
+    *_, last = placed(world, *[a_job().of("small").gpus(1) for _ in range(4)])
+    reason, message = told(world, last)
+    assert reason is Reason.NODES_UNAVAILABLE
+    assert message.endswith(
+        "7 V100 on n2 are idle and up, but kept for larger cells that others own: "
+        "1 dgx-v100-node of large."
+    )
 
 
 def test_a_reserved_place_is_named_with_who_must_go() -> None:
