@@ -7,6 +7,7 @@ dependency, a back-off, an array cap) are explained by the engine, which knows t
 """
 
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 import msgspec
 
@@ -100,11 +101,13 @@ def _answer(asked: Question) -> Blocked:
 
 def _never(asked: Question) -> Blocked | None:
     """Return what of the configuration keeps a job from ever starting, if anything does."""
-    shape = asked.job.shape
-    if guarantee_of(asked.cluster).ever_starts(shape):
+    if guarantee_of(asked.cluster).ever_starts(asked.job.shape):
         return None
-    if asked.cluster.cells is not None:
-        return why_never_in_cells(asked.cluster, shape)
+    return _wording(asked.cluster).never(asked)
+
+
+def _never_counted(asked: Question) -> Blocked:
+    shape = asked.job.shape
     if shape.pin:
         return Blocked(
             Reason.NEVER_FITS_NOW,
@@ -121,11 +124,13 @@ def _never(asked: Question) -> Blocked | None:
 
 def _when_mended(asked: Question) -> Blocked | None:
     """Return that it would fit if all hardware were up, if it would not otherwise."""
-    cluster, shape = asked.cluster, asked.asking.shape
     if not asked.has_no_room(asked.job):
         return None
-    if cluster.cells is not None:
-        return why_mended_cells(cluster, shape) if fits_mended_cells(cluster, shape) else None
+    return _wording(asked.cluster).mended(asked)
+
+
+def _mended_counted(asked: Question) -> Blocked | None:
+    cluster, shape = asked.cluster, asked.asking.shape
     with Trial(cluster) as trial:
         if cluster.find(shape.requests) is not None:
             return None  # Only its share is too small.
@@ -143,10 +148,8 @@ def _next_cycle(asked: Question) -> Blocked:
     """Return that nothing keeps a job."""
     if asked.preempts:
         how = "less urgent jobs of its own tenant make way for it"
-    elif asked.cluster.cells is not None:
-        how = why_soon_in_cells(asked)
     else:
-        how = "it starts"
+        how = _wording(asked.cluster).soon(asked)
     return Blocked(Reason.PENDING, f"Nothing is in its way; {how} in the next cycle.")
 
 
@@ -174,8 +177,11 @@ def _no_right(asked: Question) -> Blocked:
     cluster, shape = asked.cluster, asked.asking.shape
     if shape.tenant not in cluster.tenants:
         return _tenant_gone(shape.tenant)
-    if cluster.cells is not None:
-        return why_no_right_in_cells(cluster, shape)
+    return _wording(cluster).no_right(asked)
+
+
+def _no_right_counted(asked: Question) -> Blocked:
+    cluster, shape = asked.cluster, asked.asking.shape
     if shape.opportunistic:
         return Blocked(
             Reason.QUOTA,
@@ -208,9 +214,11 @@ def _held_up(asked: Question) -> Blocked:
 
 def _no_room(asked: Question) -> Blocked:
     """Report what others hold of what it needs."""
+    return _wording(asked.cluster).no_room(asked)
+
+
+def _no_room_counted(asked: Question) -> Blocked:
     cluster, requests = asked.cluster, asked.asking.shape.requests
-    if cluster.cells is not None:
-        return why_no_cells(asked)
     if missing := ", ".join(lacking(cluster, requests)):
         return Blocked(
             Reason.CAPACITY, f"Others hold what it needs; too little is free of: {missing}."
@@ -301,6 +309,57 @@ CAUSED = frozenset({Gate.RIGHT, Gate.BYPASSED, Gate.ORDER, Gate.ROOM})
 """Gates that may be shut as the configuration changed, or as hardware is down."""
 
 
+# ── what depends on the form of quotas ──────────────────────────────────────────────────
+
+
+class _Wording(NamedTuple):
+    """Answers that are put in other words where quotas are in cells."""
+
+    never: Words
+    mended: Callable[[Question], Blocked | None]
+    soon: Callable[[Question], str]
+    no_right: Words
+    no_room: Words
+    no_right_back: Callable[[Cluster, str, Resources], Blocked]
+
+
+def _wording(cluster: Cluster) -> _Wording:
+    if cluster.cells is not None:
+        return _Wording(
+            never=_never_in_cells,
+            mended=_mended_in_cells,
+            soon=why_soon_in_cells,
+            no_right=_no_right_in_cells,
+            no_room=why_no_cells,
+            no_right_back=_no_cells_back,
+        )
+    return _Wording(
+        never=_never_counted,
+        mended=_mended_counted,
+        soon=_soon_counted,
+        no_right=_no_right_counted,
+        no_room=_no_room_counted,
+        no_right_back=_over_quota,
+    )
+
+
+def _soon_counted(_: Question) -> str:
+    return "it starts"
+
+
+def _never_in_cells(asked: Question) -> Blocked:
+    return why_never_in_cells(asked.cluster, asked.job.shape)
+
+
+def _no_right_in_cells(asked: Question) -> Blocked:
+    return why_no_right_in_cells(asked.cluster, asked.asking.shape)
+
+
+def _mended_in_cells(asked: Question) -> Blocked | None:
+    cluster, shape = asked.cluster, asked.asking.shape
+    return why_mended_cells(cluster, shape) if fits_mended_cells(cluster, shape) else None
+
+
 # ── windows ─────────────────────────────────────────────────────────────────────────────
 
 
@@ -339,12 +398,15 @@ def _why_set_aside(cluster: Cluster, shape: Shape, now: Instant) -> Blocked:
 
 def _no_right_back(cluster: Cluster, gang: Gang, need: Resources) -> Blocked:
     """Return why a suspended gang may not have what it let go."""
-    if cluster.cells is None or gang.tenant not in cluster.tenants:
-        return _over_quota(cluster, gang.tenant, need)
+    if gang.tenant not in cluster.tenants:
+        return _tenant_gone(gang.tenant)
+    return _wording(cluster).no_right_back(cluster, gang.tenant, need)
+
+
+def _no_cells_back(_: Cluster, tenant: str, __: Resources) -> Blocked:
     return Blocked(
         Reason.QUOTA,
-        f"Its memory is where tenant {gang.tenant} has no cells left for it, and it may not "
-        "borrow.",
+        f"Its memory is where tenant {tenant} has no cells left for it, and it may not borrow.",
         hint="It goes on when jobs of the same tenant end.",
     )
 
