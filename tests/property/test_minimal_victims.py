@@ -8,18 +8,24 @@ import os
 import random
 from collections.abc import Collection, Iterator
 from copy import copy
-from itertools import chain, combinations
+from itertools import chain, combinations, product
+from operator import le
 
 import msgspec
 
+from allotment.core.cells.rights import objection
 from allotment.core.gang import Gang
+from allotment.core.preemption.owner import place_cost
+from allotment.core.preemption.search import PreemptionPlan
+from allotment.core.trial import Trial
 from allotment.model import commands as c
 from allotment.model.ids import JobId
-from allotment.model.ledger import Entitlement
+from allotment.model.ledger import Entitlement, Slot
 from allotment.model.lifecycle import JobState
-from allotment.model.tenancy import Preempt, QueueOrder
-from tests.support.builders import JobBuilder, a_config, a_job, a_tenant
+from allotment.model.tenancy import Config, Preempt, QueueOrder
+from tests.support.builders import JobBuilder, a_config, a_job, a_tenant, gpus
 from tests.support.world import World
+from tests.unit.core.cells.plots import MACHINES, TOPOLOGY, owns
 
 NODES, WIDTH = 3, 4
 OWED = 6
@@ -115,3 +121,65 @@ def would_do(there: list[Gang], tasks: int, devices: int) -> bool:
             free[slot.node - 1] -= len(slot.devices)
     room = sum(left // devices for left in free)
     return held + tasks * devices <= OWED and room >= tasks
+
+
+# ── in cells ────────────────────────────────────────────────────────────────────────────
+
+
+def test_no_smaller_part_of_the_borrowers_in_cells_would_do() -> None:
+    plans = 0
+    for seed in range(HISTORIES):
+        rng = random.Random(seed)
+        world = busy_cells(rng)
+        urgent = world.submit(a_job().of("a").gpus(rng.choice([1, 2, 3, 4, 8])))
+        victims = victims_of(world, urgent)
+        plans += bool(victims)
+        for some in smaller(victims):
+            assert not place_without(world, urgent, some), f"{seed}: {some} of {victims}"
+    assert plans > HISTORIES // 10, "the cluster is busy"
+
+
+def busy_cells(rng: random.Random) -> World:
+    """Let owners and borrowers start, and some of them end."""
+    owners = (owns("a", node=1, socket=1), owns("b", node=1, pair=2), owns("c"))
+    tenants = (msgspec.structs.replace(each, guaranteed=gpus(32)) for each in owners)
+    world = World(Config(MACHINES, tuple(tenants), topology=TOPOLOGY))
+    jobs = rng.randint(6, 16)
+    for _ in range(jobs):
+        job = a_job().of(rng.choice("abccccc")).gpus(rng.choice([1, 1, 2, 3, 4, 6, 8]))
+        start(world, job.priority(rng.choice([10, 100])))
+    ends(world, rng.sample(range(1, jobs + 1), jobs // 4))
+    return world
+
+
+def place_without(world: World, job: JobId, gone: Collection[JobId]) -> bool:
+    """Whether a job of one task has a place as good when just some borrowers are gone."""
+    cluster = world.state.cluster
+    cells = cluster.cells
+    assert cells is not None
+    place, shape = cluster.reserved[job], cluster.pending[job].shape
+    with Trial(cluster) as trial:
+        trial.unreserve(job)
+        for each in gone:
+            trial.drop(each)
+        plan = PreemptionPlan(place.slots, place.needs, place.quota)
+        most = place_cost(cells, shape, plan)
+        for slot, kind in product(leaves(len(place.slots[0].devices)), CELLS):
+            other = PreemptionPlan((slot,), place.needs, (kind,))
+            if (
+                not objection(cells, "a", "", other.slots, other.needs, other.quota)
+                and not cells.is_lent(other.slots, other.needs)
+                and trial.fits(other.slots, other.needs)
+                and all(map(le, place_cost(cells, shape, other), most))
+            ):
+                return True
+    return False
+
+
+CELLS = ("socket", "node")
+
+
+def leaves(count: int) -> Iterator[Slot]:
+    for node in MACHINES:
+        for some in combinations(range(8), count):
+            yield Slot(node.id, some, 1000 * count)

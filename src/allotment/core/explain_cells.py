@@ -9,6 +9,7 @@ from allotment.core.cells.words import listed, owned
 from allotment.core.cluster import Cluster
 from allotment.core.guarantee import guarantee_of, may_borrow
 from allotment.core.owed import book_of, owed_place
+from allotment.core.plan import Evict
 from allotment.core.question import Question
 from allotment.core.request import Shape, total_of
 from allotment.core.share_words import (
@@ -28,14 +29,12 @@ from allotment.model.reasons import Blocked, Reason
 
 def why_soon_in_cells(asked: Question) -> str:
     """Return how a job starts that nothing keeps."""
-    cluster, shape = asked.cluster, asked.asking.shape
     if asked.due is not Entitlement.GUARANTEED:
         return "it borrows what is idle"
-    found = owed_place(cluster, shape)
-    assert found is not None, "it is owed a place"
-    if not found.borrowers and cluster.slots_free(found.slots, shape.requests):
+    if not isinstance(asked.decision, Evict):
         return "it starts"
-    return f"what is borrowed of its place on {_nodes(cluster, found.slots)} is called back"
+    nodes = _nodes(asked.cluster, asked.decision.place.slots)
+    return f"what is borrowed of its place on {nodes} is called back"
 
 
 # ── hardware ────────────────────────────────────────────────────────────────────────────

@@ -7,7 +7,6 @@ from allotment.core.displacement import displace, displace_in_cells
 from allotment.core.entitle import due_of
 from allotment.core.gang import Gang, Standing
 from allotment.core.guarantee import guarantee_of
-from allotment.core.lending import promise_takes_kept
 from allotment.core.owed import owed_place
 from allotment.core.packing import displace_pairs
 from allotment.core.plan import Decision, Demote, Evict, Place, Proposals
@@ -89,7 +88,11 @@ class Places:
                 return Place(Placement(waiting.id, found.slots, due, found.quota))
             with Trial(cluster) as trial:
                 plan = clear_cells(trial, shape, found, self.now)
-            return None if plan is None else self._evict(waiting, plan)
+            if plan is None:
+                return None
+            if plan.is_free and cluster.slots_free(plan.slots, shape.requests):
+                return Place(Placement(waiting.id, plan.slots, due, plan.quota))
+            return self._evict(waiting, plan)
         if (
             due is OPPORTUNISTIC
             and (slots := guarantee_of(cluster).idle_place(shape.requests)) is not None
@@ -109,7 +112,7 @@ class Places:
         cluster, shape = self.cluster, waiting.shape
         if not cluster.outranking or shape.opportunistic:
             return
-        plan = self._preempt_lower(waiting)
+        plan = preempt_lower(cluster, waiting, self.now)
         if (
             plan is not None
             and cluster.tenants[shape.tenant].preempt is Preempt.DEMOTE
@@ -119,17 +122,9 @@ class Places:
                 yield Demote(loser, waiting.id)
             if not plan.revoke:
                 return
-            plan = self._preempt_lower(waiting)
+            plan = preempt_lower(cluster, waiting, self.now)
         if plan is not None:
             yield self._evict(waiting, plan)
-
-    def _preempt_lower(self, waiting: Standing) -> PreemptionPlan | None:
-        """Find who of its tenant's own makes way for a job; not in what another queue keeps."""
-        cluster, shape = self.cluster, waiting.shape
-        plan = preempt_lower(cluster, waiting, self.now)
-        if plan is None or cluster.cells is None or shape.tenant not in cluster.queues.keeps:
-            return plan
-        return None if promise_takes_kept(cluster, shape, self._evict(waiting, plan)) else plan
 
     def reclaim(self, waiting: Standing) -> Proposals:
         """Let a job within its queue's guarantee have back what sibling queues were lent."""

@@ -70,3 +70,17 @@ def test_the_larger_borrower_alone_goes_where_it_is_enough() -> None:
     start(world, a_job().of("a").gpus(2))
     assert told(world) == [larger]
     assert world.is_(smaller) is JobState.RUNNING
+
+
+def test_a_borrower_in_an_owners_rack_stays_beside_an_idle_node_that_is_as_good() -> None:
+    world = in_cells({"rack": 1}, {"node": 2})
+    start(world, a_job().of("a").tasks(2).gpus(5))
+    for _ in range(2):
+        start(world, a_job().of("b").gpus(8))
+    first, second = (start(world, a_job().of("b").gpus(3)) for _ in range(2))
+    world.ends(first)
+    owner = start(world, a_job().of("a").gpus(3))
+    assert told(world) == []
+    assert world.is_(owner) is world.is_(second) is JobState.RUNNING
+    gangs = world.state.cluster.gangs
+    assert gangs[owner].slots[0].node != gangs[second].slots[0].node

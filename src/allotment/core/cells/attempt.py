@@ -5,6 +5,7 @@ by side. Nothing is changed: what each task takes is only not free for the next 
 """
 
 from collections.abc import Sequence
+from functools import partial
 
 import msgspec
 
@@ -28,6 +29,8 @@ class Avoid(msgspec.Struct, frozen=True):
 
     nodes: frozenset[NodeId] = frozenset()
     devices: frozenset[tuple[NodeId, int]] = frozenset()
+    borrowed: bool = False
+    """Also where borrowers sit, or are promised to."""
 
     def leaves(self, chain: Chain) -> dict[int, int]:
         """Return the leaves of a chain that this is, by node."""
@@ -57,6 +60,9 @@ class Attempt:
         self.cells, self.at, self.holding, self.region = cells, at, holding, region
         self.chain, self.space = cells.chains[at], cells.spaces[at]
         self.avoid = avoid.leaves(self.chain)
+        if avoid.borrowed:
+            for node, lent in enumerate(cells.lent(at)):
+                self.avoid[node] = self.avoid.get(node, 0) | lent
         self.bound: list[Cell] = []
         """Cells that would be bound anew."""
         self.used: dict[int, int] = {}
@@ -180,7 +186,9 @@ class Attempt:
             left = holding.unbound[level] - sum(1 for cell in self.bound if cell[0] == level)
             if left <= 0 or chain.size[level] < leaves + claim:
                 continue
-            for cell in fresh_cells(self.space, level, self.region, self.bound):
+            around = (self.space, level, self.region, self.bound)
+            serves = partial(self._has_room, leaves + claim)
+            for cell in fresh_cells(*around, serves) if self.avoid else fresh_cells(*around):
                 if left == 0 or len(found) == count:
                     break
                 if self._overlaps(cell):
@@ -193,6 +201,12 @@ class Attempt:
                     self._close(cell)
                     continue
                 left -= 1
+
+    def _has_room(self, want: int, cell: Cell) -> bool:
+        """Whether so many leaves of a cell are not to be avoided."""
+        mask, avoid = self.chain.mask_of(cell), self.avoid
+        nodes = self.chain.nodes_of(cell)
+        return sum((mask & ~avoid.get(n, 0)).bit_count() for n in nodes) >= want
 
     def _side_by_side(self, leaves: int, claim: int, count: int, found: list[_Place]) -> None:
         """Let several small cells of one node serve a task together."""

@@ -197,6 +197,7 @@ class Cells:
     def _set_aside(self, spot: Spot, times: int) -> None:
         if not spot.mask:
             return  # It needs the host alone.
+        self.last = None
         leaves = self.aside.setdefault((spot.chain, spot.node), {})
         for leaf in bits(spot.mask):
             leaves[leaf] = leaves.get(leaf, 0) + times
@@ -423,6 +424,21 @@ class Cells:
         """Count the leaves a tenant could have now, wherever they are."""
         held = self.holdings.get((tenant, pin), {})
         return sum(holding.room_in_all() for holding in held.values())
+
+    def lent(self, chain: int) -> list[int]:
+        """Return the leaves that borrowers have, or are promised, of each node of a chain."""
+        leaves = list(self.spaces[chain].lent)
+        for (at, node), aside in self.aside.items():
+            if at == chain:
+                leaves[node] |= sum(1 << leaf for leaf in aside)
+        return leaves
+
+    def is_lent(self, slots: Sequence[Slot], needs: Sequence[Resources]) -> bool:
+        """Whether any borrower sits on the leaves of some slots."""
+        return any(
+            self.spaces[spot.chain].lent[spot.node] & spot.mask
+            for spot in self.leaves_of(slots, needs)
+        )
 
     def parts_lent(self, chain: int) -> Iterator[tuple[tuple[int, int], int]]:
         """Return (node, leaf) and what is used of it, for lent leaves that are shared."""

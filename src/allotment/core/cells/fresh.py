@@ -1,7 +1,7 @@
 """Cells that could be bound anew: alone, or small ones of one node side by side."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 
 from allotment.core.cells.chain import Cell, Chain
@@ -9,34 +9,47 @@ from allotment.core.cells.holding import Holding
 from allotment.core.cells.safety import allows, spare
 from allotment.core.cells.space import Space
 
+Serves = Callable[[Cell], bool]
+
+
+def _any(_: Cell) -> bool:
+    return True
+
 
 def fresh_cells(
-    space: Space, level: int, region: Cell | None, bound: Sequence[Cell] = ()
+    space: Space,
+    level: int,
+    region: Cell | None,
+    bound: Sequence[Cell] = (),
+    serves: Serves = _any,
 ) -> Iterator[Cell]:
     """Return free cells of a level, in the order in which they had best be bound.
 
     Those without borrowers first; of these the ones that need no splitting of larger
     cells. A larger one is split only if nobody is owed it. Each is legal given that those
     before it are bound too; while hardware is broken, given that those in `bound` are,
-    which may grow meanwhile. Nothing is bound here.
+    which may grow meanwhile. Nothing is bound here; no larger cell is split but for one that
+    `serves`.
     """
     if not space.broken:
-        yield from _healthy(space, level, region)
+        yield from _healthy(space, level, region, serves)
         return
-    for cell in _healthy_or_not(space, level, region):
+    for cell in _healthy_or_not(space, level, region, serves):
         apart = not any(space.chain.overlap(cell, other) for other in bound)
         if apart and allows(space, [*bound, cell]):
             yield cell
 
 
-def _healthy_or_not(space: Space, level: int, region: Cell | None) -> Iterator[Cell]:
+def _healthy_or_not(
+    space: Space, level: int, region: Cell | None, serves: Serves
+) -> Iterator[Cell]:
     """Return healthy cells first: one that is broken in part is better than nothing."""
-    yield from _healthy(space, level, region)
+    yield from _healthy(space, level, region, serves)
     for number in sorted(space.broken_at(level, *_range(space.chain, level, region))):
         yield (level, number)
 
 
-def _healthy(space: Space, level: int, region: Cell | None) -> Iterator[Cell]:
+def _healthy(space: Space, level: int, region: Cell | None, serves: Serves) -> Iterator[Cell]:
     chain = space.chain
     left = spare(chain, space.count, space.owed)
     for quiet in (True, False):
@@ -44,9 +57,14 @@ def _healthy(space: Space, level: int, region: Cell | None) -> Iterator[Cell]:
             for number in space.free_at(up, *_range(chain, up, region), quiet=quiet):
                 if any(left[at] < 1 for at in range(level + 1, up + 1)):
                     break
+                parts: Iterable[Cell] = _parts(space, (up, number), level, region)
+                if serves is not _any:
+                    parts = [part for part in parts if serves(part)]
+                    if not parts:
+                        continue
                 for at in range(level + 1, up + 1):
                     left[at] -= 1
-                yield from _parts(space, (up, number), level, region)
+                yield from parts
 
 
 def _range(chain: Chain, level: int, region: Cell | None) -> tuple[int, int]:

@@ -6,21 +6,25 @@ tasks of elastic borrowers are enough, no whole gang goes. No tenant loses anyth
 and no two evictions can chase each other: each moves capacity from borrowed to guaranteed
 use, of which there is a finite sum.
 
-In cells the place is chosen first, as if there were no borrowers; who sits on it has to go.
+In cells the place is chosen first, as if there were no borrowers; those on it have to go, but
+for those that need not if another place is taken that is as good for the owner.
 """
 
 from collections.abc import Iterable, Iterator
+from itertools import chain
 
 import msgspec
 
+from allotment.core.cells.attempt import Avoid
 from allotment.core.cells.book import Cells
 from allotment.core.cells.rights import objection
-from allotment.core.cells.search import Found
+from allotment.core.cells.search import Found, find
 from allotment.core.cluster import Cluster
 from allotment.core.elastic import size_off
 from allotment.core.entitle import due_of
 from allotment.core.gang import Gang
 from allotment.core.ledger import Ledger
+from allotment.core.lending import takes_kept
 from allotment.core.owed import place_beside, yields
 from allotment.core.preemption.candidates import (
     borrowed_places,
@@ -37,13 +41,18 @@ from allotment.model.quantity import NOTHING, Instant, Resources
 
 GUARANTEED, OPPORTUNISTIC = Entitlement.GUARANTEED, Entitlement.OPPORTUNISTIC
 
+QUIET = Avoid(borrowed=True)
+"""Where no borrower has to leave."""
+
 
 def owners_place(trial: Trial, shape: Shape, now: Instant) -> PreemptionPlan | None:
     """Find a place out of its tenant's share in a trial, and which borrowers must leave it."""
     cluster, requests = trial.cluster, shape.requests
     if cluster.cells is not None:
         found = place_beside(cluster, shape)
-        return None if found is None else clear_cells(trial, shape, found, now)
+        if found is None or _is_kept(cluster, shape, found.slots):
+            return None
+        return clear_cells(trial, shape, found, now)
     if due_of(cluster, shape) is not GUARANTEED:
         return None
     slots = cluster.find(requests)
@@ -56,9 +65,15 @@ def is_owed(cluster: Cluster, shape: Shape, plan: PreemptionPlan) -> bool:
     """Whether a gang may have a place, once it is empty, out of its tenant's share."""
     if cluster.cells is None:
         return due_of(cluster, shape) is GUARANTEED
-    return not objection(
+    return not _is_kept(cluster, shape, plan.slots) and not objection(
         cluster.cells, shape.tenant, shape.pin, plan.slots, plan.needs, plan.quota
     )
+
+
+def _is_kept(cluster: Cluster, shape: Shape, slots: tuple[Slot, ...]) -> bool:
+    """Whether another queue keeps a part of a place for itself."""
+    keeps = cluster.queues.keeps
+    return shape.tenant in keeps and bool(takes_kept(cluster, shape, slots, GUARANTEED))
 
 
 # ── where shares are counted ────────────────────────────────────────────────────────────
@@ -118,7 +133,7 @@ def _clear(
 def clear_cells(
     trial: Trial, shape: Shape, found: Found, now: Instant
 ) -> PreemptionPlan | None:
-    """Find which borrowers must leave a place; None if it is too small even so.
+    """Find which borrowers must leave a place, or one as good; None if it is too small even so.
 
     Those on its leaves, and what is reserved for borrowers there. Where the host is too full,
     or devices lack memory, also what else holds what is short there: gangs that leave in any
@@ -127,52 +142,74 @@ def clear_cells(
     cluster, start = trial.cluster, trial.mark()
     cells = cluster.cells
     assert cells is not None, "asked only where shares are cells"
-    place = PreemptionPlan(found.slots, needs_of(shape.requests), found.quota)
-    gone, shrunk = _off_leaves(trial, found)
+    needs = needs_of(shape.requests)
+    place = PreemptionPlan(found.slots, needs, found.quota)
+    most = place_cost(cells, shape, place)
     around = _borrowers_around(cells, found.slots)
-    for job in sorted(around & cluster.placed.parting.keys()):
+    for job in sorted({*around, *found.borrowers} & cluster.placed.parting.keys()):
         trial.let_part(job)
 
-    def fits() -> PreemptionPlan | None:
-        return place if trial.fits(place.slots, place.needs) else None
+    def is_free(plan: PreemptionPlan) -> bool:
+        return not cells.is_lent(plan.slots, needs) and trial.fits(plan.slots, needs)
 
-    keepers = _keepers(trial, place, around, shape.tenant, now)
-    plan = fits() or search(trial, keepers, fits)
+    def fits() -> PreemptionPlan | None:
+        if is_free(place):
+            return place
+        quiet = find(cells, shape.tenant, shape.pin, shape.requests, QUIET)
+        if quiet is None:
+            return None
+        other = PreemptionPlan(quiet.slots, needs, quiet.quota)
+        costs = zip(place_cost(cells, shape, other), most, strict=True)
+        return other if all(cost <= first for cost, first in costs) and is_free(other) else None
+
+    candidates = chain(
+        _on_leaves(trial, found, now), _keepers(trial, place, around, shape.tenant, now)
+    )
+    plan = fits() or search(
+        trial, candidates, fits, lambda plan: not cells.is_lent(plan.slots, needs)
+    )
     trial.rollback(start)
     if plan is None:
         return None
-    evict = (*gone, *plan.evict)
-    own = (cluster.gangs[job] for job in evict)
-    return msgspec.structs.replace(
-        plan,
-        evict=evict,
-        demote=tuple(gang.id for gang in own if gang.entitlement is GUARANTEED),
-        shrink=tuple(each for each in shrunk if each[0] not in evict),
-    )
+    own = (cluster.gangs[job] for job in plan.evict)
+    demote = tuple(gang.id for gang in own if gang.entitlement is GUARANTEED)
+    return msgspec.structs.replace(plan, demote=demote)
 
 
-def _off_leaves(trial: Trial, found: Found) -> tuple[list[JobId], list[tuple[JobId, int]]]:
-    """Let borrowers be off a place: in part if that will do, else altogether."""
-    cluster = trial.cluster
-    gone, shrunk = list[JobId](), list[tuple[JobId, int]]()
-    for job in found.borrowers:
-        if job in cluster.placed.parting:
-            trial.let_part(job)
-            gang = cluster.gangs.get(job)
-            if (
-                gang is None
-                or gang.entitlement is not OPPORTUNISTIC
-                or not _meet(gang, found.slots)
-            ):
-                continue  # Only its surplus was there, which is on its way.
-        tasks = size_off(cluster, cluster.gangs[job], found.slots)
-        if tasks:
-            trial.shed(cluster.gangs[job], tasks)
-            shrunk.append((job, tasks))
-        else:
-            trial.drop(job)
-            gone.append(job)
-    return gone, shrunk
+def place_cost(cells: Cells, shape: Shape, place: PreemptionPlan) -> tuple[int, ...]:
+    """Return what a place costs its owner: of two that cost the same either will do.
+
+    How little its devices are liked, how many leaves are bound for it, how far apart it lies,
+    and how many leaves its tenant has left around it.
+    """
+    spots = list(cells.spots(place.slots, place.needs, place.quota))
+    at = spots[0][0].chain
+    holding = cells.holdings[shape.tenant, shape.pin][at]
+    liked = (n for n, some in enumerate(cells.chains_for(shape.requests)) if at in some)
+    fresh = {
+        cell
+        for spot, level in spots
+        for cell in holding.cells_of(level, spot.node, spot.mask | spot.beside)
+        if cell not in holding.bound
+    }
+    nodes = {spot.node for spot, _ in spots}
+    room = sum(holding.room(level, node) for level in holding.mine for node in nodes)
+    bound = sum(holding.chain.size[level] for level, _ in fresh)
+    return next(liked, 0), bound, cells.extent(at, place.slots), room
+
+
+def _on_leaves(trial: Trial, found: Found, now: Instant) -> list[Candidate]:
+    """Return the borrowers on a place, cheapest first, with the tasks that are off it."""
+    cluster, key = trial.cluster, trial.cluster.policies.victims.key
+    gangs = [
+        gang
+        for job in found.borrowers
+        if (gang := cluster.gangs.get(job)) is not None
+        and gang.entitlement is OPPORTUNISTIC
+        and _meet(gang, found.slots)  # Or only its surplus was there, which is on its way.
+    ]
+    gangs.sort(key=lambda gang: (not gang.leaving, key(gang, now), -gang.id))
+    return [(gang, size_off(cluster, gang, found.slots)) for gang in gangs]
 
 
 def _meet(gang: Gang, slots: tuple[Slot, ...]) -> bool:

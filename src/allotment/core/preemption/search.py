@@ -42,6 +42,11 @@ class PreemptionPlan(msgspec.Struct, frozen=True):
     shrink: tuple[tuple[JobId, int], ...] = ()
     """Elastic gangs that scale down, and how many tasks each keeps."""
 
+    @property
+    def is_free(self) -> bool:
+        """Whether nothing is preempted for it."""
+        return not (self.evict or self.revoke or self.shrink)
+
 
 Fits = Callable[[], PreemptionPlan | None]
 """Returns the place there is in the trial as it is, with what else must go; changes nothing."""
@@ -161,7 +166,7 @@ class _Preempted:
 
     def _resize(self, holder: Holder, tasks: int) -> None:
         """Let a gang, or a reserved place, have another number of tasks in the trial."""
-        before = self._size(holder)
+        holder, before = self._now.get(_key(holder), (holder, len(holder.slots)))
         if before == tasks:
             return
         self._now[_key(holder)] = (holder, tasks)
