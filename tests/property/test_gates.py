@@ -6,8 +6,8 @@ from allotment.core.cluster import Cluster
 from allotment.core.explain import explain
 from allotment.core.gang import Standing
 from allotment.core.gates import Gate
-from allotment.core.line import Line
 from allotment.core.question import Question
+from allotment.core.queue_pass import QueuePass
 from allotment.core.queue_stages import aside
 from allotment.model.ids import JobId
 from tests.golden.corpus.history import History
@@ -15,7 +15,7 @@ from tests.golden.corpus.history import History
 STEPS, MOVES = 4, 25
 
 
-class Watched(Line):
+class Watched(QueuePass):
     """A queue pass that notes at which gate each job was stopped, if not for another walk."""
 
     def __init__(self, history: History) -> None:
@@ -45,8 +45,8 @@ def test_why_names_the_gate_at_which_the_pass_stops_a_job(seed: int) -> None:
             asked = Question(cluster, cluster.pending[job], now)
             with cluster.fenced(asked.job.shape, now):
                 told = asked.first_shut(asked.job)
-                # It has no right, or no room, and others would make way if it were not behind.
-                behind = told is Gate.ORDER and asked.preempts
+                # What makes way for others, or a place that is theirs, is not for it either.
+                behind = told is Gate.ORDER and (asked.preempts or bool(asked.decision))
             assert (job, gate) == (job, told) or behind
 
 

@@ -1,7 +1,7 @@
-"""Who may not start, as somebody before it in its queue was overtaken often enough.
+"""What may not start, as a job before it in its queue was overtaken as often as it may be.
 
-Whoever waits for something else than a place holds up nobody: for a cap or a budget, or for a
-configuration in which it fits. Nor does who was promised a place.
+A job that waits for something else than a place holds up none: for a cap or a budget, or for a
+configuration in which it fits. Nor does one with a reserved place.
 """
 
 from allotment.core.caps import capped_out
@@ -27,7 +27,7 @@ class Bounds:
         return self.first(waiting) is not None
 
     def first(self, waiting: Standing) -> JobId | None:
-        """Name the first that holds it up, if any does. O(those who hold up nobody now)."""
+        """Name the first that holds it up, if any does. O(those that hold up none now)."""
         full = self._overtaking.full((waiting.shape.tenant, waiting.shape.queue))
         if not full:
             return None

@@ -12,7 +12,6 @@ from allotment.core.entitle import is_due, more_urgent, resume_entitlement
 from allotment.core.gang import Gang, ReservedPlace
 from allotment.core.guarantee import guarantee_of
 from allotment.core.lending import kept_from_borrower
-from allotment.core.line import Line
 from allotment.core.molding import as_large
 from allotment.core.moving import moves
 from allotment.core.packing import everybody, joins
@@ -26,6 +25,7 @@ from allotment.core.plan import (
 )
 from allotment.core.preemption.eviction import evict
 from allotment.core.preemption.owner import clear_leases
+from allotment.core.queue_pass import QueuePass
 from allotment.core.trial import Trial
 from allotment.model.ledger import Entitlement, Placement
 from allotment.model.quantity import Instant
@@ -53,7 +53,7 @@ def proposals(cluster: Cluster, now: Instant) -> Proposals:
     # 4. In order: what tenants are owed, by eviction of borrowers if need be.
     # 5. In order: what is left, to whoever may borrow.
     if len(cluster.pending) and not _in_vain(cluster, turn=turn):
-        yield from Line(cluster, now, turn=turn).serve()
+        yield from QueuePass(cluster, now, turn=turn).serve()
     # 6. At a turn, running gangs go where they are better off.
     if turn:
         yield from moves(cluster, now)

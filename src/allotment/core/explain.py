@@ -232,7 +232,7 @@ def _no_room_counted(asked: Question) -> Blocked:
 
 
 def _reserved(asked: Question) -> Blocked:
-    """Report whom it waits for who has its place."""
+    """Report which jobs must leave its reserved place first."""
     cluster, reservation = asked.cluster, asked.cluster.reserved[asked.job.id]
     victims = [cluster.gangs[job] for job in reservation.victims if job in cluster.gangs]
     tenant = cluster.tenant_of(reservation.job)

@@ -1,6 +1,6 @@
-"""Whom an urgent job may not make give way yet, and from when on it may.
+"""Which gangs an urgent job may not make give way yet, and from when on it may.
 
-Rule: the question the cycle asks, asked of later moments: the first one at which somebody who
+Rule: the question the cycle asks, asked of later moments: the first one at which a gang that
 is protected now would have to make way is when the job gets a place, if nothing changes.
 """
 
@@ -25,7 +25,7 @@ WAITS_FOR_OTHERS = frozenset({Reason.CAPACITY, Reason.FRAGMENTED, Reason.QUOTA})
 def with_protected(
     cluster: Cluster, waiting: Standing, blocked: Blocked, now: Instant
 ) -> Blocked:
-    """Add who is protected from a job now, and until when, if it only waits for that."""
+    """Add which gangs are protected from a job, and until when, if it only waits for that."""
     mercy, shape = cluster.mercy, waiting.shape
     if (
         mercy is None
@@ -48,9 +48,9 @@ def with_protected(
 def _first_way(
     cluster: Cluster, waiting: Standing, mercy: Mercy, now: Instant
 ) -> tuple[Instant, tuple[JobId, ...]] | None:
-    """Find the first later moment at which somebody has to make way, and who it is then.
+    """Find the first later moment at which gangs have to make way, and which these are.
 
-    Who has to make way once has to ever after, so a few looks will do.
+    A gang that has to make way once has to ever after, so a few looks will do.
     """
     moments = sorted({at for at in _moments(cluster, waiting, mercy) if at > now})
     if not moments or _who_goes(cluster, waiting, now):
@@ -68,7 +68,7 @@ def _first_way(
 
 
 def _moments(cluster: Cluster, waiting: Standing, mercy: Mercy) -> Iterator[Instant]:
-    """Return the moments at which somebody is protected no longer."""
+    """Return the moments at which a gang is protected no longer."""
     tenant = waiting.shape.tenant
     rules = mercy.rules[tenant]
     for gang in cluster.gangs.values():
@@ -92,7 +92,7 @@ def _moments(cluster: Cluster, waiting: Standing, mercy: Mercy) -> Iterator[Inst
 
 
 def _who_goes(cluster: Cluster, waiting: Standing, at: Instant) -> tuple[JobId, ...]:
-    """Name those of its own tenant who would have to make way, or shrink, at a moment."""
+    """Name the gangs of its own tenant that would have to make way, or shrink, at a moment."""
     plan = preempt_lower(cluster, waiting, at)
     if plan is None:
         return ()

@@ -1,8 +1,8 @@
 """The gates between a waiting job and its place, in the one order in which they are asked.
 
-The queue pass (`line.py`) stops each job at the first gate that is shut. `why` asks the same
-gates of one job (`question.py`) and puts the first that is shut in words (`explain.py`). A gate
-that nothing in the configuration can shut is left out. To ask changes nothing.
+The queue pass (`queue_pass.py`) stops each job at the first gate that is shut. `why` asks the
+same gates of one job (`question.py`) and puts the first that is shut in words (`explain.py`). A
+gate that nothing in the configuration can shut is left out. To ask changes nothing.
 """
 
 from abc import ABC, abstractmethod
@@ -19,9 +19,9 @@ from allotment.model.quantity import Instant
 class Gate(Enum):
     """What may keep a job from starting."""
 
-    RESERVED = "it has a reservation, and waits for those who hold the place"
+    RESERVED = "a place is reserved for it, which others must leave first"
     CAP = "its user or queue holds all it may, its budget is used up, or its queue is stopped"
-    SIZE = "it asks for more devices than are free in all, and nobody can be made to leave"
+    SIZE = "it asks for more devices than are free in all, and no job can be made to leave"
     TIER = "what is left is for other queues of its tenant"
     RIGHT = "its tenant has no room for it, and may not borrow for it"
     BYPASSED = "a job before it was overtaken as often as it may be"
@@ -44,7 +44,7 @@ class Gates(ABC):
     def first_shut(self, job: Standing) -> Gate | None:
         """Return the first gate that keeps a job from starting now; None if all are open."""
         gate = None
-        if self.is_reserved(job):
+        if job.id in self.cluster.reserved:
             gate = Gate.RESERVED
         elif self.capped and self.is_capped(job):
             gate = Gate.CAP

@@ -1,7 +1,7 @@
 """What protects running jobs from more urgent ones of their own tenant.
 
-Rule: who has run for less than its tenant's `min_run` keeps what it has, and once so many
-gangs, or so much work, were lost within the interval, nobody else loses anything until a part
+Rule: a gang that has run for less than its tenant's `min_run` keeps what it has, and once so
+many gangs, or so much work, were lost within the interval, no other loses anything until a part
 of that is over. What is only promised is not protected: it costs no work. Reclaiming what a
 tenant is owed from borrowers asks none of this (docs/scheduling.md).
 """
@@ -27,7 +27,7 @@ class Loss(msgspec.Struct, frozen=True, gc=False):
 
 
 class Mercy:
-    """What tenants lost of late, and when somebody protected may be asked again."""
+    """What tenants lost of late, and when a protected gang may be asked again."""
 
     def __init__(self, tenants: Sequence[Tenant]) -> None:
         self.rules: dict[str, PreemptRules] = {
@@ -122,7 +122,7 @@ class Mercy:
                 self._lost.setdefault(loss.tenant, deque()).append(loss)
 
     def woken(self, now: Instant) -> bool:
-        """Whether, asked once, somebody is protected no longer."""
+        """Whether, asked once, a gang is protected no longer."""
         if self.wake_at is None or self.wake_at > now:
             return False
         self.wake_at = None

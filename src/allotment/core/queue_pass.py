@@ -1,7 +1,7 @@
-"""The walk of the line: first for what tenants are owed, then for what may be borrowed.
+"""The queue pass: every waiting job in order, first on guaranteed quota, then as a borrower.
 
-Whoever cannot start holds up those behind it as its queue has it; who has the right makes
-others go.
+A job that passes all gates (`gates.py`) gets a place. One that does not holds up those behind
+it as its queue has it; one that has the right makes others go.
 """
 
 from collections.abc import Generator, Iterator
@@ -31,11 +31,11 @@ from allotment.model.tenancy import QueueOrder
 GUARANTEED, OPPORTUNISTIC = Entitlement.GUARANTEED, Entitlement.OPPORTUNISTIC
 
 
-class Line(Gates):
-    """Walks the line once for what tenants are owed, and again for what may be borrowed.
+class QueuePass(Gates):
+    """Walks all waiting jobs once for what tenants are owed, again for what may be borrowed.
 
-    All jobs of a shape have the same entitlement, and only its loss can come while we
-    walk, so a shape is left out from its first job on that is not due or does not fit.
+    All jobs of a shape have the same entitlement, and only its loss can come during a walk.
+    So a shape is left out from the first of its jobs on that is not due or does not fit.
     """
 
     entitlement: Entitlement
@@ -69,8 +69,6 @@ class Line(Gates):
         self.again = False
         self.classes = cluster.classes
         self.anywhere = Filter(cluster, ())
-        self.masked = bool(cluster.windows.all)
-        """Whether nodes may be closed to some jobs and open to others."""
 
     def serve(self) -> Proposals:
         return self._staged() if self.cluster.queues.any else self._serve()
@@ -113,12 +111,15 @@ class Line(Gates):
             yield from self._walk(entitlement)
 
     def _walk(self, entitlement: Entitlement) -> Proposals:
-        """Lead all jobs in order to the gates: a place for those that pass them all."""
+        """Lead all jobs in order through the gates; yield a place for each that passes them."""
         if entitlement is OPPORTUNISTIC and self._nothing_fits(entitlement):
             return
         self._begin(entitlement)
+        masked = bool(self.cluster.windows.all)
         for waiting in self._in_order():
-            gate = self._ask(waiting)
+            gate = (
+                self._first_shut_on_its_nodes(waiting) if masked else self.first_shut(waiting)
+            )
             if gate is not None:
                 yield from self._stopped(gate, waiting)
                 continue
@@ -138,10 +139,8 @@ class Line(Gates):
         self.leap = {}
         self.skip = self._skippable(entitlement)
 
-    def _ask(self, waiting: Standing) -> Gate | None:
+    def _first_shut_on_its_nodes(self, waiting: Standing) -> Gate | None:
         """Return the first gate that is shut, on the nodes that windows leave a job."""
-        if not self.masked:
-            return self.first_shut(waiting)
         with self.cluster.fenced(waiting.shape, self.now):
             return self.first_shut(waiting)
 
@@ -170,17 +169,23 @@ class Line(Gates):
             self._lack_room(waiting)
             yield from self._reclaim(self.asking)
         else:
-            self.skip.add(self._class_of(shape))
+            self.skip.add(shape if self.classes is None else self.classes.of(shape))
 
     # ── the gates ───────────────────────────────────────────────────────────────────────
 
     def is_too_large(self, job: Standing) -> bool:
-        return self._too_large(job.shape)
+        """Whether too few devices are free in all, and no job can be made to leave."""
+        cluster = self.cluster
+        return (
+            job.shape.devices > cluster.ledger.whole_free
+            and not self.turn
+            and cluster.is_settled()
+        )
 
     def has_no_right(self, job: Standing) -> bool:
         """Whether a job is not due in this walk; note on what grounds it is, and to what."""
         cluster = self.cluster
-        self.eclass = self._class_of(job.shape)
+        self.eclass = job.shape if self.classes is None else self.classes.of(job.shape)
         asking = narrowed_to_caps(cluster, job) if self.capped else job
         due = self.due = due_of(cluster, asking.shape)
         self.asking = narrowed_to_lent(cluster, asking, due) if self.capped else asking
@@ -193,7 +198,7 @@ class Line(Gates):
         ahead = self.ahead.ahead_of(job, self.eclass)
         where = self.anywhere
         if ahead is not None:
-            room = not self._too_large(job.shape)
+            room = not self.is_too_large(job)
             allowed = ahead.may_start(self.asking) if room else None
             if allowed is None:
                 self._go_on(ahead.turned_down(self.asking, room=room), job.shape)
@@ -211,9 +216,6 @@ class Line(Gates):
         return False
 
     # ── what is stopped ─────────────────────────────────────────────────────────────────
-
-    def _class_of(self, shape: Shape) -> Shape:
-        return shape if self.classes is None else self.classes.of(shape)
 
     def _lose_turn(self, waiting: Standing) -> None:
         """Pass over a job whose queue leaves the room to others now."""
@@ -250,14 +252,11 @@ class Line(Gates):
             return cluster.pending.in_order(skip, leap)
         return in_fair_order(cluster.pending, cluster.claimants, skip, leap, self.now)
 
-    def _at_its_size(
-        self,
-        decision: Decision,
-        shape: Shape,
-    ) -> Decision:
+    def _at_its_size(self, decision: Decision, shape: Shape) -> Decision:
         """Let a gang that may be larger have what fits now, unless it goes before others."""
-        passes = self.ahead.of(shape) is not None
-        if not shape.most or passes or not isinstance(decision, Place):
+        if not shape.most or not isinstance(decision, Place):
+            return decision
+        if self.ahead.of(shape) is not None:
             return decision
         return Place(as_large(self.cluster, shape, decision.placement))
 
@@ -294,40 +293,33 @@ class Line(Gates):
         """Take note that a job that was `at` got a place; tell whether the walk is over."""
         self.ahead.started(waiting, at)
         if self.turn and self._frees_more(waiting, decision):
-            # Who was known to be blocked may fit beside it.
+            # What was known to be blocked may fit beside it.
             self.cluster.memos.blocked.clear()
             self.again = True
         return self.again or self._nothing_fits(entitlement)
 
     def _nothing_fits(self, entitlement: Entitlement) -> bool:
-        """Whether it is plain that nobody makes room and too few devices are free for all."""
+        """Whether it is plain that nothing makes room and too few devices are free for all."""
         cluster = self.cluster
         if self.turn or (entitlement is GUARANTEED and not cluster.is_settled()):
             return False
         return cluster.pending.all_larger(cluster.ledger.whole_free)
 
-    def _too_large(self, shape: Shape) -> bool:
-        """Whether too few devices are free in all, and nobody can be made to leave."""
-        cluster = self.cluster
-        return (
-            shape.devices > cluster.ledger.whole_free and not self.turn and cluster.is_settled()
-        )
-
     def _frees_more(self, waiting: Standing, decision: Decision) -> bool:
-        """Whether those who are told to go hold more than the job that takes a turn."""
+        """Whether those that are told to go hold more than the job that takes a turn."""
         if not isinstance(decision, Evict):
             return False
         freed = sum(gang.held().gpu_milli for gang in self.places.send(decision.evict))
         return freed > waiting.gpu_milli
 
     def _may_displace(self, entitlement: Entitlement) -> bool:
-        """Whether who has no right to more may take a place of its own tenant's now."""
+        """Whether a job that has no right to more may take a place of its own tenant's now."""
         return self.turn and entitlement is OPPORTUNISTIC
 
     def _skippable(self, entitlement: Entitlement) -> set[Shape]:
-        """Return the shapes that cannot start, and that nobody else has to queue behind.
+        """Return the shapes that cannot start, and that no other has to queue behind.
 
-        They are known to be blocked, or the devices free in all are too few and nobody
+        They are known to be blocked, or the devices free in all are too few and no job
         could be made to leave.
         """
         cluster = self.cluster
@@ -351,7 +343,7 @@ class Line(Gates):
         """Whether nothing has changed for this shape since it did not fit.
 
         At a turn a job that ranks better may displace more; and where ranks get worse by
-        the clock, everybody may.
+        the clock, every job may.
         """
         seen = self.cluster.memos.blocked.get((shape, entitlement))
         if seen is None or seen[0] != self.cluster.ledger.version:
@@ -369,7 +361,7 @@ class Line(Gates):
     def _hold_up(self, waiting: Standing) -> bool:
         """Let a job that cannot start hold up those behind it: alone, or as one of its class.
 
-        One that could never start, as the configuration is now, holds up nobody.
+        One that could never start, as the configuration is now, holds up none.
         """
         if not guarantee_of(self.cluster).ever_starts(waiting.shape):
             return False
@@ -399,7 +391,7 @@ class Line(Gates):
         if first and not (
             order is QueueOrder.STRICT and self.ahead.ahead_of(waiting, self.eclass) is not None
         ):
-            # What others gave up for a job behind one that is blocked would help nobody.
+            # What others gave up for a job behind one that is blocked would help none.
             if cluster.mercy is not None and not shape.opportunistic:
                 cluster.mercy.look_again(waiting, cluster.gangs.values(), self.now)
             yield from self._masked(self.places.outrank(self.asking), shape)
