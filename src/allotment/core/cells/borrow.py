@@ -1,6 +1,7 @@
 """Where an opportunistic gang goes: on idle leaves of any tenant, far from guaranteed work."""
 
 from collections.abc import Iterator
+from itertools import islice
 
 from allotment.core.cells.book import Cells
 from allotment.core.cells.chain import Cell, bits
@@ -58,9 +59,39 @@ def _regions(cells: Cells, at: int, requests: tuple[Request, ...]) -> Iterator[C
     if liked is not None and (required is None or liked < required):
         yield from _roomy(cells, at, requests, liked)
     if required is None:
+        yield from _close(cells, at, requests)
         yield None
     else:
         yield from _roomy(cells, at, requests, required)
+
+
+MOST_NODES = 32
+"""Nodes that are compared by how close together their idle leaves are."""
+MOST_TRIED = 4
+"""Cells that are tried: a host may be too full."""
+
+
+def _close(cells: Cells, at: int, requests: tuple[Request, ...]) -> list[Cell]:
+    """Return cells within one node that have room for a whole gang, the smallest first.
+
+    Of alike ones first those on nodes far from guaranteed work, then on the fullest.
+    """
+    chain, idle = cells.chains[at], cells.idle[at]
+    want = devices_of(requests)
+    if not 1 < want <= chain.width or any(
+        is_part_of_device(r.need) or not r.devices or r.group for r in requests
+    ):
+        return []
+    least = next(level for level, size in enumerate(chain.size) if size >= want)
+    found: list[tuple[int, int, Cell]] = []
+    for place, node in enumerate(islice(idle.nodes_with(want), MOST_NODES)):
+        picked = chain.pick(idle.leaves[node], want)
+        level = chain.common_level(picked)
+        cell = chain.cell_at(level, node, picked.bit_length() - 1)
+        found.append((level, place, cell))
+        if level <= least and len(found) >= MOST_TRIED:
+            break
+    return [cell for _, _, cell in sorted(found)[:MOST_TRIED]]
 
 
 def _roomy(cells: Cells, at: int, requests: tuple[Request, ...], level: int) -> Iterator[Cell]:
