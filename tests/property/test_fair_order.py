@@ -7,7 +7,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allotment.core.decay import Past, worth
+from allotment.core.claimant import Past, worth
 from allotment.core.fair.claims import Claim, Vector
 from allotment.core.fair.drf import fluid, whole
 from allotment.model import commands as c

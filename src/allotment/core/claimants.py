@@ -10,8 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 import msgspec
 
 from allotment.core.books import Holder
-from allotment.core.claimant import Claimant, Shares
-from allotment.core.decay import STEPS, Past
+from allotment.core.claimant import STEPS, Claimant, Past, Shares
 from allotment.core.gang import Gang, ReservedPlace
 from allotment.core.ports import Fairness
 from allotment.core.request import sum_of

@@ -7,7 +7,7 @@ that undoes itself. Nothing else writes it.
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 
-from allotment.core.books import Book, Holder
+from allotment.core.books import Book, Holder, Placed, TenantUse
 from allotment.core.cells.book import Cells
 from allotment.core.cells.borrow import find_idle
 from allotment.core.cells.placed import PlacedInCells
@@ -19,13 +19,11 @@ from allotment.core.ledger import Ledger
 from allotment.core.memos import Memos, remember
 from allotment.core.mercy import mercy_of
 from allotment.core.pending import Pending
-from allotment.core.placed import Placed
 from allotment.core.ports import Policies
 from allotment.core.queue_orders import QueueOrders
 from allotment.core.quota import QuotaTree
 from allotment.core.request import Request, Shape, lease_part, needs_of, parts_of, whole
 from allotment.core.running import Running
-from allotment.core.tenant_use import TenantUse
 from allotment.core.used_up import UsedUp
 from allotment.core.windows import NOWHERE, Windows
 from allotment.model.cells import Topology

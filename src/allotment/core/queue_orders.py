@@ -1,12 +1,14 @@
 """In what order the jobs of each queue come, and whether they hold up each other."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from allotment.core.equivalence import PASSING
+from allotment.core.gang import Standing
 from allotment.core.overtaking import overtaking_of
 from allotment.core.ports import Ordering, Policies
-from allotment.core.ranking import ByQueue
+from allotment.core.rank import Rank
 from allotment.core.request import Shape
+from allotment.model.quantity import Instant
 from allotment.model.tenancy import QueueOrder, RankBy, Tenant
 
 EASY, CONSERVATIVE, SKIP = QueueOrder.EASY, QueueOrder.CONSERVATIVE, QueueOrder.SKIP
@@ -47,3 +49,16 @@ class QueueOrders:
         if shape.queue == PASSING:
             return SKIP
         return self.by_queue.get((shape.tenant, shape.queue), QueueOrder.STRICT)
+
+
+class ByQueue:
+    """Ask the ordering of a job's queue; ranks of different queues are not to be compared."""
+
+    def __init__(self, rest: Ordering, named: Mapping[tuple[str, str], Ordering]) -> None:
+        """`named` are orderings by tenant and queue; all other queues have `rest`."""
+        self._rest = rest
+        self._named = named
+
+    def rank(self, job: Standing, now: Instant) -> Rank:
+        ordering = self._named.get((job.shape.tenant, job.shape.queue), self._rest)
+        return ordering.rank(job, now)
