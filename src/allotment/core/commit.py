@@ -1,7 +1,9 @@
 """The one door: every proposal is checked again, on the newest state, before it counts.
 
 The planner may be wrong, late, or driven by a foolish policy; what passes here breaks no
-invariant. It shares no code with the search: a second opinion, not an echo.
+invariant. Nothing is searched for: only the proposal is judged. Capacity, caps, cells and
+reclaiming are counted here in their own way; by which entitlement a job may have what it
+needs is asked of the same functions as in the search.
 """
 
 from collections.abc import Sequence
