@@ -7,6 +7,7 @@ configuration in which it fits. Nor does one with a reserved place.
 from allotment.core.caps import capped_out
 from allotment.core.cluster import Cluster
 from allotment.core.gang import Standing
+from allotment.core.guarantee import guarantee_of
 from allotment.core.rank import Key
 from allotment.core.request import total_of
 from allotment.model.ids import JobId
@@ -45,7 +46,7 @@ class Bounds:
         right = cluster.policies.sharing.entitle(
             need, NOTHING, tenant, preemptible=shape.preemptible
         )
-        return right is not None and cluster.ever_fits(shape)
+        return right is not None and guarantee_of(cluster).fits_machines(shape)
 
 
 def why_bypassed(cluster: Cluster, waiting: Standing) -> Blocked:

@@ -9,14 +9,13 @@ from contextlib import contextmanager
 
 from allotment.core.books import Book, Holder, Placed, TenantUse
 from allotment.core.cells.book import Cells
-from allotment.core.cells.borrow import find_idle
 from allotment.core.cells.placed import PlacedInCells
 from allotment.core.claimants import Claimants
 from allotment.core.ends import Ends
 from allotment.core.equivalence import equivalence_classes
 from allotment.core.gang import Gang, ReservedPlace, Standing
 from allotment.core.ledger import Ledger
-from allotment.core.memos import Memos, remember
+from allotment.core.memos import Memos
 from allotment.core.mercy import mercy_of
 from allotment.core.pending import Pending
 from allotment.core.ports import Policies
@@ -351,26 +350,14 @@ class Cluster:
         gang = self.gangs.get(job)
         return gang.standing.shape if gang else self.pending[job].shape
 
-    def ever_fits(self, shape: Shape) -> bool:
-        """Whether the gang fits the configured machines when all are idle and open."""
-        known = self.memos.ever_fits.get(shape.requests)
-        if known is not None:
-            return known
-        idle = Ledger(tuple(self.nodes.values()))
-        if self.cells is not None:
-            found = find_idle(self.empty_cells(), shape.requests, idle)
-        else:
-            found = idle.find(self._asked(shape.requests), self.policies.placing)
-        return remember(self.memos.ever_fits, shape.requests, found is not None)
-
     def find(self, requests: tuple[Request, ...]) -> tuple[Slot, ...] | None:
         """Find free slots for a gang: on wholly free devices, where partners are chosen."""
-        slots = self.ledger.find(self._asked(requests), self.policies.placing)
+        slots = self.ledger.find(self.asked_free(requests), self.policies.placing)
         if slots is None or self.policies.packing is None:
             return slots
         return parts_of(slots, needs_of(requests))
 
-    def _asked(self, requests: tuple[Request, ...]) -> tuple[Request, ...]:
+    def asked_free(self, requests: tuple[Request, ...]) -> tuple[Request, ...]:
         """Return what must be free for a gang that does not join a partner."""
         return requests if self.policies.packing is None else whole(requests)
 

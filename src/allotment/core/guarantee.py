@@ -20,9 +20,10 @@ from allotment.core.cells.space import Space
 from allotment.core.cells.together import in_one_cell
 from allotment.core.cluster import Cluster
 from allotment.core.gang import Gang, ReservedPlace
+from allotment.core.ledger import Ledger
 from allotment.core.memos import remember
 from allotment.core.owed import owed_place
-from allotment.core.request import Request, Shape, sum_of, total_of
+from allotment.core.request import Request, Shape, devices_of, sum_of, total_of
 from allotment.model.amounts import CPU, FIELDS, GPU
 from allotment.model.ledger import Beside, Entitlement, Quota, Slot
 from allotment.model.quantity import DEVICE, NOTHING, Resources
@@ -67,6 +68,14 @@ class Guarantee(Protocol):
 
     def ever_starts(self, shape: Shape) -> bool:
         """Whether a gang fits what it may use if all of that is free and healthy."""
+        ...
+
+    def fits_machines(self, shape: Shape) -> bool:
+        """Whether a gang fits the configured machines, or all cells, when all are idle."""
+        ...
+
+    def coming_free(self, shape: Shape) -> int:
+        """Count the whole devices that gangs of a shape may have once all is gone that goes."""
         ...
 
     def has_pinned(self, tenant: str, pin: str) -> bool:
@@ -198,7 +207,22 @@ class Counted:
         return due is GUARANTEED
 
     def ever_starts(self, shape: Shape) -> bool:
-        return not shape.pin and self._cluster.ever_fits(shape)
+        return not shape.pin and self.fits_machines(shape)
+
+    def fits_machines(self, shape: Shape) -> bool:
+        cluster, requests = self._cluster, shape.requests
+        known = cluster.memos.ever_fits.get(requests)
+        if known is None:
+            idle = Ledger(tuple(cluster.nodes.values()))
+            slots = idle.find(cluster.asked_free(requests), cluster.policies.placing)
+            known = remember(cluster.memos.ever_fits, requests, slots is not None)
+        return known
+
+    def coming_free(self, shape: Shape) -> int:  # noqa: ARG002 - all may have them
+        ledger, placed = self._cluster.ledger, self._cluster.placed
+        coming = (*placed.leaving.values(), *placed.parting.values())
+        spare = ledger.whole_free - ledger.owed
+        return spare + sum(devices_of(gang.requests) for gang in coming)
 
     def has_pinned(self, tenant: str, pin: str) -> bool:  # noqa: ARG002 - there are none
         return False
@@ -340,7 +364,20 @@ class InCells:
     def ever_starts(self, shape: Shape) -> bool:
         if self.could_fit(shape):
             return True
-        return may_borrow(self._cluster, shape) and self._cluster.ever_fits(shape)
+        return may_borrow(self._cluster, shape) and self.fits_machines(shape)
+
+    def fits_machines(self, shape: Shape) -> bool:
+        cluster, requests = self._cluster, shape.requests
+        known = cluster.memos.ever_fits.get(requests)
+        if known is None:
+            idle = Ledger(tuple(cluster.nodes.values()))
+            slots = find_idle(cluster.empty_cells(), requests, idle)
+            known = remember(cluster.memos.ever_fits, requests, slots is not None)
+        return known
+
+    def coming_free(self, shape: Shape) -> int:
+        """Count them; what leaves is in nobody's way there, and what is reserved is taken."""
+        return self._cells.room_of(shape.tenant, shape.pin)
 
     def has_pinned(self, tenant: str, pin: str) -> bool:
         return (tenant, pin) in self._cells.holdings

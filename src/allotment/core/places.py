@@ -179,14 +179,7 @@ class Places:
         cluster, running = self.cluster, self.cluster.running
         if not self.sent or running is None:
             return False
-        if cluster.cells is not None:
-            # Who leaves is in nobody's way there, and what is promised is taken.
-            spare = cluster.cells.room_of(waiting.shape.tenant, waiting.shape.pin)
-        else:
-            ledger = cluster.ledger
-            spare = ledger.whole_free - ledger.owed
-            coming = (*cluster.placed.leaving.values(), *cluster.placed.parting.values())
-            spare += sum(devices_of(gang.requests) for gang in coming)
+        spare = guarantee_of(cluster).coming_free(waiting.shape)
         place = cluster.pending.key(waiting.id)
         return any(
             gang.tenant == waiting.shape.tenant

@@ -146,7 +146,7 @@ def _check_queue(state: State, spec: JobSpec, shape: Shape) -> None:
 
 def _check_size(state: State, spec: JobSpec, shape: Shape, tenant: Tenant) -> None:
     total = total_of(shape.requests)
-    if not state.cluster.ever_fits(shape):
+    if not guarantee_of(state.cluster).fits_machines(shape):
         _check_machines(state, shape)
         _check_types(state, shape)
         _check_device_memory(state, shape)

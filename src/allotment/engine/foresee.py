@@ -100,7 +100,10 @@ def _waiting(before: State, after: State) -> tuple[tuple[JobId, ...], tuple[JobI
         if job.state not in (JobState.QUEUED, JobState.HELD):
             continue
         shape = before.standing(job).shape
-        fitted, fits = before.cluster.ever_fits(shape), after.cluster.ever_fits(shape)
+        fitted, fits = (
+            guarantee_of(before.cluster).fits_machines(shape),
+            guarantee_of(after.cluster).fits_machines(shape),
+        )
         if fitted and not fits:
             stranded.append(job.id)
         elif (

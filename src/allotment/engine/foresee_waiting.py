@@ -6,6 +6,7 @@ import msgspec
 
 from allotment.core.caps import never_within
 from allotment.core.ever import beyond_share
+from allotment.core.guarantee import guarantee_of
 from allotment.engine.state import State
 from allotment.model.ids import JobId
 
@@ -42,4 +43,4 @@ def keeps_out(state: State, job: JobId) -> str:
     if halted is not None:
         return f"queue {halted.name} is stopped"
     # What fits on no machine is told as such.
-    return beyond_share(cluster, shape) if cluster.ever_fits(shape) else ""
+    return beyond_share(cluster, shape) if guarantee_of(cluster).fits_machines(shape) else ""

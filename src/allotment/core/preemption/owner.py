@@ -25,7 +25,7 @@ from allotment.core.entitle import due_of
 from allotment.core.gang import Gang
 from allotment.core.ledger import Ledger
 from allotment.core.lending import takes_kept
-from allotment.core.owed import place_beside, yields
+from allotment.core.owed import book_of, place_beside, yields
 from allotment.core.preemption.candidates import (
     borrowed_places,
     borrowed_surplus,
@@ -140,8 +140,7 @@ def clear_cells(
     case, then suspended ones, then those that run, cheapest first.
     """
     cluster, start = trial.cluster, trial.mark()
-    cells = cluster.cells
-    assert cells is not None, "asked only where shares are cells"
+    cells = book_of(cluster)
     needs = needs_of(shape.requests)
     place = PreemptionPlan(found.slots, needs, found.quota)
     most = place_cost(cells, shape, place)

@@ -15,10 +15,11 @@ from collections.abc import Sequence
 
 import msgspec
 
-from allotment.core.cells.book import Cells
 from allotment.core.cells.safety import shortage, shorter
 from allotment.core.cluster import Cluster
 from allotment.core.gang import Standing
+from allotment.core.guarantee import guarantee_of
+from allotment.core.owed import book_of
 from allotment.core.preemption.candidates import lower_priority, surplus_of, whole
 from allotment.core.preemption.owner import is_owed, owners_place
 from allotment.core.preemption.search import Candidate, Holder, PreemptionPlan, search
@@ -62,11 +63,12 @@ def preempt(
 def _preempt(
     cluster: Cluster, shape: Shape, candidates: Sequence[Candidate], now: Instant
 ) -> PreemptionPlan | None:
-    if cluster.cells is None:
-        return _search(cluster, shape, candidates, now)
-    with cluster.cells.keeping(shape.tenant, shape.pin):
+    guarantee = guarantee_of(cluster)
+    with guarantee.keeping(shape.tenant, shape.pin):
         plan = _search(cluster, shape, candidates, now)
-    if plan is not None and _spares_others(cluster, cluster.cells, shape, plan):
+    if not guarantee.spaces:
+        return plan
+    if plan is not None and _spares_others(cluster, shape, plan):
         return plan
     return _search(cluster, shape, candidates, now)
 
@@ -101,8 +103,9 @@ def losers(cluster: Cluster, waiting: Standing, plan: PreemptionPlan) -> list[Jo
     return [job for job in plan.demote if cluster.gangs[job].tenant == tenant]
 
 
-def _spares_others(cluster: Cluster, cells: Cells, shape: Shape, plan: PreemptionPlan) -> bool:
+def _spares_others(cluster: Cluster, shape: Shape, plan: PreemptionPlan) -> bool:
     """Whether nobody lacks more cells for it that a place is taken."""
+    cells = book_of(cluster)
     if not any(space.broken for space in cells.spaces):
         return True
     before = shortage(cells.spaces)
