@@ -97,12 +97,12 @@ class Dimension(Protocol):
         """Return what is free now on all nodes but some."""
         ...
 
-    def owed(self, without: Set[NodeId]) -> Amounts:
-        """Return, below 0, what is reserved there before its holders are gone."""
+    def free_on(self, node: NodeId) -> Amounts:
+        """Return what is free now on one node, whether it is open or not."""
         ...
 
-    def free_on(self, node: NodeId) -> Amounts:
-        """Return what is free on one node, less what is owed, whether it is open or not."""
+    def owed_on(self, node: NodeId) -> Amounts:
+        """Return, below 0, what is reserved on one node before its holders are gone."""
         ...
 
     def release(self, held: Occupancy) -> Iterator[tuple[NodeId, Amounts]]:
@@ -163,18 +163,11 @@ class _OnMachines(ABC):
             add(free, self._free_of(ledger.books[node]))
         return free
 
-    def owed(self, without: Set[NodeId]) -> Amounts:
-        owed = Amounts()
-        places = self._cluster.placed.reserved.values()
-        for node in {slot.node for place in places for slot in place.slots} - without:
-            add(owed, self._owed_on(self._cluster.ledger.books[node]))
-        return owed
-
     def free_on(self, node: NodeId) -> Amounts:
-        book = self._cluster.ledger.books[node]
-        free = self._free_of(book)
-        add(free, self._owed_on(book))
-        return free
+        return self._free_of(self._cluster.ledger.books[node])
+
+    def owed_on(self, node: NodeId) -> Amounts:
+        return self._owed_on(self._cluster.ledger.books[node])
 
     @abstractmethod
     def _free_on_open_nodes(self, ledger: Ledger) -> Amounts: ...
@@ -275,10 +268,10 @@ class _OfATenant:
 
     tenant: str
 
-    def owed(self, without: Set[NodeId]) -> Amounts:  # noqa: ARG002
+    def free_on(self, node: NodeId) -> Amounts:  # noqa: ARG002
         return Amounts()
 
-    def free_on(self, node: NodeId) -> Amounts:  # noqa: ARG002
+    def owed_on(self, node: NodeId) -> Amounts:  # noqa: ARG002
         return Amounts()
 
 

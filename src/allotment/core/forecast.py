@@ -55,13 +55,16 @@ class Forecast:
         """
         now, without, changes = self._now, self._down | self._aside.keys(), _Changes()
         changes.add(now, dimension.free(without))
-        changes.add(now + 1, dimension.owed(without))
-        for node, spans in self._aside.items():
-            changes.add_but_for(spans, now, dimension.free_on(node))
-        for end, held in self._ends_apart():
-            for node, amounts in dimension.release(held):
-                if node not in self._down:
-                    changes.add_but_for(self._aside.get(node, ()), end, amounts)
+        later = [(now, node, dimension.free_on(node)) for node in self._aside]
+        later += [(now + 1, node, dimension.owed_on(node)) for node in self._reserved_nodes()]
+        later += [
+            (end, node, amounts)
+            for end, held in self._ends_apart()
+            for node, amounts in dimension.release(held)
+        ]
+        for at, node, amounts in later:
+            if node not in self._down:
+                changes.add_but_for(self._aside.get(node, ()), at, amounts)
         at, gains = self._ends.releases(
             now,
             dimension.tenant,
@@ -99,6 +102,10 @@ class Forecast:
                 if not gang.suspended and any(slot.node in special for slot in gang.slots):
                     apart[job] = gang
         return apart
+
+    def _reserved_nodes(self) -> list[NodeId]:
+        places = self._cluster.placed.reserved.values()
+        return sorted({slot.node for place in places for slot in place.slots})
 
     def _ends_apart(self) -> Iterator[tuple[int, Occupancy]]:
         """Return what else ends when: gangs apart, what gangs give up, reserved places."""
