@@ -65,7 +65,7 @@ def test_to_ask_sets_no_timer_and_closes_no_node(seed: int) -> None:
 
 def looks(cluster: Cluster) -> tuple[object, ...]:
     """Return what a question could leave behind."""
-    wake_at = cluster.mercy.wake_at if cluster.mercy is not None else None
+    wake_at = cluster.disruption.wake_at if cluster.disruption is not None else None
     books = cluster.ledger.books.items()
     shut = [(node, book.open, book.bad) for node, book in books]
     return (

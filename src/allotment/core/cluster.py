@@ -11,12 +11,12 @@ from allotment.core.books import Book, Holder, Placed, TenantUse
 from allotment.core.cells.book import Cells
 from allotment.core.cells.placed import PlacedInCells
 from allotment.core.claimants import Claimants
+from allotment.core.disruption import disruption_budget
 from allotment.core.ends import Ends
 from allotment.core.equivalence import equivalence_classes
 from allotment.core.gang import Gang, ReservedPlace, Standing
 from allotment.core.ledger import Ledger
 from allotment.core.memos import Memos
-from allotment.core.mercy import mercy_of
 from allotment.core.pending import Pending
 from allotment.core.ports import Policies
 from allotment.core.queue_orders import QueueOrders
@@ -65,7 +65,7 @@ class Cluster:
         self.overtaking = orders.overtaking
         self.outranking = any(tenant.preempt is not Preempt.NONE for tenant in tenants)
         """Whether a more urgent job may make less urgent ones of its tenant give way."""
-        self.mercy = mercy_of(tenants)
+        self.disruption = disruption_budget(tenants)
         """What protects jobs from more urgent ones of their tenant; None where nothing does."""
         self.ledger = Ledger(nodes)
         self.cells = _cells(topology, nodes, tenants)
@@ -245,7 +245,7 @@ class Cluster:
     def rerank(self, now: Instant) -> None:
         """Ask anew for every rank that holds no longer."""
         self.pending.rerank(now)
-        if self.mercy is not None and self.mercy.woken(now):
+        if self.disruption is not None and self.disruption.woken(now):
             self.ledger.version += 1
         if self.ends is not None and self.ends.outlived(now):
             self.pending.arrivals += 1  # Who is blocked starts later: others may pass.
@@ -273,13 +273,13 @@ class Cluster:
     def next_change(self, now: Instant) -> Instant | None:
         """Return when the order changes though nothing happens, or the next turn is due."""
         turns = self.policies.turns
-        if turns is None and self.mercy is None and self.ends is None:
+        if turns is None and self.disruption is None and self.ends is None:
             return self.pending.next_change()
         first = self.pending.next_change()
         if self.ends is not None and len(self.pending):
             first = earlier(first, self.ends.next_guess())
-        if self.mercy is not None:
-            first = earlier(first, self.mercy.wake_at)
+        if self.disruption is not None:
+            first = earlier(first, self.disruption.wake_at)
         if self.running is not None:
             first = earlier(first, self.running.next_change())
         looks = len(self.pending) or (self.policies.moving is not None and self.gangs)

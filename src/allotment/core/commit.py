@@ -205,7 +205,7 @@ def _evict(cluster: Cluster, decision: Evict, now: Instant) -> str:
     if wrong := _stays(cluster, decision, now):
         return wrong
     if place.job in place.victims:
-        return _move(cluster, place) if not decision.shed else "nobody shrinks for a move"
+        return _move(cluster, place) if not decision.shrink else "nobody shrinks for a move"
     if any(job not in (*decision.evict, *decision.suspend) for job in decision.demote):
         return "only who is sent away loses its guarantee"
     if cluster.barred(place.job, place.slots, now):
@@ -216,10 +216,10 @@ def _evict(cluster: Cluster, decision: Evict, now: Instant) -> str:
 def _terms(cluster: Cluster, decision: Evict, now: Instant) -> str:
     """Check what is taken over, in what way others leave, and that the place is due."""
     place = decision.place
-    for job in decision.instead:
+    for job in decision.revoke:
         if wrong := _keeps_promise(cluster, job, place):
             return wrong
-    if decision.shed and (wrong := _shrink(cluster, decision, now)):
+    if decision.shrink and (wrong := _shrink(cluster, decision, now)):
         return wrong
     if (decision.suspend or decision.moves) and (wrong := _gently(cluster, decision, now)):
         return wrong
@@ -229,11 +229,11 @@ def _terms(cluster: Cluster, decision: Evict, now: Instant) -> str:
 def _shrink(cluster: Cluster, decision: Evict, now: Instant) -> str:
     """Return which gang may not be made to shrink to so many tasks; empty when all may."""
     promise = decision.place
-    if len(dict(decision.shed)) < len(decision.shed):
+    if len(dict(decision.shrink)) < len(decision.shrink):
         return "nobody shrinks twice"
     lent: list[Gang] = []
     rest: list[Gang] = []
-    for job, tasks in decision.shed:
+    for job, tasks in decision.shrink:
         gang = cluster.gangs.get(job)
         may = (
             gang is not None
@@ -274,14 +274,14 @@ def _gently(cluster: Cluster, decision: Evict, now: Instant) -> str:
     ):
         return "only who runs can be frozen"
     with Trial(cluster) as trial:
-        for job in decision.instead:
+        for job in decision.revoke:
             trial.unreserve(job)
         mark = trial.mark()
         for job in promise.victims:
             gang = trial.drop(job)
             if job in decision.suspend:
                 trial.hold(gang.slots, tuple(n - lease_part(n) for n in gang.needs))
-        trial.shed_all(decision.shed)
+        trial.scale_all_down(decision.shrink)
         if decision.suspend and not trial.fits(promise.slots, promise.needs):
             return "those who are frozen keep too much of it"
         trial.rollback(mark)
@@ -485,15 +485,15 @@ def _owed_without(cluster: Cluster, decision: Evict, shape: Shape) -> str:
 def _without(trial: Trial, decision: Evict) -> None:
     """Let those of its own tenant who make way for a job have given up what they do."""
     cluster, promise = trial.cluster, decision.place
-    for job in decision.instead:
+    for job in decision.revoke:
         trial.unreserve(job)
     tenant = cluster.tenant_of(promise.job)
     for victim in promise.victims:
         gang = cluster.gangs[victim]
         if gang.tenant == tenant and gang.entitlement is Entitlement.GUARANTEED:
             trial.drop(victim)
-    for job, tasks in decision.shed:
-        trial.shed(cluster.gangs[job], tasks)
+    for job, tasks in decision.shrink:
+        trial.scale_down(cluster.gangs[job], tasks)
 
 
 def _misfit(cluster: Cluster, requests: tuple[Request, ...], slots: tuple[Slot, ...]) -> str:

@@ -24,7 +24,7 @@ from allotment.core.explain_cells import (
     why_no_right_in_cells,
     why_soon_in_cells,
 )
-from allotment.core.explain_mercy import with_protected
+from allotment.core.explain_disruption import with_protected
 from allotment.core.free_of import free_for, lacking
 from allotment.core.gang import Gang, ReservedPlace, Standing
 from allotment.core.gates import Gate
@@ -49,7 +49,7 @@ from allotment.model.tenancy import QueueOrder
 def explain(cluster: Cluster, waiting: Standing, now: Instant) -> Blocked:
     """Return the dominant reason why this job in line has not started. O(nodes + jobs)."""
     blocked = judge(cluster, waiting, now)
-    if cluster.mercy is not None:
+    if cluster.disruption is not None:
         blocked = with_protected(cluster, waiting, blocked, now)
     need, free = total_of(waiting.shape.requests), free_for(cluster, waiting.shape.requests)
     ahead, first = cluster.pending.ahead_of(waiting)

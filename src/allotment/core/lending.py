@@ -188,13 +188,13 @@ def promise_takes_kept(cluster: Cluster, shape: Shape, decision: Evict) -> str:
         return ""
     # What its tenant's own give up for it is there, and no longer counts as their queues'.
     with Trial(cluster) as trial:
-        for job in decision.instead:
+        for job in decision.revoke:
             if cluster.reserved[job].entitlement is Entitlement.GUARANTEED:
                 trial.unreserve(job)
         for job in promise.victims:
             gang = cluster.gangs[job]
             if gang.tenant == shape.tenant and gang.entitlement is Entitlement.GUARANTEED:
                 trial.drop(job)
-        for job, tasks in decision.shed:
-            trial.shed(cluster.gangs[job], tasks)
+        for job, tasks in decision.shrink:
+            trial.scale_down(cluster.gangs[job], tasks)
         return takes_kept(cluster, shape, *here)

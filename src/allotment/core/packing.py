@@ -112,7 +112,7 @@ def place_by_partner(
     return partner.slots if not stays and _beside(cluster, partner.slots, gang.needs) else None
 
 
-def displace_pairs(cluster: Cluster, waiting: Standing, now: Instant) -> PreemptionPlan | None:
+def rotate_pairs(cluster: Cluster, waiting: Standing, now: Instant) -> PreemptionPlan | None:
     """Find whose turn is over so that a waiting job gets devices; None if nobody's is.
 
     From the worst-ranked on, one pair or single job at a time: the two of a pair share devices,

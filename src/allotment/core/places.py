@@ -3,12 +3,11 @@
 from collections.abc import Iterable
 
 from allotment.core.cluster import Cluster
-from allotment.core.displacement import displace, displace_in_cells
 from allotment.core.entitle import due_of
 from allotment.core.gang import Gang, Standing
 from allotment.core.guarantee import guarantee_of
 from allotment.core.owed import owed_place
-from allotment.core.packing import displace_pairs
+from allotment.core.packing import rotate_pairs
 from allotment.core.plan import Decision, Demote, Evict, Place, Proposals
 from allotment.core.preemption.candidates import borrowed_places
 from allotment.core.preemption.eviction import evict
@@ -23,6 +22,7 @@ from allotment.core.preemption.tenant import (
 from allotment.core.rank import Key
 from allotment.core.reclaim import shrinkable, surplus
 from allotment.core.request import devices_of
+from allotment.core.rotation import rotate, rotate_in_cells
 from allotment.core.trial import Trial
 from allotment.model.ids import JobId
 from allotment.model.ledger import Entitlement, Placement
@@ -72,7 +72,7 @@ class Places:
         if (
             self.turn
             and cluster.pending.key(waiting.id) < self.worst()
-            and (plan := self._displace(waiting)) is not None
+            and (plan := self._rotate(waiting)) is not None
         ):
             return self._evict(waiting, plan)
         return None
@@ -102,7 +102,7 @@ class Places:
             self.turn
             and not self._stands_back(waiting)
             and cluster.pending.key(waiting.id) < self.worst()
-            and (plan := displace_in_cells(cluster, waiting, self.now)) is not None
+            and (plan := rotate_in_cells(cluster, waiting, self.now)) is not None
         ):
             return self._evict(waiting, plan)
         return None
@@ -145,9 +145,9 @@ class Places:
         if plan is not None:
             yield self._evict(waiting, plan)
 
-    def _displace(self, waiting: Standing) -> PreemptionPlan | None:
+    def _rotate(self, waiting: Standing) -> PreemptionPlan | None:
         by_pairs = self.cluster.policies.packing is not None
-        return (displace_pairs if by_pairs else displace)(self.cluster, waiting, self.now)
+        return (rotate_pairs if by_pairs else rotate)(self.cluster, waiting, self.now)
 
     def _somebody_may_go(self) -> bool:
         """Whether there are borrowers, or such as leave and whom no turn looks at."""

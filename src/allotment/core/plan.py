@@ -52,13 +52,13 @@ class Evict(msgspec.Struct, frozen=True):
     evict: tuple[JobId, ...]
     demote: tuple[JobId, ...] = ()
     """Those who hold the very cells now: from here on they are borrowers there."""
-    instead: tuple[JobId, ...] = ()
+    revoke: tuple[JobId, ...] = ()
     """Those whose promises it takes over: they stand in line again."""
     suspend: tuple[JobId, ...] = ()
     """Those who are frozen instead of being told to go."""
     moves: tuple[ReservedPlace, ...] = ()
     """The places that some of those who are told to go have elsewhere."""
-    shed: tuple[tuple[JobId, int], ...] = ()
+    shrink: tuple[tuple[JobId, int], ...] = ()
     """Elastic gangs that give up surplus tasks, and how many tasks each keeps."""
 
 

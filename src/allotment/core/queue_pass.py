@@ -190,7 +190,7 @@ class QueuePass(Gates):
         due = self.due = due_of(cluster, asking.shape)
         self.asking = narrowed_to_lent(cluster, asking, due) if self.capped else asking
         return due is not self.entitlement and not (
-            due is None and self._may_displace(self.entitlement)
+            due is None and self._may_rotate(self.entitlement)
         )
 
     def is_held_up(self, job: Standing) -> bool:
@@ -312,7 +312,7 @@ class QueuePass(Gates):
         freed = sum(gang.held().gpu_milli for gang in self.places.send(decision.evict))
         return freed > waiting.gpu_milli
 
-    def _may_displace(self, entitlement: Entitlement) -> bool:
+    def _may_rotate(self, entitlement: Entitlement) -> bool:
         """Whether a job that has no right to more may take a place of its own tenant's now."""
         return self.turn and entitlement is OPPORTUNISTIC
 
@@ -392,8 +392,8 @@ class QueuePass(Gates):
             order is QueueOrder.STRICT and self.ahead.ahead_of(waiting, self.eclass) is not None
         ):
             # What others gave up for a job behind one that is blocked would help none.
-            if cluster.mercy is not None and not shape.opportunistic:
-                cluster.mercy.look_again(waiting, cluster.gangs.values(), self.now)
+            if cluster.disruption is not None and not shape.opportunistic:
+                cluster.disruption.look_again(waiting, cluster.gangs.values(), self.now)
             yield from self._masked(self.places.outrank(self.asking), shape)
         passes = cluster.orders.all_skip or order is QueueOrder.SKIP
         if passes or not guarantee_of(cluster).could_fit(shape):

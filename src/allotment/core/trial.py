@@ -89,7 +89,7 @@ class Trial:
         surplus = self.cluster.parted(job)
         self._undo.append(lambda: self.cluster.add(surplus))
 
-    def shed(self, gang: Gang, tasks: int) -> None:
+    def scale_down(self, gang: Gang, tasks: int) -> None:
         """Let a gang have its first so many tasks only."""
         self.drop(gang.id)
         self.restore(gang.of_size(tasks))
@@ -101,10 +101,10 @@ class Trial:
             self.let_part(job)
         return bool(parting)
 
-    def shed_all(self, shed: Sequence[tuple[JobId, int]]) -> None:
+    def scale_all_down(self, shed: Sequence[tuple[JobId, int]]) -> None:
         """Let gangs have so many tasks only, and what others give up already be gone."""
         for job, tasks in shed:
-            self.shed(self.cluster.gangs[job], tasks)
+            self.scale_down(self.cluster.gangs[job], tasks)
         self.let_all_part()
 
     def carry_out(
@@ -118,11 +118,11 @@ class Trial:
             self.unreserve(job)
         for job in evict:
             self.drop(job)
-        self.shed_all(shrink)
+        self.scale_all_down(shrink)
 
     def part(self, gang: Gang, tasks: int) -> None:
         """Let a gang go on with so many tasks: the others are there as yet."""
-        self.shed(gang, tasks)
+        self.scale_down(gang, tasks)
         self.cluster.add(gang.surplus(tasks))
         self._undo.append(lambda: self.cluster.parted(gang.id))
 

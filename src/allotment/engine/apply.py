@@ -288,8 +288,8 @@ def _promoted(state: State, record: e.Record, event: e.AttemptPromoted) -> None:
 def _demoted(state: State, record: e.Record, event: e.AttemptDemoted) -> None:
     job, attempt = _attempt(state, event)
     gang = state.cluster.gangs[job.id]
-    if state.cluster.mercy is not None:
-        state.cluster.mercy.note(gang, record.at)
+    if state.cluster.disruption is not None:
+        state.cluster.disruption.note(gang, record.at)
     state.cluster.entitle(gang, Entitlement.OPPORTUNISTIC)
     attempt.entitlement, attempt.quota = Entitlement.OPPORTUNISTIC, ()
 
@@ -371,8 +371,8 @@ def _stop_asked(state: State, record: e.Record, event: e.StopRequested) -> None:
 def _shrink_asked(state: State, record: e.Record, event: e.ShrinkRequested) -> None:
     job, attempt = _attempt(state, event)
     gang = state.cluster.drop(job.id)
-    if state.cluster.mercy is not None and gang.entitlement is Entitlement.GUARANTEED:
-        state.cluster.mercy.note(gang, record.at, goes_on=True)
+    if state.cluster.disruption is not None and gang.entitlement is Entitlement.GUARANTEED:
+        state.cluster.disruption.note(gang, record.at, goes_on=True)
     attempt.shrink = Shrink(
         tasks=event.tasks,
         at=record.at,

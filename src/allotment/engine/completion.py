@@ -62,7 +62,7 @@ def all_gone(attempt: AttemptRecord) -> bool:
     )
 
 
-def shed(job: JobRecord, attempt: AttemptRecord) -> Iterator[e.AnyEvent]:
+def scale_down(job: JobRecord, attempt: AttemptRecord) -> Iterator[e.AnyEvent]:
     """Note that a gang has shrunk, once the last of its surplus tasks is gone."""
     if attempt.shrink is None:
         return

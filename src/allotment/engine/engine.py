@@ -204,9 +204,9 @@ class Engine:
     def _make_way(self, evict: Evict) -> Iterator[e.AnyEvent]:
         """Promise a place to one, and let others leave it, each in its own way."""
         promise, jobs = evict.place, self.state.jobs
-        for job in evict.instead:
+        for job in evict.revoke:
             yield e.ReservationDropped(job, promise.job)
-        for job, tasks in evict.shed:
+        for job, tasks in evict.shrink:
             yield self._shrink(job, tasks, promise.job)
         for job in evict.demote:
             yield e.AttemptDemoted(job, jobs[job].attempts[-1].no, promise.job)

@@ -11,7 +11,7 @@ from allotment.engine.completion import (
     conclude,
     first_failure,
     judge,
-    shed,
+    scale_down,
 )
 from allotment.engine.exit_codes import BY_STOP
 from allotment.engine.records import AttemptRecord, JobRecord, TaskRecord
@@ -180,7 +180,7 @@ def _lose_tasks(job: JobRecord, node: NodeId, diagnosis: Diagnosis) -> Emit:
         if slot.node == node and task.state is not TaskState.ENDED:
             gone = Exit(lost=True)
             yield e.TaskEnded(job.id, attempt.no, TaskIndex(index), gone, diagnosis)
-    yield from shed(job, attempt)
+    yield from scale_down(job, attempt)
 
 
 _READY = (NodeState.READY, "")
@@ -208,7 +208,7 @@ def _ended(
     if is_news and cause is not None and cause in TOLD_AGAIN:
         yield e.StopRequested(job.id, attempt.no, cause, diagnosis=BY_STOP[cause])
     yield e.TaskEnded(job.id, attempt.no, key.index, report.exit, report.diagnosis)
-    yield from shed(job, attempt)
+    yield from scale_down(job, attempt)
     if all_gone(attempt):
         yield from conclude(state, job, now)
         return

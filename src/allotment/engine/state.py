@@ -13,9 +13,9 @@ from msgspec.structs import replace
 
 from allotment.core.claimants import Spent
 from allotment.core.cluster import Cluster
+from allotment.core.disruption import Loss
 from allotment.core.gang import Gang, ReservedPlace, Standing, doubled
 from allotment.core.guarantee import guarantee_of
-from allotment.core.mercy import Loss
 from allotment.core.ports import Policies
 from allotment.core.request import fixed, lease_part, needs_of, shape_of, sized
 from allotment.core.windows import Windows
@@ -311,8 +311,8 @@ class State:
         state.budgets.restore(image.accounts, state.cluster, state.at)
         if state.cluster.claimants is not None:
             state.cluster.claimants.recall(image.spent, state.at)
-        if state.cluster.mercy is not None:
-            state.cluster.mercy.recall(image.losses)
+        if state.cluster.disruption is not None:
+            state.cluster.disruption.recall(image.losses)
         if state.cluster.overtaking is not None:
             state.cluster.overtaking.recall(image.overtaken)
         # Snapshots of older versions do not name them, but those with a promise are among them.
@@ -362,8 +362,8 @@ class State:
             self.cluster.claimants.recall(spent, self.at)
         self._arm_dates()
         self.cluster.windows = Windows(self.windows_in_engine_time())
-        if self.cluster.mercy is not None:
-            self.cluster.mercy.recall(losses)
+        if self.cluster.disruption is not None:
+            self.cluster.disruption.recall(losses)
         self.ports.configure(config.limits.ports)
         foretold_anew = self._foretell()
         for gang in sorted(old.gangs.values(), key=self._claim):
@@ -439,8 +439,8 @@ class State:
         cluster.ledger.version += 1
 
     def _losses(self) -> tuple[Loss, ...]:
-        mercy = self.cluster.mercy
-        return () if mercy is None else mercy.losses()
+        budget = self.cluster.disruption
+        return () if budget is None else budget.losses()
 
     def _by_its_name(self, job: Standing) -> Standing:
         """Let a job stand under its owner's name just where there are caps on that now."""

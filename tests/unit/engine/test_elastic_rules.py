@@ -123,9 +123,9 @@ def test_giving_up_surplus_counts_as_an_eviction_of_no_work() -> None:
     first = world.submit(a_job().gpus(2).priority(500))
     world.cycle()
     assert staying(world, own) == 6
-    mercy = world.state.cluster.mercy
-    assert mercy is not None
-    assert [loss.device_ms for loss in mercy.losses()] == [0]
+    budget = world.state.cluster.disruption
+    assert budget is not None
+    assert [loss.device_ms for loss in budget.losses()] == [0]
     surplus_ends(world, own)
     world.cycle()
     assert world.is_(first) is JobState.STARTING
@@ -184,7 +184,7 @@ def proposal(world: World, wanted: JobId, *shed: tuple[JobId, int]) -> Evict:
     slot = Slot(NodeId(0), tuple(DeviceIndex(i) for i in (5, 6, 7)), 3000)
     needs = (a_job().gpus(3).spec().roles[0].resources,)
     promise = ReservedPlace(wanted, (slot,), needs, Entitlement.GUARANTEED, ())
-    return Evict(promise, (), shed=shed)
+    return Evict(promise, (), shrink=shed)
 
 
 def test_the_committer_lets_nobody_shrink_who_need_not() -> None:

@@ -10,7 +10,7 @@ from allotment.model.reasons import Reason
 from allotment.model.tenancy import Config, QueueOrder
 from tests.support.builders import JobBuilder, a_config, a_job, a_tenant, gpus
 from tests.support.world import World
-from tests.unit.core.test_mercy import start
+from tests.unit.core.test_disruption import start
 from tests.unit.engine.test_queue_lending import read
 
 KEEPS = """

@@ -14,7 +14,7 @@ from allotment.model.spec import Dependency
 from allotment.model.tenancy import Config, Preempt, PreemptRules, Queue, QueueOrder
 from tests.support.builders import JobBuilder, a_config, a_job, a_node, a_tenant
 from tests.support.world import World
-from tests.unit.core.test_mercy import BOTH, a_world, low, start, urgent
+from tests.unit.core.test_disruption import BOTH, a_world, low, start, urgent
 
 MIXED = Config(
     nodes=(a_node(0, 4, "A100"), a_node(1, 4, "T4", 16 * GIB), a_node(2, 2, "V100")),
@@ -159,11 +159,11 @@ def test_asking_changes_nothing_about_when_it_looks_again() -> None:
     for _ in range(2):
         start(world, low())
     waits = start(world, urgent())
-    before = world.state.cluster.mercy.wake_at if world.state.cluster.mercy else None
+    before = world.state.cluster.disruption.wake_at if world.state.cluster.disruption else None
     world.wait(MINUTE)
     world.why(waits)
-    assert world.state.cluster.mercy is not None
-    assert world.state.cluster.mercy.wake_at == before
+    assert world.state.cluster.disruption is not None
+    assert world.state.cluster.disruption.wake_at == before
 
 
 # ── who had to go ───────────────────────────────────────────────────────────────────────

@@ -11,9 +11,9 @@ tenant, or from borrowed to guaranteed use, and never back.
 from collections.abc import Iterable, Iterator, Sequence
 
 from allotment.core.cluster import Cluster
+from allotment.core.disruption import may_lose
 from allotment.core.elastic import may_scale_down
 from allotment.core.gang import Gang, ReservedPlace, Standing
-from allotment.core.mercy import may_lose
 from allotment.core.preemption.search import Candidate, Holder
 from allotment.model.ids import JobId
 from allotment.model.ledger import Entitlement, Slot
@@ -96,17 +96,17 @@ def lower_priority(cluster: Cluster, waiting: Standing, now: Instant) -> list[Ho
     Lowest priority first; of one priority reserved places, then gangs as the victims policy
     has it. Gangs that its rules protect now are left out.
     """
-    key, mercy = cluster.policies.victims.key, cluster.mercy
+    key, budget = cluster.policies.victims.key, cluster.disruption
     tenant = waiting.shape.tenant
-    spared = mercy is not None and mercy.exhausted(tenant, now)
+    spared = budget is not None and budget.exhausted(tenant, now)
     gangs = [
         ((gang.priority, 1, *key(gang, now), -gang.id), gang)
         for gang in (cluster.gangs.values() if not spared else ())
         if may_lose(waiting, gang)
         and (
             gang.priority < waiting.priority
-            if mercy is None
-            else mercy.yields(waiting, gang, now)
+            if budget is None
+            else budget.gives_way(waiting, gang, now)
         )
     ]
     places = [

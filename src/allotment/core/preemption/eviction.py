@@ -28,7 +28,7 @@ def evict(cluster: Cluster, job: JobId, pin: str, plan: PreemptionPlan, now: Ins
         job, plan.slots, plan.needs, plan.grounds, plan.evict, plan.quota, pin
     )
     tell = tuple(each for each in plan.evict if not cluster.gangs[each].leaving)
-    told = Evict(place, tell, plan.demote, plan.revoke, shed=plan.shrink)
+    told = Evict(place, tell, plan.demote, plan.revoke, shrink=plan.shrink)
     return _by_mode(cluster, told, now)
 
 
@@ -80,14 +80,14 @@ def fits_beside(cluster: Cluster, evict: Evict, frozen: tuple[JobId, ...]) -> bo
     """Whether the place is there once some are suspended, and the other victims gone."""
     promise = evict.place
     with Trial(cluster) as trial:
-        for job in evict.instead:
+        for job in evict.revoke:
             trial.unreserve(job)
         for job in promise.victims:
             gang = trial.drop(job)
             if job in frozen:
                 keeps = tuple(need - lease_part(need) for need in gang.needs)
                 trial.hold(gang.slots, keeps)
-        trial.shed_all(evict.shed)
+        trial.scale_all_down(evict.shrink)
         return trial.fits(promise.slots, promise.needs)
 
 
@@ -97,9 +97,9 @@ def _moves(
     """Find idle places for those that would go on elsewhere."""
     found: list[ReservedPlace] = []
     with Trial(cluster) as trial:
-        for job in evict.instead:
+        for job in evict.revoke:
             trial.unreserve(job)
-        for job, tasks in evict.shed:
+        for job, tasks in evict.shrink:
             trial.part(cluster.gangs[job], tasks)
         for job in evict.demote:
             trial.demote(cluster.gangs[job])

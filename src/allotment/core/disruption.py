@@ -26,7 +26,7 @@ class Loss(msgspec.Struct, frozen=True, gc=False):
     device_ms: int
 
 
-class Mercy:
+class DisruptionBudget:
     """What tenants lost of late, and when a protected gang may be asked again."""
 
     def __init__(self, tenants: Sequence[Tenant]) -> None:
@@ -40,13 +40,13 @@ class Mercy:
         self.wake_at: Instant | None = None
         """When a gang that was protected at the last look of the queue pass is so no longer."""
 
-    def spares(self, gang: Gang, now: Instant) -> bool:
+    def is_protected(self, gang: Gang, now: Instant) -> bool:
         """Whether a gang has run too short a time to make way."""
-        return self._spared_until(gang) > now
+        return self._runs_until(gang) > now
 
-    def yields(self, waiting: Standing, gang: Gang, now: Instant) -> bool:
+    def gives_way(self, waiting: Standing, gang: Gang, now: Instant) -> bool:
         """Whether a gang gives way to a job of its tenant now."""
-        return outranks(self._tenants, waiting, gang, now) and not self.spares(gang, now)
+        return outranks(self._tenants, waiting, gang, now) and not self.is_protected(gang, now)
 
     def exhausted(self, tenant: str, now: Instant) -> bool:
         """Whether a tenant's jobs lost all they may lose for now."""
@@ -79,10 +79,10 @@ class Mercy:
         """Return when a gang may be made to give way; None if now, or not that is known."""
         if not outranks(self._tenants, waiting, gang, now):
             return next_turn(rules, waiting, gang, now)
-        until = self._spared_until(gang)
+        until = self._runs_until(gang)
         return until if until > now else None
 
-    def _spared_until(self, gang: Gang) -> Instant:
+    def _runs_until(self, gang: Gang) -> Instant:
         rules = self.rules.get(gang.tenant)
         return Instant(_since(gang) + rules.min_run_ms if rules is not None else 0)
 
@@ -144,7 +144,7 @@ def may_lose(waiting: Standing, gang: Gang) -> bool:
     )
 
 
-def mercy_of(tenants: Sequence[Tenant]) -> Mercy | None:
+def disruption_budget(tenants: Sequence[Tenant]) -> DisruptionBudget | None:
     """Return what protects jobs of these tenants; None where nothing does."""
     ruled = any(tenant.preempt_rules != PreemptRules() for tenant in tenants)
-    return Mercy(tenants) if ruled else None
+    return DisruptionBudget(tenants) if ruled else None

@@ -10,8 +10,8 @@ import msgspec
 
 from allotment.core.cells.words import listed
 from allotment.core.cluster import Cluster
+from allotment.core.disruption import DisruptionBudget
 from allotment.core.gang import Standing
-from allotment.core.mercy import Mercy
 from allotment.core.preemption.tenant import losers, preempt_lower
 from allotment.core.urgency import next_turn, outranks
 from allotment.model.ids import JobId
@@ -26,33 +26,33 @@ def with_protected(
     cluster: Cluster, waiting: Standing, blocked: Blocked, now: Instant
 ) -> Blocked:
     """Add which gangs are protected from a job, and until when, if it only waits for that."""
-    mercy, shape = cluster.mercy, waiting.shape
+    budget, shape = cluster.disruption, waiting.shape
     if (
-        mercy is None
+        budget is None
         or blocked.reason not in WAITS_FOR_OTHERS
         or shape.opportunistic
-        or shape.tenant not in mercy.rules
+        or shape.tenant not in budget.rules
     ):
         return blocked
-    found = _first_way(cluster, waiting, mercy, now)
+    found = _first_way(cluster, waiting, budget, now)
     if found is None:
         return blocked
     until, jobs = found
     return msgspec.structs.replace(
         blocked,
-        message=f"{blocked.message} {_words(cluster, waiting, mercy, jobs, until, now)}",
+        message=f"{blocked.message} {_words(cluster, waiting, budget, jobs, until, now)}",
         until=until if blocked.until is None else min(until, blocked.until),
     )
 
 
 def _first_way(
-    cluster: Cluster, waiting: Standing, mercy: Mercy, now: Instant
+    cluster: Cluster, waiting: Standing, budget: DisruptionBudget, now: Instant
 ) -> tuple[Instant, tuple[JobId, ...]] | None:
     """Find the first later moment at which gangs have to make way, and which these are.
 
     A gang that has to make way once has to ever after, so a few looks will do.
     """
-    moments = sorted({at for at in _moments(cluster, waiting, mercy) if at > now})
+    moments = sorted({at for at in _moments(cluster, waiting, budget) if at > now})
     if not moments or _who_goes(cluster, waiting, now):
         return None
     low, high = 0, len(moments) - 1
@@ -67,10 +67,12 @@ def _first_way(
     return moments[low], _who_goes(cluster, waiting, moments[low])
 
 
-def _moments(cluster: Cluster, waiting: Standing, mercy: Mercy) -> Iterator[Instant]:
+def _moments(
+    cluster: Cluster, waiting: Standing, budget: DisruptionBudget
+) -> Iterator[Instant]:
     """Return the moments at which a gang is protected no longer."""
     tenant = waiting.shape.tenant
-    rules = mercy.rules[tenant]
+    rules = budget.rules[tenant]
     for gang in cluster.gangs.values():
         if (
             gang.tenant != tenant
@@ -86,7 +88,7 @@ def _moments(cluster: Cluster, waiting: Standing, mercy: Mercy) -> Iterator[Inst
                 yield turn
                 yield Instant(since + max(rules.starved_ms, rules.short_ms))
                 yield Instant(waiting.queued_at + rules.starved_ms)
-    for loss in mercy.losses():
+    for loss in budget.losses():
         if loss.tenant == tenant:
             yield Instant(loss.at + rules.per_ms)
 
@@ -102,15 +104,15 @@ def _who_goes(cluster: Cluster, waiting: Standing, at: Instant) -> tuple[JobId, 
 def _words(
     cluster: Cluster,
     waiting: Standing,
-    mercy: Mercy,
+    budget: DisruptionBudget,
     jobs: tuple[JobId, ...],
     until: Instant,
     now: Instant,
 ) -> str:
     who = listed([f"job {job}" for job in jobs])
-    rules = mercy.rules[waiting.shape.tenant]
+    rules = budget.rules[waiting.shape.tenant]
     when = f"in {show_millis(until - now)}"
-    if mercy.exhausted(waiting.shape.tenant, now):
+    if budget.exhausted(waiting.shape.tenant, now):
         return (
             f"It may make {who} of its own tenant give way {when}: until then the tenant has "
             "lost as much as it may to urgent jobs (preempt_rules)."

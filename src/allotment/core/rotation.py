@@ -30,12 +30,12 @@ from allotment.model.quantity import DEVICE, Instant
 GUARANTEED = Entitlement.GUARANTEED
 
 
-def displace(cluster: Cluster, waiting: Standing, now: Instant) -> PreemptionPlan | None:
+def rotate(cluster: Cluster, waiting: Standing, now: Instant) -> PreemptionPlan | None:
     """Find whose turn is over so that a waiting job gets its own; None if nobody's is."""
-    plan = _displace(cluster, waiting, _worse(cluster, waiting, now))
+    plan = _rotate(cluster, waiting, _worse(cluster, waiting, now))
     if plan is None or plan.grounds is GUARANTEED or not _owed(cluster, plan.evict):
         return plan
-    return _displace(cluster, waiting, _worse(cluster, waiting, now, borrowers=True))
+    return _rotate(cluster, waiting, _worse(cluster, waiting, now, borrowers=True))
 
 
 def _owed(cluster: Cluster, victims: Sequence[JobId]) -> bool:
@@ -43,7 +43,7 @@ def _owed(cluster: Cluster, victims: Sequence[JobId]) -> bool:
     return any(cluster.gangs[job].entitlement is GUARANTEED for job in victims)
 
 
-def _displace(cluster: Cluster, waiting: Standing, worse: list[Gang]) -> PreemptionPlan | None:
+def _rotate(cluster: Cluster, waiting: Standing, worse: list[Gang]) -> PreemptionPlan | None:
     """Find a place in that of some who rank behind a job."""
     if not worse:
         return None
@@ -83,9 +83,7 @@ def _displace(cluster: Cluster, waiting: Standing, worse: list[Gang]) -> Preempt
         )
 
 
-def displace_in_cells(
-    cluster: Cluster, waiting: Standing, now: Instant
-) -> PreemptionPlan | None:
+def rotate_in_cells(cluster: Cluster, waiting: Standing, now: Instant) -> PreemptionPlan | None:
     """Find whose turn is over so that a waiting job gets its own in its tenant's cells."""
     running = cluster.running
     assert running is not None, "turns are taken only where an order of gangs is kept"

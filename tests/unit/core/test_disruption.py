@@ -153,7 +153,7 @@ def test_without_rules_nobody_is_woken() -> None:
     world = a_world(PreemptRules(), cells=False)
     start(world, low())
     start(world, urgent())
-    assert world.state.cluster.mercy is None
+    assert world.state.cluster.disruption is None
     assert world.state.cluster.next_change(world.now) is None
 
 

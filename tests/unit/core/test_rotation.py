@@ -4,10 +4,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allotment.core.cluster import Cluster
-from allotment.core.displacement import displace
 from allotment.core.gang import Gang
 from allotment.core.preemption.search import PreemptionPlan
 from allotment.core.request import needs_of
+from allotment.core.rotation import rotate
 from allotment.model.quantity import DEVICE, Instant
 from tests.unit.core.books import a_cluster, a_standing, place
 
@@ -39,9 +39,9 @@ class Scene:
     def size(self, gang: Gang) -> int:
         return gang.held().gpu_milli // DEVICE
 
-    def displace(self) -> PreemptionPlan | None:
+    def rotate(self) -> PreemptionPlan | None:
         before = self.books()
-        turn = displace(self.cluster, self.waiting, NOW)
+        turn = rotate(self.cluster, self.waiting, NOW)
         assert self.books() == before
         return turn
 
@@ -82,7 +82,7 @@ def test_who_must_go_is_whom_dealing_out_anew_leaves_out(
     text: str, jobs: list[tuple[int, int]]
 ) -> None:
     scene = Scene(text, jobs)
-    turn = scene.displace()
+    turn = scene.rotate()
     anew = dealt_anew(scene)
     if turn is None:
         assert anew is None
@@ -104,7 +104,7 @@ def test_where_a_task_needs_devices_together_its_place_is_there_once_they_are_go
     text: str, each: int, jobs: list[tuple[int, int]]
 ) -> None:
     scene = Scene(text, [*jobs[:-1], (jobs[-1][0], 1)], each)
-    turn = scene.displace()
+    turn = scene.rotate()
     if turn is None:
         return
     by_id = {gang.id: gang for gang in scene.gangs}
@@ -127,7 +127,7 @@ def test_where_a_task_needs_devices_together_its_place_is_there_once_they_are_go
 def test_who_leaves_anyway_comes_first() -> None:
     scene = Scene("1x4", [(1, 2), (2, 2), (3, 2)])
     scene.cluster.mark_leaving(scene.gangs[1].id)
-    turn = scene.displace()
+    turn = scene.rotate()
     assert turn is None or set(turn.evict) == {scene.gangs[1].id}
 
 
@@ -137,7 +137,7 @@ def test_what_leaves_and_is_promised_already_does_not_count() -> None:
     worst, other = scene.gangs
     scene.cluster.mark_leaving(worst.id)
     scene.cluster.ledger.take(worst.slots, worst.needs)
-    turn = scene.displace()
+    turn = scene.rotate()
     assert turn is not None
     assert turn.evict == (other.id,)
     assert turn.slots == other.slots
@@ -145,10 +145,10 @@ def test_what_leaves_and_is_promised_already_does_not_count() -> None:
 
 def test_a_job_of_the_same_rank_that_came_before_stays() -> None:
     scene = Scene("1x2", [(5, 2), (5, 2)])
-    assert scene.displace() is None
+    assert scene.rotate() is None
 
 
 def test_a_suspended_gang_has_no_devices_to_give() -> None:
     scene = Scene("1x2", [(1, 2), (5, 2)])
     scene.cluster.suspend(scene.gangs[0].id)
-    assert scene.displace() is None
+    assert scene.rotate() is None
