@@ -6,13 +6,12 @@ not here; the engine brings them when their time comes.
 """
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Sequence
 from heapq import heapify, heappop, heappush
 from itertools import islice
 
 from allotment.core.equivalence import Cursor, EquivalenceClasses
 from allotment.core.gang import Standing
-from allotment.core.lengths import Lengths
 from allotment.core.overtaking import Overtaking
 from allotment.core.ports import Estimates, Ordering
 from allotment.core.rank import Key
@@ -38,7 +37,7 @@ class Pending:
         self.overtaking = overtaking
         """How often jobs were overtaken, where that is bounded."""
         self._classes = classes
-        self._lengths = Lengths(estimates) if estimates is not None else None
+        self._lengths = _Lengths(estimates) if estimates is not None else None
         self._groups: dict[Shape, list[Key]] = {}
         self._queues: dict[tuple[str, str], dict[Shape, list[Key]]] = {}
         """The same groups by tenant and queue."""
@@ -273,3 +272,69 @@ class Pending:
             if group[0] < key and (first is None or group[0] < first):
                 first = group[0]
         return count, first[1] if first else None
+
+
+class _Lengths:
+    """For each shape, its waiting jobs by how long they would run yet, for backfilling.
+
+    That asks again and again for the next job of a shape that ends by some instant. Kept are
+    only shapes that were asked for once, and of them jobs that are known to end.
+    """
+
+    def __init__(self, estimates: Estimates) -> None:
+        self._estimates = estimates
+        self._sorted: dict[Shape, list[tuple[int, Key]]] = {}
+        self._left: dict[Shape, dict[JobId, int]] = {}
+
+    def __contains__(self, shape: Shape) -> bool:
+        return shape in self._sorted
+
+    def follow(self, shape: Shape, jobs: Iterable[tuple[Standing, Key]]) -> None:
+        """Begin to keep a shape, whose waiting jobs these are. O(n log n)."""
+        self._sorted[shape], self._left[shape] = [], {}
+        for job, key in jobs:
+            self.add(job, key)
+
+    def forget(self, shape: Shape) -> None:
+        """Keep a shape no longer: no job of it waits."""
+        self._sorted.pop(shape, None)
+        self._left.pop(shape, None)
+
+    def add(self, job: Standing, key: Key) -> None:
+        """Note a job that waits, if its shape is kept. O(log n) comparisons."""
+        lengths = self._sorted.get(job.shape)
+        if lengths is None:
+            return
+        run_ms = self._estimates.run_ms(job)
+        if run_ms is not None:
+            left = self._left[job.shape][job.id] = job.left_of(run_ms)
+            insort(lengths, (left, key))
+
+    def remove(self, job: Standing, key: Key) -> None:
+        """Strike a job off."""
+        lengths = self._sorted.get(job.shape)
+        if lengths is None:
+            return
+        left = self._left[job.shape].pop(job.id, None)
+        if left is not None:
+            del lengths[bisect_left(lengths, (left, key))]
+
+    def next(self, shape: Shape, group: Sequence[Key], after: Key, most_ms: int) -> Key | None:
+        """Return the first job in line behind `after` that runs for at most so long.
+
+        `group` is the line of the shape. Looked through is the line, until as many were met
+        in vain as are short enough: then only those are compared.
+        """
+        lengths, left = self._sorted[shape], self._left[shape]
+        short = bisect_right(lengths, most_ms, key=_left_of)
+        begin = bisect_right(group, after)
+        for key in group[begin : begin + short]:
+            if left.get(key[1], most_ms + 1) <= most_ms:
+                return key
+        if begin + short >= len(group):
+            return None
+        return min((key for _, key in lengths[:short] if key > after), default=None)
+
+
+def _left_of(entry: tuple[int, Key]) -> int:
+    return entry[0]
