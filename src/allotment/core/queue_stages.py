@@ -11,6 +11,7 @@ import msgspec
 from allotment.core.caps import capped_out
 from allotment.core.cluster import Cluster
 from allotment.core.entitle import due_of
+from allotment.core.guarantee import guarantee_of, may_borrow
 from allotment.core.lending import kept_of_idle, kept_of_share
 from allotment.core.quota import Account, Kept
 from allotment.core.reclaim import need_of, within
@@ -188,3 +189,34 @@ def _kept(cluster: Cluster, shape: Shape) -> tuple[Kept, str] | None:
     kept = kept_of_idle(cluster, shape, due)
     whose = shape.tenant if due is None else ""
     return None if kept is None else (kept, whose)
+
+
+def why_never_due(cluster: Cluster, shape: Shape) -> str:
+    """Return why a gang never starts, however idle the machines are; '' if its share lets it.
+
+    Its tenant, or its queue, is owed less than it needs, and it may not borrow.
+    """
+    if too_little := beyond_queue(cluster, shape):
+        return (
+            f"with `preemptible: false` it must stay within what queue {shape.queue} is "
+            f"guaranteed, which is {too_little}"
+        )
+    guarantee = guarantee_of(cluster)
+    if guarantee.could_fit(shape) or may_borrow(cluster, shape):
+        return ""
+    if shape.pin:
+        if not guarantee.has_pinned(shape.tenant, shape.pin):
+            return f"it is pinned to {shape.pin}, which its tenant has not"
+        return f"it is larger than {shape.pin}, to which it is pinned"
+    if shape.opportunistic:
+        return f"it runs only on what is idle, and {_may_not_borrow(cluster, shape)}"
+    return f"it is larger than what its tenant owns, and {_may_not_borrow(cluster, shape)}"
+
+
+def _may_not_borrow(cluster: Cluster, shape: Shape) -> str:
+    tenant = cluster.tenants.get(shape.tenant)
+    if tenant is not None and not tenant.borrow:
+        return "its tenant may not borrow"
+    if not shape.preemptible:
+        return "with `preemptible: false` it may not borrow"
+    return "nobody may borrow under the policy in force"
