@@ -87,6 +87,8 @@ def _close(cells: Cells, at: int, requests: tuple[Request, ...]) -> list[Cell]:
     for place, node in enumerate(islice(idle.nodes_with(want), MOST_NODES)):
         picked = chain.pick(idle.leaves[node], want)
         level = chain.common_level(picked)
+        if level <= least and not place and sum(r.count for r in requests) == 1:
+            return []  # A single task goes there anyway.
         cell = chain.cell_at(level, node, picked.bit_length() - 1)
         found.append((level, place, cell))
         if level <= least and len(found) >= MOST_TRIED:
