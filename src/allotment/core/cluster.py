@@ -403,7 +403,7 @@ class Cluster:
         """Name the nodes that are drained, lost or broken: closed, but not by a fence."""
         return frozenset(self.ledger.closed - self._fenced)
 
-    def fence(self, nodes: frozenset[NodeId]) -> None:
+    def _fence(self, nodes: frozenset[NodeId]) -> None:
         """Let a search see just these nodes closed, besides those that are; until told anew."""
         if nodes == self._fenced:
             return
@@ -427,11 +427,11 @@ class Cluster:
             yield
             return
         before = self._fenced
-        self.fence(self.windows.shut_to(shape, now))
+        self._fence(self.windows.shut_to(shape, now))
         try:
             yield
         finally:
-            self.fence(before)
+            self._fence(before)
 
     def set_bad(self, node: NodeId, devices: frozenset[int]) -> None:
         """Set which devices of a node are not to be used; what sits there stays."""

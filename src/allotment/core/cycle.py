@@ -1,8 +1,7 @@
 """One scheduling cycle: proposals, each made on the live state as the one before left it.
 
-The stages are numbered as in docs/scheduling.md. Whoever drives a cycle commits each
-proposal, or refuses it, before asking for the next; what is only thought of is undone by a
-trial.
+The stages are numbered as in docs/scheduling.md. The engine commits each proposal, or
+refuses it, before asking for the next; what is only thought of is undone by a trial.
 """
 
 import msgspec
@@ -35,7 +34,7 @@ GUARANTEED, OPPORTUNISTIC = Entitlement.GUARANTEED, Entitlement.OPPORTUNISTIC
 
 
 def proposals(cluster: Cluster, now: Instant) -> Proposals:
-    """Yield, one by one, who starts, resumes, is promoted or must go."""
+    """Yield, one by one, which gang starts, resumes, is promoted or must go."""
     # 1. Promises: hand over places whose last holder left; drop those on closed nodes.
     if cluster.reserved:
         yield from _keep_promises(cluster, now)
@@ -51,7 +50,7 @@ def proposals(cluster: Cluster, now: Instant) -> Proposals:
     if cluster.policies.packing is not None:
         yield from joins(cluster, now)
     # 4. In order: what tenants are owed, by eviction of borrowers if need be.
-    # 5. In order: what is left, to whoever may borrow.
+    # 5. In order: what is left, to those that may borrow.
     if len(cluster.pending) and not _in_vain(cluster, turn=turn):
         yield from QueuePass(cluster, now, turn=turn).serve()
     # 6. At a turn, running gangs go where they are better off.
@@ -60,11 +59,11 @@ def proposals(cluster: Cluster, now: Instant) -> Proposals:
 
 
 def _in_vain(cluster: Cluster, *, turn: bool) -> bool:
-    """Whether it is plain that nobody can start.
+    """Whether it is plain that no job can start.
 
-    All ask for more devices than are free, and nobody has to make way. Where nothing was
+    All ask for more devices than are free, and no gang has to make way. Where nothing was
     given back since the last look, and no job holds up another, it is enough that this is
-    so of all who came since.
+    so of all that came since.
     """
     if turn or cluster.placed.leaving or cluster.queues.any:
         return False
@@ -75,12 +74,12 @@ def _in_vain(cluster: Cluster, *, turn: bool) -> bool:
         return False
     came = cluster.pending.came
     if not settled and not all(shape.opportunistic for shape in came):
-        return False  # Somebody's own job may send borrowers away.
+        return False  # An owner's job may send borrowers away.
     return all(shape.devices > free for shape in came)
 
 
 def _deal_anew(cluster: Cluster, now: Instant) -> None:
-    """Let policies that look at everybody do so: who counts anew, who shares with whom."""
+    """Let policies that look at all jobs do so: to count anew, to deal out pairs."""
     recounting, packing = cluster.policies.recounting, cluster.policies.packing
     if recounting is not None and recounting.recount(everybody(cluster), now):
         cluster.rank_anew(now)

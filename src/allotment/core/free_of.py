@@ -18,7 +18,7 @@ _WORDS = {
 
 
 def free_for(cluster: Cluster, requests: tuple[Request, ...]) -> Resources:
-    """Sum up what is free on open nodes, without devices of types that nobody asks for.
+    """Sum up what is free on open nodes, without devices of types that no task asks for.
 
     O(devices) where a gang is for some of several types, else as quick as `Ledger.free`.
     """

@@ -32,7 +32,7 @@ from allotment.model.tenancy import Preempt
 GUARANTEED, OPPORTUNISTIC = Entitlement.GUARANTEED, Entitlement.OPPORTUNISTIC
 
 _FIRST: Key = ((), JobId(0))
-"""A place in line before everybody's."""
+"""A place in line before every other."""
 
 
 def is_turn(cluster: Cluster, now: Instant) -> bool:
@@ -42,14 +42,14 @@ def is_turn(cluster: Cluster, now: Instant) -> bool:
 
 
 class Places:
-    """Finds places during one cycle, and remembers who was sent away for them."""
+    """Finds places during one cycle, and remembers which gangs were sent away for them."""
 
     def __init__(self, cluster: Cluster, now: Instant, *, turn: bool) -> None:
         self.cluster = cluster
         self.now = now
         self.turn = turn
         self.sent: list[Gang] = []
-        """Those who were sent away, and are not gone yet."""
+        """Gangs that were sent away, and are not gone yet."""
         for promise in cluster.reserved.values() if self.turn else ():
             self.send(promise.victims)
 
@@ -64,7 +64,7 @@ class Places:
                 return Place(Placement(waiting.id, slots, due))
         if self._stands_back(waiting):
             return None
-        if due is GUARANTEED and self._somebody_may_go():
+        if due is GUARANTEED and self._some_may_go():
             with Trial(cluster) as trial:
                 plan = clear_devices(trial, requests, self.now)
             if plan is not None:
@@ -135,7 +135,7 @@ class Places:
         if cluster.cells is None:
             plan = preempt(cluster, waiting, holders, now)
             if plan is not None and fits_by_demotion(cluster, waiting, plan, now):
-                # They are in nobody's way: they run on, on what is idle.
+                # They are in no job's way: they run on, on what is idle.
                 for loser in losers(cluster, waiting, plan):
                     yield Demote(loser, waiting.id)
                 if (decision := self.find(waiting, due_of(cluster, shape))) is not None:
@@ -149,8 +149,8 @@ class Places:
         by_pairs = self.cluster.policies.packing is not None
         return (rotate_pairs if by_pairs else rotate)(self.cluster, waiting, self.now)
 
-    def _somebody_may_go(self) -> bool:
-        """Whether there are borrowers, or such as leave and whom no turn looks at."""
+    def _some_may_go(self) -> bool:
+        """Whether there are borrowers, or gangs that leave and that no turn looks at."""
         cluster = self.cluster
         return (
             bool(cluster.placed.borrowers)
@@ -164,16 +164,16 @@ class Places:
         return evict(self.cluster, waiting.id, waiting.shape.pin, plan, self.now)
 
     def send(self, victims: Iterable[JobId]) -> list[Gang]:
-        """Note who was sent away; give those who are still there."""
+        """Note which gangs were sent away; return those that are still there."""
         gangs = self.cluster.gangs
         there = [gangs[job] for job in victims if job in gangs]
         self.sent += there
         return there
 
     def _stands_back(self, waiting: Standing) -> bool:
-        """Whether somebody who was sent away comes before this job, and may return.
+        """Whether a gang that was sent away comes before this job, and may return.
 
-        By now enough may come free for them too; whoever takes it would be sent away at
+        By now enough may come free for it too; a job that takes that would be sent away at
         once. So the job waits until they are gone, and stand in line themselves.
         """
         cluster, running = self.cluster, self.cluster.running
@@ -189,7 +189,7 @@ class Places:
         )
 
     def worst(self) -> Key:
-        """Return the place in line from which on nobody can be displaced."""
+        """Return the place in line from which on no gang can be displaced."""
         running = self.cluster.running
         if not self.turn or running is None:
             return _FIRST

@@ -1,4 +1,4 @@
-"""In what order the jobs of a tenant's queues come, and who stands aside for whom.
+"""In what order the jobs of a tenant's queues come, and which stand aside for others.
 
 Where no queue has a guarantee or a soft limit none of this is asked.
 """
@@ -22,12 +22,12 @@ from allotment.model.reasons import Blocked, Reason
 
 
 class Stage(Enum):
-    """Whose turn it is, of those who share a tenant."""
+    """Whose turn it is, of the queues that share a tenant."""
 
     WITHIN = 1
     """Jobs within their queue's guarantee."""
     REST = 2
-    """Everybody below the soft limit of the queue."""
+    """Jobs below the soft limit of the queue."""
     BEYOND_SOFT = 3
     """Those beyond it, if no other queue has a job in line below its own."""
 
@@ -55,7 +55,7 @@ def aside(cluster: Cluster, shape: Shape, stage: Stage) -> bool:
 
 
 def barred(cluster: Cluster, shape: Shape, stage: Stage) -> bool:
-    """Whether what is left is for others now; such a job holds up nobody."""
+    """Whether what is left is for others now; such a job holds up none."""
     queues = cluster.queues
     if shape.tenant not in queues.guarantees and shape.tenant not in queues.softs:
         return False
@@ -65,7 +65,7 @@ def barred(cluster: Cluster, shape: Shape, stage: Stage) -> bool:
 
 
 class Aside(msgspec.Struct, frozen=True, gc=False):
-    """Why what is left is not for a job, and who could let it have more by ending."""
+    """Why what is left is not for a job, and whose jobs could let it have more by ending."""
 
     blocked: Blocked
     parts: tuple[str, ...]
@@ -75,7 +75,7 @@ class Aside(msgspec.Struct, frozen=True, gc=False):
 
 
 def why_aside(cluster: Cluster, shape: Shape) -> Aside | None:
-    """Return for whom what is left is kept, if it is."""
+    """Return for which queue what is left is kept, if it is."""
     queues = cluster.queues
     if shape.tenant not in queues.guarantees and shape.tenant not in queues.softs:
         return None
@@ -130,7 +130,7 @@ def _beyond_owed(cluster: Cluster, shape: Shape) -> Aside:
 def beyond_queue(cluster: Cluster, shape: Shape) -> str:
     """Return what the queue is guaranteed of a job that must stay within that, and never can.
 
-    '' where it could, with nobody else in the queue, or need not.
+    '' where it could, with no other job in the queue, or need not.
     """
     if shape.preemptible or shape.tenant not in cluster.queues.guarantees:
         return ""

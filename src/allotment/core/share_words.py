@@ -1,4 +1,4 @@
-"""How a tenant's cells stand, in words: what it owns of a kind, who has it, what is down."""
+"""How a tenant's cells stand, in words: what it owns, which jobs have it, what is down."""
 
 from collections.abc import Iterator
 
@@ -100,7 +100,7 @@ def in_use_by(cluster: Cluster, shape: Shape) -> list[JobId]:
 
 
 def on_its_kind(cluster: Cluster, shape: Shape) -> list[JobId]:
-    """Name everybody on hardware of its kind."""
+    """Name all gangs on hardware of its kind."""
     cells = book_of(cluster)
     chains = [cells.chains[at] for at in chains_for(cells, shape)]
     return [
