@@ -64,7 +64,7 @@ Shares = tuple[int, ...]
 class Claimant:
     """What one of those who share has, and how much it counts for."""
 
-    __slots__ = ("_whole", "held", "past", "shares", "step_ms", "weight_milli")
+    __slots__ = ("_whole", "held", "level", "past", "shares", "step_ms", "weight_milli")
 
     def __init__(self, whole: Resources, weight_milli: int, step_ms: int) -> None:
         self._whole = whole
@@ -74,6 +74,8 @@ class Claimant:
         """What its jobs hold and are promised, on whatever grounds."""
         self.shares: Shares = (0, 0, 0, 0, 0)
         """The same as parts of the cluster."""
+        self.level = 0
+        """Its dominant share for its weight, of `ONE`."""
         self.past = Past()
 
     @property
@@ -86,11 +88,6 @@ class Claimant:
         """The part that it holds of what it has the largest part of, in billionths."""
         return max(self.shares) // PPB
 
-    @property
-    def level(self) -> int:
-        """Its dominant share for its weight, of `ONE`."""
-        return max(self.shares) * 1000 // self.weight_milli
-
     def hold(self, held: Resources) -> None:
         """Take note of what it holds now."""
         whole = self._whole
@@ -102,11 +99,13 @@ class Claimant:
             held.disk * ONE // (whole.disk or 1),
             held.gpu_memory * ONE // (whole.gpu_memory or 1),
         )
+        self.level = max(self.shares) * 1000 // self.weight_milli
 
     def counting(self, shares: Shares) -> "Claimant":
         """Return the same claimant as if these were its shares."""
         found = Claimant(self._whole, self.weight_milli, self.step_ms)
         found.held, found.shares, found.past = self.held, shares, self.past
+        found.level = max(shares) * 1000 // self.weight_milli
         return found
 
     def used(self, now: Instant) -> int:

@@ -73,6 +73,8 @@ class Rescaled:
 
     def _count(self, known: tuple[int, Shares, bool], sign: int) -> None:
         level, shares, is_ahead = known
+        if not level:
+            return  # Most parts of a large claimant hold nothing.
         if is_ahead:
             for at, share in enumerate(shares):
                 self._ahead[at] += sign * (share * _FINE // level)
