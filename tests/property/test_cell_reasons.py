@@ -231,3 +231,22 @@ CellReasons.TestCase.settings = settings(
     deadline=None,
 )
 TestCellReasons = CellReasons.TestCase
+
+
+def test_a_victim_that_is_back_elsewhere_is_not_waited_for() -> None:
+    state = CellReasons()
+    state.begin(order="strict")
+    state.drain(node=0, back=False)
+
+    def submit(tenant: str, gpus: float, tasks: int = 1, kind: str = "") -> None:
+        state.submit(tenant, tasks, gpus, (), 1, "", kind, 100)
+
+    submit("nlp", 0.5)
+    submit("vision", 0.5)
+    submit("vision", 0.5, kind="opportunistic")
+    state.ends(which=0)
+    submit("guest", 0.5)
+    submit("vision", 4, tasks=2)
+    state.ends(which=1)
+    waiting = max(state.world.state.jobs)
+    assert [each.job for each in state.world.why(waiting).holders] == [waiting - 1]

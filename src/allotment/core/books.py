@@ -90,6 +90,19 @@ class Placed:
         self.frozen.pop(gang.id, None)
         self.elastic.pop(gang.id, None)
 
+    def awaited(self, place: ReservedPlace) -> list[Gang]:
+        """Return the victims that have yet to leave a place. Some may be back, elsewhere."""
+        wanted = {(slot.node, index) for slot in place.slots for index in slot.devices}
+        return [
+            gang
+            for job in place.victims
+            if (gang := self.gangs.get(job)) is not None
+            and (
+                gang.leaving
+                or any((slot.node, i) in wanted for slot in gang.slots for i in slot.devices)
+            )
+        ]
+
     def reserve(self, place: ReservedPlace, holder: Holder) -> None:
         """Note a place that is reserved."""
         del holder

@@ -234,7 +234,7 @@ def _no_room_counted(asked: Question) -> Blocked:
 def _reserved(asked: Question) -> Blocked:
     """Report which jobs must leave its reserved place first."""
     cluster, reservation = asked.cluster, asked.cluster.reserved[asked.job.id]
-    victims = [cluster.gangs[job] for job in reservation.victims if job in cluster.gangs]
+    victims = cluster.placed.awaited(reservation)
     tenant = cluster.tenant_of(reservation.job)
     own = sum(1 for gang in victims if gang.tenant == tenant)
     who = " and ".join(

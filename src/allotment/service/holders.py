@@ -32,7 +32,8 @@ def holders_of(cluster: Cluster, job: JobId, blocked: Blocked) -> list[JobId]:
     """Name those on their way out for a job, or the largest of whose leaving could help."""
     reservation = cluster.reserved.get(job)
     if reservation is not None:
-        return [v for v in reservation.victims if v in cluster.gangs][:MOST_HOLDERS]
+        awaited = cluster.placed.awaited(reservation)
+        return [gang.id for gang in awaited][:MOST_HOLDERS]
     if blocked.reason in NOBODY_HOLDS:
         return []
     if blocked.reason in (Reason.USER_CAP, Reason.QUEUE_LIMIT):

@@ -34,11 +34,13 @@ def upgrade(path: Path, migrations: Path = MIGRATIONS) -> None:
 def revision(path: Path, migrations: Path = MIGRATIONS) -> str:
     """Read the schema's revision, empty for a new database. Raises StoreError as `upgrade`.
 
-    Nothing is changed: whoever may write empties the -wal into the file when it closes.
+    Nothing is changed: whoever may write empties the -wal into the file when it closes. But
+    where the making of tables was cut off, there is a journal of it, and reading undoes that.
     """
     if not path.exists():
         return ""
-    connection = sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True, timeout=10)
+    mode = "rw" if Path(f"{path}-journal").exists() else "ro"
+    connection = sqlite3.connect(f"file:{quote(str(path))}?mode={mode}", uri=True, timeout=10)
     try:
         found = _revision(connection, path)
     finally:

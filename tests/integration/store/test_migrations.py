@@ -172,3 +172,26 @@ def test_nothing_is_loaded_that_is_not_needed(log: Path, do: str, expected: str)
         check=True,
     )
     assert told.stdout.strip() == expected
+
+
+CUT_OFF = """
+import os, signal, sqlite3, sys
+log = sqlite3.connect(sys.argv[1], isolation_level=None)
+log.execute("PRAGMA cache_size = 1")
+log.execute("BEGIN")
+log.execute("CREATE TABLE alembic_version (version_num TEXT)")
+log.execute("CREATE TABLE filler (data BLOB)")
+for _ in range(100):
+    log.execute("INSERT INTO filler VALUES (zeroblob(10000))")
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_the_making_of_tables_that_was_cut_off_is_undone(tmp_path: Path) -> None:
+    path = tmp_path / FILE
+    subprocess.run([sys.executable, "-c", CUT_OFF, str(path)], check=False)
+    assert path.with_name(f"{FILE}-journal").exists()
+    assert revision(path) == ""
+    store = SqliteStore.open(tmp_path)
+    assert store.last_seq() == 0
+    store.close()
