@@ -103,7 +103,7 @@ class Ends(Book):
         return Instant(self._guessed[0][0]) if self._guessed else None
 
     def outlived(self, now: Instant) -> bool:
-        """Give those that outlived a prediction another; return whether any did."""
+        """Move those that outlived a prediction to a later end; return whether any did."""
         if not self._guessed or self._guessed[0][0] > now:
             return False
         while self._guessed[0][0] <= now:

@@ -178,7 +178,7 @@ class _Tree:
     def _standing(
         self, above: _Inner, path: Path, part: "_Leaf | _Inner | None" = None
     ) -> _Place:
-        """Say what a part has, and its number; without `part`, of one that cannot go on."""
+        """Return what a part has, and its number; without `part`, of one that cannot go on."""
         counts = part.counted if isinstance(part, _Inner) else None
         claimant = self._claimants.known(path, counts.shares() if counts else None)
         if claimant is not None and above.counted is not None:
