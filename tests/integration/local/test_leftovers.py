@@ -28,7 +28,7 @@ def test_supervisors_killed_at_any_moment_leave_nothing(runner: Runner, kind: st
     """From before their first step to after their last: one after the other of each batch."""
     marker = f"allot-test-{os.getpid()}-{os.urandom(4).hex()}"
     script = ["bash", "-c", f"exec -a {marker} sleep 1000"]
-    tries = TRIES if kind == "own" else TRIES // 5
+    tries = TRIES
     launcher = runner.launcher_pid
     for _ in range(tries // AT_ONCE):
         tasks: list[Task] = []
