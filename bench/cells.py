@@ -15,7 +15,7 @@ from multiprocessing import get_context
 
 import msgspec
 
-from allotment.core.ports import Policies
+from allotment.core.policies import Policies
 from allotment.engine.engine import Engine
 from allotment.engine.state import State
 from allotment.model import commands as c

@@ -28,7 +28,7 @@ from pathlib import Path
 
 import msgspec
 
-from allotment.core.ports import Placing
+from allotment.core.ledger import Placing
 from allotment.core.request import Request
 from allotment.model.ids import JobId, NodeId
 from allotment.model.ledger import Slot

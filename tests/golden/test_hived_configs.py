@@ -11,7 +11,7 @@ import pytest
 import zstandard
 
 from allotment.core.cells.chain import chains_of
-from allotment.core.cells.quota import shapes_of, shortages
+from allotment.model.cell_quota import shapes_of, shortages
 from allotment.model.errors import BadInput
 from allotment.wire.config import config_to_wire, read_config
 from allotment.wire.config_text import config_text

@@ -20,9 +20,9 @@ from typing import NamedTuple
 from tests.mutants.mutate import Mutant, mutants
 
 ROOT = Path(__file__).resolve().parents[2]
-MUTATED = ("core", "engine")
+MUTATED = ("core", "engine", "explain")
 ROUNDS = (
-    ("tests/unit/core", "tests/unit/engine", "tests/unit/policies"),
+    ("tests/unit/core", "tests/unit/engine", "tests/unit/explain", "tests/unit/policies"),
     ("tests/golden/corpus", "tests/golden/test_determinism.py", "tests/golden/hived"),
     ("tests/unit/service", "tests/unit/sim", "tests/unit/metrics", "tests/golden"),
     ("tests/property",),

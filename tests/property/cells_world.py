@@ -4,14 +4,14 @@ from collections.abc import Mapping
 
 import msgspec
 
-from allotment.core.cells.audit import lacking, worse
 from allotment.core.cells.book import Cells
 from allotment.core.cells.chain import chains_of
-from allotment.core.cells.quota import shortages
 from allotment.engine.apply import apply
 from allotment.engine.audit import audit
+from allotment.engine.audit_cells import lacking, worse
 from allotment.engine.state import State
 from allotment.model import events as e
+from allotment.model.cell_quota import shortages
 from allotment.model.cells import CellShare, CellType, PinnedCell, RootCell, Topology
 from allotment.model.cluster import Device, Node
 from allotment.model.ids import DeviceIndex, NodeId
@@ -242,8 +242,9 @@ def pages(cells: Cells | None) -> list[object]:
         for (tenant, pin), held in cells.holdings.items()
         for at, h in held.items()
     }  # fmt: skip
-    idle = [each.leaves for each in cells.idle]
-    return [spaces, holdings, idle, cells.taken, cells.borrowers]
+    idle = [use.idle.leaves for use in cells.uses]
+    used = [(use.taken, use.borrowers) for use in cells.uses]
+    return [spaces, holdings, idle, used]
 
 
 def _some(by_level: Mapping[int, object]) -> dict[int, object]:

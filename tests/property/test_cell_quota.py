@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allotment.core.cells.quota import shapes_of, shortages, span_of
+from allotment.model.cell_quota import shapes_of, shortages, span_of
 from allotment.model.cells import CellShare, CellType, PinnedCell, RootCell, Topology
 from allotment.model.ids import NodeId
 from allotment.model.tenancy import Tenant

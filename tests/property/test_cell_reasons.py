@@ -12,8 +12,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from allotment.core.guarantee import guarantee_of, may_borrow
 from allotment.core.owed import owed_place
+from allotment.core.sharing import may_borrow
 from allotment.engine.engine import Engine
 from allotment.engine.state import Image, State
 from allotment.model import commands as c
@@ -156,7 +156,7 @@ class CellReasons(RuleBasedStateMachine):
             return True
         return (
             may_borrow(cluster, shape)
-            and guarantee_of(cluster).idle_place(shape.requests) is not None
+            and cluster.guarantee.idle_place(shape.requests) is not None
         )
 
     def starts(self, job: JobId, *changes: "Change") -> bool:

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from allotment.core.fair.claims import Claim, Grant, Vector
-from allotment.core.fair.drf import fluid, whole
+from allotment.explain.claims import Claim, Grant, Vector
+from allotment.explain.fair_shares import fluid, whole
 
 Found = dict[str, Grant]
 

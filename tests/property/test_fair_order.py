@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allotment.core.claimant import Past, worth
-from allotment.core.fair.claims import Claim, Vector
-from allotment.core.fair.drf import fluid, whole
+from allotment.explain.claims import Claim, Vector
+from allotment.explain.fair_shares import fluid, whole
 from allotment.model import commands as c
 from allotment.model.quantity import GIB, Instant
 from allotment.model.spec import JobSpec

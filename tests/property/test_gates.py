@@ -1,14 +1,17 @@
 """The queue pass and `why` stop a job at the same gate, and to ask changes nothing."""
 
+from functools import partial
+
 import pytest
 
 from allotment.core.cluster import Cluster
-from allotment.core.explain import explain
 from allotment.core.gang import Standing
-from allotment.core.gates import Gate
-from allotment.core.question import Question
+from allotment.core.gates import Gate, aside
+from allotment.core.places import Places
 from allotment.core.queue_pass import QueuePass
-from allotment.core.queue_stages import aside
+from allotment.core.resuming import in_turn
+from allotment.explain.question import Question
+from allotment.explain.waiting import explain
 from allotment.model.ids import JobId
 from tests.golden.corpus.history import History
 
@@ -19,7 +22,9 @@ class Watched(QueuePass):
     """A queue pass that notes at which gate each job was stopped, if not for another walk."""
 
     def __init__(self, history: History) -> None:
-        super().__init__(history.world.state.cluster, history.world.now, turn=False)
+        cluster, now = history.world.state.cluster, history.world.now
+        resume = partial(in_turn, cluster, now)
+        super().__init__(cluster, now, Places(cluster, now), resume)
         self.stopped_at: dict[JobId, Gate | None] = {}
 
     def first_shut(self, job: Standing) -> Gate | None:

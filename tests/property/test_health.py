@@ -7,10 +7,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 
-from allotment.core.cells.lost import free_if, lacking
 from allotment.engine.apply import apply
 from allotment.engine.lost import lost_cells
 from allotment.engine.state import State
+from allotment.explain.lost_cells import free_if, lacking
 from allotment.model import commands as c
 from allotment.model import events as e
 from allotment.model.cells import CellShare, CellType, RootCell, Topology

@@ -345,7 +345,7 @@ class Histories(RuleBasedStateMachine):
         assert cluster.ledger.free() == sum_up(book.free() for book in books if book.open)
         sizes = {
             (gang.id, milli)
-            for milli, gangs in cluster.use.by_devices.items()
+            for milli, gangs in cluster.placed.by_devices.items()
             for gang in gangs.values()
         }
         assert sizes == {(gang.id, gang.held().gpu_milli) for gang in cluster.gangs.values()}

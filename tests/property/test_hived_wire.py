@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allotment.core.cells.quota import shortages
+from allotment.model.cell_quota import shortages
 from allotment.model.errors import BadInput
 from allotment.wire.config import read_config
 from allotment.wire.config_text import config_text

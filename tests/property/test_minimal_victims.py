@@ -15,8 +15,8 @@ import msgspec
 
 from allotment.core.cells.rights import objection
 from allotment.core.gang import Gang
-from allotment.core.preemption.owner import place_cost
-from allotment.core.preemption.search import PreemptionPlan
+from allotment.core.plan import PreemptionPlan
+from allotment.core.preemption.room import place_cost
 from allotment.core.trial import Trial
 from allotment.model import commands as c
 from allotment.model.ids import JobId

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allotment.core.preemption.candidates import priority_of
+from allotment.core.preemption.search import priority_of
 from allotment.model import commands as c
 from allotment.model import events as e
 from allotment.model.errors import Rejected

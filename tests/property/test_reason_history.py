@@ -59,8 +59,8 @@ class Told(Histories):
             return
         cluster = self.world.state.cluster
         for tree in queue_trees(self.world.state, self.world.now):
-            used = cluster.use.total(tree.tenant)
-            own = used.gpu_milli - cluster.use.borrowed.get(tree.tenant, used * 0).gpu_milli
+            used = cluster.queues.tenants[tree.tenant].total()
+            own = cluster.queues.tenants[tree.tenant].own().gpu_milli
             assert tree.used.get("gpu", 0) == used.gpu_milli
             assert tree.used.get("memory", 0) == used.memory
             assert tree.used.get("gpu", 0) - tree.borrowed.get("gpu", 0) == own

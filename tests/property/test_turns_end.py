@@ -1,5 +1,7 @@
 """Where tenants are owed a part of the cluster, taking turns comes to rest at every instant."""
 
+from typing import Literal
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -57,16 +59,19 @@ class Impatient(Engine):
         self.times = self.times + 1 if now == self.at else 0
         self.at = now
         assert self.times < MOST, f"no rest at {now}"
-        return super().cycle(now, budget)
+        more = super().cycle(now, budget)
+        assert not self.refusals
+        return more
 
 
 @pytest.mark.parametrize("policy", sorted(RECIPES))
-@given(rows=JOBS)
+@given(rows=JOBS, eviction=st.sampled_from(["", "suspend"]))
 def test_it_comes_to_rest_and_everybody_is_served(
-    policy: str, rows: list[tuple[int, int, int, str]]
+    policy: str, rows: list[tuple[int, int, int, str]], eviction: Literal["", "suspend"]
 ) -> None:
+    settings = Settings(eviction=eviction)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("allotment.sim.simulation.Engine", Impatient)
-        run = simulate(Scenario(a_trace(rows), NODES, policy, Settings(), 0, owners=OWNERS))
+        run = simulate(Scenario(a_trace(rows), NODES, policy, settings, 0, owners=OWNERS))
     assert run.summary is not None
     assert run.summary.completed == len(rows)

@@ -21,6 +21,7 @@ from allotment.model.quantity import Millis, Resources
 from allotment.model.spec import (
     NEVER,
     Arch,
+    Batch,
     Checkpoint,
     Completion,
     Dependency,
@@ -166,6 +167,33 @@ def specs(draw: st.DrawFn) -> JobSpec:
         opportunistic=preemptible and not pin and draw(st.booleans()),
         dialect=draw(st.sampled_from(Dialect)),
     )
+
+
+codes = st.lists(st.integers(1, 255), max_size=3).map(tuple)
+batches = st.builds(
+    Batch,
+    tasks=st.integers(1, 1000),
+    args=st.lists(values, max_size=3).map(tuple),
+    output=lines,
+    error=lines,
+    input=lines,
+    append=st.booleans(),
+    warn_ms=lengths,
+    warn_script=st.booleans(),
+    requeue_on=codes,
+    variables=st.dictionaries(variables, values, max_size=3).map(
+        lambda found: tuple(found.items())
+    ),
+)
+
+
+@given(specs(), batches, values)
+def test_a_script_reads_back_as_it_was_written(spec: JobSpec, batch: Batch, text: str) -> None:
+    role = TaskRole("batch", 1, f"#!/bin/sh\n{text}", spec.roles[0].resources)
+    script = msgspec.structs.replace(spec, roles=(role,), batch=batch)
+    body = job_to_json(script)
+    assert read_job_json(body).spec == script
+    assert read_job(body, source="job.json").spec == script
 
 
 @given(specs())
@@ -553,7 +581,7 @@ def test_a_configuration_reads_back_as_it_was_written(config: Config) -> None:
 def test_default_shares_add_up_to_the_machine(gpus: int, groups: list[str], cpu: int) -> None:
     devices = tuple(Device(DeviceIndex(index), "virtual", 7) for index in range(gpus))
     machine = Node(NodeId(0), "here", cpu, 1 << 34, 12345, devices)
-    config = default_config(machine, groups)
+    config = default_config([machine], groups)
     total = sum((tenant.guaranteed for tenant in config.tenants), start=Resources())
     assert total == machine.total()
     assert len({tenant.name for tenant in config.tenants}) == max(1, len(set(groups)))

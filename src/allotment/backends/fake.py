@@ -80,6 +80,7 @@ class FakeBackend:
     """Runs scripts in memory."""
 
     name = "fake"
+    suspends = divides = True
 
     def __init__(self) -> None:
         self.tasks: dict[TaskKey, FakeTask] = {}

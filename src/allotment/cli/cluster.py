@@ -14,7 +14,7 @@ from allotment.cli.tenant_table import COLUMNS as CELL_COLUMNS
 from allotment.cli.tenant_table import notes, rows
 from allotment.cli.words import NOTHING_THERE, count
 from allotment.client import Client
-from allotment.model.amounts import CPU, GPU, parts_of, show_part
+from allotment.model.amounts import CPU, GPU, show_part, vector_of
 from allotment.model.quantity import Resources, show_bytes, show_milli
 from allotment.service.views import DeviceView, NodeView, TenantView
 
@@ -165,7 +165,7 @@ def beside(tenants: Iterable[TenantView], in_gpus: bool) -> list[str]:
     found: list[str] = []
     for tenant in tenants:
         for verb, parts in (
-            ("is guaranteed", parts_of(tenant.guaranteed)),
+            ("is guaranteed", vector_of(tenant.guaranteed)),
             ("borrows", _more(tenant)),
         ):
             if parts and shown not in parts:
@@ -176,10 +176,10 @@ def beside(tenants: Iterable[TenantView], in_gpus: bool) -> list[str]:
 
 def _more(tenant: TenantView) -> dict[str, int]:
     """Return what a tenant borrows beyond its guarantee, by part."""
-    owed, own = parts_of(tenant.guaranteed), parts_of(tenant.own)
+    owed, own = vector_of(tenant.guaranteed), vector_of(tenant.own)
     beyond = {
         part: min(held, held + own.get(part, 0) - owed.get(part, 0))
-        for part, held in parts_of(tenant.borrowed).items()
+        for part, held in vector_of(tenant.borrowed).items()
     }
     return {part: amount for part, amount in beyond.items() if amount > 0}
 

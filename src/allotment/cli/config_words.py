@@ -2,7 +2,7 @@
 
 from allotment.cli.output import talk
 from allotment.cli.words import count
-from allotment.core.cells.quota import shapes_of
+from allotment.model.cell_quota import shapes_of
 from allotment.model.quantity import WallTime, show_resources
 from allotment.model.tenancy import Config, Tenant
 from allotment.service.dated import coming

@@ -31,6 +31,7 @@ class Settings(msgspec.Struct, frozen=True):
     port: int | None = None
     gpus: int | None = None
     accept_loss: bool = False
+    slurm: str = ""
 
     def argv(self) -> list[str]:
         """Write them as the arguments of `allot up`."""
@@ -38,6 +39,7 @@ class Settings(msgspec.Struct, frozen=True):
         words += ["--config", str(self.config)] if self.config else []
         words += ["--port", str(self.port)] if self.port is not None else []
         words += ["--gpus", str(self.gpus)] if self.gpus is not None else []
+        words += ["--slurm", self.slurm] if self.slurm else []
         words += ["--accept-loss"] if self.accept_loss else []
         return words
 

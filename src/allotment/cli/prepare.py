@@ -7,13 +7,16 @@ here: relative paths, secrets, changes.
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import cast
 
 import msgspec
 
 from allotment.cli.output import Failed
 from allotment.model.errors import Problem
 from allotment.model.spec import JobSpec
-from allotment.wire.job import Form, apply_set, job_to_wire, read_job
+from allotment.wire.indices import write_indices
+from allotment.wire.job import BatchWish, Form, JobFile, apply_set, job_to_wire, read_job
+from allotment.wire.tree import Plain
 
 PATHS = ("data_dir", "code_dir", "output_dir", "workdir")
 
@@ -24,6 +27,11 @@ class Prepared(msgspec.Struct, frozen=True):
     body: bytes | dict[str, object]
     form: str
     warnings: tuple[Problem, ...]
+    held: bool = False
+    waits: bool = False
+    """Whether the file asks to be waited for."""
+    script: str = ""
+    """The job file that a batch script became; nothing where it was none."""
 
 
 def prepare(  # noqa: PLR0913, PLR0917 - all that a job file is made ready from
@@ -34,27 +42,44 @@ def prepare(  # noqa: PLR0913, PLR0917 - all that a job file is made ready from
     changes: Sequence[str],
     environ: Mapping[str, str],
     grid: Mapping[str, object] | None = None,
+    batch: BatchWish | None = None,
 ) -> Prepared:
     """Read a job file, fill in what only this side knows. Raises BadInput.
 
-    `grid` has parameters that are added to the file's own, or take their place.
+    `grid` has parameters that are added to the file's own, or take their place; `batch` what
+    was said beside a batch script.
     """
     if form not in tuple(Form):
         raise Failed(f"There is no form {form}.", f"Forms: {', '.join(Form)}.")
-    job = read_job(data, source=source, form=Form(form), environ=environ)
+    job = read_job(data, source=source, form=Form(form), environ=environ, batch=batch)
     spec = job.spec
     if changes:
         spec = apply_set(spec, changes)
     spec = with_absolute_paths(spec, folder)
-    if job.warnings and spec == job.spec and not (spec.secrets or grid):
+    if job.warnings and spec == job.spec and not (spec.secrets or spec.batch or grid):
         return Prepared(data, form, job.warnings)
-    body: dict[str, object] = {**job_to_wire(spec, redact=False)}
+    more = _more_jobs(job, grid)
+    body: dict[str, object] = {**job_to_wire(spec, redact=False), **more}
+    script = ""
+    if spec.batch is not None:
+        from allotment.wire.config_text import config_text  # noqa: PLC0415 - rarely needed
+
+        script = config_text({**job_to_wire(spec), **more})
+    return Prepared(body, "auto", job.warnings, job.held, job.waits, script)
+
+
+def _more_jobs(job: JobFile, grid: Mapping[str, object] | None) -> dict[str, Plain]:
+    """Write what makes several jobs of one."""
     if job.grid or grid:
-        body["grid"] = {name: list(values) for name, values in job.grid} | dict(grid or {})
-        body["array"] = {"max_running": job.max_running}
-    elif job.copies > 1:
-        body["array"] = {"count": job.copies, "max_running": job.max_running}
-    return Prepared(body, "auto", job.warnings)
+        axes: dict[str, Plain] = {name: list(values) for name, values in job.grid}
+        axes |= cast("dict[str, Plain]", grid or {})
+        return {"grid": axes, "array": {"max_running": job.max_running}}
+    if job.indices:
+        indices = write_indices(job.indices)
+        return {"array": {"indices": indices, "max_running": job.max_running}}
+    if job.copies > 1:
+        return {"array": {"count": job.copies, "max_running": job.max_running}}
+    return {}
 
 
 def with_absolute_paths(spec: JobSpec, folder: Path) -> JobSpec:

@@ -145,7 +145,8 @@ def _print(rows: list[JobRow], now: int) -> None:
 
 def name_of(row: JobRow) -> str:
     """Write a job's name; of an array with its size."""
-    return f"{row.name} ×{row.array.size:,}" if row.array and row.counts else row.name
+    jobs = sum(row.counts.values())
+    return f"{row.name} ×{jobs:,}" if row.array and jobs else row.name
 
 
 BAR = 12

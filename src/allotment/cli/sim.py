@@ -82,7 +82,7 @@ def run(  # noqa: PLR0913, PLR0917 - a flag each
         scenario = world.scenario(wanted)
         if report:
             scenario = scenario.to_draw()
-        _warn(scenario.trace.warnings)
+        _warn(scenario.warnings())
         with progress(len(scenario.trace.jobs)) as told:
             done = world.run(scenario, told)
         if nothing := nothing_ran([done]):
@@ -145,7 +145,7 @@ def compare(  # noqa: PLR0913, PLR0917 - a flag each
         if report:
             first = first.to_draw()
         scenarios = [replace(first, policy=policy, custom=custom) for policy, custom in found]
-        _warn(first.trace.warnings)
+        _warn(first.warnings())
         with progresses([policy for policy, _ in found], len(first.trace.jobs)) as going:
             runs = parallel.run_all(
                 scenarios,

@@ -26,7 +26,7 @@ Settings (KEY=VALUE; lengths as 30s, 6min, 2d), see docs/guide/simulate.md:
   placement      within, prefer, tasks, placing, types
   job order      priorities, order, turns, round, lead, queues, first, promote
   run times      estimates, noise
-  overheads      start, resume, stop, checkpoint
+  preemption     eviction, warned, start, resume, stop, checkpoint
   speed          across_nodes, across_switches, across_racks, interference
   failures       mtbf, mttr, job_failure, retries
 """

@@ -98,7 +98,7 @@ def size(  # noqa: PLR0913, PLR0917 - a flag each
             drawn = scenario.to_draw()
             runs = sizing.play_sizes(drawn, node, sizes, count, lambda _size, _run: None)
             outputs.write({"--report": lambda file: world.write_report(file, runs)})
-    for warning in scenario.trace.warnings:
+    for warning in scenario.warnings():
         warn(warning)
     costs = words.Costs(scenario, price)
     if as_json:

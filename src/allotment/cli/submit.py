@@ -4,7 +4,7 @@ import os
 import sys
 from functools import partial
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, NamedTuple, NoReturn
 
 import typer
 
@@ -20,7 +20,10 @@ from allotment.cli.prepare import Prepared, prepare
 from allotment.cli.surely import new_key, submit_surely
 from allotment.cli.words import count
 from allotment.client import Client
+from allotment.service.selector import Selector
 from allotment.service.views import Submitted
+from allotment.wire.batch.wish import BatchWish, Submitter
+from allotment.wire.job import Form, is_batch_script
 
 
 def submit(  # noqa: PLR0913 - one argument an option
@@ -29,8 +32,35 @@ def submit(  # noqa: PLR0913 - one argument an option
     ],
     *,
     changes: Changes = None,
+    options: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--option",
+            "-O",
+            metavar="OPTION",
+            help="An option of a batch script, such as --time=1:00:00; it wins over the "
+            "script's own. Repeatable.",
+        ),
+    ] = None,
+    ignored: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--ignore",
+            metavar="OPTION",
+            help="An option of a batch script that is only warned of: exclusive. Repeatable.",
+        ),
+    ] = None,
+    arguments: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--arg", metavar="TEXT", help="An argument of a batch script. Repeatable."
+        ),
+    ] = None,
     form: Annotated[
-        str, typer.Option("--form", help="auto, native (YAML) or classic (JSON).")
+        str,
+        typer.Option(
+            "--form", help="auto, native (YAML), classic (JSON), or a script: slurm, lsf."
+        ),
     ] = "auto",
     held: Annotated[
         bool, typer.Option("--held", help="Hold the job: it starts only after `allot release`.")
@@ -55,15 +85,19 @@ def submit(  # noqa: PLR0913 - one argument an option
     state: StateFolder = "",
     as_json: AsJson = False,
 ) -> None:
-    """Submit job files; print the ids of the new jobs.
+    """Submit job files or batch scripts; print the ids of the new jobs.
 
     Files are checked first: mistakes are reported with their line, and nothing is submitted
     while any file is wrong. Relative data, code, output and workdir paths are taken from
     the file's own folder. A secret {from_env: NAME} is looked up in your environment.
     If no service runs, one is started.
 
+    A script with #SBATCH or #BSUB lines runs as in Slurm or LSF: once, from this folder, with
+    your environment, its output in the file that it names. Each of its options is used,
+    warned of, or refused with its line.
+
     With --dry-run nothing is submitted: each job is checked, and its start is estimated as by
-    `allot eta`, each job by itself.
+    `allot eta`, each job by itself. Of a script the job file is shown that it becomes.
 
     While the service cannot say whether a job was accepted (its disk is full), this asks
     again, and prints the key for later questions: allot show --key KEY.
@@ -73,6 +107,9 @@ def submit(  # noqa: PLR0913 - one argument an option
       allot submit train.yaml --dry-run
       allot submit train.yaml --set env.LR=0.05 --set priority=high
       allot submit --form classic legacy.json --follow
+      allot submit job.sbatch
+      allot submit job.sbatch -O --time=30 -O --array=0-3 --arg data.csv
+      allot submit job.bsub -O -W -O 0:30 --ignore x
       allot submit train.yaml --grid lr=0.1,0.01 --grid seed=1..5
       make-job | allot submit - --key nightly-2026-11-21
     """
@@ -82,7 +119,8 @@ def submit(  # noqa: PLR0913 - one argument an option
         raise Failed("--follow and --key are for jobs that are submitted.")
     changes = [*(changes or []), *(f"labels.{label}" for label in labels or [])]
     parameters = grid_of(grid or [])
-    ready = [_read(file, form, changes, parameters) for file in files]
+    said = Said(tuple(options or ()), tuple(ignored or ()), tuple(arguments or ()))
+    ready = [_read(file, form, changes, parameters, said) for file in files]
     if dry_run:
         _try(ready, held, state, as_json)
         return
@@ -93,30 +131,41 @@ def submit(  # noqa: PLR0913 - one argument an option
         ]
         if follow:
             _follow(client, made[0], as_json)
-    if as_json:
-        say_json(made[0] if len(made) == 1 else made)
-        return
-    for found in made:
-        announce(found)
-        for job in found.ids:
-            say(str(job))
+        _tell_of(made, ready, as_json)
+        waited = [each for each, job in zip(made, ready, strict=True) if job.waits]
+        if code := _await(client, waited):
+            raise typer.Exit(code)
 
 
 def _try(ready: list[Prepared], held: bool, state: str, as_json: bool) -> None:
     """Report each job whether, where and when it would start."""
     with Client(state=state) as client:
-        found = [client.dry_run(job.body, form=job.form, held=held) for job in ready]
+        found = [
+            client.dry_run(job.body, form=job.form, held=held or job.held) for job in ready
+        ]
     for job, each in zip(ready, found, strict=True):
         _warn_of(job, each.warnings)
     if as_json:
         say_json(found[0] if len(found) == 1 else found)
         return
-    for each in found:
+    for job, each in zip(ready, found, strict=True):
+        if job.script:
+            say(job.script)
         for line in eta_lines(each):
             say(line)
 
 
-def _read(file: str, form: str, changes: list[str], parameters: dict[str, object]) -> Prepared:
+class Said(NamedTuple):
+    """What was said beside a batch script."""
+
+    options: tuple[str, ...]
+    ignored: tuple[str, ...]
+    arguments: tuple[str, ...]
+
+
+def _read(
+    file: str, form: str, changes: list[str], parameters: dict[str, object], said: Said
+) -> Prepared:
     """Read one file completely, and print what its reader had to say."""
     if file == "-":
         data, source, folder = sys.stdin.buffer.read(), "<stdin>", Path.cwd()
@@ -129,13 +178,29 @@ def _read(file: str, form: str, changes: list[str], parameters: dict[str, object
                 "Name a job file; docs/guide/first-job.md shows one.",
             ) from error
         source, folder = file, Path(file).absolute().parent
-    ready = prepare(data, source, folder, form, changes, os.environ, parameters)
+    if any(said) and not is_batch_script(data) and form not in SCRIPTS:
+        raise Failed(
+            f"{source} is no batch script, and --option, --ignore and --arg are for those.",
+            "Use --set to change a job file.",
+        )
+    wish = BatchWish(_submitter(file, said.arguments), said.options, said.ignored)
+    ready = prepare(data, source, folder, form, changes, os.environ, parameters, wish)
     for warning in ready.warnings:
         warn(at_line(source, warning))
     return ready
 
 
+SCRIPTS = (Form.SLURM, Form.LSF)
+
+
+def _submitter(file: str, arguments: tuple[str, ...]) -> Submitter:
+    """Return from where a batch script is submitted: this folder, as its user wrote it."""
+    script = "" if file == "-" else Path(file).name
+    return Submitter(str(Path.cwd()), os.uname().nodename, script, os.environ, arguments)
+
+
 def _submit(client: Client, job: Prepared, key: str, held: bool) -> Submitted:
+    held = held or job.held
     made = submit_surely(client, job.body, key or new_key(), form=job.form, held=held)
     _warn_of(job, made.warnings)
     return made
@@ -158,6 +223,28 @@ def _follow(client: Client, made: Submitted, as_json: bool) -> NoReturn:
     if as_json:
         say_json(as_object(done))
     raise typer.Exit(exit_code(done))
+
+
+def _tell_of(made: list[Submitted], ready: list[Prepared], as_json: bool) -> None:
+    """Print what was made; of a batch script just the one number that sbatch prints."""
+    if as_json:
+        say_json(made[0] if len(made) == 1 else made)
+        return
+    for found, job in zip(made, ready, strict=True):
+        announce(found)
+        for each in found.ids[:1] if job.script else found.ids:
+            say(str(each))
+    sys.stdout.flush()
+
+
+def _await(client: Client, made: list[Submitted]) -> int:
+    """Wait for jobs that ask for it; give the highest exit code."""
+    codes: list[int] = []
+    for each in made:
+        with detachable(each.id):
+            client.wait_all(Selector(ids=((each.ids[0], each.ids[-1]),)), None)
+        codes += [exit_code(client.job(job)) for job in each.ids]
+    return max(codes, default=0)
 
 
 def announce(made: Submitted) -> None:

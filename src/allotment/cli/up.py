@@ -42,6 +42,15 @@ def up(  # noqa: PLR0913 - one argument an option
             show_default=False,
         ),
     ] = None,
+    slurm: Annotated[
+        str,
+        typer.Option(
+            "--slurm",
+            metavar="PARTITION",
+            help="Run the jobs on the nodes of a Slurm partition.",
+            show_default=False,
+        ),
+    ] = "",
     foreground: Annotated[
         bool,
         typer.Option("--foreground", help="Stay in the foreground, and log here; for systemd."),
@@ -70,13 +79,14 @@ def up(  # noqa: PLR0913 - one argument an option
       allot up
       allot up --config cluster.yaml --port 8100
       allot up --state /tmp/try --gpus 8
+      allot up --state /shared/allotment --slurm gpu
     """  # fmt: skip
     if config is not None and not config.is_file():
         raise Failed(
             f"There is no configuration file {config}.", "docs/guide/config.md shows one."
         )
     settings = Settings(
-        folder_of(state), config.absolute() if config else None, port, gpus, accept_loss
+        folder_of(state), config.absolute() if config else None, port, gpus, accept_loss, slurm
     )
     if foreground:
         raise typer.Exit(_serve(settings, ready_fd))
@@ -131,6 +141,8 @@ def _serve(settings: Settings, ready_fd: int) -> int:
         config=settings.config,
         port=settings.port,
         gpus=settings.gpus,
+        backend="slurm" if settings.slurm else "local",
+        slurm=settings.slurm,
         accept_loss=settings.accept_loss,
         ready_fd=ready_fd,
     )

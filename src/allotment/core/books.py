@@ -1,41 +1,19 @@
-"""What every book of the cluster does: it follows what gangs hold and what is reserved.
+"""The books of what gangs hold and what is reserved, and what is asked of guaranteed quota."""
 
-Each book answers other questions. All are told the same four things, in the same order, by
-`Cluster` alone; to take them back, it tells the opposite.
-"""
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Protocol
 
-from typing import NamedTuple, Protocol
+import msgspec
 
+from allotment.core.book import Holder
+from allotment.core.cells.space import Space
 from allotment.core.gang import Gang, ReservedPlace
-from allotment.core.request import Shape, sum_of
+from allotment.core.ledger import Ledger
+from allotment.core.request import Request, Shape
 from allotment.model.ids import JobId
-from allotment.model.ledger import Entitlement
-from allotment.model.quantity import NOTHING, Resources
-
-
-class Holder(NamedTuple):
-    """The job that a place is reserved for."""
-
-    shape: Shape
-    user: str
-    is_placed: bool
-    """Whether it has another place, which it leaves."""
-
-
-class Book(Protocol):
-    """One view of what is held."""
-
-    def enter(self, gang: Gang) -> None:
-        """Count a gang, or the surplus that a shrinking one gives up: it holds its slots."""
-
-    def leave(self, gang: Gang) -> None:
-        """Undo `enter`. The gang is as it was then."""
-
-    def reserve(self, place: ReservedPlace, holder: Holder) -> None:
-        """Count a place that a job gets once others have left it."""
-
-    def release(self, place: ReservedPlace) -> None:
-        """Undo `reserve`."""
+from allotment.model.ledger import Beside, Entitlement, Quota, Slot
+from allotment.model.quantity import Resources
 
 
 class Placed:
@@ -56,6 +34,10 @@ class Placed:
         self.frozen: dict[JobId, Gang] = {}
         """Gangs that are suspended, and keep memory, disk and device memory where they were."""
         self.reserved: dict[JobId, ReservedPlace] = {}
+        self.by_devices: dict[int, dict[JobId, Gang]] = {}
+        """Gangs by what they hold of devices, in thousandths."""
+        self.borrowed_sizes: dict[str, dict[Resources, int]] = {}
+        """By tenant, how many borrowing gangs hold so much."""
 
     def enter(self, gang: Gang) -> None:
         """Count a gang, or the surplus of one."""
@@ -63,8 +45,12 @@ class Placed:
             self.parting[gang.id] = gang
             return
         self.gangs[gang.id] = gang
+        held = gang.held()
+        self.by_devices.setdefault(held.gpu_milli, {})[gang.id] = gang
         if gang.entitlement is Entitlement.OPPORTUNISTIC:
             self.borrowers.setdefault(gang.tenant, {})[gang.id] = gang
+            sizes = self.borrowed_sizes.setdefault(gang.tenant, {})
+            sizes[held] = sizes.get(held, 0) + 1
         if gang.wants_resume:
             self.resuming[gang.id] = gang
         if gang.leaving:
@@ -80,11 +66,17 @@ class Placed:
             del self.parting[gang.id]
             return
         del self.gangs[gang.id]
+        held = gang.held()
+        del self.by_devices[held.gpu_milli][gang.id]
         if gang.entitlement is Entitlement.OPPORTUNISTIC:
             others = self.borrowers[gang.tenant]
             del others[gang.id]
             if not others:
                 del self.borrowers[gang.tenant]
+            sizes = self.borrowed_sizes[gang.tenant]
+            sizes[held] -= 1
+            if not sizes[held]:
+                del sizes[held]
         self.resuming.pop(gang.id, None)
         self.leaving.pop(gang.id, None)
         self.frozen.pop(gang.id, None)
@@ -113,74 +105,143 @@ class Placed:
         del self.reserved[place.job]
 
 
-class TenantUse:
-    """Sums by tenant."""
+class Handover:
+    """Keeps by machine what leaving gangs hold there, and what is reserved."""
 
-    def __init__(self) -> None:
-        self.guaranteed: dict[str, Resources] = {}
-        """What each tenant holds out of its own guarantee."""
-        self.borrowed: dict[str, Resources] = {}
-        self.borrowed_sizes: dict[str, dict[Resources, int]] = {}
-        """How many borrowing gangs hold so much."""
-        self.by_devices: dict[int, dict[JobId, Gang]] = {}
-        """Gangs by what they hold of devices, in thousandths."""
-        self._reserved: dict[str, Resources] = {}
-        """What reserved places will add to each tenant's guaranteed use."""
-        self._tenants: dict[JobId, tuple[str, Resources]] = {}
-        """The tenants under which reserved places are counted there."""
+    def __init__(self, ledger: Ledger) -> None:
+        self._books = ledger.books
 
     def enter(self, gang: Gang) -> None:
-        """Add what a gang holds."""
-        held, tenant = gang.held(), gang.tenant
-        use = self._use_of(gang)
-        use[tenant] = use.get(tenant, NOTHING) + held
-        if gang.is_surplus:
-            return
-        self.by_devices.setdefault(held.gpu_milli, {})[gang.id] = gang
-        if gang.entitlement is not Entitlement.GUARANTEED:
-            sizes = self.borrowed_sizes.setdefault(tenant, {})
-            sizes[held] = sizes.get(held, 0) + 1
+        """Note what a gang holds that was told to go."""
+        if gang.leaving:
+            self._note(gang, +1)
 
     def leave(self, gang: Gang) -> None:
         """Undo `enter`."""
-        held, tenant = gang.held(), gang.tenant
-        use = self._use_of(gang)
-        use[tenant] -= held
-        if gang.is_surplus:
-            return
-        del self.by_devices[held.gpu_milli][gang.id]
-        if gang.entitlement is not Entitlement.GUARANTEED:
-            sizes = self.borrowed_sizes[tenant]
-            sizes[held] -= 1
-            if not sizes[held]:
-                del sizes[held]
-
-    def _use_of(self, gang: Gang) -> dict[str, Resources]:
-        owed = gang.entitlement is Entitlement.GUARANTEED
-        return self.guaranteed if owed else self.borrowed
+        if gang.leaving:
+            self._note(gang, -1)
 
     def reserve(self, place: ReservedPlace, holder: Holder) -> None:
-        """Add a reserved place that will count as its tenant's own use."""
-        if place.entitlement is Entitlement.GUARANTEED:
-            tenant, amount = holder.shape.tenant, sum_of(place.needs)
-            self._reserved[tenant] = self._reserved.get(tenant, NOTHING) + amount
-            self._tenants[place.job] = (tenant, amount)
+        """Note a place that is reserved."""
+        del holder
+        for slot, need in zip(place.slots, place.needs, strict=True):
+            self._books[slot.node].note_reserved(need, +1)
 
     def release(self, place: ReservedPlace) -> None:
         """Undo `reserve`."""
-        if place.job in self._tenants:
-            tenant, amount = self._tenants.pop(place.job)
-            self._reserved[tenant] -= amount
+        for slot, need in zip(place.slots, place.needs, strict=True):
+            self._books[slot.node].note_reserved(need, -1)
 
-    def reserved(self, tenant: str, besides: JobId | None = None) -> Resources:
-        """Sum up what reserved places, but one, will add to a tenant's guaranteed use."""
-        total = self._reserved.get(tenant, NOTHING)
-        if besides is not None and besides in self._tenants:
-            other, amount = self._tenants[besides]
-            if other == tenant:
-                total -= amount
-        return total
+    def _note(self, gang: Gang, sign: int) -> None:
+        for slot, held in zip(gang.slots, gang.kept(), strict=True):
+            self._books[slot.node].note_leaving(held, sign)
 
-    def total(self, tenant: str) -> Resources:
-        """Sum up what a tenant holds, on whatever grounds."""
-        return self.guaranteed.get(tenant, NOTHING) + self.borrowed.get(tenant, NOTHING)
+
+# ── guaranteed quota ────────────────────────────────────────────────────────────────────
+
+FreePlace = tuple[tuple[Slot, ...], Quota]
+"""A place of which nothing is in use, and the cells that it counts as."""
+
+
+class Claim(msgspec.Struct, frozen=True):
+    """A place, what it holds in sum, and which of its tenant's cells it counts as."""
+
+    tenant: str
+    pin: str
+    slots: tuple[Slot, ...]
+    needs: tuple[Resources, ...]
+    quota: Quota
+    total: Mapping[str, int]
+    preemptible: bool
+
+
+class Guarantee(Protocol):
+    """The guaranteed quotas of all tenants, in one form."""
+
+    regrows: bool
+    """Whether a gang whose reserved place came free may have a larger one elsewhere."""
+    clears_suspended: bool
+    """Whether an owner gets back what other tenants' suspended gangs keep in its way."""
+    in_one_chain: bool
+    """Whether all devices of a gang are of one type, whichever of its types that is."""
+    spaces: Sequence[Space]
+    """The books of free cells; none where there are no cells."""
+
+    def grounds(self, shape: Shape) -> Entitlement | None:
+        """Return on what grounds a gang of this shape may have a place now, if any."""
+        ...
+
+    def could_fit(self, shape: Shape) -> bool:
+        """Whether a gang fits in its tenant's quota if all of it is free, and healthy."""
+        ...
+
+    def ever_starts(self, shape: Shape) -> bool:
+        """Whether a gang fits what it may use if all of that is free and healthy."""
+        ...
+
+    def fits_machines(self, shape: Shape) -> bool:
+        """Whether a gang fits the configured machines, or all cells, when all are idle."""
+        ...
+
+    def coming_free(self, shape: Shape) -> int:
+        """Count the whole devices that gangs of a shape may have once all is gone that goes."""
+        ...
+
+    def has_pinned(self, tenant: str, pin: str) -> bool:
+        """Whether a tenant has a pinned cell of that name."""
+        ...
+
+    def idle_place(self, requests: tuple[Request, ...]) -> tuple[Slot, ...] | None:
+        """Find a free place for a gang that borrows."""
+        ...
+
+    def free_place(self, shape: Shape, grounds: Entitlement) -> FreePlace | None:
+        """Find a free place on these grounds; None also where the gang is not due on them."""
+        ...
+
+    def stands(self, place: ReservedPlace) -> bool:
+        """Whether a reserved place is still within its tenant's quota, which may shrink."""
+        ...
+
+    def renewed(self, place: ReservedPlace) -> ReservedPlace | None:
+        """Return a reserved place as it is in a new configuration; None if it cannot be."""
+        ...
+
+    def resumed(self, gang: Gang, leases: Resources) -> Entitlement | None:
+        """Return on what grounds a suspended gang may have its devices and CPU back."""
+        ...
+
+    def quota_kept(self, gang: Gang) -> Quota:
+        """Return cells as which a gang could keep its place as its tenant's own; or none."""
+        ...
+
+    def may_promote(self, tenant: str) -> bool:
+        """Whether a look at the borrowers of a tenant one by one is worth it."""
+        ...
+
+    def promotion(self, gang: Gang) -> tuple[Quota, Beside] | None:
+        """Return as which cells a borrower could count as its tenant's own; None if it cannot.
+
+        With them come the leaves that its slots have beside their devices from then on.
+        """
+        ...
+
+    def objection(self, claim: Claim, grounds: Entitlement) -> str:
+        """Return why a place may not be had on these grounds; '' when it may."""
+        ...
+
+    def borrowed_parts(self, gang: Gang) -> tuple[str, ...]:
+        """Return the resources of which a borrower holds more than its tenant's quota has."""
+        ...
+
+    def may_hold_in_part(self, need: Resources) -> bool:
+        """Whether each task with this need can leave its gang and give back what it holds."""
+        ...
+
+    def together(self, level: str, slots: Sequence[Slot]) -> bool:
+        """Whether slots lie in one region of a level."""
+        ...
+
+    def keeping(self, tenant: str, pin: str) -> AbstractContextManager[None]:
+        """Let a tenant have no other cells meanwhile than those it has."""
+        ...

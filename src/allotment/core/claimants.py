@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
-from allotment.core.books import Holder
+from allotment.core.book import Holder
 from allotment.core.claimant import STEPS, Claimant, Past, Shares
 from allotment.core.gang import Gang, ReservedPlace
 from allotment.core.ports import Fairness

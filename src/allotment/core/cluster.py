@@ -4,12 +4,12 @@ The engine keeps it true by folding events; the planner works on it through a `T
 that undoes itself. Nothing else writes it.
 """
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 
-from allotment.core.books import Book, Holder, Placed, TenantUse
-from allotment.core.cells.book import Cells
-from allotment.core.cells.placed import PlacedInCells
+from allotment.core.book import Book, Holder
+from allotment.core.books import Guarantee, Handover, Placed
+from allotment.core.cells.book import Cells, PlacedInCells
 from allotment.core.claimants import Claimants
 from allotment.core.disruption import disruption_budget
 from allotment.core.ends import Ends
@@ -17,13 +17,10 @@ from allotment.core.equivalence import equivalence_classes
 from allotment.core.gang import Gang, ReservedPlace, Standing
 from allotment.core.ledger import Ledger
 from allotment.core.memos import Memos
-from allotment.core.pending import Pending
-from allotment.core.ports import Policies
-from allotment.core.queue_orders import QueueOrders
+from allotment.core.pending import Pending, QueueOrders
+from allotment.core.policies import Policies, Rescheduler
 from allotment.core.quota import QuotaTree
 from allotment.core.request import Request, Shape, lease_part, needs_of, parts_of, whole
-from allotment.core.running import Running
-from allotment.core.used_up import UsedUp
 from allotment.core.windows import NOWHERE, Windows
 from allotment.model.cells import Topology
 from allotment.model.cluster import Node
@@ -47,11 +44,12 @@ class Cluster:
     """The version of the ledger at which the whole line was last looked through."""
     _empty: Cells | None = None
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 - what a configuration says, and how it is read
         self,
         nodes: Sequence[Node],
         tenants: Sequence[Tenant],
         policies: Policies,
+        guaranteed: Callable[["Cluster"], Guarantee],
         topology: Topology = _COUNTED,
         share: ShareBy = ShareBy.FIRST_COME,
         half_life_ms: Millis = Millis(7 * DAY),
@@ -61,7 +59,7 @@ class Cluster:
         self.tenants = {tenant.name: tenant for tenant in tenants}
         self.trees = {tenant.name: QueueTree(tenant) for tenant in tenants}
         self.device_types = tuple(sorted({d.type for node in nodes for d in node.devices}))
-        self.orders = orders = QueueOrders(tenants, policies)
+        self.orders = orders = QueueOrders(tenants, policies.ordering, policies.ranking)
         self.overtaking = orders.overtaking
         self.outranking = any(tenant.preempt is not Preempt.NONE for tenant in tenants)
         """Whether a more urgent job may make less urgent ones of its tenant give way."""
@@ -79,42 +77,52 @@ class Cluster:
         self.claimants = claimants if fair else None
         """What those have who share by a rule; None where all is first come, first served."""
         self.queues = QuotaTree(tenants, self.trees, self.ledger)
-        """What queues, users and groups hold and may hold, where that is bounded."""
+        """What tenants, queues, users and groups hold and may hold."""
         self._others_may_go = self.outranking or bool(self.queues.guarantees)
         """Whether even those within their tenant's share may have to make way."""
         self.stops = all_stopped(self.trees.values())
         """The tenants and leaves of their queues in which nothing starts."""
         alike = not (
-            fair or self.cells or self.queues.by_queue or self.queues.any or self.stops
+            fair
+            or self.cells
+            or self.queues.by_queue
+            or self.queues.any
+            or self.stops
+            or policies.rescheduler
         )
-        self.classes = equivalence_classes(orders.by_queue, policies) if alike else None
+        self.classes = equivalence_classes(orders.by_queue) if alike else None
         """Classes of shapes; None where those of different queues are never alike."""
         estimates = policies.estimates if orders.plan_ahead else None
         self.pending = Pending(orders.ordering, estimates, self.classes, self.overtaking)
         self.ends = Ends(estimates) if estimates is not None else None
         """When placed gangs are expected to end; kept only for queues that plan ahead."""
-        self.running = Running(orders.ordering) if policies.turns is not None else None
-        """Placed gangs in order; kept only for policies that take turns."""
+        made = policies.rescheduler
+        self.rescheduler: Rescheduler | None = made(self) if made is not None else None
         self.placed = Placed()
         self.gangs, self.reserved = self.placed.gangs, self.placed.reserved
-        self.use = TenantUse()
+        self._handover = Handover(self.ledger)
         self._books = self._all_books()
         self.windows = Windows()
         """When nodes are set aside, and for whom."""
         self._fenced = NOWHERE
         """Nodes that are closed only while a place is looked for."""
-        self.used_up = UsedUp(tenants)
-        """Budgets that are used up: the engine keeps them, who knows the time."""
-        self.names_matter = self.queues.is_counted or fair or self.used_up.any_apart
+        self.names_matter = self.queues.names_matter or fair
         """Whether jobs of different users or groups may not be alike."""
         self.memos = Memos()
+        self.guarantee = guaranteed(self)
+        """What tenants are guaranteed, in the form it has here."""
 
     def _all_books(self) -> tuple[Book, ...]:
         """Return every book that this configuration needs."""
         cells = PlacedInCells(self.cells) if self.cells is not None else None
-        capped = self.queues if self.queues.is_counted else None
-        kept = (cells, self.claimants, capped, self.running, self.ends)
-        return (self.placed, self.use, *(book for book in kept if book is not None))
+        order = self.rescheduler.order if self.rescheduler is not None else None
+        kept = (cells, self.claimants, order, self.ends)
+        return (
+            self.placed,
+            self.queues,
+            self._handover,
+            *(book for book in kept if book is not None),
+        )
 
     # ── gangs ───────────────────────────────────────────────────────────────────────────
 
@@ -175,14 +183,15 @@ class Cluster:
         self._enter(gang)
         self.ledger.give(gang.slots, [lease_part(need) for need in gang.needs])
 
-    def mark_leaving(self, job: JobId, *, leaving: bool = True) -> None:
-        """Note that a gang is told to go; or that it was only a thought."""
+    def mark_leaving(self, job: JobId) -> None:
+        """Note that a gang is told to go."""
         gang = self.gangs[job]
-        gang.leaving = leaving
-        if leaving:
-            self.placed.leaving[job] = gang
-        else:
-            self.placed.leaving.pop(job, None)
+        self._handover.leave(gang)
+        gang.leaving = True
+        self._handover.enter(gang)
+        self.placed.leaving[job] = gang
+        if self.rescheduler is None:  # Else it goes for a job that has its place.
+            self.ledger.version += 1  # What it holds may be reserved now.
 
     def ask_resume(self, job: JobId) -> None:
         """Put a suspended gang in line for its own devices."""
@@ -217,11 +226,11 @@ class Cluster:
 
     def stand_anew(self, gang: Gang, standing: Standing) -> None:
         """Let a gang stand differently in its line: it got to run only now."""
-        if self.running is not None:
-            self.running.remove(gang.id)
+        if self.rescheduler is not None:
+            self.rescheduler.order.leave(gang)
         self._stand(gang, standing)
-        if self.running is not None:
-            self.running.add(gang, standing.since or gang.placed_at)
+        if self.rescheduler is not None:
+            self.rescheduler.order.enter(gang)
 
     def expect_anew(self, gang: Gang, standing: Standing) -> None:
         """Let a gang stand differently also where it is sorted by when it ends."""
@@ -249,44 +258,25 @@ class Cluster:
             self.ledger.version += 1
         if self.ends is not None and self.ends.outlived(now):
             self.pending.arrivals += 1  # Who is blocked starts later: others may pass.
-        if self.running is None:
-            return
-        for job in self.running.due(now):
-            gang = self.gangs[job]
-            self.running.remove(job)
-            gang.rank = None
-            self.running.add(gang, now)
-            # Whom it had to be left alone by may now take its place.
-            self.ledger.version += 1
+        if self.rescheduler is not None and self.rescheduler.rerank(now):
+            self.ledger.version += (
+                1  # A job may now have a place that it could not have before.
+            )
 
-    def rank_anew(self, now: Instant) -> None:
-        """Ask anew for every rank. O(n log n)."""
-        for standing in self.pending.all():
-            self.pending.again(standing, now)
-        if self.running is not None:
-            for gang in self.gangs.values():
-                self.running.remove(gang.id)
-                gang.rank = None
-                self.running.add(gang, now)
-        self.ledger.version += 1
+    def displaces(self, now: Instant) -> Rescheduler | None:
+        """Return the rescheduler if it may displace gangs now."""
+        rescheduler = self.rescheduler
+        return rescheduler if rescheduler is not None and rescheduler.looks(now) else None
 
     def next_change(self, now: Instant) -> Instant | None:
-        """Return when the order changes though nothing happens, or the next turn is due."""
-        turns = self.policies.turns
-        if turns is None and self.disruption is None and self.ends is None:
-            return self.pending.next_change()
+        """Return when the order changes though nothing happens, or gangs may be displaced."""
         first = self.pending.next_change()
         if self.ends is not None and len(self.pending):
             first = earlier(first, self.ends.next_guess())
         if self.disruption is not None:
             first = earlier(first, self.disruption.wake_at)
-        if self.running is not None:
-            first = earlier(first, self.running.next_change())
-        looks = len(self.pending) or (self.policies.moving is not None and self.gangs)
-        if turns is not None and looks:
-            turn = turns.next(Instant(now + 1))
-            if turn != now + 1:  # Turns at any moment are taken when something happens.
-                first = earlier(first, turn)
+        if self.rescheduler is not None:
+            first = earlier(first, self.rescheduler.next_look(now))
         return first
 
     def let_up(self) -> None:
@@ -338,12 +328,10 @@ class Cluster:
         self, tenant: str, queue: str, user: str, groups: Sequence[str]
     ) -> tuple[str, str]:
         """Return a job's user and group, each where it matters who waits; '' elsewhere."""
-        by_cap, group = "", ""
-        if self.queues.is_counted:
-            _, _, by_cap, group = self.queues.named(tenant, queue, user, groups)
+        _, _, by_cap, group = self.queues.named(tenant, queue, user, groups)
         if self.claimants is not None and self.claimants.by_user(tenant, queue):
             return user, group
-        return by_cap or self.used_up.told_apart(tenant, user), group
+        return by_cap, group
 
     def shape_of(self, job: JobId) -> Shape:
         """Return the shape of a job that waits or is placed."""
@@ -351,15 +339,15 @@ class Cluster:
         return gang.standing.shape if gang else self.pending[job].shape
 
     def find(self, requests: tuple[Request, ...]) -> tuple[Slot, ...] | None:
-        """Find free slots for a gang: on wholly free devices, where partners are chosen."""
+        """Find free slots for a gang: on wholly free devices, where they are exclusive."""
         slots = self.ledger.find(self.asked_free(requests), self.policies.placing)
-        if slots is None or self.policies.packing is None:
+        if slots is None or not self.policies.exclusive:
             return slots
         return parts_of(slots, needs_of(requests))
 
     def asked_free(self, requests: tuple[Request, ...]) -> tuple[Request, ...]:
-        """Return what must be free for a gang that does not join a partner."""
-        return requests if self.policies.packing is None else whole(requests)
+        """Return what must be free for a gang."""
+        return whole(requests) if self.policies.exclusive else requests
 
     def empty_cells(self) -> Cells:
         """Return a book of the same cells in which nothing is taken: to be read only."""

@@ -7,29 +7,29 @@ needs is asked of the same functions as in the search.
 """
 
 from collections.abc import Sequence
-from functools import lru_cache
 
+from allotment.core.books import Claim
 from allotment.core.caps import beyond
-from allotment.core.cells.audit import lacking, worse
+from allotment.core.cells.space import shortage, shorter
 from allotment.core.cluster import Cluster
-from allotment.core.elastic import may_scale_down
+from allotment.core.disruption import outranks
 from allotment.core.entitle import is_due, resume_entitlement
-from allotment.core.gang import Gang, ReservedPlace, Standing
-from allotment.core.guarantee import Claim, borrows, guarantee_of
-from allotment.core.lending import kept_from_borrower, promise_takes_kept, takes_kept
+from allotment.core.gang import Gang, ReservedPlace, Standing, held_vector
+from allotment.core.lending import kept_from_borrower, takes_kept
 from allotment.core.plan import Decision, Demote, Evict, Place, Promote, Resume, Unreserve
-from allotment.core.queue_right import may_reclaim
+from allotment.core.preemption.search import may_scale_down
+from allotment.core.reclaim import may_reclaim
 from allotment.core.request import (
     Request,
     Shape,
+    demand_of,
     fixed,
-    held_by,
     lease_part,
     needs_of,
     sized,
 )
+from allotment.core.sharing import borrows
 from allotment.core.trial import Trial
-from allotment.core.urgency import outranks
 from allotment.model.ids import JobId, NodeId
 from allotment.model.ledger import Entitlement, Placement, Slot, having
 from allotment.model.quantity import DEVICE, NOTHING, Instant, Resources
@@ -81,10 +81,10 @@ def _place(cluster: Cluster, placement: Placement) -> str:
         placement.slots,
         needs_of(requests),
         placement.quota,
-        _total(requests),
+        demand_of(requests),
         shape.preemptible,
     )
-    return guarantee_of(cluster).objection(claim, placement.entitlement)
+    return cluster.guarantee.objection(claim, placement.entitlement)
 
 
 def _kept(cluster: Cluster, shape: Shape, placement: Placement) -> str:
@@ -139,13 +139,9 @@ def _resume(cluster: Cluster, decision: Resume, now: Instant) -> str:
         return "" if settled else "its devices are not free yet"
     if resume_entitlement(cluster, gang, now) is not decision.entitlement:
         return "its tenant's share changed"
-    leases = [lease_part(need) for need in gang.needs]
-    version = cluster.ledger.version
-    cluster.ledger.take(gang.slots, leases)
-    free = cluster.ledger.settled(gang.slots)
-    cluster.ledger.give(gang.slots, leases)
-    cluster.ledger.version = version
-    return "" if free else "its devices are not free"
+    with Trial(cluster) as trial:
+        trial.take_leases(gang)
+        return "" if cluster.ledger.settled(gang.slots) else "its devices are not free"
 
 
 def _demote(cluster: Cluster, job: JobId, wanted_by: JobId, now: Instant) -> str:
@@ -192,10 +188,9 @@ def _promote(cluster: Cluster, decision: Promote) -> str:
     if beside and len(beside) != len(gang.slots):
         return "not one choice of leaves for each task"
     slots = having(gang.slots, beside) if beside else gang.slots
-    claim = Claim(
-        gang.tenant, gang.pin, slots, gang.needs, decision.quota, gang.held(), preemptible=True
-    )
-    return guarantee_of(cluster).objection(claim, Entitlement.GUARANTEED)
+    held, quota = held_vector(gang), decision.quota
+    claim = Claim(gang.tenant, gang.pin, slots, gang.needs, quota, held, preemptible=True)
+    return cluster.guarantee.objection(claim, Entitlement.GUARANTEED)
 
 
 def _evict(cluster: Cluster, decision: Evict, now: Instant) -> str:
@@ -302,7 +297,7 @@ def _moves_on(cluster: Cluster, move: ReservedPlace, evict: tuple[JobId, ...]) -
     gang = cluster.gangs[move.job]
     if gang.suspended or move.entitlement is not Entitlement.OPPORTUNISTIC:
         return "who goes on elsewhere borrows there"
-    if not borrows(cluster, gang.tenant, gang.held(), preemptible=gang.preemptible):
+    if not borrows(cluster, gang.tenant, preemptible=gang.preemptible):
         return f"tenant {gang.tenant} may not borrow"
     return _misfit(cluster, gang.requests, move.slots) or _no_room(
         cluster, gang.requests, move.slots
@@ -369,16 +364,19 @@ def _must_yield(cluster: Cluster, gang: Gang, promise: ReservedPlace, now: Insta
         cluster, cluster.pending[promise.job], gang, now
     ):
         return True
-    turns = cluster.policies.turns
-    if turns is None or turns.next(now) != now:
-        return False
+    return cluster.displaces(now) is not None and _ranks_behind(cluster, gang, promise, now)
+
+
+def _ranks_behind(cluster: Cluster, gang: Gang, promise: ReservedPlace, now: Instant) -> bool:
+    """Whether a gang moves, or ranks behind a job of its tenant that displaces it."""
     if promise.job == gang.id:
-        return cluster.policies.moving is not None
-    if promise.job not in cluster.pending:
-        return False
+        return True
     if promise.entitlement is not gang.entitlement:
         return False  # Who would borrow sends nobody away who has what its tenant is owed.
-    waiting = cluster.pending[promise.job]
+    back = cluster.gangs.get(promise.job)
+    if back is None and promise.job not in cluster.pending:
+        return False
+    waiting = cluster.pending[promise.job] if back is None else back.standing
     ordering = cluster.policies.ordering
     mine, theirs = ordering.rank(waiting, now), ordering.rank(gang.standing, now)
     moved = (*theirs.key[:-1], theirs.key[-1] + theirs.slope * now)
@@ -388,7 +386,7 @@ def _must_yield(cluster: Cluster, gang: Gang, promise: ReservedPlace, now: Insta
 def _frozen_in_its_way(cluster: Cluster, gang: Gang, promise: ReservedPlace) -> bool:
     """Whether a gang gave up its cells, and keeps what another tenant is owed there."""
     return (
-        guarantee_of(cluster).clears_suspended
+        cluster.guarantee.clears_suspended
         and promise.entitlement is Entitlement.GUARANTEED
         and gang.suspended
         and gang.preemptible
@@ -421,7 +419,9 @@ def _promise_is_due(cluster: Cluster, decision: Evict, now: Instant) -> str:
         return "a part of the place is closed or broken"
     gang = cluster.gangs.get(place.job)
     if gang is not None:
-        due = resume_entitlement(cluster, gang, now) is Entitlement.GUARANTEED
+        with Trial(cluster) as trial:
+            _without(trial, decision)
+            due = resume_entitlement(cluster, gang, now) is place.entitlement
         return "" if gang.wants_resume and due else "it may not be resumed on these grounds"
     if place.job not in cluster.pending:
         return "the job is not in line"
@@ -433,7 +433,7 @@ def _promise_is_due(cluster: Cluster, decision: Evict, now: Instant) -> str:
     if wrong := wrong or beyond(cluster, shape, shape.requests, place.slots):
         return wrong
     if shape.tenant in cluster.queues.keeps and (
-        name := promise_takes_kept(cluster, shape, decision)
+        name := _promise_takes_kept(cluster, shape, decision)
     ):
         return f"queue {name} does not lend"
     return _promise_is_owed(cluster, decision, shape)
@@ -445,7 +445,7 @@ def _promise_is_owed(cluster: Cluster, decision: Evict, shape: Shape) -> str:
     In cells it goes where they are, or where it could go once their cells are nobody's. Where
     hardware is lost only the first may be left: cells given up would be others' then.
     """
-    with guarantee_of(cluster).keeping(shape.tenant, decision.place.pin):
+    with cluster.guarantee.keeping(shape.tenant, decision.place.pin):
         wrong = _owed_without(cluster, decision, shape)
     wrong = wrong or _costs_others(cluster, decision)
     return wrong and _owed_without(cluster, decision, shape)
@@ -453,16 +453,16 @@ def _promise_is_owed(cluster: Cluster, decision: Evict, shape: Shape) -> str:
 
 def _costs_others(cluster: Cluster, decision: Evict) -> str:
     """Report if others lack more cells for it that some are given up and others taken."""
-    spaces = guarantee_of(cluster).spaces
+    spaces = cluster.guarantee.spaces
     if not any(space.broken for space in spaces):
         return ""
-    before = [lacking(space) for space in spaces]
+    before = shortage(spaces)
     with Trial(cluster) as trial:
         _without(trial, decision)
-        between = [lacking(space) for space in spaces]
+        between = shortage(spaces)
         trial.reserve(decision.place)
-        after = [lacking(space) for space in spaces]
-    harm = worse(before, after) and worse(between, after)
+        after = shortage(spaces)
+    harm = shorter(before, after) and shorter(between, after)
     return "others would be owed fewer cells than before" if harm else ""
 
 
@@ -474,12 +474,12 @@ def _owed_without(cluster: Cluster, decision: Evict, shape: Shape) -> str:
         promise.slots,
         promise.needs,
         promise.quota,
-        _total(shape.requests),
+        demand_of(shape.requests),
         shape.preemptible,
     )
     with Trial(cluster) as trial:
         _without(trial, decision)
-        return guarantee_of(cluster).objection(claim, promise.entitlement)
+        return cluster.guarantee.objection(claim, promise.entitlement)
 
 
 def _without(trial: Trial, decision: Evict) -> None:
@@ -529,7 +529,7 @@ def _parted(cluster: Cluster, requests: tuple[Request, ...], slots: tuple[Slot, 
 
 def _lie_within(cluster: Cluster, level: str, slots: tuple[Slot, ...]) -> bool:
     """Whether slots lie in one region of a level: a cell, or nodes with one label."""
-    return guarantee_of(cluster).together(level, slots)
+    return cluster.guarantee.together(level, slots)
 
 
 def _misfit_of_one(cluster: Cluster, request: Request, slot: Slot) -> str:
@@ -587,9 +587,21 @@ def _no_room_for_one(cluster: Cluster, need: Resources, slot: Slot) -> str:
     return ""
 
 
-@lru_cache(maxsize=4_096)
-def _total(requests: tuple[Request, ...]) -> Resources:
-    total = NOTHING
-    for request in requests:
-        total += held_by(request.need) * request.count
-    return total
+def _promise_takes_kept(cluster: Cluster, shape: Shape, decision: Evict) -> str:
+    """Whether so is a place that others make way for, now or once they have."""
+    promise = decision.place
+    here = (promise.slots, promise.entitlement)
+    if not takes_kept(cluster, shape, *here):
+        return ""
+    # What its tenant's own give up for it is there, and no longer counts as their queues'.
+    with Trial(cluster) as trial:
+        for job in decision.revoke:
+            if cluster.reserved[job].entitlement is Entitlement.GUARANTEED:
+                trial.unreserve(job)
+        for job in promise.victims:
+            gang = cluster.gangs[job]
+            if gang.tenant == shape.tenant and gang.entitlement is Entitlement.GUARANTEED:
+                trial.drop(job)
+        for job, tasks in decision.shrink:
+            trial.scale_down(cluster.gangs[job], tasks)
+        return takes_kept(cluster, shape, *here)

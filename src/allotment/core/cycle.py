@@ -4,17 +4,14 @@ The stages are numbered as in docs/scheduling.md. The engine commits each propos
 refuses it, before asking for the next; what is only thought of is undone by a trial.
 """
 
-import msgspec
+from functools import partial
 
 from allotment.core.cluster import Cluster
-from allotment.core.entitle import is_due, more_urgent, resume_entitlement
+from allotment.core.entitle import is_due, more_urgent
 from allotment.core.gang import Gang, ReservedPlace
-from allotment.core.guarantee import guarantee_of
 from allotment.core.lending import kept_from_borrower
 from allotment.core.molding import as_large
-from allotment.core.moving import moves
-from allotment.core.packing import everybody, joins
-from allotment.core.places import is_turn
+from allotment.core.places import Places
 from allotment.core.plan import (
     Place,
     Promote,
@@ -22,15 +19,12 @@ from allotment.core.plan import (
     Resume,
     Unreserve,
 )
-from allotment.core.preemption.eviction import evict
-from allotment.core.preemption.owner import clear_leases
 from allotment.core.queue_pass import QueuePass
+from allotment.core.resuming import WayBack, in_turn
 from allotment.core.trial import Trial
-from allotment.model.ledger import Entitlement, Placement
+from allotment.model.ledger import Placement
 from allotment.model.quantity import Instant
 from allotment.model.tenancy import Preempt
-
-GUARANTEED, OPPORTUNISTIC = Entitlement.GUARANTEED, Entitlement.OPPORTUNISTIC
 
 
 def proposals(cluster: Cluster, now: Instant) -> Proposals:
@@ -41,31 +35,34 @@ def proposals(cluster: Cluster, now: Instant) -> Proposals:
     # 2. Promote borrowers whose tenant has room in its guarantee again.
     if cluster.placed.borrowers and _room_may_be_back(cluster):
         yield from _promote(cluster, now)
-    # 3. Suspended gangs that want to go on get their own devices first.
-    if cluster.placed.resuming:
+    # 3. Suspended gangs that want to go on get their own devices first; where gangs take turns,
+    #    each stands in line like a job that waits.
+    if cluster.placed.resuming and cluster.rescheduler is None:
         yield from _resume(cluster, now)
-    turn = is_turn(cluster, now)
-    if turn:
-        _deal_anew(cluster, now)
-    if cluster.policies.packing is not None:
-        yield from joins(cluster, now)
     # 4. In order: what tenants are owed, by eviction of borrowers if need be.
     # 5. In order: what is left, to those that may borrow.
-    if len(cluster.pending) and not _in_vain(cluster, turn=turn):
-        yield from QueuePass(cluster, now, turn=turn).serve()
-    # 6. At a turn, running gangs go where they are better off.
-    if turn:
-        yield from moves(cluster, now)
+    decisions = _queue_pass(cluster, now)
+    # 6. With a rescheduler: what else running gangs give up, before, between and after these.
+    rescheduler = cluster.rescheduler
+    yield from decisions if rescheduler is None else rescheduler.around(decisions, now)
 
 
-def _in_vain(cluster: Cluster, *, turn: bool) -> bool:
+def _queue_pass(cluster: Cluster, now: Instant) -> Proposals:
+    back = cluster.rescheduler is not None and cluster.placed.resuming
+    if back or (len(cluster.pending) and not _in_vain(cluster, now)):
+        places = Places(cluster, now, cluster.displaces(now))
+        resume = partial(in_turn, cluster, now)
+        yield from QueuePass(cluster, now, places, resume).serve()
+
+
+def _in_vain(cluster: Cluster, now: Instant) -> bool:
     """Whether it is plain that no job can start.
 
     All ask for more devices than are free, and no gang has to make way. Where nothing was
     given back since the last look, and no job holds up another, it is enough that this is
     so of all that came since.
     """
-    if turn or cluster.placed.leaving or cluster.queues.any:
+    if cluster.displaces(now) or cluster.placed.leaving or cluster.queues.any:
         return False
     settled, free = cluster.is_settled(), cluster.ledger.whole_free
     if settled and cluster.pending.all_larger(free):
@@ -76,15 +73,6 @@ def _in_vain(cluster: Cluster, *, turn: bool) -> bool:
     if not settled and not all(shape.opportunistic for shape in came):
         return False  # An owner's job may send borrowers away.
     return all(shape.devices > free for shape in came)
-
-
-def _deal_anew(cluster: Cluster, now: Instant) -> None:
-    """Let policies that look at all jobs do so: to count anew, to deal out pairs."""
-    recounting, packing = cluster.policies.recounting, cluster.policies.packing
-    if recounting is not None and recounting.recount(everybody(cluster), now):
-        cluster.rank_anew(now)
-    if packing is not None:
-        packing.deal(everybody(cluster), now)
 
 
 # ── 1 ───────────────────────────────────────────────────────────────────────────────────
@@ -116,7 +104,7 @@ def _placement(cluster: Cluster, promise: ReservedPlace) -> Placement:
     """
     place = Placement(promise.job, promise.slots, promise.entitlement, promise.quota)
     shape = cluster.pending[promise.job].shape
-    if not shape.most or cluster.windows.all or not guarantee_of(cluster).regrows:
+    if not shape.most or cluster.windows.all or not cluster.guarantee.regrows:
         return place
     with Trial(cluster) as trial:
         trial.unreserve(promise.job)
@@ -137,7 +125,7 @@ def _room_may_be_back(cluster: Cluster) -> bool:
 
 
 def _promote(cluster: Cluster, now: Instant) -> Proposals:
-    guarantee = guarantee_of(cluster)
+    guarantee = cluster.guarantee
     for tenant, gangs in sorted(cluster.placed.borrowers.items()):
         if not guarantee.may_promote(tenant):
             continue
@@ -160,25 +148,6 @@ def _is_kept(cluster: Cluster, gang: Gang) -> bool:
 
 def _resume(cluster: Cluster, now: Instant) -> Proposals:
     for _, gang in sorted(cluster.placed.resuming.items()):
-        if gang.id in cluster.reserved or gang.leaving:
-            continue
-        if cluster.barred(gang.id, gang.slots, now):
-            continue
-        entitlement = resume_entitlement(cluster, gang, now)
-        if entitlement is None:
-            continue
-        quota = guarantee_of(cluster).quota_kept(gang) if entitlement is GUARANTEED else ()
-        if _leases_free(cluster, gang):
-            yield Resume(gang.id, entitlement, quota=quota)
-        elif entitlement is GUARANTEED:
-            with Trial(cluster) as trial:
-                plan = clear_leases(trial, gang, now)
-            if plan is not None:
-                plan = msgspec.structs.replace(plan, quota=quota)
-                yield evict(cluster, gang.id, gang.pin, plan, now)
-
-
-def _leases_free(cluster: Cluster, gang: Gang) -> bool:
-    with Trial(cluster) as trial:
-        trial.take_leases(gang)
-        return cluster.ledger.settled(gang.slots)
+        decision = WayBack(cluster, gang, now).decision()
+        if decision is not None:
+            yield decision

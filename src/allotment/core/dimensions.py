@@ -11,7 +11,7 @@ the leaves of these by type: how they lie together is left to the placement.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Sequence, Set
 from functools import lru_cache
 from typing import Protocol
 
@@ -19,23 +19,25 @@ import msgspec
 
 from allotment.core.cells.book import Cells
 from allotment.core.cluster import Cluster
-from allotment.core.free_of import types_wanted
 from allotment.core.gang import Gang, ReservedPlace
-from allotment.core.guarantee import guarantee_of
-from allotment.core.ledger import ANY_TYPE, Ledger, NodeBook
-from allotment.core.lending import share_left
-from allotment.core.request import (
-    Request,
-    Shape,
-    held_by,
-    is_part_of_device,
-    sum_of,
-    total_of,
+from allotment.core.ledger import Ledger, NodeBook
+from allotment.core.request import Request, Shape, held_by, sum_of, total_of
+from allotment.core.timeline import Want
+from allotment.model.amounts import (
+    CPU,
+    DISK,
+    GPU,
+    GPU_MEMORY,
+    MEMORY,
+    Vector,
+    add,
+    of_type,
+    vector_of,
+    whole_vector,
 )
-from allotment.core.timeline import Amounts, Want
 from allotment.model.ids import JobId, NodeId
 from allotment.model.ledger import Entitlement, Quota, Slot
-from allotment.model.quantity import DEVICE, Resources
+from allotment.model.quantity import DEVICE, Resources, is_part_of_device
 
 NOT_OF_NODES = NodeId(-1)
 """Where a share is released: on no machine in particular."""
@@ -93,26 +95,26 @@ class Dimension(Protocol):
         """Return what a gang needs; empty if nothing that is counted so."""
         ...
 
-    def free(self, without: Set[NodeId]) -> Amounts:
+    def free(self, without: Set[NodeId]) -> Vector:
         """Return what is free now on all nodes but some."""
         ...
 
-    def free_on(self, node: NodeId) -> Amounts:
+    def free_on(self, node: NodeId) -> Vector:
         """Return what is free now on one node, whether it is open or not."""
         ...
 
-    def owed_on(self, node: NodeId) -> Amounts:
+    def owed_on(self, node: NodeId) -> Vector:
         """Return, below 0, what is reserved on one node before its holders are gone."""
         ...
 
-    def release(self, held: Occupancy) -> Iterator[tuple[NodeId, Amounts]]:
+    def release(self, held: Occupancy) -> Iterator[tuple[NodeId, Vector]]:
         """Return what is released, and on which nodes."""
         ...
 
 
-def released(dimension: Dimension, held: Occupancy) -> Amounts:
+def released(dimension: Dimension, held: Occupancy) -> Vector:
     """Sum up what is released, wherever."""
-    total = Amounts()
+    total = Vector()
     for _, amounts in dimension.release(held):
         add(total, amounts)
     return total
@@ -126,9 +128,19 @@ def counts_types(dimension: Dimension) -> bool:
 def devices_counted(cluster: Cluster, shape: Shape) -> "AllDevices | DevicesByType":
     """Count devices by type for a gang that may not have every type at once, else as one."""
     several = len(cluster.device_types) > 1
-    in_cells = several and guarantee_of(cluster).in_one_chain and bool(devices_of(shape))
+    in_cells = several and cluster.guarantee.in_one_chain and bool(devices_of(shape))
     by_type = in_cells or bool(types_wanted(cluster, shape.requests))
     return DevicesByType(cluster) if by_type else AllDevices(cluster)
+
+
+def types_wanted(cluster: Cluster, requests: tuple[Request, ...]) -> tuple[str, ...]:
+    """Return the types of devices that a gang may have; none where it may have every one."""
+    asking = [request for request in requests if request.need.gpu_milli]
+    if not asking or len(cluster.device_types) <= 1:
+        return ()
+    if not all(request.types for request in asking):
+        return ()
+    return tuple(sorted({kind for request in asking for kind in request.types}))
 
 
 def own_share(cluster: Cluster, shape: Shape) -> Dimension | None:
@@ -138,7 +150,8 @@ def own_share(cluster: Cluster, shape: Shape) -> Dimension | None:
         return None
     if cluster.cells is not None:
         return ShareInCells(cluster.cells, shape)
-    if cluster.ledger.total.fits_in(share_left(cluster, tenant.name)):
+    left = cluster.queues.tenants[tenant.name].left
+    if all(amount <= left[part] for part, amount in whole_vector(cluster.ledger.total).items()):
         return None
     return ShareCounted(cluster, tenant.name)
 
@@ -154,29 +167,29 @@ class _OnMachines(ABC):
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
 
-    def free(self, without: Set[NodeId]) -> Amounts:
+    def free(self, without: Set[NodeId]) -> Vector:
         ledger = self._cluster.ledger
         free = self._free_on_open_nodes(ledger)
         for node in without - ledger.closed:
-            subtract(free, self._free_of(ledger.books[node]))
+            add(free, self._free_of(ledger.books[node]), -1)
         for node in ledger.closed - without:
             add(free, self._free_of(ledger.books[node]))
         return free
 
-    def free_on(self, node: NodeId) -> Amounts:
+    def free_on(self, node: NodeId) -> Vector:
         return self._free_of(self._cluster.ledger.books[node])
 
-    def owed_on(self, node: NodeId) -> Amounts:
+    def owed_on(self, node: NodeId) -> Vector:
         return self._owed_on(self._cluster.ledger.books[node])
 
     @abstractmethod
-    def _free_on_open_nodes(self, ledger: Ledger) -> Amounts: ...
+    def _free_on_open_nodes(self, ledger: Ledger) -> Vector: ...
 
     @abstractmethod
-    def _free_of(self, book: NodeBook) -> Amounts: ...
+    def _free_of(self, book: NodeBook) -> Vector: ...
 
     @abstractmethod
-    def _owed_on(self, book: NodeBook) -> Amounts: ...
+    def _owed_on(self, book: NodeBook) -> Vector: ...
 
 
 class AllDevices(_OnMachines):
@@ -187,18 +200,18 @@ class AllDevices(_OnMachines):
     def demand(self, shape: Shape) -> tuple[Want, ...]:
         return _of_any_type(shape)
 
-    def release(self, held: Occupancy) -> Iterator[tuple[NodeId, Amounts]]:
+    def release(self, held: Occupancy) -> Iterator[tuple[NodeId, Vector]]:
         for slot in held.slots:
-            yield slot.node, {ANY_TYPE: slot.gpu_milli}
+            yield slot.node, {GPU: slot.gpu_milli}
 
-    def _free_on_open_nodes(self, ledger: Ledger) -> Amounts:
-        return {ANY_TYPE: ledger.free().gpu_milli}
+    def _free_on_open_nodes(self, ledger: Ledger) -> Vector:
+        return {GPU: ledger.free().gpu_milli}
 
-    def _free_of(self, book: NodeBook) -> Amounts:
-        return {ANY_TYPE: book.free().gpu_milli}
+    def _free_of(self, book: NodeBook) -> Vector:
+        return {GPU: book.free().gpu_milli}
 
-    def _owed_on(self, book: NodeBook) -> Amounts:
-        return {ANY_TYPE: sum(min(0, milli) for milli in book.device_milli)}
+    def _owed_on(self, book: NodeBook) -> Vector:
+        return {GPU: sum(min(0, milli) for milli in book.device_milli)}
 
 
 class DevicesByType(_OnMachines):
@@ -208,28 +221,27 @@ class DevicesByType(_OnMachines):
 
     def demand(self, shape: Shape) -> tuple[Want, ...]:
         wants = devices_of(shape)
-        if not guarantee_of(self._cluster).in_one_chain:
+        if not self._cluster.guarantee.in_one_chain:
             return wants
-        return _in_one_chain(wants, self._cluster.device_types)
+        return _in_one_chain(wants, tuple(map(of_type, self._cluster.device_types)))
 
-    def release(self, held: Occupancy) -> Iterator[tuple[NodeId, Amounts]]:
+    def release(self, held: Occupancy) -> Iterator[tuple[NodeId, Vector]]:
         books = self._cluster.ledger.books
         for slot in held.slots:
             if slot.devices:
-                yield slot.node, _types_of(books[slot.node], slot)
+                yield slot.node, books[slot.node].by_type(slot.devices, slot.gpu_milli)
 
-    def _free_on_open_nodes(self, ledger: Ledger) -> Amounts:
-        # In the order of nodes: of several types the first that is free is taken.
-        return dict.fromkeys(ledger.types, 0) | ledger.free_by_type()
+    def _free_on_open_nodes(self, ledger: Ledger) -> Vector:
+        return ledger.free_by_type()
 
-    def _free_of(self, book: NodeBook) -> Amounts:
+    def _free_of(self, book: NodeBook) -> Vector:
         return book.free_by_type()
 
-    def _owed_on(self, book: NodeBook) -> Amounts:
-        owed = Amounts()
-        for kind, milli in zip(book.types, book.device_milli, strict=True):
+    def _owed_on(self, book: NodeBook) -> Vector:
+        owed = Vector()
+        for part, milli in zip(book.parts, book.device_milli, strict=True):
             if milli < 0:
-                owed[kind] = owed.get(kind, 0) + milli
+                add(owed, {part: milli})
         return owed
 
 
@@ -241,22 +253,22 @@ class HostSums(_OnMachines):
     def demand(self, shape: Shape) -> tuple[Want, ...]:
         return _of_hosts(shape)
 
-    def release(self, held: Occupancy) -> Iterator[tuple[NodeId, Amounts]]:
+    def release(self, held: Occupancy) -> Iterator[tuple[NodeId, Vector]]:
         for slot, need in zip(held.slots, held.needs, strict=True):
-            yield slot.node, _beside_devices(held_by(need))
+            yield slot.node, _of_a_host(held_by(need))
 
-    def _free_on_open_nodes(self, ledger: Ledger) -> Amounts:
-        return _beside_devices(ledger.free())
+    def _free_on_open_nodes(self, ledger: Ledger) -> Vector:
+        return _of_a_host(ledger.free())
 
-    def _free_of(self, book: NodeBook) -> Amounts:
-        return _beside_devices(book.free())
+    def _free_of(self, book: NodeBook) -> Vector:
+        return _of_a_host(book.free())
 
-    def _owed_on(self, book: NodeBook) -> Amounts:
+    def _owed_on(self, book: NodeBook) -> Vector:
         return {
-            "cpu_milli": min(0, book.cpu),
-            "memory": min(0, book.memory),
-            "disk": min(0, book.disk),
-            "gpu_memory": sum(min(0, size) for size in book.device_memory),
+            CPU: min(0, book.cpu),
+            MEMORY: min(0, book.memory),
+            DISK: min(0, book.disk),
+            GPU_MEMORY: sum(min(0, size) for size in book.device_memory),
         }
 
 
@@ -268,11 +280,11 @@ class _OfATenant:
 
     tenant: str
 
-    def free_on(self, node: NodeId) -> Amounts:  # noqa: ARG002
-        return Amounts()
+    def free_on(self, node: NodeId) -> Vector:  # noqa: ARG002
+        return Vector()
 
-    def owed_on(self, node: NodeId) -> Amounts:  # noqa: ARG002
-        return Amounts()
+    def owed_on(self, node: NodeId) -> Vector:  # noqa: ARG002
+        return Vector()
 
 
 class ShareCounted(_OfATenant):
@@ -284,15 +296,15 @@ class ShareCounted(_OfATenant):
         self._cluster, self.tenant = cluster, tenant
 
     def demand(self, shape: Shape) -> tuple[Want, ...]:
-        need = amounts_of(total_of(shape.requests))
-        return tuple((amount, (part,)) for part, amount in need.items() if amount)
+        need = vector_of(total_of(shape.requests))
+        return tuple((amount, (part,)) for part, amount in need.items())
 
-    def free(self, without: Set[NodeId]) -> Amounts:  # noqa: ARG002 - it lies on no node
-        return amounts_of(share_left(self._cluster, self.tenant))
+    def free(self, without: Set[NodeId]) -> Vector:  # noqa: ARG002 - it lies on no node
+        return self._cluster.queues.tenants[self.tenant].left.copy()
 
-    def release(self, held: Occupancy) -> Iterator[tuple[NodeId, Amounts]]:
+    def release(self, held: Occupancy) -> Iterator[tuple[NodeId, Vector]]:
         if held.tenant == self.tenant and held.entitlement is GUARANTEED:
-            yield NOT_OF_NODES, amounts_of(sum_of(held.needs))
+            yield NOT_OF_NODES, whole_vector(sum_of(held.needs))
 
 
 class ShareInCells(_OfATenant):
@@ -309,9 +321,16 @@ class ShareInCells(_OfATenant):
     def demand(self, shape: Shape) -> tuple[Want, ...]:
         if (shape.tenant, shape.pin) != self._whose:
             return ()
-        found = [(self._leaves(request), request.types) for request in shape.requests]
-        here = {self._cells.chains[at].names[0]: None for at in self._holdings}
+        found = [
+            (self._leaves(request), tuple(map(of_type, request.types)))
+            for request in shape.requests
+        ]
+        here = dict.fromkeys(self._part(at) for at in self._holdings)
         return _in_one_chain([want for want in found if want[0]], tuple(here))
+
+    def _part(self, at: int) -> str:
+        """Return the part that counts the leaves of a chain."""
+        return of_type(self._cells.chains[at].names[0])
 
     def _leaves(self, request: Request) -> int:
         """Count them for the devices of its tasks and for what these need of the hosts."""
@@ -323,29 +342,27 @@ class ShareInCells(_OfATenant):
                 found.append(part + self._cells.claim(at, need) * DEVICE)
         return min(found, default=need.gpu_milli) * request.count
 
-    def free(self, without: Set[NodeId]) -> Amounts:  # noqa: ARG002 - any node may serve it
-        free = Amounts()
+    def free(self, without: Set[NodeId]) -> Vector:  # noqa: ARG002 - any node may serve it
+        free = Vector()
         for at, holding in self._holdings.items():
-            kind = self._cells.chains[at].names[0]
-            free[kind] = free.get(kind, 0) + holding.left_when_sound()
+            add(free, {self._part(at): holding.left_when_sound()})
         return free
 
-    def release(self, held: Occupancy) -> Iterator[tuple[NodeId, Amounts]]:
+    def release(self, held: Occupancy) -> Iterator[tuple[NodeId, Vector]]:
         if (held.tenant, held.pin) != self._whose or held.entitlement is not GUARANTEED:
             return
-        amounts = Amounts()
+        amounts = Vector()
         for spot, level in self._cells.spots(held.slots, held.needs, held.quota):
             if (holding := self._holdings.get(spot.chain)) is None:
                 continue  # Its tenant owns nothing there any longer.
             number, beside = holding.claimed(level, spot)
             each = spot.milli if spot.is_part else DEVICE
             milli = spot.mask.bit_count() * each + (number + beside.bit_count()) * DEVICE
-            kind = self._cells.chains[spot.chain].names[0]
-            amounts[kind] = amounts.get(kind, 0) + milli
+            add(amounts, {self._part(spot.chain): milli})
         yield NOT_OF_NODES, amounts
 
 
-# ── amounts ─────────────────────────────────────────────────────────────────────────────
+# ── what a gang needs ───────────────────────────────────────────────────────────────────
 
 
 @lru_cache(maxsize=4_096)
@@ -355,15 +372,15 @@ def _of_any_type(shape: Shape) -> tuple[Want, ...]:
 
 @lru_cache(maxsize=4_096)
 def _of_hosts(shape: Shape) -> tuple[Want, ...]:
-    parts = _beside_devices(total_of(shape.requests))
-    return tuple((amount, (kind,)) for kind, amount in parts.items() if amount)
+    need = _of_a_host(total_of(shape.requests))
+    return tuple((amount, (part,)) for part, amount in need.items() if amount)
 
 
 @lru_cache(maxsize=4_096)
 def devices_of(shape: Shape) -> tuple[Want, ...]:
     """Return how many thousandths of which types of devices a gang needs."""
     return tuple(
-        (request.need.gpu_milli * request.count, request.types)
+        (request.need.gpu_milli * request.count, tuple(map(of_type, request.types)))
         for request in shape.requests
         if request.need.gpu_milli
     )
@@ -377,45 +394,17 @@ def _in_one_chain(wants: Sequence[Want], here: tuple[str, ...]) -> tuple[Want, .
     return tuple((milli, types) for types, milli in total.items())
 
 
-def _types_of(book: NodeBook, slot: Slot) -> Amounts:
-    """Return what a slot holds of which types of devices."""
-    amounts, each = Amounts(), slot.gpu_milli // len(slot.devices)
-    for index in slot.devices:
-        kind = book.types[index]
-        amounts[kind] = amounts.get(kind, 0) + each
-    return amounts
-
-
 def on_slots(cluster: Cluster, slots: Sequence[Slot]) -> tuple[Want, ...]:
     """Return which devices, type by type, a place takes."""
-    books, total = cluster.ledger.books, Amounts()
+    books, total = cluster.ledger.books, Vector()
     for slot in slots:
         if slot.devices:
-            add(total, _types_of(books[slot.node], slot))
-    return tuple((milli, (kind,)) for kind, milli in total.items())
+            add(total, books[slot.node].by_type(slot.devices, slot.gpu_milli))
+    return tuple((milli, (part,)) for part, milli in total.items())
 
 
-def amounts_of(parts: Resources) -> Amounts:
-    """Return each part as a kind of its own."""
-    return {"gpu_milli": parts.gpu_milli, **_beside_devices(parts)}
-
-
-def _beside_devices(parts: Resources) -> Amounts:
-    return {
-        "cpu_milli": parts.cpu_milli,
-        "memory": parts.memory,
-        "disk": parts.disk,
-        "gpu_memory": parts.gpu_memory,
-    }
-
-
-def add(total: Amounts, more: Mapping[str, int]) -> None:
-    """Add amounts to others."""
-    for kind, amount in more.items():
-        total[kind] = total.get(kind, 0) + amount
-
-
-def subtract(total: Amounts, less: Mapping[str, int]) -> None:
-    """Take amounts off others."""
-    for kind, amount in less.items():
-        total[kind] = total.get(kind, 0) - amount
+def _of_a_host(there: Resources) -> Vector:
+    """Return what a machine has beside devices, every part named."""
+    beside = whole_vector(there)
+    del beside[GPU]
+    return beside

@@ -1,8 +1,8 @@
 """Queue disciplines: what a blocked job lets those behind it in its queue do.
 
 A queue is first come, first served (`Strict`), lets later jobs pass (`Skip`), lets pass those
-that do not delay the first that is blocked (`core/easy.py`), or those that delay no other
-(`core/conservative.py`). A discipline lives for one pass, from the first blocked job on.
+that do not delay the first that is blocked, or those that delay no other (`core/backfill.py`).
+A discipline lives for one pass, from the first blocked job on.
 
 What is free in sum says whether a job may pass; of devices it matters of which type they are.
 So a job that passes goes on types that are to spare (`Filter`), and the place found for it is
@@ -21,6 +21,7 @@ from allotment.core.gang import Standing
 from allotment.core.rank import Key
 from allotment.core.request import Request
 from allotment.core.timeline import choose
+from allotment.model.amounts import of_type
 from allotment.model.ledger import Slot
 
 
@@ -66,7 +67,9 @@ class Filter:
         types, milli = request.types or self._cluster.device_types, request.need.gpu_milli
         least = milli * request.count if request.types else milli
         left = tuple(
-            each for each in types if all(spare.get(each, 0) >= least for spare in self._spares)
+            kind
+            for kind in types
+            if all(spare.get(of_type(kind), 0) >= least for spare in self._spares)
         )
         if not milli or not left or len(left) == len(types):
             return request

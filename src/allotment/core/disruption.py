@@ -1,18 +1,23 @@
-"""What protects running jobs from more urgent ones of their own tenant.
+"""Which waiting job may take what a running one of its tenant has, and what protects that.
 
-Rule: a gang that has run for less than its tenant's `min_run` keeps what it has, and once so
-many gangs, or so much work, were lost within the interval, no other loses anything until a part
-of that is over. What is only promised is not protected: it costs no work. Reclaiming what a
-tenant is owed from borrowers asks none of this (docs/scheduling.md).
+Rule: the more urgent from the less urgent. Where the tenant wants it so, a job that has waited
+for `starved` also from one of its own priority that has run for as long; and one whose
+`max_run_time` is at most `short` from one that is not short and has run for as long. No circle
+comes of it: what takes has just started, and what lost has just begun to wait, so neither of
+the two rules holds for them before that much time is over again.
+
+A gang that has run for less than its tenant's `min_run` keeps what it has. Once so many gangs,
+or so much work, were lost within the interval, no other loses anything until a part of that is
+over. What is only promised is not protected: it costs no work. Reclaiming what a tenant is owed
+from borrowers asks none of this (docs/scheduling.md).
 """
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
 from allotment.core.gang import Gang, Standing
-from allotment.core.urgency import next_turn, outranks
 from allotment.model.ledger import Entitlement
 from allotment.model.quantity import DEVICE, Instant, earlier
 from allotment.model.tenancy import Preempt, PreemptRules, Tenant
@@ -148,3 +153,49 @@ def disruption_budget(tenants: Sequence[Tenant]) -> DisruptionBudget | None:
     """Return what protects jobs of these tenants; None where nothing does."""
     ruled = any(tenant.preempt_rules != PreemptRules() for tenant in tenants)
     return DisruptionBudget(tenants) if ruled else None
+
+
+# ── urgency ───────────────────────────────────────────────────────────────────────────────
+
+
+def outranks(
+    tenants: Mapping[str, Tenant], waiting: Standing, gang: Gang, now: Instant
+) -> bool:
+    """Whether a job may take what a gang of its tenant's has, protected or not."""
+    tenant = tenants.get(gang.tenant)
+    if (
+        tenant is None
+        or tenant.preempt is Preempt.NONE
+        or waiting.shape.tenant != gang.tenant
+        or waiting.priority < gang.priority
+    ):
+        return False
+    if waiting.priority > gang.priority:
+        return True
+    rules = tenant.preempt_rules
+    return rules.lenient and _its_turn(rules, waiting, gang, now)
+
+
+def _its_turn(rules: PreemptRules, waiting: Standing, gang: Gang, now: Instant) -> bool:
+    ran = now - (gang.standing.since or gang.placed_at)
+    starved, short = rules.starved_ms, rules.short_ms
+    if 0 < starved <= min(ran, now - waiting.queued_at):
+        return True
+    return 0 < short <= ran and is_short(waiting, short) and not is_short(gang.standing, short)
+
+
+def is_short(job: Standing, short_ms: int) -> bool:
+    """Whether a job promised to run for no longer than that."""
+    return 0 <= job.limit_ms <= short_ms
+
+
+def next_turn(
+    rules: PreemptRules, waiting: Standing, gang: Gang, now: Instant
+) -> Instant | None:
+    """Return when a job may take from one of its own priority; None if by now."""
+    since = gang.standing.since or gang.placed_at
+    moments = [max(since, waiting.queued_at) + rules.starved_ms] if rules.starved_ms else []
+    if rules.short_ms and is_short(waiting, rules.short_ms):
+        moments.append(since + rules.short_ms)
+    later = [moment for moment in moments if moment > now]
+    return Instant(min(later)) if later else None

@@ -4,7 +4,7 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Collection, Container, Iterator, Mapping
 from itertools import compress
 
-from allotment.core.books import Book
+from allotment.core.book import Book
 from allotment.core.gang import Gang
 from allotment.core.ports import Estimates
 from allotment.model.ids import JobId

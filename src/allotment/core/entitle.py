@@ -2,12 +2,11 @@
 
 from allotment.core.caps import is_over, resumes_beyond
 from allotment.core.cluster import Cluster
+from allotment.core.disruption import outranks
 from allotment.core.gang import Gang, ReservedPlace
-from allotment.core.guarantee import borrows, guarantee_of, may_borrow
 from allotment.core.lending import kept_of_share
-from allotment.core.request import Shape, lease_part, sum_of, total_of
-from allotment.core.urgency import outranks
-from allotment.model.amounts import FIELDS
+from allotment.core.request import Shape, lease_part, sum_of
+from allotment.core.sharing import borrows, may_borrow
 from allotment.model.ledger import Entitlement
 from allotment.model.quantity import Instant
 from allotment.model.tenancy import Preempt
@@ -18,7 +17,7 @@ def due_of(cluster: Cluster, shape: Shape) -> Entitlement | None:
 
     What another queue of its tenant keeps for itself it may have on idle devices only.
     """
-    due = guarantee_of(cluster).grounds(shape)
+    due = cluster.guarantee.grounds(shape)
     if due is not Entitlement.GUARANTEED or not cluster.queues.keeps:
         return due
     if shape.tenant not in cluster.queues.keeps or not may_borrow(cluster, shape):
@@ -33,30 +32,7 @@ def is_due(cluster: Cluster, place: ReservedPlace) -> bool:
         return False
     if place.job not in place.victims and is_over(cluster, place.job):
         return False
-    return guarantee_of(cluster).stands(place)
-
-
-def borrowed_by(cluster: Cluster, gang: Gang) -> tuple[str, ...]:
-    """Return the resources that a gang has on loan; none of one that is there by right.
-
-    Where its tenant would have room for all of them, it is there on loan as a whole.
-    """
-    if gang.entitlement is not Entitlement.OPPORTUNISTIC:
-        return ()
-    held = gang.held()
-    whole = tuple(part for part, field in FIELDS.items() if getattr(held, field))
-    if gang.opportunistic:
-        return whole
-    return guarantee_of(cluster).borrowed_parts(gang) or whole
-
-
-def is_used_up(cluster: Cluster, gang: Gang) -> bool:
-    """Whether a budget that counts a suspended gang is used up."""
-    shape = gang.standing.shape
-    return bool(cluster.used_up.closed) and (
-        total_of(gang.requests).gpu_milli > 0
-        and cluster.used_up.counts(gang.tenant, shape.queue, gang.user)
-    )
+    return cluster.guarantee.stands(place)
 
 
 def more_urgent(cluster: Cluster, gang: Gang, now: Instant) -> bool:
@@ -78,11 +54,11 @@ def resume_entitlement(cluster: Cluster, gang: Gang, now: Instant) -> Entitlemen
     A borrower is not given what a more urgent job of its tenant would at once take from it.
     """
     leases = sum_of(tuple(lease_part(need) for need in gang.needs))
-    if resumes_beyond(cluster, gang) or is_used_up(cluster, gang):
+    if resumes_beyond(cluster, gang):
         return None
-    due = guarantee_of(cluster).resumed(gang, leases)
+    due = cluster.guarantee.resumed(gang, leases)
     borrowed = gang.entitlement is Entitlement.OPPORTUNISTIC
     if borrowed and due is Entitlement.GUARANTEED and more_urgent(cluster, gang, now):
-        may = borrows(cluster, gang.tenant, leases, preemptible=gang.preemptible)
+        may = borrows(cluster, gang.tenant, preemptible=gang.preemptible)
         return Entitlement.OPPORTUNISTIC if may else None
     return due

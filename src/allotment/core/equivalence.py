@@ -16,7 +16,6 @@ from typing import Final
 
 import msgspec
 
-from allotment.core.ports import Policies
 from allotment.core.rank import Key
 from allotment.core.request import Shape
 from allotment.model.tenancy import QueueOrder
@@ -32,17 +31,15 @@ _NAMES = {QueueOrder.SKIP: PASSING, QueueOrder.STRICT: STRICT}
 
 
 def equivalence_classes(
-    orders: Mapping[tuple[str, str], QueueOrder], policies: Policies
+    orders: Mapping[tuple[str, str], QueueOrder],
 ) -> "EquivalenceClasses | None":
-    """Return the classes of shapes; None where ranks set those of different queues apart.
+    """Return the classes of shapes; None where every tenant has one queue.
 
-    Nor where every tenant has one queue: nothing is alike but for that. Not for cells,
-    where a job that is not due may hold up others, nor where queues share by a rule or
-    rank their jobs each in its own way.
+    Not to be asked where ranks or shares set the jobs of different queues apart, nor for cells:
+    there a job that is not due may hold up others.
     """
     several = len({tenant for tenant, _ in orders}) < len(orders)
-    alike = several and policies.turns is None and policies.packing is None
-    return EquivalenceClasses(orders) if alike else None
+    return EquivalenceClasses(orders) if several else None
 
 
 class EquivalenceClasses:

@@ -1,21 +1,34 @@
 """The walk of the line where claimants share it: whoever has least puts its first job next.
 
 With every job that is placed its owner has more, and falls back: progressive filling, of
-whole gangs (dominant resource fairness: Ghodsi et al., NSDI '11, algorithm 1; in a tree:
-core/fair/rescaled.py). Where the parts of a claimant share by no rule, that part comes next
-whose own next job came first.
+whole gangs (dominant resource fairness: Ghodsi et al., NSDI '11, algorithm 1). Where
+the parts of a claimant share by no rule, that part comes next whose own next job came first.
+
+Hierarchical DRF: a part counts for no more than what would bring it level with the least part
+that can go on. So a queue that fills idle devices nobody else asks for does not keep a queue
+beside it, which wants CPUs, from its share of these. A part that cannot go on, because it wants
+no more or nothing of what it wants is left, is no such least part: it would hold the claimant
+at its own level while the others take all there is.
+
+Source: Bhattacharya et al., Hierarchical Scheduling for Diverse Datacenter Workloads, SoCC
+2013, 4.1 (rescaling to the minimum, blocked nodes ignored). There a blocked part counts in
+full; here, too, for no more than the least: else one that holds all of what ran out starves
+the part beside it after all.
 """
 
 from collections.abc import Iterator
-from heapq import heapify, heappop, heapreplace
+from heapq import heapify, heappop, heappush, heapreplace
 
+from allotment.core.claimant import Shares
 from allotment.core.claimants import Claimants, Path
-from allotment.core.fair.rescaled import Rescaled
 from allotment.core.gang import Standing
 from allotment.core.pending import Pending
 from allotment.core.rank import Key
 from allotment.core.request import Shape
 from allotment.model.quantity import Instant
+
+_FINE = 1 << 64
+_NONE: Shares = (0, 0, 0, 0, 0)
 
 _Place = tuple[int, ...]
 """Among those that share by a rule: what it has, its number; of all: when its next job came."""
@@ -55,12 +68,81 @@ class _Leaf:
         self.first = next(self._walk, None)
 
 
+class _Rescaled:
+    """The parts of one claimant: each with its level, its share by weight, and its shares.
+
+    O(log parts) amortised for what changes while the least rises; O(parts) where it falls.
+    """
+
+    def __init__(self) -> None:
+        self._parts: dict[Path, tuple[int, Shares, bool]] = {}
+        """Level, shares, and whether it is ahead of the least."""
+        self._least = 0
+        self._even, self._ahead = [*_NONE], [*_NONE]
+        """Sums: the shares of those that are not ahead; those of the others by their level."""
+        self._levels: list[tuple[int, Path]] = []
+        """Those ahead, and some that were; the least first."""
+
+    def put(self, part: Path, level: int, shares: Shares) -> None:
+        """Note what a part has now."""
+        known = self._parts.get(part)
+        if known is not None:
+            if known[0] == level and known[1] == shares:
+                return
+            self._count(known, -1)
+        self._enter(part, level, shares)
+
+    def rise_to(self, part: Path) -> None:
+        """Note which part has least of those that can go on."""
+        parts, levels = self._parts, self._levels
+        least = parts[part][0] if part in parts else 0
+        falls, self._least = least < self._least, least
+        if falls:
+            self._begin_anew()
+        while levels and levels[0][0] <= least:
+            level, passed = heappop(levels)
+            found = parts[passed]
+            if found[2] and found[0] == level:
+                self._count(found, -1)
+                self._enter(passed, level, found[1])
+
+    def shares(self) -> Shares:
+        """Return what counts."""
+        least = self._least
+        both = zip(self._even, self._ahead, strict=True)
+        return tuple(even + ahead * least // _FINE for even, ahead in both)
+
+    def _enter(self, part: Path, level: int, shares: Shares) -> None:
+        known = self._parts[part] = (level, shares, level > self._least)
+        self._count(known, +1)
+        if known[2]:
+            heappush(self._levels, (level, part))
+
+    def _count(self, known: tuple[int, Shares, bool], sign: int) -> None:
+        level, shares, is_ahead = known
+        if not level:
+            return  # Most parts of a large claimant hold nothing.
+        if is_ahead:
+            for at, share in enumerate(shares):
+                self._ahead[at] += sign * (share * _FINE // level)
+        else:
+            for at, share in enumerate(shares):
+                self._even[at] += sign * share
+
+    def _begin_anew(self) -> None:
+        known = [*self._parts.items()]
+        self._levels.clear()
+        self._even, self._ahead = [*_NONE], [*_NONE]
+        for part, (level, shares, _) in known:
+            self._enter(part, level, shares)
+
+
 class _Inner:
     """A claimant and its parts, those who come next on top of the heap."""
 
     __slots__ = ("counted", "first", "heap", "path", "shared")
 
-    def __init__(self, path: Path, *, shared: bool, counted: Rescaled | None) -> None:
+    def __init__(self, path: Path, *, shared: bool, counted: _Rescaled | None) -> None:
         self.path = path
         self.shared = shared
         """Whether its parts are compared by a rule."""
@@ -112,7 +194,7 @@ class _Tree:
         known = self._known.get(path)
         if known is None:
             parts = self._claimants.parts(path)
-            counted = None if parts is None else Rescaled()
+            counted = None if parts is None else _Rescaled()
             shared = self._claimants.shared(path)
             known = self._known[path] = _Inner(path, shared=shared, counted=counted)
             for part in parts or ():

@@ -18,8 +18,9 @@ from allotment.core.dimensions import (
 )
 from allotment.core.ends import Columns
 from allotment.core.gang import Gang
-from allotment.core.timeline import Amounts, Timeline
+from allotment.core.timeline import Timeline
 from allotment.core.windows import Span
+from allotment.model.amounts import Vector, add
 from allotment.model.ids import JobId, NodeId
 from allotment.model.ledger import Entitlement
 from allotment.model.quantity import Instant
@@ -137,16 +138,14 @@ class _Changes:
     """What becomes free, or is taken, when."""
 
     def __init__(self) -> None:
-        self._by: dict[tuple[int, bool], Amounts] = {}
+        self._by: dict[tuple[int, bool], Vector] = {}
         """By instant, and whether some of it becomes less: that comes last."""
 
     def add(self, at: int, amounts: Mapping[str, int], sign: int = +1) -> None:
         if not amounts:
             return
         falls = any(sign * amount < 0 for amount in amounts.values())
-        total = self._by.setdefault((at, falls), {})
-        for kind, amount in amounts.items():
-            total[kind] = total.get(kind, 0) + sign * amount
+        add(self._by.setdefault((at, falls), {}), amounts, sign)
 
     def add_but_for(self, spans: Iterable[Span], at: int, amounts: Mapping[str, int]) -> None:
         """Let so much more be free from an instant on, but for some spans, in order."""
@@ -158,12 +157,11 @@ class _Changes:
                 self.add(end, amounts)
         self.add(at, amounts)
 
-    def until(self, now: Instant) -> Amounts:
+    def until(self, now: Instant) -> Vector:
         """Return, and forget, what changed until now."""
-        total = Amounts()
+        total = Vector()
         for at, falls in sorted(each for each in self._by if each[0] <= now):
-            for kind, amount in self._by.pop((at, falls)).items():
-                total[kind] = total.get(kind, 0) + amount
+            add(total, self._by.pop((at, falls)))
         return total
 
     def merged(self, at: list[int], gains: Columns) -> tuple[list[int], Columns]:

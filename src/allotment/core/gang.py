@@ -1,9 +1,12 @@
 """The entries of the cluster's books, as the decision sees them."""
 
+from collections.abc import Mapping
+
 import msgspec
 
 from allotment.core.rank import Rank
-from allotment.core.request import Request, Shape, held_by, lease_part, total_of
+from allotment.core.request import Request, Shape, demand_of, held_by, lease_part, total_of
+from allotment.model.amounts import vector_of
 from allotment.model.ids import JobId
 from allotment.model.ledger import Entitlement, Quota, Slot
 from allotment.model.quantity import NOTHING, Instant, Millis, Resources
@@ -159,6 +162,11 @@ class Gang(msgspec.Struct):
         for need in self.needs:
             total += held_by_now(need, suspended=self.suspended)
         return total
+
+
+def held_vector(gang: Gang) -> Mapping[str, int]:
+    """Return what a gang holds now, as a vector."""
+    return vector_of(gang.held()) if gang.suspended else demand_of(gang.requests)
 
 
 def held_by_now(need: Resources, *, suspended: bool) -> Resources:

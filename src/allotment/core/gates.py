@@ -1,19 +1,36 @@
 """The gates between a waiting job and its place, in the one order in which they are asked.
 
 The queue pass (`queue_pass.py`) stops each job at the first gate that is shut. `why` asks the
-same gates of one job (`question.py`) and puts the first that is shut in words (`explain.py`). A
-gate that nothing in the configuration can shut is left out. To ask changes nothing.
+same gates of one job (`explain/question.py`), and puts the first that is shut in words. A gate
+that nothing in the configuration can shut is left out. To ask changes nothing.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from enum import Enum
 
-from allotment.core.bounds import Bounds
 from allotment.core.caps import capped_out, caps_matter
 from allotment.core.cluster import Cluster
+from allotment.core.entitle import due_of
 from allotment.core.gang import Standing
-from allotment.core.queue_stages import Stage, aside, barred
+from allotment.core.lending import Kept, kept_of_idle, kept_of_share
+from allotment.core.quota import Account
+from allotment.core.request import Shape
+from allotment.core.sharing import entitle_shape
+from allotment.model.ids import JobId
+from allotment.model.ledger import Entitlement
 from allotment.model.quantity import Instant
+
+
+class Stage(Enum):
+    """Whose turn it is, of the queues that share a tenant."""
+
+    WITHIN = 1
+    """Jobs within their queue's guarantee."""
+    REST = 2
+    """Jobs below the soft limit of the queue."""
+    BEYOND_SOFT = 3
+    """Those beyond it, if no other queue has a job in line below its own."""
 
 
 class Gate(Enum):
@@ -27,6 +44,8 @@ class Gate(Enum):
     BYPASSED = "a job before it was overtaken as often as it may be"
     ORDER = "a blocked job before it in its queue, which it may not pass"
     ROOM = "others hold what it needs"
+    WINDOW = "of a suspended gang: its nodes are set aside for others"
+    NODES = "of a suspended gang: its nodes are drained, lost or broken"
 
 
 class Gates(ABC):
@@ -39,7 +58,7 @@ class Gates(ABC):
         """Whose turn it is, where queues have guarantees or soft limits."""
         self.capped = caps_matter(cluster)
         self._sized = cluster.orders.all_skip and not cluster.windows.all
-        self._bounds = Bounds(cluster) if cluster.overtaking is not None else None
+        self._bounded = cluster.overtaking is not None
 
     def first_shut(self, job: Standing) -> Gate | None:
         """Return the first gate that keeps a job from starting now; None if all are open."""
@@ -54,7 +73,7 @@ class Gates(ABC):
             gate = Gate.TIER
         elif self.has_no_right(job):
             gate = Gate.RIGHT
-        elif self._bounds is not None and self.is_bypassed(job):
+        elif self._bounded and self.is_bypassed(job):
             gate = Gate.BYPASSED
         elif self.is_held_up(job):
             gate = Gate.ORDER
@@ -87,7 +106,7 @@ class Gates(ABC):
 
     def is_bypassed(self, job: Standing) -> bool:
         """Whether a job before this one was overtaken as often as it may be."""
-        return self._bounds is not None and self._bounds.holds_up(job)
+        return self._bounded and bypassed_before(self.cluster, job) is not None
 
     @abstractmethod
     def is_held_up(self, job: Standing) -> bool:
@@ -96,3 +115,116 @@ class Gates(ABC):
     @abstractmethod
     def has_no_room(self, job: Standing) -> bool:
         """Whether there is no place for a job, nor one that others can be made to leave."""
+
+
+def bypassed_before(cluster: Cluster, waiting: Standing) -> JobId | None:
+    """Name the first job before this one that was overtaken as often as it may be, if any.
+
+    One that waits for something else than a place holds up none: for a cap or a budget, or for
+    a configuration in which it fits. Nor does one with a reserved place.
+    """
+    if cluster.overtaking is None:
+        return None
+    full = cluster.overtaking.full((waiting.shape.tenant, waiting.shape.queue))
+    if not full:
+        return None
+    place = cluster.pending.key(waiting.id)
+    before = (key[1] for key in full if key < place)
+    return next((job for job in before if _waits_for_a_place(cluster, job)), None)
+
+
+def _waits_for_a_place(cluster: Cluster, job: JobId) -> bool:
+    """Whether a place is all that a job waits for."""
+    shape = cluster.pending[job].shape
+    if job in cluster.reserved or capped_out(cluster, shape):
+        return False
+    right = entitle_shape(cluster, shape, alone=True)
+    return right is not None and cluster.guarantee.fits_machines(shape)
+
+
+# ── whose turn it is ────────────────────────────────────────────────────────────────────
+#
+# Where no queue has a guarantee or a soft limit none of this is asked.
+
+
+def stages(cluster: Cluster) -> Iterator[Stage]:
+    """Return the stages that there are."""
+    if cluster.queues.guarantees:
+        yield Stage.WITHIN
+    yield Stage.REST
+    if cluster.queues.softs:
+        yield Stage.BEYOND_SOFT
+
+
+def stage_of(cluster: Cluster, shape: Shape) -> Stage:
+    """Return the last stage in which it is the turn of a job."""
+    beyond = shape.tenant in cluster.queues.softs and beyond_soft(cluster, shape) is not None
+    return Stage.BEYOND_SOFT if beyond else Stage.REST
+
+
+def aside(cluster: Cluster, shape: Shape, stage: Stage) -> bool:
+    """Whether it is not the turn of a job, though it may come in another stage."""
+    if stage is Stage.WITHIN:
+        return not cluster.queues.within(shape)
+    return stage_of(cluster, shape) is not stage
+
+
+def barred(cluster: Cluster, shape: Shape, stage: Stage) -> bool:
+    """Whether what is left is for others now; such a job holds up none."""
+    queues = cluster.queues
+    if shape.tenant not in queues.guarantees and shape.tenant not in queues.softs:
+        return False
+    if waits_for_guarantee(cluster, shape) or kept_for_others(cluster, shape) is not None:
+        return True
+    return stage is Stage.BEYOND_SOFT and first_below(cluster, shape) is not None
+
+
+def waits_for_guarantee(cluster: Cluster, shape: Shape) -> bool:
+    """Whether a job that is never evicted would be beyond its queue's guarantee."""
+    if shape.preemptible or shape.tenant not in cluster.queues.guarantees:
+        return False
+    return not cluster.queues.within(shape)
+
+
+def beyond_soft(cluster: Cluster, shape: Shape) -> tuple[Account, str] | None:
+    """Return the queue whose soft limit a job would go beyond, and in what part."""
+    need = cluster.queues.need_of(shape)
+    return cluster.queues.beyond_soft(shape.tenant, shape.queue, need)
+
+
+def first_below(cluster: Cluster, shape: Shape) -> str | None:
+    """Name another queue of the tenant that has a job in line below its soft limit."""
+    found = beyond_soft(cluster, shape)
+    around = found[0] if found is not None else None
+    names = {
+        other.queue
+        for other, _ in cluster.pending.heads()
+        if other.tenant == shape.tenant
+        and other.queue != shape.queue
+        and around not in cluster.queues.chain(other.tenant, other.queue)
+        and beyond_soft(cluster, other) is None
+        and not capped_out(cluster, other)
+        and not waits_for_guarantee(cluster, other)
+        and not _all_promised(cluster, other)
+    }
+    return min(names, default=None)
+
+
+def _all_promised(cluster: Cluster, shape: Shape) -> bool:
+    promised = cluster.reserved
+    return bool(promised) and all(job in promised for job in cluster.pending.of(shape))
+
+
+def kept_for_others(cluster: Cluster, shape: Shape) -> tuple[Kept, str] | None:
+    """Return what a job would take of what others do not lend; None if it leaves enough.
+
+    With it comes whose jobs alone could let it have more by ending; '' for anybody's.
+    """
+    if shape.tenant not in cluster.queues.keeps:
+        return None
+    due = due_of(cluster, shape)
+    if due is Entitlement.GUARANTEED and (kept := kept_of_share(cluster, shape)) is not None:
+        return kept, shape.tenant
+    kept = kept_of_idle(cluster, shape, due)
+    whose = shape.tenant if due is None else ""
+    return None if kept is None else (kept, whose)

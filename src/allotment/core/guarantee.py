@@ -5,137 +5,31 @@ lies together: what is borrowed from it can always be had back in that form. All
 between the two is asked here; nothing else asks which form it is.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Protocol
 
 import msgspec
 
+from allotment.core.books import Claim, FreePlace, Guarantee
 from allotment.core.cells.book import Cells
 from allotment.core.cells.borrow import find_idle
-from allotment.core.cells.keeping import by_host_shares
-from allotment.core.cells.rights import objection, quota_still
+from allotment.core.cells.chain import in_one_cell
+from allotment.core.cells.rights import by_host_shares, objection, quota_still
 from allotment.core.cells.search import find
 from allotment.core.cells.space import Space
-from allotment.core.cells.together import in_one_cell
 from allotment.core.cluster import Cluster
-from allotment.core.gang import Gang, ReservedPlace
+from allotment.core.gang import Gang, ReservedPlace, held_vector
 from allotment.core.ledger import Ledger
 from allotment.core.memos import remember
 from allotment.core.owed import owed_place
-from allotment.core.request import Request, Shape, devices_of, sum_of, total_of
-from allotment.model.amounts import CPU, FIELDS, GPU
+from allotment.core.quota import has_room
+from allotment.core.request import Request, Shape, devices_of, sum_of
+from allotment.core.sharing import beyond_share, borrows, entitle, entitle_shape, may_borrow
+from allotment.model.amounts import CPU, GPU, add, vector_of
 from allotment.model.ledger import Beside, Entitlement, Quota, Slot
-from allotment.model.quantity import DEVICE, NOTHING, Resources
+from allotment.model.quantity import DEVICE, Resources
 
 GUARANTEED, OPPORTUNISTIC = Entitlement.GUARANTEED, Entitlement.OPPORTUNISTIC
-
-FreePlace = tuple[tuple[Slot, ...], Quota]
-"""A place of which nothing is in use, and the cells that it counts as."""
-
-
-class Claim(msgspec.Struct, frozen=True):
-    """A place, what it holds in sum, and which of its tenant's cells it counts as."""
-
-    tenant: str
-    pin: str
-    slots: tuple[Slot, ...]
-    needs: tuple[Resources, ...]
-    quota: Quota
-    total: Resources
-    preemptible: bool
-
-
-class Guarantee(Protocol):
-    """The guaranteed quotas of all tenants, in one form."""
-
-    regrows: bool
-    """Whether a gang whose reserved place came free may have a larger one elsewhere."""
-    clears_suspended: bool
-    """Whether an owner gets back what other tenants' suspended gangs keep in its way."""
-    in_one_chain: bool
-    """Whether all devices of a gang are of one type, whichever of its types that is."""
-    spaces: Sequence[Space]
-    """The books of free cells; none where there are no cells."""
-
-    def grounds(self, shape: Shape) -> Entitlement | None:
-        """Return on what grounds a gang of this shape may have a place now, if any."""
-        ...
-
-    def could_fit(self, shape: Shape) -> bool:
-        """Whether a gang fits in its tenant's quota if all of it is free, and healthy."""
-        ...
-
-    def ever_starts(self, shape: Shape) -> bool:
-        """Whether a gang fits what it may use if all of that is free and healthy."""
-        ...
-
-    def fits_machines(self, shape: Shape) -> bool:
-        """Whether a gang fits the configured machines, or all cells, when all are idle."""
-        ...
-
-    def coming_free(self, shape: Shape) -> int:
-        """Count the whole devices that gangs of a shape may have once all is gone that goes."""
-        ...
-
-    def has_pinned(self, tenant: str, pin: str) -> bool:
-        """Whether a tenant has a pinned cell of that name."""
-        ...
-
-    def idle_place(self, requests: tuple[Request, ...]) -> tuple[Slot, ...] | None:
-        """Find a free place for a gang that borrows."""
-        ...
-
-    def free_place(self, shape: Shape, grounds: Entitlement) -> FreePlace | None:
-        """Find a free place on these grounds; None also where the gang is not due on them."""
-        ...
-
-    def stands(self, place: ReservedPlace) -> bool:
-        """Whether a reserved place is still within its tenant's quota, which may shrink."""
-        ...
-
-    def renewed(self, place: ReservedPlace) -> ReservedPlace | None:
-        """Return a reserved place as it is in a new configuration; None if it cannot be."""
-        ...
-
-    def resumed(self, gang: Gang, leases: Resources) -> Entitlement | None:
-        """Return on what grounds a suspended gang may have its devices and CPU back."""
-        ...
-
-    def quota_kept(self, gang: Gang) -> Quota:
-        """Return cells as which a gang could keep its place as its tenant's own; or none."""
-        ...
-
-    def may_promote(self, tenant: str) -> bool:
-        """Whether a look at the borrowers of a tenant one by one is worth it."""
-        ...
-
-    def promotion(self, gang: Gang) -> tuple[Quota, Beside] | None:
-        """Return as which cells a borrower could count as its tenant's own; None if it cannot.
-
-        With them come the leaves that its slots have beside their devices from then on.
-        """
-        ...
-
-    def objection(self, claim: Claim, grounds: Entitlement) -> str:
-        """Return why a place may not be had on these grounds; '' when it may."""
-        ...
-
-    def borrowed_parts(self, gang: Gang) -> tuple[str, ...]:
-        """Return the resources of which a borrower holds more than its tenant's quota has."""
-        ...
-
-    def may_hold_in_part(self, need: Resources) -> bool:
-        """Whether each task with this need can leave its gang and give back what it holds."""
-        ...
-
-    def together(self, level: str, slots: Sequence[Slot]) -> bool:
-        """Whether slots lie in one region of a level."""
-        ...
-
-    def keeping(self, tenant: str, pin: str) -> AbstractContextManager[None]:
-        """Let a tenant have no other cells meanwhile than those it has."""
-        ...
 
 
 def guarantee_of(cluster: Cluster) -> Guarantee:
@@ -144,40 +38,6 @@ def guarantee_of(cluster: Cluster) -> Guarantee:
 
 
 # ── counted ─────────────────────────────────────────────────────────────────────────────
-
-
-def entitle(
-    cluster: Cluster, tenant_name: str, need: Resources, *, preemptible: bool
-) -> Entitlement | None:
-    """Return on what grounds a tenant may have `need` more now, by the sharing policy."""
-    tenant = cluster.tenants.get(tenant_name)
-    if tenant is None:
-        return None
-    used = cluster.use.guaranteed.get(tenant_name, NOTHING)
-    if cluster.reserved:
-        used += cluster.use.reserved(tenant_name)
-    return cluster.policies.sharing.entitle(need, used, tenant, preemptible=preemptible)
-
-
-def borrows(cluster: Cluster, tenant_name: str, need: Resources, *, preemptible: bool) -> bool:
-    """Whether a tenant may have `need` beyond its guaranteed quota, by the sharing policy."""
-    tenant = cluster.tenants.get(tenant_name)
-    if tenant is None:
-        return False
-    used = tenant.guaranteed + need  # More than all of it.
-    due = cluster.policies.sharing.entitle(need, used, tenant, preemptible=preemptible)
-    return due is not None
-
-
-def may_borrow(cluster: Cluster, shape: Shape) -> bool:
-    """Whether a gang may use what is idle beyond its tenant's quota.
-
-    One that names a pinned cell runs nowhere else.
-    """
-    if shape.pin:
-        return False
-    need = total_of(shape.requests)
-    return borrows(cluster, shape.tenant, need, preemptible=shape.preemptible)
 
 
 class Counted:
@@ -194,17 +54,12 @@ class Counted:
     def grounds(self, shape: Shape) -> Entitlement | None:
         if shape.opportunistic or shape.pin:
             return OPPORTUNISTIC if may_borrow(self._cluster, shape) else None
-        need = total_of(shape.requests)
-        return entitle(self._cluster, shape.tenant, need, preemptible=shape.preemptible)
+        return entitle_shape(self._cluster, shape)
 
     def could_fit(self, shape: Shape) -> bool:
-        cluster = self._cluster
-        tenant = cluster.tenants.get(shape.tenant)
-        if tenant is None or shape.pin or shape.opportunistic:
+        if shape.pin or shape.opportunistic:
             return False
-        need, sharing = total_of(shape.requests), cluster.policies.sharing
-        due = sharing.entitle(need, NOTHING, tenant, preemptible=shape.preemptible)
-        return due is GUARANTEED
+        return entitle_shape(self._cluster, shape, alone=True) is GUARANTEED
 
     def ever_starts(self, shape: Shape) -> bool:
         return not shape.pin and self.fits_machines(shape)
@@ -231,26 +86,24 @@ class Counted:
         return self._cluster.find(requests)
 
     def free_place(self, shape: Shape, grounds: Entitlement) -> FreePlace | None:
-        need = total_of(shape.requests)
-        due = entitle(self._cluster, shape.tenant, need, preemptible=shape.preemptible)
+        due = entitle_shape(self._cluster, shape)
         slots = self._cluster.find(shape.requests) if due is grounds else None
         return None if slots is None else (slots, ())
 
     def stands(self, place: ReservedPlace) -> bool:
         """Whether it does; what its victims of the same tenant still hold is not counted."""
         cluster, name = self._cluster, self._cluster.tenant_of(place.job)
-        used = cluster.use.guaranteed.get(name, NOTHING)
-        used += cluster.use.reserved(name, besides=place.job)
-        used -= own_victims(cluster, place)
-        need = sum_of(place.needs)
-        gang = cluster.gangs.get(place.job)
+        left = cluster.queues.tenants[name].left.copy()
+        add(left, cluster.queues.owed_to(place.job))
+        for victim in _own_victims(cluster, place, name):
+            add(left, held_vector(victim))
+        need, gang = vector_of(sum_of(place.needs)), cluster.gangs.get(place.job)
         moves = place.job in place.victims
         if gang is not None and gang.entitlement is OPPORTUNISTIC and not moves:
-            need += gang.held()
+            add(need, held_vector(gang))
         due = cluster.policies.sharing.entitle(
-            need,
-            used,
             cluster.tenants[name],
+            fits=has_room(left, need),
             preemptible=place.entitlement is not GUARANTEED,
         )
         return due is place.entitlement or due is GUARANTEED
@@ -263,18 +116,23 @@ class Counted:
 
     def resumed(self, gang: Gang, leases: Resources) -> Entitlement | None:
         """Return that; what a gang kept counts already, if it is its tenant's own."""
-        need = leases + gang.held() if gang.entitlement is OPPORTUNISTIC else leases
+        if gang.opportunistic:
+            may = borrows(self._cluster, gang.tenant, preemptible=gang.preemptible)
+            return OPPORTUNISTIC if may else None
+        need = vector_of(leases)
+        if gang.entitlement is OPPORTUNISTIC:
+            add(need, held_vector(gang))
         return entitle(self._cluster, gang.tenant, need, preemptible=gang.preemptible)
 
     def may_promote(self, tenant: str) -> bool:
         """Whether a borrower of any size there is would be due. O(sizes)."""
         return any(
-            entitle(self._cluster, tenant, held, preemptible=True) is GUARANTEED
-            for held in self._cluster.use.borrowed_sizes.get(tenant, ())
+            entitle(self._cluster, tenant, vector_of(held), preemptible=True) is GUARANTEED
+            for held in self._cluster.placed.borrowed_sizes.get(tenant, ())
         )
 
     def promotion(self, gang: Gang) -> tuple[Quota, Beside] | None:
-        due = entitle(self._cluster, gang.tenant, gang.held(), preemptible=True)
+        due = entitle(self._cluster, gang.tenant, held_vector(gang), preemptible=True)
         return ((), ()) if due is GUARANTEED else None
 
     def objection(self, claim: Claim, grounds: Entitlement) -> str:
@@ -284,7 +142,7 @@ class Counted:
         return f"tenant {claim.tenant} has no right to it"
 
     def borrowed_parts(self, gang: Gang) -> tuple[str, ...]:
-        return beyond_share(self._cluster, gang.tenant, gang.held())
+        return beyond_share(self._cluster, gang.tenant, held_vector(gang))
 
     def may_hold_in_part(self, need: Resources) -> bool:  # noqa: ARG002 - all can be counted
         return True
@@ -297,37 +155,12 @@ class Counted:
         return nullcontext()
 
 
-def own_victims(cluster: Cluster, place: ReservedPlace) -> Resources:
-    """Sum up what victims still hold out of the quota of the reserved place's own tenant."""
-    total = NOTHING
-    name = cluster.tenant_of(place.job)
+def _own_victims(cluster: Cluster, place: ReservedPlace, tenant: str) -> Iterator[Gang]:
+    """Return the victims that hold some of the quota of the reserved place's own tenant."""
     for victim in place.victims:
         gang = cluster.gangs.get(victim)
-        if gang and gang.tenant == name and gang.entitlement is GUARANTEED:
-            total += gang.held()
-    return total
-
-
-def beyond_share(cluster: Cluster, tenant: str, need: Resources) -> tuple[str, ...]:
-    """Return the resources of which a tenant's quota has too little left for `need` more."""
-    used = cluster.use.guaranteed.get(tenant, NOTHING) + cluster.use.reserved(tenant)
-    return _beyond(cluster, tenant, used, need)
-
-
-def never_covered(cluster: Cluster, tenant: str, need: Resources) -> tuple[str, ...]:
-    """Return the resources of a need that even a tenant's whole quota does not cover."""
-    return _beyond(cluster, tenant, NOTHING, need)
-
-
-def _beyond(cluster: Cluster, tenant: str, used: Resources, need: Resources) -> tuple[str, ...]:
-    found = cluster.tenants.get(tenant)
-    quota = found.guaranteed if found is not None else NOTHING
-    return tuple(
-        part
-        for part, field in FIELDS.items()
-        if (more := getattr(need, field))
-        and getattr(used, field) + more > getattr(quota, field)
-    )
+        if gang and gang.tenant == tenant and gang.entitlement is GUARANTEED:
+            yield gang
 
 
 # ── in cells ────────────────────────────────────────────────────────────────────────────
@@ -387,8 +220,7 @@ class InCells:
 
     def free_place(self, shape: Shape, grounds: Entitlement) -> FreePlace | None:
         if grounds is not GUARANTEED:
-            need = total_of(shape.requests)
-            if not borrows(self._cluster, shape.tenant, need, preemptible=shape.preemptible):
+            if not borrows(self._cluster, shape.tenant, preemptible=shape.preemptible):
                 return None
             slots = self.idle_place(shape.requests)
             return None if slots is None else (slots, ())
@@ -421,10 +253,10 @@ class InCells:
         place = (gang.tenant, gang.pin, gang.slots, gang.needs)
         return quota_still(self._cells, *place, gang.quota)
 
-    def resumed(self, gang: Gang, leases: Resources) -> Entitlement | None:
+    def resumed(self, gang: Gang, leases: Resources) -> Entitlement | None:  # noqa: ARG002
         if not gang.opportunistic and self.quota_kept(gang):
             return GUARANTEED
-        may = borrows(self._cluster, gang.tenant, leases, preemptible=gang.preemptible)
+        may = borrows(self._cluster, gang.tenant, preemptible=gang.preemptible)
         return OPPORTUNISTIC if may else None
 
     def may_promote(self, tenant: str) -> bool:  # noqa: ARG002 - it goes by where they are
@@ -443,7 +275,7 @@ class InCells:
         if grounds is GUARANTEED:
             place = (claim.tenant, claim.pin, claim.slots, claim.needs, claim.quota)
             return objection(self._cells, *place)
-        may = borrows(self._cluster, claim.tenant, claim.total, preemptible=claim.preemptible)
+        may = borrows(self._cluster, claim.tenant, preemptible=claim.preemptible)
         return "" if may else f"tenant {claim.tenant} has no right to it"
 
     def borrowed_parts(self, gang: Gang) -> tuple[str, ...]:

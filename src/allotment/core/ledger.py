@@ -8,11 +8,12 @@ not free, and a slot is *settled* once none of its counters is negative.
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Protocol
 
-from allotment.core.ports import Placing
 from allotment.core.regions import Regions
 from allotment.core.request import Request, devices_of, one_group
+from allotment.model.amounts import Vector, add, of_type
 from allotment.model.cluster import Node
 from allotment.model.ids import NodeId
 from allotment.model.ledger import Slot
@@ -20,6 +21,18 @@ from allotment.model.quantity import DEVICE, NOTHING, Resources
 from allotment.model.spec import Arch
 
 ANY_TYPE = ""
+
+
+class Placing(Protocol):
+    """Of the nodes that could serve, which to try first: the smaller rank."""
+
+    def rank(self, free: int, need: int) -> int:
+        """`free` whole devices on the node, `need` whole devices for one task.
+
+        Asked for the devices of one node too, when a task needs a part of one: then both
+        are thousandths of a device.
+        """
+        ...
 
 
 class NodeBook:
@@ -34,10 +47,13 @@ class NodeBook:
         "device_milli",
         "disk",
         "id",
+        "leaving",
         "memory",
         "of_one_type",
         "open",
         "owed",
+        "parts",
+        "reserved",
         "types",
         "whole",
     )  # fmt: skip
@@ -53,7 +69,13 @@ class NodeBook:
         self.cpu = node.cpu_milli
         self.memory = node.memory
         self.disk = node.disk
+        self.leaving = NOTHING
+        """What of it gangs hold that were told to go."""
+        self.reserved = NOTHING
+        """What of it is reserved for jobs that come when others are gone."""
         self.types = tuple(device.type for device in node.devices)
+        self.parts = tuple(map(of_type, self.types))
+        """The parts of a vector that count its devices by type."""
         self.of_one_type = len(set(self.types)) == 1
         self.device_milli = [DEVICE] * len(node.devices)
         self.device_memory = [device.memory for device in node.devices]
@@ -67,13 +89,29 @@ class NodeBook:
     def host_fits(self, need: Resources) -> bool:
         """Whether CPU, memory and disk suffice for one task.
 
-        What is promised to somebody else already matters only to who needs some of it.
+        What is promised to somebody else already matters only to who needs some of it. What
+        is reserved while others leave is taken twice, and needed once: a reserved place is
+        handed over when they are gone.
         """
+        cpu, memory, disk = self.cpu, self.memory, self.disk
+        going, coming = self.leaving, self.reserved
+        if going is not NOTHING and coming is not NOTHING:
+            cpu += min(going.cpu_milli, coming.cpu_milli)
+            memory += min(going.memory, coming.memory)
+            disk += min(going.disk, coming.disk)
         return (
-            (need.cpu_milli <= self.cpu or not need.cpu_milli)
-            and (need.memory <= self.memory or not need.memory)
-            and (need.disk <= self.disk or not need.disk)
+            (need.cpu_milli <= cpu or not need.cpu_milli)
+            and (need.memory <= memory or not need.memory)
+            and (need.disk <= disk or not need.disk)
         )
+
+    def note_leaving(self, need: Resources, sign: int) -> None:
+        """Note (+1) that a task will leave that is there, or (-1) that it is gone."""
+        self.leaving = _some_of(self.leaving + need * sign)
+
+    def note_reserved(self, need: Resources, sign: int) -> None:
+        """Note (+1) that a task has its place here reserved, or (-1) no longer."""
+        self.reserved = _some_of(self.reserved + need * sign)
 
     def free(self) -> Resources:
         """Sum up what is free, counting no negative account."""
@@ -93,27 +131,22 @@ class NodeBook:
             ),
         )
 
-    def free_by_type(self) -> dict[str, int]:
+    def free_by_type(self) -> Vector:
         """Sum up thousandths of free devices of each type."""
-        free: dict[str, int] = {}
+        free: Vector = {}
         for index, milli in enumerate(self.device_milli):
             if milli > 0 and index not in self.bad:
-                kind = self.types[index]
-                free[kind] = free.get(kind, 0) + milli
+                part = self.parts[index]
+                free[part] = free.get(part, 0) + milli
         return free
 
-    def free_devices(self, types: Collection[str]) -> tuple[int, int]:
-        """Sum up thousandths and memory of free devices of some types."""
-        free = [
-            index
-            for index, kind in enumerate(self.types)
-            if kind in types and index not in self.bad
-        ]
-        devices, memory = self.device_milli, self.device_memory
-        return (
-            sum(max(0, devices[index]) for index in free),
-            sum(max(0, memory[index]) for index in free),
-        )
+    def by_type(self, devices: Sequence[int], milli: int) -> Vector:
+        """Return what a task holds of which types that has so much on these devices."""
+        found: Vector = {}
+        for index in devices:
+            part = self.parts[index]
+            found[part] = found.get(part, 0) + milli // len(devices)
+        return found
 
     def fit(
         self, need: Resources, kind: str, most: int, placing: Placing
@@ -134,13 +167,10 @@ class NodeBook:
             return self._fit_fractions(need, kind, most, placing)
         wanted = need.gpu_milli // DEVICE
         most = min(most, self.whole.get(kind, 0) // wanted)
-        any_serves = kind == ANY_TYPE and not need.gpu_memory and not self.bad
-        picked: list[int] = []
-        for index, milli in enumerate(self.device_milli):
-            if len(picked) == most * wanted:
-                break
-            if milli == DEVICE and (any_serves or self._serves(index, need, kind)):
-                picked.append(index)
+        picked = [index for index, milli in enumerate(self.device_milli) if milli == DEVICE]
+        if kind != ANY_TYPE or need.gpu_memory or self.bad:
+            picked = [index for index in picked if self._serves(index, need, kind)]
+        del picked[most * wanted :]
         each = range(0, len(picked) - wanted + 1, wanted)
         return [tuple(picked[first : first + wanted]) for first in each]
 
@@ -393,17 +423,19 @@ class Ledger:
         self._changed.clear()
         return self._free
 
-    def free_by_type(self) -> dict[str, int]:
-        """Sum up thousandths of devices of each type that are free on open nodes. O(nodes)."""
-        free: dict[str, int] = {}
+    def free_by_type(self) -> Vector:
+        """Sum up thousandths of devices of each type that are free on open nodes. O(nodes).
+
+        In the order of nodes: of several types the first that is free is taken.
+        """
+        free = dict.fromkeys(map(of_type, self.types), 0)
         self.free()
-        for node, parts in self._free_at.items():
+        for node, there in self._free_at.items():
             book = self.books[node]
-            if not parts.gpu_milli:
-                continue
-            only = {book.types[0]: parts.gpu_milli} if book.of_one_type else book.free_by_type()
-            for kind, milli in only.items():
-                free[kind] = free.get(kind, 0) + milli
+            if book.of_one_type:
+                free[book.parts[0]] += there.gpu_milli
+            elif there.gpu_milli:
+                add(free, book.free_by_type())
         return free
 
     def whole_free_of(self, kind: str) -> int:
@@ -413,15 +445,6 @@ class Ledger:
         buckets = self._buckets.get(kind, {})
         free = sum(count * len(nodes) for count, nodes in buckets.items())
         return free - sum(self.books[node].whole.get(kind, 0) for node in self.closed)
-
-    def free_devices(self, types: Collection[str]) -> tuple[int, int]:
-        """Sum up thousandths and memory of free devices of some types. O(devices)."""
-        devices = memory = 0
-        for book in self.books.values():
-            if book.open and any(kind in types for kind in book.whole):
-                of_types = book.free_devices(types)
-                devices, memory = devices + of_types[0], memory + of_types[1]
-        return devices, memory
 
     def type_of(self, node: NodeId, index: int) -> str:
         return self.books[node].types[index]
@@ -444,10 +467,6 @@ class Ledger:
         book = self.books[node]
         return book.open and book.host_fits(need)
 
-    def may_hold(self, requests: tuple[Request, ...]) -> bool:
-        """Whether there are too few free devices in all, wherever they are."""
-        return devices_of(requests) <= self.whole_free
-
     def find(self, requests: tuple[Request, ...], placing: Placing) -> tuple[Slot, ...] | None:
         """Find room for a gang: one slot a task, in rank order; None if none. Takes nothing.
 
@@ -456,7 +475,7 @@ class Ledger:
         only another order of the tasks would find, and then says no on an idle cluster
         too, so such a job is refused when it is submitted.
         """
-        if not self.may_hold(requests):
+        if devices_of(requests) > self.whole_free:
             return None
         first = requests[0]
         if first.within or first.prefer:
@@ -601,6 +620,11 @@ class Ledger:
         rooms.sort()
         books = [self.books[node] for _, _, node in rooms]
         return [book for book in books if book.open and request.arch in (Arch.ANY, book.arch)]
+
+
+def _some_of(amount: Resources) -> Resources:
+    """Return an amount; where it is nothing, `NOTHING` itself."""
+    return NOTHING if amount == NOTHING else amount
 
 
 def _together(request: Request) -> int:

@@ -12,25 +12,38 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from allotment.core.caps import NO_TYPE
 from allotment.core.cluster import Cluster
 from allotment.core.gang import Gang, Standing
-from allotment.core.plan import Evict
-from allotment.core.quota import Kept
-from allotment.core.reclaim import need_of, within
-from allotment.core.request import Request, Shape, held_by, needs_of
-from allotment.core.trial import Trial
-from allotment.model.amounts import BY_TYPE, FIELDS, of_type
+from allotment.core.quota import NO_TYPE, Account
+from allotment.core.request import Request, Shape, needs_of
+from allotment.model.amounts import BY_TYPE, Vector, add, of_type, whole_vector
 from allotment.model.ledger import Entitlement, Slot
-from allotment.model.quantity import DEVICE, NOTHING, Resources
+from allotment.model.quantity import DEVICE
+
+
+class Kept(msgspec.Struct, frozen=True, gc=False):
+    """What a queue that does not lend is guaranteed, and does not use."""
+
+    account: Account
+    part: str
+    amount: int
+
+
+def kept_from(cluster: Cluster, tenant: str, queue: str) -> Iterator[Kept]:
+    """Return what a job of a queue must leave to others that do not lend."""
+    around = cluster.queues.chain(tenant, queue)
+    for account in cluster.queues.keeps.get(tenant, ()):
+        if account not in around:
+            for part, spare in account.spare().items():
+                yield Kept(account, part, spare)
 
 
 def kept_of_share(cluster: Cluster, shape: Shape) -> Kept | None:
     """Return what a job would take of its tenant's guarantee that is another queue's own."""
-    if within(cluster, shape):
+    if cluster.queues.within(shape):
         return None
-    left = share_left(cluster, shape.tenant)
-    return _lacking(cluster, shape.tenant, shape.queue, need_of(cluster, shape), left)
+    left = cluster.queues.tenants[shape.tenant].left
+    return _lacking(cluster, shape.tenant, shape.queue, cluster.queues.need_of(shape), left)
 
 
 def kept_from_borrower(cluster: Cluster, gang: Gang) -> Kept | None:
@@ -40,28 +53,28 @@ def kept_from_borrower(cluster: Cluster, gang: Gang) -> Kept | None:
     for branch in cluster.queues.chain(gang.tenant, queue):
         if branch.holds_within(need):
             return None
-    return _lacking(cluster, gang.tenant, queue, need, share_left(cluster, gang.tenant))
+    return _lacking(cluster, gang.tenant, queue, need, cluster.queues.tenants[gang.tenant].left)
 
 
 def kept_of_idle(cluster: Cluster, shape: Shape, due: Entitlement | None) -> Kept | None:
     """Return what a job would take of idle devices that is kept free for another queue."""
-    if within(cluster, shape):
+    if cluster.queues.within(shape):
         return None
     if shape.tenant in cluster.queues.keeps_types:
         for request, lent in _kinds(cluster, shape, due):
             if not lent:
                 kinds = {of_type(kind) for kind in request.types or cluster.device_types}
-                kept = cluster.queues.kept(shape.tenant, shape.queue)
+                kept = kept_from(cluster, shape.tenant, shape.queue)
                 return next(each for each in kept if each.part in kinds)
     if due is Entitlement.GUARANTEED:
         return None
-    need, left = need_of(cluster, shape), cluster.ledger.free()
+    need, left = cluster.queues.need_of(shape), whole_vector(cluster.ledger.free())
     return _lacking(cluster, shape.tenant, shape.queue, need, left)
 
 
 def of_types_lent(cluster: Cluster, shape: Shape, due: Entitlement | None) -> Shape:
     """Return the same shape with only those types of devices that are not kept from it."""
-    if shape.tenant not in cluster.queues.keeps_types or within(cluster, shape):
+    if shape.tenant not in cluster.queues.keeps_types or cluster.queues.within(shape):
         return shape
     requests = tuple(
         request
@@ -82,23 +95,17 @@ def narrowed_to_lent(cluster: Cluster, waiting: Standing, due: Entitlement | Non
     return msgspec.structs.replace(waiting, shape=shape)
 
 
-def share_left(cluster: Cluster, tenant: str) -> Resources:
-    """Return what is left of a tenant's guarantee."""
-    used = cluster.use.guaranteed.get(tenant, NOTHING) + cluster.use.reserved(tenant)
-    return cluster.tenants[tenant].guaranteed - used
-
-
 def _lacking(
-    cluster: Cluster, tenant: str, queue: str, need: dict[str, int], left: Resources
+    cluster: Cluster, tenant: str, queue: str, need: Vector, left: Vector
 ) -> Kept | None:
     """Return what is kept of what is left, if there is too little of it for that and a job."""
-    total: dict[str, int] = {}
-    for kept in cluster.queues.kept(tenant, queue):
+    total: Vector = {}
+    for kept in kept_from(cluster, tenant, queue):
         part = kept.part
-        if part not in FIELDS or not need.get(part):
+        if part not in left or not need.get(part):
             continue
-        total[part] = total.get(part, 0) + kept.amount
-        if getattr(left, FIELDS[part]) - need[part] < total[part]:
+        add(total, {part: kept.amount})
+        if left[part] - need[part] < total[part]:
             return kept
     return None
 
@@ -114,14 +121,12 @@ def _kinds(
     All that may be of a type is counted as if it were.
     """
     here = cluster.device_types
-    kept: dict[str, int] = {}
-    for each in cluster.queues.kept(shape.tenant, shape.queue):
-        kept[each.part] = kept.get(each.part, 0) + each.amount
-    most: dict[str, int] = {}
+    kept, most = Vector(), Vector()
+    for each in kept_from(cluster, shape.tenant, shape.queue):
+        add(kept, {each.part: each.amount})
     for request in shape.requests:
-        for kind in request.types or here:
-            held = held_by(request.need).gpu_milli * request.count
-            most[kind] = most.get(kind, 0) + held
+        milli = request.need.gpu_milli * request.count
+        add(most, {of_type(kind): milli for kind in request.types or here})
     for request in shape.requests:
         kinds = request.types or here
         if request.need.gpu_milli:
@@ -129,7 +134,7 @@ def _kinds(
                 kind
                 for kind in kinds
                 if (owed := kept.get(of_type(kind), 0)) == 0
-                or free_of_type(cluster, kind, due) - most[kind] >= owed
+                or free_of_type(cluster, kind, due) - most[of_type(kind)] >= owed
             )
         yield request, kinds
 
@@ -159,42 +164,20 @@ def takes_kept(cluster: Cluster, shape: Shape, slots: Sequence[Slot], due: Entit
     """
     need = cluster.held_on(slots, needs_of(shape.requests))
     left = (
-        share_left(cluster, shape.tenant)
+        cluster.queues.tenants[shape.tenant].left
         if due is Entitlement.GUARANTEED
-        else cluster.ledger.free()
+        else whole_vector(cluster.ledger.free())
     )
-    total: dict[str, int] = {}
-    for kept in cluster.queues.kept(shape.tenant, shape.queue):
+    total: Vector = {}
+    for kept in kept_from(cluster, shape.tenant, shape.queue):
         part, wanted = kept.part, need.get(kept.part, 0)
-        total[part] = total.get(part, 0) + kept.amount
+        add(total, {part: kept.amount})
         if not wanted:
             continue
         if part.startswith(BY_TYPE):
             there = free_of_type(cluster, part.removeprefix(BY_TYPE), due)
-        elif part in FIELDS:
-            there = getattr(left, FIELDS[part])
         else:
-            continue
-        if there - wanted < total[part] and not within(cluster, shape):
+            there = left[part]
+        if there - wanted < total[part] and not cluster.queues.within(shape):
             return kept.account.queue
     return ""
-
-
-def promise_takes_kept(cluster: Cluster, shape: Shape, decision: Evict) -> str:
-    """Whether so is a place that others make way for, now or once they have."""
-    promise = decision.place
-    here = (promise.slots, promise.entitlement)
-    if not takes_kept(cluster, shape, *here):
-        return ""
-    # What its tenant's own give up for it is there, and no longer counts as their queues'.
-    with Trial(cluster) as trial:
-        for job in decision.revoke:
-            if cluster.reserved[job].entitlement is Entitlement.GUARANTEED:
-                trial.unreserve(job)
-        for job in promise.victims:
-            gang = cluster.gangs[job]
-            if gang.tenant == shape.tenant and gang.entitlement is Entitlement.GUARANTEED:
-                trial.drop(job)
-        for job, tasks in decision.shrink:
-            trial.scale_down(cluster.gangs[job], tasks)
-        return takes_kept(cluster, shape, *here)

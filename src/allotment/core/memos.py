@@ -13,13 +13,37 @@ MOST = 10_000
 """Entries of a memo before it is begun anew."""
 
 
+class Blocked:
+    """Shapes, or classes, known not to fit as long as nothing is given back.
+
+    With each is the place in line of the job for which that was found out.
+    """
+
+    def __init__(self) -> None:
+        self._version = -1
+        self._guaranteed: dict[Shape, Key] = {}
+        self._borrowing: dict[Shape, Key] = {}
+
+    def at(self, version: int, grounds: Entitlement) -> dict[Shape, Key]:
+        """Return those on these grounds, at the present version of the ledger."""
+        if version != self._version:
+            self.clear()
+            self._version = version
+        return self._guaranteed if grounds is Entitlement.GUARANTEED else self._borrowing
+
+    def clear(self) -> None:
+        """Forget them all."""
+        self._guaranteed.clear()
+        self._borrowing.clear()
+
+
 class Memos:
     """What was found out about shapes."""
 
     def __init__(self) -> None:
-        self.blocked: dict[tuple[Shape, Entitlement], tuple[int, Key]] = {}
-        """Shapes known not to fit, with the version of the ledger that says so and the place
-        in line of the job for which it was found out."""
+        self.blocked = Blocked()
+        self.admitted: dict[Shape, tuple[str, ...]] = {}
+        """Shapes that may be submitted, and what is warned of then."""
         self.unowed: dict[Shape, int] = {}
         """Shapes for which their tenant's cells had no room, and the ledger's version then."""
         self.owed_if_empty: dict[Shape, bool] = {}

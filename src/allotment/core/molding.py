@@ -11,7 +11,6 @@ import msgspec
 
 from allotment.core.caps import capped_out, narrowed
 from allotment.core.cluster import Cluster
-from allotment.core.guarantee import guarantee_of
 from allotment.core.lending import kept_of_idle, kept_of_share, of_types_lent
 from allotment.core.request import Shape, fixed, needs_of
 from allotment.model.ledger import Entitlement, Placement, Quota, Slot
@@ -49,7 +48,7 @@ def _found(
         if _is_kept(cluster, shape, place.entitlement):
             return None
         shape = of_types_lent(cluster, shape, place.entitlement)
-    return guarantee_of(cluster).free_place(shape, place.entitlement)
+    return cluster.guarantee.free_place(shape, place.entitlement)
 
 
 def _is_kept(cluster: Cluster, shape: Shape, due: Entitlement) -> bool:

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from allotment.core.cells.attempt import Avoid
-from allotment.core.cells.book import Cells
-from allotment.core.cells.search import Found, find
+from allotment.core.cells.book import Cells, Found
+from allotment.core.cells.chain import Avoid
+from allotment.core.cells.search import find
 from allotment.core.cluster import Cluster
 from allotment.core.gang import Gang
 from allotment.core.memos import remember

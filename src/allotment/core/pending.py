@@ -1,4 +1,4 @@
-"""The jobs that could start now, grouped by shape.
+"""The jobs that could start now, grouped by shape, and in what order those of each queue come.
 
 All jobs of one shape fit or wait alike, so once a shape does not fit its whole group is
 passed over. Held jobs and those that wait for a dependency, a back-off or an array cap are
@@ -6,18 +6,19 @@ not here; the engine brings them when their time comes.
 """
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 from itertools import islice
 
-from allotment.core.equivalence import Cursor, EquivalenceClasses
+from allotment.core.equivalence import PASSING, Cursor, EquivalenceClasses
 from allotment.core.gang import Standing
-from allotment.core.overtaking import Overtaking
+from allotment.core.overtaking import Overtaking, overtaking_of
 from allotment.core.ports import Estimates, Ordering
-from allotment.core.rank import Key
+from allotment.core.rank import Key, Rank
 from allotment.core.request import Shape
 from allotment.model.ids import JobId
 from allotment.model.quantity import Instant
+from allotment.model.tenancy import QueueOrder, RankBy, Tenant
 
 
 class Pending:
@@ -338,3 +339,63 @@ class _Lengths:
 
 def _left_of(entry: tuple[int, Key]) -> int:
     return entry[0]
+
+
+# ── the order of each queue ───────────────────────────────────────────────────────────────
+
+
+EASY, CONSERVATIVE, SKIP = QueueOrder.EASY, QueueOrder.CONSERVATIVE, QueueOrder.SKIP
+
+
+class QueueOrders:
+    """The orders of all queues of a configuration."""
+
+    def __init__(
+        self,
+        tenants: Sequence[Tenant],
+        ordering: Ordering,
+        ranking: Mapping[RankBy, Ordering],
+    ) -> None:
+        """`ordering` is that of queues that name none, `ranking` those that may be named."""
+        queues = [(tenant.name, queue) for tenant in tenants for queue in tenant.queues]
+        self.by_queue = {(tenant, queue.name): queue.order for tenant, queue in queues}
+        orders = set(self.by_queue.values())
+        self.overtaking = overtaking_of(tenants)
+        """How often jobs were overtaken, in queues where that is bounded; None without any."""
+        self.all_skip = self.overtaking is None and orders <= {SKIP}
+        """Whether no job holds up another in any queue."""
+        self.any_skip = SKIP in orders
+        """Whether there is a queue in which no job holds up another."""
+        self.plan_ahead = bool({EASY, CONSERVATIVE} & orders)
+        """Whether any queue goes by when placed gangs will end."""
+        named = {
+            (tenant, queue.name): ranking[queue.rank]
+            for tenant, queue in queues
+            if queue.rank is not RankBy.SUBMITTED
+        }
+        self.ranks_apart = bool(named)
+        """Whether any queue ranks its jobs otherwise than the cluster does."""
+        self.ordering = ByQueue(ordering, named) if named else ordering
+        self.by_run_times = self.plan_ahead or any(
+            queue.rank is RankBy.SHORTEST for _, queue in queues
+        )
+        """Whether any queue goes by how long jobs run."""
+
+    def of(self, shape: Shape) -> QueueOrder:
+        """Return the order of a shape's queue, or of a class; of one that is gone, strict."""
+        if shape.queue == PASSING:
+            return SKIP
+        return self.by_queue.get((shape.tenant, shape.queue), QueueOrder.STRICT)
+
+
+class ByQueue:
+    """Ask the ordering of a job's queue; ranks of different queues are not to be compared."""
+
+    def __init__(self, rest: Ordering, named: Mapping[tuple[str, str], Ordering]) -> None:
+        """`named` are orderings by tenant and queue; all other queues have `rest`."""
+        self._rest = rest
+        self._named = named
+
+    def rank(self, job: Standing, now: Instant) -> Rank:
+        ordering = self._named.get((job.shape.tenant, job.shape.queue), self._rest)
+        return ordering.rank(job, now)

@@ -1,4 +1,4 @@
-"""What a cycle proposes: each has not happened yet when it is proposed."""
+"""What a cycle proposes, and what it plans first: nothing of it has happened yet."""
 
 from collections.abc import Iterator
 
@@ -6,7 +6,8 @@ import msgspec
 
 from allotment.core.gang import ReservedPlace
 from allotment.model.ids import JobId
-from allotment.model.ledger import Beside, Entitlement, Placement, Quota
+from allotment.model.ledger import Beside, Entitlement, Placement, Quota, Slot
+from allotment.model.quantity import Resources
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -66,6 +67,28 @@ class Unreserve(msgspec.Struct, frozen=True):
     """Return up a promise that can no longer be kept: a node of it was closed."""
 
     job: JobId
+
+
+class PreemptionPlan(msgspec.Struct, frozen=True):
+    """A place for a gang, and what others give up for it."""
+
+    slots: tuple[Slot, ...]
+    needs: tuple[Resources, ...]
+    quota: Quota = ()
+    grounds: Entitlement = Entitlement.GUARANTEED
+    evict: tuple[JobId, ...] = ()
+    """Gangs that must leave the place; some may be leaving already."""
+    demote: tuple[JobId, ...] = ()
+    """Those of them that lose their own tenant's share to it at once."""
+    revoke: tuple[JobId, ...] = ()
+    """Jobs whose reserved places it takes over: they stand in line again."""
+    shrink: tuple[tuple[JobId, int], ...] = ()
+    """Elastic gangs that scale down, and how many tasks each keeps."""
+
+    @property
+    def is_free(self) -> bool:
+        """Whether nothing is preempted for it."""
+        return not (self.evict or self.revoke or self.shrink)
 
 
 Decision = Place | Resume | Promote | Demote | Evict | Unreserve

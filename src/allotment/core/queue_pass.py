@@ -2,26 +2,29 @@
 
 A job that passes all gates (`gates.py`) gets a place. One that does not holds up those behind
 it as its queue has it; one that has the right makes others go.
+
+Where the line is walked by equivalence classes, a blocked class of strict queues is met once,
+not in each of its queues. So whether it is ahead of a job is asked when that job is met: a
+job of the class, without a reserved place, must be before it in its queue. A class holds up
+others from where in line it was blocked to where it lost its right to a place.
 """
 
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
+from typing import Protocol
 
-from allotment.core.caps import narrowed_to_caps
+from allotment.core.backfill import discipline_of
+from allotment.core.caps import capped_out, narrowed_to_caps
 from allotment.core.cluster import Cluster
-from allotment.core.discipline import Filter, Next
-from allotment.core.entitle import due_of
+from allotment.core.discipline import Filter, Next, QueueDiscipline, Strict
+from allotment.core.entitle import due_of, resume_entitlement
+from allotment.core.equivalence import STRICT
 from allotment.core.fair_order import in_fair_order
-from allotment.core.gang import Standing
-from allotment.core.gates import Gate, Gates
-from allotment.core.guarantee import guarantee_of
-from allotment.core.head_of_line import HeadOfLine
+from allotment.core.gang import Gang, Standing
+from allotment.core.gates import Gate, Gates, Stage, aside, stages
 from allotment.core.lending import narrowed_to_lent
 from allotment.core.memos import remember
 from allotment.core.molding import as_large
-from allotment.core.packing import join
-from allotment.core.places import Places
 from allotment.core.plan import Decision, Evict, Place, Proposals
-from allotment.core.queue_stages import Stage, aside, stages
 from allotment.core.rank import Key
 from allotment.core.request import Shape
 from allotment.model.ledger import Entitlement
@@ -29,6 +32,96 @@ from allotment.model.quantity import Instant
 from allotment.model.tenancy import QueueOrder
 
 GUARANTEED, OPPORTUNISTIC = Entitlement.GUARANTEED, Entitlement.OPPORTUNISTIC
+
+
+class HeadOfLine:
+    """The blocked queues of one walk."""
+
+    def __init__(self, cluster: Cluster, now: Instant, grounds: Entitlement) -> None:
+        """`grounds` are those on which jobs get a place in this walk."""
+        self._cluster, self._now, self._grounds = cluster, now, grounds
+        self._queues: dict[tuple[str, str], QueueDiscipline] = {}
+        self._classes: dict[Shape, Key] = {}
+        """Blocked classes of strict queues, and from where in line on."""
+        self._until: dict[Shape, Key] = {}
+        """Up to where, if they are due no longer."""
+
+    def block(self, job: Standing, eclass: Shape) -> bool:
+        """Note a job that cannot start; return whether others like it are noted as well."""
+        if eclass.queue == STRICT:
+            # It may be met again: each queue of it that might make others give way is.
+            self._classes.setdefault(eclass, self._cluster.pending.key(job.id))
+            return False
+        shape = job.shape
+        queue = (shape.tenant, shape.queue)
+        found = self._queues.get(queue)
+        if found is None:
+            if self._cluster.orders.of(shape) is QueueOrder.SKIP:
+                return False
+            found = discipline_of(self._cluster, job, self._now, self._grounds)
+            self._queues[queue] = found
+        return found.blocked(job)
+
+    def of(self, shape: Shape) -> QueueDiscipline | None:
+        """Return what holds up the jobs of a queue that were met; None where nothing does."""
+        return self._queues.get((shape.tenant, shape.queue))
+
+    def ahead_of(self, job: Standing, eclass: Shape) -> QueueDiscipline | None:
+        """Return what holds up a job that is met now; None if nothing does. O(its shapes)."""
+        found = self.of(job.shape)
+        if found is None and eclass.queue == STRICT and self._class_before(job):
+            found = self._queues[job.shape.tenant, job.shape.queue] = Strict()
+        return found
+
+    def started(self, job: Standing, at: Key) -> None:
+        """Note that a job that was `at` got a place: others may be due no longer."""
+        ahead = self.of(job.shape)
+        if ahead is not None:
+            ahead.started(job)
+        for eclass in self._classes:
+            if eclass.tenant == job.shape.tenant and eclass not in self._until:
+                # One that fits its tenant's guarantee waits for it, whichever job has it now.
+                due = due_of(self._cluster, eclass)
+                waits = due is self._grounds or (
+                    self._grounds is Entitlement.GUARANTEED
+                    and self._cluster.guarantee.could_fit(eclass)
+                )
+                if not waits or capped_out(self._cluster, eclass):
+                    self._until[eclass] = at
+
+    def _class_before(self, job: Standing) -> bool:
+        """Whether a job of a blocked class is before this one in its queue."""
+        cluster = self._cluster
+        pending, classes = cluster.pending, cluster.classes
+        if not self._classes or classes is None:
+            return False
+        place = pending.key(job.id)
+        for shape in pending.shapes_beside(job):
+            other = classes.of(shape)
+            begin = self._classes.get(other)
+            if begin is None:
+                continue
+            first = pending.first_of(shape, cluster.reserved, begin)
+            end = min(place, self._until.get(other, place))
+            if first is not None and first < end:
+                return True
+        return False
+
+
+class Placer(Protocol):
+    """What finds places for waiting jobs."""
+
+    def find(self, waiting: Standing, due: Entitlement | None) -> Decision | None:
+        """Find a place for a job: an empty one, or one that others must leave first."""
+        ...
+
+    def outrank(self, waiting: Standing) -> Proposals:
+        """Let less urgent gangs of its tenant's make way for a job, where it has that right."""
+        ...
+
+    def reclaim(self, waiting: Standing) -> Proposals:
+        """Let a job within its queue's guarantee have back what sibling queues were lent."""
+        ...
 
 
 class QueuePass(Gates):
@@ -57,16 +150,22 @@ class QueuePass(Gates):
     decision: Decision
     """What gives the last job that passed all gates its place."""
 
-    def __init__(self, cluster: Cluster, now: Instant, *, turn: bool) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        now: Instant,
+        places: Placer,
+        resume: Callable[[Gang], Decision | None],
+    ) -> None:
+        """`places` finds a place for each job that may have one; `resume` leads gangs back."""
         super().__init__(cluster, now)
-        self.turn = turn
-        self.places = Places(cluster, now, turn=turn)
-        running = cluster.running
-        self.stable = running is None or not running.rising
+        self.rescheduler = cluster.displaces(now)
+        """What displaces running gangs in this pass; None if nothing does."""
+        self.places = places
+        self.resume = resume
         self.others = False
         self.held_up: set[str] = set()
         """Tenants with lines that wait for their first job to find room in its own share."""
-        self.again = False
         self.classes = cluster.classes
         self.anywhere = Filter(cluster, ())
 
@@ -77,7 +176,7 @@ class QueuePass(Gates):
         for stage in stages(self.cluster):
             self.stage = stage
             if stage is Stage.WITHIN:
-                yield from self._walks(GUARANTEED)
+                yield from self._walk(GUARANTEED)
             else:
                 yield from self._serve()
 
@@ -86,10 +185,9 @@ class QueuePass(Gates):
         while reopened:
             self.held_up.clear()
             reopened = False
-            walk = self._walks if self.turn else self._walk
-            yield from walk(GUARANTEED)
+            yield from self._walk(GUARANTEED)
             if self.others:
-                for decision in walk(OPPORTUNISTIC):
+                for decision in self._walk(OPPORTUNISTIC):
                     yield decision
                     # What a borrower held up in its tenant's own share may go on now.
                     reopened = reopened or self._tenant_of(decision) in self.held_up
@@ -100,35 +198,29 @@ class QueuePass(Gates):
         gang = self.cluster.gangs.get(decision.placement.job)
         return gang.tenant if gang else ""
 
-    def _walks(self, entitlement: Entitlement) -> Proposals:
-        """Walk anew when one job's turn freed more than it needs.
-
-        What was left out before may fit there, and comes before those that are next.
-        """
-        self.again = True
-        while self.again:
-            self.again = False
-            yield from self._walk(entitlement)
-
     def _walk(self, entitlement: Entitlement) -> Proposals:
         """Lead all jobs in order through the gates; yield a place for each that passes them."""
         if entitlement is OPPORTUNISTIC and self._nothing_fits(entitlement):
             return
         self._begin(entitlement)
         masked = bool(self.cluster.windows.all)
-        for waiting in self._in_order():
+        for waiting in self._in_line():
+            if isinstance(waiting, Gang):
+                yield from self._lead_back(waiting)
+                continue
             gate = (
                 self._first_shut_on_its_nodes(waiting) if masked else self.first_shut(waiting)
             )
             if gate is not None:
                 yield from self._stopped(gate, waiting)
                 continue
-            at, decision = self.cluster.pending.key(waiting.id), self.decision
-            yield decision
-            yield from join(self.cluster, waiting.id, self.now)
+            at = self.cluster.pending.key(waiting.id)
+            yield self.decision
             if waiting.id in self.cluster.pending and not self.is_reserved(waiting):
                 self.skip.add(waiting.shape)  # It was refused.
-            elif self._ends_with(waiting, at, decision, entitlement):
+                continue
+            self.ahead.started(waiting, at)
+            if self._nothing_fits(entitlement):
                 return
 
     def _begin(self, entitlement: Entitlement) -> None:
@@ -151,6 +243,16 @@ class QueuePass(Gates):
                 decision = next(decisions, None)
             if decision is None:
                 return
+            yield decision
+
+    def _lead_back(self, gang: Gang) -> Proposals:
+        """Let a suspended gang go on where others would start, if need be in its turn."""
+        due = resume_entitlement(self.cluster, gang, self.now)
+        self.others = self.others or due is OPPORTUNISTIC or self.rescheduler is not None
+        if due is not self.entitlement and (due or not self._may_displace(self.entitlement)):
+            return
+        decision = self.resume(gang)
+        if decision is not None:
             yield decision
 
     def _stopped(self, gate: Gate, waiting: Standing) -> Proposals:
@@ -178,7 +280,7 @@ class QueuePass(Gates):
         cluster = self.cluster
         return (
             job.shape.devices > cluster.ledger.whole_free
-            and not self.turn
+            and self.rescheduler is None
             and cluster.is_settled()
         )
 
@@ -190,7 +292,7 @@ class QueuePass(Gates):
         due = self.due = due_of(cluster, asking.shape)
         self.asking = narrowed_to_lent(cluster, asking, due) if self.capped else asking
         return due is not self.entitlement and not (
-            due is None and self._may_rotate(self.entitlement)
+            due is None and self._may_displace(self.entitlement)
         )
 
     def is_held_up(self, job: Standing) -> bool:
@@ -246,6 +348,21 @@ class QueuePass(Gates):
         ):
             yield from self._masked(self.places.reclaim(waiting), waiting.shape)
 
+    def _in_line(self) -> Iterator[Standing | Gang]:
+        """Go through all jobs in order, and suspended gangs, each before its tenant's next."""
+        rescheduler = self.cluster.rescheduler
+        back = list(rescheduler.suspended(self.now)) if rescheduler is not None else []
+        for waiting in self._in_order():
+            if back:
+                at, tenant = self.cluster.pending.key(waiting.id), waiting.shape.tenant
+                first = [each for each in back if each[0] < at and each[1].tenant == tenant]
+                for each in first:
+                    back.remove(each)
+                    yield each[1]
+            yield waiting
+        for _, gang in back:
+            yield gang
+
     def _in_order(self) -> Iterator[Standing]:
         cluster, skip, leap = self.cluster, self.skip, self.leap
         if cluster.claimants is None:
@@ -271,7 +388,7 @@ class QueuePass(Gates):
         """Find a place for the job at the gates, unless it is known that there is none."""
         asking, where = self.asking, self.where
         place = self.cluster.pending.key(asking.id)
-        if self._known_blocked(self.eclass, self.entitlement, place):
+        if self._known_blocked(self.eclass, place):
             return None
         found = self.places.find(where.narrowed(asking), self.due)
         match found:
@@ -283,38 +400,18 @@ class QueuePass(Gates):
                 return found
         return found if where.admits(slots) else None
 
-    def _ends_with(
-        self,
-        waiting: Standing,
-        at: Key,
-        decision: Decision,
-        entitlement: Entitlement,
-    ) -> bool:
-        """Take note that a job that was `at` got a place; tell whether the walk is over."""
-        self.ahead.started(waiting, at)
-        if self.turn and self._frees_more(waiting, decision):
-            # What was known to be blocked may fit beside it.
-            self.cluster.memos.blocked.clear()
-            self.again = True
-        return self.again or self._nothing_fits(entitlement)
-
     def _nothing_fits(self, entitlement: Entitlement) -> bool:
         """Whether it is plain that nothing makes room and too few devices are free for all."""
         cluster = self.cluster
-        if self.turn or (entitlement is GUARANTEED and not cluster.is_settled()):
+        if self.rescheduler is not None or (cluster.rescheduler and cluster.placed.resuming):
+            return False
+        if entitlement is GUARANTEED and not cluster.is_settled():
             return False
         return cluster.pending.all_larger(cluster.ledger.whole_free)
 
-    def _frees_more(self, waiting: Standing, decision: Decision) -> bool:
-        """Whether those that are told to go hold more than the job that takes a turn."""
-        if not isinstance(decision, Evict):
-            return False
-        freed = sum(gang.held().gpu_milli for gang in self.places.send(decision.evict))
-        return freed > waiting.gpu_milli
-
-    def _may_rotate(self, entitlement: Entitlement) -> bool:
+    def _may_displace(self, entitlement: Entitlement) -> bool:
         """Whether a job that has no right to more may take a place of its own tenant's now."""
-        return self.turn and entitlement is OPPORTUNISTIC
+        return self.rescheduler is not None and entitlement is OPPORTUNISTIC
 
     def _skippable(self, entitlement: Entitlement) -> set[Shape]:
         """Return the shapes that cannot start, and that no other has to queue behind.
@@ -325,37 +422,37 @@ class QueuePass(Gates):
         cluster = self.cluster
         if not cluster.orders.any_skip:
             return set()
-        free = cluster.ledger.whole_free
-        settled = cluster.is_settled()
-        worst = self.places.worst() if self.turn else None
-        known = self._known_blocked
-        return {
+        ledger, rescheduler, now = cluster.ledger, self.rescheduler, self.now
+        free, settled = ledger.whole_free, cluster.is_settled()
+        blocked = cluster.memos.blocked.at(ledger.version, entitlement)
+        found = {
             shape
             for shape, head in cluster.pending.heads()
             if (
-                (settled and shape.devices > free and (worst is None or head >= worst))
-                or known(shape, entitlement, head)
+                settled
+                and shape.devices > free
+                and (rescheduler is None or not rescheduler.reaches(head, now))
             )
-            and (cluster.orders.all_skip or cluster.orders.of(shape) is QueueOrder.SKIP)
+            or (shape in blocked and (rescheduler is None or head >= blocked[shape]))
         }
+        if cluster.orders.all_skip:
+            return found
+        return {shape for shape in found if cluster.orders.of(shape) is QueueOrder.SKIP}
 
-    def _known_blocked(self, shape: Shape, entitlement: Entitlement, head: Key) -> bool:
+    def _known_blocked(self, shape: Shape, head: Key) -> bool:
         """Whether nothing has changed for this shape since it did not fit.
 
-        At a turn a job that ranks better may displace more; and where ranks get worse by
-        the clock, every job may.
+        A job that ranks better may displace more.
         """
-        seen = self.cluster.memos.blocked.get((shape, entitlement))
-        if seen is None or seen[0] != self.cluster.ledger.version:
-            return False
-        return not self.turn or (self.stable and head >= seen[1])
+        cluster = self.cluster
+        seen = cluster.memos.blocked.at(cluster.ledger.version, self.entitlement).get(shape)
+        return seen is not None and (self.rescheduler is None or head >= seen)
 
     def _note_blocked(self, waiting: Standing) -> bool:
         """Note a job that has no place; return whether others of its shape matter even so."""
         cluster = self.cluster
-        key = cluster.pending.key(waiting.id)
-        found = (cluster.ledger.version, key)
-        remember(cluster.memos.blocked, (self.eclass, self.entitlement), found)
+        blocked = cluster.memos.blocked.at(cluster.ledger.version, self.entitlement)
+        remember(blocked, self.eclass, cluster.pending.key(waiting.id))
         return self._hold_up(waiting)
 
     def _hold_up(self, waiting: Standing) -> bool:
@@ -363,7 +460,7 @@ class QueuePass(Gates):
 
         One that could never start, as the configuration is now, holds up none.
         """
-        if not guarantee_of(self.cluster).ever_starts(waiting.shape):
+        if not self.cluster.guarantee.ever_starts(waiting.shape):
             return False
         return self.ahead.block(waiting, self.eclass)
 
@@ -371,7 +468,8 @@ class QueuePass(Gates):
         """See to a job that is not due in this walk, but may reclaim what its queue is owed."""
         asking, eclass = self.asking, self.eclass
         behind = self.ahead.of(waiting.shape) is not None
-        self.others = self.others or self.due is OPPORTUNISTIC or self.turn
+        displaces = self.rescheduler is not None
+        self.others = self.others or self.due is OPPORTUNISTIC or displaces
         if self.entitlement is OPPORTUNISTIC or not (yield from self._ask_its_own(waiting)):
             # Whether it may make others give way is a matter of its urgency.
             self.skip.add(waiting.shape if self.cluster.outranking else eclass)
@@ -396,7 +494,7 @@ class QueuePass(Gates):
                 cluster.disruption.look_again(waiting, cluster.gangs.values(), self.now)
             yield from self._masked(self.places.outrank(self.asking), shape)
         passes = cluster.orders.all_skip or order is QueueOrder.SKIP
-        if passes or not guarantee_of(cluster).could_fit(shape):
+        if passes or not cluster.guarantee.could_fit(shape):
             return False
         self.held_up.add(shape.tenant)
         return self._hold_up(waiting)

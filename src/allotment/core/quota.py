@@ -1,11 +1,14 @@
-"""The quota tree of each tenant: queue in queue, and in each of them its users and groups.
+"""The quota tree: tenants, in each of them queue in queue, in these their users and groups.
 
-Every job is charged to the queue it is in, to the queues around that, to its user and to one
-of its owner's groups: an account is kept of all that the jobs there hold and are promised,
-wherever it is bounded. The group is the first of the owner's that the tenant lists, or the
-owner's first where it lists none of them.
+Every job is charged to its tenant, to the queue it is in, to the queues around that, to its
+user and to one of its owner's groups: an account is kept of all that the jobs there hold and
+are promised. Below the tenants it is kept where something is bounded. The group is the first
+of the owner's that the tenant lists, or the owner's first where it lists none of them.
 
-An account may have
+A tenant has its guaranteed quota, out of which its jobs hold what is its own; what they hold
+beyond is borrowed from other tenants.
+
+An account below a tenant may have
 
 * a limit: its jobs never hold more, on whatever grounds (core/caps.py);
 * a guaranteed quota: a job is within it if with it the queue, or one around that, holds no more
@@ -20,27 +23,35 @@ A part that a quota does not name is not looked at. A job that is not preemptibl
 beyond the guaranteed quota of its queue, where its tenant's queues have any.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 
 import msgspec
 
-from allotment.core.books import Holder
-from allotment.core.gang import Gang, ReservedPlace
+from allotment.core.book import Holder
+from allotment.core.gang import Gang, ReservedPlace, held_vector
 from allotment.core.ledger import Ledger
-from allotment.core.request import sum_of
+from allotment.core.request import Request, Shape, sum_of, total_of
+from allotment.model import budget as budgets
 from allotment.model.amounts import (
     BY_TYPE,
+    CPU,
     GPU,
     GPU_MEMORY,
     JOBS,
-    Parts,
+    MEMORY,
+    Vector,
+    add,
     covers,
     of_type,
-    parts_of,
+    resources_of,
+    vector_of,
+    whole_vector,
 )
 from allotment.model.ids import JobId
-from allotment.model.ledger import Slot
-from allotment.model.quantity import Resources
+from allotment.model.ledger import Entitlement, Slot
+from allotment.model.quantity import NOTHING, Instant, Resources
 from allotment.model.queue_tree import QueueTree
 from allotment.model.tenancy import Queue, Tenant
 
@@ -60,18 +71,18 @@ class Account:
     )  # fmt: skip
 
     def __init__(
-        self, tenant: str, queue: str, limit: Parts, user: str = "", group: str = ""
+        self, tenant: str, queue: str, limit: Vector, user: str = "", group: str = ""
     ) -> None:
         self.tenant, self.queue, self.user, self.group = tenant, queue, user, group
         self.limit = limit
-        self.guaranteed: dict[str, int] = {}
-        self.soft: dict[str, int] = {}
+        self.guaranteed: Vector = {}
+        self.soft: Vector = {}
         """The soft limit."""
         self.lends = True
         """Whether others may use what is guaranteed to it meanwhile."""
-        self.use: dict[str, int] = {}
+        self.use: Vector = {}
 
-    def count(self, parts: Parts, sign: int) -> None:
+    def count(self, parts: Vector, sign: int) -> None:
         """Add (+1) or subtract (-1) what a job holds."""
         use = self.use
         for part, amount in parts.items():
@@ -81,7 +92,7 @@ class Account:
             else:
                 use.pop(part, None)
 
-    def beyond(self, bound: Parts, more: Parts) -> Iterator[str]:
+    def beyond(self, bound: Vector, more: Vector) -> Iterator[str]:
         """Return the parts of a bound that so much more would go beyond.
 
         What is beyond it already matters only to who wants more of it.
@@ -92,7 +103,7 @@ class Account:
             if wanted > 0 and use.get(part, 0) + wanted > most:
                 yield part
 
-    def exceeded(self, more: Parts) -> str:
+    def exceeded(self, more: Vector) -> str:
         """Return the first part of the limit that so much more would go beyond; '' if none."""
         return next(self.beyond(self.limit, more), "")
 
@@ -100,26 +111,22 @@ class Account:
         """Return the first part of which more is held than the limit is now; '' if none."""
         return self.too_much(self.use)
 
-    def too_much(self, need: Parts) -> str:
+    def too_much(self, need: Vector) -> str:
         """Return the first part of which so much is too much by itself; '' if none."""
         return next((p for p, most in self.limit.items() if need.get(p, 0) > most), "")
 
-    def covers(self, need: Parts) -> bool:
+    def covers(self, need: Vector) -> bool:
         """Whether so much more is within what is guaranteed to it."""
         return covers(self.guaranteed, need, self.use)
 
-    def could_cover(self, need: Parts) -> bool:
-        """Whether so much would be within that if it held nothing."""
-        return covers(self.guaranteed, need, {})
-
-    def holds_within(self, held: Parts) -> bool:
+    def holds_within(self, held: Vector) -> bool:
         """Whether what it holds, so much of it among that, is within its guaranteed quota."""
         use = self.use
         return any(held.get(part) for part in self.guaranteed) and all(
             use.get(part, 0) <= most for part, most in self.guaranteed.items()
         )
 
-    def spare(self) -> dict[str, int]:
+    def spare(self) -> Vector:
         """Return what it does not use of that: devices by type count in all, too."""
         use = self.use
         left = {
@@ -133,20 +140,61 @@ class Account:
         return left
 
 
-class Kept(msgspec.Struct, frozen=True, gc=False):
-    """What a queue that does not lend is guaranteed, and does not use."""
+class TenantAccount:
+    """What a whole tenant holds, and what is left of its guaranteed quota: every part."""
 
-    account: Account
-    part: str
-    amount: int
+    __slots__ = ("borrowed", "guaranteed", "left", "reserved")
+
+    def __init__(self, guaranteed: Resources) -> None:
+        self.guaranteed = whole_vector(guaranteed)
+        self.left = self.guaranteed.copy()
+        """What of it its jobs neither hold nor have reserved; below 0 where it was cut."""
+        self.reserved = whole_vector(NOTHING)
+        """What reserved places will take of it."""
+        self.borrowed = whole_vector(NOTHING)
+        """What its jobs hold beyond it."""
+
+    def count(self, gang: Gang, sign: int) -> None:
+        """Add (+1) or subtract (-1) what a gang holds."""
+        if gang.entitlement is Entitlement.GUARANTEED:
+            add(self.left, held_vector(gang), -sign)
+        else:
+            add(self.borrowed, held_vector(gang), sign)
+
+    def reserve(self, taken: Vector, sign: int) -> None:
+        """Add (+1) or subtract (-1) what a reserved place will take."""
+        add(self.left, taken, -sign)
+        add(self.reserved, taken, sign)
+
+    def own(self) -> Resources:
+        """Return what its jobs hold out of its guaranteed quota."""
+        whole = resources_of(self.guaranteed)
+        return whole - resources_of(self.left) - resources_of(self.reserved)
+
+    def total(self) -> Resources:
+        """Return what its jobs hold, on whatever grounds."""
+        return self.own() + resources_of(self.borrowed)
+
+
+def has_room(left: Vector, need: Mapping[str, int]) -> bool:
+    """Whether what is left of a tenant's guaranteed quota has room for so much more.
+
+    Where too much is used of disk or device memory, that matters only to a job that wants more.
+    """
+    if left[GPU] < 0 or left[CPU] < 0 or left[MEMORY] < 0:
+        return False
+    for part, amount in need.items():  # noqa: SIM110 - asked of every job in every pass
+        if amount > left[part]:
+            return False
+    return True
 
 
 class _Bounds(msgspec.Struct, frozen=True):
     """What is set in one place of the tree: for all its jobs, for each user, for each group."""
 
-    limit: Parts
-    user: Parts
-    group: Parts
+    limit: Vector
+    user: Vector
+    group: Vector
     is_counted: bool
     """Whether an account of all its jobs is kept."""
 
@@ -162,7 +210,22 @@ class QuotaTree:
         self._bounds: dict[tuple[str, str], _Bounds] = {}
         self._accounts: dict[tuple[str, str, str, str], Account] = {}
         self._charged: dict[Who, tuple[Account, ...]] = {}
-        self._reserved: dict[JobId, tuple[Who, dict[str, int]]] = {}
+        self._reserved: dict[JobId, tuple[Who, Vector]] = {}
+        self._owed: dict[JobId, tuple[str, Vector]] = {}
+        """What reserved places take of their tenants' guaranteed quota."""
+        self._by_user = {
+            tenant.name
+            for tenant in self._tenants.values()
+            for budget in tenant.budgets
+            if budget.user or budget.each_user
+        }
+        """Tenants with budgets of users."""
+        self.used_up: dict[tuple[str, str, str], list[budgets.Account]] = {}
+        """The budgets of which all is used, by the tenant, queue and user that they count."""
+        self.tenants = defaultdict[str, TenantAccount](lambda: TenantAccount(NOTHING))
+        """The accounts of tenants, also of those that are gone and have jobs here."""
+        for tenant in self._tenants.values():
+            self.tenants[tenant.name] = TenantAccount(tenant.guaranteed)
         self._chains: dict[tuple[str, str], tuple[Account, ...]] = {}
         self.guarantees: set[str] = set()
         """Tenants that guarantee something to some queue."""
@@ -180,6 +243,8 @@ class QuotaTree:
         """Whether any queue has a guaranteed quota or a soft limit."""
         self.is_counted = bool(self._bounds)
         """Whether any account is kept."""
+        self.names_matter = self.is_counted or bool(self._by_user)
+        """Whether it matters anywhere whose job it is."""
         self.by_queue = any(queue for _, queue in self._bounds)
         """Whether any queue has an account, or a limit for users."""
         self.by_type = any(
@@ -204,7 +269,7 @@ class QuotaTree:
             if counted or limit or user or group:
                 bounds = _Bounds(limit, user, group, counted or bool(limit))
                 self._bounds[tenant.name, queue.name] = bounds
-        if per_user := parts_of(tenant.per_user):
+        if per_user := vector_of(tenant.per_user):
             self._bounds[tenant.name, ""] = _Bounds({}, per_user, {}, is_counted=False)
 
     def _grow(self, tenant: Tenant) -> None:
@@ -237,7 +302,7 @@ class QuotaTree:
 
     def named(self, tenant: str, queue: str, user: str, groups: Sequence[str]) -> Who:
         """Return under whose name a job stands: '' where it does not matter who it is."""
-        by_user, by_group = False, False
+        by_user, by_group = tenant in self._by_user, False
         for _, bounds in self._around(tenant, queue):
             by_user, by_group = by_user or bool(bounds.user), by_group or bool(bounds.group)
         group = self._group(tenant, groups) if by_group else ""
@@ -284,7 +349,7 @@ class QuotaTree:
                 yield self._account(tenant, name, bounds.limit)
 
     def _account(
-        self, tenant: str, queue: str, limit: Parts, user: str = "", group: str = ""
+        self, tenant: str, queue: str, limit: Vector, user: str = "", group: str = ""
     ) -> Account:
         key = (tenant, queue, user, group)
         found = self._accounts.get(key)
@@ -294,20 +359,30 @@ class QuotaTree:
 
     # ── what it holds ───────────────────────────────────────────────────────────────────
 
-    def held_on(self, slots: Sequence[Slot], needs: Sequence[Resources]) -> dict[str, int]:
+    def owed_to(self, job: JobId) -> Vector:
+        """Return what the reserved place of a job takes of its tenant's guaranteed quota."""
+        return self._owed[job][1] if job in self._owed else {}
+
+    def held_on(self, slots: Sequence[Slot], needs: Sequence[Resources]) -> Vector:
         """Return the parts that tasks hold on their slots; by type where that is counted."""
         return held_on(self._ledger, slots, needs, by_type=self.by_type)
 
     def enter(self, gang: Gang) -> None:
         """Charge what a gang holds to all that it is part of."""
-        self._count(gang.standing.shape.who, self._parts_of(gang), +1)
+        self._charge(gang, +1)
 
     def leave(self, gang: Gang) -> None:
         """Undo `enter`."""
-        self._count(gang.standing.shape.who, self._parts_of(gang), -1)
+        self._charge(gang, -1)
 
     def reserve(self, place: ReservedPlace, holder: Holder) -> None:
         """Charge a reserved place, and a job if its job has no other place."""
+        if place.entitlement is Entitlement.GUARANTEED:
+            taken = vector_of(sum_of(place.needs))
+            self._owed[place.job] = (holder.shape.tenant, taken)
+            self.tenants[holder.shape.tenant].reserve(taken, +1)
+        if not self.is_counted:
+            return
         parts = self.held_on(place.slots, place.needs)
         if not holder.is_placed:
             parts[JOBS] = 1
@@ -316,37 +391,73 @@ class QuotaTree:
 
     def release(self, place: ReservedPlace) -> None:
         """Undo `reserve`."""
-        self._count(*self._reserved.pop(place.job), -1)
+        if place.job in self._owed:
+            tenant, taken = self._owed.pop(place.job)
+            self.tenants[tenant].reserve(taken, -1)
+        if self.is_counted:
+            self._count(*self._reserved.pop(place.job), -1)
 
-    def _parts_of(self, gang: Gang) -> dict[str, int]:
-        parts = self.held_on(gang.slots, gang.kept())
-        parts[JOBS] = 0 if gang.is_surplus else 1
-        return parts
+    def _charge(self, gang: Gang, sign: int) -> None:
+        self.tenants[gang.tenant].count(gang, sign)
+        if self.is_counted:
+            parts = self.held_on(gang.slots, gang.kept())
+            parts[JOBS] = 0 if gang.is_surplus else 1
+            self._count(gang.standing.shape.who, parts, sign)
 
-    def _count(self, who: Who, parts: Parts, sign: int) -> None:
+    def _count(self, who: Who, parts: Vector, sign: int) -> None:
         for account in self.of(who):
             account.count(parts, sign)
 
+    # ── budgets ─────────────────────────────────────────────────────────────────────────
+    #
+    # While a budget is used up, jobs that it counts and that ask for devices are passed over,
+    # and hold up none. What holds devices keeps them. The engine, which knows the time, says
+    # which budgets are used up.
+
+    def close(self, budget: budgets.Account) -> None:
+        """Let nothing more start that a budget counts."""
+        self.used_up.setdefault(budget.key, []).append(budget)
+
+    def reopen(self, budget: budgets.Account) -> None:
+        """Undo `close`."""
+        left = [other for other in self.used_up[budget.key] if other is not budget]
+        if left:
+            self.used_up[budget.key] = left
+        else:
+            del self.used_up[budget.key]
+
+    def is_used_up(self, tenant: str, queue: str, user: str) -> bool:
+        """Whether a budget that counts such jobs is used up. O(1)."""
+        return bool(self.used_up) and any(self._used_up(tenant, queue, user))
+
+    def last_renewed(self, tenant: str, queue: str, user: str, now: Instant) -> budgets.Account:
+        """Return the used-up budget of such jobs that is renewed last; there must be one."""
+        closed = [budget for found in self._used_up(tenant, queue, user) for budget in found]
+        return max(closed, key=lambda budget: (budget.period(now)[1], budget.key))
+
+    def _used_up(self, tenant: str, queue: str, user: str) -> Iterator[list[budgets.Account]]:
+        keys = ((tenant, where, whose) for whose in ("", user) for where in ("", queue))
+        return (self.used_up[key] for key in keys if key in self.used_up)
+
     # ── what a job of a queue may have ──────────────────────────────────────────────────
 
-    def within(self, tenant: str, queue: str, need: Parts) -> bool:
-        """Whether a job that needs so much is within a guaranteed quota of its queue."""
-        return any(account.covers(need) for account in self.chain(tenant, queue))
+    def need_of(self, shape: Shape) -> Vector:
+        """Return what a job will hold for certain, part by part."""
+        return asked(shape.requests, self._ledger.types if self.by_type else ())
 
-    def beyond_soft(self, tenant: str, queue: str, need: Parts) -> tuple[Account, str] | None:
+    def within(self, shape: Shape) -> bool:
+        """Whether a job is within what is guaranteed to its queue, or to one around that."""
+        if shape.tenant not in self.guarantees or shape.opportunistic:
+            return False
+        need = self.need_of(shape)
+        return any(account.covers(need) for account in self.chain(shape.tenant, shape.queue))
+
+    def beyond_soft(self, tenant: str, queue: str, need: Vector) -> tuple[Account, str] | None:
         """Return the queue whose soft limit a job would go beyond, and in what part."""
         for account in self.chain(tenant, queue):
             if part := next(account.beyond(account.soft, need), ""):
                 return account, part
         return None
-
-    def kept(self, tenant: str, queue: str) -> Iterator[Kept]:
-        """Return what a job of a queue must leave to others that do not lend."""
-        around = self.chain(tenant, queue)
-        for account in self.keeps.get(tenant, ()):
-            if account not in around:
-                for part, spare in account.spare().items():
-                    yield Kept(account, part, spare)
 
 
 def parted(mine: tuple[Account, ...], theirs: tuple[Account, ...]) -> tuple[int, int]:
@@ -359,9 +470,9 @@ def parted(mine: tuple[Account, ...], theirs: tuple[Account, ...]) -> tuple[int,
 
 def held_on(
     ledger: Ledger, slots: Sequence[Slot], needs: Sequence[Resources], *, by_type: bool
-) -> dict[str, int]:
+) -> Vector:
     """Return the parts that tasks with these needs hold on their slots."""
-    total = parts_of(sum_of(tuple(needs)))
+    total = vector_of(sum_of(tuple(needs)))
     if any(need.gpu_memory for need in needs):
         # A suspended task asks for no devices any more, and keeps memory on each of its own.
         pairs = zip(slots, needs, strict=True)
@@ -369,13 +480,13 @@ def held_on(
     if not by_type:
         return total
     for slot, need in zip(slots, needs, strict=True):
-        for index in slot.devices if need.gpu_milli else ():
-            part = of_type(ledger.type_of(slot.node, index))
-            total[part] = total.get(part, 0) + need.gpu_milli // len(slot.devices)
+        if need.gpu_milli:
+            book = ledger.books[slot.node]
+            add(total, book.by_type(slot.devices, need.gpu_milli))
     return total
 
 
-def limit_of(queue: Queue) -> dict[str, int]:
+def limit_of(queue: Queue) -> Vector:
     """Return what all jobs of a queue may hold: its guaranteed quota if it may not borrow."""
     limit = dict(queue.limit.parts)
     for part, own in queue.guaranteed.parts if not queue.terms.borrow else ():
@@ -383,3 +494,22 @@ def limit_of(queue: Queue) -> dict[str, int]:
     if queue.max_jobs is not None:
         limit[JOBS] = queue.max_jobs
     return limit
+
+
+@lru_cache(maxsize=4_096)
+def asked(requests: tuple[Request, ...], types: tuple[str, ...]) -> Vector:
+    """Return what a gang will hold for certain; devices by type where only one will do.
+
+    `types` are those of the cluster, or none where nobody asks for types.
+    """
+    more = vector_of(total_of(requests))
+    more[JOBS] = 1
+    for request in requests if types else ():
+        if len(kinds := request.types or types) == 1 and request.need.gpu_milli:
+            part = of_type(kinds[0])
+            more[part] = more.get(part, 0) + request.need.gpu_milli * request.count
+    return more
+
+
+NO_TYPE = ("",)
+"""Stands where a cap leaves a task no type of device at all."""

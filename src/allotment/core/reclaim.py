@@ -10,32 +10,22 @@ No two jobs can reclaim from each other for ever: it goes from a queue beyond it
 to one that stays within, and a queue is never taken beyond its guarantee by it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from allotment.core.caps import asked
 from allotment.core.cluster import Cluster
-from allotment.core.elastic import may_scale_down
 from allotment.core.gang import Gang, Standing
+from allotment.core.preemption.search import may_scale_down
 from allotment.core.quota import Account, parted
-from allotment.core.request import Shape
+from allotment.model.amounts import Vector, add
 from allotment.model.ledger import Entitlement
+from allotment.model.queue_tree import QueueTree
+from allotment.model.tenancy import Queue
 
-Removed = dict[str, dict[str, int]]
+Removed = dict[str, Vector]
 """By queue, what would be gone of each part."""
 
-
-def need_of(cluster: Cluster, shape: Shape) -> dict[str, int]:
-    """Return what a job will hold for certain, part by part."""
-    return asked(shape.requests, cluster.device_types if cluster.queues.by_type else ())
-
-
-def within(cluster: Cluster, shape: Shape) -> bool:
-    """Whether a job is within what is guaranteed to its queue."""
-    return (
-        shape.tenant in cluster.queues.guarantees
-        and not shape.opportunistic
-        and cluster.queues.within(shape.tenant, shape.queue, need_of(cluster, shape))
-    )
+Change = tuple[Sequence[Gang], Sequence[Gang]]
+"""Gangs, or parts of such, that would be gone; and what would stay of the latter."""
 
 
 def surplus(cluster: Cluster, waiting: Standing) -> list[Gang]:
@@ -84,7 +74,7 @@ def _beyond(
     shape, queues = waiting.shape, cluster.queues
     if shape.opportunistic or shape.tenant not in queues.guarantees:
         return
-    need = need_of(cluster, shape)
+    need = cluster.queues.need_of(shape)
     mine = queues.chain(shape.tenant, shape.queue)
     covered = [branch.covers(need) for branch in mine]
     if not any(covered):
@@ -127,11 +117,11 @@ def _not_to_keep(cluster: Cluster, tenant: str) -> Removed:
     return gone
 
 
-def _held(cluster: Cluster, gang: Gang) -> dict[str, int]:
+def _held(cluster: Cluster, gang: Gang) -> Vector:
     return cluster.held_on(gang.slots, gang.kept())
 
 
-def _can_do_without(branch: Account, held: dict[str, int], gone: Removed) -> bool:
+def _can_do_without(branch: Account, held: Vector, gone: Removed) -> bool:
     """Whether a queue has all that is guaranteed to it without a gang, too."""
     use, less = branch.use, gone.get(branch.queue, {})
     return all(
@@ -141,8 +131,86 @@ def _can_do_without(branch: Account, held: dict[str, int], gone: Removed) -> boo
     )
 
 
-def _remove(gone: Removed, chain: tuple[Account, ...], held: dict[str, int]) -> None:
+def _remove(gone: Removed, chain: tuple[Account, ...], held: Vector) -> None:
     for branch in chain:
-        less = gone.setdefault(branch.queue, {})
-        for part, amount in held.items():
-            less[part] = less.get(part, 0) + amount
+        add(gone.setdefault(branch.queue, {}), held)
+
+
+# ── the committer's own look ────────────────────────────────────────────────────────────
+#
+# Counted from the gangs, not from the books.
+
+
+def may_reclaim(
+    cluster: Cluster, waiting: Standing, gangs: Sequence[Gang], rest: Sequence[Gang] = ()
+) -> bool:
+    """Whether a job may have all these gangs of sibling queues sent away.
+
+    Of some it may be only what they give up: `rest` is what stays of these.
+
+    It must stay within what is guaranteed to a queue around it that they are not in, and
+    their own queues must keep what is guaranteed to them.
+    """
+    shape = waiting.shape
+    tree = cluster.trees.get(shape.tenant)
+    if tree is None or shape.opportunistic or not cluster.queues.any:
+        return False
+    need = cluster.queues.need_of(shape)
+    mine = tree.upward(shape.queue)
+    return all(
+        gang.tenant == tree.tenant
+        and gang.preemptible
+        and _parted(cluster, tree, mine, need, gang, (gangs, rest))
+        for gang in gangs
+    )
+
+
+def _parted(
+    cluster: Cluster,
+    tree: QueueTree,
+    mine: tuple[Queue, ...],
+    need: Vector,
+    gang: Gang,
+    change: Change,
+) -> bool:
+    theirs = tree.upward(gang.standing.shape.queue)
+    around = {queue.name for queue in mine} & {queue.name for queue in theirs}
+    own = [queue for queue in mine if queue.name not in around]
+    sibling = [queue for queue in theirs if queue.name not in around]
+    if not own or not sibling or not _would_stay_within(cluster, tree, own[-1], need):
+        return False
+    return all(_keeps(cluster, tree, queue, gang, change) for queue in sibling)
+
+
+def _would_stay_within(cluster: Cluster, tree: QueueTree, queue: Queue, need: Vector) -> bool:
+    held = _sum(cluster, tree, queue, tuple(cluster.holders()))
+    for promise in cluster.reserved.values():
+        shape = cluster.shape_of(promise.job)
+        if shape.tenant == tree.tenant and tree.holds(queue.name, shape.queue):
+            add(held, cluster.held_on(promise.slots, promise.needs))
+    named = dict(queue.guaranteed.parts)
+    fits = all(held.get(p, 0) + need.get(p, 0) <= most for p, most in named.items())
+    return fits and any(need.get(part) for part in named)
+
+
+def _keeps(cluster: Cluster, tree: QueueTree, queue: Queue, gang: Gang, change: Change) -> bool:
+    gangs, rest = change
+    gone = {each.id for each in gangs}
+    stay = tuple(
+        each
+        for each in cluster.gangs.values()
+        if each.id not in gone
+        and not each.leaving
+        and each.entitlement is Entitlement.GUARANTEED
+    )
+    left = _sum(cluster, tree, queue, (*stay, *rest))
+    lost = cluster.held_on(gang.slots, gang.kept())
+    return all(left.get(p, 0) >= owed for p, owed in queue.guaranteed.parts if lost.get(p))
+
+
+def _sum(cluster: Cluster, tree: QueueTree, queue: Queue, gangs: Sequence[Gang]) -> Vector:
+    total: Vector = {}
+    for gang in gangs:
+        if gang.tenant == tree.tenant and tree.holds(queue.name, gang.standing.shape.queue):
+            add(total, cluster.held_on(gang.slots, gang.kept()))
+    return total

@@ -1,11 +1,13 @@
 """A gang's request in the form the decision works with: hashable, cheap, comparable."""
 
+from collections.abc import Mapping
 from functools import lru_cache
 
 import msgspec
 
+from allotment.model.amounts import vector_of
 from allotment.model.ledger import Slot
-from allotment.model.quantity import DEVICE, NOTHING, Resources
+from allotment.model.quantity import DEVICE, NOTHING, Resources, is_part_of_device
 from allotment.model.spec import Arch, JobSpec, TaskRole
 
 
@@ -99,14 +101,15 @@ def total_of(requests: tuple[Request, ...]) -> Resources:
 
 
 @lru_cache(maxsize=4_096)
+def demand_of(requests: tuple[Request, ...]) -> Mapping[str, int]:
+    """Return what the whole gang holds, as a vector."""
+    return vector_of(total_of(requests))
+
+
+@lru_cache(maxsize=4_096)
 def devices_of(requests: tuple[Request, ...]) -> int:
     """Count the whole devices of a gang; fractions count for nothing."""
     return sum(request.count * (request.need.gpu_milli // DEVICE) for request in requests)
-
-
-def is_part_of_device(need: Resources) -> bool:
-    """Whether a task asks for a part of one device, and may share it."""
-    return 0 < need.gpu_milli < DEVICE
 
 
 @lru_cache(maxsize=4_096)

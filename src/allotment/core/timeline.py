@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
 
+from allotment.model.amounts import Vector
 from allotment.model.quantity import Instant
 
 FOREVER = 1 << 62
@@ -16,8 +17,6 @@ FOREVER = 1 << 62
 
 Want = tuple[int, tuple[str, ...]]
 """So much, in thousandths or bytes, of one of these kinds; of any where none is named."""
-
-Amounts = dict[str, int]
 
 
 class Timeline:
@@ -46,17 +45,18 @@ class Timeline:
             for kind in dict.fromkeys([*free, *gains])
         }
 
-    def release(self, at: int, amounts: Mapping[str, int]) -> None:
-        """Let so much more be free from an instant on. O(instants)."""
-        self._change(at, FOREVER, amounts, +1)
-
     def take(self, start: int, end: int, amounts: Mapping[str, int]) -> None:
         """Let so much be in use from `start` until `end`. O(instants)."""
-        self._change(start, end, amounts, -1)
+        first, last = self._cut(start), self._cut(end) if end < FOREVER else len(self._at)
+        for kind, amount in amounts.items():
+            steps = self._free.get(kind)
+            if steps is not None and amount:
+                for step in range(first, last):
+                    steps[step] -= amount
 
     def earliest(
         self, wants: Sequence[Want], run_ms: int, after: int
-    ) -> tuple[Instant, Amounts] | None:
+    ) -> tuple[Instant, Vector] | None:
         """Return from when on so much is free for so long, and of which types; None if never.
 
         O(instants) for each type that would do: what is too little at one instant rules out
@@ -72,7 +72,7 @@ class Timeline:
 
     def _earliest_of_one_type(
         self, wants: Sequence[Want], run_ms: int, after: int
-    ) -> tuple[Instant, Amounts] | None:
+    ) -> tuple[Instant, Vector] | None:
         (kind,) = self._free
         milli = 0
         for wanted, types in wants:
@@ -84,7 +84,7 @@ class Timeline:
 
     def _earliest_of_either(
         self, want: Want, run_ms: int, after: int
-    ) -> tuple[Instant, Amounts] | None:
+    ) -> tuple[Instant, Vector] | None:
         """Look for a stretch of each type by itself: the earliest, of equals the first."""
         milli, types = want
         best: tuple[int, str] | None = None
@@ -96,7 +96,7 @@ class Timeline:
 
     def _earliest_of_each(
         self, wants: Sequence[Want], run_ms: int, after: int
-    ) -> tuple[Instant, Amounts] | None:
+    ) -> tuple[Instant, Vector] | None:
         """Look for a stretch of every type that is named, until they agree on when."""
         at, before = after, -1
         while at != before:
@@ -129,7 +129,7 @@ class Timeline:
             if step == last or at[step] >= until:
                 return start
 
-    def fits(self, wants: Sequence[Want], run_ms: int, start: int) -> Amounts | None:
+    def fits(self, wants: Sequence[Want], run_ms: int, start: int) -> Vector | None:
         """Return types of which so much is free for so long from an instant on; None if not.
 
         O(instants until then, or until there is too little).
@@ -151,11 +151,11 @@ class Timeline:
 
     def earliest_of_any(
         self, wants: Sequence[Want], run_ms: int, after: int
-    ) -> tuple[Instant, Amounts] | None:
+    ) -> tuple[Instant, Vector] | None:
         """Look at every start, with the least that is free of each kind while it runs."""
         at, last = self._at, len(self._at)
         least = {kind: _Least(steps) for kind, steps in self._free.items()}
-        behind, before = 0, Amounts()
+        behind, before = 0, Vector()
         for first in range(max(0, bisect_right(at, after) - 1), last):
             if first + 1 < last and at[first + 1] == at[first]:
                 continue
@@ -171,12 +171,12 @@ class Timeline:
                     return Instant(start), found
         return None
 
-    def at(self, instant: int) -> Amounts:
+    def at(self, instant: int) -> Vector:
         """Return what is free of each kind at an instant."""
         step = max(0, bisect_right(self._at, instant) - 1)
         return {kind: steps[step] for kind, steps in self._free.items()}
 
-    def least(self, run_ms: int, start: int) -> Amounts:
+    def least(self, run_ms: int, start: int) -> Vector:
         """Return how much of each type is free all the time for so long from an instant on."""
         first = max(0, bisect_right(self._at, start) - 1)
         last = bisect_left(self._at, min(start + run_ms, FOREVER))
@@ -205,14 +205,6 @@ class Timeline:
             if lower and choose(wants, least) is None:
                 return at[step] - start
         return most
-
-    def _change(self, start: int, end: int, amounts: Mapping[str, int], sign: int) -> None:
-        first, last = self._cut(start), self._cut(end) if end < FOREVER else len(self._at)
-        for kind, amount in amounts.items():
-            steps = self._free.get(kind)
-            if steps is not None and amount:
-                for step in range(first, last):
-                    steps[step] += sign * amount
 
     def _cut(self, instant: int) -> int:
         """Let a step begin at an instant, not before the first; return its last place."""
@@ -252,9 +244,9 @@ Wanted = Sequence[tuple[Sequence[Want], Timeline]]
 """What a job wants in each dimension, and what is free there."""
 
 
-def together(wanted: Wanted, run_ms: int, after: int) -> tuple[Instant, list[Amounts]] | None:
+def together(wanted: Wanted, run_ms: int, after: int) -> tuple[Instant, list[Vector]] | None:
     """Return from when on all is free together for so long, and of which kinds; or None."""
-    at, agreed, taken = after, 0, [Amounts() for _ in wanted]
+    at, agreed, taken = after, 0, [Vector() for _ in wanted]
     while agreed < len(wanted):
         for place, (wants, free) in enumerate(wanted):
             found = free.earliest(wants, run_ms, at)
@@ -267,13 +259,13 @@ def together(wanted: Wanted, run_ms: int, after: int) -> tuple[Instant, list[Amo
     return Instant(at), taken
 
 
-def choose(wants: Sequence[Want], free: Mapping[str, int]) -> Amounts | None:
+def choose(wants: Sequence[Want], free: Mapping[str, int]) -> Vector | None:
     """Return how much of which types would be taken; None if there is too little.
 
     A want that names types gets all of one of them, the first with enough; one that names
     none goes last and takes what is left of any.
     """
-    left, taken = dict(free), Amounts()
+    left, taken = dict(free), Vector()
     for milli, types in sorted(wants, key=lambda want: not want[1]):
         missing = milli
         for kind in types or tuple(left):

@@ -1,7 +1,7 @@
 """A scratch change of the live books that undoes itself, exactly.
 
     with Trial(cluster) as trial:
-        trial.place(…); trial.drop(…)
+        trial.drop(…); trial.hold(…)
     # everything is as it was
 
 Savepoints nest: `mark` and `rollback` undo a part. Deciding on the live state this way
@@ -13,14 +13,14 @@ from types import TracebackType
 
 from allotment.core.cluster import Cluster
 from allotment.core.gang import Gang, ReservedPlace
-from allotment.core.request import Request, lease_part, needs_of
+from allotment.core.request import lease_part
 from allotment.model.ids import JobId, NodeId
 from allotment.model.ledger import Entitlement, Slot
 from allotment.model.quantity import Resources
 
 
 class Trial:
-    """What-if on a cluster: place, drop, resume, promote, reserve, and take it all back."""
+    """What-if on a cluster: drop, hold, scale down, demote, reserve, and take it all back."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
@@ -52,16 +52,6 @@ class Trial:
             self._undo.pop()()
 
     # ── what can be tried ───────────────────────────────────────────────────────────────
-
-    def find(self, requests: tuple[Request, ...]) -> tuple[Slot, ...] | None:
-        """Take a gang's slots on the ledger, uncounted, where they fit now."""
-        ledger = self.cluster.ledger
-        slots = self.cluster.find(requests)
-        if slots is not None:
-            needs = needs_of(requests)
-            ledger.take(slots, needs)
-            self._undo.append(lambda: ledger.give(slots, needs))
-        return slots
 
     def hold(self, slots: tuple[Slot, ...], needs: tuple[Resources, ...]) -> None:
         """Take slots on the ledger, whether they are free or not."""
@@ -131,28 +121,10 @@ class Trial:
         self._put_back(gang)
         self._undo.append(lambda: self.cluster.drop(gang.id))
 
-    def promote(self, gang: Gang) -> None:
-        before = gang.entitlement
-        self.cluster.promote(gang.id)
-        self._undo.append(lambda: self.cluster.entitle(gang, before))
-
     def demote(self, gang: Gang) -> None:
         before, quota = gang.entitlement, gang.quota
         self.cluster.entitle(gang, Entitlement.OPPORTUNISTIC)
         self._undo.append(lambda: self.cluster.entitle(gang, before, quota))
-
-    def resume(self, gang: Gang, entitlement: Entitlement) -> None:
-        """Give a suspended gang its leases back; it was in line for them."""
-        before = gang.entitlement
-        self.cluster.resume(gang.id, entitlement)
-
-        def undo() -> None:
-            self.cluster.suspend(gang.id)
-            self.cluster.entitle(gang, before)
-            gang.wants_resume = True
-            self.cluster.placed.resuming[gang.id] = gang
-
-        self._undo.append(undo)
 
     def take_leases(self, gang: Gang) -> None:
         """Hold the leases of a suspended gang, without resuming it."""
@@ -181,11 +153,6 @@ class Trial:
         for node in broken:
             self.cluster.set_bad(node, frozenset())
         self._undo.append(lambda: _close(self.cluster, closed, broken))
-
-    def mark_leaving(self, job: JobId) -> None:
-        """Note that a gang is told to go."""
-        self.cluster.mark_leaving(job)
-        self._undo.append(lambda: self.cluster.mark_leaving(job, leaving=False))
 
     def _put_back(self, gang: Gang) -> None:
         self.cluster.add(gang)

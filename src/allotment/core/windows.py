@@ -78,11 +78,6 @@ class Windows:
         return min((Instant(end) for end in ends if end > now), default=None)
 
 
-def bare(shape: Shape) -> Shape:
-    """Return the same shape as if there were no windows."""
-    return msgspec.structs.replace(shape, span_ms=0, enters=())
-
-
 def set_aside(windows: Windows, shape: Shape, now: Instant) -> dict[NodeId, list[Span]]:
     """Return when which nodes are not for jobs of a queue, in order."""
     return _spans(

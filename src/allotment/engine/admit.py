@@ -1,20 +1,22 @@
 """Whether a job could ever start here: levels, pinned cells, sizes; and if not, what would."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from allotment.core.caps import alone_too_large
 from allotment.core.cells.book import Cells
-from allotment.core.cells.search import serves
-from allotment.core.cells.words import leaf_types, levels_of, listed, owned
-from allotment.core.guarantee import guarantee_of, may_borrow, never_covered
-from allotment.core.queue_stages import beyond_queue
+from allotment.core.cells.choices import serves
+from allotment.core.cluster import Cluster
+from allotment.core.memos import remember
 from allotment.core.regions import NODE
-from allotment.core.request import Shape, shape_of, total_of
+from allotment.core.request import Shape, demand_of, shape_of, total_of
+from allotment.core.sharing import entitle_shape, may_borrow
 from allotment.engine.state import State
 from allotment.engine.would_fit import asks_for, would_fit, would_fit_anywhere
-from allotment.model.amounts import FIELDS, show_part
+from allotment.explain.caps import alone_too_large
+from allotment.explain.cell_words import leaf_types, levels_of, listed, owned
+from allotment.explain.queues import beyond_queue
+from allotment.model.amounts import show_part, whole_vector
 from allotment.model.errors import Code, Rejected
 from allotment.model.ids import Actor
 from allotment.model.quantity import GIB, NOTHING, Resources, show_bytes
@@ -26,19 +28,31 @@ MOST_LEVELS = 12
 
 
 def check_fit(state: State, spec: JobSpec, tenant: Tenant, owner: Actor) -> tuple[str, ...]:
-    """Refuse what can never start; give warnings about the rest. Raises Rejected."""
-    shape = shape_of(spec)
-    cells = state.cluster.cells
-    _check_grounds(spec, tenant)
-    if spec.pin:
-        _check_pin(state, spec, tenant)
-    _check_levels(state, spec)
+    """Refuse what can never start; give warnings about the rest. Raises Rejected.
+
+    What is found out of a shape holds for all its jobs as long as the configuration does.
+    """
+    shape, memo = shape_of(spec), state.cluster.memos.admitted
+    warnings = memo.get(shape)
+    if warnings is None:
+        _check_grounds(spec, tenant)
+        if spec.pin:
+            _check_pin(state, spec, tenant)
+        _check_levels(state, spec)
     _check_cap(state, spec, owner)
+    if warnings is None:
+        warnings = remember(memo, shape, _check_room(state, spec, shape, tenant))
+    return warnings
+
+
+def _check_room(state: State, spec: JobSpec, shape: Shape, tenant: Tenant) -> tuple[str, ...]:
+    """Refuse what has no room though all is idle; give warnings about the rest."""
+    cells = state.cluster.cells
     if cells is None:
         _check_size(state, spec, shape, tenant)
         _check_queue(state, spec, shape)
         return _only_lent(state, shape, tenant)
-    if not guarantee_of(state.cluster).ever_starts(shape):
+    if not state.cluster.guarantee.ever_starts(shape):
         _check_machines(state, shape)
         raise _too_large(state, spec, shape, cells)
     _check_queue(state, spec, shape)
@@ -146,7 +160,7 @@ def _check_queue(state: State, spec: JobSpec, shape: Shape) -> None:
 
 def _check_size(state: State, spec: JobSpec, shape: Shape, tenant: Tenant) -> None:
     total = total_of(shape.requests)
-    if not guarantee_of(state.cluster).fits_machines(shape):
+    if not state.cluster.guarantee.fits_machines(shape):
         _check_machines(state, shape)
         _check_types(state, shape)
         _check_device_memory(state, shape)
@@ -162,8 +176,7 @@ def _check_size(state: State, spec: JobSpec, shape: Shape, tenant: Tenant) -> No
             f"no arrangement on these {len(state.config.nodes)} node(s) has room for them.",
             f"The largest node has {has}. Ask for less, or see `allot nodes`.",
         )
-    sharing = state.policies.sharing
-    if sharing.entitle(total, NOTHING, tenant, preemptible=spec.preemptible) is None:
+    if entitle_shape(state.cluster, shape, alone=True) is None:
         stays = not spec.preemptible and tenant.borrow
         why = "It may not be preempted" if stays else "Its tenant does not borrow"
         raise Rejected(
@@ -179,7 +192,7 @@ def _only_lent(state: State, shape: Shape, tenant: Tenant) -> tuple[str, ...]:
     if shape.opportunistic or tenant.guaranteed == NOTHING:
         return ()
     need = total_of(shape.requests)
-    beyond = never_covered(state.cluster, tenant.name, need)
+    beyond = _never_covered(state.cluster, tenant.name, demand_of(shape.requests))
     if not beyond:
         return ()
     asks, owed = _listed(beyond, need), _listed(beyond, tenant.guaranteed)
@@ -188,7 +201,8 @@ def _only_lent(state: State, shape: Shape, tenant: Tenant) -> tuple[str, ...]:
 
 
 def _listed(parts: Sequence[str], amount: Resources) -> str:
-    return " and ".join(show_part(part, getattr(amount, FIELDS[part])) for part in parts)
+    there = whole_vector(amount)
+    return " and ".join(show_part(part, there[part]) for part in parts)
 
 
 def _check_machines(state: State, shape: Shape) -> None:
@@ -295,7 +309,7 @@ def _other_ways(state: State, shape: Shape, tenant: Tenant, cells: Cells) -> str
     if types := leaf_types(cells, tenant.name, devices=devices):
         ways.append(f"ask for {' or '.join(types)}")
     free = msgspec.structs.replace(shape, preemptible=True)
-    if may_borrow(state.cluster, free) and guarantee_of(state.cluster).ever_starts(free):
+    if may_borrow(state.cluster, free) and state.cluster.guarantee.ever_starts(free):
         ways.append("remove `preemptible: false`, so that it may borrow")
     named = any(request.types for request in shape.requests)
     ways.append(f"ask the administrator for cells{f' of {_kind(shape)}' if named else ''}")
@@ -316,7 +330,7 @@ def _why_not_borrow(spec: JobSpec, tenant: Tenant) -> str:
 def _only_borrows(state: State, shape: Shape, cells: Cells) -> tuple[str, ...]:
     """Warn about a job that its tenant's cells could never hold, where it has any."""
     have = owned(cells, shape.tenant, shape.pin)
-    if shape.opportunistic or not have or guarantee_of(state.cluster).could_fit(shape):
+    if shape.opportunistic or not have or state.cluster.guarantee.could_fit(shape):
         return ()
     if not _right_kind(cells, shape):
         what = f"tenant {shape.tenant} has no cell of {_kind(shape)}"
@@ -338,3 +352,9 @@ def _kind(shape: Shape) -> str:
     memory = max(request.need.gpu_memory for request in shape.requests)
     words = " or ".join(types) or "that kind"
     return words + (f" with {show_bytes(memory)}" if memory else "")
+
+
+def _never_covered(cluster: Cluster, tenant: str, need: Mapping[str, int]) -> tuple[str, ...]:
+    """Return the parts of a need that even a tenant's whole quota does not cover."""
+    quota = cluster.queues.tenants[tenant].guaranteed
+    return tuple(part for part, amount in need.items() if amount > quota[part])

@@ -125,7 +125,7 @@ def _submitted(state: State, record: e.Record, event: e.JobSubmitted) -> None:
     state.jobs[job.id] = job
     if event.key:
         state.keys[record.actor.user, event.key] = job.id
-    state.unfinished[job.owner.user] += 1
+    state.count(job, 1)
     state.watch(job)
     state.foretelling.came(job)
     state.line_up(job, record.at)
@@ -140,7 +140,9 @@ def _edited(state: State, record: e.Record, event: e.JobEdited) -> None:
         overtaking.recall({job.id: counted[0]})
     state.step_out(job, record.at)
     state.foretelling.gone(job)
+    state.count(job, -1)
     job.spec = event.spec
+    state.count(job, 1)
     state.foretelling.came(job)
     state.watch(job)
     state.line_up(job, record.at)
@@ -191,6 +193,8 @@ def _requeued(state: State, record: e.Record, event: e.JobRequeued) -> None:
             job.evictions += 1
         case "platform":
             job.platform_retries += 1
+        case "asked":
+            pass
         case _:
             job.used_retries += 1
     state.line_up(job, record.at)
@@ -205,7 +209,7 @@ def _finished(state: State, record: e.Record, event: e.JobEvent) -> None:
     state.step_out(job, record.at)
     state.cluster.let_up()
     state.unwatch(job)
-    state.unfinished[job.owner.user] -= 1
+    state.count(job, -1)
     state.finished.append(job.id)
     state.expect_anew(state.foretelling.finished(job))
     if job.id in state.dependents:

@@ -4,12 +4,14 @@
 checks. It costs O(everything); tests run it after every step.
 """
 
-from allotment.core.cells.audit import flaws
+from collections import Counter
+
 from allotment.core.claimants import Path
-from allotment.core.explain import explain
 from allotment.core.request import sum_of
 from allotment.engine.audit_accounts import account_flaws, held_in_all, held_now
+from allotment.engine.audit_cells import flaws
 from allotment.engine.state import State
+from allotment.explain.waiting import explain
 from allotment.model.cluster import NodeState
 from allotment.model.errors import InvariantViolated
 from allotment.model.health import WHOLE
@@ -26,6 +28,7 @@ def audit(state: State) -> None:
     wrong = [
         *_capacity(state),
         *_gangs(state),
+        *_counts(state),
         *_shares(state),
         *_cells(state),
         *_health(state),
@@ -34,6 +37,17 @@ def audit(state: State) -> None:
     ]
     if wrong:
         raise InvariantViolated("; ".join(wrong))
+
+
+def _counts(state: State) -> list[str]:
+    """3: the jobs that are not over, by user and by tenant, are as many as is said."""
+    there = [job for job in state.jobs.values() if not job.state.finished]
+    told = (+state.unfinished, +state.unfinished_of)
+    true = (
+        Counter(job.owner.user for job in there),
+        Counter(job.spec.tenant for job in there),
+    )
+    return [] if told == true else [f"jobs that are not over: {true}, counted are {told}"]
 
 
 Devices = dict[tuple[NodeId, int], tuple[int, int]]
@@ -142,9 +156,9 @@ def _shares(state: State) -> list[str]:
         used = guaranteed.get(tenant.name, NOTHING)
         if not (used - kept.get(tenant.name, NOTHING)).fits_in(tenant.guaranteed):
             wrong.append(f"tenant {tenant.name} holds more than it is guaranteed")
-        if cluster.use.guaranteed.get(tenant.name, NOTHING) != used:
+        if cluster.queues.tenants[tenant.name].own() != used:
             wrong.append(f"the guaranteed use of tenant {tenant.name} does not add up")
-        if cluster.use.total(tenant.name) != total.get(tenant.name, NOTHING):
+        if cluster.queues.tenants[tenant.name].total() != total.get(tenant.name, NOTHING):
             wrong.append(f"the use of tenant {tenant.name} does not add up")
     return wrong + account_flaws(state) + _claimants(state)
 
@@ -175,7 +189,7 @@ def _cells(state: State) -> list[str]:
     if cells is None:
         return []
     wrong = list(flaws(cells))
-    lent = {job for chain in cells.borrowers for node in chain for job in node}
+    lent = {job for use in cells.uses for node in use.borrowers for job in node}
     borrowers = {job for gangs in state.cluster.placed.borrowers.values() for job in gangs}
     borrowers |= state.cluster.placed.parting.keys()
     wrong += [f"job {job} is lent cells but does not borrow" for job in lent - borrowers]

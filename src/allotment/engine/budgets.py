@@ -10,7 +10,7 @@ from heapq import heappop, heappush
 import msgspec
 
 from allotment.core.cluster import Cluster
-from allotment.core.used_up import renewal, show_gpu_hours, used_of
+from allotment.explain.budgets import renewal, show_gpu_hours, used_of
 from allotment.model.budget import Account
 from allotment.model.ids import JobId
 from allotment.model.quantity import Instant
@@ -95,7 +95,7 @@ class Budgets:
 
     def _look_at_all(self, cluster: Cluster, now: Instant) -> None:
         self._closed.clear()
-        cluster.used_up.clear()
+        cluster.queues.used_up.clear()
         for place in sorted(self._accounts):
             self._look(place, cluster, now)
 
@@ -165,11 +165,11 @@ class Budgets:
         closed = account.closed(now)
         if closed and place not in self._closed:
             self._closed.add(place)
-            cluster.used_up.close(account)
+            cluster.queues.close(account)
             cluster.ledger.version += 1  # Whom it held up may go first.
         elif not closed and place in self._closed:
             self._closed.discard(place)
-            cluster.used_up.open(account)
+            cluster.queues.reopen(account)
             cluster.ledger.version += 1
         after = account.next_change(now)
         if after is not None and after < self._armed.get(place, after + 1):

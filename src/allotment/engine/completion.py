@@ -107,6 +107,17 @@ LET_GO = (StopCause.CANCELLED, StopCause.RUN_TIME)
 """Who is told to stop for one of these, and had failed, is let go: it is not tried again."""
 
 
+ITS_OWN = (None, StopCause.RUN_TIME)
+"""Why an attempt ended that nobody else wanted to end."""
+
+
+def asks_again(job: JobRecord, attempt: AttemptRecord) -> bool:
+    """Whether a script ended with an exit code that asks for another attempt."""
+    script = attempt.task(TaskIndex(0)).exit
+    codes = job.spec.batch.requeue_on if job.spec.batch is not None else ()
+    return script is not None and script.code in codes
+
+
 def conclude(
     state: State, job: JobRecord, now: Instant, end: GangEnd | None = None
 ) -> Iterator[e.AnyEvent]:
@@ -126,6 +137,11 @@ def conclude(
     elif cause is StopCause.CANCELLED:
         yield _ended(job, e.Outcome.CANCELLED, now, end=end)
         yield from finish(state, job, e.JobCancelled(job.id, by=stop.by if stop else ""))
+    elif cause in ITS_OWN and asks_again(job, attempt):
+        failure = first_failure(attempt)
+        yield _ended(job, e.Outcome.FAILED, now, failure[1] if failure else None, end)
+        wait = state.config.limits.backoff_first_ms
+        yield e.JobRequeued(job.id, cause="asked", not_before=Instant(now + wait))
     elif cause is StopCause.RUN_TIME and stop and stop.diagnosis:
         yield _ended(job, e.Outcome.TIMED_OUT, now, stop.diagnosis, end)
         yield from finish(state, job, e.JobTimedOut(job.id, stop.diagnosis))

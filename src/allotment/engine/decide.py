@@ -24,7 +24,7 @@ from allotment.model.cluster import NodeState
 from allotment.model.dated import in_force
 from allotment.model.dependencies import choices
 from allotment.model.errors import Code, Rejected
-from allotment.model.grid import parameters_of, with_parameters
+from allotment.model.grid import Parameters, parameters_of, with_parameters
 from allotment.model.ids import Actor, JobId, NodeId
 from allotment.model.lifecycle import JobState, ended_how
 from allotment.model.quantity import Instant, Millis
@@ -98,20 +98,32 @@ def _submit(state: State, command: c.SubmitJob, actor: Actor, now: Instant) -> E
     check_queue(state, spec, command.copies)
     check_user(state, actor, command.copies)
     parent = state.next_job
-    for index in range(command.copies):
+    indices = command.indices or range(command.copies)
+    for index in indices:
         job = state.next_job
         mine = spec
-        if command.copies > 1 or command.grid:
+        if command.copies > 1 or command.grid or command.indices:
             params = parameters_of(command.grid, index)
-            array = ArraySlice(
-                index, command.copies, parent, command.max_running, params=params
-            )
+            array = _place(command, index, parent, params)
             mine = _member(with_parameters(spec, params), array)
         elif spec.array is not None and not spec.array.parent:
             mine = _by_itself(spec, spec.array, job)
         # Only the first carries the key: it names the whole submission.
-        key = command.key if index == 0 else ""
+        key = command.key if index == indices[0] else ""
         yield e.JobSubmitted(job, mine, key, warnings, command.held)
+
+
+def _place(command: c.SubmitJob, index: int, parent: JobId, params: Parameters) -> ArraySlice:
+    """Return the place of a job in the array that a command makes."""
+    size = command.indices[-1] + 1 if command.indices else command.copies
+    return ArraySlice(
+        index,
+        size,
+        parent,
+        command.max_running,
+        members=command.copies if size > command.copies else 0,
+        params=params,
+    )
 
 
 def _by_itself(spec: JobSpec, element: ArraySlice, job: JobId) -> JobSpec:

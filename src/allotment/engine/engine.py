@@ -56,7 +56,7 @@ class Engine:
         """The books that were last looked through in vain, and their state then."""
         self._refused: tuple[object, int, int] | None = None
         """The same, when decisions were sent back and none was carried out."""
-        self._turned_at = Instant(-1)
+        self._displaced_at = Instant(-1)
 
     # ── stimuli ─────────────────────────────────────────────────────────────────────────
 
@@ -117,15 +117,12 @@ class Engine:
         cluster = self.state.cluster
         if self.state.budgets.exist:
             self.state.budgets.strike(cluster, self._now(now))
-        turns = cluster.policies.turns
         seen = (cluster, cluster.ledger.version, cluster.pending.arrivals)
-        if turns is None and seen == self._seen:
-            return False
         at = self._now(now)
-        turn = turns is not None and turns.next(at) == at
-        if seen == self._seen and not (turn and self._turned_at != now):
+        displaces = cluster.displaces(at) is not None
+        if seen == self._seen and not (displaces and self._displaced_at != now):
             return False
-        self._turned_at = now if turn else self._turned_at
+        self._displaced_at = now if displaces else self._displaced_at
         refused, made, freed = self.refusals, 0, False
         for number, decision in enumerate(proposals(cluster, at)):
             if refusal(cluster, decision, at):

@@ -25,7 +25,7 @@ def evicted_for(state: State, job: JobRecord) -> str:
     if other is None:
         return ""
     mine, theirs = job.spec, other.spec
-    if state.cluster.policies.turns is not None:
+    if state.cluster.rescheduler is not None:
         return f"Its place went to job {other.id}, which comes before it in the job order."
     if mine.tenant != theirs.tenant and job.attempts[-1].suspended_at:
         return (

@@ -9,6 +9,7 @@ from typing import Final
 
 from allotment.model.diagnosis import Diagnosis, Owner, RetryClass
 from allotment.model.reasons import StopCause
+from allotment.model.spec import REQUEUE_CODE
 
 USER, PLATFORM, HARDWARE = Owner.USER, Owner.PLATFORM, Owner.HARDWARE
 NEVER, AGAIN, UNKNOWN = RetryClass.NEVER, RetryClass.PLATFORM, RetryClass.UNKNOWN
@@ -210,6 +211,13 @@ BY_CODE: Final[Mapping[int, Diagnosis]] = {
         PLATFORM,
         UNKNOWN,
         "The disk under the logs may be full: see `allot doctor`.",
+    ),
+    REQUEUE_CODE: Diagnosis(
+        "requeue_asked",
+        "Its batch script asked to be queued again.",
+        USER,
+        UNKNOWN,
+        "Nothing to do: a script that `scontrol requeue` was called in starts anew.",
     ),
     124: Diagnosis(
         "own_time_limit",

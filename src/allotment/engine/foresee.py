@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from allotment.core.guarantee import guarantee_of, may_borrow
+from allotment.core.sharing import may_borrow
 from allotment.engine.decide import decide, with_stable_ids
 from allotment.engine.foresee_waiting import Stuck, stuck
 from allotment.engine.state import Image, State
@@ -101,16 +101,16 @@ def _waiting(before: State, after: State) -> tuple[tuple[JobId, ...], tuple[JobI
             continue
         shape = before.standing(job).shape
         fitted, fits = (
-            guarantee_of(before.cluster).fits_machines(shape),
-            guarantee_of(after.cluster).fits_machines(shape),
+            before.cluster.guarantee.fits_machines(shape),
+            after.cluster.guarantee.fits_machines(shape),
         )
         if fitted and not fits:
             stranded.append(job.id)
         elif (
             after.cluster.cells is not None
             and not shape.opportunistic
-            and (before.cluster.cells is None or guarantee_of(before.cluster).could_fit(shape))
-            and not guarantee_of(after.cluster).could_fit(shape)
+            and (before.cluster.cells is None or before.cluster.guarantee.could_fit(shape))
+            and not after.cluster.guarantee.could_fit(shape)
             and may_borrow(after.cluster, shape)
         ):
             borrowing.append(job.id)

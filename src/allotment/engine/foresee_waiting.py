@@ -4,10 +4,9 @@ from collections.abc import Iterator
 
 import msgspec
 
-from allotment.core.caps import never_within
-from allotment.core.guarantee import guarantee_of
-from allotment.core.queue_stages import why_never_due
 from allotment.engine.state import State
+from allotment.explain.caps import never_within
+from allotment.explain.queues import why_never_due
 from allotment.model.ids import JobId
 
 
@@ -43,4 +42,4 @@ def keeps_out(state: State, job: JobId) -> str:
     if halted is not None:
         return f"queue {halted.name} is stopped"
     # What fits on no machine is told as such.
-    return why_never_due(cluster, shape) if guarantee_of(cluster).fits_machines(shape) else ""
+    return why_never_due(cluster, shape) if cluster.guarantee.fits_machines(shape) else ""

@@ -1,7 +1,7 @@
 """Which cells tenants have lost to broken, drained and lost hardware, and since when."""
 
-from allotment.core.cells.lost import Loss, losses
 from allotment.engine.state import State
+from allotment.explain.lost_cells import Loss, losses
 from allotment.model.ids import NodeId
 from allotment.model.quantity import Instant
 

@@ -133,6 +133,24 @@ def node_heard(state: State, report: NodeReport) -> Emit:
             if job_id not in gangs:
                 job = state.jobs[job_id]
                 yield from _lose_tasks(job, report.node, _node_lost(state, report))
+    if report.alive:
+        yield from _closed(state, report)
+
+
+BY_ENGINE = "engine: "
+"""How the reason begins of a drain that an engine told: it ends when the engine says so, and
+that of an administrator does not."""
+
+
+def _closed(state: State, report: NodeReport) -> Emit:
+    """Drain a node that its engine closed; undrain it when the engine opens it again."""
+    how, reason = state.nodes.get(report.node, _READY)
+    wanted = BY_ENGINE + report.closed if report.closed else ""
+    if wanted and (how is NodeState.READY or reason.startswith(BY_ENGINE)):
+        if reason != wanted:
+            yield e.NodeDrained(report.node, wanted)
+    elif how is NodeState.DRAINED and not wanted and reason.startswith(BY_ENGINE):
+        yield e.NodeUndrained(report.node)
 
 
 def _on(gangs: Mapping[JobId, Gang], node: NodeId) -> list[JobId]:

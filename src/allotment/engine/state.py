@@ -16,7 +16,7 @@ from allotment.core.cluster import Cluster
 from allotment.core.disruption import Loss
 from allotment.core.gang import Gang, ReservedPlace, Standing, doubled
 from allotment.core.guarantee import guarantee_of
-from allotment.core.ports import Policies
+from allotment.core.policies import Policies
 from allotment.core.request import fixed, lease_part, needs_of, shape_of, sized
 from allotment.core.windows import Windows
 from allotment.engine.budgets import Budgets
@@ -26,6 +26,7 @@ from allotment.engine.records import AttemptRecord, JobRecord
 from allotment.engine.run_history import Runs
 from allotment.engine.suspicions import Suspected, Suspicions
 from allotment.engine.timers import Timers
+from allotment.model.amounts import short, vector_of
 from allotment.model.budget import Account
 from allotment.model.cluster import NodeState
 from allotment.model.dated import in_force, moments
@@ -118,7 +119,7 @@ class State:
         self.next_job = JobId(1)
         self.jobs: dict[JobId, JobRecord] = {}
         # Indexes.
-        self.cluster = Cluster((), (), policies)
+        self.cluster = Cluster((), (), policies, guarantee_of)
         self.timers = Timers()
         self.ports = PortPool()
         self.keys: dict[tuple[str, str], JobId] = {}
@@ -127,6 +128,8 @@ class State:
         """For each capped array, who of it may be in line or placed."""
         self.unfinished: Counter[str] = Counter()
         """How many jobs of each user are not over."""
+        self.unfinished_of: Counter[str] = Counter()
+        """How many jobs of each tenant are not over."""
         self.finished: deque[JobId] = deque()
         self.budgets = Budgets()
         self.foretelling = Foretelling(remembers=policies.predicts)
@@ -354,6 +357,7 @@ class State:
             config.nodes,
             config.tenants,
             self.policies,
+            guarantee_of,
             config.topology,
             config.share,
             Millis(config.limits.half_life_ms),
@@ -389,7 +393,7 @@ class State:
             self.cluster.pending.add(self._by_its_name(job), self.at)
         # Not in the order of the books: what was only thought of may have changed that.
         for _, place in sorted(old.reserved.items()):
-            kept = guarantee_of(self.cluster).renewed(place)
+            kept = self.cluster.guarantee.renewed(place)
             if kept is not None:
                 self.cluster.reserve(kept)
 
@@ -505,7 +509,7 @@ class State:
     def _keep(self, gang: Gang) -> None:
         """Let a gang be where it is; as a borrower if its tenant's cells no longer cover it."""
         if gang.entitlement is Entitlement.GUARANTEED and not gang.suspended:
-            gang.quota = guarantee_of(self.cluster).quota_kept(gang)
+            gang.quota = self.cluster.guarantee.quota_kept(gang)
             attempt = self.jobs[gang.id].attempts[-1]
             if self.cluster.cells is not None and not gang.quota:
                 gang.entitlement = Entitlement.OPPORTUNISTIC
@@ -540,8 +544,8 @@ class State:
 
     def _holds_too_much(self, gang: Gang) -> bool:
         """Whether a gang has part in what its tenant holds beyond its guarantee."""
-        held = gang.held()
-        return any(getattr(held, part) for part in self._exceeding(gang.tenant))
+        held = vector_of(gang.held())
+        return any(part in held for part in self._exceeding(gang.tenant))
 
     def _counts(self, gang: Gang) -> bool:
         """Whether what a gang holds may be too much of its tenant's own.
@@ -554,18 +558,23 @@ class State:
     def _exceeding(self, tenant: str) -> tuple[str, ...]:
         """Name the parts of which a tenant holds more as its own than it is guaranteed."""
         known = self.cluster.tenants.get(tenant)
-        used = self.cluster.use.guaranteed.get(tenant, NOTHING)
+        used = self.cluster.queues.tenants[tenant].own()
         for gang in (
             self.cluster.placed.frozen.values() if self.cluster.cells is not None else ()
         ):
             if gang.tenant == tenant and gang.entitlement is Entitlement.GUARANTEED:
                 used -= gang.held()
-        return used.short_of(known.guaranteed if known else NOTHING)
+        return short(used, known.guaranteed if known else NOTHING)
 
     def _entitle(self, gang: Gang, entitlement: Entitlement, quota: Quota = ()) -> None:
         """Let a gang hold what it holds on other grounds, and its attempt say so."""
         self.cluster.entitle(gang, entitlement, quota)
         self.jobs[gang.id].attempts[-1].entitlement = entitlement
+
+    def count(self, job: JobRecord, change: int) -> None:
+        """Count a job that comes, 1, or is over, -1."""
+        self.unfinished[job.owner.user] += change
+        self.unfinished_of[job.spec.tenant] += change
 
     def index(self, job: JobRecord) -> None:
         """Enter one job of a snapshot in the indexes."""
@@ -573,7 +582,7 @@ class State:
             self.keys[job.owner.user, job.key] = job.id
         if job.state.finished:
             return
-        self.unfinished[job.owner.user] += 1
+        self.count(job, 1)
         self.watch(job)
         attempt = job.attempt
         if attempt is not None:

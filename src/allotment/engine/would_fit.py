@@ -5,7 +5,6 @@ from collections.abc import Callable
 import msgspec
 
 from allotment.core.cells.search import find
-from allotment.core.guarantee import guarantee_of
 from allotment.core.request import Request, Shape
 from allotment.engine.state import State
 from allotment.model.quantity import DEVICE, GIB, MIB, show_resources
@@ -34,7 +33,7 @@ def would_fit_anywhere(state: State, shape: Shape) -> str:
     """Return what of this kind the whole cluster would hold if empty; '' when nothing."""
 
     def fits(asked: tuple[Request, ...]) -> bool:
-        return guarantee_of(state.cluster).fits_machines(
+        return state.cluster.guarantee.fits_machines(
             msgspec.structs.replace(shape, requests=asked)
         )
 

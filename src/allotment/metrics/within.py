@@ -3,7 +3,7 @@
 from bisect import bisect_left
 from collections.abc import Callable, Collection
 
-from allotment.model.amounts import covers, of_type, parts_of
+from allotment.model.amounts import covers, of_type, vector_of
 from allotment.model.ids import JobId
 from allotment.model.quantity import Resources
 from allotment.model.queue_tree import QueueTree
@@ -67,7 +67,7 @@ def beyond_queues(tree: QueueTree, spec: JobSpec, types: Collection[str]) -> boo
 
 def _parts(spec: JobSpec, types: Collection[str]) -> dict[str, int]:
     """Return what a job asks for; devices by type too, where only one will do."""
-    need = parts_of(spec.total())
+    need = vector_of(spec.total())
     for role in spec.roles:
         if len(kinds := role.gpu_types or types) == 1 and role.resources.gpu_milli:
             part = of_type(next(iter(kinds)))

@@ -1,7 +1,9 @@
-"""What is held, limited or guaranteed, part by part: devices in all, by type, memory, CPU.
+"""The vector that all accounts are kept in: so much of each part, by name.
 
-Unlike `Resources`, which always has every component, an `Amounts` says only what it names:
-a limit that does not name memory does not limit it.
+The parts are devices in all and by type, device memory, CPU, memory, disk and jobs. Unlike
+`Resources`, which a job or a node has and which always has every component, a vector says only
+what it names: a limit that does not name memory does not limit it. `Amounts` is a vector that
+stands in a configuration.
 """
 
 from collections.abc import Mapping
@@ -16,20 +18,12 @@ GPU, GPU_MEMORY, CPU, MEMORY, DISK, JOBS = "gpu", "gpu_memory", "cpu", "memory",
 BY_TYPE = "gpu:"
 """What the name of a part begins with that counts devices of one type."""
 
-FIELDS = {
-    GPU: "gpu_milli",
-    CPU: "cpu_milli",
-    MEMORY: "memory",
-    DISK: "disk",
-    GPU_MEMORY: "gpu_memory",
-}
-"""The parts that `Resources` has too."""
-
-Parts = Mapping[str, int]
+Vector = dict[str, int]
+"""So much of each part that is named, in the units of `Resources`."""
 
 
 class Amounts(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """So much of each part that is named, in the units of `Resources`; sorted by name."""
+    """A vector that does not change, sorted by name."""
 
     parts: tuple[tuple[str, int], ...] = ()
 
@@ -39,13 +33,14 @@ class Amounts(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     def __add__(self, other: "Amounts") -> "Amounts":
         """Add part by part; what one of the two does not name counts as 0 there."""
         total = dict(self.parts)
-        for part, amount in other.parts:
-            total[part] = total.get(part, 0) + amount
+        add(total, dict(other.parts))
         return amounts(total)
 
     def __sub__(self, other: "Amounts") -> "Amounts":
         """Take away part by part; what is not named here becomes less than nothing."""
-        return self + amounts({part: -amount for part, amount in other.parts})
+        total = dict(self.parts)
+        add(total, dict(other.parts), -1)
+        return amounts(total)
 
     def get(self, part: str) -> int | None:
         """Return the amount of a part; None where it is not named."""
@@ -72,14 +67,46 @@ def of_type(kind: str) -> str:
     return BY_TYPE + kind
 
 
-def parts_of(total: Resources) -> dict[str, int]:
-    """Return all that a gang's total has any of."""
+def vector_of(total: Resources) -> Vector:
+    """Return resources part by part: those of which there are any."""
+    return {part: amount for part, amount in whole_vector(total).items() if amount}
+
+
+def whole_vector(total: Resources) -> Vector:
+    """Return resources part by part, every part named."""
     return {
-        part: amount for part, field in FIELDS.items() if (amount := int(getattr(total, field)))
+        GPU: total.gpu_milli,
+        CPU: total.cpu_milli,
+        MEMORY: total.memory,
+        DISK: total.disk,
+        GPU_MEMORY: total.gpu_memory,
     }
 
 
-def covers(owed: Parts, need: Parts, use: Parts) -> bool:
+def resources_of(amount: Mapping[str, int]) -> Resources:
+    """Return the parts that resources have as such."""
+    return Resources(
+        amount.get(GPU, 0),
+        amount.get(CPU, 0),
+        amount.get(MEMORY, 0),
+        amount.get(DISK, 0),
+        amount.get(GPU_MEMORY, 0),
+    )
+
+
+def short(need: Resources, room: Resources) -> tuple[str, ...]:
+    """Return the parts of which there is more needed than there is."""
+    there = whole_vector(room)
+    return tuple(part for part, amount in vector_of(need).items() if amount > there[part])
+
+
+def add(total: Vector, more: Mapping[str, int], sign: int = +1) -> None:
+    """Add (+1) or subtract (-1) one vector to or from another, in place."""
+    for part, amount in more.items():
+        total[part] = total.get(part, 0) + sign * amount
+
+
+def covers(owed: Mapping[str, int], need: Mapping[str, int], use: Mapping[str, int]) -> bool:
     """Whether so much more than what is in use is within what is owed, part by part.
 
     Nothing that is not owed is looked at; of what is there must be a need at all.

@@ -29,6 +29,8 @@ class SubmitJob(Command, frozen=True):
     held: bool = False
     grid: Grid = ()
     """Parameters with their values: one of the copies for each combination of them."""
+    indices: tuple[int, ...] = ()
+    """The indices of the copies in their array, ascending, where they are not 0, 1, 2 …"""
 
 
 class SubmitAgain(Command, frozen=True):

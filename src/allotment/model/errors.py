@@ -96,3 +96,7 @@ class StoreError(AllotmentError):
 
 class BackendError(AllotmentError):
     """The system that runs tasks cannot be reached or refused."""
+
+
+class EngineAway(BackendError):
+    """The system that runs tasks does not answer now. What it runs goes on; ask again later."""

@@ -90,12 +90,6 @@ class Resources(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
             and self.gpu_memory <= room.gpu_memory
         )
 
-    def short_of(self, room: "Resources") -> tuple[str, ...]:
-        """Name the components that do not fit, in the order of the fields."""
-        return tuple(
-            name for name in self.__struct_fields__ if getattr(self, name) > getattr(room, name)
-        )
-
 
 NOTHING = Resources()
 
@@ -141,3 +135,8 @@ def show_resources(amount: Resources) -> str:
     if amount.disk:
         parts.append(f"{show_bytes(amount.disk)} disk")
     return ", ".join(parts) or "nothing"
+
+
+def is_part_of_device(need: Resources) -> bool:
+    """Whether a task asks for a part of one device, and may share it."""
+    return 0 < need.gpu_milli < DEVICE

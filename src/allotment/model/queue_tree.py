@@ -5,7 +5,15 @@ from operator import attrgetter
 
 import msgspec
 
-from allotment.model.amounts import BY_TYPE, FIELDS, GPU, Amounts, amounts, show_bare, show_part
+from allotment.model.amounts import (
+    BY_TYPE,
+    GPU,
+    Amounts,
+    amounts,
+    show_bare,
+    show_part,
+    whole_vector,
+)
 from allotment.model.tenancy import Queue, QueueState, Tenant
 
 MOST_LEVELS = 12
@@ -180,8 +188,7 @@ def _typed(queue: Queue) -> Iterator[Flaw]:
 
 def _shares(tenant: Tenant) -> Iterator[Flaw]:
     """Find guarantees that add up to more than what they are part of."""
-    whole = {part: getattr(tenant.guaranteed, field) for part, field in FIELDS.items()}
-    yield from _over(tenant, "", f"tenant {tenant.name}", whole)
+    yield from _over(tenant, "", f"tenant {tenant.name}", whole_vector(tenant.guaranteed))
     for queue in tenant.queues:
         name, own, limit = f"queue {queue.name}", queue.guaranteed, queue.limit
         if own:

@@ -57,11 +57,13 @@ class GangReport(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class NodeReport(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Whether a node answers. Told when that changes; telling it again says nothing."""
+    """How a node is. Told when that changes; telling it again says nothing."""
 
     node: NodeId
     alive: bool
     reason: str = ""
+    closed: str = ""
+    """Why its engine starts nothing new there, though what runs goes on; '' where it does."""
 
 
 class CheckpointReport(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -168,6 +168,37 @@ class Dialect(StrEnum):
 
     NATIVE = "native"
     CLASSIC = "classic"
+    SLURM = "slurm"
+    LSF = "lsf"
+
+
+REQUEUE_CODE = 121
+"""A batch script that asked to be queued again ends with this exit code."""
+
+
+class Batch(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How a script runs that was written for a batch system: once, for all of its job.
+
+    The script is the command of the only role, and holds what all its tasks need. `tasks` is
+    how many processes a launcher in it (`srun`) starts. `output`, `error` and `input` are
+    patterns of file names (`%j`); without `error` both streams go to `output`.
+    """
+
+    tasks: int = 1
+    args: tuple[str, ...] = ()
+    output: str = ""
+    error: str = ""
+    input: str = ""
+    append: bool = False
+    """Whether the files of an earlier attempt are continued, not written anew."""
+    warn_ms: Millis = Millis(0)
+    """So long before the time limit it gets the signal of its checkpoint; 0: never."""
+    warn_script: bool = False
+    """Whether that signal is for the script itself, not for what its launcher started."""
+    requeue_on: tuple[int, ...] = ()
+    """Exit codes with which it asks to be queued again."""
+    variables: tuple[tuple[str, str], ...] = ()
+    """What its batch system would tell it, as far as it is known when it is submitted."""
 
 
 class JobSpec(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -213,6 +244,8 @@ class JobSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     on_eviction: GiveWay = GiveWay.AS_TENANT
     labels: tuple[tuple[str, str], ...] = ()
     """What people find it by; nothing is scheduled by them."""
+    batch: Batch | None = None
+    """How its command runs where that is a script of a batch system."""
 
     @property
     def family(self) -> str:

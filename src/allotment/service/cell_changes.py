@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from allotment.core.cells.quota import shapes_of
+from allotment.model.cell_quota import shapes_of
 from allotment.model.cells import CellShare, PinnedCell, RootCell
 from allotment.model.ids import NodeId
 from allotment.model.quantity import Resources, show_resources

@@ -6,8 +6,7 @@ nobody's.
 """
 
 from allotment.core.cells.book import Cells
-from allotment.core.cells.chain import bits
-from allotment.core.cells.spot import Spot
+from allotment.core.cells.chain import Spot, bits
 
 
 class HostUse:
@@ -17,7 +16,7 @@ class HostUse:
         self.chain, self.space, self._taken = (
             cells.chains[at],
             cells.spaces[at],
-            cells.taken[at],
+            cells.uses[at].taken,
         )
         self.used: dict[int, int] = {}
         """Leaves of which their owner uses the host's part alone, by node."""

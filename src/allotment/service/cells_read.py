@@ -217,7 +217,7 @@ class _Reader:
         """Part the leaves of a node, from the first of a cell on: used, lent, bound, bad."""
         space = self.space
         hosts = self.hosts
-        used = (self.cells.taken[self.at][node] | hosts.used.get(node, 0)) & mask
+        used = (self.cells.uses[self.at].taken[node] | hosts.used.get(node, 0)) & mask
         lent = (space.lent[node] | hosts.lent.get(node, 0)) & mask & ~used
         bad = space.shut[node] & mask & ~used & ~lent
         bound = space.held[node] & mask & ~(used | lent | bad)

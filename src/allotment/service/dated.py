@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
-from allotment.model.amounts import Amounts, amounts, parts_of, show_part
+from allotment.model.amounts import Amounts, amounts, show_part, vector_of
 from allotment.model.budget import FOREVER
 from allotment.model.cells import CellShare
 from allotment.model.dated import still_to_come
@@ -86,7 +86,7 @@ def _of_tenant(was: Tenant, now: Share) -> Iterator[str]:
     yield from _weight(was.weight_milli, now.weight_milli)
     if now.per_user is not None and now.per_user != was.per_user:
         before, after = (
-            show_parts(amounts(parts_of(cap)), "none") for cap in (was.per_user, now.per_user)
+            show_parts(amounts(vector_of(cap)), "none") for cap in (was.per_user, now.per_user)
         )
         yield f"per_user {before} → {after}"
 

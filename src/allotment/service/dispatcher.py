@@ -11,7 +11,7 @@ from allotment.engine.records import JobRecord
 from allotment.engine.state import State
 from allotment.model import effects as f
 from allotment.model.diagnosis import Exit
-from allotment.model.errors import BackendError
+from allotment.model.errors import BackendError, EngineAway
 from allotment.model.ids import AttemptNo, JobId, TaskKey
 from allotment.model.reports import Seen, TaskReport
 from allotment.service.folders import folders_of, prepare, tell_size
@@ -25,7 +25,7 @@ from allotment.service.withheld import failed_for_secrets
 log = structlog.get_logger("allot.service")
 
 TRIES = 5
-FIRST_PAUSE_S = 0.1
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0
 PATIENCE_S = 30.0
 """How long a file system may take to make a folder."""
 
@@ -132,8 +132,10 @@ class Dispatcher:
         except BackendError as error:
             self._give_up(key, str(error))
             return
-        trouble = await self._try(lambda: self._backend.launch(request))
-        if trouble:
+        trouble = await self._try(
+            lambda: self._backend.launch(request), lambda: self._starting(key) is job
+        )
+        if trouble and self._starting(key) is job:
             self._give_up(key, trouble)
 
     async def _prepare(self, job: JobRecord, account: Account) -> None:
@@ -171,20 +173,28 @@ class Dispatcher:
         exit_ = Exit(platform_error=trouble)
         self._report(TaskReport(key, Seen.ENDED, exit=exit_))
 
-    async def _try(self, call: Callable[[], Awaitable[None]]) -> str:
-        """Call until it works or patience ends; give the last trouble, empty when it worked."""
-        trouble, pause = "", FIRST_PAUSE_S
-        for _ in range(TRIES):
+    async def _try(
+        self,
+        call: Callable[[], Awaitable[None]],
+        is_wanted: Callable[[], bool] = lambda: True,
+    ) -> str:
+        """Call until it works or patience ends; give the last trouble, empty when it worked.
+
+        While the engine is away there is no end to patience: what it runs goes on without us.
+        """
+        pause, faults = FIRST_PAUSE_S, 0
+        while True:
             try:
                 await call()
             except BackendError as error:
                 self._telemetry.backend_faults += 1
-                trouble = str(error)
+                faults += not isinstance(error, EngineAway)
+                if faults == TRIES or not is_wanted():
+                    return str(error)
                 await asyncio.sleep(pause)
-                pause *= 2
+                pause = min(pause * 2, LONGEST_PAUSE_S)
             else:
                 return ""
-        return trouble
 
 
 def _job_of(effect: f.AnyEffect) -> JobId:

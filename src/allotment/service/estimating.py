@@ -5,11 +5,11 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from allotment.core.caps import alone_too_large
 from allotment.engine.decide import decide
 from allotment.engine.foresee_waiting import keeps_out
 from allotment.engine.records import JobRecord
 from allotment.engine.state import State
+from allotment.explain.caps import alone_too_large
 from allotment.model import events as e
 from allotment.model.commands import SubmitJob
 from allotment.model.errors import Code, Rejected

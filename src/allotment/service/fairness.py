@@ -9,11 +9,11 @@ import msgspec
 
 from allotment.core.caps import capped_out
 from allotment.core.cluster import Cluster
-from allotment.core.fair.claims import Claim, Grant, Vector
-from allotment.core.fair.drf import fluid
-from allotment.core.guarantee import borrows
 from allotment.core.request import Shape, total_of
+from allotment.core.sharing import borrows
 from allotment.engine.state import State
+from allotment.explain.claims import Claim, Grant, Vector
+from allotment.explain.fair_shares import fluid
 from allotment.model.ids import JobId
 from allotment.model.quantity import NOTHING, Instant, Resources
 from allotment.service.fairness_view import FairnessReport, Served, TenantFairness
@@ -21,7 +21,6 @@ from allotment.service.queries import tenant_views
 from allotment.service.views import TenantView
 
 PPM = 1_000_000
-ONE_CPU = Resources(cpu_milli=1)
 APART = ("gpu_milli", "gpu_memory", "disk")
 """Parts that some jobs ask for and others do not."""
 EQUAL = 1000
@@ -78,7 +77,7 @@ def _gone(state: State) -> list[TenantView]:
             count[job.spec.tenant] = count.get(job.spec.tenant, 0) + 1
     found: list[TenantView] = []
     for name in sorted(running.keys() | waiting.keys()):
-        own, used = cluster.use.guaranteed.get(name, NOTHING), cluster.use.total(name)
+        own, used = cluster.queues.tenants[name].own(), cluster.queues.tenants[name].total()
         found.append(
             TenantView(
                 name=name,
@@ -181,7 +180,7 @@ def _claim(cluster: Cluster, tenant: str, wishes: list[_Wish]) -> Claim | None:
     """
     found = cluster.tenants.get(tenant)
     guaranteed = _vector(found.guaranteed if found else NOTHING)
-    borrower = found is not None and borrows(cluster, tenant, ONE_CPU, preemptible=True)
+    borrower = found is not None and borrows(cluster, tenant, preemptible=True)
     name = _name(tenant)
     firm = [wish for wish in wishes if not wish.opportunistic and not wish.preemptible]
     loose = [wish for wish in wishes if not wish.opportunistic and wish.preemptible]

@@ -6,9 +6,10 @@ import pwd
 import shutil
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache, partial
 from pathlib import Path
+from tempfile import mkdtemp
 
 from allotment.engine.records import JobRecord
 from allotment.model.errors import BackendError, Code, Rejected
@@ -16,6 +17,7 @@ from allotment.model.ids import Actor, JobId
 from allotment.model.spec import JobSpec
 from allotment.rights import paths
 from allotment.rights.user import rights_of
+from allotment.service.batch.files import File, batch_files, tool_files, tools_folder
 from allotment.service.launch import Account, Folders, Nodes, hostfile
 from allotment.service.ports import Identity
 from allotment.service.threads import Threads
@@ -71,6 +73,8 @@ def prepare(job: JobRecord, folders: Folders, account: Account, nodes: Nodes) ->
         _make_as(wanted, account.identity)
         _open_parents(Path(folders.attempt(job.id, attempt.no)), Path(folders.root))
         _tell(job, folders, nodes)
+        if job.spec.batch is not None:
+            _write_script(job, folders, nodes, account)
     except OSError as error:
         raise BackendError(
             f"cannot make the folders of job {job.id}: {error.strerror}: {error.filename}"
@@ -103,11 +107,55 @@ def _tell(job: JobRecord, folders: Folders, nodes: Nodes) -> None:
         _write(Path(folders.size_file(job.id, attempt.no)), f"{attempt.staying}\n")
 
 
-def _write(path: Path, text: str) -> None:
+def _write_script(job: JobRecord, folders: Folders, nodes: Nodes, account: Account) -> None:
+    """Write what a batch script runs with. Only its user may read the script."""
+    batch = job.spec.batch
+    if batch is None:
+        return
+    root = Path(folders.root)
+    make_tools(Path(tools_folder(folders.root)), root)
+    folder = Path(folders.attempt(job.id, job.attempts[-1].no))
+    _write_all(batch_files(job, batch, nodes, account.name), folder, root, account.identity)
+
+
+def make_tools(tools: Path, root: Path) -> None:
+    """Make the folder of the programs that scripts call, unless it is there.
+
+    Several threads may: the first whose folder is whole has made it.
+    """
+    if tools.is_dir():
+        return
+    _open_parents(tools.parent, root)
+    fresh = Path(mkdtemp(dir=tools.parent))
+    fresh.chmod(0o755)
+    try:
+        _write_all(tool_files(str(root)), fresh, root, None)
+        fresh.rename(tools)
+    except OSError:
+        if not tools.is_dir():
+            raise
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+
+
+def _write_all(
+    files: Mapping[str, File], folder: Path, root: Path, owner: Identity | None
+) -> None:
+    for name, file in files.items():
+        path = folder / name
+        _open_parents(path.parent, root)
+        _write(path, file.text, file.mode, owner if file.is_private else None)
+
+
+def _write(path: Path, text: str, mode: int = 0o644, owner: Identity | None = None) -> None:
     """Replace a file as a whole: nobody reads half of it."""
     fresh = path.with_name(f".{path.name}.new")
+    fresh.unlink(missing_ok=True)
+    fresh.touch(mode=0o600)
     fresh.write_text(text)
-    fresh.chmod(0o644)
+    if owner is not None:
+        os.chown(fresh, owner.uid, owner.gid)
+    fresh.chmod(mode)
     fresh.replace(path)
 
 

@@ -3,15 +3,24 @@
 from collections.abc import Iterable
 from heapq import nsmallest
 
-from allotment.core.caps import held_of_cap
 from allotment.core.cluster import Cluster
-from allotment.core.free_of import types_wanted
-from allotment.core.gang import Gang
-from allotment.core.guarantee import may_borrow
-from allotment.core.queue_stages import why_aside
+from allotment.core.dimensions import types_wanted
+from allotment.core.gang import Gang, held_vector
 from allotment.core.request import Shape, held_by
-from allotment.core.share_words import in_use_by, on_its_kind
-from allotment.model.amounts import FIELDS
+from allotment.core.sharing import may_borrow
+from allotment.explain.caps import held_of_cap
+from allotment.explain.cell_shares import in_use_by, on_its_kind
+from allotment.explain.queues import why_aside
+from allotment.model.amounts import (
+    BY_TYPE,
+    CPU,
+    GPU,
+    GPU_MEMORY,
+    add,
+    short,
+    vector_of,
+    whole_vector,
+)
 from allotment.model.ids import JobId
 from allotment.model.ledger import Entitlement
 from allotment.model.quantity import NOTHING
@@ -24,8 +33,8 @@ NOBODY_HOLDS = frozenset(
 )
 """Reasons that no end of another job would end."""
 
-DEVICES, CPUS = ("gpu_milli",), ("cpu_milli",)
-OF_DEVICES = frozenset({"gpu_milli", "gpu_memory"})
+DEVICES, CPUS = (GPU,), (CPU,)
+OF_DEVICES = frozenset({GPU, GPU_MEMORY})
 
 
 def holders_of(cluster: Cluster, job: JobId, blocked: Blocked) -> list[JobId]:
@@ -66,13 +75,16 @@ def _short(cluster: Cluster, job: JobId, blocked: Blocked) -> tuple[str, ...]:
     if blocked.reason is Reason.QUEUE_SHARE:
         kept = why_aside(cluster, shape)
         parts = kept.parts if kept is not None else ()
-        return tuple(dict.fromkeys(FIELDS.get(part, "gpu_milli") for part in parts)) or usual
+        return (
+            tuple(dict.fromkeys(GPU if part.startswith(BY_TYPE) else part for part in parts))
+            or usual
+        )
     if blocked.reason is Reason.QUOTA:
         return usual if cluster.cells is not None else _beyond_share(cluster, job, blocked)
-    short = blocked.need.short_of(blocked.free)
-    if not short and blocked.reason is Reason.FRAGMENTED:
-        short = _nowhere_enough(cluster, shape)
-    return short or usual
+    missing = short(blocked.need, blocked.free)
+    if not missing and blocked.reason is Reason.FRAGMENTED:
+        missing = _nowhere_enough(cluster, shape)
+    return missing or usual
 
 
 def _beyond_share(cluster: Cluster, job: JobId, blocked: Blocked) -> tuple[str, ...]:
@@ -81,23 +93,24 @@ def _beyond_share(cluster: Cluster, job: JobId, blocked: Blocked) -> tuple[str, 
     tenant = cluster.tenants.get(shape.tenant)
     if tenant is None or shape.opportunistic:
         return ()
-    used = cluster.use.guaranteed.get(tenant.name, NOTHING)
-    used += cluster.use.reserved(tenant.name) + blocked.need
+    left = cluster.queues.tenants[tenant.name].left.copy()
+    add(left, vector_of(blocked.need), -1)
     gang = cluster.gangs.get(job)
     if gang is not None and gang.entitlement is Entitlement.OPPORTUNISTIC:
-        used += gang.held()  # It would be its tenant's own as a whole.
-    return used.short_of(tenant.guaranteed)
+        add(left, held_vector(gang), -1)  # It would be its tenant's own as a whole.
+    return tuple(part for part, amount in left.items() if amount < 0)
 
 
 def _nowhere_enough(cluster: Cluster, shape: Shape) -> tuple[str, ...]:
     """Name what no machine has as much free of as one task asks for."""
-    free = [book.free() for book in cluster.ledger.books.values() if book.open]
-    needs = [held_by(request.need) for request in shape.requests]
+    books = cluster.ledger.books.values()
+    free = [whole_vector(book.free()) for book in books if book.open]
+    needs = [whole_vector(held_by(request.need)) for request in shape.requests]
     return tuple(
         part
-        for part in NOTHING.__struct_fields__
-        if max((getattr(need, part) for need in needs), default=0)
-        > max((getattr(room, part) for room in free), default=0)
+        for part in whole_vector(NOTHING)
+        if max((need[part] for need in needs), default=0)
+        > max((room[part] for room in free), default=0)
     )
 
 
@@ -124,7 +137,7 @@ def _who_counts(cluster: Cluster, shape: Shape, reason: Reason) -> Iterable[Gang
 
 def _amount(cluster: Cluster, gang: Gang, part: str, types: tuple[str, ...]) -> int:
     """Return what a gang holds of a part; of devices, where they are of one of the types."""
-    held: int = getattr(gang.held(), part)
+    held = whole_vector(gang.held())[part]
     if not held or not types or part not in OF_DEVICES:
         return held
     type_of = cluster.ledger.type_of
@@ -135,9 +148,9 @@ def _amount(cluster: Cluster, gang: Gang, part: str, types: tuple[str, ...]) -> 
 def _largest_of_all(cluster: Cluster, besides: JobId) -> list[JobId]:
     """Name the gangs with the most devices. O(sizes + gangs of the largest sizes)."""
     found: list[JobId] = []
-    for size in sorted(cluster.use.by_devices, reverse=True):
+    for size in sorted(cluster.placed.by_devices, reverse=True):
         if not size or len(found) >= MOST_HOLDERS:
             break
-        alike = (gang for gang in cluster.use.by_devices[size] if gang != besides)
+        alike = (gang for gang in cluster.placed.by_devices[size] if gang != besides)
         found += nsmallest(MOST_HOLDERS, alike)
     return found[:MOST_HOLDERS]

@@ -25,9 +25,12 @@ PLAIN = {
 }
 """What a helper gets that needs nothing of anybody's."""
 
-_KEPT = ("HOME", "USER", "LOGNAME", "LANG", "TZ", "TMPDIR", "LD_LIBRARY_PATH")
+_KEPT = (
+    "HOME", "USER", "LOGNAME", "LANG", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "SLURM_CONF",
+)  # fmt: skip
 _KEPT_FAMILIES = ("LC_", "XDG_", "ALLOT_")
-"""LD_LIBRARY_PATH: where a driver's libraries are, in some containers."""
+"""LD_LIBRARY_PATH: where a driver's libraries are, in some containers. SLURM_CONF: of which
+Slurm the commands are."""
 
 
 def isolated(module: str, *words: str, bare: bool = False) -> list[str]:

@@ -10,13 +10,18 @@ from allotment.engine.records import AttemptRecord, JobRecord
 from allotment.model.cluster import Node
 from allotment.model.ids import AttemptNo, JobId, NodeId, TaskIndex, TaskKey
 from allotment.model.port_layout import has_tf_roles, ports_of, task_port
-from allotment.model.quantity import DEVICE, MIB
-from allotment.model.spec import Dialect, JobSpec, TaskRole
+from allotment.model.quantity import DEVICE, MIB, Millis
+from allotment.model.spec import NEVER, Checkpoint, Dialect, JobSpec, TaskRole
 from allotment.model.tenancy import Config
+from allotment.service.batch.files import batch_argv, batch_path, hosts_path, tools_folder
+from allotment.service.batch.variables import batch_env
 from allotment.service.ports import Identity, LaunchRequest
 
 Env = dict[str, str]
 Nodes = Mapping[NodeId, Node]
+
+
+USUAL_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 class Folders(msgspec.Struct, frozen=True):
@@ -79,27 +84,33 @@ def launch_request(  # noqa: PLR0913 - all that a request is made of
     role, number = spec.role_of(key.index)
     slot = attempt.slots[key.index]
     output = folders.output(job.id, spec, attempt.no)
+    own = folders.attempt(job.id, attempt.no)
+    tools = tools_folder(folders.root) if spec.batch is not None else ""
     return LaunchRequest(
         key=key,
         name=f"{role.name}.{number}",
         node=nodes[slot.node].name,
-        argv=argv_of(role),
+        argv=argv_of(role) if spec.batch is None else batch_argv(folders.root, own),
         env=tuple(sorted(task_env(job, key.index, nodes, folders, account).items())),
         workdir=spec.workdir or spec.code_dir or output,
         resources=role.resources,
         devices=slot.devices,
         identity=account.identity,
-        read_only=tuple(
-            path
-            for path in (spec.data_dir, spec.code_dir, folders.attempt(job.id, attempt.no))
-            if path
-        ),
+        read_only=tuple(path for path in (spec.data_dir, spec.code_dir, own, tools) if path),
         writable=(output, folders.checkpoints(job.id, spec)),
         at_barrier=at_barrier,
         hold_on_failure_ms=spec.hold_on_failure_ms,
         log_bytes=config.limits.task_log_bytes,
         pids=config.limits.task_pids,
+        limit_ms=_limit_ms(spec),
     )
+
+
+def _limit_ms(spec: JobSpec) -> Millis:
+    """Return for how long a task runs at most, its grace included; 0 without a limit."""
+    if spec.max_run_ms == NEVER:
+        return Millis(0)
+    return Millis(spec.max_run_ms + (spec.checkpoint or Checkpoint()).grace_ms)
 
 
 def argv_of(role: TaskRole) -> tuple[str, ...]:
@@ -116,14 +127,14 @@ def task_env(
     attempt = job.attempts[-1]
     spec = job.running_as
     return {
-        "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+        "PATH": USUAL_PATH,
         "HOME": account.home,
         "USER": account.name,
         "LOGNAME": account.name,
         "SHELL": account.shell,
         "LANG": "C.UTF-8",
         "PYTHONUNBUFFERED": "1",
-        **_rendezvous(spec, attempt, index, nodes),
+        **(_rendezvous(spec, attempt, index, nodes) if spec.batch is None else {}),
         **_devices(spec, attempt, index),
         **_nics(attempt, index, nodes),
         **(_tf_config(spec, attempt, index, nodes) if has_tf_roles(spec) else {}),
@@ -131,19 +142,40 @@ def task_env(
         **dict(spec.env),
         **dict(spec.secrets),
         **_own(job, index, nodes, folders),
+        **(_of_script(job, nodes, folders, account) if spec.batch is not None else {}),
     }
 
 
 def hostfile(spec: JobSpec, attempt: AttemptRecord, nodes: Nodes) -> str:
     """Write the MPI host file: a line a node, with as many slots as it has tasks."""
     counts: dict[str, int] = {}
+    each = spec.batch.tasks if spec.batch is not None else 1
     for slot in attempt.slots[: attempt.staying]:
         address = nodes[slot.node].address
-        counts[address] = counts.get(address, 0) + 1
+        counts[address] = counts.get(address, 0) + each
     return "".join(f"{address} slots={count}\n" for address, count in counts.items())
 
 
 # ── parts of the environment ────────────────────────────────────────────────────────────
+
+
+def _of_script(job: JobRecord, nodes: Nodes, folders: Folders, account: Account) -> Env:
+    """What its batch system would tell a script, and where its programs are.
+
+    It gets no rank: it runs once, and what it starts would take itself for one task of one.
+    """
+    spec, attempt = job.running_as, job.attempts[-1]
+    given = dict(spec.env) | dict(spec.secrets)
+    own = folders.attempt(job.id, attempt.no)
+    tools = batch_path(folders.root, spec.dialect)
+    hosts = {"LSB_DJOB_HOSTFILE": hosts_path(own)} if spec.dialect is Dialect.LSF else {}
+    return {
+        **hosts,
+        "PATH": f"{tools}:{given.get('PATH', USUAL_PATH)}",
+        "MASTER_ADDR": nodes[attempt.slots[0].node].address,
+        "MASTER_PORT": str(attempt.port),
+        **batch_env(job, nodes, account.name),
+    }
 
 
 def _rendezvous(spec: JobSpec, attempt: AttemptRecord, index: int, nodes: Nodes) -> Env:

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
-from allotment.core.cells.account import accounts
 from allotment.core.cells.book import Cells
 from allotment.engine.state import State
+from allotment.explain.cell_accounts import accounts
 from allotment.model.ledger import Entitlement
 from allotment.model.quantity import DEVICE, Resources
 

@@ -76,7 +76,9 @@ class Listing:
         now = self._now()
         if which.jobs.names_jobs:
             return self._named(which, actor, now)
-        jobs, read_to = self._jobs(which, actor, now)
+        jobs, read_to = await self._turns.once(
+            lambda: self._jobs(which, actor, now), actor.user
+        )
         if which.as_arrays:
             units = self._by_unit(jobs)
             rows = await self._made(
@@ -134,7 +136,7 @@ class Listing:
                 and fits(job)
             )
 
-        live = (self._state.jobs[job] for job in sorted(self._state.jobs, reverse=True))
+        live = reversed(self._state.jobs.values())  # They came in the order of their ids.
         most = which.limit + 1
         found = list(_first(filter(wanted, live), most, which.as_arrays))
         if not which.finished:

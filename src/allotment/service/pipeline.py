@@ -27,6 +27,7 @@ from allotment.model.ids import SYSTEM, Actor, JobId, TaskIndex
 from allotment.model.quantity import HOUR, Instant, Millis
 from allotment.model.reasons import StopCause
 from allotment.model.reports import NodeReport, Seen, TaskReport
+from allotment.service.abilities import check_able
 from allotment.service.checkpoints import CheckpointWatch, is_near
 from allotment.service.committer import Committer
 from allotment.service.dispatcher import Dispatcher
@@ -83,6 +84,7 @@ class Pipeline:
         Raises Rejected: with the code `uncertain` it may still come true, else it will not.
         """
         self.committer.refuse_in_trouble()
+        check_able(command, self._backend)
         records = self.engine.command(command, actor, self.clock.now())
         self.flush()
         if records:
@@ -99,6 +101,7 @@ class Pipeline:
 
     def apply(self, command: AnyCommand, actor: Actor) -> None:
         """Carry out one wish of `together`. Raises Rejected."""
+        check_able(command, self._backend)
         self.engine.command(command, actor, self.clock.now())
 
     def hear(self, report: Report) -> None:

@@ -179,6 +179,9 @@ class LaunchRequest(msgspec.Struct, frozen=True):
     hold_on_failure_ms: Millis = Millis(0)
     log_bytes: int = 64 << 20
     pids: int = 1024
+    limit_ms: Millis = Millis(0)
+    """How long it may run at most, its grace included; 0 without a limit. The service ends it
+    in time: this is for engines that want to know."""
 
 
 Report = AnyReport
@@ -198,6 +201,10 @@ class Backend(Protocol):
     """
 
     name: str
+    suspends: bool
+    """Whether a task can be frozen such that others may have its devices meanwhile."""
+    divides: bool
+    """Whether tasks can share a device, each with a part of it."""
 
     async def start(self, sink: Callable[[Report], None]) -> None:
         """Connect, and from now on hand every report to `sink`, on this event loop."""

@@ -1,16 +1,17 @@
 """Read models made from the state: the same for API, CLI, pages and Python."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 
-from allotment.core.entitle import borrowed_by
 from allotment.core.request import shape_of, sized, total_of
 from allotment.engine.records import AttemptRecord, JobRecord
 from allotment.engine.state import State
 from allotment.engine.suspicions import OFTEN
+from allotment.explain.free import borrowed_by
 from allotment.model.cluster import Node, NodeState
 from allotment.model.health import WHOLE, HardwareHealth
 from allotment.model.ids import JobId, NodeId, TaskIndex
-from allotment.model.lifecycle import JobState, TaskState
+from allotment.model.lifecycle import TaskState
 from allotment.model.quantity import NOTHING, Instant, Resources
 from allotment.model.spec import JobSpec
 from allotment.service import views as v
@@ -262,15 +263,9 @@ def _trouble(state: State, node: Node, now: Instant) -> str:
 
 
 def tenant_views(state: State) -> list[v.TenantView]:
-    """Make the table of tenants: owed, used, borrowed, lent."""
-    running: dict[str, int] = {}
-    waiting: dict[str, int] = {}
-    for job in state.jobs.values():
-        if job.attempt is not None:
-            running[job.spec.tenant] = running.get(job.spec.tenant, 0) + 1
-        elif job.state in (JobState.QUEUED, JobState.HELD):
-            waiting[job.spec.tenant] = waiting.get(job.spec.tenant, 0) + 1
+    """Make the table of tenants: owed, used, borrowed, lent. O(tenants + placed gangs)."""
     cluster = state.cluster
+    running = Counter(gang.tenant for gang in cluster.gangs.values())
     borrowed = {
         tenant: _total(gang.held() for gang in gangs.values())
         for tenant, gangs in cluster.placed.borrowers.items()
@@ -284,12 +279,12 @@ def tenant_views(state: State) -> list[v.TenantView]:
         v.TenantView(
             name=tenant.name,
             guaranteed=tenant.guaranteed,
-            used=cluster.use.total(tenant.name),
-            own=cluster.use.guaranteed.get(tenant.name, NOTHING),
+            used=cluster.queues.tenants[tenant.name].total(),
+            own=cluster.queues.tenants[tenant.name].own(),
             borrowed=borrowed.get(tenant.name, NOTHING),
             lent=lent[tenant.name],
-            running=running.get(tenant.name, 0),
-            waiting=waiting.get(tenant.name, 0),
+            running=running[tenant.name],
+            waiting=state.unfinished_of[tenant.name] - running[tenant.name],
             queues=tuple(queue.name for queue in tenant.queues),
             members=", ".join((*tenant.users, *(f"@{group}" for group in tenant.groups)))
             or "everybody",
@@ -307,12 +302,14 @@ def _lent(state: State, borrowed: Mapping[str, Resources]) -> dict[str, Resource
     """
     tenants = state.config.tenants
     unowned = cluster_total(state) - _total(t.guaranteed for t in tenants)
-    used = state.cluster.use.guaranteed
-    idle = {t.name: _positive(t.guaranteed - used.get(t.name, NOTHING)) for t in tenants}
+    accounts = state.cluster.queues.tenants
+    idle = {t.name: _positive(t.guaranteed - accounts[t.name].own()) for t in tenants}
     of_others = _total(
         _positive(held - idle.get(tenant, NOTHING)) for tenant, held in borrowed.items()
     )
-    left = {name: _positive(own - borrowed.get(name, NOTHING)) for name, own in idle.items()}
+    left = {
+        name: _positive(spare - borrowed.get(name, NOTHING)) for name, spare in idle.items()
+    }
     return _share(_positive(of_others - _positive(unowned)), left)
 
 

@@ -8,14 +8,14 @@ import msgspec
 from allotment.core.cluster import Cluster
 from allotment.core.quota import Account, held_on, limit_of
 from allotment.engine.state import State
-from allotment.model.amounts import GPU, JOBS, Amounts, of_type, parts_of
+from allotment.model.amounts import GPU, JOBS, Amounts, Vector, add, of_type, vector_of
 from allotment.model.errors import Code, Rejected
 from allotment.model.ids import JobId
 from allotment.model.ledger import Entitlement, Slot
 from allotment.model.lifecycle import WAITING
 from allotment.model.quantity import Instant, Resources
 from allotment.model.tenancy import Queue, QueueState, Tenant
-from allotment.service.queue_view import CapHolder, Parts, QueueStand, QueueView, TenantQueues
+from allotment.service.queue_view import CapHolder, QueueStand, QueueView, TenantQueues
 
 STRICTNESS = (QueueState.OPEN, QueueState.CLOSED, QueueState.DRAINING, QueueState.STOPPED)
 
@@ -39,10 +39,10 @@ def queue_trees(state: State, now: Instant, only: str = "") -> list[TenantQueues
 class _Sum(msgspec.Struct):
     """What is in a queue."""
 
-    used: Parts = msgspec.field(default_factory=dict[str, int])
-    own: Parts = msgspec.field(default_factory=dict[str, int])
+    used: Vector = msgspec.field(default_factory=dict[str, int])
+    own: Vector = msgspec.field(default_factory=dict[str, int])
     """What of it counts as its tenant's own use."""
-    promised: Parts = msgspec.field(default_factory=dict[str, int])
+    promised: Vector = msgspec.field(default_factory=dict[str, int])
     running: int = 0
     waiting: int = 0
     in_line: int = 0
@@ -50,9 +50,9 @@ class _Sum(msgspec.Struct):
 
     def add(self, other: "_Sum") -> None:
         """Add what is in a queue inside it."""
-        _add(self.used, other.used)
-        _add(self.own, other.own)
-        _add(self.promised, other.promised)
+        add(self.used, other.used)
+        add(self.own, other.own)
+        add(self.promised, other.promised)
         self.running += other.running
         self.waiting += other.waiting
         self.in_line += other.in_line
@@ -63,11 +63,6 @@ class _Sum(msgspec.Struct):
         """Take note of a job in line."""
         if self.oldest is None or (since, job) < self.oldest:
             self.oldest = (since, job)
-
-
-def _add(total: Parts, more: Mapping[str, int]) -> None:
-    for part, amount in more.items():
-        total[part] = total.get(part, 0) + amount
 
 
 Leaves = defaultdict[tuple[str, str], _Sum]
@@ -85,9 +80,9 @@ def _leaves(state: State, tenants: set[str]) -> Leaves:
             here = found[spec.tenant, spec.queue]
             here.running += 1
             parts = _parts_held(cluster, gang.slots, gang.kept())
-            _add(here.used, parts)
+            add(here.used, parts)
             if gang.entitlement is Entitlement.GUARANTEED:
-                _add(here.own, parts)
+                add(here.own, parts)
         elif job.state in WAITING:
             here = found[spec.tenant, spec.queue]
             here.waiting += 1
@@ -104,14 +99,14 @@ def _add_passing(state: State, tenants: set[str], found: Leaves) -> None:
     for gang in cluster.placed.parting.values():
         if gang.tenant in tenants:
             parts = _parts_held(cluster, gang.slots, gang.needs)
-            _add(found[gang.tenant, gang.standing.shape.queue].used, parts)
+            add(found[gang.tenant, gang.standing.shape.queue].used, parts)
     for job, promise in cluster.reserved.items():
         spec = state.jobs[job].spec
         if spec.tenant in tenants:
             parts = _parts_held(cluster, promise.slots, promise.needs)
             if job not in cluster.gangs:
                 parts[JOBS] = 1
-            _add(found[spec.tenant, spec.queue].promised, parts)
+            add(found[spec.tenant, spec.queue].promised, parts)
 
 
 def _parts_held(
@@ -144,10 +139,10 @@ class _Reader:
         for queue in tenant.queues:
             self._inside.setdefault(queue.parent, []).append(queue)
         self._sums: dict[str, _Sum] = {}
-        self._given: dict[str, Parts] = {}
-        self._lent: dict[str, Parts] = {}
+        self._given: dict[str, Vector] = {}
+        self._lent: dict[str, Vector] = {}
         self._total = self._add_up("")
-        self._owed = parts_of(tenant.guaranteed)
+        self._owed = vector_of(tenant.guaranteed)
         self._shared = {part for queue in tenant.queues for part, _ in queue.guaranteed.parts}
         """The parts that are guaranteed to some queue."""
         self._lend("", self._owed, {})
@@ -165,7 +160,7 @@ class _Reader:
             borrowed=_less(total.used, total.own),
             running=total.running,
             waiting=total.waiting,
-            per_user=parts_of(tenant.per_user),
+            per_user=vector_of(tenant.per_user),
             capped=self._capped(""),
             queues=self._views("", QueueState.OPEN),
         )
@@ -175,23 +170,23 @@ class _Reader:
     def _add_up(self, name: str) -> _Sum:
         """Sum up a queue, or with '' all: what is in it, and what is guaranteed there."""
         total = _Sum()
-        given: Parts = {}
+        given: Vector = {}
         if (leaf := self._leaves.get((self._tenant.name, name))) is not None:
             total.add(leaf)
         for queue in self._inside.get(name, ()):
             total.add(self._add_up(queue.name))
             self._given[queue.name] |= dict(queue.guaranteed.parts)
-            _add(given, self._given[queue.name])
+            add(given, self._given[queue.name])
         self._sums[name], self._given[name] = total, given
         return total
 
-    def _lend(self, name: str, whole: Parts, excess: Parts) -> None:
+    def _lend(self, name: str, whole: Vector, excess: Vector) -> None:
         """Count what the queues inside one lend: what others of them use of what is theirs.
 
         `whole` is what is guaranteed to all of them, `excess` what they hold beyond that.
         """
         inside = sorted(self._inside.get(name, ()), key=lambda queue: queue.name)
-        lent: dict[str, Parts] = {queue.name: {} for queue in inside}
+        lent: dict[str, Vector] = {queue.name: {} for queue in inside}
         more = {
             queue.name: _less(self._sums[queue.name].own, self._given[queue.name])
             for queue in inside
@@ -251,7 +246,7 @@ class _Reader:
             queues=self._views(queue.name, in_effect),
         )
 
-    def _borrowed(self, queue: Queue, total: _Sum) -> Parts:
+    def _borrowed(self, queue: Queue, total: _Sum) -> Vector:
         """Return what it holds beyond its tenant's guarantee, or its own if any."""
         found = _less(total.used, total.own)
         beyond = _less(total.used, self._given[queue.name])
@@ -264,11 +259,11 @@ class _Reader:
         return tuple(_holder(account) for account in sorted(accounts, key=_fullest_first))
 
 
-def _parts(amounts: Amounts) -> Parts:
+def _parts(amounts: Amounts) -> Vector:
     return dict(amounts.parts)
 
 
-def _less(amount: Mapping[str, int], other: Mapping[str, int]) -> Parts:
+def _less(amount: Mapping[str, int], other: Mapping[str, int]) -> Vector:
     """Return what is more than in another, part by part."""
     return {
         part: more for part, has in amount.items() if (more := has - other.get(part, 0)) > 0
@@ -279,9 +274,9 @@ def _strictness(state: QueueState) -> int:
     return STRICTNESS.index(state)
 
 
-def _stands(queue: Queue, total: _Sum, borrowed: Parts) -> QueueStand:
+def _stands(queue: Queue, total: _Sum, borrowed: Vector) -> QueueStand:
     held = {**total.used, JOBS: total.running}
-    _add(held, total.promised)
+    add(held, total.promised)
     if any(held.get(part, 0) >= most for part, most in limit_of(queue).items()):
         return QueueStand.AT_LIMIT
     return QueueStand.BEYOND if borrowed else QueueStand.WITHIN

@@ -8,10 +8,9 @@ from enum import StrEnum
 
 import msgspec
 
+from allotment.model.amounts import Vector
 from allotment.model.ids import JobId
 from allotment.model.tenancy import QueueOrder, QueueState, RankBy, ShareBy
-
-Parts = dict[str, int]
 
 
 class QueueStand(StrEnum):
@@ -27,8 +26,8 @@ class QueueStand(StrEnum):
 class CapHolder(msgspec.Struct, frozen=True, omit_defaults=True):
     """What one user or group holds, with reserved places, in a queue with a cap."""
 
-    held: Parts
-    cap: Parts
+    held: Vector
+    cap: Vector
     user: str = ""
     group: str = ""
     full: bool = False
@@ -49,18 +48,18 @@ class QueueView(msgspec.Struct, frozen=True):
     weight_milli: int
     lends: bool
     borrows: bool
-    guaranteed: Parts
+    guaranteed: Vector
     """What is its own; of a part it does not name, what is guaranteed inside it."""
-    used: Parts
+    used: Vector
     """What its jobs hold, on whatever grounds."""
-    promised: Parts
+    promised: Vector
     """The reserved places of its jobs."""
-    borrowed: Parts
+    borrowed: Vector
     """What of `used` is beyond its guarantee, or beyond its tenant's."""
-    lent: Parts
+    lent: Vector
     """What of its guarantee other queues of its tenant use now."""
-    soft_limit: Parts
-    limit: Parts
+    soft_limit: Vector
+    limit: Vector
     stands: QueueStand
     running: int
     """Jobs that hold a place."""
@@ -74,8 +73,8 @@ class QueueView(msgspec.Struct, frozen=True):
     """Of those in line, the one that has waited longest."""
     oldest_ms: int
     """For how long, since it was last queued; 0 without any."""
-    per_user: Parts
-    per_group: Parts
+    per_user: Vector
+    per_group: Vector
     capped: tuple[CapHolder, ...]
     """Users and groups that hold something with a cap; the largest first."""
     queues: "tuple[QueueView, ...]" = ()
@@ -90,12 +89,12 @@ class TenantQueues(msgspec.Struct, frozen=True):
     """Which of its queues comes next."""
     weight_milli: int
     borrows: bool
-    guaranteed: Parts
-    used: Parts
-    borrowed: Parts
+    guaranteed: Vector
+    used: Vector
+    borrowed: Vector
     running: int
     waiting: int
-    per_user: Parts
+    per_user: Vector
     capped: tuple[CapHolder, ...]
     queues: tuple[QueueView, ...]
     """Those at the top, in the order of the configuration."""

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import msgspec
 
-from allotment.core.ports import Policies
+from allotment.core.policies import Policies
 from allotment.engine.engine import Engine
 from allotment.engine.state import State
 from allotment.model import commands as c
@@ -118,7 +118,9 @@ class Service:
         self.folders = Folders(state_dir)
         self.pipeline = Pipeline(engine, store, backend, clock, self.folders)
         self.reconfiguring = Reconfiguring(self.pipeline, config_files)
-        committer, turns = self.pipeline.committer, Turns()
+        committer = self.pipeline.committer
+        self.turns = turns = Turns()
+        """For what looks at all jobs at once."""
         self._feed = EventFeed(self.state, store, committer, write_spec, turns)
         self._archive = Archive(store, committer.leaving)
         self.finding = Finding(self.state, self._archive)
@@ -212,10 +214,11 @@ class Service:
 
         Raises Rejected: with the code `uncertain` there may still be a job, else there is none.
         """
-        if not command.key:  # A user in doubt needs a key to ask by.
+        is_new = not command.key
+        if is_new:  # A user in doubt needs a key to ask by.
             command = msgspec.structs.replace(command, key=uuid.uuid4().hex)
         try:
-            return await self._submitted(command, actor)
+            return await self._submitted(command, actor, is_new=is_new)
         except Rejected as error:
             if error.code is Code.UNCERTAIN:
                 raise uncertain_submission(error, command.key) from error
@@ -235,12 +238,20 @@ class Service:
             )
         return known
 
-    async def _submitted(self, command: c.SubmitJob, actor: Actor) -> v.Submitted:
-        if (known := await self._repeated(command.key, actor)) is not None:
-            return known
-        command = await self._prepared(command, actor)
-        # Another request with this key may have come while paths were looked at.
-        if (known := await self._repeated(command.key, actor)) is not None:
+    async def _submitted(
+        self, command: c.SubmitJob, actor: Actor, *, is_new: bool
+    ) -> v.Submitted:
+        """Accept a job, unless its key made one before: a key that `is_new` cannot have."""
+        key = "" if is_new else command.key
+        try:
+            command = await self._prepared(command, actor)
+        except Rejected:
+            # What was accepted once is not refused because its paths are gone now.
+            if (known := await self._repeated(key, actor)) is not None:
+                return known
+            raise
+        # Asked last: another request with this key may have come while paths were looked at.
+        if (known := await self._repeated(key, actor)) is not None:
             return known
         records = await self.pipeline.command(command, actor)
         accepted = [
@@ -430,9 +441,10 @@ class Service:
     def tenants(self) -> list[v.TenantView]:
         return tenant_views(self.state)
 
-    def queues(self, tenant: str = "") -> list[TenantQueues]:
+    async def queues(self, tenant: str, actor: Actor) -> list[TenantQueues]:
         """Return the tree of queues of each tenant, or of one. Raises Rejected."""
-        return queue_trees(self.state, self.now(), tenant)
+        look = partial(queue_trees, self.state, self.now(), tenant)
+        return await self.turns.once(look, actor.user)
 
     def cells(self, level: str, under: str) -> CellTree:
         """Return the tree of cells. Raises Rejected."""

@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from allotment.core.cells.account import Account, accounts
 from allotment.core.cells.book import Cells
 from allotment.core.cells.space import Space
 from allotment.engine.state import State
+from allotment.explain.cell_accounts import Account, accounts
 from allotment.model.health import WHOLE
 from allotment.model.ids import JobId, NodeId
 from allotment.model.ledger import Entitlement

@@ -39,6 +39,16 @@ class Turns:
                 return
             yield done
 
+    async def once(self, work: Callable[[], R], who: Hashable) -> R:
+        """Do something that cannot be done in parts, and give what came of it."""
+        await self._queue.turn(who)
+        try:
+            done = work()
+            await asyncio.sleep(0)  # the next one's turn is in the next round
+        finally:
+            self._queue.leave(who)
+        return done
+
 
 def _a_turn(items: Iterable[T], work: Callable[[T], R]) -> list[R]:
     until, done = perf_counter() + TURN_S, list[R]()

@@ -4,13 +4,12 @@ from collections.abc import Sequence
 
 import msgspec
 
-from allotment.core.bounds import overtaken_words
-from allotment.core.entitle import borrowed_by
-from allotment.core.explain import explain, explain_resume, judge
-from allotment.core.free_of import free_for
 from allotment.core.request import shape_of, total_of
 from allotment.engine.records import JobRecord
 from allotment.engine.state import State
+from allotment.explain.free import borrowed_by, free_for
+from allotment.explain.queues import overtaken_words
+from allotment.explain.waiting import explain, explain_resume, judge
 from allotment.model.ids import JobId
 from allotment.model.lifecycle import JobState
 from allotment.model.quantity import Instant, show_millis

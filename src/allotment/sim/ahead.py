@@ -7,13 +7,13 @@ is nothing else: nobody submits, cancels or breaks.
 from collections.abc import Callable, Mapping
 
 from allotment.core.cluster import Cluster
-from allotment.core.entitle import borrowed_by
-from allotment.core.explain import explain, explain_resume
-from allotment.core.free_of import types_wanted
+from allotment.core.dimensions import types_wanted
 from allotment.core.gang import Gang
 from allotment.engine.engine import Engine
 from allotment.engine.records import JobRecord
 from allotment.engine.state import State
+from allotment.explain.free import borrowed_by
+from allotment.explain.waiting import explain, explain_resume
 from allotment.model import events as e
 from allotment.model.forecast import Course
 from allotment.model.ids import JobId

@@ -2,10 +2,14 @@
 
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
+from functools import partial
 
 import msgspec
 
-from allotment.core.ports import Estimates, Ordering, Packing, Placing, Policies, Turns
+from allotment.core.cluster import Cluster
+from allotment.core.ledger import Placing
+from allotment.core.policies import Policies, Rescheduler
+from allotment.core.ports import Estimates, Ordering
 from allotment.model.tenancy import QueueOrder
 from allotment.policies.moving.preferred import ToPreferred
 from allotment.policies.named import FAIRNESS, ranking
@@ -19,6 +23,9 @@ from allotment.policies.ordering.sjf import ShortestFirst
 from allotment.policies.placing.fgd import LeastFragmentation
 from allotment.policies.placing.pack import Pack
 from allotment.policies.placing.spread import Spread
+from allotment.policies.rescheduling.in_pairs import InPairs
+from allotment.policies.rescheduling.ports import Packing, Turns
+from allotment.policies.rescheduling.taking_turns import TakingTurns
 from allotment.policies.sharing.borrow_and_return import BorrowAndReturn
 from allotment.policies.turns.at_once import AtOnce
 from allotment.policies.turns.rounds import Rounds
@@ -195,21 +202,39 @@ def policies(
         "fgd": LeastFragmentation(popularity),
     }
     ordering = chosen.ordering(settings, estimates)
-    recounting = ordering.on(types) if isinstance(ordering, LeastSinceChange) else None
+    ordering = ordering.on(types) if isinstance(ordering, LeastSinceChange) else ordering
+    packing = packing if chosen.packs else None
     return Policies(
-        ordering=recounting or ordering,
+        ordering=ordering,
         sharing=BorrowAndReturn(),
         placing=placings[settings.placing],
         victims=LeastLost(),
-        turns=_turns(chosen, settings),
-        moving=ToPreferred() if chosen.moves and (chosen.packs or types > 1) else None,
-        recounting=recounting,
-        packing=packing if chosen.packs else None,
+        rescheduler=_rescheduler(chosen, settings, ordering, packing, moves=types > 1),
+        exclusive=packing is not None,
         estimates=estimates,
         predicts=settings.estimates == "predicted",
         fairness=FAIRNESS,
         ranking=ranking(estimates),
     )
+
+
+def _rescheduler(
+    chosen: Recipe,
+    settings: Settings,
+    ordering: Ordering,
+    packing: Packing | None,
+    *,
+    moves: bool,
+) -> Callable[[Cluster], Rescheduler] | None:
+    """Return what makes the rescheduler of a policy; `moves` where types differ in speed."""
+    turns = _turns(chosen, settings)
+    if turns is None:
+        return None
+    moving = ToPreferred() if chosen.moves and (packing is not None or moves) else None
+    recounting = ordering if isinstance(ordering, LeastSinceChange) else None
+    if packing is None:
+        return partial(TakingTurns, turns=turns, moving=moving, recounting=recounting)
+    return partial(InPairs, turns=turns, packing=packing, moving=moving, recounting=recounting)
 
 
 def _turns(chosen: Recipe, settings: Settings) -> Turns | None:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from allotment.core.ports import Policies
+from allotment.core.policies import Policies
 from allotment.engine.engine import Engine
 from allotment.engine.records import JobRecord
 from allotment.engine.state import Image, State

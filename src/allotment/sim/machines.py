@@ -114,14 +114,27 @@ class Machines:
                 gone_at = now + self._stop_ms(key.job, shrink.grace_ms)
                 self.agenda.add(gone_at, Phase.SHED, key.job, key.attempt)
         elif isinstance(effect, f.FreezeTask):
-            work = self.works[effect.key.job]
-            if work.since >= 0:
-                work.pause(now)
-                work.since = Instant(-1)
+            self._freeze(effect.key.job, now)
         elif isinstance(effect, f.ThawTask):
-            work = self.works[effect.key.job]
-            if work.since < 0 and work.stopped_at is None:
-                self._go_on(effect.key.job, work, now)
+            self._thaw(effect.key.job, now)
+
+    def _freeze(self, job: JobId, now: Instant) -> None:
+        work = self.works[job]
+        if work.since < 0:
+            return
+        work.pause(now)
+        work.since, work.frozen = Instant(-1), True
+        if self._paced:
+            self._repace(work.nodes, now)
+
+    def _thaw(self, job: JobId, now: Instant) -> None:
+        work = self.works[job]
+        if work.since >= 0 or work.stopped_at is not None:
+            return
+        work.frozen = False
+        self._go_on(job, work, now)
+        if self._paced:
+            self._repace(work.nodes, now)
 
     def _grace_of(self, job: JobId) -> int:
         stop = self._engine.state.jobs[job].attempts[-1].stop
@@ -196,13 +209,14 @@ class Machines:
         work = self.works.get(job)
         if work is None or work.attempt != attempt:
             return
-        lost = work.stop(now)
+        saves = self._settings.warned == "save"
+        work.unsaved_ms = work.stop(now, 0 if saves else self._settings.checkpoint_ms)
         work.stopped_at = now
         wait = self._settings.stop_ms if self.leaving is None else self._grace_of(job)
         if wait:
             self.agenda.add(now + wait, Phase.GONE, job, attempt)
         else:
-            self._leave(job, work, STOPPED, now, lost)
+            self._leave(job, work, STOPPED, now, work.unsaved_ms)
 
     # ── what happens ────────────────────────────────────────────────────────────────────
 
@@ -228,7 +242,8 @@ class Machines:
             if work.since >= 0 and work.ends_at(now) == now:
                 self._finish(job, work, now)
         elif entry.phase is Phase.GONE and work.stopped_at is not None:
-            self._leave(job, work, STOPPED, now, work.in_vain(now))
+            lost = work.unsaved_ms + work.in_vain(now)
+            self._leave(job, work, STOPPED, now, lost)
         elif entry.phase is Phase.SHED and work.stopped_at is None:
             self._shed(job, work, now)
         elif entry.phase is Phase.START and work.stopped_at is None:
@@ -252,7 +267,7 @@ class Machines:
     ) -> None:
         """Report that a gang is gone, and let its neighbours go on faster."""
         attempt, work.attempt = work.attempt, AttemptNo(0)
-        work.since = Instant(-1)
+        work.since, work.frozen = Instant(-1), False
         nodes, work.nodes = work.nodes, ()
         for node in nodes:
             self._busy[node].discard(job)
@@ -289,7 +304,12 @@ class Machines:
             work = self.works[job]
             if work.since < 0:
                 continue
-            beside = {other for node in work.nodes for other in self._busy[node]} - {job}
+            beside = {
+                other
+                for node in work.nodes
+                for other in self._busy[node]
+                if other != job and not self.works[other].frozen
+            }
             partners = self._partners(work, beside) if self._shared else ()
             neighbours = len(beside) if self._speeds.disturbed else 0
             speed = self._speeds.of(work.job, self._slots(job), neighbours, partners)

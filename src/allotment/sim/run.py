@@ -81,7 +81,7 @@ def simulate(scenario: Scenario, told: Progress = nobody, tap: Tap | None = None
         trace=trace.source,
         trace_digest=trace.digest,
         dropped=trace.dropped,
-        warnings=trace.warnings,
+        warnings=scenario.warnings(),
         seed=scenario.seed,
         events=simulation.events,
         summary=summary,

@@ -27,6 +27,18 @@ class Owners(msgspec.Struct, frozen=True):
     half_life_ms: int = Limits().half_life_ms
     source: str = ""
     """The file that says so."""
+    queues: tuple[str, ...] = ()
+    """Tenants with queues in that file that are left out: a trace names no queue."""
+
+    def warnings(self) -> tuple[str, ...]:
+        """Return what of the file a simulation does not take."""
+        if not self.queues:
+            return ()
+        names = ", ".join(self.queues[:5]) + (" and others" if len(self.queues) > 5 else "")
+        return (
+            f"{self.source}: the queues of {names} are left out, with their guarantees, limits "
+            "and caps. A trace names no queue: each tenant has one, in the policy's order.",
+        )
 
     def in_words(self) -> str:
         """Return who they are: shared by 2 tenants as in own.yaml."""
@@ -71,6 +83,10 @@ class Scenario(msgspec.Struct, frozen=True):
     def recipe(self) -> Recipe:
         """Return how the policy is put together. Raises UnknownPolicy."""
         return self.custom or recipe(self.policy)
+
+    def warnings(self) -> tuple[str, ...]:
+        """Return what looks wrong in what is played, or is not taken."""
+        return self.trace.warnings + (self.owners.warnings() if self.owners is not None else ())
 
     def cluster(self) -> str:
         """Describe the cluster: its nodes, and who shares them."""

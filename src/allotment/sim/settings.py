@@ -33,6 +33,10 @@ class Settings(msgspec.Struct, frozen=True):
     """What may pass a blocked job; empty: as the policy says."""
     turns: Literal["", "never", "at_once", "rounds"] = ""
     """When running jobs give way to waiting ones; empty: as the policy says."""
+    eviction: Literal["", "requeue", "suspend"] = ""
+    """What preempted jobs do; empty: as their tenant says."""
+    warned: Literal["save", "ignore"] = "save"
+    """What jobs do when told to leave; `ignore`: work since their last checkpoint is lost."""
     round_ms: int = 360 * SECOND
     """Length of a round (Gavel, OSDI 2020: six minutes)."""
     lead_ms: int = 2 * HOUR
@@ -54,7 +58,8 @@ class Settings(msgspec.Struct, frozen=True):
     stop_ms: int = 0
     """From telling a gang to go to its being gone; it makes no progress meanwhile."""
     checkpoint_ms: int = 0
-    """Work since the last multiple of this is lost on a fault; 0 loses nothing."""
+    """Work since the last multiple of this is lost on a fault, and by jobs that ignore being
+    told to leave; 0 loses nothing."""
     types: Literal["listed", "chance", "best"] = "listed"
     """Where speed differs by type and a job takes any: which it tries first."""
     across_nodes: float = 1.0
@@ -175,6 +180,7 @@ def _shown(name: str) -> str:
 WORDS: Mapping[str, tuple[str, object]] = {
     **dict.fromkeys(("within", "prefer", "tasks"), ("none", "")),
     **dict.fromkeys(("order", "turns"), ("policy", "")),
+    "eviction": ("tenant", ""),
     **dict.fromkeys(("mtbf_ms", "promote"), ("never", 0)),
 }
 """What some defaults are called, and what they are."""

@@ -20,7 +20,7 @@ from allotment.model import events as e
 from allotment.model.errors import Rejected
 from allotment.model.ids import SYSTEM, Actor, JobId
 from allotment.model.quantity import DEVICE, Instant, Resources, earlier
-from allotment.model.spec import NEVER, JobSpec, Priority, TaskRole
+from allotment.model.spec import NEVER, GiveWay, JobSpec, Priority, TaskRole
 from allotment.model.tenancy import Config, Limits, Queue, QueueOrder, RankBy, Tenant
 from allotment.policies.estimates.known import Known
 from allotment.policies.estimates.promised import Promised
@@ -30,6 +30,7 @@ from allotment.sim.machines import Machines
 from allotment.sim.outages import NodeEvent
 from allotment.sim.replayed_wishes import Again
 from allotment.sim.scenario import Scenario
+from allotment.sim.settings import Settings
 from allotment.sim.settle import settle
 from allotment.sim.told import Told
 from allotment.sim.trace import TraceJob
@@ -262,10 +263,13 @@ def _configs(scenario: Scenario) -> Iterator[tuple[int, Config]]:
         owners = scenario.owners
         if owners is None:
             owner = Tenant(EVERYBODY, BEYOND_ALL, (Queue("default", order),))
-            yield 0, Config(scenario.nodes, (owner,), limits, EVERYBODY)
+            tenants = (_evicting(owner, settings),)
+            yield 0, Config(scenario.nodes, tenants, limits, EVERYBODY)
             return
         tenants = tuple(
-            replace(tenant, queues=_queues(tenant, order), users=(), groups=())
+            _evicting(
+                replace(tenant, queues=_queues(tenant, order), users=(), groups=()), settings
+            )
             for tenant in owners.tenants
         )
         limits = replace(limits, half_life_ms=owners.half_life_ms)
@@ -274,6 +278,12 @@ def _configs(scenario: Scenario) -> Iterator[tuple[int, Config]]:
         return
     as_configured = wishes.keeps_orders and not settings.order
     yield from wishes.configs(scenario.nodes, limits, None if as_configured else order)
+
+
+def _evicting(tenant: Tenant, settings: Settings) -> Tenant:
+    """Let preempted jobs of a tenant do what the settings say, if they say anything."""
+    mode = settings.eviction
+    return replace(tenant, on_eviction=GiveWay(mode)) if mode else tenant
 
 
 def _queues(tenant: Tenant, order: QueueOrder) -> tuple[Queue, ...]:

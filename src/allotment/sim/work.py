@@ -45,6 +45,10 @@ class Work(msgspec.Struct, gc=False):
     """The same of devices, where jobs share them."""
     size: int = 0
     """The size at which it has full speed, as `size_of` counts; 0: that of its next start."""
+    frozen: bool = False
+    """Whether it is suspended: it disturbs none, and makes no progress."""
+    unsaved_ms: int = 0
+    """The work that it lost when it was told to stop."""
     saves: bool = True
     """Whether it keeps what it has done when it is told to stop."""
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from allotment.core.cells.quota import Shape, Span, shapes_of, span_of
+from allotment.model.cell_quota import Shape, Span, shapes_of, span_of
 from allotment.model.cells import CellType, PinnedCell, RootCell, Topology
 from allotment.model.cluster import Node
 from allotment.wire.cells_hardware import Hardware

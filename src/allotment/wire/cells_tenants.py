@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from allotment.core.cells.quota import (
+from allotment.model.cell_quota import (
     Shape,
     Shortage,
     chain_of,

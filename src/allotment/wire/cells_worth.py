@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from allotment.core.cells.quota import Shape, Span, shapes_of, span_of
+from allotment.model.cell_quota import Shape, Span, shapes_of, span_of
 from allotment.model.cells import PinnedCell, Topology
 from allotment.model.cluster import Node
 from allotment.model.quantity import DEVICE, NOTHING, Resources

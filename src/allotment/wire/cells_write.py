@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from allotment.core.cells.quota import shapes_of
+from allotment.model.cell_quota import shapes_of
 from allotment.model.cells import CellShare, PinnedCell, RootCell, Topology
 from allotment.model.cluster import Node
 from allotment.model.ids import NodeId

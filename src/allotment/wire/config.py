@@ -31,12 +31,12 @@ def read_config(
     return config_of(plain_of(tree), tree, source=source, machine=machine, problems=problems)
 
 
-def default_config(machine: Node, groups: Sequence[str]) -> Config:
-    """Make a configuration for this machine: one tenant a group, with equal shares.
+def default_config(nodes: Sequence[Node], groups: Sequence[str]) -> Config:
+    """Make a configuration for these nodes: one tenant a group, with equal shares.
 
     Shares are whole devices, and whole thousandths and bytes of the rest; what is left over
     belongs to the first. Without a group, one tenant `default` is open to everybody.
     """
     from allotment.wire.config_share import equal_shares
 
-    return equal_shares(machine, groups)
+    return equal_shares(nodes, groups)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from allotment.model.cluster import Node
-from allotment.model.quantity import Resources, show_bytes, show_milli
+from allotment.model.quantity import NOTHING, Resources, show_bytes, show_milli
 from allotment.model.tenancy import Config, Tenant
 from allotment.wire.config_shape import GuaranteedShape, TenantShape
 from allotment.wire.tree import Place
@@ -97,10 +97,10 @@ def _list(
     return ", ".join(words)
 
 
-def equal_shares(machine: Node, groups: Sequence[str]) -> Config:
-    """Make one tenant a group, with equal shares of the machine; the rest is the first's."""
+def equal_shares(nodes: Sequence[Node], groups: Sequence[str]) -> Config:
+    """Make one tenant a group, with equal shares of the nodes; the rest is the first's."""
     names = _tenant_names(groups) or {UNNAMED: ""}
-    whole = machine.total()
+    whole = sum((node.total() for node in nodes), NOTHING)
     share = _divided(whole, len(names))
     rest = whole - share * len(names)
     tenants = tuple(
@@ -111,7 +111,7 @@ def equal_shares(machine: Node, groups: Sequence[str]) -> Config:
         )
         for at, (name, group) in enumerate(names.items())
     )
-    return Config((machine,), tenants, default_tenant=tenants[0].name)
+    return Config(tuple(nodes), tenants, default_tenant=tenants[0].name)
 
 
 def _divided(whole: Resources, parts: int) -> Resources:

@@ -25,8 +25,15 @@ def config_text(written: Mapping[str, Plain], head: str = "") -> str:
 
 
 def _entry(key: str, value: Plain, indent: str, *, top: bool = False) -> Iterator[str]:
+    if isinstance(value, str) and (text := _literal(value, indent)):
+        yield f"{indent}{_word(key)}: {text}"
+        return
     line = f"{indent}{_word(key)}: {_flow(value)}"
-    if not isinstance(value, (list, dict)) or not value or (not top and len(line) <= WIDTH):
+    if (
+        not isinstance(value, (list, dict))
+        or not value
+        or (not top and len(line) <= WIDTH and "\\n" not in line)
+    ):
         yield line
         return
     if isinstance(value, list) and not any(isinstance(item, (list, dict)) for item in value):
@@ -36,6 +43,18 @@ def _entry(key: str, value: Plain, indent: str, *, top: bool = False) -> Iterato
         return
     yield f"{indent}{_word(key)}:"
     yield from _block(value, f"{indent}  ")
+
+
+def _literal(text: str, indent: str) -> str:
+    """Write a text of several lines as it stands; nothing where quotes are safer."""
+    lines = text.split("\n")
+    plain = all(line.replace("\t", " ").isprintable() for line in lines)
+    if len(lines) < 3 or lines.pop() or not plain or not lines[-1].strip():
+        return ""
+    if lines[0].startswith((" ", "\t")) or not lines[0]:
+        return ""
+    inner = "\n".join(f"{indent}  {line}" if line else "" for line in lines)
+    return f"|\n{inner}"
 
 
 def _filled(words: list[str], indent: str) -> Iterator[str]:

@@ -47,6 +47,11 @@ def read_port_count(value: object) -> int:
     return amounts.read_whole(value, 1, MOST_PORTS)
 
 
+def read_exit_code(value: object) -> int:
+    """Read an exit code of a failure."""
+    return amounts.read_whole(value, 1, 255, "an exit code")
+
+
 def read_keep(value: object) -> int:
     """Read how many checkpoints stay."""
     return amounts.read_whole(value, 1, 1_000_000)
@@ -70,12 +75,16 @@ REF = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}(\[[A-Za-z0-9_, -]{1,200}\])?
 
 
 def read_job_ref(value: object) -> int | str:
-    """Read a job's number, its name, or a part of an array: `8[12-49]`."""
-    if isinstance(value, str) and not value.isdecimal():
-        if not REF.fullmatch(value):
-            raise not_a("a job", value, "write its number, its name, or 8[0-9] of an array")
-        return value
-    return read_job_id(value)
+    """Read a job's number, its name, or a part of an array: `8[12-49]`.
+
+    A number in quotes is a name too: that of a job, and of the whole of an array.
+    """
+    if not isinstance(value, str) or value.isdecimal():
+        number = read_job_id(value)
+        return str(number) if isinstance(value, str) else number
+    if not REF.fullmatch(value):
+        raise not_a("a job", value, "write its number, its name, or 8[0-9] of an array")
+    return value
 
 
 def read_gpu_types(value: object) -> tuple[str, ...]:
@@ -118,7 +127,7 @@ def read_give_way(value: object) -> GiveWay:
 def read_dialect(value: object) -> Dialect:
     """Read which form's extra variables the tasks get."""
     if value not in tuple(Dialect):
-        raise not_a("native or classic", value)
+        raise not_a("native, classic, slurm or lsf", value)
     return Dialect(str(value))
 
 
@@ -150,6 +159,7 @@ DurationOrNone = Annotated[
     Millis, PlainValidator(amounts.read_duration_or_none, json_schema_input_type=float | str)
 ]
 Truth = Annotated[bool, PlainValidator(amounts.read_truth, json_schema_input_type=bool)]
+ExitCode = Annotated[int, PlainValidator(read_exit_code, json_schema_input_type=int)]
 TaskCount = Annotated[int, PlainValidator(read_count, json_schema_input_type=int)]
 Retry = Annotated[int, PlainValidator(read_retry, json_schema_input_type=int)]
 MinFailed = Annotated[int, PlainValidator(read_min_failed, json_schema_input_type=int | str)]

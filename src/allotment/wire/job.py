@@ -3,10 +3,12 @@
 Parsers are imported when first used: a command that reads no job does not pay for them.
 """
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 
 from allotment.model.errors import BadInput, Problem
 from allotment.model.spec import JobSpec
+from allotment.wire.batch.wish import BatchWish
 from allotment.wire.job_file import Form, JobFile
 from allotment.wire.job_write import job_to_json, job_to_wire
 from allotment.wire.parse import tree_of
@@ -14,9 +16,11 @@ from allotment.wire.text import text_of
 from allotment.wire.tree import Table, Tree, plain_of
 
 __all__ = [
+    "BatchWish",
     "Form",
     "JobFile",
     "apply_set",
+    "is_batch_script",
     "job_schema",
     "job_to_json",
     "job_to_wire",
@@ -34,13 +38,18 @@ def read_job(
     source: str,
     form: Form = Form.AUTO,
     environ: Mapping[str, str] | None = None,
+    batch: BatchWish | None = None,
 ) -> JobFile:
-    """Read a job in either form, from YAML or JSON. `source` names the file in messages.
+    """Read a job in any form. `source` names the file in messages.
 
     `environ` resolves secrets given as `{from_env: NAME}`; without it they are a problem.
+    `batch` has what is known besides of a batch script.
     Raises BadInput with everything that is wrong, each with its line.
     """
     text = text_of(data, source)
+    if read_script := _script_reader(text, form):
+        wish = batch or BatchWish()
+        return read_script(text, source, wish.by, wish.options, wish.ignored)
     tree, problems = tree_of(text, source, as_json=form is Form.CLASSIC)
     if form is Form.CLASSIC or (form is Form.AUTO and _is_classic(tree, source)):
         from allotment.wire.job_classic import read_classic
@@ -49,6 +58,36 @@ def read_job(
     from allotment.wire.job_native import read_native
 
     return read_native(plain_of(tree), tree, source=source, environ=environ, problems=problems)
+
+
+def is_batch_script(data: bytes) -> bool:
+    """Whether a file is a script with directives of a batch system. Any other may be YAML."""
+    return data.startswith(b"#") and batch_form(data.decode("utf-8", "replace")) is not None
+
+
+def batch_form(text: str) -> Form | None:
+    """Return the form of a script by its first directive; None where it has none."""
+    found = DIRECTIVE.search(text) if text.startswith("#") else None
+    form = DIRECTIVES[found[1]] if found else None
+    return form if text.startswith("#!") or form is Form.LSF else None
+
+
+DIRECTIVE = re.compile(r"^#(SBATCH|BSUB)(?=\s)", re.MULTILINE)
+DIRECTIVES = {"SBATCH": Form.SLURM, "BSUB": Form.LSF}
+
+
+def _script_reader(text: str, form: Form) -> Callable[..., JobFile] | None:
+    if form is Form.AUTO:
+        form = batch_form(text) or form
+    if form is Form.SLURM:
+        from allotment.wire.batch.slurm import read_slurm
+
+        return read_slurm
+    if form is Form.LSF:
+        from allotment.wire.batch.lsf import read_lsf
+
+        return read_lsf
+    return None
 
 
 def read_job_json(body: bytes) -> JobFile:

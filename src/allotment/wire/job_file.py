@@ -18,12 +18,21 @@ class JobFile(msgspec.Struct, frozen=True):
     max_running: int = 0
     grid: Grid = ()
     """What distinguishes the copies, where they are of a grid."""
+    indices: tuple[int, ...] = ()
+    """Their indices in the array, where they are not 0, 1, 2 …"""
+    held: bool = False
+    """Whether it is to be held."""
+    waits: bool = False
+    """Whether its submitter wants to wait for its end."""
 
 
 class Form(StrEnum):
     """How a job is written."""
 
     AUTO = "auto"
-    """Classic when it has `taskRoles` or `jobName` at the top, native otherwise."""
+    """Slurm or LSF when it is a script with their directives, classic when it has `taskRoles`
+    or `jobName` at the top, native otherwise."""
     NATIVE = "native"
     CLASSIC = "classic"
+    SLURM = "slurm"
+    LSF = "lsf"

@@ -17,6 +17,7 @@ from allotment.model.grid import combinations
 from allotment.model.ids import JobId
 from allotment.model.quantity import Millis, Resources
 from allotment.model.spec import (
+    Batch,
     Checkpoint,
     Completion,
     Dependency,
@@ -28,6 +29,7 @@ from allotment.model.spec import (
 from allotment.wire.job_file import JobFile
 from allotment.wire.job_shape import (
     AlternativeShape,
+    BatchShape,
     CheckpointShape,
     CountShape,
     DependencyShape,
@@ -228,8 +230,9 @@ def _job_file(
     shape: JobShape, secrets: tuple[tuple[str, str], ...], warnings: tuple[Problem, ...]
 ) -> JobFile:
     copies, cap = (shape.array.count, shape.array.max_running) if shape.array else (1, 0)
-    copies = combinations(shape.axes) if shape.grid else copies
-    return JobFile(_spec(shape, secrets), warnings, copies, cap, shape.axes)
+    indices = shape.array.indices if shape.array else ()
+    copies = combinations(shape.axes) if shape.grid else len(indices) or copies
+    return JobFile(_spec(shape, secrets), warnings, copies, cap, shape.axes, indices)
 
 
 def _spec(shape: JobShape, secrets: tuple[tuple[str, str], ...]) -> JobSpec:
@@ -261,6 +264,7 @@ def _spec(shape: JobShape, secrets: tuple[tuple[str, str], ...]) -> JobSpec:
         opportunistic=shape.opportunistic,
         dialect=shape.dialect,
         labels=tuple(shape.labels.items()),
+        batch=_batch(shape.batch) if shape.batch else None,
     )
 
 
@@ -304,8 +308,26 @@ def _checkpoint(shape: CheckpointShape) -> Checkpoint:
     return Checkpoint(shape.dir, shape.every, shape.keep, shape.signal, shape.grace)
 
 
+def _batch(shape: BatchShape) -> Batch:
+    return Batch(
+        tasks=shape.tasks,
+        args=tuple(shape.args),
+        output=shape.output,
+        error=shape.error,
+        input=shape.input,
+        append=shape.append,
+        warn_ms=shape.warn,
+        warn_script=shape.warn_script,
+        requeue_on=tuple(shape.requeue_on),
+        variables=tuple(shape.variables.items()),
+    )
+
+
 def _dependencies(items: list[int | str | DependencyShape]) -> Iterator[Dependency]:
-    """Return what is to be waited for. A number by itself may be that of a whole array."""
+    """Return what is to be waited for.
+
+    A number by itself may be that of a whole array, and so may one in quotes.
+    """
     group = 0
     for item in items:
         if not isinstance(item, DependencyShape):
@@ -324,13 +346,13 @@ def _dependencies(items: list[int | str | DependencyShape]) -> Iterator[Dependen
 
 
 def _whole(ref: int | str) -> Dependency:
-    return Dependency(JobId(ref if isinstance(ref, int) else 0), ref=str(ref))
+    return _named(str(ref), EndKind.SUCCESS)
 
 
 def _one(ref: int | str, end: EndKind) -> Dependency:
     """Read a reference beside which stands how it must have ended: a number is one job."""
-    return (
-        Dependency(JobId(ref), end)
-        if isinstance(ref, int)
-        else Dependency(JobId(0), end, ref=ref)
-    )
+    return Dependency(JobId(ref), end) if isinstance(ref, int) else _named(ref, end)
+
+
+def _named(ref: str, end: EndKind) -> Dependency:
+    return Dependency(JobId(int(ref) if ref.isdecimal() else 0), end, ref=ref)

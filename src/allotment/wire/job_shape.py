@@ -32,6 +32,7 @@ from allotment.wire.fields import (
     DurationOrNone,
     EndWord,
     EnvValue,
+    ExitCode,
     GiveWayWord,
     Gpu,
     GpuTypes,
@@ -59,6 +60,7 @@ from allotment.wire.fields import (
     Word,
 )
 from allotment.wire.grids import GridValues
+from allotment.wire.indices import Indices
 from allotment.wire.labels import LabelKey, LabelValue, not_too_many
 from allotment.wire.problems import LIST_FORM, MAP_FORM, WORD_FORM
 from allotment.wire.words import same_variable, taken_label
@@ -297,8 +299,24 @@ class ArrayShape(Shape):
     """As many jobs as `count`, alike but for their index."""
 
     count: TaskCount = 0
-    """0 where a grid says how many there are."""
+    """0 where a grid or the indices say how many there are."""
     max_running: MaxRunning = 0
+    indices: Indices = Field(default=(), examples=["1-10:3"])
+
+
+class BatchShape(Shape):
+    """How a script runs that was written for a batch system: once, for all of its job."""
+
+    tasks: TaskCount = 1
+    args: list[EnvValue] = []
+    output: Line = Field(default="", examples=["slurm-%j.out"])
+    error: Line = ""
+    input: Line = ""
+    append: Truth = False
+    warn: DurationOrNone = Millis(0)
+    warn_script: Truth = False
+    requeue_on: list[ExitCode] = []
+    variables: dict[Variable, EnvValue] = {}
 
 
 def _some_role(value: object) -> object:
@@ -346,16 +364,34 @@ class JobShape(RoleParts):
         default={}, examples=["{team: vision}"]
     )
     dialect: DialectWord = Dialect.NATIVE
-    """Which form's extra variables the tasks get; for jobs that were read as classic."""
+    """Which form's extra variables the tasks get; for jobs that were read from another."""
+    batch: BatchShape | None = None
 
     @model_validator(mode="after")
     def _counted_once(self) -> "JobShape":
         count, made = self.array.count if self.array else 0, combinations(self.axes)
+        indices = self.array.indices if self.array else ()
+        if indices and (self.grid or count not in (0, len(indices))):
+            message = f"names {len(indices):,} jobs, and something else names others"
+            raise Amiss(message, "keep one of the two", at=("array", "indices"))
         if self.grid and count not in (0, made):
             message = f"is {count}, and the grid makes {made:,} jobs"
             raise Amiss(message, "leave it out", at=("array", "count"))
-        if self.array and not count and not self.grid:
+        if self.array and not count and not (self.grid or indices):
             raise Amiss("is missing", "say how many jobs it has", at=("array", "count"))
+        return self
+
+    @model_validator(mode="after")
+    def _one_script(self) -> "JobShape":
+        if self.batch is None:
+            return self
+        role, *others = (self,) if self.roles is None else tuple(self.roles.values())
+        if others or role.count != 1:
+            message = "is about one script, which is the command of one role with one task"
+            raise Amiss(message, "take it out, or all other tasks", at=("batch",))
+        if not isinstance(role.command, str) or not role.command.startswith("#!"):
+            message = "is about a script, and the command is none: its first line must be #!"
+            raise Amiss(message, "begin the command with #!/bin/sh", at=("batch",))
         return self
 
     @property

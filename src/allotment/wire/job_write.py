@@ -10,6 +10,7 @@ from allotment.model.dependencies import choices
 from allotment.model.spec import (
     NEVER,
     Arch,
+    Batch,
     Checkpoint,
     Completion,
     Dependency,
@@ -54,6 +55,7 @@ def job_to_wire(spec: JobSpec, *, redact: bool = True) -> Written:
         **_unless(pin=spec.pin, opportunistic=spec.opportunistic),
         **_unless(labels=dict(spec.labels)),
         **({} if spec.dialect is Dialect.NATIVE else {"dialect": spec.dialect.value}),
+        **({"batch": _batch(spec.batch)} if spec.batch else {}),
     }
 
 
@@ -122,6 +124,17 @@ def _checkpoint(checkpoint: Checkpoint) -> Written:
         "keep": checkpoint.keep,
         "signal": checkpoint.signal,
         "grace": write_duration(checkpoint.grace_ms),
+    }
+
+
+def _batch(batch: Batch) -> Written:
+    return {
+        "tasks": batch.tasks,
+        **_unless(args=list(batch.args), output=batch.output, error=batch.error),
+        **_unless(input=batch.input, append=batch.append),
+        **_length("warn", batch.warn_ms),
+        **_unless(warn_script=batch.warn_script, requeue_on=list(batch.requeue_on)),
+        **_unless(variables=dict(batch.variables)),
     }
 
 

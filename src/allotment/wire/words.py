@@ -17,7 +17,10 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 NAME_RULE = (
     "use letters, digits, `.`, `_` and `-`, at most 128, starting with a letter or digit"
 )
-VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,255}")
+VARIABLE = re.compile(
+    r"[A-Za-z_][A-Za-z0-9_]{0,255}|BASH_FUNC_[A-Za-z0-9_.:+-]{1,200}(?:%%|\(\))"
+)
+"""bash passes a function on, such as `module`, as a variable of such a name."""
 RESERVED = "ALLOT_"
 REDACTED = WITHHELD
 LONGEST_LINE = 1024

@@ -6,6 +6,7 @@ import msgspec
 
 from allotment.model.cluster import Node
 from allotment.model.errors import BadInput, Problem
+from allotment.model.tenancy import Queue
 from allotment.sim.cluster import BadCluster
 from allotment.sim.scenario import Owners
 from allotment.wire.config_read import config_of
@@ -36,6 +37,7 @@ def cluster_in(data: bytes, source: str) -> tuple[tuple[Node, ...], Owners]:
         config.share,
         config.limits.half_life_ms,
         Path(source).name,
+        tuple(t.name for t in config.tenants if t.queues != (Queue("default"),)),
     )
     return config.nodes, owners
 

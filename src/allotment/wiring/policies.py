@@ -1,6 +1,6 @@
 """The policies of a service, and of the forecasts of what it will do."""
 
-from allotment.core.ports import Policies
+from allotment.core.policies import Policies
 from allotment.policies.estimates.promised import Promised
 from allotment.policies.named import FAIRNESS, ranking
 from allotment.policies.ordering.fifo import Fifo

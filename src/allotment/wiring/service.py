@@ -8,7 +8,7 @@ import asyncio
 import io
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -52,6 +52,8 @@ class Options(msgspec.Struct, frozen=True):
     gpus: int | None = None
     """Virtual GPUs, where the machine has none and no configuration lists any."""
     backend: str = "local"
+    slurm: str = ""
+    """The partition of a Slurm cluster, where the backend is `slurm`."""
     store: str = "sqlite"
     accept_loss: bool = False
     """Go on with what is left of a damaged event log."""
@@ -66,6 +68,7 @@ def serve(  # noqa: PLR0913 - the command line's one call
     port: int | None = None,
     gpus: int | None = None,
     backend: str = "local",
+    slurm: str = "",
     store: str = "sqlite",
     accept_loss: bool = False,
     ready_fd: int = -1,
@@ -77,7 +80,7 @@ def serve(  # noqa: PLR0913 - the command line's one call
     from allotment.api.process import settle  # noqa: PLC0415
 
     options = Options(
-        folder.absolute(), config, port, gpus, backend, store, accept_loss, ready_fd
+        folder.absolute(), config, port, gpus, backend, slurm, store, accept_loss, ready_fd
     )
     settle()
     try:
@@ -142,14 +145,20 @@ def build(options: Options, lock: FolderLock) -> Opened:
     from allotment.backends.local.machine import this_machine as look  # noqa: PLC0415
     from allotment.service.clock import SteadyClock  # noqa: PLC0415
     from allotment.wire.job import job_to_wire  # noqa: PLC0415
+    from allotment.wiring import slurm  # noqa: PLC0415
     from allotment.wiring.forecast import ChildForecast  # noqa: PLC0415
     from allotment.wiring.policies import policies  # noqa: PLC0415
 
     machine, device_files = look(options.gpus)
-    found = configuration(options, machine)
+    nodes: tuple[Node, ...] = (machine,)
+    partition = slurm.partition_of(options.folder, options.slurm)
+    if partition:
+        is_first = not (options.folder / slurm.KEPT).exists()
+        nodes = slurm.discovered(partition, is_first=is_first)
+    found = configuration(options, nodes, slurm=bool(partition))
     store = _store(options)
     try:
-        backend = _backend(options, device_files)
+        backend = _backend(options, device_files, partition, lambda: service.state.config.nodes)
         service = Service(
             store=store,
             backend=backend,
@@ -158,11 +167,13 @@ def build(options: Options, lock: FolderLock) -> Opened:
             state_dir=str(options.folder),
             write_spec=lambda spec: dict(job_to_wire(spec)),
             version=__version__,
-            config_files=config_files(options.folder, machine),
+            config_files=config_files(options.folder, nodes, slurm=bool(partition)),
             forecast=ChildForecast(),
         )
         if options.config is None:
-            found = _newest(options.folder, found, service.state.config, machine)
+            found = _newest(options.folder, found, service.state.config, nodes)
+        if partition:
+            slurm.keep(options.folder, partition)
         if isinstance(backend, LocalBackend):
             backend.watch_devices(lambda: _real_devices(service.state.config))
     except BaseException:
@@ -198,7 +209,16 @@ def _store(options: Options) -> Store:
     return SqliteStore.open(options.folder, accept_loss=options.accept_loss)
 
 
-def _backend(options: Options, device_files: Mapping[int, tuple[str, ...]]) -> Backend:
+def _backend(
+    options: Options,
+    device_files: Mapping[int, tuple[str, ...]],
+    partition: str,
+    nodes: Callable[[], Sequence[Node]],
+) -> Backend:
+    if partition:
+        from allotment.backends.slurm.backend import SlurmBackend  # noqa: PLC0415
+
+        return SlurmBackend(options.folder, partition, nodes)
     if options.backend == "fake":
         from allotment.backends.fake import FakeBackend  # noqa: PLC0415
 
@@ -230,19 +250,18 @@ def this_machine(gpus: int | None = None) -> Node:
     return look(gpus)[0]
 
 
-def configuration(options: Options, machine: Node) -> Found:
-    """Read the configuration that is meant, or make one for this machine.
+def configuration(options: Options, nodes: Sequence[Node], *, slurm: bool = False) -> Found:
+    """Read the configuration that is meant, or make one for the nodes there are.
 
     Raises BadInput with every problem and its line.
     """
-    from allotment.wire.config import read_config  # noqa: PLC0415
     from allotment.wiring.kept_config import CONFIG  # noqa: PLC0415
 
     kept = options.folder / CONFIG
     path = options.config or kept
     is_first = options.config is None and not kept.exists()
-    data = _default_text(machine) if is_first else _text_of(path)
-    config, warnings = read_config(data, source=str(path), machine=machine)
+    data = _default_text(nodes) if is_first else _text_of(path)
+    config, warnings = _read_config(nodes, slurm, data, str(path))
     for warning in warnings:
         log.warning(f"{path}: {warning}")
     if options.gpus is not None and options.config is None and not is_first:
@@ -250,8 +269,9 @@ def configuration(options: Options, machine: Node) -> Found:
     return Found(config, b"" if path == kept and not is_first else data)
 
 
-def _newest(folder: Path, found: Found, in_force: Config, machine: Node) -> Found:
+def _newest(folder: Path, found: Found, in_force: Config, nodes: Sequence[Node]) -> Found:
     """Return what was kept; or what a crash kept from being kept, though it was in force."""
+    machine = nodes[0] if len(nodes) == 1 else None
     from allotment.wire.config import read_config  # noqa: PLC0415
     from allotment.wiring.kept_config import CONFIG, announced  # noqa: PLC0415
 
@@ -261,12 +281,12 @@ def _newest(folder: Path, found: Found, in_force: Config, machine: Node) -> Foun
     return Found(read_config(text, source=CONFIG, machine=machine)[0], text)
 
 
-def config_files(folder: Path, machine: Node | None) -> ConfigFiles:
+def config_files(folder: Path, nodes: Sequence[Node], *, slurm: bool = False) -> ConfigFiles:
     """Return how a service reads, writes and keeps configurations."""
     from allotment.wiring.kept_config import announce, keep  # noqa: PLC0415
 
     return ConfigFiles(
-        read=partial(_read_config, machine),
+        read=partial(_read_config, nodes, slurm),
         write=_write_config,
         announce=partial(announce, folder),
         keep=partial(keep, folder),
@@ -274,11 +294,17 @@ def config_files(folder: Path, machine: Node | None) -> ConfigFiles:
 
 
 def _read_config(
-    machine: Node | None, text: bytes, source: str
+    nodes: Sequence[Node], slurm: bool, text: bytes, source: str
 ) -> tuple[Config, tuple[Problem, ...]]:
+    """Read a configuration, and check it against the nodes of an engine. Raises BadInput."""
     from allotment.wire.config import read_config  # noqa: PLC0415
+    from allotment.wiring.slurm import problems_of  # noqa: PLC0415
 
-    return read_config(text, source=source, machine=machine)
+    machine = nodes[0] if nodes and not slurm else None
+    config, warnings = read_config(text, source=source, machine=machine)
+    if slurm and (problems := tuple(problems_of(config, tuple(nodes)))):
+        raise BadInput(problems, source)
+    return config, warnings
 
 
 def _write_config(config: Config) -> str:
@@ -296,7 +322,7 @@ def _text_of(path: Path) -> bytes:
         raise BadInput((Problem(f"cannot be read: {why}"),), str(path)) from error
 
 
-def _default_text(machine: Node) -> bytes:
+def _default_text(nodes: Sequence[Node]) -> bytes:
     """Write the configuration of a first start: one tenant for each team of users."""
     from ruamel.yaml import YAML  # noqa: PLC0415
 
@@ -306,7 +332,7 @@ def _default_text(machine: Node) -> bytes:
     text = io.BytesIO()
     yaml = YAML()
     yaml.indent(mapping=2, sequence=4, offset=2)
-    written = config_to_wire(default_config(machine, teams_here()))
+    written = config_to_wire(default_config(nodes, teams_here()))
     yaml.dump(written, text)  # pyright: ignore[reportUnknownMemberType]
     return DEFAULT_HEAD + text.getvalue()
 

@@ -3,7 +3,7 @@
 import asyncio
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -12,17 +12,22 @@ import pytest
 
 from allotment.backends.fake import FakeBackend
 from allotment.backends.local.backend import LocalBackend
-from allotment.model.ids import AttemptNo, JobId, TaskIndex, TaskKey
+from allotment.backends.slurm.backend import SlurmBackend
+from allotment.model.cluster import Node
+from allotment.model.ids import AttemptNo, JobId, NodeId, TaskIndex, TaskKey
 from allotment.model.quantity import MIB, Millis, Resources
 from allotment.model.reports import Seen, TaskReport
 from allotment.service.ports import Backend, LaunchRequest, Report
 from tests.support.cluster import end_launchers
 from tests.support.patience import PATIENCE_S
+from tests.support.slurm import TOOLS, Slurm, a_slurm
 
 SCRIPTS = {
     "fake": {"ok": "fake", "fails": "fake 0 exit 3", "forever": "fake forever"},
     "local": {"ok": "true", "fails": "exit 3", "forever": "sleep 1000"},
+    "slurm": {"ok": "true", "fails": "exit 3", "forever": "sleep 1000"},
 }
+NODES = [Node(NodeId(n), f"n{n}", 4000, 2000 * MIB, 0) for n in (1, 2)]
 
 
 class Driver:
@@ -46,7 +51,7 @@ class Driver:
         return LaunchRequest(
             key=TaskKey(JobId(job), AttemptNo(1), TaskIndex(index)),
             name=f"main.{index}",
-            node="n0",
+            node="n1",
             argv=("/bin/sh", "-c", command),
             env=(("PATH", "/usr/bin:/bin"),),
             workdir=str(self.work),
@@ -71,8 +76,8 @@ class Driver:
 @asynccontextmanager
 async def a_backend(name: str) -> AsyncIterator[Driver]:
     folder = Path(tempfile.mkdtemp(prefix="allot-"))
-    backend: Backend = FakeBackend() if name == "fake" else LocalBackend(folder)
-    driver = Driver(backend, folder)
+    driver = Driver(new_backend(name, folder), folder)
+    backend = driver.backend
     await backend.start(driver.hear)
     try:
         yield driver
@@ -84,10 +89,38 @@ async def a_backend(name: str) -> AsyncIterator[Driver]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-both = pytest.mark.parametrize("name", ["fake", "local"])
+def new_backend(name: str, folder: Path) -> Backend:
+    match name:
+        case "fake":
+            return FakeBackend()
+        case "slurm":
+            return SlurmBackend(folder, "main", lambda: NODES)
+        case _:
+            return LocalBackend(folder)
 
 
-@both
+@pytest.fixture(scope="module")
+def slurm() -> Iterator[Slurm]:
+    with a_slurm() as running:
+        yield running
+
+
+@pytest.fixture
+def name(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    if request.param == "slurm":
+        conf: Path = request.getfixturevalue("slurm").conf
+        monkeypatch.setenv("SLURM_CONF", str(conf))
+    return request.param
+
+
+ON_SLURM = pytest.param("slurm", marks=[pytest.mark.needs_root, pytest.mark.needs_tool(*TOOLS)])
+every = pytest.mark.parametrize("name", ["fake", "local", ON_SLURM], indirect=True)
+real = pytest.mark.parametrize("name", ["local", ON_SLURM], indirect=True)
+freezing = pytest.mark.parametrize("name", ["fake", "local"], indirect=True)
+"""Those that `suspends`."""
+
+
+@every
 def test_a_task_runs_and_its_end_is_told(name: str) -> None:
     async def story() -> None:
         async with a_backend(name) as driver:
@@ -102,7 +135,7 @@ def test_a_task_runs_and_its_end_is_told(name: str) -> None:
     asyncio.run(story())
 
 
-@both
+@every
 def test_launching_again_starts_nothing(name: str) -> None:
     async def story() -> None:
         async with a_backend(name) as driver:
@@ -116,7 +149,7 @@ def test_launching_again_starts_nothing(name: str) -> None:
     asyncio.run(story())
 
 
-@both
+@every
 def test_a_gang_waits_at_the_barrier(name: str) -> None:
     async def story() -> None:
         async with a_backend(name) as driver:
@@ -138,7 +171,7 @@ def test_a_gang_waits_at_the_barrier(name: str) -> None:
     asyncio.run(story())
 
 
-@both
+@every
 def test_a_stopped_task_ends_by_the_signal(name: str) -> None:
     async def story() -> None:
         async with a_backend(name) as driver:
@@ -153,7 +186,7 @@ def test_a_stopped_task_ends_by_the_signal(name: str) -> None:
     asyncio.run(story())
 
 
-@both
+@every
 def test_unknown_tasks_are_left_out_and_stopping_them_is_fine(name: str) -> None:
     async def story() -> None:
         async with a_backend(name) as driver:
@@ -168,7 +201,7 @@ def test_unknown_tasks_are_left_out_and_stopping_them_is_fine(name: str) -> None
     asyncio.run(story())
 
 
-@both
+@every
 def test_what_ended_is_still_known_until_forgotten(name: str) -> None:
     async def story() -> None:
         async with a_backend(name) as driver:
@@ -183,7 +216,7 @@ def test_what_ended_is_still_known_until_forgotten(name: str) -> None:
     asyncio.run(story())
 
 
-@both
+@every
 def test_the_highest_job_is_known(name: str) -> None:
     async def story() -> None:
         async with a_backend(name) as driver:
@@ -197,7 +230,7 @@ def test_the_highest_job_is_known(name: str) -> None:
     asyncio.run(story())
 
 
-@both
+@freezing
 def test_a_frozen_task_stands_still_and_goes_on(name: str) -> None:
     async def story() -> None:
         async with a_backend(name) as driver:
@@ -215,9 +248,10 @@ def test_a_frozen_task_stands_still_and_goes_on(name: str) -> None:
     asyncio.run(story())
 
 
-def test_output_is_read_in_pieces_and_from_the_end() -> None:
+@real
+def test_output_is_read_in_pieces_and_from_the_end(name: str) -> None:
     async def story() -> None:
-        async with a_backend("local") as driver:
+        async with a_backend(name) as driver:
             request = driver.request("seq 1 2000; echo oops >&2")
             await driver.backend.launch(request)
             await driver.until_seen(request.key, Seen.ENDED)
@@ -235,14 +269,15 @@ def test_output_is_read_in_pieces_and_from_the_end() -> None:
     asyncio.run(story())
 
 
-def test_tasks_outlive_the_backend_and_are_found_again() -> None:
+@real
+def test_tasks_outlive_the_backend_and_are_found_again(name: str) -> None:
     async def story() -> None:
-        async with a_backend("local") as driver:
+        async with a_backend(name) as driver:
             request = driver.request("forever")
             await driver.backend.launch(request)
             running = await driver.until_seen(request.key, Seen.RUNNING)
             await driver.backend.close()
-            again = LocalBackend(driver.folder)
+            again = new_backend(name, driver.folder)
             other = Driver(again, driver.folder)
             await again.start(other.hear)
             (found,) = await again.observe([request.key])

@@ -62,6 +62,13 @@ class History:
         self.point: Point = point(self.rng)
         self.world = Lines(config(self.point))
         self.reasons: list[str] = []
+        self._refusals = 0
+        """Of engines before the one that runs."""
+
+    @property
+    def refusals(self) -> int:
+        """How many decisions the committer refused."""
+        return self._refusals + self.world.engine.refusals
 
     def play(self, moves: int = MOVES) -> None:
         """Make all moves; the line is served after most of them."""
@@ -261,6 +268,7 @@ class History:
     def _restart(self) -> None:
         data = msgspec.msgpack.encode(self.world.state.image())
         state = State.from_image(msgspec.msgpack.decode(data, type=Image), POLICIES)
+        self._refusals = self.refusals
         self.world.engine = Engine(state)
         self.world.collect()
 

@@ -27,6 +27,8 @@ class Digest(msgspec.Struct, frozen=True):
     events: int
     decisions: str
     reasons: str
+    refusals: int = 0
+    """Decisions that the committer refused: a mistake, so none is recorded."""
 
     def __str__(self) -> str:
         return f"{self.history} {self.events} {self.decisions} {self.reasons}"
@@ -37,7 +39,7 @@ def digest(number: int) -> Digest:
     history = History(number)
     history.play()
     lines = list(history.decisions())
-    return Digest(number, len(lines), _hash(lines), _hash(history.reasons))
+    return Digest(number, len(lines), _hash(lines), _hash(history.reasons), history.refusals)
 
 
 def recorded() -> dict[int, Digest]:

@@ -15,19 +15,18 @@ from itertools import groupby
 
 import msgspec
 
-from allotment.core.cells.audit import flaws
 from allotment.core.cells.book import Cells, Found
-from allotment.core.cells.quota import shortages
 from allotment.core.cells.rights import quota_for
 from allotment.core.cluster import Cluster as Books
 from allotment.core.gang import Gang, ReservedPlace, Standing
-from allotment.core.guarantee import guarantee_of
 from allotment.core.owed import owed_place
-from allotment.core.preemption.search import PreemptionPlan
-from allotment.core.preemption.tenant import losers, preempt_lower
+from allotment.core.plan import PreemptionPlan
+from allotment.core.preemption.room import losers, preempt_lower
 from allotment.core.request import Shape, shape_of
+from allotment.engine.audit_cells import flaws
 from allotment.engine.decide import check
 from allotment.engine.state import State
+from allotment.model.cell_quota import shortages
 from allotment.model.cells import Topology
 from allotment.model.errors import Rejected
 from allotment.model.ids import JobId, NodeId
@@ -214,7 +213,7 @@ class Ours:
 
     def _decide(self, priority: int, shape: Shape) -> Answer:
         if shape.opportunistic:
-            slots = guarantee_of(self.books).idle_place(shape.requests)
+            slots = self.books.guarantee.idle_place(shape.requests)
             if slots is None:
                 return Waits("nothing idle")
             return Placed(tuple(Task(slot.node, slot.devices) for slot in slots))

@@ -119,7 +119,7 @@ class Live:
             state_dir=str(self.folder),
             write_spec=lambda spec: dict(job_to_wire(spec)),
             version="test",
-            config_files=config_files(self.folder, None),
+            config_files=config_files(self.folder, ()),
             forecast=self.forecast,
         )
         await self.service.start(self._config)

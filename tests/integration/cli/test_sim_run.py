@@ -49,6 +49,34 @@ def test_json_has_every_number(folder: Folder) -> None:
     assert len(told["trace_digest"]) == 16
 
 
+@pytest.mark.parametrize(("mode", "makespan_s"), [("suspend", 1_800), ("requeue", 2_020)])
+def test_three_jobs_take_turns_on_one_device(
+    folder: Folder, mode: str, makespan_s: int
+) -> None:
+    """Suspended, they lose nothing; requeued, what they did since their last checkpoint."""
+    rows = "".join(f"{job},0,1,600\n" for job in "abc")
+    folder.write("three.csv", f"job_id,submit_time,num_gpus,duration\n{rows}")
+    sliced = ("policy maxmin", "set round=60s", "set lead=0", f"set eviction={mode}")
+    lossy = ("set warned=ignore", "set checkpoint=40s")
+    words = [word for pair in (*sliced, *lossy) for word in f"--{pair}".split()]
+    done = folder.sim(
+        "run",
+        "--trace",
+        "three.csv",
+        "--cluster",
+        "1x1",
+        "--jobs-out",
+        "jobs.csv",
+        "--json",
+        *words,
+    )
+    assert done.code == 0, done.err
+    told = json.loads(done.out)
+    assert (told["completed"], told["makespan_s"]) == (3, makespan_s)
+    started = csv.DictReader((folder.path / "jobs.csv").read_text().splitlines())
+    assert [float(row["start_time"]) for row in started] == [0, 60, 120]
+
+
 def test_jobs_and_report_are_written(folder: Folder) -> None:
     done = folder.sim(*ON_TWO, "--jobs-out", "jobs.csv", "--report", "r.html")
     assert done.code == 0, done.err

@@ -55,7 +55,7 @@ def made_service(
         state_dir=str(folder),
         write_spec=lambda spec: {"name": spec.name},
         version="test",
-        config_files=config_files(folder, None),
+        config_files=config_files(folder, ()),
     )
 
 

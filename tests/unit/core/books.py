@@ -1,10 +1,12 @@
 """Small clusters with gangs on them, set up without an engine."""
 
 from collections.abc import Mapping
+from functools import partial
 
 from allotment.core.cluster import Cluster
 from allotment.core.gang import Gang, Standing
-from allotment.core.ports import Policies
+from allotment.core.guarantee import guarantee_of
+from allotment.core.policies import Policies
 from allotment.core.rank import Rank
 from allotment.core.request import Request, Shape, needs_of
 from allotment.model.ids import JobId
@@ -13,13 +15,20 @@ from allotment.model.quantity import DEVICE, Instant, Resources
 from allotment.model.tenancy import Queue, QueueOrder, Tenant
 from allotment.policies.ordering.fifo import Fifo
 from allotment.policies.placing.pack import Pack
+from allotment.policies.rescheduling.taking_turns import TakingTurns
 from allotment.policies.sharing.borrow_and_return import BorrowAndReturn
 from allotment.policies.turns.at_once import AtOnce
 from allotment.policies.victims.least_lost import LeastLost
 from allotment.sim.cluster import cluster_of
 
 PLENTY = Resources(*([1 << 60] * 5))
-POLICIES = Policies(Fifo(), BorrowAndReturn(), Pack(), LeastLost(), turns=AtOnce())
+POLICIES = Policies(
+    Fifo(),
+    BorrowAndReturn(),
+    Pack(),
+    LeastLost(),
+    rescheduler=partial(TakingTurns, turns=AtOnce()),
+)
 
 
 class Given:
@@ -62,7 +71,7 @@ def a_cluster(
 ) -> Cluster:
     """One tenant that may have everything."""
     tenant = Tenant("t", PLENTY, (Queue("default", order),))
-    return Cluster(cluster_of(text), (tenant,), policies)
+    return Cluster(cluster_of(text), (tenant,), policies, guarantee_of)
 
 
 def place(cluster: Cluster, standing: Standing) -> Gang:

@@ -11,6 +11,7 @@ from allotment.core.dimensions import devices_counted
 from allotment.core.ends import Ends
 from allotment.core.forecast import Forecast
 from allotment.core.gang import Gang, Standing
+from allotment.core.guarantee import guarantee_of
 from allotment.core.pending import Pending
 from allotment.core.rank import Key, Rank
 from allotment.core.timeline import together
@@ -166,9 +167,9 @@ def test_enough_is_free_beside_windows_when_every_instant_by_itself_says(
     data: st.DataObject, lengths: Lengths, wanted: int, span: int | None, now: int
 ) -> None:
     told = {job: None if run is None else run * MINUTE for job, run in lengths.items()}
-    policies = replace(POLICIES, turns=None, estimates=Known(told.get))
+    policies = replace(POLICIES, rescheduler=None, estimates=Known(told.get))
     tenant = Tenant("t", PLENTY, (Queue("default", QueueOrder.EASY),))
-    cluster = Cluster(cluster_of("4x4"), (tenant,), policies)
+    cluster = Cluster(cluster_of("4x4"), (tenant,), policies, guarantee_of)
     for job in lengths:
         if (gpus := job % 3 + 1) <= cluster.ledger.whole_free:
             place(cluster, a_standing(job, gpus))

@@ -3,8 +3,8 @@
 import pytest
 from msgspec.structs import replace
 
+from allotment.core.backfill import Conservative
 from allotment.core.cluster import Cluster
-from allotment.core.conservative import Conservative
 from allotment.core.gang import ReservedPlace
 from allotment.core.request import needs_of
 from allotment.core.windows import Windows
@@ -46,7 +46,7 @@ def test_a_promised_device_counts_once(still_there: bool) -> None:
     place(cluster, a_standing(3))
     made.started(a_standing(3))
     assert not made.may_start(a_standing(4))
-    assert made.promise(a_standing(4)) == NOW + RUNS_MS[2]
+    assert made._promise(a_standing(4)) == NOW + RUNS_MS[2]
 
 
 @pytest.mark.parametrize("still_there", [True, False])
@@ -54,7 +54,7 @@ def test_who_needs_it_too_waits_for_its_end(still_there: bool) -> None:
     cluster = promised(still_there=still_there)
     made = Conservative(cluster, a_shape(2), NOW, GUARANTEED)
     assert not made.may_start(a_standing(4, 2))
-    assert made.promise(a_standing(4, 2)) == NOW + RUNS_MS[2]
+    assert made._promise(a_standing(4, 2)) == NOW + RUNS_MS[2]
 
 
 def test_who_is_promised_a_place_for_nobody_knows_how_long_has_it_for_good() -> None:
@@ -62,7 +62,7 @@ def test_who_is_promised_a_place_for_nobody_knows_how_long_has_it_for_good() -> 
     cluster.policies = replace(POLICIES, estimates=Known({3: 5, 4: 5}.get))
     made = Conservative(cluster, a_shape(2), NOW, GUARANTEED)
     assert made.may_start(a_standing(3))
-    assert made.promise(a_standing(4, 2)) is None
+    assert made._promise(a_standing(4, 2)) is None
 
 
 def test_a_reserved_place_on_a_node_of_a_window_counts_once() -> None:

@@ -222,3 +222,16 @@ def test_who_is_short_takes_from_who_is_not(cells: bool) -> None:
     world.cycle()
     assert told(world) == [long]
     assert waits in world.state.cluster.reserved
+
+
+def test_losses_are_counted_only_where_they_are_bounded() -> None:
+    for rules, counted in (
+        (PreemptRules(min_run_ms=Millis(MINUTE)), 0),
+        (PreemptRules(evictions=9), 1),
+    ):
+        world = a_world(rules, cells=False)
+        victims = [start(world, low()) for _ in range(2)]
+        world.wait(2 * MINUTE)
+        start(world, urgent())
+        assert world.state.cluster.placed.leaving.keys() <= set(victims)
+        assert len(world.state.image().losses) == counted

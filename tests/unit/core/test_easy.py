@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from allotment.core.easy import Easy
+from allotment.core.backfill import Easy
 from allotment.core.gang import ReservedPlace
 from allotment.model.ids import JobId, NodeId
 from allotment.model.ledger import Entitlement

@@ -8,6 +8,7 @@ from allotment.core.cluster import Cluster
 from allotment.core.dimensions import DevicesByType, HostSums
 from allotment.core.forecast import Forecast
 from allotment.core.gang import Gang, ReservedPlace, Standing
+from allotment.core.guarantee import guarantee_of
 from allotment.core.windows import Span
 from allotment.model.ids import JobId, NodeId
 from allotment.model.ledger import Entitlement, Slot
@@ -33,9 +34,9 @@ def a_job(job: int, tasks: int) -> Standing:
 
 def a_full_cluster(lengths: dict[int, int | None], data: st.DataObject) -> Cluster:
     """Gangs run, borrow, leave and are to be followed by others; a node may be drained."""
-    policies = replace(POLICIES, turns=None, estimates=Known(lengths.get))
+    policies = replace(POLICIES, rescheduler=None, estimates=Known(lengths.get))
     tenant = Tenant("t", PLENTY, (Queue("default", QueueOrder.EASY),))
-    cluster = Cluster(cluster_of(f"{NODES}x{DEVICES}"), (tenant,), policies)
+    cluster = Cluster(cluster_of(f"{NODES}x{DEVICES}"), (tenant,), policies, guarantee_of)
     for job in lengths:
         gang = a_gang(a_job(job, data.draw(st.integers(1, 3))))
         slots = cluster.ledger.find(gang.requests, policies.placing)
@@ -123,4 +124,4 @@ def test_a_timeline_is_what_counting_every_device_at_every_moment_says(
         assert sum(devices.at(at).values()) == DEVICE * sum(left)
         cpus = sum(cluster.nodes[node].cpu_milli for node in counted)
         busy = sum(need.cpu_milli for slot, need in held if slot.node in counted)
-        assert hosts.at(at)["cpu_milli"] == cpus - busy
+        assert hosts.at(at)["cpu"] == cpus - busy

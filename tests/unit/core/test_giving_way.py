@@ -170,3 +170,17 @@ def test_who_moves_and_is_cancelled_leaves_nothing_behind(cells: bool) -> None:
     assert world.is_(low) is JobState.CANCELLED
     assert world.is_(urgent) is JobState.STARTING
     assert not world.state.cluster.reserved
+
+
+def test_only_tenants_that_say_so_let_urgent_jobs_evict() -> None:
+    tenants = (
+        msgspec.structs.replace(a_tenant("a", 4, borrow=False), preempt=Preempt.EVICT),
+        a_tenant("b", 4, borrow=False),
+    )
+    world = World(a_config(*tenants))
+    low = {name: world.submit(a_job().of(name).gpus(4).priority(10)) for name in "ab"}
+    world.cycle()
+    for name in "ab":
+        world.submit(a_job().of(name).gpus(4).priority(900))
+    world.cycle()
+    assert set(world.state.cluster.placed.leaving) == {low["a"]}

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from allotment.core.cluster import Cluster
 from allotment.core.commit import _misfit  # pyright: ignore[reportPrivateUsage]
+from allotment.core.guarantee import guarantee_of
 from allotment.core.ledger import Ledger
 from allotment.core.request import Request, needs_of
 from allotment.model.cluster import Device, Node
@@ -87,7 +88,7 @@ def test_groups_are_placed_just_where_they_can_be(
     plan: list[tuple[int, str, str]], placing: Pack | Spread, request: Request
 ) -> None:
     nodes = nodes_of(plan)
-    cluster = Cluster(nodes, (), POLICIES)
+    cluster = Cluster(nodes, (), POLICIES, guarantee_of)
     ledger = cluster.ledger
     before = pages(ledger)
     slots = ledger.find((request,), placing)
@@ -118,7 +119,7 @@ def test_groups_are_placed_just_where_they_can_be(
 def test_every_role_keeps_its_groups_together(
     plan: list[tuple[int, str, str]], requests: list[Request]
 ) -> None:
-    cluster = Cluster(nodes_of(plan), (), POLICIES)
+    cluster = Cluster(nodes_of(plan), (), POLICIES, guarantee_of)
     gang = tuple(requests)
     slots = cluster.ledger.find(gang, Pack())
     if slots is not None:
@@ -128,7 +129,7 @@ def test_every_role_keeps_its_groups_together(
 
 
 def test_a_group_that_is_parted_is_not_committed() -> None:
-    cluster = Cluster(nodes_of([(2, "a", "x"), (2, "b", "x")]), (), POLICIES)
+    cluster = Cluster(nodes_of([(2, "a", "x"), (2, "b", "x")]), (), POLICIES, guarantee_of)
     request = a_request(2, 1, 1, 0, "node", "")
     here, there = Slot(NodeId(0), (0,), DEVICE), Slot(NodeId(1), (0,), DEVICE)
     assert _misfit(cluster, (request,), (here, there)) == (

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allotment.core.ledger import Ledger
-from allotment.core.ports import Placing
+from allotment.core.ledger import Ledger, Placing
 from allotment.core.request import Request, needs_of
 from allotment.model.ids import NodeId
 from allotment.model.ledger import Slot

@@ -11,6 +11,7 @@ from allotment.policies.estimates.known import Known
 from allotment.policies.ordering.finish_time_fair import FinishTimeFair
 from allotment.policies.ordering.las import LeastAttained, LeastAttainedInSteps
 from allotment.policies.ordering.remaining import LeastRemaining
+from allotment.policies.rescheduling.taking_turns import TakingTurns
 from tests.unit.core.books import a_cluster, a_standing, place
 
 
@@ -62,12 +63,12 @@ def test_in_the_books_it_stands_anew_when_it_runs() -> None:
     ordering = LeastAttained(HOUR)
     cluster = a_cluster("1x2", replace(policies, ordering=ordering))
     gang = place(cluster, starting())
-    running = cluster.running
-    assert running is not None
+    assert isinstance(cluster.rescheduler, TakingTurns)
+    running = cluster.rescheduler.order
     assert not running.rising
-    before = cluster.use.total("t")
+    before = cluster.queues.tenants["t"].total()
     runs = replace(gang.standing, since=Instant(5_000), starting=False)
     cluster.stand_anew(gang, runs)
     assert running.rising
     assert running.key(gang.id, Instant(6_000)) == ((2 * 1_000_000,), gang.id)
-    assert cluster.use.total("t") == before
+    assert cluster.queues.tenants["t"].total() == before

@@ -3,28 +3,29 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allotment.core.timeline import Amounts, Timeline, Want, choose
+from allotment.core.timeline import FOREVER, Timeline, Want, choose
+from allotment.model.amounts import Vector
 from allotment.model.quantity import Instant
 
 END = 40
 """After it nothing changes in the calendar."""
 
 KINDS: tuple[str, ...] = ("a", "b")
-AMOUNTS: st.SearchStrategy[Amounts] = st.dictionaries(st.sampled_from(KINDS), st.integers(0, 4))
+AMOUNTS: st.SearchStrategy[Vector] = st.dictionaries(st.sampled_from(KINDS), st.integers(0, 4))
 WANT = st.tuples(st.integers(1, 4), st.sampled_from([(), ("a",), ("b",), ("b", "a")]))
 
 
 @st.composite
-def calendars(draw: st.DrawFn) -> tuple[Timeline, list[Amounts]]:
+def calendars(draw: st.DrawFn) -> tuple[Timeline, list[Vector]]:
     """Draw a timeline, and what is free at each instant by itself."""
-    free: Amounts = {kind: draw(st.integers(0, 4)) for kind in KINDS}
+    free: Vector = {kind: draw(st.integers(0, 4)) for kind in KINDS}
     timeline = Timeline(Instant(0), free)
     slow = [dict(free) for _ in range(END + 60)]
     for _ in range(draw(st.integers(0, 6))):
         start, length = draw(st.integers(0, END)), draw(st.integers(1, 15))
         amounts, more = draw(AMOUNTS), draw(st.booleans())
         if more:
-            timeline.release(start, amounts)
+            timeline.take(start, FOREVER, {kind: -amount for kind, amount in amounts.items()})
         else:
             timeline.take(start, start + length, amounts)
         for at in range(start, len(slow) if more else start + length):
@@ -33,7 +34,7 @@ def calendars(draw: st.DrawFn) -> tuple[Timeline, list[Amounts]]:
     return timeline, slow
 
 
-def least(slow: list[Amounts], start: int, run: int) -> Amounts:
+def least(slow: list[Vector], start: int, run: int) -> Vector:
     stretch = slow[start : start + run]
     return {kind: min(free[kind] for free in stretch) for kind in KINDS}
 
@@ -45,7 +46,7 @@ def least(slow: list[Amounts], start: int, run: int) -> Amounts:
     after=st.integers(0, END),
 )
 def test_the_earliest_stretch_is_that_of_the_calendar(
-    both: tuple[Timeline, list[Amounts]], wants: list[Want], run: int, after: int
+    both: tuple[Timeline, list[Vector]], wants: list[Want], run: int, after: int
 ) -> None:
     timeline, slow = both
     found = timeline.earliest(wants, run, after)
@@ -61,7 +62,7 @@ def test_the_earliest_stretch_is_that_of_the_calendar(
     both=calendars(), wants=st.lists(WANT, min_size=1, max_size=2), start=st.integers(0, END)
 )
 def test_the_longest_run_is_that_of_the_calendar(
-    both: tuple[Timeline, list[Amounts]], wants: list[Want], start: int
+    both: tuple[Timeline, list[Vector]], wants: list[Want], start: int
 ) -> None:
     timeline, slow = both
     longest = timeline.longest(wants, start)
@@ -83,7 +84,7 @@ def test_who_names_types_gets_all_of_one() -> None:
     after=st.integers(0, END),
 )
 def test_quick_answers_are_those_of_trying_every_start(
-    both: tuple[Timeline, list[Amounts]], wants: list[Want], run: int, after: int
+    both: tuple[Timeline, list[Vector]], wants: list[Want], run: int, after: int
 ) -> None:
     timeline, _ = both
     slow = timeline.earliest_of_any(wants, run, after)
@@ -104,7 +105,7 @@ def test_so_they_are_where_all_devices_are_alike(
 ) -> None:
     timeline = Timeline(Instant(0), {"a": 3})
     for start, amount in steps:
-        timeline.release(start, {"a": amount})
+        timeline.take(start, FOREVER, {"a": -amount})
     wants = [(each, types) for each in milli if each]
     slow = timeline.earliest_of_any(wants, run, after)
     assert timeline.earliest(wants, run, after) == slow

@@ -199,7 +199,7 @@ def test_another_amount_keeps_what_was_used_and_a_new_budget_begins_with_nothing
     assert week.used(world.now) == day.used(world.now) - hours(2) == hours(3)
     world.do(c.ApplyConfig(with_budgets()))
     assert accounts(world.state) == []
-    assert not world.state.cluster.used_up.closed
+    assert not world.state.cluster.queues.used_up
 
 
 def test_archived_jobs_still_count_and_a_restart_changes_nothing() -> None:
@@ -215,7 +215,7 @@ def test_archived_jobs_still_count_and_a_restart_changes_nothing() -> None:
     again = State.from_image(image, POLICIES)
     assert accounts(again) == accounts(world.state)
     assert again.budgets.next() == MIDNIGHT
-    assert again.cluster.used_up.counts("vision", "default", "")
+    assert again.cluster.queues.is_used_up("vision", "default", "")
 
 
 @pytest.mark.parametrize("seed", range(8))

@@ -185,9 +185,9 @@ def test_surplus_borrows_until_it_is_gone() -> None:
     world.submit(a_job().gpus(3))
     world.cycle()
     cluster = world.state.cluster
-    assert cluster.use.total("nlp").gpu_milli == 8000
+    assert cluster.queues.tenants["nlp"].total().gpu_milli == 8000
     surplus_ends(world, borrower)
-    assert cluster.use.total("nlp").gpu_milli == 5000
+    assert cluster.queues.tenants["nlp"].total().gpu_milli == 5000
 
 
 # ── cells ───────────────────────────────────────────────────────────────────────────────
@@ -221,3 +221,14 @@ def test_in_cells_own_less_urgent_jobs_shrink_first() -> None:
     world.cycle()
     assert (size(world, urgent), size(world, own)) == (1, 4)
     assert world.job(own).attempts[-1].entitlement is Entitlement.GUARANTEED
+
+
+def test_a_gang_that_cannot_keep_its_least_goes_whole() -> None:
+    world = World(a_config(a_tenant("vision", 8), a_tenant("nlp", 0)))
+    gang = world.submit(a_job().of("nlp").gpus(1).between(4, 8, elastic=True))
+    world.cycle()
+    world.runs(gang)
+    assert len(world.job(gang).attempts[-1].slots) == 8
+    world.submit(a_job().of("vision").gpus(6))
+    world.cycle()
+    assert world.is_(gang) is JobState.STOPPING

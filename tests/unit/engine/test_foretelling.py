@@ -4,6 +4,7 @@ import msgspec
 import pytest
 
 from allotment.engine.engine import Engine
+from allotment.engine.foretelling import Foretelling
 from allotment.engine.run_history import MOST_KINDS, MOST_RUNS, Runs
 from allotment.engine.state import Image, State
 from allotment.model import commands as c
@@ -238,3 +239,13 @@ def test_windows_go_by_it() -> None:
     world.do(c.ReserveNodes("w", WallTime(now + H), WallTime(now + 2 * H), (NodeId(0),)))
     assert world.is_(world.send(a("short"))) is S.STARTING
     assert world.is_(world.send(a("never seen"), BOB)) is S.QUEUED
+
+
+def test_run_times_are_told_anew_only_if_they_may_be_others() -> None:
+    told = Foretelling(remembers=True)
+    assert not told.configure(1250, (), needed=False)
+    assert told.configure(1250, (), needed=True)
+    assert not told.configure(1250, (), needed=True)
+    assert told.configure(1500, (), needed=True)
+    assert told.configure(1500, (), needed=False)
+    assert not told.configure(1250, (), needed=False)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from allotment.core.cells.together import in_one_cell
+from allotment.core.cells.chain import in_one_cell
 from allotment.model.errors import Code, Rejected
 from allotment.model.ids import JobId
 from allotment.model.ledger import Slot

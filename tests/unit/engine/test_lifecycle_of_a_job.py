@@ -268,6 +268,17 @@ def test_suspension_frees_devices_and_keeps_memory(world: World) -> None:
     assert any(isinstance(effect, f.ThawTask) for effect in world.effects)
 
 
+def test_an_opportunistic_job_goes_on_as_a_borrower(world: World) -> None:
+    job = world.submit(a_job().gpus(2).opportunistic())
+    world.cycle()
+    world.runs(job)
+    world.do(c.SuspendJob(job))
+    world.do(c.ResumeJob(job))
+    world.cycle()
+    assert world.is_(job) is S.RUNNING
+    assert world.job(job).attempts[-1].entitlement is Entitlement.OPPORTUNISTIC
+
+
 def test_a_strict_queue_is_first_come_first_served(world: World) -> None:
     running = world.submit(a_job().gpus(3))
     world.cycle()

@@ -255,3 +255,16 @@ def test_in_a_skipping_queue_others_pass() -> None:
     whole, behind = submit(world, 8, 1), submit(world, 4, 9)
     start(world)
     assert (world.is_(whole), world.is_(behind)) == (S.QUEUED, S.RUNNING)
+
+
+def test_the_place_of_a_job_that_is_told_to_end_is_reserved_at_once() -> None:
+    """It was known to find no room: what is leaving by now changes that."""
+    world = World(a_config(a_tenant("vision", 6), a_tenant("nlp", 10), nodes=2))
+    first, _ = submit(world, 5, 1, "nlp"), submit(world, 5, 1, "nlp")
+    start(world)
+    waits = submit(world, 6, 1)
+    start(world)
+    assert world.is_(waits) is S.QUEUED
+    world.do(c.CancelJob(first))
+    world.cycle()
+    assert world.state.cluster.reserved[waits].victims == (first,)

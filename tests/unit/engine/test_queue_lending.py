@@ -3,6 +3,7 @@
 from allotment.model import commands as c
 from allotment.model.ids import JobId
 from allotment.model.ledger import Entitlement
+from allotment.model.lifecycle import JobState
 from allotment.model.reasons import Reason
 from allotment.model.tenancy import Config
 from allotment.wire.config import read_config
@@ -149,3 +150,28 @@ def test_devices_of_a_type_that_a_guest_was_lent_are_as_good_as_free() -> None:
     mine = submit(world, "a", 4, "A100")
     world.cycle()
     assert world.why(mine).reason is Reason.WAITING_FOR_VICTIMS
+
+
+ALONE = """
+nodes: [{name: n1, cpu: 640, memory: 5120GiB, gpu: {type: V100, count: 16}}]
+tenants:
+  lab:
+    guaranteed: {gpu: 8}
+    borrow: false
+    preempt: evict
+    queues: {a: {guaranteed: {gpu: 2}, lend: false}, b: {}}
+"""
+
+
+def test_nothing_is_evicted_for_a_place_that_another_queue_keeps() -> None:
+    world = World(read(ALONE))
+    low = submit(world, "b", 5)
+    world.cycle()
+    urgent = a_job().of("lab", "b").priority(900)
+    large, small = world.submit(urgent.gpus(7)), world.submit(urgent.gpus(4))
+    world.cycle()
+    assert world.is_(large) is JobState.QUEUED, "2 of the 8 are queue a's own"
+    world.do(c.CancelJob(large))
+    world.cycle()
+    assert world.is_(low) is JobState.STOPPING
+    assert world.state.cluster.reserved[small].victims == (low,)

@@ -1,5 +1,7 @@
 """A tenant is held to every part of its guarantee, and gets every part of it back."""
 
+from functools import partial
+
 import msgspec
 import pytest
 
@@ -13,7 +15,7 @@ from allotment.engine.state import State
 from allotment.model import commands as c
 from allotment.model.cells import CellShare, CellType, RootCell, Topology
 from allotment.model.errors import Rejected
-from allotment.model.events import AttemptPlaced, AttemptPromoted
+from allotment.model.events import AttemptDemoted, AttemptPlaced, AttemptPromoted
 from allotment.model.ids import SYSTEM, JobId, NodeId
 from allotment.model.ledger import Entitlement, Slot
 from allotment.model.lifecycle import JobState
@@ -21,6 +23,7 @@ from allotment.model.quantity import GIB, Resources
 from allotment.model.reasons import Reason
 from allotment.model.tenancy import Config, Preempt, QueueOrder, ShareBy
 from allotment.policies.ordering.priority import ByPriority
+from allotment.policies.rescheduling.taking_turns import TakingTurns
 from allotment.policies.turns.at_once import AtOnce
 from tests.support import world as worlds
 from tests.support.builders import POLICIES, JobBuilder, a_config, a_job, a_tenant, gpus
@@ -174,7 +177,7 @@ def test_what_a_suspended_job_keeps_of_its_devices_memory_counts_on() -> None:
     world.cycle()
     world.runs(job)
     world.do(c.SuspendJob(job))
-    held = world.state.cluster.use.guaranteed["lab"]
+    held = world.state.cluster.queues.tenants["lab"].own()
     assert held == Resources(memory=GIB, disk=100 * GIB, gpu_memory=160 * GIB)
     assert world.state.cluster.ledger.free().gpu_memory == (8 - 2) * 80 * GIB
 
@@ -311,6 +314,7 @@ def test_a_suspended_job_goes_where_what_it_keeps_is_in_the_way_of_an_owner(
     assert sorted(world.state.cluster.placed.leaving) == frozen, "of its own tenant nobody goes"
     told = evicted_for(world.state, world.job(frozen[0]))
     assert f"was reclaimed for job {last} of b" in told
+    assert not any(isinstance(record.event, AttemptDemoted) for record in world.log)
     world.ends(frozen[0], 143)
     world.cycle()
     assert grounds(world, last) is OWN
@@ -458,7 +462,9 @@ def test_a_suspended_job_may_not_be_evicted_where_it_keeps_nothing_of_what_is_ne
 
 def with_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let who is more urgent take turns with others at any moment."""
-    policies = msgspec.structs.replace(POLICIES, ordering=ByPriority(), turns=AtOnce())
+    policies = msgspec.structs.replace(
+        POLICIES, ordering=ByPriority(), rescheduler=partial(TakingTurns, turns=AtOnce())
+    )
     monkeypatch.setattr(worlds, "POLICIES", policies)
 
 

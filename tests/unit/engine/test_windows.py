@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 
+from allotment.core.windows import Windows
 from allotment.engine.state import Image, State
 from allotment.model import commands as c
 from allotment.model import events as e
@@ -13,9 +14,11 @@ from allotment.model.lifecycle import JobState as S
 from allotment.model.quantity import HOUR, MINUTE, Instant, Millis, WallTime
 from allotment.model.reasons import Reason
 from allotment.model.tenancy import Config, QueueOrder, Tenant
+from allotment.model.windows import Window
 from allotment.service.reservations import reservation_views
 from tests.support.builders import POLICIES, JobBuilder, a_config, a_job, a_node, a_tenant, gpus
 from tests.support.world import World
+from tests.unit.core.books import a_shape
 
 H = int(HOUR)
 
@@ -447,3 +450,10 @@ def test_who_ends_by_its_limit_before_a_window_is_not_in_its_way() -> None:
     (view,) = reservation_views(world.state, world.now)
     assert view.jobs == (long,)
     assert short in world.state.cluster.gangs
+
+
+def test_a_window_keeps_off_jobs_until_its_end_and_no_longer() -> None:
+    window = Window("w", WallTime(100), WallTime(200), (NodeId(0),))
+    shape = a_shape(1)
+    asked = {at: Windows((window,)).barring(shape, Instant(at)) for at in (150, 199, 200)}
+    assert asked == {150: [window], 199: [window], 200: []}

@@ -5,6 +5,7 @@ import random
 import pytest
 from msgspec.structs import replace
 
+from allotment.core.caps import is_used_up
 from allotment.metrics.fold import Folds
 from allotment.metrics.objectives import Promises
 from allotment.metrics.within import ZERO, fits, minus, plus, vector
@@ -14,7 +15,7 @@ from allotment.model.errors import Rejected
 from allotment.model.ids import Actor, JobId
 from allotment.model.lifecycle import JobState
 from allotment.model.objectives import Objective, Objectives
-from allotment.model.quantity import NOTHING, Instant, Millis, WallTime
+from allotment.model.quantity import Instant, Millis, WallTime
 from allotment.model.tenancy import QueueOrder
 from tests.support.builders import NOW, a_config, a_job, a_tenant
 from tests.support.world import World
@@ -47,12 +48,12 @@ class Twin:
     def within(self, name: str) -> list[JobId]:
         cluster = self.world.state.cluster
         owed = vector(cluster.tenants[name].guaranteed)
-        room = minus(owed, vector(cluster.use.guaranteed.get(name, NOTHING)))
+        room = minus(owed, vector(cluster.queues.tenants[name].own()))
         mine = [job for job in cluster.pending.all() if job.shape.tenant == name]
         found: list[JobId] = []
         asked = ZERO
         for job in sorted(mine, key=lambda job: (-job.priority, job.id)):
-            if cluster.used_up.holds_back(job.shape):
+            if is_used_up(cluster, job.shape):
                 continue
             spec = self.world.state.jobs[job.id].spec
             need = vector(spec.sized(spec.least_count).total())

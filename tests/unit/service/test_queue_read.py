@@ -180,7 +180,7 @@ def test_tasks_that_an_elastic_gang_gives_up_count_until_they_are_gone() -> None
     assert world.state.cluster.placed.parting
     (_, nlp) = queue_trees(world.state, world.now)
     assert (nlp.used["gpu"], nlp.borrowed["gpu"], nlp.running) == (8000, 8000, 1)
-    assert nlp.used["gpu"] == world.state.cluster.use.total("nlp").gpu_milli
+    assert nlp.used["gpu"] == world.state.cluster.queues.tenants["nlp"].total().gpu_milli
 
 
 def test_who_holds_something_capped() -> None:

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from allotment.engine.evicted import evicted_for
+from allotment.engine.evicted import demoted_for, evicted_for
 from allotment.model import commands as c
 from allotment.model.amounts import Amounts
 from allotment.model.ids import JobId
@@ -189,3 +189,11 @@ def test_an_owner_of_lent_devices_is_named() -> None:
     world = World(a_config(a_tenant("vision", 0), a_tenant("nlp", 8)))
     other, words = evicted(world, a_job().gpus(8), a_job().of("nlp").gpus(8))
     assert words == f"It borrowed, and tenant nlp reclaimed its guarantee for job {other}."
+
+
+def test_a_job_that_is_forgotten_is_named_by_its_number() -> None:
+    world = a_world(PreemptRules(), cells=False)
+    known = start(world, low())
+    told = "its guarantee goes to job {} of its tenant"
+    assert demoted_for(world.state, known, JobId(99)) == told.format(99)
+    assert demoted_for(world.state, JobId(98), known) == told.format(known)

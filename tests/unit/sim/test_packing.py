@@ -12,6 +12,7 @@ from allotment.model import events as e
 from allotment.model.ids import JobId
 from allotment.model.quantity import DEVICE, MINUTE, SECOND, Instant, Resources
 from allotment.policies.moving.pairs import RandomPairs
+from allotment.policies.rescheduling.in_pairs import InPairs
 from allotment.sim.cluster import cluster_of
 from allotment.sim.scenario import Scenario
 from allotment.sim.simulation import Simulation
@@ -178,8 +179,9 @@ class Watched:
 
 def _crowds(state: State) -> list[int]:
     """Count the jobs on each device that has any; two of them must be partners."""
-    packing = state.policies.packing
-    assert packing is not None
+    rescheduler = state.cluster.rescheduler
+    assert isinstance(rescheduler, InPairs)
+    packing = rescheduler.packing
     on: dict[tuple[int, int], list[JobId]] = {}
     for gang in state.cluster.gangs.values():
         for slot in gang.slots:

@@ -122,7 +122,7 @@ def test_an_unknown_setting_is_told_the_three_nearest() -> None:
 @pytest.mark.parametrize(
     "pair",
     ["within=none", "prefer=none", "tasks=none", "order=policy", "turns=policy", "mtbf=never",
-     "promote=never"],
+     "promote=never", "eviction=tenant"],
 )  # fmt: skip
 def test_defaults_may_be_called_by_their_word(pair: str) -> None:
     assert read_settings([pair]) == Settings()

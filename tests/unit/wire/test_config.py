@@ -327,7 +327,8 @@ def test_a_cluster_of_absurd_size_is_refused_before_it_is_built() -> None:
 
 def test_first_start_gives_every_group_an_equal_share() -> None:
     config = default_config(
-        msgspec.structs.replace(WITH_GPUS, cpu_milli=8001), ["vision", "domain users", "vision"]
+        [msgspec.structs.replace(WITH_GPUS, cpu_milli=8001)],
+        ["vision", "domain users", "vision"],
     )
     assert config.default_tenant == "vision"
     assert config.tenants == (
@@ -343,15 +344,15 @@ def test_first_start_gives_every_group_an_equal_share() -> None:
 
 
 def test_gpus_are_shared_as_wholes_and_the_rest_is_the_firsts() -> None:
-    shares = [item.guaranteed.gpu_milli for item in default_config(WITH_GPUS, "abc").tenants]
+    shares = [item.guaranteed.gpu_milli for item in default_config([WITH_GPUS], "abc").tenants]
     assert shares == [2000, 0, 0]
 
 
 def test_without_groups_one_tenant_is_open_to_all() -> None:
-    config = default_config(HERE, [])
+    config = default_config([HERE], [])
     assert config.tenants == (Tenant("default", HERE.total()),)
 
 
 def test_names_that_become_alike_stay_apart() -> None:
-    names = [item.name for item in default_config(HERE, ["a b", "a/b", "/", "ä"]).tenants]
+    names = [item.name for item in default_config([HERE], ["a b", "a/b", "/", "ä"]).tenants]
     assert names == ["a-b", "a-b-2", "default", "default-2"]

@@ -24,6 +24,7 @@ from allotment.wire.config_shape import (
 from allotment.wire.job import read_job
 from allotment.wire.job_shape import (
     ArrayShape,
+    BatchShape,
     CheckpointShape,
     CompletionShape,
     JobShape,
@@ -57,7 +58,7 @@ def test_a_configuration_of_the_guide_is_accepted(block: str) -> None:
     ("page", "shape"),
     [
         *((JOBS, shape) for shape in (JobShape, RoleShape, ResourcesShape, CompletionShape)),
-        *((JOBS, shape) for shape in (CheckpointShape, ArrayShape, PortShape)),
+        *((JOBS, shape) for shape in (CheckpointShape, ArrayShape, PortShape, BatchShape)),
         *((JOBS, shape) for shape in (ClassicJob, ClassicRole, ClassicPort)),
         *((CONFIGS, shape) for shape in (ConfigShape, NodeShape, GpuShape, TenantShape)),
         *((CONFIGS, shape) for shape in (GuaranteedShape, LimitsShape, BackoffShape)),

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from allotment.core.cells.quota import shapes_of
+from allotment.model.cell_quota import shapes_of
 from allotment.model.cells import CellType
 from allotment.model.cluster import Device, Node
 from allotment.model.errors import BadInput

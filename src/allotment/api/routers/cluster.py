@@ -98,10 +98,10 @@ OfTenant = Annotated[
 @router.get(
     "/v1/queues", responses=returns(list[TenantQueues]), response_class=Returns, name="queues"
 )
-async def list_queues(service: TheService, tenant: OfTenant = "") -> Response:
+async def list_queues(service: TheService, caller: Caller, tenant: OfTenant = "") -> Response:
     """Return the queues of each tenant as a tree: guarantee, use, what each lends and borrows,
     its limits, its jobs and the longest wait."""
-    return reply(service.queues(tenant))
+    return reply(await service.queues(tenant, caller))
 
 
 Level = Annotated[

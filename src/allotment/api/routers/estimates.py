@@ -58,8 +58,9 @@ async def dry_run(request: Request, service: TheService, caller: Caller) -> Resp
         tuple(str(warning) for warning in job.warnings),
         job.copies,
         job.max_running,
-        query.held,
+        query.held or job.held,
         job.grid,
+        job.indices,
     )
     found = await at_length(request, "sums", lambda: service.dry_run(command, caller))
     return reply(service.shown(found))

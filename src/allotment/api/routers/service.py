@@ -1,6 +1,7 @@
 """The service itself: its health, its end, its books, its numbers."""
 
 import asyncio
+from functools import partial
 from pathlib import Path
 
 from fastapi import APIRouter
@@ -93,9 +94,11 @@ async def ready(service: TheService) -> Response:
     name="metrics",
     tags=["operation"],
 )
-async def metrics(request: Request, service: TheService) -> Response:
+async def metrics(request: Request, service: TheService, caller: Caller) -> Response:
     """Return the numbers, in Prometheus' text format."""
-    text = exposition(service, request.app.state.stats, request.app.state.fair_use)
+    app = request.app.state
+    write = partial(exposition, service, app.stats, app.fair_use)
+    text = await service.turns.once(write, caller.user)
     return Response(text, media_type=CONTENT_TYPE)
 
 

@@ -64,8 +64,9 @@ class Submit:
                 tuple(str(warning) for warning in job.warnings),
                 job.copies,
                 job.max_running,
-                query.held,
+                query.held or job.held,
                 job.grid,
+                job.indices,
             ),
             actor,
         )

@@ -26,11 +26,11 @@ from allotment.backends.local.runner import layout
 from allotment.backends.local.runner.claim import is_held
 from allotment.backends.local.runner.schema import Request
 from allotment.backends.local.task_use import uses_of
-from allotment.model.diagnosis import Exit, Usage
+from allotment.backends.status import RunnerStatus, report_of, status_from
+from allotment.model.diagnosis import Exit
 from allotment.model.errors import BackendError
-from allotment.model.events import Phase
 from allotment.model.ids import AttemptNo, JobId, NodeId, TaskIndex, TaskKey
-from allotment.model.quantity import Instant, Millis
+from allotment.model.quantity import Millis
 from allotment.model.reasons import StopCause
 from allotment.model.reports import Seen, TaskReport
 from allotment.service.forever import forever
@@ -49,6 +49,7 @@ class LocalBackend:
     """Runs tasks here. `device_files` gives the files of each device index, none if virtual."""
 
     name = "local"
+    suspends = divides = True
 
     def __init__(
         self, state_dir: Path, device_files: Mapping[int, tuple[str, ...]] | None = None
@@ -282,92 +283,13 @@ class LocalBackend:
         return made
 
 
-# ── status → report ─────────────────────────────────────────────────────────────────────
+# ── what is written of a task ────────────────────────────────────────────────────────────
 
-
-class Span(msgspec.Struct, frozen=True):
-    """A named part of starting, as the supervisor writes it."""
-
-    name: str
-    start_ms: int
-    end_ms: int
-
-
-class RunnerUsage(msgspec.Struct, frozen=True):
-    """What a task used, as the supervisor writes it."""
-
-    wall_ms: int = 0
-    cpu_user_ms: int = 0
-    cpu_system_ms: int = 0
-    max_rss_bytes: int = 0
-    peak_memory_bytes: int = 0
-
-
-class RunnerStatus(msgspec.Struct, frozen=True):
-    """What we read of status.json; what a newer runner adds is passed over."""
-
-    phase: str
-    pid: int = 0
-    phases: tuple[Span, ...] = ()
-    exit_code: int | None = None
-    signal: int | None = None
-    oom: bool = False
-    pids_limit_hit: bool = False
-    disk_limit_hit: bool = False
-    platform_error: str = ""
-    lost: bool = False
-    ended_by: str = ""
-    usage: RunnerUsage = RunnerUsage()
-    log_dropped: dict[str, int] = {}
-
-
-_decoder = msgspec.json.Decoder(RunnerStatus)
 
 STOPPED_FOR = "stopped-for"
 """Beside a task's status: the cause it was told to stop for."""
 STOPPED = {"stop", "grace", "kill"}
 """What a status says of a task that was stopped from outside."""
-
-SEEN = {
-    "ready": Seen.READY,
-    "running": Seen.RUNNING,
-    "holding": Seen.HOLDING,
-    "ended": Seen.ENDED,
-}
-
-
-def report_of(key: TaskKey, status: RunnerStatus) -> TaskReport | None:
-    """Turn a status into a report; None while the task is only being prepared."""
-    seen = SEEN.get(status.phase)
-    if seen is None:
-        return None
-    phases = tuple(
-        Phase(span.name, Instant(span.start_ms), Millis(max(0, span.end_ms - span.start_ms)))
-        for span in status.phases
-        if span.end_ms
-    )
-    over = seen in (Seen.ENDED, Seen.HOLDING)
-    return TaskReport(key, seen, status.pid, phases, _exit(status) if over else None)
-
-
-def _exit(status: RunnerStatus) -> Exit:
-    used = status.usage
-    return Exit(
-        code=status.exit_code,
-        signal=status.signal,
-        oom=status.oom,
-        pids_limit_hit=status.pids_limit_hit,
-        disk_limit_hit=status.disk_limit_hit,
-        platform_error=status.platform_error,
-        lost=status.lost,
-        log_dropped=sum(status.log_dropped.values()),
-        usage=Usage(
-            wall_ms=Millis(used.wall_ms),
-            cpu_user_ms=Millis(used.cpu_user_ms),
-            cpu_system_ms=Millis(used.cpu_system_ms),
-            max_rss=max(used.max_rss_bytes, used.peak_memory_bytes),
-        ),
-    )
 
 
 def _cause_in(folder: Path) -> StopCause | None:
@@ -384,8 +306,8 @@ def _cause_in(folder: Path) -> StopCause | None:
 def _status_in(path: Path) -> RunnerStatus | None:
     """Read a status; None when there is none, or none that can be read."""
     try:
-        return _decoder.decode(path.read_bytes())
-    except (OSError, msgspec.DecodeError):
+        return status_from(path.read_bytes())
+    except OSError:
         return None
 
 

@@ -4,7 +4,7 @@ A guaranteed task *takes* leaves in cells of its tenant; an opportunistic one is
 leaves that nobody takes, and is in nobody's way: who is owed a cell gets it as if the
 borrower were not there. That is what keeps the shares safe: at every moment each tenant
 can have all the healthy cells it is owed by sending borrowers away (HiveD, OSDI'20,
-theorem 1; `audit.py` checks it by trying).
+theorem 1; `engine/audit_cells.py` checks it by trying).
 
 The book follows from what is taken, lent and shut, whatever the order in which it came.
 """
@@ -14,18 +14,19 @@ from contextlib import contextmanager
 
 import msgspec
 
-from allotment.core.cells.chain import Cell, bits, chains_of
+from allotment.core.book import Holder
+from allotment.core.cells.chain import Spot, chains_of
 from allotment.core.cells.holding import NOBODY, Holding
-from allotment.core.cells.idle import Idle
 from allotment.core.cells.space import Space
-from allotment.core.cells.spot import Spot
-from allotment.core.request import Request, is_part_of_device
+from allotment.core.cells.use import Use
+from allotment.core.gang import Gang, ReservedPlace
+from allotment.core.request import Request
 from allotment.model.cells import Topology
 from allotment.model.cluster import Node
 from allotment.model.errors import InvariantViolated
 from allotment.model.ids import JobId, NodeId
-from allotment.model.ledger import Quota, Slot
-from allotment.model.quantity import DEVICE, NOTHING, Resources
+from allotment.model.ledger import Entitlement, Quota, Slot
+from allotment.model.quantity import DEVICE, NOTHING, Resources, is_part_of_device
 from allotment.model.tenancy import Tenant
 
 
@@ -45,23 +46,8 @@ class Cells:
     ) -> None:
         self.chains = chains_of(topology, nodes)
         self.spaces = tuple(Space(chain) for chain in self.chains)
-        self.taken: tuple[list[int], ...] = tuple([0] * len(c.nodes) for c in self.chains)
-        """Leaves that guaranteed tasks sit on, by chain and node."""
-        self.borrowers: tuple[list[dict[JobId, int]], ...] = tuple(
-            [{} for _ in chain.nodes] for chain in self.chains
-        )
-        """Who sits on lent leaves of a node, and on which."""
-        self.loath: tuple[list[dict[JobId, int]], ...] = tuple(
-            [{} for _ in chain.nodes] for chain in self.chains
-        )
-        """The same of those who are loath to go."""
-        self.idle = tuple(Idle(chain) for chain in self.chains)
-        self._parts: dict[tuple[int, int, int], int] = {}
-        """Lent leaves that are shared: what is used of them, by chain, node and leaf."""
-        self.aside: dict[tuple[int, int], dict[int, int]] = {}
-        """Leaves that are promised to borrowers, and how often, by chain and node."""
-        self.hosted: dict[tuple[int, int], int] = {}
-        """Leaves whose part of the host borrowers use without a device, by chain and node."""
+        self.uses = tuple(Use(space) for space in self.spaces)
+        """Who uses which leaves, and what is idle."""
         self._at: dict[NodeId, tuple[tuple[int, int], ...]] = {}
         for at, chain in enumerate(self.chains):
             for number, node in enumerate(chain.nodes):
@@ -132,8 +118,7 @@ class Cells:
         holdings = self.holdings[tenant, pin]
         for spot, level in self.spots(slots, needs, quota):
             holdings[spot.chain].take(level, spot, job)
-            self.taken[spot.chain][spot.node] |= spot.mask
-            self._rate(spot.chain, spot.node)
+            self.uses[spot.chain].take(spot.node, spot.mask)
 
     def give(
         self,
@@ -150,10 +135,8 @@ class Cells:
         for spot, level in self.spots(slots, needs, quota):
             holding = holdings[spot.chain]
             holding.give(level, spot, job)
-            taken = self.taken[spot.chain]
             left = holding.used.get(spot.node, 0) & spot.mask
-            taken[spot.node] = (taken[spot.node] & ~spot.mask) | left
-            self._rate(spot.chain, spot.node)
+            self.uses[spot.chain].give(spot.node, spot.mask, left)
 
     def lend(
         self,
@@ -170,79 +153,26 @@ class Cells:
         """
         self.last = None
         for spot in self.leaves_of(slots, needs):
-            if spot.is_part:
-                for leaf in bits(spot.mask):
-                    key = (spot.chain, spot.node, leaf)
-                    self._parts[key] = self._parts.get(key, 0) + spot.milli
-            borrowers = self.borrowers[spot.chain][spot.node]
-            borrowers[job] = borrowers.get(job, 0) | spot.mask
-            if loath:
-                unwilling = self.loath[spot.chain][spot.node]
-                unwilling[job] = unwilling.get(job, 0) | spot.mask
-            space = self.spaces[spot.chain]
-            self._host(spot, +1)
-            self._set_lent(spot, space.lent[spot.node] | spot.mask)
-            self._rate(spot.chain, spot.node)
-
-    def set_aside(self, slots: Sequence[Slot], needs: Sequence[Resources]) -> None:
-        """Keep other borrowers off leaves that one of them is promised; owners take them."""
-        for spot in self.leaves_of(slots, needs):
-            self._set_aside(spot, +1)
-
-    def put_back(self, slots: Sequence[Slot], needs: Sequence[Resources]) -> None:
-        """Undo `set_aside`."""
-        for spot in self.leaves_of(slots, needs):
-            self._set_aside(spot, -1)
-
-    def _set_aside(self, spot: Spot, times: int) -> None:
-        if not spot.mask:
-            return  # It needs the host alone.
-        self.last = None
-        leaves = self.aside.setdefault((spot.chain, spot.node), {})
-        for leaf in bits(spot.mask):
-            leaves[leaf] = leaves.get(leaf, 0) + times
-            if not leaves[leaf]:
-                del leaves[leaf]
-        if not leaves:
-            del self.aside[spot.chain, spot.node]
-        self._rate(spot.chain, spot.node)
+            self.uses[spot.chain].lend(job, spot, loath=loath)
 
     def call_in(self, job: JobId, slots: Sequence[Slot], needs: Sequence[Resources]) -> None:
         """Undo `lend`."""
         self.last = None
         for spot in self.leaves_of(slots, needs):
-            gone = spot.mask
-            if spot.is_part:
-                for leaf in bits(spot.mask):
-                    key = (spot.chain, spot.node, leaf)
-                    left = self._parts.pop(key) - spot.milli
-                    if left:
-                        self._parts[key] = left
-                        gone &= ~(1 << leaf)
-            borrowers = self.borrowers[spot.chain][spot.node]
-            mine = borrowers.pop(job, 0) & ~spot.mask
-            if mine:
-                borrowers[job] = mine
-            unwilling = self.loath[spot.chain][spot.node]
-            if mine := unwilling.pop(job, 0) & ~spot.mask:
-                unwilling[job] = mine
-            space = self.spaces[spot.chain]
-            self._host(spot, -1)
-            self._set_lent(spot, space.lent[spot.node] & ~gone)
-            self._rate(spot.chain, spot.node)
+            self.uses[spot.chain].call_in(job, spot)
 
-    def _host(self, spot: Spot, times: int) -> None:
-        """Count what a borrower that sits on no leaf uses of a host, or that it is gone."""
-        if spot.claim and not spot.mask:
-            key = (spot.chain, spot.node)
-            if left := self.hosted.pop(key, 0) + times * spot.claim:
-                self.hosted[key] = left
+    def set_aside(
+        self, slots: Sequence[Slot], needs: Sequence[Resources], times: int = +1
+    ) -> None:
+        """Keep other borrowers off leaves that one of them is promised; owners take them."""
+        self.last = None
+        for spot in self.leaves_of(slots, needs):
+            if spot.mask:  # Else it needs the host alone.
+                self.uses[spot.chain].set_aside(spot.node, spot.mask, times)
 
-    def _set_lent(self, spot: Spot, lent: int) -> None:
-        loath = 0
-        for mask in self.loath[spot.chain][spot.node].values():
-            loath |= mask
-        self.spaces[spot.chain].set_lent(spot.node, lent, loath)
+    def put_back(self, slots: Sequence[Slot], needs: Sequence[Resources]) -> None:
+        """Undo `set_aside`."""
+        self.set_aside(slots, needs, -1)
 
     def set_open(self, node: NodeId, is_open: bool) -> None:
         """Let a node take new work, or keep new work off it."""
@@ -270,14 +200,7 @@ class Cells:
             for holdings in self.holdings.values():
                 if (holding := holdings.get(at)) is not None:
                     holding.rate_all(number)
-            self._rate(at, number)
-
-    def _rate(self, chain: int, node: int) -> None:
-        space, taken = self.spaces[chain], self.taken[chain][node]
-        others = space.lent[node] | space.shut[node]
-        for leaf in self.aside.get((chain, node), ()):
-            others |= 1 << leaf
-        self.idle[chain].rate(node, taken, others)
+            self.uses[at].rate(number)
 
     @contextmanager
     def keeping(self, tenant: str, pin: str) -> Generator[None, None, None]:
@@ -386,10 +309,6 @@ class Cells:
         """Whether each slot lies in cells of one chain, be it not in the same."""
         return all(self.spot(slot, NOTHING) is not None for slot in slots)
 
-    def cell_names(self, cells: Sequence[tuple[int, Cell]]) -> tuple[str, ...]:
-        """Name cells for people."""
-        return tuple(self.chains[at].name_of(cell) for at, cell in cells)
-
     def chains_for(self, requests: Sequence[Request]) -> list[list[int]]:
         """Number the chains whose leaves are of the types a gang asks for, best liked first.
 
@@ -425,26 +344,12 @@ class Cells:
         held = self.holdings.get((tenant, pin), {})
         return sum(holding.room_in_all() for holding in held.values())
 
-    def lent(self, chain: int) -> list[int]:
-        """Return the leaves that borrowers have, or are promised, of each node of a chain."""
-        leaves = list(self.spaces[chain].lent)
-        for (at, node), aside in self.aside.items():
-            if at == chain:
-                leaves[node] |= sum(1 << leaf for leaf in aside)
-        return leaves
-
     def is_lent(self, slots: Sequence[Slot], needs: Sequence[Resources]) -> bool:
         """Whether any borrower sits on the leaves of some slots."""
         return any(
             self.spaces[spot.chain].lent[spot.node] & spot.mask
             for spot in self.leaves_of(slots, needs)
         )
-
-    def parts_lent(self, chain: int) -> Iterator[tuple[tuple[int, int], int]]:
-        """Return (node, leaf) and what is used of it, for lent leaves that are shared."""
-        for (at, node, leaf), used in self._parts.items():
-            if at == chain:
-                yield (node, leaf), used
 
     def extent(self, chain: int, slots: Sequence[Slot]) -> int:
         """Count the leaves of the smallest cell that holds all slots; all of them if none."""
@@ -464,7 +369,7 @@ class Cells:
         self, chain: int, places: Sequence[tuple[int, int, int, int]]
     ) -> tuple[JobId, ...]:
         """Name the opportunistic gangs that sit on leaves: (level, node, leaves, _) each."""
-        lent = self.borrowers[chain]
+        lent = self.uses[chain].borrowers
         found = {
             job
             for _, node, mask, _ in places
@@ -482,3 +387,54 @@ def _of_host(need: Resources, share: Resources) -> tuple[tuple[int, int], ...]:
         (need.memory, share.memory),
         (need.disk, share.disk),
     )
+
+
+GUARANTEED = Entitlement.GUARANTEED
+
+
+class PlacedInCells:
+    """Enters in the book of cells what gangs take. A suspended gang has no cells."""
+
+    def __init__(self, cells: Cells) -> None:
+        self._cells = cells
+        self._tenants: dict[JobId, str] = {}
+        """Of reserved places that take cells."""
+
+    def enter(self, gang: Gang) -> None:
+        """Take a gang's cells, or lend it leaves that nobody takes."""
+        if gang.suspended:
+            return
+        if gang.entitlement is GUARANTEED:
+            self._cells.take(gang.tenant, gang.pin, gang.slots, gang.needs, gang.quota, gang.id)
+        else:
+            loath = not (gang.opportunistic or gang.is_surplus)
+            self._cells.lend(gang.id, gang.slots, gang.needs, loath=loath)
+
+    def leave(self, gang: Gang) -> None:
+        """Undo `enter`."""
+        if gang.suspended:
+            return
+        if gang.entitlement is GUARANTEED:
+            self._cells.give(gang.tenant, gang.pin, gang.slots, gang.needs, gang.quota, gang.id)
+        else:
+            self._cells.call_in(gang.id, gang.slots, gang.needs)
+
+    def reserve(self, place: ReservedPlace, holder: Holder) -> None:
+        """Take the cells of a reserved place, or set its leaves aside."""
+        if place.entitlement is not GUARANTEED:
+            self._cells.set_aside(place.slots, place.needs)
+        elif place.quota:
+            tenant = self._tenants[place.job] = holder.shape.tenant
+            self._cells.take(
+                tenant, place.pin, place.slots, place.needs, place.quota, place.job
+            )
+
+    def release(self, place: ReservedPlace) -> None:
+        """Undo `reserve`."""
+        if place.entitlement is not GUARANTEED:
+            self._cells.put_back(place.slots, place.needs)
+        elif place.quota:
+            tenant = self._tenants.pop(place.job)
+            self._cells.give(
+                tenant, place.pin, place.slots, place.needs, place.quota, place.job
+            )

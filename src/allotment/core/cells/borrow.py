@@ -5,13 +5,12 @@ from itertools import islice
 
 from allotment.core.cells.book import Cells
 from allotment.core.cells.chain import Cell, bits
-from allotment.core.cells.groups import idle_cells
-from allotment.core.cells.search import serves
+from allotment.core.cells.choices import Placing, idle_cells, serves
 from allotment.core.ports import Hosts
-from allotment.core.request import Request, devices_of, is_part_of_device, one_group
+from allotment.core.request import Request, devices_of
 from allotment.model.ids import NodeId
 from allotment.model.ledger import Slot
-from allotment.model.quantity import DEVICE, NOTHING, Resources
+from allotment.model.quantity import DEVICE, NOTHING, Resources, is_part_of_device
 
 
 def find_idle(
@@ -31,7 +30,7 @@ def find_idle(
 
 def _rank(cells: Cells, at: int, slots: tuple[Slot, ...]) -> tuple[int, int, int]:
     """Rank a place among those in other chains, as within one: close, far from owners, full."""
-    chain, idle = cells.chains[at], cells.idle[at]
+    chain, idle = cells.chains[at], cells.uses[at].idle
     nodes = {chain.number[slot.node] for slot in slots}
     leaves = sum(idle.leaves[node].bit_count() for node in nodes)
     return cells.extent(at, slots), sum(map(idle.near, nodes)), leaves
@@ -76,7 +75,7 @@ def _close(cells: Cells, at: int, requests: tuple[Request, ...]) -> list[Cell]:
 
     Of alike ones first those on nodes far from guaranteed work, then on the fullest.
     """
-    chain, idle = cells.chains[at], cells.idle[at]
+    chain, idle = cells.chains[at], cells.uses[at].idle
     want = devices_of(requests)
     if not 1 < want <= chain.width or any(
         is_part_of_device(r.need) or not r.devices or r.group for r in requests
@@ -98,7 +97,7 @@ def _close(cells: Cells, at: int, requests: tuple[Request, ...]) -> list[Cell]:
 
 def _roomy(cells: Cells, at: int, requests: tuple[Request, ...], level: int) -> Iterator[Cell]:
     """Return the cells of a level that have as many idle leaves as the gang needs."""
-    chain, leaves = cells.chains[at], cells.idle[at].leaves
+    chain, leaves = cells.chains[at], cells.uses[at].idle.leaves
     want = devices_of(requests)
     for number in range(chain.cells[level]):
         mask = chain.mask_of((level, number))
@@ -107,12 +106,14 @@ def _roomy(cells: Cells, at: int, requests: tuple[Request, ...], level: int) -> 
             yield (level, number)
 
 
-class _Attempt:
+class _Attempt(Placing[Slot]):
     """One gang's places so far."""
+
+    state = ("used", "held", "parts", "memory")
 
     def __init__(self, cells: Cells, at: int, hosts: Hosts, region: Cell | None) -> None:
         self.cells, self.at, self.hosts, self.region = cells, at, hosts, region
-        self.chain = cells.chains[at]
+        self.chain, self.use = cells.chains[at], cells.uses[at]
         self.used: dict[int, int] = {}
         self.held: dict[NodeId, Resources] = {}
         self.parts: dict[tuple[int, int], int] = {}
@@ -121,56 +122,25 @@ class _Attempt:
 
     def place_all(self, requests: tuple[Request, ...]) -> tuple[Slot, ...] | None:
         """Place every task, the ones with most devices first; slots in rank order."""
-        found: list[list[Slot]] = [[] for _ in requests]
-        for role in sorted(
-            range(len(requests)),
-            key=lambda i: (-requests[i].devices * max(1, requests[i].group), i),
-        ):
-            request = requests[role]
-            if request.group:
-                self._place_groups(request, found[role])
-            else:
-                self._place_role(request, found[role])
-            if len(found[role]) < request.count:
-                return None
-        return tuple(slot for role in found for slot in role)
+        places = self.place_roles(requests)
+        return None if places is None else tuple(places)
 
-    def _place_groups(self, request: Request, found: list[Slot]) -> None:
-        """Place groups of tasks, each within one cell of their level."""
-        outer, one = self.region, one_group(request)
-        level = self.chain.level_of(request.group_within)
-        assert level is not None, "chains without that level are not asked"
-        want = one.count * one.devices if one.need.gpu_milli >= DEVICE else 0
-        for cell in idle_cells(self.chain, self.cells.idle[self.at], outer, level, want):
-            self.region = cell
-            while len(found) < request.count and (slots := self._whole_group(one)):
-                found += slots
-            if len(found) >= request.count:
-                break
-        del found[request.count :]
-        self.region = outer
+    def cells_for_groups(self, level: int, want: int) -> Iterator[Cell]:
+        return idle_cells(self.chain, self.use.idle, self.region, level, want)
 
-    def _whole_group(self, request: Request) -> list[Slot]:
-        """Place all of these tasks, or none."""
-        before = dict(self.used), dict(self.held), dict(self.parts), dict(self.memory)
+    def place(self, request: Request) -> list[Slot]:
         found: list[Slot] = []
-        self._place_role(request, found)
-        if len(found) == request.count:
-            return found
-        self.used, self.held, self.parts, self.memory = before
-        return []
-
-    def _place_role(self, request: Request, found: list[Slot]) -> None:
         if is_part_of_device(request.need):
             self._share(request, found)
         if len(found) < request.count:
             self._place(request, found)
+        return found
 
     def _place(self, request: Request, found: list[Slot]) -> None:
         need, leaves = request.need, request.devices
         is_part, milli = is_part_of_device(need), self.chain.part_of(need)
         for node in self._nodes(leaves):
-            free = self.cells.idle[self.at].leaves[node] & ~self.used.get(node, 0)
+            free = self.use.idle.leaves[node] & ~self.used.get(node, 0)
             if self.region is not None:
                 free &= self.chain.mask_of(self.region)
             free = self._with_memory(node, free, need)
@@ -189,7 +159,7 @@ class _Attempt:
                 return
 
     def _nodes(self, leaves: int) -> Iterator[int]:
-        idle = self.cells.idle[self.at]
+        idle = self.use.idle
         if self.region is None:
             return idle.nodes_with(leaves)
         return idle.nodes_in(self.chain.nodes_of(self.region), leaves)
@@ -197,7 +167,7 @@ class _Attempt:
     def _share(self, request: Request, found: list[Slot]) -> None:
         """Put parts of devices on leaves that borrowers share already."""
         milli = self.chain.part_of(request.need)
-        shared = dict(self.cells.parts_lent(self.at))
+        shared = dict(self.use.parts)
         for key, used in self.parts.items():
             shared[key] = shared.get(key, 0) + used
         for (node, leaf), used in sorted(shared.items(), key=lambda part: (-part[1], part[0])):
@@ -212,8 +182,8 @@ class _Attempt:
 
     def _may_share(self, node: int, leaf: int) -> bool:
         mask = 1 << leaf
-        taken = self.cells.taken[self.at][node] | self.cells.spaces[self.at].shut[node]
-        if taken & mask or leaf in self.cells.aside.get((self.at, node), ()):
+        taken = self.use.taken[node] | self.cells.spaces[self.at].shut[node]
+        if taken & mask or leaf in self.use.aside.get(node, ()):
             return False
         return self.region is None or (
             node in self.chain.nodes_of(self.region)

@@ -6,12 +6,14 @@ children, leaves and nodes follow from its number. A node's leaves are bits of a
 
 from collections.abc import Iterator, Sequence
 
-from allotment.core.request import is_part_of_device
+import msgspec
+
 from allotment.model.cells import CellType, RootCell, Topology
 from allotment.model.cluster import Node
 from allotment.model.errors import InvariantViolated
 from allotment.model.ids import NodeId
-from allotment.model.quantity import DEVICE, Resources
+from allotment.model.ledger import Slot
+from allotment.model.quantity import DEVICE, Resources, is_part_of_device
 from allotment.model.spec import Arch
 
 NODE = "node"
@@ -286,3 +288,68 @@ def chains_of(topology: Topology, nodes: Sequence[Node]) -> tuple[Chain, ...]:
         levels.reverse()
         chains.append(Chain(levels, cells, by_id))
     return tuple(chains)
+
+
+class Spot(msgspec.Struct, frozen=True, gc=False):
+    """Where one slot lies: on which leaves of which node of which chain."""
+
+    chain: int
+    node: int
+    mask: int
+    milli: int
+    """What it uses of each leaf, in thousandths: of the device or of its memory, whichever
+    is more."""
+    claim: int
+    """Leaves whose share of the host it needs beside those it sits on."""
+    beside: int = 0
+    """Which these are, where its tenant's cells are smaller than a node."""
+    is_part: bool = False
+    """Whether it asks for a part of a device: then others may sit on the same leaf."""
+
+
+def in_one_cell(chains: Sequence[Chain], word: str, slots: Sequence[Slot]) -> bool:
+    """Whether all slots lie within one cell of a level, in any chain. O(devices)."""
+    return any(
+        level is not None and _in_one(chain, level, slots)
+        for chain in chains
+        for level in (chain.level_of(word),)
+    )
+
+
+def _in_one(chain: Chain, level: int, slots: Sequence[Slot]) -> bool:
+    """Whether it is so in one chain. A task without devices lies wherever its node does."""
+    cells: set[int] = set()
+    nodes: set[int] = set()
+    for slot in slots:
+        node = chain.number.get(slot.node)
+        if node is None or any(device not in chain.leaf[node] for device in slot.devices):
+            return False
+        nodes.add(node)
+        cells |= {
+            (node * chain.width + chain.leaf[node][device]) // chain.size[level]
+            for device in slot.devices
+        }
+    if level < chain.node_level:
+        return len(nodes) == 1 and len(cells) <= 1
+    return len({node // chain.per[level] for node in nodes}) == 1
+
+
+class Avoid(msgspec.Struct, frozen=True):
+    """Where no task is to be put: on whole nodes, or on single devices of others."""
+
+    nodes: frozenset[NodeId] = frozenset()
+    devices: frozenset[tuple[NodeId, int]] = frozenset()
+    borrowed: bool = False
+    """Also where borrowers sit, or are promised to."""
+
+    def leaves(self, chain: Chain) -> dict[int, int]:
+        """Return the leaves of a chain that this is, by node."""
+        numbers = chain.number
+        masks = {numbers[node]: chain.full for node in self.nodes if node in numbers}
+        for node, device in self.devices:
+            if (at := numbers.get(node)) is not None and device in chain.leaf[at]:
+                masks[at] = masks.get(at, 0) | chain.mask(at, (device,))
+        return masks
+
+
+NOWHERE = Avoid()

@@ -8,9 +8,8 @@ when the last one leaves: which physical cell serves a share is decided anew eve
 from bisect import bisect_left, insort
 from collections.abc import Iterator
 
-from allotment.core.cells.chain import Cell, Chain, bits
+from allotment.core.cells.chain import Cell, Chain, Spot, bits
 from allotment.core.cells.space import Space
-from allotment.core.cells.spot import Spot
 from allotment.model.errors import InvariantViolated
 from allotment.model.ids import JobId
 from allotment.model.quantity import DEVICE

@@ -1,6 +1,6 @@
 """Preemption: which gangs, reserved places and surplus tasks make room for a job that is due.
 
-There is one search (`search.py`): candidates are preempted in order until there is a place, and
-then reprieved. Who may be a candidate is said in `candidates.py`; for whom, and out of which
-share, in `owner.py` and `tenant.py`; how a gang that must go does so, in `eviction.py`.
+There is one search, with its candidates (`search.py`): they are preempted in order until there
+is a place, and then reprieved. For which job, and out of which share, is said in `room.py`; how
+a gang that must go does so, in `eviction.py`.
 """

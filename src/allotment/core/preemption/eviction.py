@@ -11,10 +11,9 @@ import msgspec
 
 from allotment.core.cluster import Cluster
 from allotment.core.gang import Gang, ReservedPlace
-from allotment.core.guarantee import borrows, guarantee_of
-from allotment.core.plan import Evict
-from allotment.core.preemption.search import PreemptionPlan
-from allotment.core.request import lease_part, sum_of
+from allotment.core.plan import Evict, PreemptionPlan
+from allotment.core.request import lease_part
+from allotment.core.sharing import borrows
 from allotment.core.trial import Trial
 from allotment.model.ids import JobId
 from allotment.model.ledger import Entitlement
@@ -34,8 +33,6 @@ def evict(cluster: Cluster, job: JobId, pin: str, plan: PreemptionPlan, now: Ins
 
 def eviction_mode(cluster: Cluster, gang: Gang) -> GiveWay:
     """Return what becomes of a gang that must go."""
-    if cluster.policies.turns is not None:
-        return GiveWay.REQUEUE  # A job that takes turns comes back by its turn.
     tenant = cluster.tenants.get(gang.tenant)
     return gang.on_eviction or (tenant.on_eviction if tenant else GiveWay.REQUEUE)
 
@@ -106,14 +103,10 @@ def _moves(
         trial.reserve(evict.place)
         for job in leaving:
             gang = cluster.gangs[job]
-            total = sum_of(gang.needs)
-            if (
-                gang.suspended
-                or gang.pin
-                or not borrows(cluster, gang.tenant, total, preemptible=gang.preemptible)
-            ):
+            may = borrows(cluster, gang.tenant, preemptible=gang.preemptible)
+            if gang.suspended or gang.pin or not may:
                 continue
-            slots = guarantee_of(cluster).idle_place(gang.requests)
+            slots = cluster.guarantee.idle_place(gang.requests)
             if slots is not None and not cluster.barred(job, slots, now):
                 grounds = Entitlement.OPPORTUNISTIC
                 move = ReservedPlace(job, slots, gang.needs, grounds, (job,))

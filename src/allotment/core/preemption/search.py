@@ -1,51 +1,36 @@
-"""The one search for preemption victims: add candidates until there is a place, then reprieve.
+"""The one search for preemption victims, and its candidates in their order.
 
 Candidates are preempted in the order of their source, the cheapest first, until there is a
 place. Then each of them is reprieved, the dearest first, if the place stands without its
 preemption, or if there is another place then. So no smaller part of the victims would do, as
 long as `fits` finds a place wherever there is one. An elastic gang keeps as many tasks as it
-can. (Kubernetes and Kueue choose preemption targets in the
-same two steps.)
+can. (Kubernetes and Kueue choose preemption targets in the same two steps.)
+
+A reserved place is lost like a place that is held, but that costs no work: of one priority
+reserved places go before gangs. The gangs that were told to go for it go all the same, and
+count for the job that takes it over. No two jobs can take a reserved place from each other for
+ever: it goes up in priority within a tenant, or from borrowed to guaranteed use, and never
+back.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import msgspec
 
-from allotment.core.elastic import may_scale_down
-from allotment.core.gang import Gang, ReservedPlace
+from allotment.core.cluster import Cluster
+from allotment.core.disruption import may_lose
+from allotment.core.gang import Gang, ReservedPlace, Standing
+from allotment.core.plan import PreemptionPlan
 from allotment.core.trial import Trial
 from allotment.model.ids import JobId
-from allotment.model.ledger import Entitlement, Quota, Slot
-from allotment.model.quantity import Resources
+from allotment.model.ledger import Entitlement, Slot
+from allotment.model.quantity import Instant
 
 Holder = Gang | ReservedPlace
 """What has a place, or has it reserved."""
 
 Candidate = tuple[Holder, int]
 """A gang, or a reserved place, that may be preempted, and how many tasks it keeps: mostly 0."""
-
-
-class PreemptionPlan(msgspec.Struct, frozen=True):
-    """A place for a gang, and what others give up for it."""
-
-    slots: tuple[Slot, ...]
-    needs: tuple[Resources, ...]
-    quota: Quota = ()
-    grounds: Entitlement = Entitlement.GUARANTEED
-    evict: tuple[JobId, ...] = ()
-    """Gangs that must leave the place; some may be leaving already."""
-    demote: tuple[JobId, ...] = ()
-    """Those of them that lose their own tenant's share to it at once."""
-    revoke: tuple[JobId, ...] = ()
-    """Jobs whose reserved places it takes over: they stand in line again."""
-    shrink: tuple[tuple[JobId, int], ...] = ()
-    """Elastic gangs that scale down, and how many tasks each keeps."""
-
-    @property
-    def is_free(self) -> bool:
-        """Whether nothing is preempted for it."""
-        return not (self.evict or self.revoke or self.shrink)
 
 
 Fits = Callable[[], PreemptionPlan | None]
@@ -185,3 +170,161 @@ class _Preempted:
 
 def _key(holder: Holder) -> tuple[type[Holder], JobId]:
     return type(holder), holder.id if isinstance(holder, Gang) else holder.job
+
+
+# ── candidates ────────────────────────────────────────────────────────────────────────────
+
+
+GUARANTEED, OPPORTUNISTIC = Entitlement.GUARANTEED, Entitlement.OPPORTUNISTIC
+
+
+def whole(holders: Iterable[Holder]) -> list[Candidate]:
+    """Return holders as candidates that keep nothing."""
+    return [(holder, 0) for holder in holders]
+
+
+def surplus_of(cluster: Cluster, holders: Iterable[Holder]) -> list[Candidate]:
+    """Return the elastic gangs among some holders as candidates that scale down."""
+    if not cluster.placed.elastic:
+        return []
+    gangs = (each for each in holders if isinstance(each, Gang) and each.least)
+    return [(gang, gang.least) for gang in gangs if may_scale_down(cluster, gang)]
+
+
+def leaving(cluster: Cluster) -> list[Candidate]:
+    """Return the gangs that were told to go: they do so in any case."""
+    return [(gang, 0) for _, gang in sorted(cluster.placed.leaving.items())]
+
+
+# ── borrowers ───────────────────────────────────────────────────────────────────────────
+
+
+def borrowers(cluster: Cluster, now: Instant) -> Iterator[Candidate]:
+    """Return what is leaving, what is reserved for borrowers, then borrowers.
+
+    These come cheapest first; ties: newest first.
+    """
+    promised = awaited(cluster)
+    yield from leaving(cluster)
+    yield from whole(borrowed_places(cluster))
+    key = cluster.policies.victims.key
+    gangs = [
+        gang
+        for gangs in cluster.placed.borrowers.values()
+        for gang in gangs.values()
+        if not gang.leaving and gang.id not in promised
+    ]
+    gangs.sort(key=lambda gang: (key(gang, now), -gang.id))
+    yield from whole(gangs)
+
+
+def borrowed_surplus(cluster: Cluster, now: Instant) -> list[Candidate]:
+    """Return what is leaving, then elastic borrowers, which only scale down."""
+    key = cluster.policies.victims.key
+    elastic = [
+        gang for gang in cluster.placed.elastic.values() if gang.entitlement is OPPORTUNISTIC
+    ]
+    elastic.sort(key=lambda gang: (key(gang, now), -gang.id))
+    return [*leaving(cluster), *surplus_of(cluster, elastic)]
+
+
+def borrowed_places(
+    cluster: Cluster, slots: Sequence[Slot] | None = None
+) -> list[ReservedPlace]:
+    """Return what is reserved beyond anybody's share: on the nodes of a place, or wherever."""
+    if not cluster.reserved:
+        return []
+    nodes = None if slots is None else {slot.node for slot in slots}
+    return [
+        promise
+        for _, promise in sorted(cluster.reserved.items())
+        if promise.entitlement is OPPORTUNISTIC
+        and (nodes is None or any(slot.node in nodes for slot in promise.slots))
+    ]
+
+
+# ── a tenant's own ──────────────────────────────────────────────────────────────────────
+
+
+def lower_priority(cluster: Cluster, waiting: Standing, now: Instant) -> list[Holder]:
+    """Return the less urgent gangs and reserved places of a job's tenant, cheapest first.
+
+    Lowest priority first; of one priority reserved places, then gangs as the victims policy
+    has it. Gangs that its rules protect now are left out.
+    """
+    key, budget = cluster.policies.victims.key, cluster.disruption
+    tenant = waiting.shape.tenant
+    spared = budget is not None and budget.exhausted(tenant, now)
+    gangs = [
+        ((gang.priority, 1, *key(gang, now), -gang.id), gang)
+        for gang in (cluster.gangs.values() if not spared else ())
+        if may_lose(waiting, gang)
+        and (
+            gang.priority < waiting.priority
+            if budget is None
+            else budget.gives_way(waiting, gang, now)
+        )
+    ]
+    places = [
+        ((priority, 0, -promise.job), promise)
+        for priority, promise in _lesser_places(cluster, waiting)
+    ]
+    return [holder for _, holder in sorted([*gangs, *places], key=lambda pair: pair[0])]
+
+
+def _lesser_places(cluster: Cluster, waiting: Standing) -> Iterator[tuple[int, ReservedPlace]]:
+    """Return what is reserved for less urgent jobs out of their tenant's share, by priority.
+
+    A gang that moves keeps what it is on the way to.
+    """
+    for job, promise in cluster.reserved.items():
+        if promise.entitlement is not GUARANTEED or job in cluster.placed.leaving:
+            continue
+        priority = priority_of(cluster, job)
+        if (
+            priority is not None
+            and priority < waiting.priority
+            and cluster.tenant_of(job) == waiting.shape.tenant
+        ):
+            yield priority, promise
+
+
+def priority_of(cluster: Cluster, job: JobId) -> int | None:
+    """Return the priority of a job that waits or is placed; None if it is neither."""
+    gang = cluster.gangs.get(job)
+    if gang is not None:
+        return gang.priority
+    return cluster.pending[job].priority if job in cluster.pending else None
+
+
+def awaited(cluster: Cluster) -> set[JobId]:
+    """Return the gangs whose leaving some reserved place waits for."""
+    return {job for promise in cluster.reserved.values() for job in promise.victims}
+
+
+# ── surplus tasks ───────────────────────────────────────────────────────────────────────
+#
+# Surplus tasks are those with the highest numbers, never below the least that a job can go on
+# with: they may be given up one by one. A gang that has not got to run yet, or is scaling down
+# already, is left as it is.
+
+
+def may_scale_down(cluster: Cluster, gang: Gang) -> bool:
+    """Whether a gang has tasks that it can go on without."""
+    if not gang.least or len(gang.slots) <= gang.least:
+        return False
+    if gang.leaving or gang.suspended or gang.shrinking or gang.standing.starting:
+        return False
+    return cluster.guarantee.may_hold_in_part(gang.needs[-1])
+
+
+def size_off(cluster: Cluster, gang: Gang, slots: Iterable[Slot]) -> int:
+    """Return with how many tasks a gang is off these devices; 0 if it has to go whole."""
+    if not may_scale_down(cluster, gang):
+        return 0
+    wanted = {(slot.node, index) for slot in slots for index in slot.devices}
+    for number, slot in enumerate(gang.slots):
+        if any((slot.node, index) in wanted for index in slot.devices):
+            beyond = number - gang.least
+            return gang.least + beyond // gang.step * gang.step if beyond >= 0 else 0
+    return len(gang.slots)

@@ -9,9 +9,9 @@ Bad at: jobs that are moved for little: what a move costs is not asked.
 from collections.abc import Sequence
 
 from allotment.core.gang import Gang
-from allotment.core.ports import Devices
 from allotment.model.ledger import Slot
 from allotment.model.quantity import DEVICE
+from allotment.policies.rescheduling.ports import Devices
 
 
 class ToPreferred:

@@ -3,7 +3,7 @@
 import pytest
 
 from allotment.backends.local.topology import MACHINE, topology_of
-from allotment.core.cells.quota import shapes_of
+from allotment.model.cell_quota import shapes_of
 from allotment.model.cells import RootCell
 from allotment.model.cluster import Device, Node
 from allotment.model.ids import DeviceIndex, NodeId

@@ -1,10 +1,10 @@
 """A small cluster of cells for the tests of this folder: two racks of two nodes of eight."""
 
-from allotment.core.cells.audit import flaws
 from allotment.core.cells.book import Cells
 from allotment.core.cells.chain import Cell, Chain, chains_of
 from allotment.core.cells.space import Space
 from allotment.core.request import Request
+from allotment.engine.audit_cells import flaws
 from allotment.model.cells import CellShare, CellType, PinnedCell, RootCell, Topology
 from allotment.model.cluster import Device, Node
 from allotment.model.ids import DeviceIndex, NodeId

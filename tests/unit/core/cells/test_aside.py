@@ -16,7 +16,7 @@ def test_promises_come_and_go_in_any_order() -> None:
     cells = a_cell_world(CLUSTER).state.cluster.cells
     assert cells is not None
     node = cells.chains[0].nodes[0]
-    before = list(cells.idle[0].leaves)
+    before = list(cells.uses[0].idle.leaves)
     host, whole, part = Resources(cpu_milli=CPU), Resources(DEVICE), Resources(DEVICE // 2)
     promises = [
         ((Slot(node, (), 0),), (host,)),
@@ -27,8 +27,8 @@ def test_promises_come_and_go_in_any_order() -> None:
     ]
     for slots, needs in promises:
         cells.set_aside(slots, needs)
-    assert cells.idle[0].leaves[0] == before[0] & ~0b11
+    assert cells.uses[0].idle.leaves[0] == before[0] & ~0b11
     for slots, needs in promises:
         cells.put_back(slots, needs)
-    assert list(cells.idle[0].leaves) == before
-    assert not cells.aside
+    assert list(cells.uses[0].idle.leaves) == before
+    assert not cells.uses[0].aside

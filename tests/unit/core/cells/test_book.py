@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allotment.core.cells.audit import flaws, worse
 from allotment.core.cells.book import Cells
 from allotment.core.cells.borrow import find_idle
 from allotment.core.cells.holding import Holding
@@ -16,6 +15,7 @@ from allotment.core.cells.search import find
 from allotment.core.cells.space import Space
 from allotment.core.ledger import Ledger
 from allotment.core.request import needs_of
+from allotment.engine.audit_cells import flaws, worse
 from allotment.model.cells import PinnedCell
 from allotment.model.errors import InvariantViolated
 from allotment.model.ids import JobId, NodeId
@@ -96,7 +96,7 @@ def test_the_order_in_which_gangs_are_reported_does_not_matter(seed: int) -> Non
             if job >= 0:
                 enter(again, job, entries[job])
         assert pages(again) == pages(cells)
-        assert sorted(again.parts_lent(0)) == sorted(cells.parts_lent(0))
+        assert sorted(again.uses[0].parts.items()) == sorted(cells.uses[0].parts.items())
 
 
 @given(st.integers(0, 10**6))
@@ -203,12 +203,12 @@ def test_borrowers_are_known_by_where_they_sit() -> None:
         cells.lend(JobId(job), (Slot(NodeId(1), (3,), 500),), half)
     assert cells.borrowers_on(0, [(NODE, 1, 0b1000, 0)]) == (1, 2)
     assert cells.borrowers_on(0, [(NODE, 1, 0b0111, 0)]) == ()
-    assert list(cells.parts_lent(0)) == [((1, 3), 1000)]
+    assert list(cells.uses[0].parts.items()) == [((1, 3), 1000)]
     cells.call_in(JobId(1), (Slot(NodeId(1), (3,), 500),), half)
     assert cells.spaces[0].lent[1] == 0b1000
     sound(cells)
-    assert list(cells.idle[0].nodes_with(8)) == [3, 2, 0]
-    assert list(cells.idle[0].nodes_in(range(1, 3), 1)) == [1, 2]
+    assert list(cells.uses[0].idle.nodes_with(8)) == [3, 2, 0]
+    assert list(cells.uses[0].idle.nodes_in(range(1, 3), 1)) == [1, 2]
 
 
 # ── the audit ───────────────────────────────────────────────────────────────────────────
@@ -229,12 +229,12 @@ SPOILT: dict[str, Callable[[Cells], object]] = {
     "lent": lambda cells: _space(cells).lent.__setitem__(2, 1),
     "owed": lambda cells: _space(cells).owed.__setitem__(NODE, 1),
     "order": lambda cells: _space(cells).buckets()[NODE][0].append(1),
-    "taken": lambda cells: cells.taken[0].__setitem__(2, 1),
+    "taken": lambda cells: cells.uses[0].taken.__setitem__(2, 1),
     "bound": lambda cells: _holding(cells).bound.__setitem__((NODE, 0), 0),
     "used": lambda cells: _holding(cells).used.__setitem__(1, 1),
     "unbound": lambda cells: _holding(cells).unbound.__setitem__(NODE, 2),
     "room": lambda cells: _holding(cells).claims.__setitem__((NODE, 0), 3),
-    "idle": lambda cells: cells.idle[0].leaves.__setitem__(1, 0),
+    "idle": lambda cells: cells.uses[0].idle.leaves.__setitem__(1, 0),
 }
 
 
@@ -262,3 +262,15 @@ def test_worse_is_more_lacking_at_any_level() -> None:
     assert not worse([(0, 1)], [(0, 1)])
     assert not worse([(0, 2)], [(0, 1)])
     assert worse([(0, 2)], [(1, 0)])
+
+
+def test_a_place_stands_while_its_own_devices_are_sound() -> None:
+    cells = a_book(owns("a", node=1))
+    slots = (Slot(NodeId(0), (0, 1), 2000),)
+
+    def stands(*bad: int) -> bool:
+        cells.set_bad(NodeId(0), frozenset(bad))
+        return cells.stands("a", "", slots, ("node",))
+
+    assert [stands(), stands(2), stands(1), stands()] == [True, True, False, True]
+    assert not cells.stands("b", "", slots, ("node",))

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from allotment.core.cells.chain import bits, chains_of
 from allotment.model.cells import CellType, RootCell, Topology
-from allotment.model.cluster import Node
+from allotment.model.cluster import Device, Node
 from allotment.model.errors import InvariantViolated
-from allotment.model.ids import NodeId
+from allotment.model.ids import DeviceIndex, NodeId
 from tests.unit.core.cells.plots import (
     LEAVES,
     MACHINES,
@@ -127,3 +127,12 @@ def test_no_leaves_are_picked_of_none() -> None:
     assert CHAIN.pick(0, 1) == CHAIN.pick(255, 0) == 0
     assert CHAIN.full == (1 << WIDTH) - 1
     assert sum(CHAIN.size[NODE] for _ in CHAIN.nodes) == LEAVES
+
+
+def test_what_is_left_of_a_task_goes_where_it_fills_a_cell() -> None:
+    """Of three sockets with 4, 3 and 1 free: a task of 5 fills the first and the last."""
+    types = (CellType("socket", "V100", 4), CellType("node", "socket", 3, is_node=True))
+    devices = tuple(Device(DeviceIndex(d), "V100") for d in range(12))
+    machine = Node(NodeId(0), "n0", 64_000, 512, 0, devices)
+    (chain,) = chains_of(Topology(types, (RootCell("node", "r", (NodeId(0),)),)), (machine,))
+    assert list(bits(chain.pick(0b0001_0111_1111, 5))) == [0, 1, 2, 3, 8]

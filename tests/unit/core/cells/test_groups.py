@@ -5,9 +5,9 @@ from hypothesis import strategies as st
 
 from allotment.core.cells.book import Cells
 from allotment.core.cells.borrow import find_idle
+from allotment.core.cells.chain import in_one_cell
 from allotment.core.cells.rights import objection
 from allotment.core.cells.search import find
-from allotment.core.cells.together import in_one_cell
 from allotment.core.ledger import Ledger
 from allotment.core.request import Request, needs_of
 from allotment.model.cells import CellShare, CellType, RootCell, Topology

@@ -2,9 +2,9 @@
 
 import pytest
 
-from allotment.core.cells.audit import flaws
 from allotment.core.cells.rights import objection
 from allotment.core.request import shape_of
+from allotment.engine.audit_cells import flaws
 from allotment.model.errors import Rejected
 from allotment.model.ids import JobId
 from allotment.model.ledger import Entitlement, Slot

@@ -2,9 +2,9 @@
 
 import pytest
 
-from allotment.core.cells.audit import flaws
 from allotment.core.commit import refusal
 from allotment.core.plan import Promote
+from allotment.engine.audit_cells import flaws
 from allotment.model.ids import JobId
 from allotment.model.ledger import Entitlement
 from tests.support.builders import a_job

@@ -7,13 +7,13 @@ from hypothesis import strategies as st
 
 from allotment.core.cells.book import Cells
 from allotment.core.cells.borrow import find_idle
-from allotment.core.cells.fresh import fresh_cells, side_by_side
-from allotment.core.cells.quota import shortages
+from allotment.core.cells.choices import fresh_cells, side_by_side
 from allotment.core.cells.rights import objection, quota_for
-from allotment.core.cells.safety import allows
 from allotment.core.cells.search import find
+from allotment.core.cells.space import allows
 from allotment.core.ledger import Ledger
 from allotment.core.request import Request, needs_of
+from allotment.model.cell_quota import shortages
 from allotment.model.cells import PinnedCell
 from allotment.model.ids import JobId, NodeId
 from allotment.model.ledger import Quota, Slot
@@ -137,7 +137,7 @@ def test_borrowers_share_a_device_as_far_as_its_memory_goes() -> None:
         assert len(leaves_in(slots)) == devices
         cells.lend(JobId(job), slots, needs_of(requests))
         sound(cells)
-    assert sorted(used for _, used in cells.parts_lent(0)) == [1000] * 4
+    assert sorted(used for _, used in cells.uses[0].parts.items()) == [1000] * 4
 
 
 def in_part(tasks: int, gpus: float, memory: int, cpus: int = 1) -> tuple[Request, ...]:
@@ -329,7 +329,7 @@ def test_an_idle_place_is_idle(
     slots = find_idle(cells, gang(tasks, gpus), Ledger(MACHINES))
     idle = [
         {leaf for leaf in range(WIDTH) if not (
-            cells.taken[0][node] | cells.spaces[0].shut[node]) >> leaf & 1}
+            cells.uses[0].taken[node] | cells.spaces[0].shut[node]) >> leaf & 1}
         for node in range(4)
     ]  # fmt: skip
     assert (slots is not None) == (sum(len(free) // gpus for free in idle) >= tasks)

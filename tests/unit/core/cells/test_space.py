@@ -3,10 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allotment.core.cells.audit import can_be_dealt, lacking, worse
 from allotment.core.cells.chain import Cell
-from allotment.core.cells.safety import allows, spare
-from allotment.core.cells.space import Space
+from allotment.core.cells.space import Space, allows, spare
+from allotment.engine.audit_cells import can_be_dealt, lacking, worse
 from tests.unit.core.cells.plots import (
     LEAF,
     LEAVES,

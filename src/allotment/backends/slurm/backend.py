@@ -1,0 +1,383 @@
+"""The Slurm backend: each task a Slurm job, found again by its name and by its folder.
+
+The folder of a task belongs to its user, who may put anything there. So it is never followed
+through links, and what the service relies on lies beside it, in a record of the service's own.
+"""
+
+import asyncio
+import contextlib
+import os
+import shutil
+import stat
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from secrets import token_hex
+from time import monotonic
+
+import msgspec
+import structlog
+
+from allotment.backends.slurm import client
+from allotment.backends.slurm.discover import report_of
+from allotment.backends.slurm.request import document_of, name_of, options_of, script_of
+from allotment.backends.slurm.status import NEVER, WAITS, Row, report
+from allotment.backends.status import status_from
+from allotment.model.cluster import Node
+from allotment.model.diagnosis import Exit
+from allotment.model.errors import BackendError, EngineAway
+from allotment.model.ids import JobId, NodeId, TaskKey
+from allotment.model.quantity import Millis
+from allotment.model.reasons import StopCause
+from allotment.model.reports import NodeReport, Seen, TaskReport
+from allotment.service.forever import forever
+from allotment.service.ports import LaunchRequest, LogChunk, Report
+
+log = structlog.get_logger("allot.slurm")
+
+LOOK_EVERY_S = 0.5
+ASK_EVERY_S = 2.0
+NODES_EVERY_S = 10.0
+START_S = 60.0
+"""What is to start now, and that Slurm has not started by then, is taken back."""
+OVERDUE_S = 10.0
+"""After its grace a task that its first process did not end is ended by Slurm."""
+MOST_STATUS = 64 * 1024
+RUNNER = Path(__file__).with_name("task.py")
+STREAMS = ("stdout", "stderr")
+
+
+class Submitted(msgspec.Struct, frozen=True):
+    """What the service keeps of a task that it gave to Slurm."""
+
+    uid: int
+    """To whom the folder belongs."""
+    job: str = ""
+    """Slurm's number; empty until it has answered."""
+    cause: StopCause | None = None
+    """For what it was told to stop."""
+
+
+class SlurmBackend:
+    """Runs tasks in one partition. `nodes` are those of the configuration, by name."""
+
+    name = "slurm"
+    suspends = False
+    """A suspended Slurm job keeps its devices, so that nothing else could run there."""
+    divides = False
+
+    def __init__(
+        self, state_dir: Path, partition: str, nodes: Callable[[], Sequence[Node]]
+    ) -> None:
+        self._root = state_dir / "slurm"
+        self._partition = partition
+        self._nodes = nodes
+        self._prefix = ""
+        self._sink: Callable[[Report], None] = lambda report: None
+        self._live: dict[TaskKey, Submitted] = {}
+        self._told: dict[TaskKey, tuple[object, ...]] = {}
+        self._rows: dict[str, Row] = {}
+        self._asked = 0.0
+        self._waiting: dict[TaskKey, float] = {}
+        """Since when a task has waited in Slurm's queue."""
+        self._overdue: dict[TaskKey, float] = {}
+        self._nodes_told: dict[NodeId, NodeReport] = {}
+        self._loops: list[asyncio.Task[None]] = []
+        self._away = ""
+
+    # ── life ────────────────────────────────────────────────────────────────────────────
+
+    async def start(self, sink: Callable[[Report], None]) -> None:
+        self._sink = sink
+        self._root.mkdir(mode=0o711, exist_ok=True)
+        self._root.chmod(0o711)  # whatever the umask: users reach their tasks' folders
+        (self._root / "tasks").mkdir(exist_ok=True)
+        (self._root / "tasks").chmod(0o711)
+        runner = self._root / "task.py"
+        runner.write_bytes(RUNNER.read_bytes())
+        runner.chmod(0o644)
+        self._prefix = self._own_name()
+        with contextlib.suppress(EngineAway):
+            await self._ask()
+        self._loops = [
+            asyncio.create_task(forever(self._look_over, LOOK_EVERY_S, "Slurm jobs")),
+            asyncio.create_task(forever(self._look_at_nodes, NODES_EVERY_S, "Slurm nodes")),
+        ]
+
+    def _own_name(self) -> str:
+        """Return what the names of our jobs begin with: no other service's do."""
+        path = self._root / "name"
+        if not path.exists():
+            part = path.with_suffix(".part")
+            part.write_text(f"allot-{token_hex(4)}")
+            part.rename(path)
+        return path.read_text()
+
+    async def close(self) -> None:
+        for loop in self._loops:
+            loop.cancel()
+        await asyncio.gather(*self._loops, return_exceptions=True)
+
+    # ── tasks ───────────────────────────────────────────────────────────────────────────
+
+    async def launch(self, request: LaunchRequest) -> None:
+        key = request.key
+        record = self._record(key)
+        if record is None:
+            record = await asyncio.to_thread(self._prepare, request)
+        if not record.job:
+            name = name_of(self._prefix, key)
+            # An answer that got lost may have been a yes.
+            row = (await client.jobs(name)).get(name)
+            number = row.id if row else await self._submit(request)
+            record = msgspec.structs.replace(record, job=number)
+            self._keep(key, record)
+        self._live[key] = record
+
+    async def _submit(self, request: LaunchRequest) -> str:
+        folder = str(self._folder(request.key).absolute())
+        node = next((node for node in self._nodes() if node.name == request.node), None)
+        kind = node.devices[0].type if node and node.devices else ""
+        options = options_of(request, self._prefix, self._partition, folder, kind)
+        script = self._folder(request.key).with_suffix(".sh").absolute()
+        try:
+            script.write_text(script_of(folder, str((self._root / "task.py").absolute())))
+        except OSError as error:
+            raise BackendError(f"the script of task {request.key}: {error}") from error
+        return await client.submit(options, str(script))
+
+    def _prepare(self, request: LaunchRequest) -> Submitted:
+        """Make a task's folder, its user's, with what its first process reads."""
+        folder = self._folder(request.key)
+        try:
+            for parent in (folder.parent.parent, folder.parent):
+                parent.mkdir(exist_ok=True)
+                parent.chmod(0o711)
+            folder.mkdir(mode=0o700, exist_ok=True)
+            path = folder / "request.json"
+            path.unlink(missing_ok=True)
+            fd = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+            with os.fdopen(fd, "wb") as file:
+                file.write(document_of(request))
+                if request.identity is not None:
+                    os.fchown(fd, request.identity.uid, request.identity.gid)
+            if request.identity is not None:
+                os.chown(folder, request.identity.uid, request.identity.gid)
+            uid = request.identity.uid if request.identity is not None else os.geteuid()
+            record = Submitted(uid)
+            self._keep(request.key, record)
+        except OSError as error:
+            raise BackendError(f"the folder of task {request.key}: {error}") from error
+        return record
+
+    async def open_barrier(self, keys: Sequence[TaskKey]) -> None:
+        for key in keys:
+            self._put(key, "go", "")
+
+    async def stop(
+        self, key: TaskKey, signal: str, grace_ms: Millis, cause: StopCause | None = None
+    ) -> None:
+        record = self._record(key)
+        if record is None:
+            return
+        if cause is not None:
+            record = msgspec.structs.replace(record, cause=cause)
+            self._keep(key, record)
+        self._live.setdefault(key, record)
+        self._put(key, "stop", f"{signal} {grace_ms}")
+        self._overdue.setdefault(key, monotonic() + grace_ms / 1000 + OVERDUE_S)
+        row = self._rows.get(name_of(self._prefix, key))
+        if record.job and (row is None or row.state in WAITS) and not self._has_begun(key):
+            await client.cancel(record.job)
+
+    def _has_begun(self, key: TaskKey) -> bool:
+        return (self._folder(key) / "claim").exists()
+
+    async def freeze(self, key: TaskKey) -> None:
+        """Do nothing: it is never asked, since `suspends` is false."""
+
+    async def thaw(self, key: TaskKey) -> None:
+        """Do nothing, as `freeze`."""
+
+    async def highest_job(self) -> JobId:
+        names = [path.name for path in (self._root / "tasks").glob("*")]
+        return JobId(max((int(name) for name in names if name.isdecimal()), default=0))
+
+    async def observe(self, keys: Sequence[TaskKey]) -> Sequence[TaskReport]:
+        found: list[TaskReport] = []
+        for key in keys:
+            record = self._record(key)
+            if record is None or not record.job:
+                continue  # Launched again, it is looked for by its name.
+            told = self._read(key, record)
+            if told is None or told.seen is not Seen.ENDED:
+                self._live[key] = record
+            if told is not None:
+                found.append(told)
+        return found
+
+    async def read_log(self, key: TaskKey, stream: str, offset: int, size: int) -> LogChunk:
+        if stream not in STREAMS:
+            raise BackendError(f"there is no stream {stream!r}; there are stdout and stderr")
+        fd = self._open(key, f"{stream}.log")
+        if fd is None:
+            return LogChunk(b"", max(offset, 0))
+        try:
+            end = os.fstat(fd).st_size
+            at = max(0, end + offset) if offset < 0 else offset
+            data = os.pread(fd, size, at)
+        finally:
+            os.close(fd)
+        return LogChunk(data, at + len(data))
+
+    async def forget(self, job: JobId) -> None:
+        folder = self._root / "tasks" / str(job)
+        await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+
+    # ── looking ─────────────────────────────────────────────────────────────────────────
+
+    async def _ask(self) -> None:
+        """Ask Slurm for all its jobs. Raises EngineAway; then what was known stays so."""
+        self._rows = await client.jobs()
+        self._asked = monotonic()
+
+    async def _look_over(self) -> None:
+        if not self._live:
+            return
+        if monotonic() - self._asked >= ASK_EVERY_S:
+            try:
+                await self._ask()
+                self._away = ""
+            except BackendError as error:
+                if not self._away:
+                    log.warning("Slurm does not answer; its jobs go on", why=str(error))
+                self._away = str(error)
+        for key, record in list(self._live.items()):
+            await self._look_at(key, record)
+
+    async def _look_at(self, key: TaskKey, record: Submitted) -> None:
+        row = self._rows.get(name_of(self._prefix, key))
+        told = self._read(key, record)
+        if told is None and row is not None and row.state in WAITS and not self._away:
+            await self._wait_for(key, record, row)
+        elif told is None or told.seen is not Seen.ENDED:
+            self._waiting.pop(key, None)
+            await self._force(key, record)
+        if told is None or self._told.get(key) == (told.seen, told.pid):
+            return
+        self._sink(told)
+        self._told[key] = (told.seen, told.pid)
+        if told.seen is Seen.ENDED:
+            for known in (self._live, self._told, self._waiting, self._overdue):
+                known.pop(key, None)
+
+    async def _wait_for(self, key: TaskKey, record: Submitted, row: Row) -> None:
+        """Take back what Slurm does not start; its reason is the job's."""
+        since = self._waiting.setdefault(key, monotonic())
+        if monotonic() - since < START_S and row.reason not in NEVER:
+            return
+        await client.cancel(record.job)
+        why = (
+            "Slurm does not start it"
+            if row.reason in NEVER
+            else f"not started in {START_S:.0f} s"
+        )
+        self._live.pop(key, None)
+        self._waiting.pop(key, None)
+        exit_ = Exit(platform_error=f"{why} on its node: {row.reason}")
+        self._sink(TaskReport(key, Seen.ENDED, exit=exit_))
+
+    async def _force(self, key: TaskKey, record: Submitted) -> None:
+        """End a task that did not end after its grace."""
+        overdue = self._overdue.get(key)
+        if overdue is not None and monotonic() >= overdue and record.job:
+            with contextlib.suppress(BackendError):
+                await client.cancel(record.job)
+            self._overdue[key] = monotonic() + OVERDUE_S
+
+    async def _look_at_nodes(self) -> None:
+        try:
+            there = {node.name: node for node in await client.nodes()}
+        except EngineAway:
+            return
+        for node in self._nodes():
+            told = report_of(node, there.get(node.name))
+            if self._nodes_told.get(node.id) != told:
+                self._nodes_told[node.id] = told
+                self._sink(told)
+
+    def _read(self, key: TaskKey, record: Submitted) -> TaskReport | None:
+        fd = self._open(key, "status.json")
+        status = None
+        if fd is not None:
+            with os.fdopen(fd, "rb") as file:
+                status = status_from(file.read(MOST_STATUS))
+        told = report(key, status, self._rows.get(name_of(self._prefix, key)))
+        if told is None or told.seen is not Seen.ENDED or record.cause is None:
+            return told
+        return msgspec.structs.replace(told, stopped_for=record.cause)
+
+    # ── files ───────────────────────────────────────────────────────────────────────────
+
+    def _folder(self, key: TaskKey) -> Path:
+        return self._root / "tasks" / str(key.job) / str(key.attempt) / str(key.index)
+
+    def _record(self, key: TaskKey) -> Submitted | None:
+        known = self._live.get(key)
+        if known is not None:
+            return known
+        try:
+            data = self._folder(key).with_suffix(".json").read_bytes()
+            return msgspec.json.decode(data, type=Submitted)
+        except (OSError, msgspec.DecodeError):
+            return None
+
+    def _keep(self, key: TaskKey, record: Submitted) -> None:
+        path = self._folder(key).with_suffix(".json")
+        part = path.with_suffix(".part")
+        try:
+            with part.open("wb") as file:
+                file.write(msgspec.json.encode(record))
+                os.fsync(file.fileno())
+            part.rename(path)
+        except OSError as error:
+            raise BackendError(f"what task {key} is cannot be kept: {error}") from error
+        if key in self._live:
+            self._live[key] = record
+
+    def _open(self, key: TaskKey, name: str) -> int | None:
+        """Open a file of a task, if it is a plain one of its user; None otherwise."""
+        record = self._record(key)
+        try:
+            fd = os.open(
+                self._folder(key) / name,
+                os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC,
+            )
+        except OSError:
+            return None
+        found = os.fstat(fd)
+        if record is None or not stat.S_ISREG(found.st_mode) or found.st_uid != record.uid:
+            os.close(fd)
+            return None
+        return fd
+
+    def _put(self, key: TaskKey, name: str, text: str) -> None:
+        """Tell the first process of a task something, in a file that appears as a whole."""
+        folder = self._folder(key)
+        try:
+            at = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except OSError:
+            return  # It never was, or is forgotten.
+        try:
+            part = f"{name}.part"
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(part, dir_fd=at)
+            # New, so that it is not a link to what else the service may write.
+            fd = os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644, dir_fd=at)
+            with os.fdopen(fd, "w", encoding="utf-8") as file:
+                os.fchmod(fd, 0o644)
+                file.write(text)
+            os.rename(part, name, src_dir_fd=at, dst_dir_fd=at)
+        except OSError as error:
+            log.warning("a task cannot be told something", task=str(key), why=str(error))
+        finally:
+            os.close(at)

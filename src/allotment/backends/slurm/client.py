@@ -1,0 +1,117 @@
+"""The commands of Slurm, run beside the event loop. Thin: what they say is read elsewhere."""
+
+import asyncio
+import os
+from collections.abc import Sequence
+
+import msgspec
+
+from allotment.backends.slurm.status import ROW, Row, rows_of
+from allotment.model.errors import BackendError, EngineAway
+
+PATIENCE_S = 30.0
+"""Longer than Slurm's own MessageTimeout, by default 10 s, and a fail-over of its commands."""
+
+AWAY = (
+    "unable to contact slurm controller",
+    "connection refused",
+    "connection timed out",
+    "socket timed out",
+    "zero bytes were transmitted",
+    "transport endpoint is not connected",
+    "slurm backup controller in standby",
+    "munge",
+    "protocol authentication error",
+    "invalid authentication credential",
+    "slurm temporarily unable to accept job",
+    "resource temporarily unavailable",
+)
+"""What Slurm says that can't answer now, and would later."""
+
+
+class SlurmNode(msgspec.Struct, frozen=True):
+    """A node as `sinfo --json` shows it; what else it says is passed over."""
+
+    name: str
+    cpus: int
+    real_memory: int
+    """MiB."""
+    address: str = ""
+    state: str = ""
+    state_flags: tuple[str, ...] = ()
+    gres: str = ""
+    reason: str = ""
+    architecture: str = ""
+    partitions: tuple[str, ...] = ()
+
+
+class _Nodes(msgspec.Struct, frozen=True):
+    nodes: tuple[SlurmNode, ...] = ()
+    errors: tuple[dict[str, object], ...] = ()
+
+
+async def nodes() -> tuple[SlurmNode, ...]:
+    """Return all nodes of the cluster. Raises BackendError."""
+    said = await run("sinfo", "--json")
+    try:
+        found = msgspec.json.decode(said, type=_Nodes)
+    except msgspec.DecodeError as error:
+        raise BackendError(f"what `sinfo --json` says is not understood: {error}") from error
+    if found.errors and not found.nodes:  # It exits with 0 where no controller answers.
+        why = found.errors[0].get("error", "no reason given")
+        raise EngineAway(f"sinfo: {why}")
+    return found.nodes
+
+
+async def jobs(name: str = "") -> dict[str, Row]:
+    """Return the jobs that Slurm remembers, ended ones too, by name. Raises BackendError."""
+    only = [f"--name={name}"] if name else []
+    return rows_of(await run("squeue", "-h", "-t", "all", "-o", ROW, *only))
+
+
+async def submit(options: Sequence[str], script: str) -> str:
+    """Submit the batch script in a file; return the number of its job. Raises BackendError."""
+    return (await run("sbatch", "--parsable", *options, script)).strip().partition(";")[0]
+
+
+async def cancel(job: str, *, signal: str = "") -> None:
+    """Cancel a job, or send its processes a signal. One that is over is fine."""
+    how = [f"--signal={signal}", "--full"] if signal else []
+    try:
+        await run("scancel", *how, job)
+    except EngineAway:
+        raise
+    except BackendError as error:
+        if "already completing or completed" not in str(error).lower():
+            raise
+
+
+async def run(command: str, *words: str) -> str:
+    """Run a command of Slurm and return what it says.
+
+    Raises EngineAway where Slurm does not answer, and BackendError where it refuses.
+    """
+    env = {"PATH": os.environ.get("PATH", "/usr/bin:/bin"), "LC_ALL": "C", "TZ": "UTC"}
+    env |= {name: os.environ[name] for name in ("SLURM_CONF",) if name in os.environ}
+    try:
+        process = await asyncio.create_subprocess_exec(
+            command, *words, env=env, cwd="/",
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+    except OSError as error:
+        raise BackendError(f"`{command}` cannot be run: {error.strerror}") from error
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            said, wrong = await process.communicate()
+    except TimeoutError:
+        process.kill()
+        await process.wait()
+        raise EngineAway(f"`{command}` did not answer in {PATIENCE_S:.0f} s") from None
+    if process.returncode == 0:
+        return said.decode(errors="replace")
+    text = wrong.decode(errors="replace").replace(f"{command}: error: ", "")
+    trouble = " ".join(text.split())[:500] or "no reason given"
+    kind = EngineAway if any(word in trouble.lower() for word in AWAY) else BackendError
+    raise kind(f"{command}: {trouble}")

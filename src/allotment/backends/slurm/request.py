@@ -1,0 +1,83 @@
+"""A task → the Slurm job that runs it. Pure: no clock, no files."""
+
+import json
+from math import ceil
+
+from allotment.model.ids import TaskKey
+from allotment.model.quantity import DEVICE, MIB
+from allotment.service.ports import LaunchRequest
+
+UNSEEN = frozenset(
+    {
+        "CUDA_VISIBLE_DEVICES",
+        "NVIDIA_VISIBLE_DEVICES",
+        "ROCR_VISIBLE_DEVICES",
+        "HIP_VISIBLE_DEVICES",
+    }
+)
+"""Which devices a task has is said by Slurm, which picks them: nobody can ask it for some."""
+
+PYTHON = "/usr/bin/python3"
+
+SPARE_MIN = 5
+"""Added to a time limit, in minutes: the service ends a task first, and knows why."""
+
+
+def name_of(prefix: str, key: TaskKey) -> str:
+    """Return the name of a task's Slurm job: by it a submission is found again."""
+    return f"{prefix}-{key.job}.{key.attempt}.{key.index}"
+
+
+def document_of(request: LaunchRequest) -> bytes:
+    """Write what the task's first process reads: `request.json`."""
+    env = {name: value for name, value in request.env if name not in UNSEEN}
+    told = {
+        "argv": request.argv,
+        "env": env,
+        "cwd": request.workdir,
+        "at_barrier": request.at_barrier,
+    }
+    return json.dumps(told).encode()
+
+
+def script_of(folder: str, runner: str) -> str:
+    """Write the batch script. What Slurm starts a second time ends without a trace."""
+    return (
+        "#!/bin/sh\n"
+        '[ "${SLURM_RESTART_COUNT:-0}" = 0 ] || exit 0\n'
+        f"exec {PYTHON} -I -S {_quoted(runner)} {_quoted(folder)}\n"
+    )
+
+
+def options_of(
+    request: LaunchRequest, prefix: str, partition: str, folder: str, device_type: str
+) -> list[str]:
+    """Return the options of `sbatch`: one task, on just this node, with just this much."""
+    need = request.resources
+    options = [
+        f"--job-name={name_of(prefix, request.key)}",
+        f"--comment=allotment {request.key}",
+        f"--partition={partition}",
+        f"--nodelist={request.node}",
+        "--nodes=1",
+        "--ntasks=1",
+        f"--cpus-per-task={max(1, ceil(need.cpu_milli / 1000))}",
+        f"--mem={max(1, ceil(need.memory / MIB))}M",
+        "--no-requeue",
+        "--export=NIL",
+        "--chdir=/",
+        f"--output={folder}/slurm.log",
+        "--open-mode=append",
+    ]
+    if need.gpu_milli:
+        kind = f"{device_type}:" if device_type else ""
+        options.append(f"--gres=gpu:{kind}{ceil(need.gpu_milli / DEVICE)}")
+    if request.limit_ms:
+        options.append(f"--time={ceil(request.limit_ms / 60_000) + SPARE_MIN}")
+    if request.identity is not None:
+        options += [f"--uid={request.identity.uid}", f"--gid={request.identity.gid}"]
+    return options
+
+
+def _quoted(path: str) -> str:
+    return "'" + path.replace("'", "'\\''") + "'"

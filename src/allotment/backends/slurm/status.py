@@ -1,0 +1,110 @@
+"""What Slurm says of a job, and what its first process wrote → a report. Pure.
+
+The word of the first process counts for more than Slurm's: RUNNING comes before anything of
+the user's runs, and what Slurm forgot after five minutes is still in the folder. That nothing
+is said of a job is no news of its end.
+"""
+
+from signal import SIGKILL
+
+import msgspec
+
+from allotment.backends.status import RunnerStatus, report_of
+from allotment.model.diagnosis import Exit
+from allotment.model.ids import TaskKey
+from allotment.model.reports import Seen, TaskReport
+
+
+class Row(msgspec.Struct, frozen=True):
+    """A job as `squeue` shows it."""
+
+    id: str
+    name: str
+    state: str
+    reason: str = ""
+    node: str = ""
+
+
+ROW = "%i|%j|%T|%r|%N"
+"""The format of `squeue` that `rows_of` reads."""
+
+WAITS = frozenset({"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "RESV_DEL_HOLD"})
+RUNS = frozenset(
+    {"RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "RESIZING", "SIGNALING", "STAGE_OUT"}
+)
+
+NEVER = frozenset(
+    {
+        "PartitionTimeLimit", "PartitionNodeLimit", "PartitionDown", "PartitionInactive",
+        "BadConstraints", "InvalidAccount", "InvalidQOS", "AccountNotAllowed", "QOSNotAllowed",
+        "AssociationTimeLimit", "QOSTimeLimit", "JobHeldAdmin", "JobHeldUser",
+    }
+)  # fmt: skip
+"""Reasons for which Slurm lets a job wait that no end of another job changes."""
+
+LOST = {
+    "NODE_FAIL": "Slurm lost node {node}",
+    "BOOT_FAIL": "node {node} did not start",
+    "PREEMPTED": "another job of the Slurm cluster preempted it",
+    "REVOKED": "Slurm revoked it",
+    "LAUNCH_FAILED": "Slurm could not launch it on node {node}",
+    "RECONFIG_FAIL": "Slurm could not reconfigure node {node}",
+    "SPECIAL_EXIT": "Slurm set it aside",
+    "CANCELLED": "it was cancelled in Slurm (scancel), not by Allotment",
+    "DEADLINE": "Slurm could not start it before its deadline",
+}
+"""What is no fault of the job: it is tried again."""
+
+
+def rows_of(text: str) -> dict[str, Row]:
+    """Read the lines of `squeue`, by name; of jobs with one name the newest."""
+    rows: dict[str, Row] = {}
+    for line in text.splitlines():
+        words = line.split("|")
+        if len(words) == 5:
+            rows[words[1]] = Row(*words)
+    return rows
+
+
+def report(key: TaskKey, status: RunnerStatus | None, row: Row | None) -> TaskReport | None:
+    """Return how a task is; None while nothing of it is known that would be news."""
+    told = report_of(key, status) if status is not None else None
+    if told is not None and told.seen is Seen.ENDED:
+        return _ended(told, status, row)
+    if row is None or row.state in WAITS | RUNS:
+        return told
+    return TaskReport(key, Seen.ENDED, exit=_exit(row, started=told is not None))
+
+
+def _ended(told: TaskReport, status: RunnerStatus | None, row: Row | None) -> TaskReport:
+    """Let Slurm say why a task was ended or killed that we did not tell to end."""
+    by_slurm = status is not None and status.ended_by == "slurm"
+    killed = status is not None and not status.ended_by and status.signal == SIGKILL
+    if told.exit is None or not (by_slurm or killed):
+        return told
+    if row is not None and row.state in RUNS:
+        return TaskReport(told.key, Seen.RUNNING, told.pid)  # Slurm is about to say why.
+    if row is not None and row.state == "OUT_OF_MEMORY":
+        return msgspec.structs.replace(told, exit=msgspec.structs.replace(told.exit, oom=True))
+    if killed:
+        return told
+    how, node = (row.state, row.node) if row is not None else ("CANCELLED", "")
+    exit_ = msgspec.structs.replace(told.exit, platform_error=_why(how, node))
+    return msgspec.structs.replace(told, exit=exit_)
+
+
+def _exit(row: Row, *, started: bool) -> Exit:
+    if row.state == "OUT_OF_MEMORY":
+        return Exit(signal=9, oom=True)
+    if row.state in ("COMPLETED", "FAILED") and not started:
+        return Exit(
+            platform_error=f"its first process did not come up on {row.node}: is the state "
+            "folder on a disk that the node sees, and Python 3 there?"
+        )
+    return Exit(lost=True, platform_error=_why(row.state, row.node))
+
+
+def _why(state: str, node: str) -> str:
+    if state == "TIMEOUT":
+        return "Slurm ended it at the time limit of its partition or account"
+    return LOST.get(state, "Slurm says {state} of it").format(node=node or "?", state=state)

@@ -1,0 +1,251 @@
+"""The first process of a task inside its Slurm job. Standard library only: it runs anywhere.
+
+    python3 -I -S task.py FOLDER
+
+The folder lies on a disk that the service sees, too. `request.json` says what to run; `go`
+opens the barrier; `stop` says by which signal to end, and after how many ms by force. What
+becomes of the task is written to `status.json`, always as a whole.
+
+A second copy, as Slurm may start after a requeue or a repeated submission, ends at once:
+only one can make the claim.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import resource
+import signal
+import sys
+import time
+from pathlib import Path
+from types import FrameType
+from typing import Any, NoReturn
+
+LOOK_S = 0.1
+KILL_WAIT_MS = 1000
+"""How long Slurm lets a job live at least that it told to end."""
+NOT_FOUND, NOT_EXECUTABLE = 127, 126
+SAY_TRIES = 60
+FORGOTTEN_LOOKS = 50
+
+
+def main(folder: str) -> int:
+    """Run what a folder says, in it; return the exit code of the Slurm job."""
+    os.chdir(folder)
+    try:
+        os.close(os.open("claim", os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    except FileExistsError:
+        return 0
+    return Task(json.loads(Path("request.json").read_bytes())).run()
+
+
+class NotStarted(Exception):
+    """The command cannot be run; `code` is the exit code that shells give for that."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(code)
+        self.code = code
+
+
+class Task:
+    """One command, from the barrier to its end."""
+
+    def __init__(self, request: dict[str, Any]) -> None:
+        self.request = request
+        self.pid = 0
+        self.ended_by = ""
+        self.told = 0
+        """The last signal by which Slurm told us to end; 0 for none."""
+        self.kill_at: float | None = None
+        self.missed = 0
+        """How often our folder was not there."""
+        self.began = time.monotonic()
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, self.hear)
+        for number in (signal.SIGCONT, signal.SIGUSR1, signal.SIGUSR2):
+            signal.signal(number, signal.SIG_IGN)
+
+    def hear(self, number: int, _frame: FrameType | None) -> None:
+        """Slurm ends the job: by scancel, or at a time limit."""
+        self.told = number
+
+    def run(self) -> int:
+        """Do all there is to do."""
+        self.say("ready")
+        if not self.pass_barrier():
+            self.say("ended", signal=signal.SIGTERM, ended_by=self.ended_by)
+            return 0
+        try:
+            self.pid = self.start()
+        except NotStarted as error:
+            self.say("ended", exit_code=error.code)
+            return 0
+        except OSError as error:
+            self.say("ended", platform_error=f"the command was not started: {error}")
+            return 0
+        self.say("running")
+        try:
+            code, used = self.wait()
+        finally:
+            self.sweep()
+        if code < 0 and not self.ended_by:
+            time.sleep(LOOK_S)  # Slurm tells all processes of a job, and us perhaps last.
+            self.ended_by = "slurm" if self.told else ""
+        how = {"signal": -code} if code < 0 else {"exit_code": code}
+        self.say("ended", usage=used, ended_by=self.ended_by, **how)
+        return 0
+
+    def pass_barrier(self) -> bool:
+        """Wait for all of the gang; whether it opened before we were told to end."""
+        while self.request["at_barrier"] and not Path("go").exists():
+            if self.told or Path("stop").exists():
+                self.ended_by = "stop"
+                return False
+            time.sleep(LOOK_S)
+        return True
+
+    def start(self) -> int:
+        """Fork the command; return its pid. Raises OSError."""
+        out = [
+            os.open(f"{name}.log", os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600)
+            for name in ("stdout", "stderr")
+        ]
+        told, tell = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            self.become(out, tell)
+        for fd in (*out, tell):
+            os.close(fd)
+        with os.fdopen(told, "rb") as pipe:
+            words = pipe.read(4000).decode(errors="replace")
+        if words:
+            os.waitpid(pid, 0)
+            with Path("stderr.log").open("a", encoding="utf-8") as log:
+                log.write(f"{self.request['argv'][0]}: {words[1:]}\n")
+            raise NotStarted(NOT_FOUND if words[0] == "?" else NOT_EXECUTABLE)
+        return pid
+
+    def become(self, out: list[int], tell: int) -> NoReturn:
+        """Become the command; what keeps us from it goes through the pipe."""
+        try:
+            os.setsid()
+            for number in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGCONT):
+                signal.signal(number, signal.SIG_DFL)
+            nothing = os.open("/dev/null", os.O_RDONLY)
+            for theirs, ours in enumerate((nothing, *out)):
+                os.dup2(ours, theirs)
+            env = {**self.request["env"], **of_slurm()}
+            os.chdir(self.request["cwd"])
+            os.execvpe(self.request["argv"][0], self.request["argv"], env)
+        except OSError as error:
+            kind = "?" if isinstance(error, FileNotFoundError) else "!"
+            os.write(tell, f"{kind}{error.strerror}: {error.filename}".encode()[:4000])
+        finally:
+            os._exit(70)
+
+    def wait(self) -> tuple[int, dict[str, int]]:
+        """Wait for the end of the command, and see to what it is told meanwhile."""
+        while True:
+            pid, status, used = os.wait4(self.pid, os.WNOHANG)
+            if pid:
+                return os.waitstatus_to_exitcode(status), usage_of(used, self.began)
+            self.obey()
+            time.sleep(LOOK_S)
+
+    def obey(self) -> None:
+        """Do what Slurm or the service told us."""
+        if self.kill_at is None:
+            if self.told or self.is_forgotten():
+                self.end("TERM", KILL_WAIT_MS, "slurm")
+            elif (words := read("stop").split())[1:] and words[1].isdecimal():
+                self.end(words[0], int(words[1]), "stop")
+        elif time.monotonic() >= self.kill_at:
+            self.ended_by = "slurm" if self.ended_by == "slurm" else "kill"
+            self.send(signal.SIGKILL)
+
+    def is_forgotten(self) -> bool:
+        """Whether our folder is gone: nobody could tell us to end any more."""
+        try:
+            Path("claim").stat()
+        except FileNotFoundError:
+            self.missed += 1
+        except OSError:
+            return False
+        return self.missed >= FORGOTTEN_LOOKS
+
+    def end(self, name: str, grace_ms: int, why: str) -> None:
+        """Send the command a signal, and remember when it ends by force."""
+        self.ended_by = why
+        self.kill_at = time.monotonic() + grace_ms / 1000
+        self.send(getattr(signal, f"SIG{name}", signal.SIGTERM))
+
+    def send(self, number: int) -> None:
+        """Send a signal to the whole process group of the command."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.pid, number)
+
+    def sweep(self) -> None:
+        """End what the command left behind in its process group."""
+        with contextlib.suppress(OSError):
+            os.killpg(self.pid, signal.SIGKILL)
+
+    def say(self, phase: str, **more: Any) -> None:
+        """Write how the task is."""
+        status: dict[str, Any] = {
+            "version": 1, "phase": phase, "pid": self.pid,
+            "node": os.environ.get("SLURMD_NODENAME", ""),
+            "slurm_job": os.environ.get("SLURM_JOB_ID", ""),
+            "devices": os.environ.get("SLURM_JOB_GPUS", ""), **more,
+        }  # fmt: skip
+        for _ in range(SAY_TRIES):
+            try:
+                write_whole("status.json", json.dumps(status))
+            except FileNotFoundError:
+                return  # The folder is gone: nobody wants to know any more.
+            except OSError:
+                time.sleep(1)  # A full disk, or one that does not answer.
+            else:
+                return
+
+
+KEPT = ("SLURM_", "SLURMD_", "CUDA_VISIBLE", "ROCR_VISIBLE", "GPU_DEVICE", "ZE_AFFINITY")
+
+
+def of_slurm() -> dict[str, str]:
+    """Return what Slurm says of the job: its devices above all, which only Slurm knows."""
+    return {name: value for name, value in os.environ.items() if name.startswith(KEPT)}
+
+
+def usage_of(used: resource.struct_rusage, began: float) -> dict[str, int]:
+    """Return what the command used, its children included."""
+    return {
+        "wall_ms": int((time.monotonic() - began) * 1000),
+        "cpu_user_ms": int(used.ru_utime * 1000),
+        "cpu_system_ms": int(used.ru_stime * 1000),
+        "max_rss_bytes": used.ru_maxrss * 1024,
+    }
+
+
+def write_whole(name: str, text: str) -> None:
+    """Write a file that is there completely or not at all. Raises OSError."""
+    part = Path(f"{name}.part")
+    with part.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    part.replace(name)
+
+
+def read(name: str) -> str:
+    """Return what the service told us under this name; '' for nothing."""
+    try:
+        with Path(name).open("rb") as file:
+            return file.read(200).decode(errors="replace")
+    except OSError:
+        return ""
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

@@ -1,1 +1,0 @@
-"""What each claimant of a cluster deserves, as arithmetic: values in, values out."""

@@ -1,0 +1,90 @@
+"""The way back of a suspended gang to its own devices: what may keep it, in one order.
+
+A cycle lets it go on when no gate is shut, or makes room on its devices where it may. `why`
+asks the same gates and puts the first that is shut in words. To ask changes nothing.
+"""
+
+from functools import cached_property
+
+import msgspec
+
+from allotment.core.caps import resumes_beyond
+from allotment.core.cluster import Cluster
+from allotment.core.entitle import resume_entitlement
+from allotment.core.gang import Gang
+from allotment.core.gates import Gate
+from allotment.core.plan import Decision, Resume
+from allotment.core.preemption.eviction import evict
+from allotment.core.preemption.room import clear_leases
+from allotment.core.trial import Trial
+from allotment.model.ledger import Entitlement, Quota
+from allotment.model.quantity import Instant
+
+
+class WayBack:
+    """The gates between one suspended gang and its devices."""
+
+    def __init__(self, cluster: Cluster, gang: Gang, now: Instant) -> None:
+        self.cluster = cluster
+        self.gang = gang
+        self.now = now
+
+    @cached_property
+    def grounds(self) -> Entitlement | None:
+        """On what grounds it may go on."""
+        return resume_entitlement(self.cluster, self.gang, self.now)
+
+    def first_shut(self) -> Gate | None:
+        """Return the first gate that keeps it from going on now; None if all are open."""
+        cluster, gang = self.cluster, self.gang
+        gate = None
+        if gang.id in cluster.reserved or gang.leaving:
+            gate = Gate.RESERVED
+        elif resumes_beyond(cluster, gang):
+            gate = Gate.CAP
+        elif cluster.barred(gang.id, gang.slots, self.now):
+            gate = Gate.WINDOW
+        elif self.grounds is None:
+            gate = Gate.RIGHT
+        elif not self._leases_free():
+            gate = Gate.ROOM if cluster.slots_open(gang.slots) else Gate.NODES
+        return gate
+
+    def decision(self) -> Decision | None:
+        """Return what lets it go on: at once, or when borrowers have left its devices."""
+        cluster, gang, gate = self.cluster, self.gang, self.first_shut()
+        if gate is None and self.grounds is not None:
+            return Resume(gang.id, self.grounds, quota=self._quota())
+        if gate is not Gate.ROOM or self.grounds is not Entitlement.GUARANTEED:
+            return None
+        with Trial(cluster) as trial:
+            plan = clear_leases(trial, gang, self.now)
+        if plan is None:
+            return None
+        plan = msgspec.structs.replace(plan, quota=self._quota())
+        return evict(cluster, gang.id, gang.pin, plan, self.now)
+
+    @property
+    def is_in_turn(self) -> bool:
+        """Whether others that make way for it would let it go on."""
+        shut = self.first_shut() in (Gate.RIGHT, Gate.ROOM)
+        return shut and self.cluster.slots_open(self.gang.slots)
+
+    def _quota(self) -> Quota:
+        owed = self.grounds is Entitlement.GUARANTEED
+        return self.cluster.guarantee.quota_kept(self.gang) if owed else ()
+
+    def _leases_free(self) -> bool:
+        with Trial(self.cluster) as trial:
+            trial.take_leases(self.gang)
+            return self.cluster.ledger.settled(self.gang.slots)
+
+
+def in_turn(cluster: Cluster, now: Instant, gang: Gang) -> Decision | None:
+    """Return what lets a gang go on that stands in line: others may be displaced for it."""
+    back, rescheduler = WayBack(cluster, gang, now), cluster.displaces(now)
+    decision = back.decision()
+    if decision is not None or rescheduler is None or not back.is_in_turn:
+        return decision
+    plan = rescheduler.plan(gang.standing, now)
+    return None if plan is None else evict(cluster, gang.id, gang.pin, plan, now)

@@ -1,0 +1,253 @@
+"""A service on a real Slurm of two nodes: jobs, users, and what goes wrong on either side."""
+
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.cluster import RealCluster, until
+from tests.support.slurm import TOOLS, Slurm, a_slurm
+
+pytestmark = [
+    pytest.mark.needs_root,
+    pytest.mark.needs_tool(*TOOLS),
+]
+
+
+AWAY_S = 240
+"""For what waits until calls to a Slurm that does not answer are over, of 10 s each."""
+CONFIG = """\
+nodes:
+- {name: n1, cpu: 4, memory: 2000MiB, disk: 1TiB, gpu: {type: a100, count: 4}}
+- {name: n2, cpu: 4, memory: 2000MiB, disk: 1TiB, gpu: {type: a100, count: 4}}
+tenants: {lab: {}}
+"""
+
+
+class OnSlurm(RealCluster):
+    """A service whose jobs run in a partition."""
+
+    def __init__(self, state: Path, slurm: Slurm) -> None:
+        super().__init__(state, CONFIG)
+        self.slurm = slurm
+
+    def start(self, *words: str) -> subprocess.CompletedProcess[str]:
+        return self.allot("up", *words, env={"SLURM_CONF": str(self.slurm.conf)})
+
+    def up(self) -> None:
+        done = self.start("--slurm", "main", "--config", str(self.config))
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    def output(self, job: int) -> str:
+        return self.allot("logs", str(job)).stdout
+
+    def job(self, job: int) -> dict[str, Any]:
+        return self.get(f"/v1/jobs/{job}")
+
+    def slurm_jobs(self) -> list[str]:
+        """Return the numbers of what runs or waits in Slurm."""
+        return self.slurm.say("squeue", "-h", "-o", "%i").split()
+
+
+@pytest.fixture(scope="module")
+def slurm() -> Iterator[Slurm]:
+    with a_slurm() as running:
+        yield running
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder that every user may pass through, as one on a shared disk."""
+    made = Path(tempfile.mkdtemp(prefix="allot-test-", dir="/var/tmp"))
+    made.chmod(0o755)
+    yield made
+    shutil.rmtree(made, ignore_errors=True)
+
+
+@pytest.fixture
+def cluster(slurm: Slurm, folder: Path) -> Iterator[OnSlurm]:
+    (folder / "state").mkdir()
+    made = OnSlurm(folder / "state", slurm)
+    made.up()
+    yield made
+    made.down()
+    until(lambda: not made.slurm_jobs(), "Slurm to be empty")
+
+
+def shell(script: str, **more: object) -> dict[str, object]:
+    need = {"cpu": 1, "memory": "64MiB", **dict(more.pop("resources", {}))}  # pyright: ignore
+    return {"name": "test", "command": script, "resources": need, **more}
+
+
+def test_a_gang_runs_on_both_nodes(cluster: OnSlurm) -> None:
+    script = "echo $SLURMD_NODENAME rank $RANK of $WORLD_SIZE on $CUDA_VISIBLE_DEVICES"
+    job = cluster.submit(shell(script, count=2, resources={"gpu": 4}))
+    cluster.wait_for(job, "succeeded")
+    assert sorted(line.partition("| ")[2] for line in cluster.output(job).splitlines()) == [
+        "n1 rank 0 of 2 on 0,1,2,3",
+        "n2 rank 1 of 2 on 0,1,2,3",
+    ]
+
+
+def test_how_a_job_ends_is_told(cluster: OnSlurm) -> None:
+    fails = cluster.submit(shell("echo no >&2; exit 3"))
+    cluster.wait_for(fails, "failed")
+    (task,) = cluster.job(fails)["attempts"][0]["tasks"]
+    assert task["exit"].get("code") == 3, task
+    assert "no" in cluster.output(fails) + cluster.allot("logs", str(fails)).stderr
+    missing = cluster.submit({**shell("x"), "command": ["/no/such/program"]})
+    cluster.wait_for(missing, "failed")
+    (task,) = cluster.job(missing)["attempts"][0]["tasks"]
+    assert task["exit"]["code"] == 127
+    assert "No such file" in cluster.allot("logs", str(missing)).stderr
+
+
+def test_a_running_job_is_cancelled_with_all_it_started(cluster: OnSlurm) -> None:
+    job = cluster.submit(shell("sleep 1000 & sleep 1000"))
+    cluster.wait_for(job, "running")
+    assert cluster.allot("cancel", str(job)).returncode == 0
+    cluster.wait_for(job, "cancelled")
+    until(lambda: not cluster.slurm_jobs(), "Slurm to be empty")
+
+
+def test_what_is_cancelled_in_slurm_is_tried_again(cluster: OnSlurm) -> None:
+    job = cluster.submit(shell("sleep $((3 - 2 * (ALLOT_ATTEMPT > 1)))"))
+    cluster.wait_for(job, "running")
+    (number,) = cluster.slurm_jobs()
+    cluster.slurm.say("scancel", number)
+    cluster.wait_for(job, "succeeded")
+    first, second = cluster.job(job)["attempts"]
+    assert "scancel" in str(first)
+    assert second["state"] == "ended"
+
+
+def test_jobs_run_on_while_controller_and_service_are_away(cluster: OnSlurm) -> None:
+    job = cluster.submit(shell("sleep 4; echo done"))
+    cluster.wait_for(job, "running")
+    cluster.slurm.kill("slurmctld")
+    cluster.kill()
+    cluster.up()
+    waits = cluster.submit(shell("echo later"))
+    cluster.slurm.start_controller()
+    cluster.wait_for(job, "succeeded", seconds=AWAY_S)
+    cluster.wait_for(waits, "succeeded", seconds=AWAY_S)
+    assert "done" in cluster.output(job)
+    assert len(cluster.job(job)["attempts"]) == 1
+
+
+def test_a_lost_answer_starts_nothing_twice(cluster: OnSlurm) -> None:
+    job = cluster.submit(shell("sleep 3; echo once"))
+    cluster.wait_for(job, "running")
+    cluster.kill()
+    record = cluster.state / f"slurm/tasks/{job}/1/0.json"
+    record.write_text(record.read_text().replace('"job"', '"lost"'))
+    cluster.up()
+    cluster.wait_for(job, "succeeded")
+    names = cluster.slurm.say("squeue", "-h", "-t", "all", "-o", "%j").split()
+    own = (cluster.state / "slurm/name").read_text()
+    assert names.count(f"{own}-{job}.1.0") == 1
+    assert cluster.output(job).split() == ["once"]
+
+
+def test_a_drained_node_gets_no_more_and_keeps_what_runs(cluster: OnSlurm) -> None:
+    job = cluster.submit(shell("sleep 1000", resources={"gpu": 4}))
+    cluster.wait_for(job, "running")
+    (node,) = cluster.job(job)["row"]["nodes"]
+    say = cluster.slurm.say
+    say("scontrol", "update", f"nodename={node}", "state=drain", "reason=fan")
+
+    def states() -> dict[str, tuple[str, str]]:
+        found = cluster.get("/v1/nodes")
+        return {each["name"]: (each["state"], each.get("reason", "")) for each in found}
+
+    until(lambda: states()[node] == ("drained", "engine: drained in Slurm: fan"), "a drain")
+    assert cluster.state_of(job) == "running"
+    say("scontrol", "update", f"nodename={node}", "state=resume")
+    until(lambda: states()[node][0] == "ready", "the node to be back")
+    cluster.allot("cancel", str(job))
+    cluster.wait_for(job, "cancelled")
+
+
+def ps_has(text: str) -> bool:
+    """Return whether some process has a text in its command line."""
+    return text in subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True).stdout
+
+
+def as_nobody(cluster: OnSlurm, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "allotment.cli", *words],
+        env={"ALLOT_STATE": str(cluster.state), "PATH": "/usr/bin:/bin"},
+        cwd="/", user="nobody", group="nogroup", extra_groups=[], text=True,
+        capture_output=True, check=False, timeout=60,
+    )  # fmt: skip
+
+
+def test_a_task_runs_as_its_submitter(cluster: OnSlurm) -> None:
+    done = as_nobody(cluster, "run", "--", "sh", "-c", "id -un; stat -c %U $ALLOT_OUTPUT_DIR")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["nobody", "nobody"]
+
+
+@pytest.mark.parametrize("name", ["stdout.log", "status.json", "stop", "stop.part"])
+def test_links_in_a_users_folder_lead_nowhere(cluster: OnSlurm, name: str) -> None:
+    secret = cluster.state / "secret"
+    secret.write_text('{"phase": "ended", "exit_code": 42}')
+    there = cluster.state / "slurm/tasks/1/1/0"
+    runs = "until grep -q running status.json; do sleep 0.1; done"
+    script = f"cd {there} && {runs}; rm -f {name}; ln -s {secret} {name}; sleep 1000"
+    as_nobody(cluster, "run", "--detach", "--", "sh", "-c", script)
+    until(lambda: (there / name).is_symlink(), "the link")
+    assert "42" not in cluster.output(1)
+    assert cluster.state_of(1) in ("starting", "running")
+    cluster.allot("cancel", "1")
+    cluster.wait_for(1, "cancelled", "failed")
+    until(lambda: not cluster.slurm_jobs(), "Slurm to be empty")
+    assert not ps_has(str(there)), "what the task started is gone with it"
+    assert secret.read_text() == '{"phase": "ended", "exit_code": 42}'
+
+
+def test_a_partition_that_is_not_there_is_named_with_those_that_are(
+    slurm: Slurm, folder: Path
+) -> None:
+    (folder / "state").mkdir()
+    done = OnSlurm(folder / "state", slurm).start("--slurm", "gpus")
+    assert done.returncode != 0
+    assert "Slurm has no partition gpus with nodes" in done.stderr
+    assert "main, short" in done.stderr
+
+
+def test_nodes_are_found_and_a_limit_of_the_partition_is_told_in_slurms_words(
+    slurm: Slurm, folder: Path
+) -> None:
+    (folder / "state").mkdir()
+    cluster = OnSlurm(folder / "state", slurm)
+    assert cluster.start("--slurm", "short").returncode == 0
+    try:
+        (node,) = cluster.get("/v1/nodes")
+        assert node["name"] == "n1"
+        assert [device["type"] for device in node["devices"]] == ["a100"] * 4
+        job = cluster.submit(shell("true", max_run_time="1h"))
+        until(lambda: "PartitionTimeLimit" in str(cluster.job(job)["attempts"]), "it", AWAY_S)
+    finally:
+        cluster.down()
+
+
+def test_what_slurm_cannot_do_is_refused(cluster: OnSlurm) -> None:
+    status, answer = cluster.ask("POST", "/v1/jobs", shell("true", resources={"gpu": 0.5}))
+    assert status == 501
+    assert "whole GPUs only" in str(answer)
+    status, answer = cluster.ask("POST", "/v1/jobs", shell("true", on_eviction="suspend"))
+    assert status == 501
+    assert "keeps its GPUs" in str(answer)
+    job = cluster.submit(shell("sleep 1000"))
+    cluster.wait_for(job, "running")
+    done = cluster.allot("suspend", str(job))
+    assert done.returncode != 0
+    assert "keeps its GPUs" in done.stderr
+    cluster.allot("cancel", str(job))
+    cluster.wait_for(job, "cancelled")

@@ -1,0 +1,174 @@
+"""A real Slurm of some nodes on this machine, for one test session: its own folder, key, ports.
+
+All nodes are this machine under several names, with devices that are files only. Nothing of a
+Slurm that is installed for real is read or touched: every command goes by SLURM_CONF.
+"""
+
+import contextlib
+import os
+import secrets
+import shutil
+import socket
+import stat
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from tests.support.patience import PATIENCE_S
+
+NODES, GPUS = 2, 4
+TOOLS = ("munged", "slurmctld", "slurmd", "sbatch", "sinfo")
+CONF = """\
+ClusterName=allotment-test
+SlurmctldHost={host}(127.0.0.1)
+SlurmctldPort={ports[0]}
+SlurmUser=root
+AuthType=auth/munge
+CredType=cred/munge
+AuthInfo=socket={folder}/munge.sock
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/slurmd.%n.pid
+SlurmdSpoolDir={folder}/spool.%n
+SlurmctldLogFile={folder}/slurmctld.log
+SlurmdLogFile={folder}/slurmd.%n.log
+StateSaveLocation={folder}/state
+SlurmdParameters=config_overrides
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SwitchType=switch/none
+MpiDefault=none
+JobAcctGatherType=jobacct_gather/none
+AccountingStorageType=accounting_storage/none
+ReturnToService=2
+GresTypes=gpu
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core_Memory
+SchedulerParameters=batch_sched_delay=0,sched_interval=1,sched_min_interval=0,bf_interval=1
+KillWait=2
+MessageTimeout=10
+{nodes}
+PartitionName=main Nodes=n[1-{count}] Default=YES MaxTime=INFINITE State=UP
+PartitionName=short Nodes=n1 MaxTime=1 State=UP
+"""
+
+
+class Slurm:
+    """The daemons, and what they are asked by."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.conf = folder / "slurm.conf"
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
+
+    def write(self) -> None:
+        """Write configuration, key and device files."""
+        ports = _free_ports(NODES + 1)
+        nodes = "\n".join(
+            f"NodeName=n{n} NodeHostname={socket.gethostname()} NodeAddr=127.0.0.1 "
+            f"Port={ports[n]} CPUs=4 RealMemory=2000 Gres=gpu:a100:{GPUS} State=UNKNOWN"
+            for n in range(1, NODES + 1)
+        )
+        host = socket.gethostname().split(".")[0]
+        self.conf.write_text(
+            CONF.format(host=host, ports=ports, folder=self.folder, nodes=nodes, count=NODES)
+        )
+        files = []
+        for index in range(GPUS):
+            files.append(self.folder / f"gpu{index}")
+            os.mknod(files[-1], 0o666 | stat.S_IFCHR, os.makedev(195, index))
+        (self.folder / "gres.conf").write_text(
+            f"AutoDetect=off\nNodeName=n[1-{NODES}] Name=gpu Type=a100 "
+            f"File={self.folder}/gpu[0-{GPUS - 1}]\n"
+        )
+        key = self.folder / "munge.key"
+        key.write_bytes(secrets.token_bytes(128))
+        key.chmod(0o400)
+        (self.folder / "state").mkdir()
+        for n in range(1, NODES + 1):
+            (self.folder / f"spool.n{n}").mkdir()
+
+    def start_all(self) -> None:
+        """Start every daemon, and wait for idle nodes."""
+        f = self.folder
+        self._start(
+            "munged", "munged", "--foreground", "--force", f"--key-file={f}/munge.key",
+            f"--socket={f}/munge.sock", f"--pid-file={f}/munge.pid",
+            f"--log-file={f}/munge.log", f"--seed-file={f}/munge.seed",
+        )  # fmt: skip
+        self.until(lambda: (f / "munge.sock").exists())
+        self.start_controller()
+        for n in range(1, NODES + 1):
+            self._start(f"n{n}", "slurmd", "-D", "-N", f"n{n}", "-f", str(self.conf))
+        idle = ("sinfo", "-h", "-t", "idle", "-p", "main", "-o", "%D")
+        self.until(lambda: self.say(*idle) == str(NODES))
+
+    def start_controller(self) -> None:
+        """Start slurmctld, and wait until it answers."""
+        self._start("slurmctld", "slurmctld", "-D", "-f", str(self.conf))
+        self.until(lambda: "is UP" in self.say("scontrol", "ping"))
+
+    def kill(self, name: str) -> None:
+        """Kill a daemon outright."""
+        process = self._running.pop(name)
+        process.kill()
+        process.wait()
+
+    def say(self, *words: str) -> str:
+        """Run a command of Slurm; return what it says, '' where it fails."""
+        return subprocess.run(
+            words, env=self.env, capture_output=True, text=True, check=False
+        ).stdout.strip()
+
+    @property
+    def env(self) -> dict[str, str]:
+        return {**os.environ, "SLURM_CONF": str(self.conf)}
+
+    def until(self, check: Any) -> None:
+        """Wait for something. Raises TimeoutError with what the controller logged."""
+        until = time.monotonic() + PATIENCE_S
+        while not check():
+            if time.monotonic() > until:
+                log = self.folder / "slurmctld.log"
+                raise TimeoutError(log.read_text()[-2000:] if log.exists() else "no slurmctld")
+            time.sleep(0.05)
+
+    def _start(self, name: str, *words: str) -> None:
+        with (self.folder / f"{name}.out").open("ab") as out:
+            self._running[name] = subprocess.Popen(words, env=self.env, stdout=out, stderr=out)
+
+    def stop_all(self) -> None:
+        """End jobs and daemons, in the order in which they need each other."""
+        self.say("scancel", "--user=root")
+        with contextlib.suppress(TimeoutError):
+            self.until(lambda: not self.say("squeue", "-h"))
+        for name in ("slurmctld", *(f"n{n}" for n in range(1, NODES + 1)), "munged"):
+            process = self._running.pop(name, None)
+            if process is not None:
+                process.terminate()
+                process.wait(PATIENCE_S)
+
+
+@contextlib.contextmanager
+def a_slurm() -> Iterator[Slurm]:
+    """Start a Slurm, and end it."""
+    folder = Path(tempfile.mkdtemp(prefix="allot-slurm-", dir="/var/tmp"))
+    folder.chmod(0o755)
+    slurm = Slurm(folder)
+    try:
+        slurm.write()
+        slurm.start_all()
+        yield slurm
+    finally:
+        slurm.stop_all()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _free_ports(count: int) -> list[int]:
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]

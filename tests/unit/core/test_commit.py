@@ -1,0 +1,82 @@
+"""What the committer refuses, whoever proposes it."""
+
+import pytest
+
+from allotment.core.commit import refusal
+from allotment.core.plan import Place
+from allotment.model.ids import NodeId
+from allotment.model.ledger import Entitlement, Placement, Slot
+from tests.support.builders import JobBuilder, a_config, a_job, a_tenant
+from tests.support.world import World
+
+GUARANTEED, OPPORTUNISTIC = Entitlement.GUARANTEED, Entitlement.OPPORTUNISTIC
+
+
+def vision() -> JobBuilder:
+    """A job of a tenant that may borrow beyond its 4 of 8 devices."""
+    return a_job().of("vision")
+
+
+def nlp() -> JobBuilder:
+    """A job of a tenant that may not."""
+    return a_job().of("nlp")
+
+
+def told(job: JobBuilder, grounds: Entitlement, *devices: int) -> str:
+    """Return what is said to a place of just these devices."""
+    world = World(a_config(a_tenant("vision", 4), a_tenant("nlp", 4, borrow=False)))
+    number = world.submit(job)
+    slots = (Slot(NodeId(0), devices, 1000 * len(devices)),)
+    place = Place(Placement(number, slots, grounds))
+    return refusal(world.state.cluster, place, world.now)
+
+
+@pytest.mark.parametrize(
+    ("job", "grounds"),
+    [
+        (vision().gpus(4), GUARANTEED),
+        (vision().gpus(4).not_preemptible(), GUARANTEED),
+        (vision().gpus(4), OPPORTUNISTIC),
+    ],
+)
+def test_what_a_tenant_is_guaranteed_it_has_on_either_grounds(
+    job: JobBuilder, grounds: Entitlement
+) -> None:
+    assert told(job, grounds, 0, 1, 2, 3) == ""
+
+
+@pytest.mark.parametrize(
+    ("job", "grounds", "why"),
+    [
+        (vision().gpus(5), GUARANTEED, "tenant vision has no right to it"),
+        (vision().gpus(5), OPPORTUNISTIC, ""),
+        (vision().gpus(4).not_preemptible(), OPPORTUNISTIC, "tenant vision has no right to it"),
+    ],
+)
+def test_nobody_has_a_place_on_grounds_it_has_not(
+    job: JobBuilder, grounds: Entitlement, why: str
+) -> None:
+    assert told(job, grounds, *range(job.spec().roles[0].resources.gpu_milli // 1000)) == why
+
+
+@pytest.mark.parametrize(
+    ("devices", "why"),
+    [
+        ((0,), "not the number of devices asked for"),
+        ((0, 0), "not the number of devices asked for"),
+        ((0, 1, 2), "not the number of devices asked for"),
+        ((6, 7), ""),
+    ],
+)
+def test_a_task_has_as_many_devices_as_it_asked_for(devices: tuple[int, ...], why: str) -> None:
+    assert told(nlp().gpus(2), GUARANTEED, *devices) == why
+
+
+def test_a_device_in_use_is_nobody_elses() -> None:
+    world = World(a_config(a_tenant("vision", 4)))
+    world.submit(vision().gpus(2))
+    world.cycle()
+    number = world.submit(vision().gpus(2))
+    slots = (Slot(NodeId(0), (1, 2), 2000),)
+    place = Place(Placement(number, slots, GUARANTEED))
+    assert refusal(world.state.cluster, place, world.now) == "device 1 of node 0 is in use"
