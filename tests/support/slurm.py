@@ -116,6 +116,24 @@ class Slurm:
         process.kill()
         process.wait()
 
+    def until_saved(self) -> None:
+        """Wait until the controller has saved what it took on: up to 5 s later.
+
+        One that is killed before forgets its newest jobs, and gives their numbers again.
+        """
+        saved = self.folder / "state" / "job_state"
+        asked = time.time()
+        self.say("scontrol", "update", "partitionname=short", "maxtime=1")
+        self.until(lambda: saved.exists() and saved.stat().st_mtime > asked)
+
+    def clear(self) -> None:
+        """End all jobs, and have every node take jobs again."""
+        self.say("scancel", "--user=root")
+        self.until(lambda: not self.say("squeue", "-h"))
+        for n in range(1, NODES + 1):
+            if "DRAIN" in self.say("sinfo", "-h", "-n", f"n{n}", "-o", "%T").upper():
+                self.say("scontrol", "update", f"nodename=n{n}", "state=resume")
+
     def say(self, *words: str) -> str:
         """Run a command of Slurm; return what it says, '' where it fails."""
         return subprocess.run(
@@ -141,9 +159,8 @@ class Slurm:
 
     def stop_all(self) -> None:
         """End jobs and daemons, in the order in which they need each other."""
-        self.say("scancel", "--user=root")
         with contextlib.suppress(TimeoutError):
-            self.until(lambda: not self.say("squeue", "-h"))
+            self.clear()
         for name in ("slurmctld", *(f"n{n}" for n in range(1, NODES + 1)), "munged"):
             process = self._running.pop(name, None)
             if process is not None:

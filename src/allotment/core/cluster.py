@@ -174,12 +174,12 @@ class Cluster:
         self._enter(gang)
         self.ledger.version += 1
 
-    def suspend(self, job: JobId, standing: Standing | None = None) -> None:
+    def suspend(self, job: JobId, now: Instant, standing: Standing | None = None) -> None:
         """Free the devices and CPU of a gang; it keeps its memory."""
         gang = self.gangs[job]
         self._leave(gang)
         self._stand(gang, standing)
-        gang.suspended = True
+        gang.suspended_at = now
         self._enter(gang)
         self.ledger.give(gang.slots, [lease_part(need) for need in gang.needs])
 
@@ -211,7 +211,7 @@ class Cluster:
         gang = self.gangs[job]
         self._leave(gang)
         self._stand(gang, standing)
-        gang.suspended = gang.wants_resume = False
+        gang.suspended_at, gang.wants_resume = None, False
         gang.entitlement, gang.quota = entitlement, quota
         self._enter(gang)
         self.ledger.take(gang.slots, [lease_part(need) for need in gang.needs])

@@ -99,7 +99,8 @@ class Gang(msgspec.Struct):
     saved_at: Instant = Instant(0)
     """When its progress was last safe: its newest checkpoint, or its start."""
     leaving: bool = False
-    suspended: bool = False
+    suspended_at: Instant | None = None
+    """Since when it has given its devices up, and keeps its memory; None while it has both."""
     wants_resume: bool = False
     quota: Quota = ()
     """The types of the cells out of which its tenant is owed what it holds."""
@@ -119,6 +120,11 @@ class Gang(msgspec.Struct):
     """Its surplus tasks were told to go, and are not gone yet."""
     is_surplus: bool = False
     """Whether this is no gang but the tasks that one gives up, apart from it."""
+
+    @property
+    def suspended(self) -> bool:
+        """Whether it has given its devices up, and keeps its memory."""
+        return self.suspended_at is not None
 
     def of_size(self, tasks: int) -> "Gang":
         """Return the same gang with its first so many tasks only."""
@@ -143,7 +149,7 @@ class Gang(msgspec.Struct):
             entitlement=Entitlement.OPPORTUNISTIC,
             quota=(),
             leaving=True,
-            suspended=False,
+            suspended_at=None,
             wants_resume=False,
             is_surplus=True,
         )

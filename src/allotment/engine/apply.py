@@ -307,7 +307,7 @@ def _suspended(state: State, record: e.Record, event: e.AttemptSuspended) -> Non
     attempt.suspended_at = record.at
     job.waits_for = ""
     _each_running_task(attempt, e.AttemptSuspended)
-    state.cluster.suspend(job.id, state.standing(job))
+    state.cluster.suspend(job.id, record.at, state.standing(job))
 
 
 def _resume_asked(state: State, record: e.Record, event: e.ResumeRequested) -> None:

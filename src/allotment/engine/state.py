@@ -669,7 +669,7 @@ class State:
         )
         if waited is None:
             gang.leaving = attempt.stop is not None
-            gang.suspended = attempt.suspended_at > 0
+            gang.suspended_at = attempt.suspended_at or None
             gang.wants_resume = attempt.wants_resume
             gang.shrinking = attempt.shrink is not None
         if role.elastic:

@@ -57,6 +57,10 @@ class Rejected(AllotmentError):
         self.message = message
         self.hint = hint
 
+    def __reduce__(self) -> tuple[type["Rejected"], tuple[Code, str, str]]:
+        """Cross from one process to another as it was made."""
+        return type(self), (self.code, self.message, self.hint)
+
 
 class Problem(msgspec.Struct, frozen=True):
     """One thing wrong in what was read. `line` counts from 1, 0 when unknown."""

@@ -42,9 +42,9 @@ class Driver:
         self._news = asyncio.Event()
 
     def hear(self, report: Report) -> None:
-        assert isinstance(report, TaskReport)
-        self.heard.append(report)
-        self._news.set()
+        if isinstance(report, TaskReport):
+            self.heard.append(report)
+            self._news.set()
 
     def request(self, script: str, job: int = 1, index: int = 0) -> LaunchRequest:
         command = SCRIPTS[self.backend.name].get(script, script)

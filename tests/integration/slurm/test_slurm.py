@@ -76,7 +76,7 @@ def cluster(slurm: Slurm, folder: Path) -> Iterator[OnSlurm]:
     made.up()
     yield made
     made.down()
-    until(lambda: not made.slurm_jobs(), "Slurm to be empty")
+    slurm.clear()
 
 
 def shell(script: str, **more: object) -> dict[str, object]:
@@ -129,6 +129,7 @@ def test_what_is_cancelled_in_slurm_is_tried_again(cluster: OnSlurm) -> None:
 def test_jobs_run_on_while_controller_and_service_are_away(cluster: OnSlurm) -> None:
     job = cluster.submit(shell("sleep 4; echo done"))
     cluster.wait_for(job, "running")
+    cluster.slurm.until_saved()
     cluster.slurm.kill("slurmctld")
     cluster.kill()
     cluster.up()
@@ -235,6 +236,7 @@ def test_nodes_are_found_and_a_limit_of_the_partition_is_told_in_slurms_words(
         until(lambda: "PartitionTimeLimit" in str(cluster.job(job)["attempts"]), "it", AWAY_S)
     finally:
         cluster.down()
+        slurm.clear()
 
 
 def test_what_slurm_cannot_do_is_refused(cluster: OnSlurm) -> None:

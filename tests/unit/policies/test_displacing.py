@@ -153,5 +153,5 @@ def test_a_job_of_the_same_rank_that_came_before_stays() -> None:
 
 def test_a_suspended_gang_has_no_devices_to_give() -> None:
     scene = Scene("1x2", [(1, 2), (5, 2)])
-    scene.cluster.suspend(scene.gangs[0].id)
+    scene.cluster.suspend(scene.gangs[0].id, NOW)
     assert scene.displaced() is None

@@ -41,6 +41,10 @@ START_S = 60.0
 """What is to start now, and that Slurm has not started by then, is taken back."""
 OVERDUE_S = 10.0
 """After its grace a task that its first process did not end is ended by Slurm."""
+UNKNOWN_S = 60.0
+"""What Slurm does not know, and did not begin until then, never will: Slurm lost its state."""
+SILENT_S = 120.0
+"""The same of what began: six times as long as its first process goes without a sign."""
 MOST_STATUS = 64 * 1024
 RUNNER = Path(__file__).with_name("task.py")
 STREAMS = ("stdout", "stderr")
@@ -80,6 +84,8 @@ class SlurmBackend:
         self._waiting: dict[TaskKey, float] = {}
         """Since when a task has waited in Slurm's queue."""
         self._overdue: dict[TaskKey, float] = {}
+        self._unknown: dict[TaskKey, tuple[float, float]] = {}
+        """Of tasks that Slurm does not know: the last sign seen, and since when."""
         self._nodes_told: dict[NodeId, NodeReport] = {}
         self._loops: list[asyncio.Task[None]] = []
         self._away = ""
@@ -262,12 +268,16 @@ class SlurmBackend:
         elif told is None or told.seen is not Seen.ENDED:
             self._waiting.pop(key, None)
             await self._force(key, record)
+            if row is None and not self._away:
+                told = self._without_row(key) or told
+        if row is not None:
+            self._unknown.pop(key, None)
         if told is None or self._told.get(key) == (told.seen, told.pid):
             return
         self._sink(told)
         self._told[key] = (told.seen, told.pid)
         if told.seen is Seen.ENDED:
-            for known in (self._live, self._told, self._waiting, self._overdue):
+            for known in (self._live, self._told, self._waiting, self._overdue, self._unknown):
                 known.pop(key, None)
 
     async def _wait_for(self, key: TaskKey, record: Submitted, row: Row) -> None:
@@ -285,6 +295,30 @@ class SlurmBackend:
         self._waiting.pop(key, None)
         exit_ = Exit(platform_error=f"{why} on its node: {row.reason}")
         self._sink(TaskReport(key, Seen.ENDED, exit=exit_))
+
+    def _without_row(self, key: TaskKey) -> TaskReport | None:
+        """Return the end of a task that Slurm has forgotten and that shows no sign; or None.
+
+        A slurmctld that is killed forgets what it took on in its last seconds. What runs goes
+        on, unless Slurm ends it as one that it does not know.
+        """
+        sign = self._sign(key)
+        known = self._unknown.get(key)
+        if known is None or (known[0] != sign and key not in self._overdue):
+            self._unknown[key] = (sign, monotonic())
+            return None
+        if monotonic() - known[1] < (SILENT_S if sign else UNKNOWN_S):
+            return None
+        self._put(key, "stop", "TERM 0")  # Should it come after all.
+        why = "Slurm does not know it any more, and it shows no sign"
+        return TaskReport(key, Seen.ENDED, exit=Exit(lost=True, platform_error=why))
+
+    def _sign(self, key: TaskKey) -> float:
+        """Return when the first process of a task last showed itself; 0 if it never did."""
+        try:
+            return (self._folder(key) / "claim").lstat().st_mtime
+        except OSError:
+            return 0.0
 
     async def _force(self, key: TaskKey, record: Submitted) -> None:
         """End a task that did not end after its grace."""

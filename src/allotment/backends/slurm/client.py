@@ -106,9 +106,11 @@ async def run(command: str, *words: str) -> str:
         async with asyncio.timeout(PATIENCE_S):
             said, wrong = await process.communicate()
     except TimeoutError:
-        process.kill()
-        await process.wait()
         raise EngineAway(f"`{command}` did not answer in {PATIENCE_S:.0f} s") from None
+    finally:
+        if process.returncode is None:  # Too slow, or the service ends.
+            process.kill()
+            await process.communicate()
     if process.returncode == 0:
         return said.decode(errors="replace")
     text = wrong.decode(errors="replace").replace(f"{command}: error: ", "")

@@ -24,6 +24,8 @@ from types import FrameType
 from typing import Any, NoReturn
 
 LOOK_S = 0.1
+BEAT_S = 20.0
+"""How often it shows that it is there, by the time of its claim."""
 KILL_WAIT_MS = 1000
 """How long Slurm lets a job live at least that it told to end."""
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
@@ -61,7 +63,7 @@ class Task:
         self.kill_at: float | None = None
         self.missed = 0
         """How often our folder was not there."""
-        self.began = time.monotonic()
+        self.began = self.beaten = time.monotonic()
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, self.hear)
         for number in (signal.SIGCONT, signal.SIGUSR1, signal.SIGUSR2):
@@ -99,12 +101,13 @@ class Task:
 
     def pass_barrier(self) -> bool:
         """Wait for all of the gang; whether it opened before we were told to end."""
-        while self.request["at_barrier"] and not Path("go").exists():
-            if self.told or Path("stop").exists():
-                self.ended_by = "stop"
-                return False
+        while not (self.told or Path("stop").exists()):
+            if not self.request["at_barrier"] or Path("go").exists():
+                return True
+            self.beat()
             time.sleep(LOOK_S)
-        return True
+        self.ended_by = "stop"
+        return False
 
     def start(self) -> int:
         """Fork the command; return its pid. Raises OSError."""
@@ -152,7 +155,15 @@ class Task:
             if pid:
                 return os.waitstatus_to_exitcode(status), usage_of(used, self.began)
             self.obey()
+            self.beat()
             time.sleep(LOOK_S)
+
+    def beat(self) -> None:
+        """Show that we are there, for a service whose Slurm has forgotten us."""
+        if time.monotonic() - self.beaten >= BEAT_S:
+            self.beaten = time.monotonic()
+            with contextlib.suppress(OSError):
+                os.utime("claim")
 
     def obey(self) -> None:
         """Do what Slurm or the service told us."""

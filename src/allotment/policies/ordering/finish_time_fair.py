@@ -2,7 +2,8 @@
 
 rho is the time a job will have taken, if it ran undisturbed from now on, over the time it
 would take alone. While it runs its rho stays; while it waits or starts it grows, faster for
-short jobs. Rank by rho, largest first, asked anew once a round for jobs that do not run.
+short jobs. Rank by rho, largest first, asked anew once a round for jobs that do not run, and
+for those that run for longer than was told.
 
 Source: Mahajan et al., Themis, NSDI 2020, sections 3 and 4. Left out: the auction, and the
 filter that offers devices to a share of the worst off only.
@@ -35,6 +36,7 @@ class FinishTimeFair:
             return UNKNOWN
         left = max(0, run_ms - job.ran_ms(now) + job.lost_ms)
         rho = (now - job.submitted_at + left) * SCALE // run_ms
-        if job.runs:
-            return Rank((-rho,))
-        return Rank((-rho,), until=Instant((now // self._every_ms + 1) * self._every_ms))
+        anew = (now // self._every_ms + 1) * self._every_ms
+        if job.runs and left:
+            anew = now + left  # Should it run for longer than was told.
+        return Rank((-rho,), until=Instant(anew))

@@ -27,9 +27,12 @@ class Running(Book):
         self._until: list[tuple[Instant, JobId]] = []
 
     def enter(self, gang: Gang) -> None:
-        """Enter a gang under the rank it has, or had when it began to run. Surplus has none."""
+        """Enter a gang under the rank it has, or had when it began to run or to be suspended.
+
+        Surplus has none.
+        """
         if not gang.is_surplus:
-            self.add(gang, gang.standing.since or gang.placed_at)
+            self.add(gang, gang.standing.since or gang.suspended_at or gang.placed_at)
 
     def leave(self, gang: Gang) -> None:
         """Undo `enter`."""
