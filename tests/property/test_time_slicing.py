@@ -7,19 +7,22 @@ from itertools import permutations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from allotment.core.gang import Standing
 from allotment.core.rank import Rank, moving
 from allotment.engine.audit import audit
 from allotment.model import events as e
-from allotment.model.ids import JobId
+from allotment.model.cells import CellShare, CellType, RootCell, Topology
+from allotment.model.ids import JobId, NodeId
 from allotment.model.quantity import DAY, DEVICE, GIB, MINUTE, SECOND, Instant, Resources
+from allotment.model.tenancy import Tenant
 from allotment.policies.turns.rounds import Rounds
 from allotment.sim.catalogue import Recipe
 from allotment.sim.cluster import cluster_of
-from allotment.sim.scenario import Scenario
+from allotment.sim.scenario import Owners, Scenario
 from allotment.sim.settings import Settings
-from allotment.sim.simulation import Simulation
+from allotment.sim.simulation import BEYOND_ALL, Simulation
 from allotment.sim.trace import Trace, TraceJob
 
 ROUND = 60 * SECOND
@@ -38,9 +41,11 @@ class Sliced:
         policy: str = "maxmin",
         settings: Settings = SLICED,
         custom: Recipe | None = None,
+        owners: Owners | None = None,
     ) -> None:
         trace = Trace("made.csv", "simple", "0" * 16, tuple(jobs))
-        scenario = Scenario(trace, cluster_of(cluster), policy, settings, custom=custom)
+        nodes = cluster_of(cluster)
+        scenario = Scenario(trace, nodes, policy, settings, custom=custom, owners=owners)
         self.happened = Counter[type[e.Event]]()
         self.had: list[dict[JobId, int]] = []
         """How long each job that is there has run, at every instant."""
@@ -141,6 +146,52 @@ def test_every_job_ends_and_none_goes_back_and_forth(
     refused = len(run.simulation.refused)
     assert run.happened[e.JobSucceeded] == len(rows) - refused
     assert run.happened[e.AttemptSuspended] == run.happened[e.AttemptResumed]
+
+
+LEVELS = (CellType("pair", "gpu", 2), CellType("node", "pair", 2, is_node=True))
+
+
+def in_cells(nodes: int, *, borrow: bool) -> Owners:
+    """Give one tenant a node less than there are, and another the last."""
+    shares = (CellShare("node", nodes - 1),), (CellShare("node", 1),)
+    tenants = tuple(
+        Tenant(name, BEYOND_ALL, borrow=borrow, cells=cells)
+        for name, cells in zip("ab", shares, strict=True)
+    )
+    roots = tuple(RootCell("node", f"node{n}", (NodeId(n),)) for n in range(nodes))
+    return Owners(tenants, Topology(LEVELS, roots))
+
+
+@pytest.mark.parametrize("policy", ["priority", "srtf", "las", "las2d", "maxmin", "ftf"])
+@given(
+    rows=JOBS,
+    nodes=st.sampled_from([2, 3]),
+    owner=st.lists(st.booleans()),
+    borrow=st.booleans(),
+)
+def test_in_cells_every_job_ends_too(
+    policy: str,
+    rows: list[tuple[int, int, int, int]],
+    nodes: int,
+    owner: list[bool],
+    borrow: bool,
+) -> None:
+    jobs = [
+        replace(job, tenant="b" if place < len(owner) and owner[place] else "a")
+        for place, job in enumerate(a_trace(rows))
+    ]
+    run = Sliced(jobs, f"{nodes}x4", policy, owners=in_cells(nodes, borrow=borrow))
+    refused = len(run.simulation.refused)
+    assert run.happened[e.JobSucceeded] == len(rows) - refused
+    # One whose memory is in the way of another gang's cells is sent away altogether.
+    assert run.happened[e.AttemptSuspended] >= run.happened[e.AttemptResumed]
+
+
+def test_in_cells_gangs_take_turns_on_the_same_devices() -> None:
+    jobs = [replace(a_gang(number, 0, 4, 300), tenant="a") for number in range(3)]
+    run = Sliced(jobs, "2x4", owners=in_cells(2, borrow=False))
+    assert run.happened[e.AttemptPlaced] == run.happened[e.JobSucceeded] == 3
+    assert run.happened[e.AttemptSuspended] == run.happened[e.AttemptResumed] > 3
 
 
 # ── against requeueing ──────────────────────────────────────────────────────────────────
