@@ -45,6 +45,7 @@ AccountingStorageType=accounting_storage/none
 ReturnToService=2
 GresTypes=gpu
 SelectType=select/cons_tres
+TopologyPlugin=topology/tree
 SelectTypeParameters=CR_Core_Memory
 SchedulerParameters=batch_sched_delay=0,sched_interval=1,sched_min_interval=0,bf_interval=1
 KillWait=2
@@ -82,6 +83,10 @@ class Slurm:
         (self.folder / "gres.conf").write_text(
             f"AutoDetect=off\nNodeName=n[1-{NODES}] Name=gpu Type=a100 "
             f"File={self.folder}/gpu[0-{GPUS - 1}]\n"
+        )
+        switches = (f"SwitchName=s{n} Nodes=n{n}" for n in range(1, NODES + 1))
+        (self.folder / "topology.conf").write_text(
+            "\n".join((*switches, f"SwitchName=top Switches=s[1-{NODES}]\n"))
         )
         key = self.folder / "munge.key"
         key.write_bytes(secrets.token_bytes(128))

@@ -19,7 +19,11 @@ IMPORT_EXAMPLES = (
     "  allot config import hivedscheduler.yaml --output cluster.yaml\n"
     "  allot config import hived.yaml --cpus 5 --memory 56GiB > cluster.yaml"
 )
-DISCOVER_EXAMPLES = "\b\nExamples:\n  allot config discover --output cluster.yaml"
+DISCOVER_EXAMPLES = (
+    "\b\nExamples:\n"
+    "  allot config discover --output cluster.yaml\n"
+    "  allot config discover --slurm gpu --output cluster.yaml"
+)
 
 
 def import_(
@@ -60,18 +64,32 @@ def import_(
     talk(f"{file}: {nodes}, {count(tenants, 'tenant')}.")
 
 
-def discover(output: Output = None) -> None:
+def discover(
+    output: Output = None,
+    slurm: Annotated[
+        str,
+        typer.Option(
+            "--slurm", metavar="PARTITION", help="Describe the nodes of a Slurm partition."
+        ),
+    ] = "",
+) -> None:
     """Describe this machine and how its devices lie together, as a configuration.
 
-    For a cluster, put the output of several machines together under `nodes` and `cells`.
+    For a cluster, put the output of several machines together under `nodes` and `cells`. With
+    `--slurm`, describe the nodes of a partition, and its switches as cells.
     """
-    from allotment.wire.config_machine import machine_to_wire  # noqa: PLC0415 - only here
+    from allotment.wire.config_machine import machines_to_wire  # noqa: PLC0415 - only here
     from allotment.wire.config_text import config_text  # noqa: PLC0415
     from allotment.wiring.discovery import discovered  # noqa: PLC0415 - a whole world
+    from allotment.wiring.slurm import described  # noqa: PLC0415
 
-    node, topology = discovered()
-    head = f"{node.name} as `allot config discover` found it."
-    _put(config_text(machine_to_wire(node, topology), head), output)
+    if slurm:
+        nodes, topology = described(slurm)
+        head = f"Partition {slurm} as `allot config discover` found it."
+    else:
+        node, topology = discovered()
+        nodes, head = (node,), f"{node.name} as `allot config discover` found it."
+    _put(config_text(machines_to_wire(nodes, topology), head), output)
 
 
 def read_file(file: Path) -> bytes:

@@ -1,4 +1,7 @@
-"""A machine as it was discovered, as a configuration to start from."""
+"""Machines as they were discovered, as a configuration to start from."""
+
+from collections import Counter
+from collections.abc import Sequence
 
 from allotment.model.cells import Topology
 from allotment.model.cluster import Node
@@ -9,13 +12,16 @@ from allotment.wire.tree import Plain
 FIRST_TENANT = "everybody"
 
 
-def machine_to_wire(node: Node, topology: Topology) -> dict[str, Plain]:
-    """Write one machine and its cells, all of it the first tenant's; what is usual left out."""
-    written = {key: value for key, value in node_to_wire(node).items() if value not in ([], {})}
-    cells = topology_to_wire(topology, [node])
-    shares: dict[str, Plain] = {root.type: 1 for root in topology.roots}
+def machines_to_wire(nodes: Sequence[Node], topology: Topology) -> dict[str, Plain]:
+    """Write machines and their cells, all of it the first tenant's; what is usual left out."""
+    written: list[Plain] = [
+        {key: value for key, value in node_to_wire(node).items() if value not in ([], {})}
+        for node in nodes
+    ]
+    cells = topology_to_wire(topology, nodes)
+    shares: dict[str, Plain] = dict(Counter(root.type for root in topology.roots))
     return {
-        "nodes": [written],
+        "nodes": written,
         "cells": {key: value for key, value in cells.items() if value},
         "tenants": {FIRST_TENANT: {"cells": shares}},
     }

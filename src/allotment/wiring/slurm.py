@@ -8,6 +8,7 @@ from pathlib import Path
 import structlog
 
 from allotment.api.state_folder import write_whole
+from allotment.model.cells import Topology
 from allotment.model.cluster import Node
 from allotment.model.errors import BackendError, BadInput, EngineAway, Problem
 from allotment.model.spec import GiveWay
@@ -38,6 +39,20 @@ def keep(folder: Path, partition: str) -> None:
     write_whole(folder / KEPT, f"{partition}\n".encode(), 0o600)
 
 
+def described(partition: str) -> tuple[tuple[Node, ...], Topology]:
+    """Return the nodes of a partition, and how they lie together below Slurm's switches.
+
+    Raises BadInput, BackendError.
+    """
+    from allotment.backends.slurm import client  # noqa: PLC0415
+    from allotment.backends.slurm.switches import switches_of, topology_of  # noqa: PLC0415
+
+    nodes = discovered(partition, is_first=True)
+    with ThreadPoolExecutor(1) as pool:
+        said = pool.submit(lambda: asyncio.run(client.switches())).result()
+    return nodes, topology_of(nodes, switches_of(said))
+
+
 def discovered(partition: str, *, is_first: bool) -> tuple[Node, ...]:
     """Return the nodes of a partition as Slurm knows them. Raises BadInput, BackendError.
 
@@ -46,10 +61,12 @@ def discovered(partition: str, *, is_first: bool) -> tuple[Node, ...]:
     """
     from allotment.backends.slurm import client  # noqa: PLC0415
     from allotment.backends.slurm.discover import nodes_of  # noqa: PLC0415
+    from allotment.backends.slurm.switches import labelled, switches_of  # noqa: PLC0415
 
     try:
         with ThreadPoolExecutor(1) as pool:  # where we are, a loop runs already
             found = pool.submit(lambda: asyncio.run(client.nodes())).result()
+            switches = pool.submit(lambda: asyncio.run(client.switches())).result()
     except EngineAway as error:
         if not is_first:
             log.warning("Slurm does not answer; its jobs go on", why=str(error))
@@ -58,7 +75,7 @@ def discovered(partition: str, *, is_first: bool) -> tuple[Node, ...]:
             f"Slurm does not answer: {error}. Try `sinfo` on this machine: it needs Slurm's "
             "commands, slurm.conf, and munge running with the key of the cluster."
         ) from error
-    nodes = nodes_of(found, partition)
+    nodes = labelled(nodes_of(found, partition), switches_of(switches))
     if not nodes:
         there = sorted({name for node in found for name in node.partitions})
         raise BadInput((
@@ -90,9 +107,12 @@ def problems_of(config: Config, nodes: tuple[Node, ...]) -> Iterator[Problem]:
                 f"tenants.{tenant.name}.on_eviction",
                 hint="requeue",
             )
-    if config.topology.roots:
-        yield Problem(
-            "Slurm picks the GPUs of a job itself, so cells cannot be kept there yet",
-            "cells",
-            hint="leave cells out, and count shares",
-        )
+    kinds = {kind.name: kind for kind in config.topology.types}
+    for kind in kinds.values():
+        if kind.is_node and kind.child in kinds:
+            yield Problem(
+                f"Slurm picks the GPUs of a job itself, so no cell may be smaller than a node, "
+                f"and {kind.name} is made of {kind.child}",
+                f"cells.types.{kind.name}",
+                hint=f"make {kind.name} of devices",
+            )

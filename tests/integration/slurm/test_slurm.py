@@ -253,3 +253,33 @@ def test_what_slurm_cannot_do_is_refused(cluster: OnSlurm) -> None:
     assert "keeps its GPUs" in done.stderr
     cluster.allot("cancel", str(job))
     cluster.wait_for(job, "cancelled")
+
+
+def test_cells_lie_over_switches_and_are_guaranteed(slurm: Slurm, folder: Path) -> None:
+    (folder / "state").mkdir()
+    cluster = OnSlurm(folder / "state", slurm)
+    env = {"SLURM_CONF": str(slurm.conf)}
+    cluster.config.unlink()
+    done = cluster.allot(
+        "config", "discover", "--slurm", "main", "--output", str(cluster.config), env=env
+    )
+    assert done.returncode == 0, done.stderr
+    written = cluster.config.read_text()
+    assert "a100-switch-2" in written
+    shares = "tenants: {a: {cells: {a100-switch: 1}}, b: {cells: {a100-switch: 1}}}\n"
+    cluster.config.write_text(written[: written.index("tenants:")] + shares)
+    cluster.up()
+    try:
+        borrower = cluster.submit(
+            shell(
+                "sleep 1000", tenant="b", count=2, resources={"gpu": 4}, on_eviction="requeue"
+            )
+        )
+        cluster.wait_for(borrower, "running")
+        owner = cluster.submit(shell("echo here", tenant="a", resources={"gpu": 4}))
+        cluster.wait_for(owner, "succeeded")
+        assert len(cluster.job(borrower)["attempts"]) >= 1
+        assert cluster.job(borrower)["attempts"][0]["outcome"] == "evicted"
+    finally:
+        cluster.down()
+        slurm.clear()

@@ -63,6 +63,11 @@ async def nodes() -> tuple[SlurmNode, ...]:
     return found.nodes
 
 
+async def switches() -> str:
+    """Return what Slurm says of its switches, '' where it knows none. Raises BackendError."""
+    return await run("scontrol", "--oneliner", "show", "topology")
+
+
 async def jobs(name: str = "") -> dict[str, Row]:
     """Return the jobs that Slurm remembers, ended ones too, by name. Raises BackendError."""
     only = [f"--name={name}"] if name else []
