@@ -29,7 +29,7 @@ class Watched(QueuePass):
 
     def first_shut(self, job: Standing) -> Gate | None:
         gate = super().first_shut(job)
-        another_walk = gate is Gate.RIGHT and self.due is not None
+        another_walk = gate is Gate.RIGHT and self.entitled is not None
         another_stage = gate is Gate.TIER and aside(self.cluster, job.shape, self.stage)
         if not another_walk and not another_stage:
             self.stopped_at[job.id] = gate

@@ -16,8 +16,8 @@ only beside these.
 
 Sources: Lifka, "The ANL/IBM SP scheduling system", JSSPP 1995; Mu'alem and Feitelson, TPDS
 12(6), 2001. Counted are devices, by type where the job may not have every one; what the
-machines have beside them; and, on the tenant's own grounds, its share. In what portions it is
-free where is left to the placement.
+machines have beside them; and, for a guaranteed job, the share of its tenant. In what portions
+it is free where is left to the placement.
 """
 
 from collections.abc import Iterator, Sequence, Set
@@ -62,13 +62,13 @@ class Easy:
     """The shadow time of the first that is blocked, and what others may use until then."""
 
     def __init__(
-        self, cluster: Cluster, first: Standing, now: Instant, grounds: Entitlement
+        self, cluster: Cluster, first: Standing, now: Instant, entitlement: Entitlement
     ) -> None:
-        """`first` is the blocked job, which may have a place on these grounds."""
+        """`first` is the blocked job, which may have a place by this entitlement."""
         assert cluster.policies.estimates is not None, "a queue in EASY order needs estimates"
         self._cluster, self._first, self._now = cluster, first, now
-        self._estimates, self._grounds = cluster.policies.estimates, grounds
-        own = own_share(cluster, first.shape) if grounds is GUARANTEED else None
+        self._estimates, self._entitlement = cluster.policies.estimates, entitlement
+        own = own_share(cluster, first.shape) if entitlement is GUARANTEED else None
         self._devices = devices_counted(cluster, first.shape)
         others: list[Dimension] = [HostSums(cluster), *([own] if own is not None else [])]
         self._dimensions: list[Dimension] = [self._devices, *others]
@@ -82,7 +82,7 @@ class Easy:
 
     @cached_property
     def at(self) -> Instant | None:
-        """When it can start on its grounds; None where that is not known: then none passes."""
+        """When it can start as entitled; None where that is not known: then none passes."""
         if self._is_plain():
             return self._starts_plainly()
         self._down = self._cluster.shut_nodes()
@@ -137,7 +137,7 @@ class Easy:
         """Whether devices come back in one way alone: as gangs end that run on any node."""
         cluster = self._cluster
         placed = cluster.placed
-        lends = bool(placed.borrowers) and self._grounds is GUARANTEED
+        lends = bool(placed.borrowers) and self._entitlement is GUARANTEED
         moves = placed.leaving or placed.parting or placed.reserved
         shut = cluster.windows.all or cluster.ledger.closed
         return isinstance(self._devices, AllDevices) and not (lends or moves or shut)
@@ -187,7 +187,7 @@ class Easy:
             now,
             down=self._down,
             aside=kept_off(cluster.windows, self._first.shape, now),
-            evicted_at=Instant(now + 1) if self._grounds is GUARANTEED else None,
+            evicted_at=Instant(now + 1) if self._entitlement is GUARANTEED else None,
         )
 
     # ── what is left beside it ──────────────────────────────────────────────────────────
@@ -214,12 +214,12 @@ class Conservative:
     """The promises of one queue during one pass."""
 
     def __init__(
-        self, cluster: Cluster, shape: Shape, now: Instant, grounds: Entitlement
+        self, cluster: Cluster, shape: Shape, now: Instant, entitlement: Entitlement
     ) -> None:
         estimates = cluster.policies.estimates
         assert estimates is not None, "a queue in conservative order needs estimates"
         self._cluster, self._shape, self.now = cluster, shape, now
-        self._estimates, self._grounds = estimates, grounds
+        self._estimates, self._entitlement = estimates, entitlement
         self._lined_up: list[Standing] = []
         """Those to be promised a time as soon as a job asks whether it may start."""
         self._hosts: HostSums | None = HostSums(cluster)
@@ -336,7 +336,7 @@ class Conservative:
 
     def _first_wanted(self, shape: Shape) -> Iterator[Dimension]:
         """Return the dimensions that matter from this gang on, and did not before."""
-        if self._grounds is GUARANTEED and shape.pin not in self._pins:
+        if self._entitlement is GUARANTEED and shape.pin not in self._pins:
             self._pins.add(shape.pin)
             own = own_share(self._cluster, shape)
             if own is not None:
@@ -352,7 +352,7 @@ class Conservative:
             now,
             down=cluster.shut_nodes(),
             aside=set_aside(cluster.windows, self._shape, now),
-            evicted_at=now if self._grounds is GUARANTEED else None,
+            evicted_at=now if self._entitlement is GUARANTEED else None,
         )
         return forecast.timeline(dimension)
 
@@ -362,7 +362,7 @@ class Conservative:
 
 
 def discipline_of(
-    cluster: Cluster, first: Standing, now: Instant, grounds: Entitlement
+    cluster: Cluster, first: Standing, now: Instant, entitlement: Entitlement
 ) -> QueueDiscipline:
     """Return the discipline of a job's queue, of which it is the first that is blocked."""
     match cluster.orders.of(first.shape):
@@ -371,6 +371,6 @@ def discipline_of(
         case QueueOrder.SKIP:
             return Skip(cluster)
         case QueueOrder.EASY:
-            return Easy(cluster, first, now, grounds)
+            return Easy(cluster, first, now, entitlement)
         case QueueOrder.CONSERVATIVE:
-            return Conservative(cluster, first.shape, now, grounds)
+            return Conservative(cluster, first.shape, now, entitlement)

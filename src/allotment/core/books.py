@@ -167,8 +167,8 @@ class Guarantee(Protocol):
     spaces: Sequence[Space]
     """The books of free cells; none where there are no cells."""
 
-    def grounds(self, shape: Shape) -> Entitlement | None:
-        """Return on what grounds a gang of this shape may have a place now, if any."""
+    def entitlement(self, shape: Shape) -> Entitlement | None:
+        """Return by which entitlement a gang of this shape may have a place now, if any."""
         ...
 
     def could_fit(self, shape: Shape) -> bool:
@@ -195,8 +195,8 @@ class Guarantee(Protocol):
         """Find a free place for a gang that borrows."""
         ...
 
-    def free_place(self, shape: Shape, grounds: Entitlement) -> FreePlace | None:
-        """Find a free place on these grounds; None also where the gang is not due on them."""
+    def free_place(self, shape: Shape, entitlement: Entitlement) -> FreePlace | None:
+        """Find a free place by this entitlement; None also where the gang has another."""
         ...
 
     def stands(self, place: ReservedPlace) -> bool:
@@ -208,7 +208,7 @@ class Guarantee(Protocol):
         ...
 
     def resumed(self, gang: Gang, leases: Resources) -> Entitlement | None:
-        """Return on what grounds a suspended gang may have its devices and CPU back."""
+        """Return by which entitlement a suspended gang may have its devices and CPU back."""
         ...
 
     def quota_kept(self, gang: Gang) -> Quota:
@@ -226,8 +226,8 @@ class Guarantee(Protocol):
         """
         ...
 
-    def objection(self, claim: Claim, grounds: Entitlement) -> str:
-        """Return why a place may not be had on these grounds; '' when it may."""
+    def objection(self, claim: Claim, entitlement: Entitlement) -> str:
+        """Return why a place may not be had by this entitlement; '' when it may."""
         ...
 
     def borrowed_parts(self, gang: Gang) -> tuple[str, ...]:

@@ -1,8 +1,8 @@
-"""What a user, a group or a queue may hold at once, on whatever grounds.
+"""What a user, a group or a queue may hold at once, by whatever entitlement.
 
 Rule: where there is a cap, what its jobs hold and are promised, their tenant's own and
 borrowed together, never grows beyond it. A job that would go beyond it is passed over, and
-holds up nobody. A cap that is lowered takes nothing away. Where a cap counts devices of one
+holds up no other. A cap that is lowered takes nothing away. Where a cap counts devices of one
 type, a job that takes several types looks for a place only among those of which there is
 still enough for all of it.
 """

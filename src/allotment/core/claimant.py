@@ -30,7 +30,7 @@ _LEFT = _factor()
 
 
 class Past(msgspec.Struct, gc=False):
-    """What somebody has used up to `at`, in rate · milliseconds, less what is forgotten."""
+    """What a claimant has used up to `at`, in rate · milliseconds, less what is forgotten."""
 
     value: int = 0
     at: Instant = Instant(0)
@@ -62,7 +62,7 @@ Shares = tuple[int, ...]
 
 
 class Claimant:
-    """What one of those who share has, and how much it counts for."""
+    """What a tenant, queue or user that shares has, and how much it counts for."""
 
     __slots__ = ("_whole", "held", "level", "past", "shares", "step_ms", "weight_milli")
 
@@ -71,7 +71,7 @@ class Claimant:
         self.weight_milli = weight_milli
         self.step_ms = step_ms
         self.held = NOTHING
-        """What its jobs hold and are promised, on whatever grounds."""
+        """What its jobs hold and are promised, by whatever entitlement."""
         self.shares: Shares = (0, 0, 0, 0, 0)
         """The same as parts of the cluster."""
         self.level = 0

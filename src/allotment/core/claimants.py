@@ -1,6 +1,6 @@
-"""Who shares with whom, and what each has: tenants, their queues as a tree, users of a leaf.
+"""What shares with what, and how much each has: tenants, a tree of queues, users of a leaf.
 
-At every level whoever has least, as that level's policy measures it and for its weight,
+At every level the claimant with least, as that level's policy measures it and for its weight,
 comes first; its parts are compared with each other only then. The order of the jobs of one
 claimant is another matter: that of its queue.
 """
@@ -32,7 +32,7 @@ class Spent(msgspec.Struct, frozen=True):
 
 
 class Claimants:
-    """The accounts of all who share by some rule. Where nobody does, there is none of this."""
+    """The accounts of all that share by some rule. Without rules there is none of this."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class Claimants:
         """The time of the newest event."""
         self._step_ms = max(1, half_life_ms // STEPS)
         self._rules: dict[Path, Fairness] = {}
-        """How the parts of a claimant are compared, where not by who came first."""
+        """How the parts of a claimant are compared, where not by which came first."""
         self._weights: dict[Path, int] = {}
         self._numbers: dict[Path, int] = {}
         self._leaves: dict[tuple[str, str], Path] = {}
@@ -87,7 +87,7 @@ class Claimants:
 
     @property
     def any(self) -> bool:
-        """Whether anybody shares by a rule."""
+        """Whether anything is shared by a rule."""
         return bool(self._rules)
 
     def by_user(self, tenant: str, queue: str) -> bool:
@@ -145,7 +145,7 @@ class Claimants:
     # ── reading ─────────────────────────────────────────────────────────────────────────
 
     def shared(self, path: Path) -> bool:
-        """Whether the parts of a claimant share by a rule, not by who came first."""
+        """Whether the parts of a claimant share by a rule, not by which came first."""
         return path in self._rules
 
     def parts(self, path: Path) -> Mapping[Path, Claimant] | None:
@@ -162,7 +162,7 @@ class Claimants:
     ) -> tuple[int, int]:
         """Return where one stands among those it shares with by a rule: the smaller is next.
 
-        Equals go as configured; users, who are not, by who came first. `claimant` is the one
+        Equals go as configured; users, who are not, by which came first. `claimant` is the one
         at that path as it counts, if that is not as it is.
         """
         found = claimant or self._known.get(path)
@@ -170,18 +170,18 @@ class Claimants:
         return share, self._numbers.get(path, 0)
 
     def held(self) -> Iterator[tuple[Path, Resources]]:
-        """Return what everybody holds who shares by a rule."""
+        """Return what every claimant holds."""
         return ((path, known.held) for path, known in self._known.items())
 
     # ── snapshots, and new configurations ───────────────────────────────────────────────
 
     def spent(self) -> tuple[Spent, ...]:
-        """Return what everybody has used by now."""
+        """Return what every claimant has used by now."""
         used = ((path, known.used(self.now)) for path, known in sorted(self._known.items()))
         return tuple(Spent(path, value) for path, value in used if value)
 
     def recall(self, spent: Iterable[Spent], now: Instant) -> None:
-        """Take over what was used before, of those who share by a rule now."""
+        """Take over what the claimants of now used before."""
         self.now = now
         for known in self._known.values():
             known.past = Past(0, now)

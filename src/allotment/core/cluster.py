@@ -41,7 +41,7 @@ class Cluster:
     """The books of one cluster."""
 
     seen_version = -1
-    """The version of the ledger at which the whole line was last looked through."""
+    """The version of the ledger at which the whole queue was last looked through."""
     _empty: Cells | None = None
 
     def __init__(  # noqa: PLR0913, PLR0917 - what a configuration says, and how it is read
@@ -67,7 +67,7 @@ class Cluster:
         """What protects jobs from more urgent ones of their tenant; None where nothing does."""
         self.ledger = Ledger(nodes)
         self.cells = _cells(topology, nodes, tenants)
-        """Who is owed which cells; None where shares are counted."""
+        """Which tenants are owed which cells; None where shares are counted."""
         self._hardware = [book for book in (self.ledger, self.cells) if book is not None]
         self._topology = topology
         claimants = Claimants(
@@ -75,7 +75,7 @@ class Cluster:
         )
         fair = claimants.any or orders.ranks_apart
         self.claimants = claimants if fair else None
-        """What those have who share by a rule; None where all is first come, first served."""
+        """What claimants of a sharing rule have; None where all is first come, first served."""
         self.queues = QuotaTree(tenants, self.trees, self.ledger)
         """What tenants, queues, users and groups hold and may hold."""
         self._others_may_go = self.outranking or bool(self.queues.guarantees)
@@ -103,7 +103,7 @@ class Cluster:
         self._handover = Handover(self.ledger)
         self._books = self._all_books()
         self.windows = Windows()
-        """When nodes are set aside, and for whom."""
+        """The reservations: when nodes are set aside, and for which users."""
         self._fenced = NOWHERE
         """Nodes that are closed only while a place is looked for."""
         self.names_matter = self.queues.names_matter or fair
@@ -166,7 +166,7 @@ class Cluster:
         self.entitle(gang, Entitlement.GUARANTEED, quota)
 
     def entitle(self, gang: Gang, entitlement: Entitlement, quota: Quota = ()) -> None:
-        """Change the grounds on which a gang holds what it holds."""
+        """Change the entitlement by which a gang holds what it holds."""
         if entitlement is gang.entitlement:
             return
         self._leave(gang)
@@ -194,7 +194,7 @@ class Cluster:
             self.ledger.version += 1  # What it holds may be reserved now.
 
     def ask_resume(self, job: JobId) -> None:
-        """Put a suspended gang in line for its own devices."""
+        """Let a suspended gang wait for its own devices."""
         gang = self.gangs[job]
         gang.wants_resume = True
         self.placed.resuming[job] = gang
@@ -257,7 +257,7 @@ class Cluster:
         if self.disruption is not None and self.disruption.woken(now):
             self.ledger.version += 1
         if self.ends is not None and self.ends.outlived(now):
-            self.pending.arrivals += 1  # Who is blocked starts later: others may pass.
+            self.pending.arrivals += 1  # Blocked jobs start later: others may overtake them.
         if self.rescheduler is not None and self.rescheduler.rerank(now):
             self.ledger.version += (
                 1  # A job may now have a place that it could not have before.
@@ -280,7 +280,7 @@ class Cluster:
         return first
 
     def let_up(self) -> None:
-        """Note that a job left its line without a place: it holds up nobody any more."""
+        """Note that a job left its queue without a place: it holds up no other any more."""
         if not self.orders.all_skip or self.queues.softs:
             self.pending.arrivals += 1
 
@@ -311,7 +311,7 @@ class Cluster:
     # ── questions ───────────────────────────────────────────────────────────────────────
 
     def is_settled(self) -> bool:
-        """Whether whoever holds something keeps it as long as it likes."""
+        """Whether every gang keeps what it holds as long as it likes."""
         return not (
             self.placed.leaving
             or self.placed.parting
@@ -327,7 +327,7 @@ class Cluster:
     def named(
         self, tenant: str, queue: str, user: str, groups: Sequence[str]
     ) -> tuple[str, str]:
-        """Return a job's user and group, each where it matters who waits; '' elsewhere."""
+        """Return a job's user and group, each where it matters whose it is; '' elsewhere."""
         _, _, by_cap, group = self.queues.named(tenant, queue, user, groups)
         if self.claimants is not None and self.claimants.by_user(tenant, queue):
             return user, group

@@ -59,7 +59,7 @@ def refusal(cluster: Cluster, decision: Decision, now: Instant) -> str:
 
 def _place(cluster: Cluster, placement: Placement) -> str:
     if placement.job not in cluster.pending:
-        return "the job is not in line"
+        return "the job is not waiting"
     waiting = cluster.pending[placement.job]
     shape = waiting.shape
     requests = shape.requests
@@ -119,9 +119,9 @@ def _promised(cluster: Cluster, placement: Placement) -> str:
     if place is None or place.slots != placement.slots:
         return "nothing like it is reserved"
     if placement.job not in cluster.pending:
-        return "the job is not in line"
+        return "the job is not waiting"
     if place.entitlement is not placement.entitlement:
-        return "it was promised on other grounds"
+        return "the reserved place has another entitlement"
     if not is_due(cluster, place):
         return "its tenant's share shrank"
     return "" if cluster.ledger.settled(placement.slots) else "the place is not empty yet"
@@ -150,7 +150,7 @@ def _demote(cluster: Cluster, job: JobId, wanted_by: JobId, now: Instant) -> str
     if gang is None or gang.entitlement is not Entitlement.GUARANTEED or gang.leaving:
         return "the gang has no guarantee to lose"
     if wanted_by not in cluster.pending:
-        return "the job is not in line"
+        return "the job is not waiting"
     waiting = cluster.pending[wanted_by]
     may = _outranks(cluster, waiting, gang, now) or may_reclaim(cluster, waiting, (gang,))
     return "" if may else "it is no less urgent, or is to be left alone"
@@ -200,16 +200,16 @@ def _evict(cluster: Cluster, decision: Evict, now: Instant) -> str:
     if wrong := _stays(cluster, decision, now):
         return wrong
     if place.job in place.victims:
-        return _move(cluster, place) if not decision.shrink else "nobody shrinks for a move"
+        return _move(cluster, place) if not decision.shrink else "a move shrinks no gang"
     if any(job not in (*decision.evict, *decision.suspend) for job in decision.demote):
-        return "only who is sent away loses its guarantee"
+        return "only a gang that is evicted or suspended loses its guarantee"
     if cluster.barred(place.job, place.slots, now):
         return "a window keeps it off"
     return _terms(cluster, decision, now)
 
 
 def _terms(cluster: Cluster, decision: Evict, now: Instant) -> str:
-    """Check what is taken over, in what way others leave, and that the place is due."""
+    """Check what is taken over, in what way others leave, and the job's entitlement."""
     place = decision.place
     for job in decision.revoke:
         if wrong := _keeps_promise(cluster, job, place):
@@ -225,7 +225,7 @@ def _shrink(cluster: Cluster, decision: Evict, now: Instant) -> str:
     """Return which gang may not be made to shrink to so many tasks; empty when all may."""
     promise = decision.place
     if len(dict(decision.shrink)) < len(decision.shrink):
-        return "nobody shrinks twice"
+        return "a gang is to shrink twice"
     lent: list[Gang] = []
     rest: list[Gang] = []
     for job, tasks in decision.shrink:
@@ -267,7 +267,7 @@ def _gently(cluster: Cluster, decision: Evict, now: Instant) -> str:
         not cluster.gangs[job].standing.runs or cluster.gangs[job].shrinking
         for job in decision.suspend
     ):
-        return "only who runs can be frozen"
+        return "only a running gang can be suspended"
     with Trial(cluster) as trial:
         for job in decision.revoke:
             trial.unreserve(job)
@@ -278,7 +278,7 @@ def _gently(cluster: Cluster, decision: Evict, now: Instant) -> str:
                 trial.hold(gang.slots, tuple(n - lease_part(n) for n in gang.needs))
         trial.scale_all_down(decision.shrink)
         if decision.suspend and not trial.fits(promise.slots, promise.needs):
-            return "those who are frozen keep too much of it"
+            return "the suspended gangs keep too much of it"
         trial.rollback(mark)
         trial.hold(promise.slots, promise.needs)
         for move in decision.moves:
@@ -291,12 +291,12 @@ def _gently(cluster: Cluster, decision: Evict, now: Instant) -> str:
 
 
 def _moves_on(cluster: Cluster, move: ReservedPlace, evict: tuple[JobId, ...]) -> str:
-    """Check that one who is sent away may be promised what is idle elsewhere."""
+    """Check that an evicted gang may be promised what is idle elsewhere."""
     if move.job not in evict or move.victims != (move.job,):
-        return "only who is sent away goes on elsewhere"
+        return "only an evicted gang continues elsewhere"
     gang = cluster.gangs[move.job]
     if gang.suspended or move.entitlement is not Entitlement.OPPORTUNISTIC:
-        return "who goes on elsewhere borrows there"
+        return "a gang that continues elsewhere borrows there"
     if not borrows(cluster, gang.tenant, preemptible=gang.preemptible):
         return f"tenant {gang.tenant} may not borrow"
     return _misfit(cluster, gang.requests, move.slots) or _no_room(
@@ -305,7 +305,7 @@ def _moves_on(cluster: Cluster, move: ReservedPlace, evict: tuple[JobId, ...]) -
 
 
 def _stays(cluster: Cluster, decision: Evict, now: Instant) -> str:
-    """Return which of those who are sent away need not go; empty when all must."""
+    """Return which of the victims need not go; empty when all must."""
     promise = decision.place
     lent: list[Gang] = []
     for victim in promise.victims:
@@ -329,7 +329,7 @@ def _keeps_promise(cluster: Cluster, job: JobId, wanted: ReservedPlace) -> str:
     if promise is None:
         return f"job {job} has no promise to lose"
     if wanted.entitlement is not Entitlement.GUARANTEED:
-        return "only who is owed a place takes it from another"
+        return "only a guaranteed job takes a place from another"
     if promise.entitlement is Entitlement.OPPORTUNISTIC:
         return ""
     if wanted.job not in cluster.pending or job in cluster.placed.leaving:
@@ -345,7 +345,7 @@ def _move(cluster: Cluster, place: ReservedPlace) -> str:
     """Check that a gang may go from where it is to a place that is free."""
     gang = cluster.gangs[place.job]
     if place.victims != (gang.id,) or place.entitlement is not gang.entitlement:
-        return "a move concerns nobody else"
+        return "a move concerns no other gang"
     return _misfit(cluster, gang.requests, place.slots) or _no_room(
         cluster, gang.requests, place.slots
     )
@@ -372,7 +372,7 @@ def _ranks_behind(cluster: Cluster, gang: Gang, promise: ReservedPlace, now: Ins
     if promise.job == gang.id:
         return True
     if promise.entitlement is not gang.entitlement:
-        return False  # Who would borrow sends nobody away who has what its tenant is owed.
+        return False  # A borrower evicts no gang that is within its tenant's guarantee.
     back = cluster.gangs.get(promise.job)
     if back is None and promise.job not in cluster.pending:
         return False
@@ -421,10 +421,10 @@ def _promise_is_due(cluster: Cluster, decision: Evict, now: Instant) -> str:
     if gang is not None:
         with Trial(cluster) as trial:
             _without(trial, decision)
-            due = resume_entitlement(cluster, gang, now) is place.entitlement
-        return "" if gang.wants_resume and due else "it may not be resumed on these grounds"
+            entitled = resume_entitlement(cluster, gang, now) is place.entitlement
+        return "" if gang.wants_resume and entitled else "it may not resume as that"
     if place.job not in cluster.pending:
-        return "the job is not in line"
+        return "the job is not waiting"
     shape = cluster.pending[place.job].shape
     if shape.most and (wrong := _wrong_size(shape, place.slots)):
         return wrong
@@ -442,7 +442,7 @@ def _promise_is_due(cluster: Cluster, decision: Evict, now: Instant) -> str:
 def _promise_is_owed(cluster: Cluster, decision: Evict, shape: Shape) -> str:
     """Check a promise against its tenant's quota as it will be without its own victims.
 
-    In cells it goes where they are, or where it could go once their cells are nobody's. Where
+    In cells it goes where they are, or where it could go once their cells are free. Where
     hardware is lost only the first may be left: cells given up would be others' then.
     """
     with cluster.guarantee.keeping(shape.tenant, decision.place.pin):
@@ -483,7 +483,7 @@ def _owed_without(cluster: Cluster, decision: Evict, shape: Shape) -> str:
 
 
 def _without(trial: Trial, decision: Evict) -> None:
-    """Let those of its own tenant who make way for a job have given up what they do."""
+    """Take from a tenant's own victims what they give up for a job."""
     cluster, promise = trial.cluster, decision.place
     for job in decision.revoke:
         trial.unreserve(job)

@@ -36,7 +36,7 @@ def proposals(cluster: Cluster, now: Instant) -> Proposals:
     if cluster.placed.borrowers and _room_may_be_back(cluster):
         yield from _promote(cluster, now)
     # 3. Suspended gangs that want to go on get their own devices first; where gangs take turns,
-    #    each stands in line like a job that waits.
+    #    each waits like a job.
     if cluster.placed.resuming and cluster.rescheduler is None:
         yield from _resume(cluster, now)
     # 4. In order: what tenants are owed, by eviction of borrowers if need be.

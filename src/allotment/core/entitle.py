@@ -1,4 +1,4 @@
-"""On what grounds a job may have what it needs: the sharing policy, asked with true figures."""
+"""By which entitlement a job may have what it needs: the sharing policy on true figures."""
 
 from allotment.core.caps import is_over, resumes_beyond
 from allotment.core.cluster import Cluster
@@ -12,18 +12,18 @@ from allotment.model.quantity import Instant
 from allotment.model.tenancy import Preempt
 
 
-def due_of(cluster: Cluster, shape: Shape) -> Entitlement | None:
-    """Return on what grounds a gang of this shape may have a place now, if any.
+def entitlement_of(cluster: Cluster, shape: Shape) -> Entitlement | None:
+    """Return by which entitlement a gang of this shape may have a place now, if any.
 
     What another queue of its tenant keeps for itself it may have on idle devices only.
     """
-    due = cluster.guarantee.grounds(shape)
-    if due is not Entitlement.GUARANTEED or not cluster.queues.keeps:
-        return due
+    entitled = cluster.guarantee.entitlement(shape)
+    if entitled is not Entitlement.GUARANTEED or not cluster.queues.keeps:
+        return entitled
     if shape.tenant not in cluster.queues.keeps or not may_borrow(cluster, shape):
-        return due
+        return entitled
     kept = kept_of_share(cluster, shape)
-    return due if kept is None else Entitlement.OPPORTUNISTIC
+    return entitled if kept is None else Entitlement.OPPORTUNISTIC
 
 
 def is_due(cluster: Cluster, place: ReservedPlace) -> bool:
@@ -49,16 +49,16 @@ def more_urgent(cluster: Cluster, gang: Gang, now: Instant) -> bool:
 
 
 def resume_entitlement(cluster: Cluster, gang: Gang, now: Instant) -> Entitlement | None:
-    """Return on what grounds a suspended gang may go on; what it kept counts already.
+    """Return by which entitlement a suspended gang may go on; what it kept counts already.
 
     A borrower is not given what a more urgent job of its tenant would at once take from it.
     """
     leases = sum_of(tuple(lease_part(need) for need in gang.needs))
     if resumes_beyond(cluster, gang):
         return None
-    due = cluster.guarantee.resumed(gang, leases)
+    entitled = cluster.guarantee.resumed(gang, leases)
     borrowed = gang.entitlement is Entitlement.OPPORTUNISTIC
-    if borrowed and due is Entitlement.GUARANTEED and more_urgent(cluster, gang, now):
+    if borrowed and entitled is Entitlement.GUARANTEED and more_urgent(cluster, gang, now):
         may = borrows(cluster, gang.tenant, preemptible=gang.preemptible)
         return Entitlement.OPPORTUNISTIC if may else None
-    return due
+    return entitled

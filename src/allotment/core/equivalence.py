@@ -21,7 +21,7 @@ from allotment.core.request import Shape
 from allotment.model.tenancy import QueueOrder
 
 Head = tuple[Key, Shape]
-"""The place in line of the first job of a shape."""
+"""The place in job order of the first job of a shape."""
 
 PASSING: Final = "\0skip"
 STRICT: Final = "\0strict"
@@ -36,7 +36,7 @@ def equivalence_classes(
     """Return the classes of shapes; None where every tenant has one queue.
 
     Not to be asked where ranks or shares set the jobs of different queues apart, nor for cells:
-    there a job that is not due may hold up others.
+    there a job that is not entitled may hold up others.
     """
     several = len({tenant for tenant, _ in orders}) < len(orders)
     return EquivalenceClasses(orders) if several else None
@@ -59,7 +59,7 @@ class EquivalenceClasses:
         return self._of.get(shape, shape)
 
     def heads(self) -> Iterator[tuple[Shape, Key]]:
-        """Return each class and the first place in line of it, in no particular order."""
+        """Return each class and the first place in job order of it, in no particular order."""
         return ((eclass, heads[0][0]) for eclass, heads in self._heads.items())
 
     def opened(self, shape: Shape, head: Key) -> None:
@@ -86,7 +86,7 @@ class EquivalenceClasses:
         self._of.pop(shape, None)
 
     def behind(self, eclass: Shape, last: Key | None, skip: set[Shape]) -> Head | None:
-        """Return the first head behind a place in line, of a shape that is not left out."""
+        """Return the first head behind a place, of a shape that is not left out."""
         heads = self._heads.get(eclass, ())
         at = 0 if last is None else bisect_right(heads, last, key=_key)
         while at < len(heads) and heads[at][1] in skip:
@@ -95,7 +95,7 @@ class EquivalenceClasses:
 
 
 class Cursor:
-    """Where a walk of the line is in one class. Jobs may leave the line while it goes on."""
+    """Where a queue pass is in one class. Jobs may leave their queues while it goes on."""
 
     def __init__(
         self, eclass: Shape, classes: EquivalenceClasses, groups: Mapping[Shape, list[Key]]

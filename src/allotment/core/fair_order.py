@@ -1,11 +1,11 @@
-"""The walk of the line where claimants share it: whoever has least puts its first job next.
+"""The queue pass where claimants share: the claimant with least puts its first job next.
 
 With every job that is placed its owner has more, and falls back: progressive filling, of
 whole gangs (dominant resource fairness: Ghodsi et al., NSDI '11, algorithm 1). Where
 the parts of a claimant share by no rule, that part comes next whose own next job came first.
 
 Hierarchical DRF: a part counts for no more than what would bring it level with the least part
-that can go on. So a queue that fills idle devices nobody else asks for does not keep a queue
+that can go on. So a queue that fills idle devices no other asks for does not keep a queue
 beside it, which wants CPUs, from its share of these. A part that cannot go on, because it wants
 no more or nothing of what it wants is left, is no such least part: it would hold the claimant
 at its own level while the others take all there is.
@@ -43,18 +43,18 @@ def in_fair_order(
 ) -> Iterator[Standing]:
     """Go through all jobs, leaving out shapes as soon as they are in `skip`.
 
-    O(shapes) to begin, then O(depth · log parts + log shapes) a job. Whoever comes to have
-    less while the line is walked, because others go, moves up at the next walk.
+    O(shapes) to begin, then O(depth · log parts + log shapes) a job. A claimant that comes
+    to have less during the pass, because gangs leave, moves up at the next one.
     """
     tree = _Tree(pending, claimants, skip, leap, now)
     while (leaf := tree.next()) is not None:
-        assert leaf.first is not None, "only who has a job in line comes next"
+        assert leaf.first is not None, "only a leaf with a waiting job comes next"
         yield leaf.first
         leaf.step()
 
 
 class _Leaf:
-    """The line of those who are not compared with each other: a leaf's, or one user's in it."""
+    """Waiting jobs that are not compared with each other: a leaf's, or one user's in it."""
 
     __slots__ = ("_walk", "first", "path")
 
@@ -138,7 +138,7 @@ class _Rescaled:
 
 
 class _Inner:
-    """A claimant and its parts, those who come next on top of the heap."""
+    """A claimant and its parts, the one that comes next on top of the heap."""
 
     __slots__ = ("counted", "first", "heap", "path", "shared")
 
@@ -153,7 +153,7 @@ class _Inner:
 
 
 class _Tree:
-    """All who have jobs in line."""
+    """All claimants with waiting jobs."""
 
     def __init__(
         self,
@@ -175,7 +175,7 @@ class _Tree:
         for path in sorted(shapes):
             leaf = _Leaf(path, pending.in_order(skip, leap, shapes[path]))
             self._inner(path[:-1]).heap.append(((), len(shapes), leaf))
-        # Inner ones first come to know their parts, then who of these is next.
+        # Inner ones first come to know their parts, then which of these is next.
         for inner in sorted(self._known.values(), key=lambda each: -len(each.path)):
             heap = [(number, part) for number, (_, _, part) in enumerate(inner.heap)]
             inner.heap = [
@@ -204,7 +204,7 @@ class _Tree:
         return known
 
     def next(self) -> _Leaf | None:
-        """Return who comes next, with a job that is in line still; None when nobody is left."""
+        """Return the next leaf, with a job that still waits; None when none is left."""
         self._settle(self._top)
         part: _Leaf | _Inner = self._top
         while isinstance(part, _Inner):
@@ -233,7 +233,7 @@ class _Tree:
         self._look(inner)
 
     def _look(self, inner: _Inner) -> None:
-        """See who comes next of the parts of one."""
+        """See which part of a claimant comes next."""
         if not inner.heap:
             inner.first = None
             return
@@ -243,7 +243,7 @@ class _Tree:
             inner.counted.rise_to(part.path)
 
     def _pass_over(self, leaf: _Leaf) -> None:
-        """Go on to a job that is still in line, and to be looked at."""
+        """Go on to a job that still waits, and to be looked at."""
         while (job := leaf.first) is not None:
             if job.shape not in self._skip and job.id in self._pending:
                 return
@@ -251,7 +251,7 @@ class _Tree:
 
     def _place(self, above: _Inner, part: "_Leaf | _Inner") -> _Place:
         job = part.first
-        assert job is not None, "only who has a job in line is compared"
+        assert job is not None, "only a leaf with a waiting job is compared"
         came = (-job.priority, job.submitted_at, job.id)
         if not above.shared:
             return came

@@ -57,8 +57,8 @@ class Standing(msgspec.Struct, frozen=True, gc=False):
     def end_of(self, run_ms: int, placed_at: Instant, now: Instant) -> int:
         """Return when it will be gone that was placed then, and runs for so long in all.
 
-        Who runs for longer than was promised ends any moment; than was predicted, for as
-        long again, and so on: a prediction that came true too late must not come true again.
+        A gang that runs for longer than was promised ends any moment; than was predicted, for
+        as long again, and so on: a prediction that came true too late must not come true again.
         """
         length = self.left_of(run_ms)
         end = placed_at + length
@@ -84,7 +84,7 @@ def doubled(length: int, least: int) -> int:
 
 
 class Gang(msgspec.Struct):
-    """A placed gang: what it holds, on what grounds, and whether it is leaving."""
+    """A placed gang: what it holds, by which entitlement, and whether it is leaving."""
 
     id: JobId
     tenant: str

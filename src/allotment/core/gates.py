@@ -11,7 +11,7 @@ from enum import Enum
 
 from allotment.core.caps import capped_out, caps_matter
 from allotment.core.cluster import Cluster
-from allotment.core.entitle import due_of
+from allotment.core.entitle import entitlement_of
 from allotment.core.gang import Standing
 from allotment.core.lending import Kept, kept_of_idle, kept_of_share
 from allotment.core.quota import Account
@@ -30,7 +30,7 @@ class Stage(Enum):
     REST = 2
     """Jobs below the soft limit of the queue."""
     BEYOND_SOFT = 3
-    """Those beyond it, if no other queue has a job in line below its own."""
+    """Those beyond it, if no other queue has a waiting job below its own."""
 
 
 class Gate(Enum):
@@ -102,7 +102,7 @@ class Gates(ABC):
 
     @abstractmethod
     def has_no_right(self, job: Standing) -> bool:
-        """Whether a job has no grounds for a place now."""
+        """Whether a job has no entitlement to a place now."""
 
     def is_bypassed(self, job: Standing) -> bool:
         """Whether a job before this one was overtaken as often as it may be."""
@@ -193,7 +193,7 @@ def beyond_soft(cluster: Cluster, shape: Shape) -> tuple[Account, str] | None:
 
 
 def first_below(cluster: Cluster, shape: Shape) -> str | None:
-    """Name another queue of the tenant that has a job in line below its soft limit."""
+    """Name another queue of the tenant that has a waiting job below its soft limit."""
     found = beyond_soft(cluster, shape)
     around = found[0] if found is not None else None
     names = {
@@ -218,13 +218,13 @@ def _all_promised(cluster: Cluster, shape: Shape) -> bool:
 def kept_for_others(cluster: Cluster, shape: Shape) -> tuple[Kept, str] | None:
     """Return what a job would take of what others do not lend; None if it leaves enough.
 
-    With it comes whose jobs alone could let it have more by ending; '' for anybody's.
+    With it comes whose jobs alone could let it have more by ending; '' for any tenant's.
     """
     if shape.tenant not in cluster.queues.keeps:
         return None
-    due = due_of(cluster, shape)
-    if due is Entitlement.GUARANTEED and (kept := kept_of_share(cluster, shape)) is not None:
+    right = entitlement_of(cluster, shape)
+    if right is Entitlement.GUARANTEED and (kept := kept_of_share(cluster, shape)) is not None:
         return kept, shape.tenant
-    kept = kept_of_idle(cluster, shape, due)
-    whose = shape.tenant if due is None else ""
+    kept = kept_of_idle(cluster, shape, right)
+    whose = shape.tenant if right is None else ""
     return None if kept is None else (kept, whose)

@@ -51,7 +51,7 @@ class Counted:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
 
-    def grounds(self, shape: Shape) -> Entitlement | None:
+    def entitlement(self, shape: Shape) -> Entitlement | None:
         if shape.opportunistic or shape.pin:
             return OPPORTUNISTIC if may_borrow(self._cluster, shape) else None
         return entitle_shape(self._cluster, shape)
@@ -85,9 +85,9 @@ class Counted:
     def idle_place(self, requests: tuple[Request, ...]) -> tuple[Slot, ...] | None:
         return self._cluster.find(requests)
 
-    def free_place(self, shape: Shape, grounds: Entitlement) -> FreePlace | None:
-        due = entitle_shape(self._cluster, shape)
-        slots = self._cluster.find(shape.requests) if due is grounds else None
+    def free_place(self, shape: Shape, entitlement: Entitlement) -> FreePlace | None:
+        entitled = entitle_shape(self._cluster, shape)
+        slots = self._cluster.find(shape.requests) if entitled is entitlement else None
         return None if slots is None else (slots, ())
 
     def stands(self, place: ReservedPlace) -> bool:
@@ -101,12 +101,12 @@ class Counted:
         moves = place.job in place.victims
         if gang is not None and gang.entitlement is OPPORTUNISTIC and not moves:
             add(need, held_vector(gang))
-        due = cluster.policies.sharing.entitle(
+        entitled = cluster.policies.sharing.entitle(
             cluster.tenants[name],
             fits=has_room(left, need),
             preemptible=place.entitlement is not GUARANTEED,
         )
-        return due is place.entitlement or due is GUARANTEED
+        return entitled is place.entitlement or entitled is GUARANTEED
 
     def renewed(self, place: ReservedPlace) -> ReservedPlace | None:
         return place if self._cluster.has_devices(place.slots) else None
@@ -125,19 +125,19 @@ class Counted:
         return entitle(self._cluster, gang.tenant, need, preemptible=gang.preemptible)
 
     def may_promote(self, tenant: str) -> bool:
-        """Whether a borrower of any size there is would be due. O(sizes)."""
+        """Whether a borrower of any size there is would be entitled. O(sizes)."""
         return any(
             entitle(self._cluster, tenant, vector_of(held), preemptible=True) is GUARANTEED
             for held in self._cluster.placed.borrowed_sizes.get(tenant, ())
         )
 
     def promotion(self, gang: Gang) -> tuple[Quota, Beside] | None:
-        due = entitle(self._cluster, gang.tenant, held_vector(gang), preemptible=True)
-        return ((), ()) if due is GUARANTEED else None
+        entitled = entitle(self._cluster, gang.tenant, held_vector(gang), preemptible=True)
+        return ((), ()) if entitled is GUARANTEED else None
 
-    def objection(self, claim: Claim, grounds: Entitlement) -> str:
-        due = entitle(self._cluster, claim.tenant, claim.total, preemptible=claim.preemptible)
-        if due is grounds or (due is GUARANTEED and claim.preemptible):
+    def objection(self, claim: Claim, entitlement: Entitlement) -> str:
+        right = entitle(self._cluster, claim.tenant, claim.total, preemptible=claim.preemptible)
+        if right is entitlement or (right is GUARANTEED and claim.preemptible):
             return ""
         return f"tenant {claim.tenant} has no right to it"
 
@@ -178,7 +178,7 @@ class InCells:
         self._cluster, self._cells = cluster, cells
         self.spaces: Sequence[Space] = cells.spaces
 
-    def grounds(self, shape: Shape) -> Entitlement | None:
+    def entitlement(self, shape: Shape) -> Entitlement | None:
         if owed_place(self._cluster, shape) is not None:
             return GUARANTEED
         return OPPORTUNISTIC if may_borrow(self._cluster, shape) else None
@@ -209,7 +209,7 @@ class InCells:
         return known
 
     def coming_free(self, shape: Shape) -> int:
-        """Count them; what leaves is in nobody's way there, and what is reserved is taken."""
+        """Count them; what leaves is in no gang's way there, and what is reserved is taken."""
         return self._cells.room_of(shape.tenant, shape.pin)
 
     def has_pinned(self, tenant: str, pin: str) -> bool:
@@ -218,8 +218,8 @@ class InCells:
     def idle_place(self, requests: tuple[Request, ...]) -> tuple[Slot, ...] | None:
         return find_idle(self._cells, requests, self._cluster.ledger)
 
-    def free_place(self, shape: Shape, grounds: Entitlement) -> FreePlace | None:
-        if grounds is not GUARANTEED:
+    def free_place(self, shape: Shape, entitlement: Entitlement) -> FreePlace | None:
+        if entitlement is not GUARANTEED:
             if not borrows(self._cluster, shape.tenant, preemptible=shape.preemptible):
                 return None
             slots = self.idle_place(shape.requests)
@@ -238,7 +238,7 @@ class InCells:
         return self._cells.stands(name, place.pin, place.slots, place.quota)
 
     def renewed(self, place: ReservedPlace) -> ReservedPlace | None:
-        """Return it; what lies in no cell takes nobody new."""
+        """Return it; what lies in no cell takes no new gang."""
         has_all = self._cluster.has_devices(place.slots)
         if not has_all or not self._cells.are_in_cells(place.slots):
             return None
@@ -271,8 +271,8 @@ class InCells:
             quota, beside = by_host_shares(self._cells, *place)
         return (quota, beside) if quota else None
 
-    def objection(self, claim: Claim, grounds: Entitlement) -> str:
-        if grounds is GUARANTEED:
+    def objection(self, claim: Claim, entitlement: Entitlement) -> str:
+        if entitlement is GUARANTEED:
             place = (claim.tenant, claim.pin, claim.slots, claim.needs, claim.quota)
             return objection(self._cells, *place)
         may = borrows(self._cluster, claim.tenant, preemptible=claim.preemptible)

@@ -63,9 +63,9 @@ class NodeBook:
         self.arch = node.arch
         self.open = True
         self.bad: frozenset[int] = frozenset()
-        """Devices that are not to be used: they are not free, whoever sits there stays."""
+        """Devices that are not to be used: they are not free; a task on them stays."""
         self.owed = 0
-        """Devices that are promised to somebody before their holder is gone."""
+        """Devices that are promised to a gang before their holder is gone."""
         self.cpu = node.cpu_milli
         self.memory = node.memory
         self.disk = node.disk
@@ -89,7 +89,7 @@ class NodeBook:
     def host_fits(self, need: Resources) -> bool:
         """Whether CPU, memory and disk suffice for one task.
 
-        What is promised to somebody else already matters only to who needs some of it. What
+        What is promised to another already matters only to a gang that needs some of it. What
         is reserved while others leave is taken twice, and needed once: a reserved place is
         handed over when they are gone.
         """
@@ -276,7 +276,7 @@ class NodeBook:
         )
 
     def settled(self, slot: Slot) -> bool:
-        """Whether nobody else has to leave a slot that was taken."""
+        """Whether no other gang has to leave a slot that was taken."""
         if not self.open or self.cpu < 0 or self.memory < 0 or self.disk < 0:
             return False
         milli, memory = self.device_milli, self.device_memory
@@ -459,7 +459,7 @@ class Ledger:
         return min(0, milli) if index in book.bad else milli
 
     def free_memory(self, node: NodeId, index: int) -> int:
-        """Return the bytes of a device's memory that nobody holds; negative when promised."""
+        """Return the bytes of a device's memory that no task holds; negative when promised."""
         return self.books[node].device_memory[index]
 
     def host_fits(self, node: NodeId, need: Resources) -> bool:
@@ -628,7 +628,7 @@ def _some_of(amount: Resources) -> Resources:
 
 
 def _together(request: Request) -> int:
-    """Return how much of a role must lie together: who needs most chooses first."""
+    """Return how much of a role must lie together: the largest need chooses first."""
     return request.need.gpu_milli * max(1, request.group)
 
 

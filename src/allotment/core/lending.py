@@ -1,11 +1,11 @@
 """What queues that do not lend keep from the other queues of their tenant.
 
 Rule: what such a queue is guaranteed and does not use is its own part of what its tenant is
-owed. No job of another queue gets any of it on the tenant's grounds, unless within its own
+owed. No job of another queue gets any of it by the tenant's guarantee, unless within its own
 queue's guarantee. Such a job may borrow instead what other tenants leave idle, as long as
-so much stays idle as is kept. Devices of one type that are kept stay free as such, on
-whatever grounds somebody asks; those that borrowers could be sent away from count as free
-to who may do so. Of devices by type only whole ones are counted.
+so much stays idle as is kept. Devices of one type that are kept stay free as such, by
+whatever entitlement a job asks; those that borrowers could be evicted from count as free
+for a job that may do so. Of devices by type only whole ones are counted.
 """
 
 from collections.abc import Iterator, Sequence
@@ -56,23 +56,23 @@ def kept_from_borrower(cluster: Cluster, gang: Gang) -> Kept | None:
     return _lacking(cluster, gang.tenant, queue, need, cluster.queues.tenants[gang.tenant].left)
 
 
-def kept_of_idle(cluster: Cluster, shape: Shape, due: Entitlement | None) -> Kept | None:
+def kept_of_idle(cluster: Cluster, shape: Shape, by: Entitlement | None) -> Kept | None:
     """Return what a job would take of idle devices that is kept free for another queue."""
     if cluster.queues.within(shape):
         return None
     if shape.tenant in cluster.queues.keeps_types:
-        for request, lent in _kinds(cluster, shape, due):
+        for request, lent in _kinds(cluster, shape, by):
             if not lent:
                 kinds = {of_type(kind) for kind in request.types or cluster.device_types}
                 kept = kept_from(cluster, shape.tenant, shape.queue)
                 return next(each for each in kept if each.part in kinds)
-    if due is Entitlement.GUARANTEED:
+    if by is Entitlement.GUARANTEED:
         return None
     need, left = cluster.queues.need_of(shape), whole_vector(cluster.ledger.free())
     return _lacking(cluster, shape.tenant, shape.queue, need, left)
 
 
-def of_types_lent(cluster: Cluster, shape: Shape, due: Entitlement | None) -> Shape:
+def of_types_lent(cluster: Cluster, shape: Shape, by: Entitlement | None) -> Shape:
     """Return the same shape with only those types of devices that are not kept from it."""
     if shape.tenant not in cluster.queues.keeps_types or cluster.queues.within(shape):
         return shape
@@ -80,16 +80,16 @@ def of_types_lent(cluster: Cluster, shape: Shape, due: Entitlement | None) -> Sh
         request
         if len(lent) == len(request.types or cluster.device_types)
         else msgspec.structs.replace(request, types=lent or NO_TYPE)
-        for request, lent in _kinds(cluster, shape, due)
+        for request, lent in _kinds(cluster, shape, by)
     )
     return msgspec.structs.replace(shape, requests=requests)
 
 
-def narrowed_to_lent(cluster: Cluster, waiting: Standing, due: Entitlement | None) -> Standing:
+def narrowed_to_lent(cluster: Cluster, waiting: Standing, by: Entitlement | None) -> Standing:
     """Let a job ask only for types of devices that are not kept from it."""
     if not cluster.queues.keeps_types:
         return waiting
-    shape = of_types_lent(cluster, waiting.shape, due)
+    shape = of_types_lent(cluster, waiting.shape, by)
     if shape == waiting.shape:
         return waiting
     return msgspec.structs.replace(waiting, shape=shape)
@@ -114,7 +114,7 @@ def _lacking(
 
 
 def _kinds(
-    cluster: Cluster, shape: Shape, due: Entitlement | None
+    cluster: Cluster, shape: Shape, by: Entitlement | None
 ) -> Iterator[tuple[Request, tuple[str, ...]]]:
     """Return each request for devices with the types of them of which it leaves enough.
 
@@ -134,15 +134,15 @@ def _kinds(
                 kind
                 for kind in kinds
                 if (owed := kept.get(of_type(kind), 0)) == 0
-                or free_of_type(cluster, kind, due) - most[of_type(kind)] >= owed
+                or free_of_type(cluster, kind, by) - most[of_type(kind)] >= owed
             )
         yield request, kinds
 
 
-def free_of_type(cluster: Cluster, kind: str, due: Entitlement | None) -> int:
+def free_of_type(cluster: Cluster, kind: str, by: Entitlement | None) -> int:
     """Count the free devices of a type, in thousandths, and those that can be freed."""
     free = cluster.ledger.whole_free_of(kind) * DEVICE
-    if due is not Entitlement.GUARANTEED:
+    if by is not Entitlement.GUARANTEED:
         return free
     for gangs in cluster.placed.borrowers.values():
         for gang in gangs.values():
@@ -152,11 +152,11 @@ def free_of_type(cluster: Cluster, kind: str, due: Entitlement | None) -> int:
 
 # ── a place, task by task ───────────────────────────────────────────────────────────────
 #
-# The line asks by what a job wants, before a place is looked for. Here the place is known: the
-# committer asks, and whoever found one that others make way for.
+# The queue pass asks by what a job wants, before a place is looked for. Here the place is
+# known: the committer asks, and the search for one that others make way for.
 
 
-def takes_kept(cluster: Cluster, shape: Shape, slots: Sequence[Slot], due: Entitlement) -> str:
+def takes_kept(cluster: Cluster, shape: Shape, slots: Sequence[Slot], by: Entitlement) -> str:
     """Name the queue whose own part a job would take by a place; '' if it takes of none.
 
     Asked only of tenants in `cluster.queues.keeps`. O(queues that do not lend), and
@@ -165,7 +165,7 @@ def takes_kept(cluster: Cluster, shape: Shape, slots: Sequence[Slot], due: Entit
     need = cluster.held_on(slots, needs_of(shape.requests))
     left = (
         cluster.queues.tenants[shape.tenant].left
-        if due is Entitlement.GUARANTEED
+        if by is Entitlement.GUARANTEED
         else whole_vector(cluster.ledger.free())
     )
     total: Vector = {}
@@ -175,7 +175,7 @@ def takes_kept(cluster: Cluster, shape: Shape, slots: Sequence[Slot], due: Entit
         if not wanted:
             continue
         if part.startswith(BY_TYPE):
-            there = free_of_type(cluster, part.removeprefix(BY_TYPE), due)
+            there = free_of_type(cluster, part.removeprefix(BY_TYPE), by)
         else:
             there = left[part]
         if there - wanted < total[part] and not cluster.queues.within(shape):

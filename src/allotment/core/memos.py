@@ -16,7 +16,7 @@ MOST = 10_000
 class Blocked:
     """Shapes, or classes, known not to fit as long as nothing is given back.
 
-    With each is the place in line of the job for which that was found out.
+    With each is the place in job order of the job for which that was found out.
     """
 
     def __init__(self) -> None:
@@ -24,12 +24,12 @@ class Blocked:
         self._guaranteed: dict[Shape, Key] = {}
         self._borrowing: dict[Shape, Key] = {}
 
-    def at(self, version: int, grounds: Entitlement) -> dict[Shape, Key]:
-        """Return those on these grounds, at the present version of the ledger."""
+    def at(self, version: int, entitlement: Entitlement) -> dict[Shape, Key]:
+        """Return those by this entitlement, at the present version of the ledger."""
         if version != self._version:
             self.clear()
             self._version = version
-        return self._guaranteed if grounds is Entitlement.GUARANTEED else self._borrowing
+        return self._guaranteed if entitlement is Entitlement.GUARANTEED else self._borrowing
 
     def clear(self) -> None:
         """Forget them all."""

@@ -2,7 +2,7 @@
 
 Rule: a job waits for the least it asked for, and for no more: others are sent away for that
 alone. Once there is room for it, it starts at once with as many tasks as find a free place
-on the same grounds: what its tenant is owed, if the least is, else what may be borrowed;
+by the same entitlement: what its tenant is owed, if the least is, else what may be borrowed;
 within its user's cap. A gang that goes before a blocked job of an EASY queue starts with the
 least.
 """
@@ -17,7 +17,7 @@ from allotment.model.ledger import Entitlement, Placement, Quota, Slot
 
 
 def as_large(cluster: Cluster, shape: Shape, place: Placement) -> Placement:
-    """Return the place of the largest gang of this shape, on the same grounds.
+    """Return the place of the largest gang of this shape, by the same entitlement.
 
     It is the place itself where there is room for no more. O(log of the tasks · search).
     """
@@ -40,7 +40,7 @@ def as_large(cluster: Cluster, shape: Shape, place: Placement) -> Placement:
 def _found(
     cluster: Cluster, shape: Shape, place: Placement
 ) -> tuple[tuple[Slot, ...], Quota] | None:
-    """Find a free place for a gang of just this size, on the grounds of another place."""
+    """Find a free place for a gang of just this size, by the entitlement of another place."""
     if capped_out(cluster, shape):
         return None
     shape = narrowed(cluster, shape)
@@ -51,9 +51,9 @@ def _found(
     return cluster.guarantee.free_place(shape, place.entitlement)
 
 
-def _is_kept(cluster: Cluster, shape: Shape, due: Entitlement) -> bool:
+def _is_kept(cluster: Cluster, shape: Shape, entitled: Entitlement) -> bool:
     """Whether so much would take what another queue keeps for itself."""
     if shape.tenant not in cluster.queues.keeps:
         return False
-    of_share = due is Entitlement.GUARANTEED and kept_of_share(cluster, shape) is not None
-    return of_share or kept_of_idle(cluster, shape, due) is not None
+    of_share = entitled is Entitlement.GUARANTEED and kept_of_share(cluster, shape) is not None
+    return of_share or kept_of_idle(cluster, shape, entitled) is not None

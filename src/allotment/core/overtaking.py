@@ -1,9 +1,9 @@
 """How often waiting jobs were overtaken, and the bound on it.
 
-Rule: of a queue with `overtaken: N`, a job whose place in line is behind others that wait
+Rule: of a queue with `overtaken: N`, a job whose place in job order is behind others that wait
 overtakes each of them when it is placed, or gets a place reserved. One that was overtaken N
-times holds up all behind it in its queue, on whatever grounds they would start. Counted is
-from when a job came in line.
+times holds up all behind it in its queue, by whatever entitlement they would start. Counted is
+from when a job began to wait.
 
 Kept are the waiting jobs of such queues in order, in blocks: a job that is placed adds one to
 whole blocks before it. O(√n) a job. Queues without a bound are not kept.
@@ -85,7 +85,7 @@ class Overtaken:
         return block.counts[bisect_left(block.keys, key)] + block.added
 
     def overtake(self, key: Key) -> None:
-        """Let all before a place in line be overtaken once more. O(√n + those full now)."""
+        """Let all before a place be overtaken once more. O(√n + those full now)."""
         for block in self._blocks:
             if not block.keys or block.keys[0] >= key:
                 return
@@ -104,7 +104,7 @@ class Overtaken:
                         insort(self.full, key_of)
 
     def _block_of(self, key: Key) -> int:
-        """Return the last block that begins at or before a place in line."""
+        """Return the last block that begins at or before a place in job order."""
         low, high = 0, len(self._blocks) - 1
         while low < high:
             middle = (low + high + 1) // 2
@@ -123,10 +123,10 @@ class Overtaking:
         self._lines: dict[Name, Overtaken] = {}
         self._where: dict[JobId, tuple[Overtaken, Key]] = {}
         self._before: dict[JobId, int] = {}
-        """How often those were overtaken that are about to come back in line."""
+        """How often those were overtaken that are about to wait again."""
 
     def came(self, line: Name, key: Key) -> None:
-        """Note a job that came in line."""
+        """Note a job that began to wait."""
         most = self._most.get(line)
         if most is None:
             return
@@ -137,12 +137,12 @@ class Overtaking:
         self._where[key[1]] = (there, key)
 
     def left(self, job: JobId) -> bool:
-        """Note that a job is in line no longer; return whether it held up others."""
+        """Note that a job waits no longer; return whether it held up others."""
         found = self._where.pop(job, None)
         return found is not None and found[0].remove(found[1])
 
     def passes(self, job: JobId) -> None:
-        """Note that a job in line was placed, or got a place reserved."""
+        """Note that a waiting job was placed, or got a place reserved."""
         found = self._where.get(job)
         if found is not None:
             found[0].overtake(found[1])
@@ -168,7 +168,7 @@ class Overtaking:
         return {job: count for job, count in counts.items() if count}
 
     def recall(self, counts: Mapping[JobId, int]) -> None:
-        """Remember how often those were overtaken that are about to come in line."""
+        """Remember how often those were overtaken that are about to wait."""
         self._before = dict(counts)
 
 

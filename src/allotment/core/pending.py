@@ -24,7 +24,7 @@ from allotment.model.tenancy import QueueOrder, RankBy, Tenant
 class Pending:
     """Sorted groups of waiting jobs; `estimates` say how long they run, where that is asked.
 
-    With `classes` the line is walked class by class, else shape by shape.
+    With `classes` the pass goes class by class, else shape by shape.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class Pending:
         self._jobs: dict[JobId, tuple[Standing, Key]] = {}
         self._until: list[tuple[Instant, JobId]] = []
         self.came: set[Shape] = set()
-        """Shapes of which jobs came since the whole line was last looked through."""
+        """Shapes of which jobs came since the whole queue was last looked through."""
         self.arrivals = 0
         """Grows with every job that comes: a pass may find something to do."""
 
@@ -61,7 +61,7 @@ class Pending:
         return self._jobs[job][0]
 
     def add(self, job: Standing, now: Instant) -> None:
-        """Put a job in line. O(log n) comparisons."""
+        """Add a waiting job. O(log n) comparisons."""
         rank = self._ordering.rank(job, now)
         key = (rank.key, job.id)
         self._jobs[job.id] = (job, key)
@@ -89,7 +89,7 @@ class Pending:
         self.arrivals += 1
 
     def remove(self, job: JobId) -> Standing | None:
-        """Take a job out of the line, and say how it stood there; it need not be there."""
+        """Take a job out of its queue, and say how it stood there; it need not be there."""
         found = self._jobs.pop(job, None)
         if found is None:
             return None
@@ -100,7 +100,7 @@ class Pending:
         if self._lengths is not None:
             self._lengths.remove(standing, key)
         if self.overtaking is not None and self.overtaking.left(job):
-            self.arrivals += 1  # Whom it held up may go.
+            self.arrivals += 1  # The jobs that it held up may start.
         if not group:
             self._close(standing.shape, key)
         elif self._classes is not None and not place:
@@ -108,14 +108,14 @@ class Pending:
         return standing
 
     def again(self, job: Standing, now: Instant) -> None:
-        """Let a job stand anew: it has not left the line."""
+        """Let a job stand anew: it has not left its queue."""
         if self.overtaking is not None and (counted := self.overtaking.of(job.id)) is not None:
             self.overtaking.recall({job.id: counted[0]})
         self.remove(job.id)
         self.add(job, now)
 
     def _close(self, shape: Shape, last: Key) -> None:
-        """Forget a shape of which nobody waits any longer."""
+        """Forget a shape of which no job waits any longer."""
         del self._groups[shape]
         self._sizes[shape.devices] -= 1
         if not self._sizes[shape.devices]:
@@ -137,7 +137,7 @@ class Pending:
         return ((shape, group[0]) for shape, group in self._groups.items())
 
     def all_larger(self, devices: int) -> bool:
-        """Whether everybody in line asks for more whole devices than that. O(sizes)."""
+        """Whether every waiting job asks for more whole devices than that. O(sizes)."""
         return not self._sizes or min(self._sizes) > devices
 
     def of(self, shape: Shape) -> list[JobId]:
@@ -145,11 +145,11 @@ class Pending:
         return [job for _, job in self._groups.get(shape, ())]
 
     def all(self) -> list[Standing]:
-        """Return every job in line, in no particular order."""
+        """Return every waiting job, in no particular order."""
         return [job for job, _ in self._jobs.values()]
 
     def key(self, job: JobId) -> Key:
-        """Return the place of a job in line."""
+        """Return the place of a job in job order."""
         return self._jobs[job][1]
 
     def next_change(self) -> Instant | None:
@@ -168,9 +168,9 @@ class Pending:
                 self.again(self[job], now)
 
     def next_to_end(self, job: Standing, most_ms: int) -> Key | None:
-        """Return next of a job's shape, in line behind it, that runs for at most so long."""
+        """Return next of a job's shape, behind it, that runs for at most so long."""
         lengths, shape = self._lengths, job.shape
-        assert lengths is not None, "nobody says how long jobs run"
+        assert lengths is not None, "no policy says how long jobs run"
         group = self._groups[shape]
         if shape not in lengths:
             lengths.follow(shape, (self._jobs[key[1]] for key in group))
@@ -185,7 +185,7 @@ class Pending:
         """Go through all jobs in order, leaving out shapes as soon as they are in `skip`.
 
         O(groups) to begin, then O(log n) a job: a blocked group costs one step. Jobs may
-        leave the line while it is walked. Of a shape put in `leap` the next is that one.
+        leave their queues while it goes on. Of a shape put in `leap` the next is that one.
         `among` are the shapes to go through; None for all. With classes, those may be in `skip`
         too, and it is O(classes) to begin.
         """
@@ -245,7 +245,7 @@ class Pending:
         return next((key for key in behind if key[1] not in besides), None)
 
     def shapes_beside(self, job: Standing) -> Iterable[Shape]:
-        """Return the shapes of a job's queue of which somebody waits."""
+        """Return the shapes of a job's queue of which some job waits."""
         return self._beside(job)
 
     def ahead(self, job: Standing) -> Iterator[Iterator[Standing]]:
@@ -321,9 +321,9 @@ class _Lengths:
             del lengths[bisect_left(lengths, (left, key))]
 
     def next(self, shape: Shape, group: Sequence[Key], after: Key, most_ms: int) -> Key | None:
-        """Return the first job in line behind `after` that runs for at most so long.
+        """Return the first job behind `after` that runs for at most so long.
 
-        `group` is the line of the shape. Looked through is the line, until as many were met
+        `group` are the keys of the shape. They are looked through until as many were met
         in vain as are short enough: then only those are compared.
         """
         lengths, left = self._sorted[shape], self._left[shape]

@@ -1,7 +1,7 @@
 """A place for a waiting job: an empty one, or one that others must leave first."""
 
 from allotment.core.cluster import Cluster
-from allotment.core.entitle import due_of
+from allotment.core.entitle import entitlement_of
 from allotment.core.gang import Standing
 from allotment.core.owed import owed_place
 from allotment.core.plan import Decision, Demote, Evict, Place, PreemptionPlan, Proposals
@@ -35,43 +35,43 @@ class Places:
         self.now = now
         self.rescheduler = rescheduler
 
-    def find(self, waiting: Standing, due: Entitlement | None) -> Decision | None:
+    def find(self, waiting: Standing, entitled: Entitlement | None) -> Decision | None:
         """Find a place for a job: an empty one, or one that others must leave first."""
         cluster, requests = self.cluster, waiting.shape.requests
         if cluster.cells is not None:
-            return self._find_cells(waiting, due)
-        if due is not None:
+            return self._find_cells(waiting, entitled)
+        if entitled is not None:
             slots = cluster.find(requests)
             if slots is not None:
-                return Place(Placement(waiting.id, slots, due))
-        if due is GUARANTEED and self._some_may_go():
+                return Place(Placement(waiting.id, slots, entitled))
+        if entitled is GUARANTEED and self._some_may_go():
             with Trial(cluster) as trial:
                 plan = clear_devices(trial, requests, self.now)
             if plan is not None:
                 return self._evict(waiting, plan)
         return self._displace(waiting)
 
-    def _find_cells(self, waiting: Standing, due: Entitlement | None) -> Decision | None:
+    def _find_cells(self, waiting: Standing, entitled: Entitlement | None) -> Decision | None:
         """Find a place in the tenant's cells, or on idle ones."""
         cluster, shape = self.cluster, waiting.shape
-        if due is GUARANTEED:
+        if entitled is GUARANTEED:
             found = owed_place(cluster, shape)
             if found is None:
                 return None
             if not found.borrowers and cluster.slots_free(found.slots, shape.requests):
-                return Place(Placement(waiting.id, found.slots, due, found.quota))
+                return Place(Placement(waiting.id, found.slots, entitled, found.quota))
             with Trial(cluster) as trial:
                 plan = clear_cells(trial, shape, found, self.now)
             if plan is None:
                 return None
             if plan.is_free and cluster.slots_free(plan.slots, shape.requests):
-                return Place(Placement(waiting.id, plan.slots, due, plan.quota))
+                return Place(Placement(waiting.id, plan.slots, entitled, plan.quota))
             return self._evict(waiting, plan)
         if (
-            due is OPPORTUNISTIC
+            entitled is OPPORTUNISTIC
             and (slots := cluster.guarantee.idle_place(shape.requests)) is not None
         ):
-            return Place(Placement(waiting.id, slots, due))
+            return Place(Placement(waiting.id, slots, entitled))
         return self._displace(waiting)
 
     def outrank(self, waiting: Standing) -> Proposals:
@@ -105,7 +105,7 @@ class Places:
                 # They are in no job's way: they run on, on what is idle.
                 for loser in losers(cluster, waiting, plan):
                     yield Demote(loser, waiting.id)
-                if (decision := self.find(waiting, due_of(cluster, shape))) is not None:
+                if (decision := self.find(waiting, entitlement_of(cluster, shape))) is not None:
                     yield decision
                 return
         plan = preempt(cluster, waiting, holders, now, shrinking)

@@ -36,29 +36,29 @@ class Promote(msgspec.Struct, frozen=True):
 
 
 class Demote(msgspec.Struct, frozen=True):
-    """Let a gang run on as a borrower: a job of its tenant's that comes before it is due."""
+    """Let a gang run on as a borrower: a job before it in its tenant needs the guarantee."""
 
     job: JobId
     wanted_by: JobId
 
 
 class Evict(msgspec.Struct, frozen=True):
-    """Reserve a place and send those away who borrow it.
+    """Reserve a place and evict the gangs that borrow it.
 
-    `place.victims` are all whose leaving is awaited; `evict` are those of them who
+    `place.victims` are all gangs whose leaving is awaited; `evict` are those of them that
     have yet to be told. Empty when they are leaving anyway.
     """
 
     place: ReservedPlace
     evict: tuple[JobId, ...]
     demote: tuple[JobId, ...] = ()
-    """Those who hold the very cells now: from here on they are borrowers there."""
+    """The gangs that hold the very cells now: from here on they are borrowers there."""
     revoke: tuple[JobId, ...] = ()
-    """Those whose promises it takes over: they stand in line again."""
+    """Those whose promises it takes over: they wait again."""
     suspend: tuple[JobId, ...] = ()
-    """Those who are frozen instead of being told to go."""
+    """The gangs that are suspended instead of evicted."""
     moves: tuple[ReservedPlace, ...] = ()
-    """The places that some of those who are told to go have elsewhere."""
+    """The places that some of the evicted gangs have elsewhere."""
     shrink: tuple[tuple[JobId, int], ...] = ()
     """Elastic gangs that give up surplus tasks, and how many tasks each keeps."""
 
@@ -75,13 +75,13 @@ class PreemptionPlan(msgspec.Struct, frozen=True):
     slots: tuple[Slot, ...]
     needs: tuple[Resources, ...]
     quota: Quota = ()
-    grounds: Entitlement = Entitlement.GUARANTEED
+    entitlement: Entitlement = Entitlement.GUARANTEED
     evict: tuple[JobId, ...] = ()
     """Gangs that must leave the place; some may be leaving already."""
     demote: tuple[JobId, ...] = ()
     """Those of them that lose their own tenant's share to it at once."""
     revoke: tuple[JobId, ...] = ()
-    """Jobs whose reserved places it takes over: they stand in line again."""
+    """Jobs whose reserved places it takes over: they wait again."""
     shrink: tuple[tuple[JobId, int], ...] = ()
     """Elastic gangs that scale down, and how many tasks each keeps."""
 

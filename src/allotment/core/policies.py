@@ -45,18 +45,18 @@ class Rescheduler(Protocol):
         ...
 
     def reaches(self, at: Key, now: Instant) -> bool:
-        """Whether any gang ranks behind that place in line. Cheap."""
+        """Whether any gang ranks behind that place in job order. Cheap."""
         ...
 
     def plan(self, job: Standing, now: Instant) -> PreemptionPlan | None:
-        """Find a place for a job that found none by itself, and who is displaced for it.
+        """Find a place for a job that found none by itself, and the gangs displaced for it.
 
         For a suspended gang it is the place that it has.
         """
         ...
 
     def suspended(self, now: Instant) -> Sequence[tuple[Key, Gang]]:
-        """Return the suspended gangs that want their devices back, by their places in line."""
+        """Return the suspended gangs that want their devices back, in job order."""
         ...
 
 
@@ -75,8 +75,8 @@ class Policies(msgspec.Struct, frozen=True):
     estimates: Estimates | None = None
     """What backfilling with a reservation (`QueueOrder.EASY`) goes by."""
     predicts: bool = False
-    """Whether run times that nobody promised are predicted from finished jobs."""
+    """Whether run times that users did not give are predicted from finished jobs."""
     fairness: Mapping[ShareBy, Fairness] = {}
-    """How those who share are compared, for each rule that a configuration may name."""
+    """How claimants are compared, for each sharing rule that a configuration may name."""
     ranking: Mapping[RankBy, Ordering] = {}
     """The order of queues that name one; of all others it is `ordering`."""

@@ -18,7 +18,7 @@ from allotment.model.tenancy import Tenant
 class Ordering(Protocol):
     """Which job comes first: the smaller key. Ties go to the lower id.
 
-    Asked when a job joins the line and when it is placed, not in between: a rank may use
+    Asked when a job joins its queue and when it is placed, not in between: a rank may use
     only what is true until then, or until the instant it names.
     """
 
@@ -26,7 +26,7 @@ class Ordering(Protocol):
 
 
 class Fairness(Protocol):
-    """Which of those who share something has least, and so comes next."""
+    """Which of the claimants that share something has least, and so comes next."""
 
     @property
     def rescales(self) -> bool:
@@ -47,7 +47,7 @@ class Estimates(Protocol):
 
 
 class Sharing(Protocol):
-    """On what grounds a gang may have what it needs now, if any."""
+    """By which entitlement a gang may have what it needs now, if any."""
 
     def entitle(self, tenant: Tenant, *, fits: bool, preemptible: bool) -> Entitlement | None:
         """`fits` says whether its tenant's guaranteed quota has room for it, as a whole."""
@@ -55,7 +55,7 @@ class Sharing(Protocol):
 
 
 class Victims(Protocol):
-    """Who yields first: the smaller key. Ties go to the higher id, the newer job."""
+    """Which gang yields first: the smaller key. Ties go to the higher id, the newer job."""
 
     def key(self, gang: Gang, now: Instant) -> tuple[int, ...]: ...
 
@@ -68,5 +68,5 @@ class Hosts(Protocol):
         ...
 
     def free_memory(self, node: NodeId, index: int) -> int:
-        """Return the bytes of a device's memory that nobody holds; negative when promised."""
+        """Return the bytes of a device's memory that no task holds; negative when promised."""
         ...

@@ -3,10 +3,10 @@
 A job that passes all gates (`gates.py`) gets a place. One that does not holds up those behind
 it as its queue has it; one that has the right makes others go.
 
-Where the line is walked by equivalence classes, a blocked class of strict queues is met once,
+Where the pass goes by equivalence classes, a blocked class of strict queues is met once,
 not in each of its queues. So whether it is ahead of a job is asked when that job is met: a
 job of the class, without a reserved place, must be before it in its queue. A class holds up
-others from where in line it was blocked to where it lost its right to a place.
+others from where in job order it was blocked to where it lost its right to a place.
 """
 
 from collections.abc import Callable, Generator, Iterator
@@ -16,7 +16,7 @@ from allotment.core.backfill import discipline_of
 from allotment.core.caps import capped_out, narrowed_to_caps
 from allotment.core.cluster import Cluster
 from allotment.core.discipline import Filter, Next, QueueDiscipline, Strict
-from allotment.core.entitle import due_of, resume_entitlement
+from allotment.core.entitle import entitlement_of, resume_entitlement
 from allotment.core.equivalence import STRICT
 from allotment.core.fair_order import in_fair_order
 from allotment.core.gang import Gang, Standing
@@ -37,14 +37,14 @@ GUARANTEED, OPPORTUNISTIC = Entitlement.GUARANTEED, Entitlement.OPPORTUNISTIC
 class HeadOfLine:
     """The blocked queues of one walk."""
 
-    def __init__(self, cluster: Cluster, now: Instant, grounds: Entitlement) -> None:
-        """`grounds` are those on which jobs get a place in this walk."""
-        self._cluster, self._now, self._grounds = cluster, now, grounds
+    def __init__(self, cluster: Cluster, now: Instant, entitlement: Entitlement) -> None:
+        """`entitlement` is that by which jobs get a place in this walk."""
+        self._cluster, self._now, self._entitlement = cluster, now, entitlement
         self._queues: dict[tuple[str, str], QueueDiscipline] = {}
         self._classes: dict[Shape, Key] = {}
-        """Blocked classes of strict queues, and from where in line on."""
+        """Blocked classes of strict queues, and from where in job order on."""
         self._until: dict[Shape, Key] = {}
-        """Up to where, if they are due no longer."""
+        """Up to where, if they are entitled no longer."""
 
     def block(self, job: Standing, eclass: Shape) -> bool:
         """Note a job that cannot start; return whether others like it are noted as well."""
@@ -58,7 +58,7 @@ class HeadOfLine:
         if found is None:
             if self._cluster.orders.of(shape) is QueueOrder.SKIP:
                 return False
-            found = discipline_of(self._cluster, job, self._now, self._grounds)
+            found = discipline_of(self._cluster, job, self._now, self._entitlement)
             self._queues[queue] = found
         return found.blocked(job)
 
@@ -74,16 +74,16 @@ class HeadOfLine:
         return found
 
     def started(self, job: Standing, at: Key) -> None:
-        """Note that a job that was `at` got a place: others may be due no longer."""
+        """Note that a job that was `at` got a place: others may be entitled no longer."""
         ahead = self.of(job.shape)
         if ahead is not None:
             ahead.started(job)
         for eclass in self._classes:
             if eclass.tenant == job.shape.tenant and eclass not in self._until:
                 # One that fits its tenant's guarantee waits for it, whichever job has it now.
-                due = due_of(self._cluster, eclass)
-                waits = due is self._grounds or (
-                    self._grounds is Entitlement.GUARANTEED
+                entitled = entitlement_of(self._cluster, eclass)
+                waits = entitled is self._entitlement or (
+                    self._entitlement is Entitlement.GUARANTEED
                     and self._cluster.guarantee.could_fit(eclass)
                 )
                 if not waits or capped_out(self._cluster, eclass):
@@ -111,7 +111,7 @@ class HeadOfLine:
 class Placer(Protocol):
     """What finds places for waiting jobs."""
 
-    def find(self, waiting: Standing, due: Entitlement | None) -> Decision | None:
+    def find(self, waiting: Standing, entitled: Entitlement | None) -> Decision | None:
         """Find a place for a job: an empty one, or one that others must leave first."""
         ...
 
@@ -128,23 +128,23 @@ class QueuePass(Gates):
     """Walks all waiting jobs once for what tenants are owed, again for what may be borrowed.
 
     All jobs of a shape have the same entitlement, and only its loss can come during a walk.
-    So a shape is left out from the first of its jobs on that is not due or does not fit.
+    So a shape is left out from the first of its jobs on that is not entitled or does not fit.
     """
 
     entitlement: Entitlement
-    """On what grounds this walk gives places."""
+    """By which entitlement this walk gives places."""
     ahead: HeadOfLine
     """The queues of this walk with a blocked job."""
     left_out: set[Shape]
-    """Shapes of which the first that was not due in this walk was seen to."""
+    """Shapes of which the first that was not entitled in this walk was seen to."""
     skip: set[Shape]
     """Shapes, or classes of them, that are not looked at again in this walk."""
     leap: dict[Shape, Key]
     """Shapes of which the next to be looked at is this one."""
     eclass: Shape
-    due: Entitlement | None
+    entitled: Entitlement | None
     asking: Standing
-    """The job that is at the gates: its class, its grounds, and what it may ask for."""
+    """The job that is at the gates: its class, its entitlement, and what it may ask for."""
     where: Filter
     """Where it may start without delaying those before it in its queue."""
     decision: Decision
@@ -204,7 +204,7 @@ class QueuePass(Gates):
             return
         self._begin(entitlement)
         masked = bool(self.cluster.windows.all)
-        for waiting in self._in_line():
+        for waiting in self._with_suspended():
             if isinstance(waiting, Gang):
                 yield from self._lead_back(waiting)
                 continue
@@ -247,9 +247,11 @@ class QueuePass(Gates):
 
     def _lead_back(self, gang: Gang) -> Proposals:
         """Let a suspended gang go on where others would start, if need be in its turn."""
-        due = resume_entitlement(self.cluster, gang, self.now)
-        self.others = self.others or due is OPPORTUNISTIC or self.rescheduler is not None
-        if due is not self.entitlement and (due or not self._may_displace(self.entitlement)):
+        right = resume_entitlement(self.cluster, gang, self.now)
+        self.others = self.others or right is OPPORTUNISTIC or self.rescheduler is not None
+        if right is not self.entitlement and (
+            right or not self._may_displace(self.entitlement)
+        ):
             return
         decision = self.resume(gang)
         if decision is not None:
@@ -285,14 +287,14 @@ class QueuePass(Gates):
         )
 
     def has_no_right(self, job: Standing) -> bool:
-        """Whether a job is not due in this walk; note on what grounds it is, and to what."""
+        """Whether a job is not entitled in this walk; note its entitlement and demand."""
         cluster = self.cluster
         self.eclass = job.shape if self.classes is None else self.classes.of(job.shape)
         asking = narrowed_to_caps(cluster, job) if self.capped else job
-        due = self.due = due_of(cluster, asking.shape)
-        self.asking = narrowed_to_lent(cluster, asking, due) if self.capped else asking
-        return due is not self.entitlement and not (
-            due is None and self._may_displace(self.entitlement)
+        entitled = self.entitled = entitlement_of(cluster, asking.shape)
+        self.asking = narrowed_to_lent(cluster, asking, entitled) if self.capped else asking
+        return entitled is not self.entitlement and not (
+            entitled is None and self._may_displace(self.entitlement)
         )
 
     def is_held_up(self, job: Standing) -> bool:
@@ -331,12 +333,12 @@ class QueuePass(Gates):
 
     def _lack_room(self, waiting: Standing) -> None:
         """Note a job that has no place: it may hold up those behind it."""
-        if self.due is not None and self.where.by_type:
+        if self.entitled is not None and self.where.by_type:
             # Beside those before it; a shorter one may have a place.
             ahead = self.ahead.of(waiting.shape)
             assert ahead is not None, "it was told on which types it may start"
             self._go_on(ahead.turned_down(waiting, room=True), waiting.shape)
-        elif self.due is None or not self._note_blocked(waiting):
+        elif self.entitled is None or not self._note_blocked(waiting):
             self.skip.add(self.eclass)
 
     def _reclaim(self, waiting: Standing) -> Proposals:
@@ -348,7 +350,7 @@ class QueuePass(Gates):
         ):
             yield from self._masked(self.places.reclaim(waiting), waiting.shape)
 
-    def _in_line(self) -> Iterator[Standing | Gang]:
+    def _with_suspended(self) -> Iterator[Standing | Gang]:
         """Go through all jobs in order, and suspended gangs, each before its tenant's next."""
         rescheduler = self.cluster.rescheduler
         back = list(rescheduler.suspended(self.now)) if rescheduler is not None else []
@@ -390,7 +392,7 @@ class QueuePass(Gates):
         place = self.cluster.pending.key(asking.id)
         if self._known_blocked(self.eclass, place):
             return None
-        found = self.places.find(where.narrowed(asking), self.due)
+        found = self.places.find(where.narrowed(asking), self.entitled)
         match found:
             case Place(placement):
                 slots = placement.slots
@@ -465,11 +467,11 @@ class QueuePass(Gates):
         return self.ahead.block(waiting, self.eclass)
 
     def _lack_right(self, waiting: Standing) -> Proposals:
-        """See to a job that is not due in this walk, but may reclaim what its queue is owed."""
+        """See to a job not entitled in this walk that may reclaim its queue's guarantee."""
         asking, eclass = self.asking, self.eclass
         behind = self.ahead.of(waiting.shape) is not None
         displaces = self.rescheduler is not None
-        self.others = self.others or self.due is OPPORTUNISTIC or displaces
+        self.others = self.others or self.entitled is OPPORTUNISTIC or displaces
         if self.entitlement is OPPORTUNISTIC or not (yield from self._ask_its_own(waiting)):
             # Whether it may make others give way is a matter of its urgency.
             self.skip.add(waiting.shape if self.cluster.outranking else eclass)

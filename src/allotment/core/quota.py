@@ -10,11 +10,11 @@ beyond is borrowed from other tenants.
 
 An account below a tenant may have
 
-* a limit: its jobs never hold more, on whatever grounds (core/caps.py);
+* a limit: its jobs never hold more, by whatever entitlement (core/caps.py);
 * a guaranteed quota: a job is within it if with it the queue, or one around that, holds no more
   of any guaranteed part than is guaranteed. Such jobs come before all others of their
   tenant. What a queue holds beyond is lent to it by its siblings: it can be reclaimed by
-  whoever is within (core/reclaim.py);
+  a job within its guarantee (core/reclaim.py);
 * no lending: what it does not use of its guaranteed quota is kept for it (core/lending.py);
 * a soft limit: beyond it a queue goes only while no other queue of the tenant has a job in
   line that would stay below its own.
@@ -63,7 +63,7 @@ class Account:
     """What is held in one place of the tree, and what bounds it.
 
     `queue` is '' for a whole tenant; `user` or `group` names whose jobs are meant, and both
-    are '' where it is everybody's.
+    are '' where it counts all jobs.
     """
 
     __slots__ = (
@@ -95,7 +95,7 @@ class Account:
     def beyond(self, bound: Vector, more: Vector) -> Iterator[str]:
         """Return the parts of a bound that so much more would go beyond.
 
-        What is beyond it already matters only to who wants more of it.
+        What is beyond it already matters only to a job that wants more of it.
         """
         use = self.use
         for part, most in bound.items():
@@ -172,7 +172,7 @@ class TenantAccount:
         return whole - resources_of(self.left) - resources_of(self.reserved)
 
     def total(self) -> Resources:
-        """Return what its jobs hold, on whatever grounds."""
+        """Return what its jobs hold, by whatever entitlement."""
         return self.own() + resources_of(self.borrowed)
 
 
@@ -301,7 +301,7 @@ class QuotaTree:
     # ── whose job it is ─────────────────────────────────────────────────────────────────
 
     def named(self, tenant: str, queue: str, user: str, groups: Sequence[str]) -> Who:
-        """Return under whose name a job stands: '' where it does not matter who it is."""
+        """Return the owners that a job is counted for: '' where they do not matter."""
         by_user, by_group = tenant in self._by_user, False
         for _, bounds in self._around(tenant, queue):
             by_user, by_group = by_user or bool(bounds.user), by_group or bool(bounds.group)
@@ -500,7 +500,7 @@ def limit_of(queue: Queue) -> Vector:
 def asked(requests: tuple[Request, ...], types: tuple[str, ...]) -> Vector:
     """Return what a gang will hold for certain; devices by type where only one will do.
 
-    `types` are those of the cluster, or none where nobody asks for types.
+    `types` are those of the cluster, or none where no job asks for types.
     """
     more = vector_of(total_of(requests))
     more[JOBS] = 1

@@ -6,7 +6,7 @@ from allotment.model.ids import JobId
 from allotment.model.quantity import Instant
 
 Key = tuple[tuple[int, ...], JobId]
-"""A place in line: a rank's key, and of equals the older job first."""
+"""A place in job order: a rank's key, and of equals the older job first."""
 
 
 class Rank(msgspec.Struct, frozen=True, gc=False):

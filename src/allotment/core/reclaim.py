@@ -3,8 +3,8 @@
 Rule: of the tenant's gangs those may have to go by which a sibling queue is beyond its
 guarantee, newest first, just enough: surplus tasks of elastic gangs where these will do, else
 whole gangs; none that would take a queue below what is
-guaranteed to it. Who turns out not to be in the way stays. They are told as borrowers are:
-marked, warned, and gone within their grace.
+guaranteed to it. A gang that turns out not to be in the way stays. They are told as borrowers
+are: marked, warned, and gone within their grace.
 
 No two jobs can reclaim from each other for ever: it goes from a queue beyond its guarantee
 to one that stays within, and a queue is never taken beyond its guarantee by it.
@@ -99,7 +99,7 @@ def _beyond(
 def _not_to_keep(cluster: Cluster, tenant: str) -> Removed:
     """Return what counts as used by a tenant's queues, and is not theirs to keep.
 
-    That is what they hold on other grounds than their tenant's, or for a while only; and
+    That is what they hold by borrowing, or for a while only; and
     what is promised, until it is held.
     """
     gone: Removed = {}

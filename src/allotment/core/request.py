@@ -57,7 +57,7 @@ class Shape(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
 
     @property
     def who(self) -> tuple[str, str, str, str]:
-        """Whom it is charged to: tenant, queue, user, group."""
+        """The accounts it is charged to: tenant, queue, user, group."""
         return self.tenant, self.queue, self.user, self.group
 
 

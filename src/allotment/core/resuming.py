@@ -30,8 +30,8 @@ class WayBack:
         self.now = now
 
     @cached_property
-    def grounds(self) -> Entitlement | None:
-        """On what grounds it may go on."""
+    def entitlement(self) -> Entitlement | None:
+        """By which entitlement it may go on."""
         return resume_entitlement(self.cluster, self.gang, self.now)
 
     def first_shut(self) -> Gate | None:
@@ -44,7 +44,7 @@ class WayBack:
             gate = Gate.CAP
         elif cluster.barred(gang.id, gang.slots, self.now):
             gate = Gate.WINDOW
-        elif self.grounds is None:
+        elif self.entitlement is None:
             gate = Gate.RIGHT
         elif not self._leases_free():
             gate = Gate.ROOM if cluster.slots_open(gang.slots) else Gate.NODES
@@ -53,9 +53,9 @@ class WayBack:
     def decision(self) -> Decision | None:
         """Return what lets it go on: at once, or when borrowers have left its devices."""
         cluster, gang, gate = self.cluster, self.gang, self.first_shut()
-        if gate is None and self.grounds is not None:
-            return Resume(gang.id, self.grounds, quota=self._quota())
-        if gate is not Gate.ROOM or self.grounds is not Entitlement.GUARANTEED:
+        if gate is None and self.entitlement is not None:
+            return Resume(gang.id, self.entitlement, quota=self._quota())
+        if gate is not Gate.ROOM or self.entitlement is not Entitlement.GUARANTEED:
             return None
         with Trial(cluster) as trial:
             plan = clear_leases(trial, gang, self.now)
@@ -71,7 +71,7 @@ class WayBack:
         return shut and self.cluster.slots_open(self.gang.slots)
 
     def _quota(self) -> Quota:
-        owed = self.grounds is Entitlement.GUARANTEED
+        owed = self.entitlement is Entitlement.GUARANTEED
         return self.cluster.guarantee.quota_kept(self.gang) if owed else ()
 
     def _leases_free(self) -> bool:
@@ -81,7 +81,7 @@ class WayBack:
 
 
 def in_turn(cluster: Cluster, now: Instant, gang: Gang) -> Decision | None:
-    """Return what lets a gang go on that stands in line: others may be displaced for it."""
+    """Return what lets a gang go on that waits: others may be displaced for it."""
     back, rescheduler = WayBack(cluster, gang, now), cluster.displaces(now)
     decision = back.decision()
     if decision is not None or rescheduler is None or not back.is_in_turn:

@@ -1,4 +1,4 @@
-"""On what grounds the sharing policy lets a tenant have more."""
+"""By which entitlement the sharing policy lets a tenant have more."""
 
 from collections.abc import Mapping
 
@@ -16,7 +16,7 @@ def entitle(
     preemptible: bool,
     alone: bool = False,
 ) -> Entitlement | None:
-    """Return on what grounds a tenant may have `need` more now, by the sharing policy.
+    """Return by which entitlement a tenant may have `need` more now, by the sharing policy.
 
     Or where it has nothing else, if this is `alone`.
     """
@@ -29,7 +29,7 @@ def entitle(
 
 
 def entitle_shape(cluster: Cluster, shape: Shape, *, alone: bool = False) -> Entitlement | None:
-    """Return on what grounds a gang of this shape may have its place."""
+    """Return by which entitlement a gang of this shape may have its place."""
     need, may_go = demand_of(shape.requests), shape.preemptible
     return entitle(cluster, shape.tenant, need, preemptible=may_go, alone=alone)
 

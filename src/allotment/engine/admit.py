@@ -35,7 +35,7 @@ def check_fit(state: State, spec: JobSpec, tenant: Tenant, owner: Actor) -> tupl
     shape, memo = shape_of(spec), state.cluster.memos.admitted
     warnings = memo.get(shape)
     if warnings is None:
-        _check_grounds(spec, tenant)
+        _check_entitlement(spec, tenant)
         if spec.pin:
             _check_pin(state, spec, tenant)
         _check_levels(state, spec)
@@ -59,10 +59,10 @@ def _check_room(state: State, spec: JobSpec, shape: Shape, tenant: Tenant) -> tu
     return _only_borrows(state, shape, cells)
 
 
-# ── grounds ─────────────────────────────────────────────────────────────────────────────
+# ── entitlement ─────────────────────────────────────────────────────────────────────────────
 
 
-def _check_grounds(spec: JobSpec, tenant: Tenant) -> None:
+def _check_entitlement(spec: JobSpec, tenant: Tenant) -> None:
     """Refuse an opportunistic job that contradicts itself, or its tenant."""
     if not spec.opportunistic:
         return

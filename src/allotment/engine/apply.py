@@ -163,7 +163,7 @@ def _released(state: State, record: e.Record, event: e.JobReleased) -> None:
 
 
 def _reserved(state: State, record: e.Record, event: e.Reserved) -> None:
-    # It stood in line: that its back-off ended is no event.
+    # It was waiting: that its back-off ended is no event.
     state.line_up(state.jobs[event.job], record.at)
     _overtakes(state, event.job)
     promise = Promise(event.job, event.slots, event.entitlement, event.victims, event.quota)
@@ -176,7 +176,7 @@ def _overtakes(state: State, job: JobId) -> None:
     if cluster.overtaking is not None:
         cluster.overtaking.passes(job)
         if cluster.queues.is_counted and cluster.overtaking.any_full:
-            cluster.pending.arrivals += 1  # Who waits for a cap now holds up nobody.
+            cluster.pending.arrivals += 1  # A job that waits for a cap holds up no other.
 
 
 def _unreserved(state: State, record: e.Record, event: e.ReservationDropped) -> None:

@@ -164,7 +164,7 @@ def _shares(state: State) -> list[str]:
 
 
 def _claimants(state: State) -> list[str]:
-    """What those hold and are promised who share by a rule adds up."""
+    """What claimants hold and are promised adds up."""
     cluster = state.cluster
     if cluster.claimants is None:
         return []
@@ -231,15 +231,15 @@ def _line(state: State) -> list[str]:
     """The line holds exactly the jobs that may start, so none is forgotten."""
     pending = {waiting.id for waiting in state.cluster.pending.all()}
     eligible = {job.id for job in state.jobs.values() if state.eligible(job, state.at)}
-    # The end of a back-off is not an event: such a job may be in line or not yet.
+    # The end of a back-off is not an event: such a job may wait here or not yet.
     timed = {job for job in pending ^ eligible if state.jobs[job].not_before}
     if (pending ^ eligible) - timed:
-        return [f"in line are {sorted(pending)}, should be {sorted(eligible)}"]
+        return [f"waiting are {sorted(pending)}, should be {sorted(eligible)}"]
     return []
 
 
 def _reasons(state: State) -> list[str]:
-    """10: every job in line has a reason, and asking changes nothing."""
+    """10: every waiting job has a reason, and asking changes nothing."""
     version = state.cluster.ledger.version
     wrong = [
         f"job {waiting.id} has no reason"

@@ -27,7 +27,7 @@ def flaws(cells: Cells) -> Iterator[str]:
 
 
 def _of_free_cells(space: Space) -> Iterator[str]:
-    """Free cells are just the largest whose leaves are all nobody's and healthy."""
+    """Free cells are just the largest whose leaves are all healthy and in no tenant's cell."""
     chain = space.chain
     free: list[set[int]] = [
         {n for bucket in buckets.values() for n in bucket} for buckets in space.buckets()
@@ -147,7 +147,7 @@ def _of_promises(space: Space, holdings: list[Holding]) -> Iterator[str]:
             if holding.pinned is None and holding.promised.get(level, 0) != cells + bound:
                 yield f"{cells} unbound and {bound} bound cells of level {level} do not add up"
     if _unheld(space) != space.whole:
-        yield f"{space.whole} cells are nobody's, by level, not {_unheld(space)}"
+        yield f"{space.whole} cells are free, by level, not {_unheld(space)}"
     if owed != space.owed:
         yield f"owed {space.owed} should be {owed}"
     if any(cells < 0 for cells in owed):
@@ -157,7 +157,7 @@ def _of_promises(space: Space, holdings: list[Holding]) -> Iterator[str]:
 
 
 def _unheld(space: Space) -> list[int]:
-    """Count the largest cells that nobody has any part of, by level, broken or not."""
+    """Count the largest cells that no tenant has any part of, by level, broken or not."""
     chain = space.chain
 
     def unheld(cell: Cell) -> bool:

@@ -110,7 +110,7 @@ class Budgets:
         if not more:
             return
         if holder is None:
-            assert gang is not None, "who holds nothing gives nothing back"
+            assert gang is not None, "a job that holds nothing gives nothing back"
             shape = gang.standing.shape
             places = self._places(gang.tenant, shape.queue, gang.user, now)
             holder = self._holders[job] = _Holder(0, places)
@@ -166,7 +166,7 @@ class Budgets:
         if closed and place not in self._closed:
             self._closed.add(place)
             cluster.queues.close(account)
-            cluster.ledger.version += 1  # Whom it held up may go first.
+            cluster.ledger.version += 1  # The jobs that it held up may go first.
         elif not closed and place in self._closed:
             self._closed.discard(place)
             cluster.queues.reopen(account)

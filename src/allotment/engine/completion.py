@@ -104,11 +104,11 @@ class GangEnd(msgspec.Struct, frozen=True, gc=False):
 
 
 LET_GO = (StopCause.CANCELLED, StopCause.RUN_TIME)
-"""Who is told to stop for one of these, and had failed, is let go: it is not tried again."""
+"""A job told to stop for one of these that had failed is let go: it is not tried again."""
 
 
 ITS_OWN = (None, StopCause.RUN_TIME)
-"""Why an attempt ended that nobody else wanted to end."""
+"""Why an attempt ended that ended by itself."""
 
 
 def asks_again(job: JobRecord, attempt: AttemptRecord) -> bool:
@@ -164,7 +164,7 @@ def conclude(
 def _evicted(
     state: State, job: JobRecord, now: Instant, end: GangEnd | None
 ) -> Iterator[e.AnyEvent]:
-    """Let who was sent away stand in line again, unless it would rather be over."""
+    """Let an evicted job wait again, unless it would rather be over."""
     way = eviction_mode(state.cluster, state.cluster.gangs[job.id])
     yield _ended(job, e.Outcome.EVICTED, now, end=end)
     if way is GiveWay.CANCEL:
@@ -221,7 +221,7 @@ def _ended(
     attempt = job.attempts[-1]
     lost = 0
     if end is not None and end.lost_ms is not None:
-        # Nobody loses more than was done: who never got to run, nothing.
+        # No job loses more than was done: one that never got to run, nothing.
         lost = min(end.lost_ms, attempt.ran_until(now))
     elif outcome is not e.Outcome.SUCCEEDED and attempt.started_at:
         lost = max(0, min(attempt.ran_until(now), now - attempt.saved_at))

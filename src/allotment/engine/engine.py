@@ -5,7 +5,7 @@
     clock   ─┤
     cycle   ─┘
 
-Whoever drives it gives the time and carries away the records, to be made durable before
+The shell that drives it gives the time and carries away the records, to be made durable before
 the effects are carried out.
 """
 
@@ -133,19 +133,19 @@ class Engine:
                 made += 1
                 freed = freed or isinstance(decision, Demote | Unreserve)
                 if isinstance(decision, Evict):
-                    # Who is sent away may be gone at once: better looked at afresh than
-                    # through what they leave behind.
+                    # An evicted gang may be gone at once: better looked at afresh than
+                    # through what it leaves behind.
                     return True
             if number + 1 >= budget:
                 return True
         if self.refusals != refused and (made or self._refused != seen):
-            # Once more, with nothing remembered; who is refused again waits for a change.
+            # Once more, with nothing remembered; a job refused again waits for a change.
             self._refused = seen
             return True
-        # Placing takes and gives nothing back: unless something else happened too, who was
-        # left waiting waits on.
+        # Placing takes and gives nothing back: unless something else happened too, a job that
+        # was left waiting waits on.
         self._seen = seen
-        # Who is promoted, or handed what was promised, leaves nothing to others either.
+        # A gang promoted, or handed what was promised, leaves nothing to others either.
         cluster.seen_version = seen[1] if freed else cluster.ledger.version
         cluster.pending.came.clear()
         return seen[1:] != (cluster.ledger.version, cluster.pending.arrivals)

@@ -1,4 +1,4 @@
-"""Run times of jobs of which nobody promised any, predicted for the decision.
+"""Run times of jobs whose users gave none, predicted for the decision.
 
 Predictions follow what is told of their kind at the moment: when that changes, the jobs of
 the kind that wait or run stand anew, wherever they are sorted by it. So the state that a
@@ -19,7 +19,7 @@ FEW_MILLI = 2_000
 
 
 class Foretelling:
-    """Predicts, and knows whom a changed prediction concerns."""
+    """Predicts, and knows which jobs a changed prediction concerns."""
 
     def __init__(self, *, remembers: bool) -> None:
         self.history = History()
@@ -73,7 +73,7 @@ class Foretelling:
                 self._jobs.pop(user, None)
 
     def finished(self, job: JobRecord) -> list[JobId]:
-        """Learn from a job that finished; name those of whom something else is told now."""
+        """Learn from a job that finished; name the jobs whose predictions changed."""
         if not self._remembers:
             return []
         self.gone(job)

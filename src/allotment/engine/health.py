@@ -2,7 +2,7 @@
 
 What the rules need to remember of reports between two changes is kept in a `Watch`, which is
 not part of the state: after a restart it begins from the state each part is in. Watchers
-then tell again what stands, and what nobody tells again heals in time.
+then tell again what stands, and what none tells again heals in time.
 """
 
 from collections.abc import Iterator
@@ -41,7 +41,7 @@ Emit = Iterator[e.AnyEvent]
 
 
 class Watch:
-    """Who reported what of which part, as far as it may still matter."""
+    """What was reported of which part by whom, as far as it may still matter."""
 
     def __init__(self, rules: Rules = RULES) -> None:
         self._rules = rules
@@ -64,7 +64,7 @@ class Watch:
             yield from self._follow(state, part, before, aged(before, now, self._rules), None)
 
     def _course(self, state: State, part: Part) -> Course:
-        """Return what is remembered of a part, unless somebody else changed it since."""
+        """Return what is remembered of a part, unless something else changed it since."""
         true = course_of(state.condition(part))
         kept = self._courses.get(part, true)
         same = kept.health is true.health and kept.final is true.final
@@ -152,7 +152,7 @@ def _change(
 
 
 def _still_ms(was: HardwareHealth, rules: Rules) -> int:
-    """Return how long nobody had anything to say against what is healthy again."""
+    """Return for how long no trouble was reported of what is healthy again."""
     match was:
         case HardwareHealth.DOUBTED:
             return rules.within_ms

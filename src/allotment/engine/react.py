@@ -42,7 +42,7 @@ def _thaw(state: State, event: e.AttemptResumed) -> list[f.AnyEffect]:
 
 
 def _shrink(state: State, event: e.ShrinkRequested) -> list[f.AnyEffect]:
-    """Those who stay know first, so that they can let the others go."""
+    """The tasks that stay know first, so that they can let the others go."""
     stop = [
         f.StopTask(key, event.signal, event.grace_ms)
         for key in _alive(state.jobs[event.job])

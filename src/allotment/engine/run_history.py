@@ -3,7 +3,7 @@
 Rule: the 90th percentile of the newest `MOST_RUNS` runs of the same user and name; of a name
 that never ran, of the same user; of fewer than `ENOUGH` runs, twice the longest. What is told
 changes only once runs say something else by a quarter (of a user: by half or twice), so that
-not every end moves the line.
+not every end changes the order.
 
 Source: the same user and name, then the same user, are the best of the templates in Smith,
 Foster and Taylor, "Predicting application run times using historical information", JSSPP 1998;
@@ -26,7 +26,7 @@ ENOUGH = 4
 """So many runs have a 90th percentile; of fewer it is twice the longest."""
 
 MOST_KINDS = 4_000
-"""Of so many users and names runs are remembered; who ended least recently is forgotten."""
+"""Of so many users and names runs are remembered; the least recent are forgotten."""
 
 TELLING = frozenset({JobState.SUCCEEDED, JobState.FAILED, JobState.TIMED_OUT})
 """How jobs end whose run time says something of the next."""
@@ -112,5 +112,5 @@ class History:
         return runs.ran_ms if runs is not None else []
 
     def all(self) -> list[Runs]:
-        """Return everything, for a snapshot: who ended least recently comes first."""
+        """Return everything, for a snapshot: what ended least recently comes first."""
         return list(self._runs.values())

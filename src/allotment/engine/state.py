@@ -74,7 +74,7 @@ class Image(msgspec.Struct, omit_defaults=True):
     overtaken: dict[JobId, int] = {}
     """How often waiting jobs were overtaken, in queues where that is bounded."""
     admitted: list[JobId] = []
-    """Members of capped arrays that count against the cap: those in line or placed."""
+    """Members of capped arrays that count against the cap: those waiting or placed."""
     suspected: list[Suspected] = []
     """When hardware was suspected of late."""
     wall_ms: int = 0
@@ -86,7 +86,7 @@ class Image(msgspec.Struct, omit_defaults=True):
 
 
 class ArrayLine:
-    """Members of one capped array: those in line or placed, and those kept out, in order."""
+    """Members of one capped array: those waiting or placed, and those kept out, in order."""
 
     def __init__(self) -> None:
         self.inside: set[JobId] = set()
@@ -106,7 +106,7 @@ class State:
         self.shut_since: dict[NodeId, Instant] = {}
         """Since when nodes are drained or lost."""
         self.windows: dict[str, Window] = {}
-        """When nodes are set aside, and for whom."""
+        """The reservations: when nodes are set aside, and for which users."""
         self.health: dict[Part, Condition] = {}
         """Parts of the hardware that are suspect or bad, and get no new work."""
         self.doubts: dict[Part, Condition] = {}
@@ -125,7 +125,7 @@ class State:
         self.keys: dict[tuple[str, str], JobId] = {}
         self.dependents: dict[JobId, set[JobId]] = {}
         self.arrays: dict[JobId, ArrayLine] = {}
-        """For each capped array, who of it may be in line or placed."""
+        """For each capped array, which of it may wait or be placed."""
         self.unfinished: Counter[str] = Counter()
         """How many jobs of each user are not over."""
         self.unfinished_of: Counter[str] = Counter()
@@ -137,7 +137,7 @@ class State:
     # ── questions ───────────────────────────────────────────────────────────────────────
 
     def eligible(self, job: JobRecord, now: Instant) -> bool:
-        """Whether a queued job may be in line at `now`."""
+        """Whether a queued job may wait at `now`."""
         return (
             job.state is JobState.QUEUED
             and job.not_before <= now
@@ -211,10 +211,10 @@ class State:
         """Return the windows that are set, with the engine's time in place of dates."""
         return [window.moved(-self.wall_ms) for window in self.windows.values()]
 
-    # ── the line ────────────────────────────────────────────────────────────────────────
+    # ── waiting ────────────────────────────────────────────────────────────────────────
 
     def line_up(self, job: JobRecord, now: Instant) -> None:
-        """Put a job in line if it may be, or arm what will bring it there."""
+        """Let a job wait if it may be, or arm what will bring it there."""
         if job.id in self.cluster.pending or job.state is not JobState.QUEUED:
             return
         if job.not_before > now:
@@ -246,7 +246,7 @@ class State:
             del self.arrays[array.parent]
 
     def _enter_array(self, job: JobRecord) -> None:
-        """Count a member that is in line or placed."""
+        """Count a member that waits or is placed."""
         array = job.spec.array
         if array is not None and array.max_running:
             line = self.arrays.setdefault(array.parent, ArrayLine())
@@ -374,7 +374,7 @@ class State:
             self._keep(gang)
         for job_id in sorted(old.placed.parting):
             self.cluster.add(self.surplus(self.jobs[job_id]))
-        # Only now: who sits on hardware that is shut stays as it is.
+        # Only now: a gang on hardware that is shut stays as it is.
         self._forget_gone_parts()
         for node in {*self.nodes, *(part[0] for part in self.health)}:
             self.mark(node)
@@ -386,7 +386,7 @@ class State:
             self._stand_anew()
 
     def _keep_line(self, old: Cluster) -> None:
-        """Let everybody wait as before, and keep the promises that can be kept."""
+        """Let all jobs wait as before, and keep the promises that can be kept."""
         if self.cluster.overtaking is not None and old.overtaking is not None:
             self.cluster.overtaking.recall(old.overtaking.counts())
         for job in sorted(old.pending.all(), key=lambda waiting: waiting.id):
@@ -429,7 +429,7 @@ class State:
         return () if claimants is None else claimants.spent()
 
     def windows_changed(self) -> None:
-        """Let everybody stand as the windows that are set now ask. O(n log n)."""
+        """Let all jobs wait as the windows that are set now ask. O(n log n)."""
         self.cluster.windows = Windows(self.windows_in_engine_time())
         self._foretell()
         self._stand_anew()
@@ -501,7 +501,7 @@ class State:
         self.suspicions.keep_only(there)
 
     def _claim(self, gang: Gang) -> tuple[int, Instant, JobId]:
-        """Rank who keeps its cells where not all can: the urgent if that counts, the older."""
+        """Rank gangs by which keeps its cells if not all can: urgent ones, if that counts."""
         tenant = self.cluster.tenants.get(gang.tenant)
         counts = tenant is not None and tenant.preempt is not Preempt.NONE
         return (-gang.priority if counts else 0, gang.placed_at, gang.id)
@@ -520,8 +520,8 @@ class State:
     def _demote_what_exceeds(self) -> None:
         """Let gangs beyond a smaller guarantee run on as borrowers, newest first.
 
-        Who holds nothing of what there is too much of stays as it is, and who fits beside
-        those that stay, once all others are demoted, has its guarantee back.
+        A gang that holds nothing of what there is too much of stays as it is, and one that
+        fits beside those that stay, once all others are demoted, has its guarantee back.
         """
         gangs = [g for g in self.cluster.gangs.values() if self._counts(g)]
         demoted: list[tuple[Gang, Quota]] = []
@@ -567,7 +567,7 @@ class State:
         return short(used, known.guaranteed if known else NOTHING)
 
     def _entitle(self, gang: Gang, entitlement: Entitlement, quota: Quota = ()) -> None:
-        """Let a gang hold what it holds on other grounds, and its attempt say so."""
+        """Let a gang hold what it holds by another entitlement, and its attempt say so."""
         self.cluster.entitle(gang, entitlement, quota)
         self.jobs[gang.id].attempts[-1].entitlement = entitlement
 
@@ -594,7 +594,7 @@ class State:
         self.timers.arm_job(job, self.config.limits)
 
     def standing(self, job: JobRecord) -> Standing:
-        """Return how a job stands in its line now: in need, in what it was given, in time."""
+        """Return how a job stands in its queue now: in need, in what it was given, in time."""
         spec, attempt = job.spec, job.attempt
         served, since, starting = job.served_ms, None, False
         if attempt is not None:
@@ -641,7 +641,7 @@ class State:
         return replace(standing, since=attempt.running_since, starting=False)
 
     def gang(self, job: JobRecord, waited: Standing | None = None) -> Gang:
-        """Make the entry of a placed job for the books; `waited` is how it stood in line."""
+        """Make the entry of a placed job for the books; `waited` is how it waited."""
         attempt = job.attempts[-1]
         if waited is None:
             standing = self.standing(job)

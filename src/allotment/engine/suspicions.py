@@ -16,7 +16,7 @@ KEPT_MS = 30 * DAY
 MOST_KEPT = 100
 """Of one part."""
 OFTEN = 3
-"""Who was suspected so often is shown, healthy or not."""
+"""A part that was suspected so often is shown, healthy or not."""
 
 Times = tuple[Instant, ...]
 

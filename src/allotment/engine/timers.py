@@ -47,7 +47,7 @@ class Timers:
             self.arm_window(window)
 
     def arm_window(self, window: Window) -> None:
-        """Look at a window when it begins, if somebody has to go then, and when it ends."""
+        """Look at a window when it begins, if jobs have to go then, and when it ends."""
         if window.evict:
             heappush(self._windows, (Instant(window.begin), window.name))
         heappush(self._windows, (Instant(window.end), window.name))

@@ -54,7 +54,7 @@ def end(state: State, name: str) -> Emit:
 
 
 def due(state: State, name: str, now: Instant) -> Emit:
-    """Return what is due for a window: its end; or at its begin, who has to go."""
+    """Return what is due for a window: its end; or at its begin, the jobs that have to go."""
     window = state.windows.get(name)
     if window is None:
         return
@@ -65,7 +65,7 @@ def due(state: State, name: str, now: Instant) -> Emit:
 
 
 def _clear(state: State, window: Window) -> Emit:
-    """Evict who sits on the nodes of a window and may not use it."""
+    """Evict the jobs on the nodes of a window that may not use it."""
     nodes, names = set(window.nodes), {node.id: node.name for node in state.config.nodes}
     for job_id, gang in sorted(state.cluster.gangs.items()):
         there = sorted({slot.node for slot in gang.slots} & nodes)

@@ -29,7 +29,7 @@ def used_of(account: Account, now: Instant) -> str:
         *(show_utc(end) for end in account.dates(now))
     )
     return (
-        f"{who(account)} used {used * 100 // whole}% of its GPU-hours "
+        f"{owner(account)} used {used * 100 // whole}% of its GPU-hours "
         f"({show_gpu_hours(used)} of {show_gpu_hours(whole)} {when})"
     )
 
@@ -42,7 +42,7 @@ def renewal(account: Account, now: Instant) -> str:
     return f"It is renewed on {show_utc(end)}"
 
 
-def who(account: Account) -> str:
+def owner(account: Account) -> str:
     """Name whose jobs an account counts."""
     tenant, queue, user = account.key
     words = f"tenant {tenant}"

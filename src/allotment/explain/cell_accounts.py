@@ -34,7 +34,7 @@ class Account(msgspec.Struct, frozen=True):
     lost: int
     """Cells it may not get whole while hardware is down."""
     lost_with: tuple[str, ...] = ()
-    """Other tenants that are owed the same cells: who comes last goes without."""
+    """Other tenants that are owed the same cells: the last to ask goes without."""
 
 
 def accounts(cells: Cells) -> list[Account]:
@@ -102,7 +102,7 @@ def is_hurt(space: Space, cell: Cell) -> bool:
 
 
 def _rivals(cells: Cells, account: Account, short: int) -> tuple[str, ...]:
-    """Name those who may lose in a tenant's place; nobody when all of them lose all."""
+    """Name the tenants that may lose in a tenant's place; none when all of them lose all."""
     at, level = account.chain, account.level
     if not account.lost or short >= cells.spaces[at].owed[level]:
         return ()
@@ -173,7 +173,7 @@ def _lent_in(space: Space, cell: Cell) -> int:
 
 
 def _count_parts(space: Space, cell: Cell, lent: int, lowest: int, count: list[int]) -> None:
-    """Count the largest parts of a cell that nobody sits in, down to some level."""
+    """Count the largest unused parts of a cell, down to some level."""
     level = cell[0]
     if level <= lowest or lent == space.chain.size[level]:
         return

@@ -1,4 +1,4 @@
-"""Who asks for what of a cluster: a tree of claims, and what each is granted."""
+"""What is asked for of a cluster: a tree of claims, and what each is granted."""
 
 from collections.abc import Iterator
 from fractions import Fraction
@@ -13,7 +13,7 @@ ZERO = Fraction(0)
 
 
 class Claim(msgspec.Struct, frozen=True):
-    """One who asks: for tasks of its own, or on behalf of its parts. Names are unique.
+    """One claim: for tasks of its own, or on behalf of its parts. Names are unique.
 
     `guaranteed` is granted before others share, as far as it is asked for; `limit` is never
     exceeded. Both are empty where there is none.
@@ -60,7 +60,7 @@ class Node:
         self.share = ZERO
         """The dominant share of what counts."""
         self.level = ZERO
-        """The same by weight: who has the least comes next."""
+        """The same by weight: the claim with least comes next."""
         self.is_open = False
         """Whether it, or some part of it, wants more and can have it."""
         self.speed = ZERO

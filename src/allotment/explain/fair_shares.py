@@ -1,10 +1,10 @@
-"""Dominant resource fairness: whoever has the least of what they want most comes next.
+"""Dominant resource fairness: the claim with the smallest dominant share comes next.
 
 A claim's dominant share is the largest part of any one resource that it holds. All claims
 rise together, weighted, until a resource runs out or one has all it wants or may have; the
 others go on (progressive filling; Ghodsi et al., NSDI '11). In a tree the same holds among
 the parts of each claim: of what these hold that counts which core/fair_order.py says, for
-the line too (hierarchical DRF; Bhattacharya et al., SoCC '13). Guarantees are filled first,
+the pass too (hierarchical DRF; Bhattacharya et al., SoCC '13). Guarantees are filled first,
 by the same rule, and are floors: a claim above the others by its guarantee waits until they
 have caught up.
 
@@ -24,7 +24,7 @@ def fluid(capacity: Vector, top: Claim) -> dict[str, Grant]:
     """Divide a cluster among claims whose tasks may be cut; give each its part, by name.
 
     Guarantees are granted even where they exceed the capacity, or the limit of a claim above,
-    together: whoever promises checks that. Raises ValueError where the claims make no sense.
+    together: the caller checks that. Raises ValueError where the claims make no sense.
     """
     check(capacity, top)
     node = Node(top, len(capacity))
@@ -165,7 +165,7 @@ def _advance(moving: list[Node], time: Fraction) -> None:
 
 
 def _close_sated(top: Node, leaves: list[tuple[Node, Fraction]]) -> None:
-    """Close who has all it wants, where no bound was reached."""
+    """Close the claims that have all they want, where no bound was reached."""
     for leaf, _ in leaves:
         if leaf.wants:
             continue
@@ -213,7 +213,7 @@ def _meetings(node: Node) -> Iterator[Fraction]:
 
 
 def _hand_out(top: Node, capacity: Vector, room: Vector) -> None:
-    """Hand tasks out one by one as long as somebody's next one fits in `room`."""
+    """Hand tasks out one by one as long as some claim's next one fits in `room`."""
     while _open(top, capacity, room, []):
         top.measure_all(capacity)
         path = [top]

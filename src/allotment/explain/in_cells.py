@@ -29,7 +29,7 @@ from allotment.model.reasons import Blocked, Reason
 
 def why_soon_in_cells(asked: Question) -> str:
     """Return how a job starts that nothing keeps."""
-    if asked.due is not Entitlement.GUARANTEED:
+    if asked.entitled is not Entitlement.GUARANTEED:
         return "it borrows what is idle"
     if not isinstance(asked.decision, Evict):
         return "it starts"
@@ -144,7 +144,7 @@ def why_no_cells(asked: Question) -> Blocked:
     """Report what others hold of what it needs: beside its own cells, or of what is idle."""
     cluster, shape = asked.cluster, asked.asking.shape
     found = owed_place(cluster, shape)
-    if found is None or asked.due is not Entitlement.GUARANTEED:
+    if found is None or asked.entitled is not Entitlement.GUARANTEED:
         return _nothing_idle(cluster, shape)
     return Blocked(
         Reason.CAPACITY,

@@ -2,10 +2,10 @@
 
 Two things are lost to a tenant. Cells it holds may have broken leaves: these are named.
 And cells it is still owed may be more than healthy hardware has left: more than that which
-nobody holds would give it even if it were alone, or more than it gives to all who are owed
-some together. Larger cells are dealt first, as nobody may split one that another is owed;
-who of those that are owed alike cells goes short is not decided before they ask. Borrowers
-are in nobody's way.
+is free would give it even if it were alone, or more than it gives to all tenants together
+that are owed some. Larger cells are dealt first, as no tenant may split one that another is
+owed; which of those that are owed alike cells goes short is not decided before they ask.
+Borrowers are in no tenant's way.
 """
 
 from bisect import bisect_left
@@ -50,7 +50,7 @@ class Loss(msgspec.Struct, frozen=True):
     missing: int
     """Cells still owed that it could not get even if no other tenant asked."""
     shared: int
-    """Cells of this type that all who are owed some lack together, this tenant among them."""
+    """Cells of this type that all tenants owed some lack together, this one among them."""
     since: Instant
     """Since when hardware is broken without which this would not be; 0 if not known."""
 

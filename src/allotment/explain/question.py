@@ -13,7 +13,7 @@ from allotment.core.caps import narrowed_to_caps
 from allotment.core.claimants import Claimants
 from allotment.core.cluster import Cluster
 from allotment.core.discipline import QueueDiscipline
-from allotment.core.entitle import due_of
+from allotment.core.entitle import entitlement_of
 from allotment.core.fair_order import in_fair_order
 from allotment.core.gang import Standing
 from allotment.core.gates import Gates, aside, stage_of
@@ -47,40 +47,42 @@ class Question(Gates):
         asking = narrowed_to_caps(self.cluster, self.job)
         if not self.cluster.queues.keeps_types:
             return asking
-        return narrowed_to_lent(self.cluster, asking, due_of(self.cluster, asking.shape))
+        return narrowed_to_lent(
+            self.cluster, asking, entitlement_of(self.cluster, asking.shape)
+        )
 
     @cached_property
-    def due(self) -> Entitlement | None:
-        """On what grounds it may have a place."""
-        return due_of(self.cluster, self.asking.shape)
+    def entitled(self) -> Entitlement | None:
+        """By which entitlement it may have a place."""
+        return entitlement_of(self.cluster, self.asking.shape)
 
     @cached_property
     def decision(self) -> Decision | None:
-        """What would give it a place on those grounds."""
-        return self._places.find(self.asking, self.due)
+        """What would give it a place by that entitlement."""
+        return self._places.find(self.asking, self.entitled)
 
     @cached_property
     def preempts(self) -> bool:
         """Whether less urgent jobs of its own tenant would make way for it."""
-        if self.due is GUARANTEED or self.decision is not None:
+        if self.entitled is GUARANTEED or self.decision is not None:
             return False
         return next(self._places.outrank(self.asking), None) is not None
 
     @cached_property
-    def grounds(self) -> Entitlement | None:
-        """On what grounds it would start, if at the cost of less urgent jobs of its tenant."""
-        return GUARANTEED if self.preempts else self.due
+    def entitlement(self) -> Entitlement | None:
+        """Its entitlement if it starts, even at the cost of less urgent jobs of its tenant."""
+        return GUARANTEED if self.preempts else self.entitled
 
     @cached_property
     def ahead(self) -> JobId | None:
         """The first job before it in its queue that it may not pass."""
-        return None if self.grounds is None else self._first_ahead(self.grounds)
+        return None if self.entitlement is None else self._first_ahead(self.entitlement)
 
     def is_too_large(self, job: Standing) -> bool:
         return False  # That there is no room is found out at the last gate.
 
     def has_no_right(self, job: Standing) -> bool:
-        return self.grounds is None
+        return self.entitlement is None
 
     def is_held_up(self, job: Standing) -> bool:
         return self.ahead is not None
@@ -88,37 +90,37 @@ class Question(Gates):
     def has_no_room(self, job: Standing) -> bool:
         return self.decision is None and not self.preempts
 
-    def _first_ahead(self, grounds: Entitlement) -> JobId | None:
-        """Return the first job of its queue that it may not pass on these grounds."""
-        ahead = self._blocked(grounds)
+    def _first_ahead(self, entitlement: Entitlement) -> JobId | None:
+        """Return the first job of its queue that it may not pass by this entitlement."""
+        ahead = self._blocked(entitlement)
         if not ahead:
             return None
-        made = discipline_of(self.cluster, ahead[0], self.now, grounds)
+        made = discipline_of(self.cluster, ahead[0], self.now, entitlement)
         for job in ahead:
             made.blocked(job)
-            if not self._passes(made, grounds):
+            if not self._passes(made, entitlement):
                 return job.id
         return None
 
-    def _blocked(self, grounds: Entitlement) -> list[Standing]:
+    def _blocked(self, entitlement: Entitlement) -> list[Standing]:
         """Return the jobs that its queue's discipline lets it pass or not."""
         match self.cluster.orders.of(self.job.shape):
             case QueueOrder.SKIP:
                 return []
             case QueueOrder.CONSERVATIVE:
                 before = self._before(every=True)[:DEPTH]
-                return [job for job in before if self._counts(job, grounds)]
+                return [job for job in before if self._counts(job, entitlement)]
             case _:
                 heads = self._before(every=False)
-                blocked = (job for job in heads if self._is_blocked(job, grounds))
+                blocked = (job for job in heads if self._is_blocked(job, entitlement))
                 return [*islice(blocked, 1)]
 
-    def _passes(self, made: QueueDiscipline, grounds: Entitlement) -> bool:
+    def _passes(self, made: QueueDiscipline, entitlement: Entitlement) -> bool:
         """Whether it may start before blocked jobs, in a place that leaves what they need."""
         where = made.may_start(self.asking)
         if where is None or self.decision is None or not where.by_type:
             return where is not None  # That there is no room at all another gate says.
-        slots = _slots_of(self._places.find(where.narrowed(self.asking), grounds))
+        slots = _slots_of(self._places.find(where.narrowed(self.asking), entitlement))
         return slots is not None and where.admits(slots)
 
     def _before(self, *, every: bool) -> list[Standing]:
@@ -152,8 +154,8 @@ class Question(Gates):
             if shape != mine and not (here and (every or self.is_reserved(job))):
                 seen.add(shape)
 
-    def _counts(self, head: Standing, grounds: Entitlement) -> bool:
-        """Whether those that would start on these grounds have to wait for a job before them.
+    def _counts(self, head: Standing, entitlement: Entitlement) -> bool:
+        """Whether jobs of this entitlement have to wait for a job before them.
 
         One that is owed a place counts for all that are, also while others of its tenant have
         it; one whose turn in its tenant comes in another stage keeps its place in its queue.
@@ -167,20 +169,22 @@ class Question(Gates):
             if self.is_out_of_turn(head):
                 return False
         with cluster.fenced(shape, self.now):
-            due = due_of(cluster, shape)
-        return due is grounds or (grounds is GUARANTEED and cluster.guarantee.could_fit(shape))
+            entitled = entitlement_of(cluster, shape)
+        return entitled is entitlement or (
+            entitlement is GUARANTEED and cluster.guarantee.could_fit(shape)
+        )
 
-    def _is_blocked(self, head: Standing, grounds: Entitlement) -> bool:
+    def _is_blocked(self, head: Standing, entitlement: Entitlement) -> bool:
         """Whether a job that counts cannot start now."""
         cluster, shape = self.cluster, head.shape
-        if not self._counts(head, grounds):
+        if not self._counts(head, entitlement):
             return False
         if cluster.queues.any and aside(cluster, shape, self.stage):
             return True
         with cluster.fenced(shape, self.now):
             return (
-                due_of(cluster, shape) is not grounds
-                or self._places.find(head, grounds) is None
+                entitlement_of(cluster, shape) is not entitlement
+                or self._places.find(head, entitlement) is None
             )
 
 

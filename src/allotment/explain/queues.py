@@ -25,7 +25,7 @@ class Aside(msgspec.Struct, frozen=True, gc=False):
     parts: tuple[str, ...]
     """Of which there is too little."""
     whose: str
-    """The tenant whose jobs alone could; '' where anybody's could."""
+    """The tenant whose jobs alone could; '' where any could."""
 
 
 def why_aside(cluster: Cluster, shape: Shape) -> Aside | None:

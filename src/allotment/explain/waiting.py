@@ -2,7 +2,7 @@
 
 `question.py` asks the gates of the queue pass about one job. The first that is shut is the
 reason, so it does not change while the world does not. Where the configuration or broken
-hardware is the cause, that is said instead. Jobs that are not in line (held, waiting for a
+hardware is the cause, that is said instead. Jobs that are not eligible (held, waiting for a
 dependency, a back-off, an array cap) are explained by the engine, which knows those things.
 """
 
@@ -46,7 +46,7 @@ from allotment.model.tenancy import QueueOrder
 
 
 def explain(cluster: Cluster, waiting: Standing, now: Instant) -> Blocked:
-    """Return the dominant reason why this job in line has not started. O(nodes + jobs)."""
+    """Return the dominant reason why this waiting job has not started. O(nodes + jobs)."""
     blocked = judge(cluster, waiting, now)
     if cluster.disruption is not None:
         blocked = with_protected(cluster, waiting, blocked, now)

@@ -90,7 +90,7 @@ class Ask(msgspec.Struct):
     share: Share
     queue: "Queue"
     enough: Shortage
-    """Tells when there was not enough for it, on whatever ground."""
+    """Tells when there was not enough for it, by whatever entitlement."""
     right: Shortage | None
     """Tells when it had no right to as much, by its tenant's share or its user's cap; None
     when it may borrow and there is no cap."""
@@ -136,10 +136,10 @@ class Ask(msgspec.Struct):
             self.waited = Waits()
         return self.waited
 
-    def take(self, grounds: Entitlement) -> None:
-        """Let it hold its devices, on its tenant's right or on borrowed ground."""
+    def take(self, entitlement: Entitlement) -> None:
+        """Let it hold its devices, on its tenant's right or as a borrower."""
         self.holds = True
-        self.owns = grounds is Entitlement.GUARANTEED
+        self.owns = entitlement is Entitlement.GUARANTEED
         self.hold(self.need)
 
     def hold(self, more: int) -> None:

@@ -9,7 +9,7 @@ from allotment.model.ids import JobId, NodeId
 
 
 class Entitlement(StrEnum):
-    """On what grounds a gang holds its devices."""
+    """By which entitlement a gang holds its devices."""
 
     GUARANTEED = "guaranteed"
     """Out of its tenant's own share: never evicted for another tenant."""

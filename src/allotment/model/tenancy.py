@@ -38,7 +38,7 @@ class ShareBy(StrEnum):
 
 
 class RankBy(StrEnum):
-    """In what order the jobs of a queue come, before anybody passes anybody."""
+    """In what order the jobs of a queue come, before any overtakes another."""
 
     SUBMITTED = "submitted"
     """Higher priority first, then earlier submission."""
@@ -99,7 +99,7 @@ class Queue(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     terms: Terms = NO_TERMS
     """What it and the other queues of its tenant owe each other."""
     limit: Amounts = NO_AMOUNTS
-    """What its jobs may hold at once, on whatever grounds; what is not named has no limit."""
+    """What its jobs may hold at once, by any entitlement; what is not named has no limit."""
     max_jobs: int | None = None
     """Jobs of it that may hold a place at once."""
     max_waiting: int | None = None

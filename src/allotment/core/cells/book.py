@@ -1,8 +1,8 @@
-"""The book of cells: who holds which, who is owed which, and who sits on idle ones.
+"""The book of cells: the gangs that hold them, tenants that own them, borrowers on them.
 
 A guaranteed task *takes* leaves in cells of its tenant; an opportunistic one is *lent*
-leaves that nobody takes, and is in nobody's way: who is owed a cell gets it as if the
-borrower were not there. That is what keeps the shares safe: at every moment each tenant
+leaves that no guaranteed task takes, and is in no tenant's way: a tenant gets its cell as if
+the borrower were not there. That is what keeps the shares safe: at every moment each tenant
 can have all the healthy cells it is owed by sending borrowers away (HiveD, OSDI'20,
 theorem 1; `engine/audit_cells.py` checks it by trying).
 
@@ -16,7 +16,7 @@ import msgspec
 
 from allotment.core.book import Holder
 from allotment.core.cells.chain import Spot, chains_of
-from allotment.core.cells.holding import NOBODY, Holding
+from allotment.core.cells.holding import NO_JOB, Holding
 from allotment.core.cells.space import Space
 from allotment.core.cells.use import Use
 from allotment.core.gang import Gang, ReservedPlace
@@ -31,7 +31,7 @@ from allotment.model.tenancy import Tenant
 
 
 class Found(msgspec.Struct, frozen=True, gc=False):
-    """A place for a guaranteed gang, and who sits on it who may be sent away."""
+    """A place for a guaranteed gang, and the gangs on it that may be evicted."""
 
     slots: tuple[Slot, ...]
     quota: Quota
@@ -47,7 +47,7 @@ class Cells:
         self.chains = chains_of(topology, nodes)
         self.spaces = tuple(Space(chain) for chain in self.chains)
         self.uses = tuple(Use(space) for space in self.spaces)
-        """Who uses which leaves, and what is idle."""
+        """Which gangs use which leaves, and what is idle."""
         self._at: dict[NodeId, tuple[tuple[int, int], ...]] = {}
         for at, chain in enumerate(self.chains):
             for number, node in enumerate(chain.nodes):
@@ -111,7 +111,7 @@ class Cells:
         slots: Sequence[Slot],
         needs: Sequence[Resources],
         quota: Quota,
-        job: JobId = NOBODY,
+        job: JobId = NO_JOB,
     ) -> None:
         """Let a guaranteed gang sit in its tenant's cells. O(tasks)."""
         self.last = None
@@ -127,7 +127,7 @@ class Cells:
         slots: Sequence[Slot],
         needs: Sequence[Resources],
         quota: Quota,
-        job: JobId = NOBODY,
+        job: JobId = NO_JOB,
     ) -> None:
         """Undo `take`."""
         self.last = None
@@ -146,10 +146,10 @@ class Cells:
         *,
         loath: bool = False,
     ) -> None:
-        """Let an opportunistic gang sit on leaves that nobody takes.
+        """Let an opportunistic gang sit on leaves that no guaranteed task takes.
 
         It is `loath` to go unless it asked to run on idle cells alone. What of it lies in no
-        cell is nobody's: a configuration may have taken the cell away from under it.
+        cell is in no share: a configuration may have taken the cell away from under it.
         """
         self.last = None
         for spot in self.leaves_of(slots, needs):
@@ -204,9 +204,9 @@ class Cells:
 
     @contextmanager
     def keeping(self, tenant: str, pin: str) -> Generator[None, None, None]:
-        """Let a tenant's cells stay bound while it is tried who of its own gives way in them.
+        """Let a tenant's cells stay bound while a trial has its own gangs give way in them.
 
-        Whoever takes such a place takes it at once: at no moment are the cells nobody's.
+        A job that takes such a place takes it at once: at no moment are the cells free.
         """
         holdings = self.holdings.get((tenant, pin), {}).values()
         for holding in holdings:
@@ -268,7 +268,7 @@ class Cells:
     def claim(self, chain: int, need: Resources) -> int:
         """Count the leaves whose share of the host a task uses up beside its own.
 
-        A share of the host goes with each leaf, pro rata: who needs more of it is
+        A share of the host goes with each leaf, pro rata: a job that needs more of it is
         guaranteed it only as far as cells of its tenant's cover it. What a chain's poorest
         machine has nothing of goes with no leaf: then that is more than any machine has.
         """
@@ -283,7 +283,7 @@ class Cells:
         return known
 
     def used_beside(self, chain: int, need: Resources) -> int:
-        """Count them for a borrower too, who may have what goes with no leaf."""
+        """Count them for a borrower too, which may have what goes with no leaf."""
         own = need.gpu_milli
         if is_part_of_device(need):
             own = self.chains[chain].part_of(need)
@@ -313,7 +313,7 @@ class Cells:
         """Number the chains whose leaves are of the types a gang asks for, best liked first.
 
         Those of one type, or all of them where none is named, are as good as each other; but
-        who needs no device goes to machines without any first.
+        a job without devices goes to machines without any first.
         """
         types = requests[0].types
         if not types:
@@ -401,7 +401,7 @@ class PlacedInCells:
         """Of reserved places that take cells."""
 
     def enter(self, gang: Gang) -> None:
-        """Take a gang's cells, or lend it leaves that nobody takes."""
+        """Take a gang's cells, or lend it leaves that no guaranteed task takes."""
         if gang.suspended:
             return
         if gang.entitlement is GUARANTEED:

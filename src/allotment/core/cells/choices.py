@@ -39,7 +39,7 @@ def fresh_cells(
     """Return free cells of a level, in the order in which they had best be bound.
 
     Those without borrowers first; of these the ones that need no splitting of larger
-    cells. A larger one is split only if nobody is owed it. Each is legal given that those
+    cells. A larger one is split only if no tenant is owed it. Each is legal given that those
     before it are bound too; while hardware is broken, given that those in `bound` are,
     which may grow meanwhile. Nothing is bound here; no larger cell is split but for one that
     `suits`.
@@ -250,7 +250,7 @@ def group_cells(holding: Holding, outer: Cell | None, level: int, want: int) -> 
 
     Those with room in cells that are bound come first, the tightest before others; then
     such as would have to be bound, cell by cell of the size that would be, those without
-    borrowers first. There may be less room than it seems: whoever is given one tries it.
+    borrowers first. There may be less room than it seems: the caller tries each.
     O(nodes in `outer`).
     """
     chain = holding.chain
@@ -280,7 +280,7 @@ def group_cells(holding: Holding, outer: Cell | None, level: int, want: int) -> 
 
 
 def roomy(holding: Holding, level: int, want: int) -> Iterator[Cell]:
-    """Return cells of a level with that many leaves of the tenant's, or nobody's. O(nodes)."""
+    """Return cells of a level with that many leaves of the tenant's, or free. O(nodes)."""
     chain = holding.chain
     nodes = range(len(chain.nodes))
     leaves = (
@@ -340,7 +340,7 @@ def _bound_leaves(holding: Holding, node: int) -> int:
 
 
 def _free_leaves(holding: Holding, node: int) -> int:
-    """Return the leaves of a node that are nobody's."""
+    """Return the leaves of a node that are in no tenant's cell."""
     space = holding.space
     return holding.chain.full & ~space.held[node] & ~space.shut[node]
 

@@ -14,7 +14,7 @@ from allotment.model.errors import InvariantViolated
 from allotment.model.ids import JobId
 from allotment.model.quantity import DEVICE
 
-NOBODY = JobId(0)
+NO_JOB = JobId(0)
 """For work that is no job."""
 
 _Place = tuple[JobId, int]
@@ -35,8 +35,8 @@ class Holding:
             space.owed[level] += cells
         self.pinned: Cell | None = None
         self.keeps = False
-        """Whether cells stay bound, and who sits there counts, though they leave: while it is
-        only thought of, and they will all be put back."""
+        """Whether cells stay bound, and their gangs count, though they leave: in a trial,
+        which will put them all back."""
         self.bound: dict[Cell, int] = {}
         """Cells that are bound, and by how many uses."""
         self.mine: dict[int, dict[int, int]] = {}
@@ -53,10 +53,10 @@ class Holding:
         """Nodes with bound leaves by level of the cell and number of leaves to be had."""
         self._room: dict[tuple[int, int], tuple[int, _Place]] = {}
         self._jobs: dict[tuple[int, int], list[JobId]] = {}
-        """Who sits there, once for each task, by level and cell, or node of smaller cells."""
+        """The jobs there, once for each task, by level and cell, or node of smaller cells."""
 
     def pin(self, cell: Cell) -> None:
-        """Bind a cell for good: nobody's share is charged for it."""
+        """Bind a cell for good: no share is charged for it."""
         self.pinned = cell
         self.space.hold(cell)
         self.bound[cell] = 0
@@ -64,7 +64,7 @@ class Holding:
 
     # ── writing ─────────────────────────────────────────────────────────────────────────
 
-    def take(self, level: int, spot: Spot, job: JobId = NOBODY) -> None:
+    def take(self, level: int, spot: Spot, job: JobId = NO_JOB) -> None:
         """Let a task of a job sit in cells of a level.
 
         Cells of whole nodes cover what it claims of the host as a number, wherever it sits
@@ -94,7 +94,7 @@ class Holding:
         else:
             self.rate(level, node)
 
-    def give(self, level: int, spot: Spot, job: JobId = NOBODY) -> None:
+    def give(self, level: int, spot: Spot, job: JobId = NO_JOB) -> None:
         """Undo `take`."""
         node, mask, milli = spot.node, spot.mask, spot.milli
         claim, beside = self.claimed(level, spot)
@@ -137,7 +137,7 @@ class Holding:
     def _joins(self, level: int, node: int, job: JobId) -> bool:
         """Note one task of a job; tell whether the job is the oldest there."""
         if self.keeps:
-            return False  # Somebody is put back.
+            return False  # A gang is put back.
         jobs = self._jobs.setdefault((level, node // self.chain.per[level]), [])
         insort(jobs, job)
         return jobs[0] == job
@@ -227,7 +227,7 @@ class Holding:
         if self.claims:
             room = max(0, room - self.claims.get((level, node), 0))
         jobs = self._jobs.get((level, node // self.chain.per[level]))
-        return room, (jobs[0] if jobs else NOBODY, node)
+        return room, (jobs[0] if jobs else NO_JOB, node)
 
     def _rate_around(self, level: int, node: int) -> None:
         """Rate all nodes of the cell that a node lies in: its first job is another."""
@@ -263,7 +263,7 @@ class Holding:
     def left_when_sound(self) -> int:
         """Count what would be left if all hardware were up, in thousandths of leaves.
 
-        Of leaves that tasks share, what nobody has of them counts.
+        Of leaves that tasks share, what no task has of them counts.
         """
         bound = sum(
             (mask & ~self.used.get(node, 0)).bit_count()

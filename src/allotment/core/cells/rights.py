@@ -28,7 +28,7 @@ def objection(
 ) -> str:
     """Return why a gang may not take these slots as guaranteed; empty when it may. O(tasks).
 
-    Borrowers are in nobody's way here: they can be sent away.
+    Borrowers are in no tenant's way here: they can be evicted.
     """
     holdings = cells.holdings.get((tenant, pin))
     if not holdings or not quota:
@@ -99,7 +99,7 @@ def _shareable(
 
 
 def _could_be_bound(holding: Holding, cell: Cell) -> bool:
-    """Whether a cell is nobody's. Broken leaves in it do not matter."""
+    """Whether a cell is in no tenant's hands. Broken leaves in it do not matter."""
     if holding.pinned is not None:
         return False
     chain, space = holding.chain, holding.space
@@ -131,7 +131,7 @@ def _too_much(
     claims: dict[tuple[int, int], int],
     levels: Sequence[int],
 ) -> str:
-    """Check the sums: cells that are owed, room for claims, and everybody else's share."""
+    """Check the sums: cells that are owed, room for claims, and the shares of all others."""
     chain, space = holding.chain, holding.space
     if wrong := _not_owed(holding, bound):
         return wrong

@@ -442,7 +442,7 @@ class Attempt(Placing[_Place]):
     # ── the outcome ─────────────────────────────────────────────────────────────────────
 
     def found(self, places: Sequence[_Place], requests: tuple[Request, ...]) -> Found:
-        """Turn places into slots, in rank order, and see who sits there."""
+        """Turn places into slots, in rank order, and see which gangs are there."""
         chain, names = self.chain, self.chain.names
         needs = (r.need for r in requests for _ in range(r.count))
         slots = tuple(

@@ -1,14 +1,14 @@
-"""What of a chain belongs to nobody: free cells, as large as they can be, and who is owed them.
+"""What of a chain no tenant has: free cells, as large as they can be, and what they cost.
 
 The rule is buddy allocation (HiveD, OSDI'20, algorithm 1): a free cell whose siblings are
 all free is one with its parent; a larger cell is split when a smaller one is wanted. Which
 cells are free follows from which leaves are held or shut, and from nothing else: there is
 no history in the lists, so what is undone, replayed or reported in another order ends the
-same. A shut leaf, one that is broken, is nobody's and parts the cells above it.
+same. A shut leaf, one that is broken, is in no cell and parts the cells above it.
 
-Free cells of a level stand in buckets by what it costs to have them: who is owed a cell gets
-one with fewest leaves whose user is loath to go, and of these the one with fewest that are lent
-at all. Loath is who borrows for want of a share; who asked to run on idle cells alone is not.
+Free cells of a level stand in buckets by what it costs to have them: a tenant gets the one
+with fewest leaves whose gang is loath to go, and of these the one with fewest that are lent
+at all. Loath is a gang that borrows for want of a share; one that asked for idle cells is not.
 """
 
 from bisect import bisect_left, insort
@@ -27,7 +27,7 @@ class Space:
         self.chain = chain
         nodes, levels = len(chain.nodes), chain.top + 1
         self.held = [0] * nodes
-        """Leaves that lie in a cell of somebody's, by node."""
+        """Leaves that lie in a tenant's cell, by node."""
         self.shut = [0] * nodes
         """Leaves that take no new work, by node."""
         self.broken: dict[int, int] = {}
@@ -41,14 +41,14 @@ class Space:
         self.count = [0] * levels
         """Free cells, by level."""
         self.whole = [0] * levels
-        """Cells that nobody has, by level, as they would be if nothing were shut."""
+        """Cells that no tenant has, by level, as they would be if nothing were shut."""
         self._busy: list[list[int]] = [
             [0] * chain.cells[level] if level > chain.node_level else []
             for level in range(levels)
         ]
         """Nodes of larger cells that are not wholly free."""
         self._had = [list(cells) for cells in self._busy]
-        """Nodes of larger cells of which somebody has a part."""
+        """Nodes of larger cells of which some tenant has a part."""
         self._cost_of: list[list[int]] = [
             [0] * chain.cells[level] if level > chain.node_level else []
             for level in range(levels)
@@ -92,7 +92,7 @@ class Space:
     def set_lent(self, node: int, lent: int, loath: int = 0) -> None:
         """Set on which leaves of a node a loath borrower sits.
 
-        Who is loath to go sits on lent leaves.
+        Gangs that are loath to go sit on lent leaves.
         """
         before, was_loath = self.lent[node], self.loath[node]
         changed = (before ^ lent) | (was_loath ^ loath)
@@ -122,7 +122,7 @@ class Space:
                 self._busy[level][number] += busy
 
     def _count_whole(self, cell: Cell, sign: int) -> None:
-        """Count what a cell that nobody has is part of, and the siblings that go with it."""
+        """Count what a cell that no tenant has is part of, and the siblings that go with it."""
         level = self.unheld_around(cell)[0]
         self.whole[level] += sign
         for below in range(cell[0], level):
@@ -165,7 +165,7 @@ class Space:
         self._add(around)
 
     def is_free(self, cell: Cell) -> bool:
-        """Whether every leaf of a cell is healthy and nobody's."""
+        """Whether every leaf of a cell is healthy and in no tenant's cell."""
         level, number = cell
         chain = self.chain
         if level > chain.node_level:
@@ -184,7 +184,7 @@ class Space:
         return cell
 
     def is_unheld(self, cell: Cell) -> bool:
-        """Whether nobody has any leaf of a cell, healthy or not."""
+        """Whether no tenant has any leaf of a cell, healthy or not."""
         level, number = cell
         chain = self.chain
         if level > chain.node_level:
@@ -193,7 +193,7 @@ class Space:
         return not self.held[node] & chain.mask_of(cell)
 
     def unheld_around(self, cell: Cell) -> Cell:
-        """Return the largest cell that nobody has any of and that one is part of."""
+        """Return the largest cell around one of which no tenant has any part."""
         chain = self.chain
         while cell[0] < chain.top:
             parent = chain.above(cell, cell[0] + 1)
@@ -214,7 +214,7 @@ class Space:
                 yield from self.parts_free(part)
 
     def cost_of(self, cell: Cell) -> int:
-        """Return what it costs to have a cell: for those who sit there."""
+        """Return what it costs the borrowers in it that a cell is taken."""
         level, number = cell
         chain = self.chain
         if level > chain.node_level:
@@ -264,7 +264,7 @@ class Space:
         return self._free
 
     def broken_at(self, level: int, first: int, end: int) -> Iterator[int]:
-        """Number the cells of a level that nobody has and that have broken leaves."""
+        """Number the cells of a level that no tenant has and that have broken leaves."""
         chain = self.chain
         seen: set[int] = set()
         for node, shut in self.broken.items():
@@ -290,12 +290,12 @@ class Space:
 #
 # 1. If nothing were broken or closed, all that is owed could be dealt out at once. So what a
 #    tenant loses to broken hardware it has again as soon as that is mended.
-# 2. Of the hardware that is healthy now, nobody finds less: no level that has enough cells for
-#    all who are owed some ends with too few, none that has too few ends with fewer still.
+# 2. Of the hardware that is healthy now, no tenant finds less: no level that has enough cells
+#    for all guarantees ends with too few, none that has too few ends with fewer still.
 
 
 def spare(chain: Chain, count: Sequence[int], owed: Sequence[int]) -> list[int]:
-    """Return, by level, how many cells nobody is owed; what is negative cannot be had.
+    """Return, by level, how many cells are in no guarantee; what is negative cannot be had.
 
     A cell of a level is one of its free cells or a part of a larger one that is spare.
     """
@@ -327,7 +327,7 @@ def shorter(before: Sequence[tuple[int, ...]], after: Sequence[tuple[int, ...]])
 def allows(space: Space, cells: Sequence[Cell]) -> bool:
     """Whether a tenant that is owed these cells may have just these. O(cells · levels).
 
-    Nobody has any part of them, and no two overlap.
+    No tenant has any part of them, and no two overlap.
     """
     owed = space.owed.copy()
     for level, _ in cells:

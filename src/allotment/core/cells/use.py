@@ -12,7 +12,7 @@ from allotment.model.ids import JobId
 
 
 class Use:
-    """Who uses which leaves of one chain."""
+    """Which gangs use which leaves of one chain."""
 
     def __init__(self, space: Space) -> None:
         chain = space.chain
@@ -20,9 +20,9 @@ class Use:
         self.taken = [0] * len(chain.nodes)
         """Leaves that guaranteed tasks sit on, by node."""
         self.borrowers: list[dict[JobId, int]] = [{} for _ in chain.nodes]
-        """Who sits on lent leaves of a node, and on which."""
+        """The jobs on lent leaves of a node, and on which."""
         self.loath: list[dict[JobId, int]] = [{} for _ in chain.nodes]
-        """The same of those who are loath to go."""
+        """The same of those that are loath to go."""
         self.parts: dict[tuple[int, int], int] = {}
         """Lent leaves that are shared: what is used of them, by node and leaf."""
         self.aside: dict[int, dict[int, int]] = {}
@@ -121,7 +121,7 @@ class Idle:
     def __init__(self, chain: Chain) -> None:
         self.chain = chain
         self.leaves = [chain.full] * len(chain.nodes)
-        """Leaves that nobody uses, by node."""
+        """Leaves that no task uses, by node."""
         self._near = [FAR] * len(chain.nodes)
         self._buckets: tuple[dict[int, list[int]], ...] = (
             {chain.width: list(range(len(chain.nodes)))},

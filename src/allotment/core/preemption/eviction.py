@@ -2,7 +2,7 @@
 
 The mode is the job's, or else its tenant's. A suspended gang keeps its memory, so that is
 done only where the place is free in spite of it. One that migrates is promised a place on
-what is idle, if there is any, and told to go as if evicted; else it stands in line again.
+what is idle, if there is any, and told to go as if evicted; else it waits again.
 
 Bad at: a suspended gang waits for its very devices, whatever else becomes free.
 """
@@ -24,7 +24,7 @@ from allotment.model.spec import GiveWay
 def evict(cluster: Cluster, job: JobId, pin: str, plan: PreemptionPlan, now: Instant) -> Evict:
     """Return the decision to reserve a place, and to tell those that were not told yet."""
     place = ReservedPlace(
-        job, plan.slots, plan.needs, plan.grounds, plan.evict, plan.quota, pin
+        job, plan.slots, plan.needs, plan.entitlement, plan.evict, plan.quota, pin
     )
     tell = tuple(each for each in plan.evict if not cluster.gangs[each].leaving)
     told = Evict(place, tell, plan.demote, plan.revoke, shrink=plan.shrink)
@@ -108,8 +108,8 @@ def _moves(
                 continue
             slots = cluster.guarantee.idle_place(gang.requests)
             if slots is not None and not cluster.barred(job, slots, now):
-                grounds = Entitlement.OPPORTUNISTIC
-                move = ReservedPlace(job, slots, gang.needs, grounds, (job,))
+                entitlement = Entitlement.OPPORTUNISTIC
+                move = ReservedPlace(job, slots, gang.needs, entitlement, (job,))
                 trial.reserve(move)
                 found.append(move)
     return tuple(found)

@@ -1,6 +1,6 @@
 """Which gangs make room for a job, out of its tenant's own share.
 
-An owner gets back what others borrow. Only what is beyond anybody's share is preempted: gangs
+An owner gets back what others borrow. Only what is beyond any share is preempted: gangs
 that are leaving anyway, places that are reserved for borrowers, then borrowers in the order of
 the victims policy. Where the surplus tasks of elastic borrowers are enough, no whole gang goes.
 No tenant loses anything it is owed, and no two evictions can chase each other: each moves
@@ -14,8 +14,8 @@ candidates come one by one until the tenant's share has room for the job and the
 if need be by evicting borrowers; then those that turned out not to be needed keep theirs. In
 cells a place is sought in the cells that the candidates have, and only then in others in their
 place: so fewer must go, and it is the same whichever nodes are free beside. Where hardware is
-lost, nobody else may have less for it: of cells that are given up and not taken at once, lost
-ones would be made up for out of what others are owed.
+lost, no other tenant may have less for it: of cells that are given up and not taken at once,
+lost ones would be made up for out of what others are owed.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -29,7 +29,7 @@ from allotment.core.cells.rights import objection
 from allotment.core.cells.search import find
 from allotment.core.cells.space import shortage, shorter
 from allotment.core.cluster import Cluster
-from allotment.core.entitle import due_of
+from allotment.core.entitle import entitlement_of
 from allotment.core.gang import Gang, Standing
 from allotment.core.ledger import Ledger
 from allotment.core.lending import takes_kept
@@ -69,7 +69,7 @@ def owners_place(trial: Trial, shape: Shape, now: Instant) -> PreemptionPlan | N
         if found is None or _is_kept(cluster, shape, found.slots):
             return None
         return clear_cells(trial, shape, found, now)
-    if due_of(cluster, shape) is not GUARANTEED:
+    if entitlement_of(cluster, shape) is not GUARANTEED:
         return None
     slots = cluster.find(requests)
     if slots is not None:
@@ -84,7 +84,7 @@ def is_owed(cluster: Cluster, shape: Shape, plan: PreemptionPlan) -> bool:
     if _is_kept(cluster, shape, plan.slots):
         return False
     if cluster.cells is None:
-        return due_of(cluster, shape) is GUARANTEED
+        return entitlement_of(cluster, shape) is GUARANTEED
     return not objection(
         cluster.cells, shape.tenant, shape.pin, plan.slots, plan.needs, plan.quota
     )
@@ -116,7 +116,7 @@ def clear_devices(
 
 
 def clear_leases(trial: Trial, gang: Gang, now: Instant) -> PreemptionPlan | None:
-    """Find who must leave so that a suspended gang gets its own devices back."""
+    """Find the gangs that must leave so that a suspended one gets its own devices back."""
     leases = tuple(lease_part(need) for need in gang.needs)
     plan = PreemptionPlan(gang.slots, leases)
 
@@ -387,7 +387,7 @@ def losers(cluster: Cluster, waiting: Standing, plan: PreemptionPlan) -> list[Jo
 
 
 def _spares_others(cluster: Cluster, shape: Shape, plan: PreemptionPlan) -> bool:
-    """Whether nobody lacks more cells for it that a place is taken."""
+    """Whether no tenant lacks more cells for it that a place is taken."""
     cells = book_of(cluster)
     if not any(space.broken for space in cells.spaces):
         return True
@@ -407,7 +407,7 @@ def fits_by_demotion(
 ) -> bool:
     """Whether there is a place once gangs only lose their share, and stay as borrowers.
 
-    Cells that they give up are nobody's then: where hardware is lost, others may be owed
+    Cells that they give up are free then: where hardware is lost, others may be owed
     them first.
     """
     with Trial(cluster) as trial:

@@ -38,7 +38,7 @@ Fits = Callable[[], PreemptionPlan | None]
 
 
 Stands = Callable[[PreemptionPlan], bool]
-"""Whether a place is still had on the same grounds."""
+"""Whether a place is still had by the same entitlement."""
 
 
 def _always(_: PreemptionPlan) -> bool:
@@ -94,7 +94,9 @@ class _Preempted:
             if self._holds(plan, stands):
                 return plan
             other = fits()
-            return other if other is not None and other.grounds is plan.grounds else None
+            return (
+                other if other is not None and other.entitlement is plan.entitlement else None
+            )
 
         for holder, before, after in reversed(self._moves):
             if self._size(holder) != after:
@@ -231,7 +233,7 @@ def borrowed_surplus(cluster: Cluster, now: Instant) -> list[Candidate]:
 def borrowed_places(
     cluster: Cluster, slots: Sequence[Slot] | None = None
 ) -> list[ReservedPlace]:
-    """Return what is reserved beyond anybody's share: on the nodes of a place, or wherever."""
+    """Return what is reserved beyond any share: on the nodes of a place, or wherever."""
     if not cluster.reserved:
         return []
     nodes = None if slots is None else {slot.node for slot in slots}

@@ -21,7 +21,7 @@ from allotment.model.quantity import SECOND, Instant
 
 APART_MS = 1_920 * SECOND
 _TIES = 1 << 60
-"""More device-time, in thousandths of a millisecond, than anybody ever has."""
+"""More device-time, in thousandths of a millisecond, than any job ever has."""
 
 
 class LeastSinceChange:

@@ -1,11 +1,11 @@
 """Displacing: a waiting job takes the place of gangs of its tenant that rank behind it.
 
 Rule: from the worst-ranked gang on, one whole gang at a time, until there is room; then
-whoever turned out not to be in the way is let off, best-ranked first. The outcome is that
-of dealing the devices out anew to all jobs in order, leaving out whoever does not fit, at
-the cost of looking only at those who must go.
+a gang that turned out not to be in the way is reprieved, best-ranked first. The outcome is
+that of dealing the devices out anew to all jobs in order, leaving out what does not fit, at
+the cost of looking only at those that must go.
 
-Who has a place as its tenant's own goes only for a job that has it as its own, too; for one
+A guaranteed gang goes only for a job that is guaranteed the place, too; for one
 that would borrow only borrowers go. So no two jobs can chase each other at one moment: among
 equals a job displaces only such as rank behind it, and ranks are a total order; and a job
 that takes its own back from a borrower is not displaced by that borrower again.
@@ -36,9 +36,9 @@ GUARANTEED = Entitlement.GUARANTEED
 def displace(
     cluster: Cluster, order: Running, waiting: Standing, now: Instant
 ) -> PreemptionPlan | None:
-    """Find whose turn is over so that a waiting job gets its own; None if nobody's is."""
+    """Find the gangs whose turn is over so that a waiting job gets its own; None if none is."""
     plan = _displace(cluster, waiting, _worse(cluster, order, waiting, now))
-    if plan is None or plan.grounds is GUARANTEED or not is_owed(cluster, plan.evict):
+    if plan is None or plan.entitlement is GUARANTEED or not is_owed(cluster, plan.evict):
         return plan
     worse = _worse(cluster, order, waiting, now, borrowers=True)
     return _displace(cluster, waiting, worse)
@@ -50,7 +50,7 @@ def is_owed(cluster: Cluster, victims: Sequence[JobId]) -> bool:
 
 
 def _displace(cluster: Cluster, waiting: Standing, worse: list[Gang]) -> PreemptionPlan | None:
-    """Find a place in that of some who rank behind a job."""
+    """Find a place in that of some gangs that rank behind a job."""
     if not worse:
         return None
     requests = waiting.shape.requests
@@ -58,17 +58,17 @@ def _displace(cluster: Cluster, waiting: Standing, worse: list[Gang]) -> Preempt
     with Trial(cluster) as trial:
 
         def fits() -> PreemptionPlan | None:
-            due = entitle_shape(cluster, waiting.shape)
-            slots = cluster.find(requests) if due is not None else None
-            if due is None or slots is None:
+            entitled = entitle_shape(cluster, waiting.shape)
+            slots = cluster.find(requests) if entitled is not None else None
+            if entitled is None or slots is None:
                 return None
-            return PreemptionPlan(slots, needs, grounds=due)
+            return PreemptionPlan(slots, needs, entitlement=entitled)
 
         spare = _coming(cluster) > cluster.ledger.owed * DEVICE
         going = leaving(cluster) if spare else []
         if spare:
             trial.let_all_part()
-        # First by numbers alone: a place is found around those who can stay.
+        # First by numbers alone: a place is found around those that can stay.
         start = trial.mark()
         there = [trial.drop(job) for job in sorted(cluster.placed.leaving)] if spare else []
         gone = _by_numbers(cluster, worse, requests)
@@ -85,7 +85,7 @@ def _displace(cluster: Cluster, waiting: Standing, worse: list[Gang]) -> Preempt
             trial,
             [*going, *whole(worse)],
             fits,
-            lambda plan: entitle_shape(cluster, waiting.shape) is plan.grounds,
+            lambda plan: entitle_shape(cluster, waiting.shape) is plan.entitlement,
         )
 
 
@@ -114,7 +114,7 @@ def displace_from(
         if not has_right or any(slot.node in nodes for slot in other.slots)
     ]
     plan = _clear(cluster, gang, worse, now)
-    if plan is None or plan.grounds is GUARANTEED or not is_owed(cluster, plan.evict):
+    if plan is None or plan.entitlement is GUARANTEED or not is_owed(cluster, plan.evict):
         return plan
     borrowers = [other for other in worse if other.entitlement is not GUARANTEED]
     return _clear(cluster, gang, borrowers, now)
@@ -123,23 +123,23 @@ def displace_from(
 def _clear(
     cluster: Cluster, gang: Gang, worse: list[Gang], now: Instant
 ) -> PreemptionPlan | None:
-    """Find who of some must leave a suspended gang's devices, or the quota that it needs."""
+    """Find the gangs that must leave a suspended gang's devices, or the quota it needs."""
     leases = tuple(lease_part(need) for need in gang.needs)
     with Trial(cluster) as trial:
 
         def fits() -> PreemptionPlan | None:
-            due = resume_entitlement(cluster, gang, now)
-            if due is None or not trial.fits(gang.slots, leases):
+            entitled = resume_entitlement(cluster, gang, now)
+            if entitled is None or not trial.fits(gang.slots, leases):
                 return None
-            quota = cluster.guarantee.quota_kept(gang) if due is GUARANTEED else ()
-            return PreemptionPlan(gang.slots, leases, quota, due)
+            quota = cluster.guarantee.quota_kept(gang) if entitled is GUARANTEED else ()
+            return PreemptionPlan(gang.slots, leases, quota, entitled)
 
         trial.let_all_part()
         return search(
             trial,
             whole(worse),
             fits,
-            lambda plan: resume_entitlement(cluster, gang, now) is plan.grounds,
+            lambda plan: resume_entitlement(cluster, gang, now) is plan.entitlement,
             going=leaving(cluster),
         )
 
@@ -147,7 +147,7 @@ def _clear(
 def _behind(
     cluster: Cluster, order: Running, key: Key, tenant: str, now: Instant
 ) -> Iterator[Gang]:
-    """Yield the gangs of a tenant that rank behind a place in line and may go, worst first."""
+    """Yield the gangs of a tenant that rank behind a place and may go, worst first."""
     promised: set[JobId] | None = None
     for job in order.worst_first(key, now):
         if promised is None:
@@ -166,9 +166,9 @@ def _overlap(gang: Gang, slots: tuple[Slot, ...]) -> bool:
 def _by_numbers(
     cluster: Cluster, worse: list[Gang], requests: tuple[Request, ...]
 ) -> list[Gang]:
-    """Return who must go, worst first, if only the numbers of whole free devices counted.
+    """Return the gangs that must go, worst first, if only numbers of free devices counted.
 
-    Whoever leaves anyway is out of the books already.
+    A gang that leaves anyway is out of the books already.
     """
     spare = cluster.ledger.whole_free - devices_of(requests)
     spare += sum(devices_of(gang.requests) for gang in worse)
@@ -184,7 +184,7 @@ def _by_numbers(
 
 
 def _coming(cluster: Cluster) -> int:
-    """Sum up what those who leave will free, promised or not, in thousandths."""
+    """Sum up what leaving gangs will free, promised or not, in thousandths."""
     coming = (*cluster.placed.leaving.values(), *cluster.placed.parting.values())
     return sum(gang.held().gpu_milli for gang in coming)
 
@@ -199,7 +199,7 @@ def _worse(
 ) -> list[Gang]:
     """Return just enough gangs that rank behind, worst first; none when all are not enough."""
     ledger = cluster.ledger
-    # What those who leave will free counts, less what of it is promised already.
+    # What leaving gangs will free counts, less what of it is promised already.
     coming = max(0, _coming(cluster) - ledger.owed * DEVICE)
     missing = waiting.gpu_milli - ledger.whole_free * DEVICE - coming
     worse: list[Gang] = []

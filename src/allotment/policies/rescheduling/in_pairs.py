@@ -14,7 +14,7 @@ from allotment.model.quantity import Instant
 from allotment.policies.rescheduling.moves import moves
 from allotment.policies.rescheduling.pairs import displace_pairs, join, place_by_partner
 from allotment.policies.rescheduling.ports import Moving, Packing, Recounting, Turns
-from allotment.policies.rescheduling.taking_turns import TakingTurns, everybody
+from allotment.policies.rescheduling.taking_turns import TakingTurns, all_jobs
 
 
 class InPairs(TakingTurns):
@@ -33,10 +33,10 @@ class InPairs(TakingTurns):
 
     def _begin(self, now: Instant) -> None:
         super()._begin(now)
-        self.packing.deal(everybody(self.cluster), now)
+        self.packing.deal(all_jobs(self.cluster), now)
 
     def _joined(self, now: Instant) -> Iterator[Decision]:
-        """Propose who joins a partner that has a place. O(placed jobs)."""
+        """Propose jobs that join a partner that has a place. O(placed jobs)."""
         cluster = self.cluster
         for job in sorted(cluster.gangs.keys() | cluster.reserved.keys()):
             yield from join(cluster, self.packing, job, now)

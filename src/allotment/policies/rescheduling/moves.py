@@ -2,8 +2,8 @@
 
 Rule: at a turn, best-ranked gangs first, each is offered the place it would get if it came
 now, among what is free. If that is better it is promised the place, told to go as if it were
-evicted, and starts there. Nobody else is touched; who got nothing done since it was placed
-stays, or it could be moved about for ever.
+evicted, and starts there. No other is touched; a gang that got nothing done since it was
+placed stays, or it could be moved about for ever.
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -1,6 +1,6 @@
 """Packing: two jobs that were chosen for each other share devices; others have their own.
 
-Rule: a job whose partner has a place joins it there, whatever its own rank. Everybody else
+Rule: a job whose partner has a place joins it there, whatever its own rank. Every other
 comes to wholly free devices only, however small a part of one it asks for. At a turn two
 jobs that share give way together, and not before a waiting job that ranks behind one of
 them: the better of the two speaks for both.
@@ -36,8 +36,8 @@ def join(
         return
     waiting = cluster.pending[partner]
     shape = waiting.shape
-    due = entitle_shape(cluster, shape)
-    if due is None or capped_out(cluster, shape):
+    entitled = entitle_shape(cluster, shape)
+    if entitled is None or capped_out(cluster, shape):
         return
     needs = needs_of(shape.requests)
     gang, promise = cluster.gangs.get(job), cluster.reserved.get(job)
@@ -47,14 +47,14 @@ def join(
         if cluster.barred(partner, slots, now):
             return
         if awaited:
-            yield Evict(ReservedPlace(partner, slots, needs, due, awaited), ())
+            yield Evict(ReservedPlace(partner, slots, needs, entitled, awaited), ())
             return
     elif gang is None or gang.leaving or gang.suspended:
         return
     else:
         slots = gang.slots
     if _beside(cluster, slots, needs) and not cluster.barred(partner, slots, now):
-        yield Place(Placement(partner, slots, due))
+        yield Place(Placement(partner, slots, entitled))
 
 
 def _beside(cluster: Cluster, slots: tuple[Slot, ...], needs: tuple[Resources, ...]) -> bool:
@@ -67,7 +67,7 @@ def _beside(cluster: Cluster, slots: tuple[Slot, ...], needs: tuple[Resources, .
 
 
 class _Unshared:
-    """Devices as they look to two partners, who do not mind each other."""
+    """Devices as they look to two partners, which do not mind each other."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
@@ -85,7 +85,7 @@ def place_by_partner(
     """Find where a running gang goes because of a partner that runs; None if it stays.
 
     It joins the partner, unless that is better off here; together they look for better
-    devices, of which the one who finds them takes its part first, and the other follows.
+    devices, of which the one that finds them takes its part first, and the other follows.
     """
     if partner.leaving or partner.suspended or partner.id in cluster.reserved:
         return None
@@ -102,7 +102,7 @@ def place_by_partner(
 def displace_pairs(
     cluster: Cluster, order: Running, waiting: Standing, now: Instant
 ) -> PreemptionPlan | None:
-    """Find whose turn is over so that a waiting job gets devices; None if nobody's is.
+    """Find the gangs whose turn is over so that a waiting job gets devices; None if none is.
 
     From the worst-ranked on, one pair or single job at a time: the two of a pair share devices,
     and the job wants whole ones. O(gangs · search).
@@ -114,7 +114,7 @@ def displace_pairs(
         trial.let_all_part()
 
         units = _behind(cluster, order, waiting, now)
-        due: Entitlement | None = None
+        entitled: Entitlement | None = None
 
         def halved() -> bool:
             """Whether one of a pair is gone, and the other is not."""
@@ -122,34 +122,38 @@ def displace_pairs(
             return any(0 < n < len(unit) for n, unit in zip(there, units, strict=True))
 
         def fits() -> PreemptionPlan | None:
-            nonlocal due
-            if due is not None:
-                return None  # The first place is kept: whoever is not in its way stays.
+            nonlocal entitled
+            if entitled is not None:
+                return None  # The first place is kept: what is not in its way stays.
             enough = devices_of(asked) <= ledger.whole_free and not halved()
             slots = cluster.find(asked) if enough else None
             if slots is None:
                 return None
-            due = entitle(cluster, shape.tenant, total, preemptible=shape.preemptible)
+            entitled = entitle(cluster, shape.tenant, total, preemptible=shape.preemptible)
             return PreemptionPlan(slots, needs_of(asked))
 
         candidates = [(gang, 0) for unit in units for gang in unit]
         plan = search(trial, candidates, fits, going=leaving(cluster))
-    if plan is None or due is None:
+    if plan is None or entitled is None:
         return None
-    if due is not Entitlement.GUARANTEED and is_owed(cluster, plan.evict):
+    if entitled is not Entitlement.GUARANTEED and is_owed(cluster, plan.evict):
         return None  # What its tenant is owed stays, as in `displacing.py`.
     part = needs_of(shape.requests)
     units = [*([gang] for _, gang in sorted(cluster.placed.leaving.items())), *units]
     evict = [gang.id for unit in reversed(units) for gang in unit if gang.id in plan.evict]
     return msgspec.structs.replace(
-        plan, slots=parts_of(plan.slots, part), needs=part, grounds=due, evict=tuple(evict)
+        plan,
+        slots=parts_of(plan.slots, part),
+        needs=part,
+        entitlement=entitled,
+        evict=tuple(evict),
     )
 
 
 def _behind(
     cluster: Cluster, order: Running, waiting: Standing, now: Instant
 ) -> list[list[Gang]]:
-    """Return pairs and single jobs all of whom rank behind, worst first."""
+    """Return pairs and single jobs that all rank behind, worst first."""
     after = cluster.pending.key(waiting.id)
     promised = awaited(cluster)
     units: dict[tuple[Slot, ...], list[Gang]] = {}

@@ -1,4 +1,4 @@
-"""What a rescheduler asks: when, which order is counted anew, who shares, who moves."""
+"""What a rescheduler asks: when, which order is counted anew, what shares, what moves."""
 
 from collections.abc import Sequence
 from typing import Protocol

@@ -63,17 +63,17 @@ class Running(Book):
         self.add(gang, now)
 
     def key(self, job: JobId, now: Instant) -> Key:
-        """Return a gang's place in line as of now."""
+        """Return a gang's place in job order as of now."""
         rank = self._ranks[job]
         return (_at(rank.key, rank.slope, now), job)
 
     @property
     def rising(self) -> bool:
-        """Whether somebody's rank gets worse by the clock alone."""
+        """Whether any gang's rank gets worse by the clock alone."""
         return max(self._lists, default=0) > 0
 
     def worst(self, now: Instant) -> Key | None:
-        """Return the place in line of the worst-ranked gang."""
+        """Return the place in job order of the worst-ranked gang."""
         worst: Key | None = None
         for slope, group in self._lists.items():
             key, job = group[-1]

@@ -102,7 +102,7 @@ class TakingTurns:
     def _begin(self, now: Instant) -> None:
         """Begin a turn."""
         cluster = self.cluster
-        if self._recounting is not None and self._recounting.recount(everybody(cluster), now):
+        if self._recounting is not None and self._recounting.recount(all_jobs(cluster), now):
             self._rank_anew(now)
         if self._since_turn or self.order.rising:
             # By now a job may displace gangs that did not rank behind it.
@@ -146,7 +146,7 @@ class TakingTurns:
         """Whether a gang that was sent away comes before this job, and may return.
 
         By now enough may come free for it too; a job that takes that would be sent away at
-        once. So the job waits until they are gone, and stand in line themselves.
+        once. So the job waits until they are gone, and wait themselves.
         """
         cluster = self.cluster
         if not cluster.reserved:
@@ -162,7 +162,7 @@ class TakingTurns:
         )
 
 
-def everybody(cluster: Cluster) -> list[Standing]:
+def all_jobs(cluster: Cluster) -> list[Standing]:
     """Return all jobs that wait or have a place, by their ids."""
     placed = [gang.standing for gang in cluster.gangs.values()]
     return sorted([*cluster.pending.all(), *placed], key=lambda job: job.id)

@@ -1,1 +1,1 @@
-"""On what grounds a gang may have what it asks for."""
+"""By which entitlement a gang may have what it asks for."""
