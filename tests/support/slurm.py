@@ -49,7 +49,7 @@ TopologyPlugin=topology/tree
 SelectTypeParameters=CR_Core_Memory
 SchedulerParameters=batch_sched_delay=0,sched_interval=1,sched_min_interval=0,bf_interval=1
 KillWait=2
-MessageTimeout=10
+MessageTimeout=5
 {nodes}
 PartitionName=main Nodes=n[1-{count}] Default=YES MaxTime=INFINITE State=UP
 PartitionName=short Nodes=n1 MaxTime=1 State=UP
@@ -128,7 +128,8 @@ class Slurm:
         """
         saved = self.folder / "state" / "job_state"
         asked = time.time()
-        self.say("scontrol", "update", "partitionname=short", "maxtime=1")
+        for number in self.say("squeue", "-h", "-o", "%i").split():
+            self.say("scontrol", "update", f"jobid={number}", "comment=to be saved")
         self.until(lambda: saved.exists() and saved.stat().st_mtime > asked)
 
     def clear(self) -> None:

@@ -19,6 +19,9 @@ log = structlog.get_logger("allot.wiring")
 KEPT = "slurm-partition"
 """In the state folder: so that a later start does not run a cluster's jobs on this machine."""
 
+FIRST_S, AGAIN_S = 30.0, 3.0
+"""How long a start waits for Slurm: where it can go on without, not for long."""
+
 
 def partition_of(folder: Path, wanted: str) -> str:
     """Return the partition of a state folder, '' where its jobs run here. Raises BadInput."""
@@ -65,7 +68,8 @@ def discovered(partition: str, *, is_first: bool) -> tuple[Node, ...]:
 
     try:
         with ThreadPoolExecutor(1) as pool:  # where we are, a loop runs already
-            found = pool.submit(lambda: asyncio.run(client.nodes())).result()
+            patience_s = FIRST_S if is_first else AGAIN_S
+            found = pool.submit(lambda: asyncio.run(client.nodes(patience_s))).result()
             switches = pool.submit(lambda: asyncio.run(client.switches())).result()
     except EngineAway as error:
         if not is_first:

@@ -1,17 +1,14 @@
 """A service on a real Slurm of two nodes: jobs, users, and what goes wrong on either side."""
 
-import shutil
 import subprocess
 import sys
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.support.cluster import RealCluster, until
-from tests.support.slurm import TOOLS, Slurm, a_slurm
+from tests.support.cluster import until
+from tests.support.on_slurm import OnSlurm, shell
+from tests.support.slurm import TOOLS, Slurm
 
 pytestmark = [
     pytest.mark.needs_root,
@@ -20,68 +17,7 @@ pytestmark = [
 
 
 AWAY_S = 240
-"""For what waits until calls to a Slurm that does not answer are over, of 10 s each."""
-CONFIG = """\
-nodes:
-- {name: n1, cpu: 4, memory: 2000MiB, disk: 1TiB, gpu: {type: a100, count: 4}}
-- {name: n2, cpu: 4, memory: 2000MiB, disk: 1TiB, gpu: {type: a100, count: 4}}
-tenants: {lab: {}}
-"""
-
-
-class OnSlurm(RealCluster):
-    """A service whose jobs run in a partition."""
-
-    def __init__(self, state: Path, slurm: Slurm) -> None:
-        super().__init__(state, CONFIG)
-        self.slurm = slurm
-
-    def start(self, *words: str) -> subprocess.CompletedProcess[str]:
-        return self.allot("up", *words, env={"SLURM_CONF": str(self.slurm.conf)})
-
-    def up(self) -> None:
-        done = self.start("--slurm", "main", "--config", str(self.config))
-        assert done.returncode == 0, done.stdout + done.stderr
-
-    def output(self, job: int) -> str:
-        return self.allot("logs", str(job)).stdout
-
-    def job(self, job: int) -> dict[str, Any]:
-        return self.get(f"/v1/jobs/{job}")
-
-    def slurm_jobs(self) -> list[str]:
-        """Return the numbers of what runs or waits in Slurm."""
-        return self.slurm.say("squeue", "-h", "-o", "%i").split()
-
-
-@pytest.fixture(scope="module")
-def slurm() -> Iterator[Slurm]:
-    with a_slurm() as running:
-        yield running
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    """A folder that every user may pass through, as one on a shared disk."""
-    made = Path(tempfile.mkdtemp(prefix="allot-test-", dir="/var/tmp"))
-    made.chmod(0o755)
-    yield made
-    shutil.rmtree(made, ignore_errors=True)
-
-
-@pytest.fixture
-def cluster(slurm: Slurm, folder: Path) -> Iterator[OnSlurm]:
-    (folder / "state").mkdir()
-    made = OnSlurm(folder / "state", slurm)
-    made.up()
-    yield made
-    made.down()
-    slurm.clear()
-
-
-def shell(script: str, **more: object) -> dict[str, object]:
-    need = {"cpu": 1, "memory": "64MiB", **dict(more.pop("resources", {}))}  # pyright: ignore
-    return {"name": "test", "command": script, "resources": need, **more}
+"""For what waits until calls to a Slurm that does not answer are over, of 5 s each."""
 
 
 def test_a_gang_runs_on_both_nodes(cluster: OnSlurm) -> None:
@@ -116,7 +52,7 @@ def test_a_running_job_is_cancelled_with_all_it_started(cluster: OnSlurm) -> Non
 
 
 def test_what_is_cancelled_in_slurm_is_tried_again(cluster: OnSlurm) -> None:
-    job = cluster.submit(shell("sleep $((3 - 2 * (ALLOT_ATTEMPT > 1)))"))
+    job = cluster.submit(shell("[ $ALLOT_ATTEMPT -gt 1 ] || sleep 1000"))
     cluster.wait_for(job, "running")
     (number,) = cluster.slurm_jobs()
     cluster.slurm.say("scancel", number)
@@ -126,33 +62,44 @@ def test_what_is_cancelled_in_slurm_is_tried_again(cluster: OnSlurm) -> None:
     assert second["state"] == "ended"
 
 
-def test_jobs_run_on_while_controller_and_service_are_away(cluster: OnSlurm) -> None:
-    job = cluster.submit(shell("sleep 4; echo done"))
+def test_jobs_run_on_while_controller_and_service_are_away(
+    cluster: OnSlurm, folder: Path
+) -> None:
+    job = cluster.submit(shell(f"{until_there(folder)}; echo done"))
     cluster.wait_for(job, "running")
     cluster.slurm.until_saved()
     cluster.slurm.kill("slurmctld")
     cluster.kill()
     cluster.up()
     waits = cluster.submit(shell("echo later"))
+    (folder / "go").touch()
+    cluster.wait_for(job, "succeeded")
     cluster.slurm.start_controller()
-    cluster.wait_for(job, "succeeded", seconds=AWAY_S)
     cluster.wait_for(waits, "succeeded", seconds=AWAY_S)
     assert "done" in cluster.output(job)
     assert len(cluster.job(job)["attempts"]) == 1
 
 
-def test_a_lost_answer_starts_nothing_twice(cluster: OnSlurm) -> None:
-    job = cluster.submit(shell("sleep 3; echo once"))
+def until_there(folder: Path) -> str:
+    """Return a shell line that waits for the file `go` in a folder."""
+    return f"until [ -e {folder}/go ]; do sleep 0.1; done"
+
+
+def test_a_lost_answer_starts_nothing_twice(cluster: OnSlurm, folder: Path) -> None:
+    job = cluster.submit(shell(f"{until_there(folder)}; echo once"))
     cluster.wait_for(job, "running")
     cluster.kill()
     record = cluster.state / f"slurm/tasks/{job}/1/0.json"
     record.write_text(record.read_text().replace('"job"', '"lost"'))
     cluster.up()
+    until(lambda: '"lost"' not in record.read_text(), "its number to be known again")
+    (folder / "go").touch()
     cluster.wait_for(job, "succeeded")
     names = cluster.slurm.say("squeue", "-h", "-t", "all", "-o", "%j").split()
     own = (cluster.state / "slurm/name").read_text()
     assert names.count(f"{own}-{job}.1.0") == 1
     assert cluster.output(job).split() == ["once"]
+    assert len(cluster.job(job)["attempts"]) == 1
 
 
 def test_a_drained_node_gets_no_more_and_keeps_what_runs(cluster: OnSlurm) -> None:
@@ -198,24 +145,26 @@ def test_a_task_runs_as_its_submitter(cluster: OnSlurm) -> None:
 def test_links_in_a_users_folder_lead_nowhere(cluster: OnSlurm, name: str) -> None:
     secret = cluster.state / "secret"
     secret.write_text('{"phase": "ended", "exit_code": 42}')
-    there = cluster.state / "slurm/tasks/1/1/0"
+    tasks = cluster.state / "slurm/tasks"
+    folder = f"{tasks}/$ALLOT_JOB_ID/1/0"
     runs = "until grep -q running status.json; do sleep 0.1; done"
-    script = f"cd {there} && {runs}; rm -f {name}; ln -s {secret} {name}; sleep 1000"
-    as_nobody(cluster, "run", "--detach", "--", "sh", "-c", script)
+    script = f"cd {folder} && {runs}; rm -f {name}; ln -s {secret} {name}; sleep 1000"
+    job = int(as_nobody(cluster, "run", "--detach", "--", "sh", "-c", script).stdout)
+    there = tasks / f"{job}/1/0"
     until(lambda: (there / name).is_symlink(), "the link")
-    assert "42" not in cluster.output(1)
-    assert cluster.state_of(1) in ("starting", "running")
-    cluster.allot("cancel", "1")
-    cluster.wait_for(1, "cancelled", "failed")
+    assert "42" not in cluster.output(job)
+    assert cluster.state_of(job) in ("starting", "running")
+    cluster.allot("cancel", str(job))
+    cluster.wait_for(job, "cancelled", "failed")
     until(lambda: not cluster.slurm_jobs(), "Slurm to be empty")
-    assert not ps_has(str(there)), "what the task started is gone with it"
+    assert not ps_has(str(there)), "its first process is gone"
+    assert not ps_has(f"ln -s {secret} {name}"), "what the task started is gone with it"
     assert secret.read_text() == '{"phase": "ended", "exit_code": 42}'
 
 
 def test_a_partition_that_is_not_there_is_named_with_those_that_are(
     slurm: Slurm, folder: Path
 ) -> None:
-    (folder / "state").mkdir()
     done = OnSlurm(folder / "state", slurm).start("--slurm", "gpus")
     assert done.returncode != 0
     assert "Slurm has no partition gpus with nodes" in done.stderr
@@ -225,7 +174,6 @@ def test_a_partition_that_is_not_there_is_named_with_those_that_are(
 def test_nodes_are_found_and_a_limit_of_the_partition_is_told_in_slurms_words(
     slurm: Slurm, folder: Path
 ) -> None:
-    (folder / "state").mkdir()
     cluster = OnSlurm(folder / "state", slurm)
     assert cluster.start("--slurm", "short").returncode == 0
     try:
@@ -256,7 +204,6 @@ def test_what_slurm_cannot_do_is_refused(cluster: OnSlurm) -> None:
 
 
 def test_cells_lie_over_switches_and_are_guaranteed(slurm: Slurm, folder: Path) -> None:
-    (folder / "state").mkdir()
     cluster = OnSlurm(folder / "state", slurm)
     env = {"SLURM_CONF": str(slurm.conf)}
     cluster.config.unlink()

@@ -100,9 +100,10 @@ def test_the_first_process_knows_better_than_slurm() -> None:
 
 def test_a_kill_is_explained_when_slurm_has_said_why() -> None:
     killed = over(signal=9)
-    waits = report(KEY, killed, Row("1", "x", "RUNNING"))
-    assert waits is not None
-    assert waits.seen is Seen.RUNNING
+    for old in (Row("1", "x", "RUNNING"), Row("1", "x", "PENDING", "Resources")):
+        waits = report(KEY, killed, old)
+        assert waits is not None
+        assert waits.seen is Seen.RUNNING
     for state, oom in (("OUT_OF_MEMORY", True), ("COMPLETED", False)):
         told = report(KEY, killed, Row("1", "x", state))
         assert told is not None

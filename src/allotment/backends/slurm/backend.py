@@ -17,18 +17,19 @@ from time import monotonic
 import msgspec
 import structlog
 
-from allotment.backends.slurm import client
-from allotment.backends.slurm.discover import report_of
+from allotment.backends.slurm import client, nodes
+from allotment.backends.slurm.contact import Contact
+from allotment.backends.slurm.nodes import NodeWatch
 from allotment.backends.slurm.request import document_of, name_of, options_of, script_of
 from allotment.backends.slurm.status import NEVER, WAITS, Row, report
 from allotment.backends.status import status_from
 from allotment.model.cluster import Node
 from allotment.model.diagnosis import Exit
-from allotment.model.errors import BackendError, EngineAway
-from allotment.model.ids import JobId, NodeId, TaskKey
+from allotment.model.errors import BackendError
+from allotment.model.ids import JobId, TaskKey
 from allotment.model.quantity import Millis
 from allotment.model.reasons import StopCause
-from allotment.model.reports import NodeReport, Seen, TaskReport
+from allotment.model.reports import Seen, TaskReport
 from allotment.service.forever import forever
 from allotment.service.ports import LaunchRequest, LogChunk, Report
 
@@ -36,7 +37,8 @@ log = structlog.get_logger("allot.slurm")
 
 LOOK_EVERY_S = 0.5
 ASK_EVERY_S = 2.0
-NODES_EVERY_S = 10.0
+FIRST_S = 3.0
+"""How long a start waits for Slurm's first answer: what our own processes say is there."""
 START_S = 60.0
 """What is to start now, and that Slurm has not started by then, is taken back."""
 OVERDUE_S = 10.0
@@ -86,9 +88,8 @@ class SlurmBackend:
         self._overdue: dict[TaskKey, float] = {}
         self._unknown: dict[TaskKey, tuple[float, float]] = {}
         """Of tasks that Slurm does not know: the last sign seen, and since when."""
-        self._nodes_told: dict[NodeId, NodeReport] = {}
         self._loops: list[asyncio.Task[None]] = []
-        self._away = ""
+        self._contact = Contact()
 
     # ── life ────────────────────────────────────────────────────────────────────────────
 
@@ -102,11 +103,17 @@ class SlurmBackend:
         runner.write_bytes(RUNNER.read_bytes())
         runner.chmod(0o644)
         self._prefix = self._own_name()
-        with contextlib.suppress(EngineAway):
-            await self._ask()
+        with contextlib.suppress(BackendError, TimeoutError):
+            async with asyncio.timeout(FIRST_S):
+                await self._ask()
+        watch = NodeWatch(self._nodes, self._contact, sink)
         self._loops = [
-            asyncio.create_task(forever(self._look_over, LOOK_EVERY_S, "Slurm jobs")),
-            asyncio.create_task(forever(self._look_at_nodes, NODES_EVERY_S, "Slurm nodes")),
+            asyncio.create_task(forever(step, every_s, what))
+            for step, every_s, what in (
+                (self._look_over, LOOK_EVERY_S, "tasks on Slurm"),
+                (self._keep_asking, LOOK_EVERY_S, "Slurm's jobs"),
+                (watch.look, nodes.LOOK_EVERY_S, "Slurm's nodes"),
+            )
         ]
 
     def _own_name(self) -> str:
@@ -211,7 +218,7 @@ class SlurmBackend:
     async def observe(self, keys: Sequence[TaskKey]) -> Sequence[TaskReport]:
         found: list[TaskReport] = []
         for key in keys:
-            record = self._record(key)
+            record = self._numbered(key)
             if record is None or not record.job:
                 continue  # Launched again, it is looked for by its name.
             told = self._read(key, record)
@@ -220,6 +227,16 @@ class SlurmBackend:
             if told is not None:
                 found.append(told)
         return found
+
+    def _numbered(self, key: TaskKey) -> Submitted | None:
+        """Return what is kept of a task, with the number that its lost answer had."""
+        record = self._record(key)
+        row = self._rows.get(name_of(self._prefix, key))
+        if record is None or record.job or row is None:
+            return record
+        record = msgspec.structs.replace(record, job=row.id)
+        self._keep(key, record)
+        return record
 
     async def read_log(self, key: TaskKey, stream: str, offset: int, size: int) -> LogChunk:
         if stream not in STREAMS:
@@ -242,33 +259,32 @@ class SlurmBackend:
     # ── looking ─────────────────────────────────────────────────────────────────────────
 
     async def _ask(self) -> None:
-        """Ask Slurm for all its jobs. Raises EngineAway; then what was known stays so."""
-        self._rows = await client.jobs()
+        """Ask Slurm for all its jobs. Raises BackendError; then what was known stays so."""
+        async with self._contact:
+            self._rows = await client.jobs()
         self._asked = monotonic()
 
-    async def _look_over(self) -> None:
-        if not self._live:
-            return
-        if monotonic() - self._asked >= ASK_EVERY_S:
-            try:
+    async def _keep_asking(self) -> None:
+        """Ask, while there is anything to ask of: beside the looks, which wait for none."""
+        if self._live and monotonic() - self._asked >= ASK_EVERY_S:
+            with contextlib.suppress(BackendError):
                 await self._ask()
-                self._away = ""
-            except BackendError as error:
-                if not self._away:
-                    log.warning("Slurm does not answer; its jobs go on", why=str(error))
-                self._away = str(error)
+
+    async def _look_over(self) -> None:
         for key, record in list(self._live.items()):
             await self._look_at(key, record)
 
     async def _look_at(self, key: TaskKey, record: Submitted) -> None:
         row = self._rows.get(name_of(self._prefix, key))
         told = self._read(key, record)
-        if told is None and row is not None and row.state in WAITS and not self._away:
+        is_heard = not self._contact.trouble
+        if told is None and row is not None and row.state in WAITS and is_heard:
             await self._wait_for(key, record, row)
         elif told is None or told.seen is not Seen.ENDED:
             self._waiting.pop(key, None)
-            await self._force(key, record)
-            if row is None and not self._away:
+            if is_heard:
+                await self._force(key, record)
+            if row is None and is_heard:
                 told = self._without_row(key) or told
         if row is not None:
             self._unknown.pop(key, None)
@@ -327,17 +343,6 @@ class SlurmBackend:
             with contextlib.suppress(BackendError):
                 await client.cancel(record.job)
             self._overdue[key] = monotonic() + OVERDUE_S
-
-    async def _look_at_nodes(self) -> None:
-        try:
-            there = {node.name: node for node in await client.nodes()}
-        except EngineAway:
-            return
-        for node in self._nodes():
-            told = report_of(node, there.get(node.name))
-            if self._nodes_told.get(node.id) != told:
-                self._nodes_told[node.id] = told
-                self._sink(told)
 
     def _read(self, key: TaskKey, record: Submitted) -> TaskReport | None:
         fd = self._open(key, "status.json")

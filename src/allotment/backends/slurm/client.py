@@ -29,6 +29,10 @@ AWAY = (
 """What Slurm says that can't answer now, and would later."""
 
 
+AT_WORK = frozenset({"idle", "mixed", "allocated", "completing", "planned", "reserved"})
+"""States of nodes that say nothing but how many jobs they have."""
+
+
 class SlurmNode(msgspec.Struct, frozen=True):
     """A node as `sinfo --json` shows it; what else it says is passed over."""
 
@@ -50,9 +54,9 @@ class _Nodes(msgspec.Struct, frozen=True):
     errors: tuple[dict[str, object], ...] = ()
 
 
-async def nodes() -> tuple[SlurmNode, ...]:
+async def nodes(patience_s: float = PATIENCE_S) -> tuple[SlurmNode, ...]:
     """Return all nodes of the cluster. Raises BackendError."""
-    said = await run("sinfo", "--json")
+    said = await run("sinfo", "--json", patience_s=patience_s)
     try:
         found = msgspec.json.decode(said, type=_Nodes)
     except msgspec.DecodeError as error:
@@ -66,6 +70,15 @@ async def nodes() -> tuple[SlurmNode, ...]:
 async def switches() -> str:
     """Return what Slurm says of its switches, '' where it knows none. Raises BackendError."""
     return await run("scontrol", "--oneliner", "show", "topology")
+
+
+async def troubles() -> frozenset[str]:
+    """Return the groups of nodes that are not plainly at work, with state and reason, as text.
+
+    It costs a hundredth of `nodes` on a large cluster. Raises BackendError.
+    """
+    lines = (await run("sinfo", "-h", "-o", "%T|%E|%N")).splitlines()
+    return frozenset(line for line in lines if line.partition("|")[0] not in AT_WORK)
 
 
 async def jobs(name: str = "") -> dict[str, Row]:
@@ -91,7 +104,7 @@ async def cancel(job: str, *, signal: str = "") -> None:
             raise
 
 
-async def run(command: str, *words: str) -> str:
+async def run(command: str, *words: str, patience_s: float = PATIENCE_S) -> str:
     """Run a command of Slurm and return what it says.
 
     Raises EngineAway where Slurm does not answer, and BackendError where it refuses.
@@ -108,10 +121,10 @@ async def run(command: str, *words: str) -> str:
     except OSError as error:
         raise BackendError(f"`{command}` cannot be run: {error.strerror}") from error
     try:
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(patience_s):
             said, wrong = await process.communicate()
     except TimeoutError:
-        raise EngineAway(f"`{command}` did not answer in {PATIENCE_S:.0f} s") from None
+        raise EngineAway(f"`{command}` did not answer in {patience_s:.0f} s") from None
     finally:
         if process.returncode is None:  # Too slow, or the service ends.
             process.kill()

@@ -82,7 +82,7 @@ def _ended(told: TaskReport, status: RunnerStatus | None, row: Row | None) -> Ta
     killed = status is not None and not status.ended_by and status.signal == SIGKILL
     if told.exit is None or not (by_slurm or killed):
         return told
-    if row is not None and row.state in RUNS:
+    if row is not None and (row.state in RUNS or _is_old(row)):
         return TaskReport(told.key, Seen.RUNNING, told.pid)  # Slurm is about to say why.
     if row is not None and row.state == "OUT_OF_MEMORY":
         return msgspec.structs.replace(told, exit=msgspec.structs.replace(told.exit, oom=True))
@@ -91,6 +91,11 @@ def _ended(told: TaskReport, status: RunnerStatus | None, row: Row | None) -> Ta
     how, node = (row.state, row.node) if row is not None else ("CANCELLED", "")
     exit_ = msgspec.structs.replace(told.exit, platform_error=_why(how, node))
     return msgspec.structs.replace(told, exit=exit_)
+
+
+def _is_old(row: Row) -> bool:
+    """Whether Slurm said this before the task ran, and not after it was requeued."""
+    return row.state in ("PENDING", "CONFIGURING") and row.reason != "BeginTime"
 
 
 def _exit(row: Row, *, started: bool) -> Exit:

@@ -30,6 +30,9 @@ KILL_WAIT_MS = 1000
 """How long Slurm lets a job live at least that it told to end."""
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
 SAY_TRIES = 60
+TOLD_S = 1.0
+ENDED_BY_SIGNAL = (-signal.SIGTERM, -signal.SIGKILL, 128 + signal.SIGTERM, 128 + signal.SIGKILL)
+"""How a command ends that Slurm ended, itself or below a shell."""
 FORGOTTEN_LOOKS = 50
 
 
@@ -92,12 +95,18 @@ class Task:
             code, used = self.wait()
         finally:
             self.sweep()
-        if code < 0 and not self.ended_by:
-            time.sleep(LOOK_S)  # Slurm tells all processes of a job, and us perhaps last.
-            self.ended_by = "slurm" if self.told else ""
+        if code in ENDED_BY_SIGNAL and not self.ended_by:
+            self.ended_by = "slurm" if self.hears_soon() else ""
         how = {"signal": -code} if code < 0 else {"exit_code": code}
         self.say("ended", usage=used, ended_by=self.ended_by, **how)
         return 0
+
+    def hears_soon(self) -> bool:
+        """Whether Slurm told us to end: it tells all processes, and us perhaps last."""
+        until = time.monotonic() + TOLD_S
+        while not self.told and time.monotonic() < until:
+            time.sleep(LOOK_S)
+        return bool(self.told)
 
     def pass_barrier(self) -> bool:
         """Wait for all of the gang; whether it opened before we were told to end."""

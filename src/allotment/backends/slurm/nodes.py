@@ -1,0 +1,51 @@
+"""Watches the nodes of a partition: seldom in full, and often for what is wrong with any."""
+
+from collections.abc import Callable, Sequence
+from time import monotonic
+
+from allotment.backends.slurm import client
+from allotment.backends.slurm.contact import Contact
+from allotment.backends.slurm.discover import report_of
+from allotment.model.cluster import Node
+from allotment.model.errors import BackendError
+from allotment.model.ids import NodeId
+from allotment.model.reports import NodeReport
+from allotment.service.ports import Report
+
+LOOK_EVERY_S = 2.0
+ALL_EVERY_S = 30.0
+"""How often all is asked of each node, where nothing new seems wrong."""
+
+
+class NodeWatch:
+    """Tells how the nodes of the configuration are, whenever that changes."""
+
+    def __init__(
+        self,
+        nodes: Callable[[], Sequence[Node]],
+        contact: Contact,
+        sink: Callable[[Report], None],
+    ) -> None:
+        self._nodes, self._contact, self._sink = nodes, contact, sink
+        self._told: dict[NodeId, NodeReport] = {}
+        self._seen: tuple[object, ...] = ()
+        """What was wrong, and for which nodes, when all was last asked."""
+        self._asked = 0.0
+
+    async def look(self) -> None:
+        """Look once. That Slurm does not answer is no news of its nodes."""
+        nodes = tuple(self._nodes())
+        try:
+            async with self._contact:
+                seen = (await client.troubles(), nodes)
+                if seen == self._seen and monotonic() - self._asked < ALL_EVERY_S:
+                    return
+                there = {node.name: node for node in await client.nodes()}
+        except BackendError:
+            return
+        self._seen, self._asked = seen, monotonic()
+        for node in nodes:
+            told = report_of(node, there.get(node.name))
+            if self._told.get(node.id) != told:
+                self._told[node.id] = told
+                self._sink(told)
