@@ -12,7 +12,7 @@ from allotment.cli.output import say_json, talk
 from allotment.cli.table import Column, print_table
 from allotment.cli.tenant_table import COLUMNS as CELL_COLUMNS
 from allotment.cli.tenant_table import notes, rows
-from allotment.cli.words import NOTHING_THERE, count
+from allotment.cli.words import NOTHING_THERE, count, not_heard
 from allotment.client import Client
 from allotment.model.amounts import CPU, GPU, show_part, vector_of
 from allotment.model.quantity import Resources, show_bytes, show_milli
@@ -70,6 +70,7 @@ def nodes(state: State = "", as_json: AsJson = False) -> None:
 def node_row(node: NodeView, set_aside: str = "") -> tuple[str, ...]:
     """Return the cells of one node, and for what it is set aside."""
     free, total = node.free, node.total
+    unheard = not_heard(node.unheard) if node.unheard else ""
     return (
         node.name,
         node.health if node.health.is_out else node.state,
@@ -80,7 +81,7 @@ def node_row(node: NodeView, set_aside: str = "") -> tuple[str, ...]:
         _of(_short(free.disk), _short(total.disk)),
         node.arch,
         str(node.tasks),
-        "; ".join(part for part in (set_aside, node.reason, node.trouble) if part),
+        "; ".join(part for part in (unheard, set_aside, node.reason, node.trouble) if part),
     )
 
 
@@ -210,6 +211,8 @@ def drain(
 
 def undrain(node: Node, state: State = "", as_json: AsJson = False) -> None:
     """Let a drained node take work again.
+
+    One that its engine closed, such as a node drained in Slurm, is opened there.
 
     Examples:
       allot undrain n1

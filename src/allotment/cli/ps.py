@@ -17,6 +17,7 @@ from allotment.cli.words import (
     NOTHING_THERE,
     borrows,
     harmless,
+    not_heard,
     pairs,
     plain,
     show_age,
@@ -68,7 +69,8 @@ def ps(  # noqa: PLR0913 - one argument an option
     Shows live jobs and those that finished in the last hour, an array in one line; of an
     array that is named, its jobs. WHY says what a job waits for, how it ended, or what it
     borrows: the parts in which it goes beyond its tenant's guarantee, until an owner wants
-    them back.
+    them back. A state with a question mark is what was heard last: the engine that runs the
+    job does not answer now.
 
     Examples:
       allot ps
@@ -119,7 +121,7 @@ def as_row(row: JobRow, now: int) -> tuple[str, ...]:
         name_of(row),
         row.tenant,
         row.user,
-        row.state,
+        f"{row.state}?" if row.unheard else row.state,
         show_gpus(row.total.gpu_milli),
         show_age(row.submitted_at, now),
         show_span(row.ran_ms) if row.started_at else "-",
@@ -174,6 +176,8 @@ def why_of(row: JobRow) -> str:
     """Return in a word or two what is worth knowing about a job in its state."""
     if row.counts:
         return f"{bar(row.counts)} {in_states(row.counts)}"
+    if row.unheard:
+        return not_heard(row.unheard)
     if row.reason == "holding":
         return "failed, kept for a look"
     if row.reason:

@@ -16,6 +16,7 @@ from allotment.cli.words import (
     borrows,
     count,
     harmless,
+    not_heard,
     pairs,
     plain,
     show_age,
@@ -83,7 +84,7 @@ def job_lines(job: JobView, now: int) -> list[str]:
 
 
 def _title(job: JobView) -> str:
-    word = plain(job.state)
+    word = plain(job.state) + ("?" if job.row.unheard else "")
     return (
         f"{paint(f'Job {job.id}', 'bold')}  {job.row.name}  "
         f"{paint(word, STATE_STYLES[job.state])}" + ("  (archived)" if job.archived else "")
@@ -102,6 +103,9 @@ def _summary(job: JobView, now: int) -> list[str]:
         _fact("asks for", f"{count(row.tasks, 'task')}: {show_resources(row.total)}"),
         _fact("times", _times(job, now)),
     ]
+    if row.unheard:
+        words = f"{not_heard(row.unheard)}; what runs goes on"
+        lines.append(_fact("unknown", paint(words, "yellow")))
     if row.borrowed:
         until = "until another tenant reclaims it"
         lines.append(_fact("borrows", f"{borrows(row.borrowed).partition(' ')[2]}: {until}"))

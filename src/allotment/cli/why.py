@@ -7,7 +7,7 @@ from allotment.cli.output import paint, say, say_json
 from allotment.cli.selecting import OPTIONS, Choice, choosing, must_choose
 from allotment.cli.table import Column, aligned
 from allotment.cli.why_history import history_lines
-from allotment.cli.words import borrows, count, plain, show_span
+from allotment.cli.words import borrows, count, not_heard, plain, show_span
 from allotment.client import Client
 from allotment.model.ledger import Entitlement
 from allotment.model.lifecycle import JobState
@@ -138,6 +138,9 @@ def _stands(job: JobView) -> str:
     match job.state:
         case state if state.finished:
             return plain(state)
+        case state if job.row.unheard:
+            words = f"{not_heard(job.row.unheard)}; what runs goes on"
+            return f"was {state} when its engine was last heard. {words}"
         case state:
             lent = f" and {borrows(job.row.borrowed)}" if job.row.borrowed else ""
             return f"is {state}{lent}"

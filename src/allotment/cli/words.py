@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from allotment.model.lifecycle import JobState
 from allotment.model.quantity import DAY, HOUR, MINUTE, SECOND, show_milli
+from allotment.service.ports import Silence
 
 NOTHING_THERE = "-"
 """In a table, where there is nothing to say."""
@@ -98,3 +99,8 @@ PARTS = {"gpu": "GPU", "cpu": "CPU", "gpu_memory": "GPU memory"}
 def borrows(parts: Sequence[str]) -> str:
     """Return which parts are on loan."""
     return "borrows " + ", ".join(PARTS.get(part, part) for part in parts)
+
+
+def not_heard(silence: Silence) -> str:
+    """Return that an engine does not answer, without a full stop."""
+    return f"{silence.engine} has not answered for {show_span(silence.for_ms)}"

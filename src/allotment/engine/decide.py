@@ -20,7 +20,7 @@ from allotment.engine.state import State
 from allotment.engine.windows import end, reserve
 from allotment.model import commands as c
 from allotment.model import events as e
-from allotment.model.cluster import NodeState
+from allotment.model.cluster import BY_ENGINE, NodeState
 from allotment.model.dated import in_force
 from allotment.model.dependencies import choices
 from allotment.model.errors import Code, Rejected
@@ -376,13 +376,22 @@ def with_stable_ids(old: Config, new: Config) -> Config:
 
 def _drain(state: State, node: NodeId, reason: str) -> Emit:
     _find_node(state, node)
-    if state.nodes.get(node, _READY)[0] is not NodeState.DRAINED:
+    how, why = state.nodes.get(node, _READY)
+    if how is not NodeState.DRAINED or why.startswith(BY_ENGINE):
         yield e.NodeDrained(node, reason)
 
 
 def _undrain(state: State, node: NodeId) -> Emit:
     _find_node(state, node)
-    if state.nodes.get(node, _READY)[0] is NodeState.DRAINED:
+    how, why = state.nodes.get(node, _READY)
+    if how is NodeState.DRAINED and why.startswith(BY_ENGINE):
+        name = state.cluster.nodes[node].name
+        raise Rejected(
+            Code.WRONG_STATE,
+            f"Node {name} is {why.removeprefix(BY_ENGINE)}: not by Allotment.",
+            "Open it there; it then takes work here by itself.",
+        )
+    if how is NodeState.DRAINED:
         yield e.NodeUndrained(node)
 
 

@@ -11,6 +11,7 @@ from allotment.engine.records import AttemptRecord, JobRecord, Shrink
 from allotment.engine.state import State
 from allotment.model import effects as f
 from allotment.model import events as e
+from allotment.model.cluster import BY_ENGINE, NodeState
 from allotment.model.ids import TaskIndex, TaskKey
 from allotment.model.lifecycle import AttemptState, TaskState
 from allotment.model.quantity import Instant, Millis
@@ -24,7 +25,7 @@ def _launch(state: State, event: e.AttemptPlaced) -> list[f.AnyEffect]:
     ]
 
 
-def _open(state: State, event: e.BarrierOpened) -> list[f.AnyEffect]:
+def _pass(state: State, event: e.BarrierOpened) -> list[f.AnyEffect]:
     return [f.OpenBarrier(event.job, event.attempt)]
 
 
@@ -51,19 +52,35 @@ def _shrink(state: State, event: e.ShrinkRequested) -> list[f.AnyEffect]:
     return [f.TellSize(event.job, event.attempt), *stop]
 
 
+def _close(state: State, event: e.NodeDrained) -> list[f.AnyEffect]:
+    ours = not event.reason.startswith(BY_ENGINE)
+    return [f.CloseNode(event.node, event.reason)] if ours else []
+
+
+def _open(state: State, event: e.NodeUndrained) -> list[f.AnyEffect]:
+    return [f.OpenNode(event.node)]
+
+
 REACT: dict[type[e.Event], Callable[[State, Any], list[f.AnyEffect]]] = {
     e.AttemptPlaced: _launch,
-    e.BarrierOpened: _open,
+    e.BarrierOpened: _pass,
     e.StopRequested: _stop,
     e.ShrinkRequested: _shrink,
     e.AttemptSuspended: _freeze,
     e.AttemptResumed: _thaw,
+    e.NodeDrained: _close,
+    e.NodeUndrained: _open,
 }
 """Makes the effects of an event that was just applied; most have none."""
 
 
 def pending_effects(state: State, now: Instant) -> Iterator[f.AnyEffect]:
     """Return, after a restart, every effect that may be missing in the world."""
+    for node, (how, reason) in state.nodes.items():
+        if how is NodeState.READY:
+            yield f.OpenNode(node)
+        elif how is NodeState.DRAINED and not reason.startswith(BY_ENGINE):
+            yield f.CloseNode(node, reason)
     for job in state.jobs.values():
         attempt = job.attempt
         if attempt is not None:

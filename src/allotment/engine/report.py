@@ -17,7 +17,7 @@ from allotment.engine.exit_codes import BY_STOP
 from allotment.engine.records import AttemptRecord, JobRecord, TaskRecord
 from allotment.engine.state import State
 from allotment.model import events as e
-from allotment.model.cluster import NodeState
+from allotment.model.cluster import BY_ENGINE, NodeState
 from allotment.model.diagnosis import Diagnosis, Exit, Owner, RetryClass
 from allotment.model.ids import JobId, NodeId, TaskIndex, TaskKey
 from allotment.model.lifecycle import AttemptState, TaskState
@@ -135,11 +135,6 @@ def node_heard(state: State, report: NodeReport) -> Emit:
                 yield from _lose_tasks(job, report.node, _node_lost(state, report))
     if report.alive:
         yield from _closed(state, report)
-
-
-BY_ENGINE = "engine: "
-"""How the reason begins of a drain that an engine told: it ends when the engine says so, and
-that of an administrator does not."""
 
 
 def _closed(state: State, report: NodeReport) -> Emit:

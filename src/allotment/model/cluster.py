@@ -67,3 +67,8 @@ class NodeState(StrEnum):
     """An administrator asked for it: running work stays, nothing new starts."""
     LOST = "lost"
     """Its backend no longer answers for it."""
+
+
+BY_ENGINE = "engine: "
+"""How the reason begins of a drain that an engine told: it ends when the engine says so, and
+that of an administrator does not."""

@@ -5,7 +5,7 @@ All are idempotent: they may be given again after a restart.
 
 import msgspec
 
-from allotment.model.ids import AttemptNo, JobId, TaskKey
+from allotment.model.ids import AttemptNo, JobId, NodeId, TaskKey
 from allotment.model.quantity import Millis
 from allotment.model.reasons import StopCause
 
@@ -57,4 +57,18 @@ class TellSize(Effect, frozen=True):
     attempt: AttemptNo
 
 
-AnyEffect = LaunchTask | OpenBarrier | StopTask | FreezeTask | ThawTask | TellSize
+class CloseNode(Effect, frozen=True):
+    """Let the engine of a node start nothing new there, by whomever it is asked."""
+
+    node: NodeId
+    reason: str
+
+
+class OpenNode(Effect, frozen=True):
+    """Let the engine start tasks on a node again, if it was closed for us."""
+
+    node: NodeId
+
+
+NodeEffect = CloseNode | OpenNode
+AnyEffect = LaunchTask | OpenBarrier | StopTask | FreezeTask | ThawTask | TellSize | NodeEffect

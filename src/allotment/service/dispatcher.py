@@ -1,4 +1,4 @@
-"""Effects → backend calls: in order per job, tried again on faults, idempotent by task key."""
+"""Effects → backend calls: in order per job or node, tried again on faults, idempotent."""
 
 import asyncio
 from collections import deque
@@ -12,12 +12,12 @@ from allotment.engine.state import State
 from allotment.model import effects as f
 from allotment.model.diagnosis import Exit
 from allotment.model.errors import BackendError, EngineAway
-from allotment.model.ids import AttemptNo, JobId, TaskKey
+from allotment.model.ids import AttemptNo, JobId, NodeId, TaskKey
 from allotment.model.reports import Seen, TaskReport
 from allotment.service.folders import folders_of, prepare, tell_size
 from allotment.service.host_accounts import HostAccounts
 from allotment.service.launch import Account, Folders, launch_request
-from allotment.service.ports import Backend
+from allotment.service.ports import Backend, NodeClosing
 from allotment.service.telemetry import Telemetry
 from allotment.service.threads import Threads
 from allotment.service.withheld import failed_for_secrets
@@ -30,8 +30,11 @@ PATIENCE_S = 30.0
 """How long a file system may take to make a folder."""
 
 
+Lane = JobId | tuple[str, NodeId]
+
+
 class Dispatcher:
-    """One lane a job: effects of different jobs do not wait for each other."""
+    """One lane a job, and one a node: effects on different ones do not wait for each other."""
 
     def __init__(
         self,
@@ -46,7 +49,7 @@ class Dispatcher:
         self._folders = folders
         self._telemetry = telemetry
         self._report = report
-        self._lanes: dict[JobId, deque[f.AnyEffect]] = {}
+        self._lanes: dict[Lane, deque[f.AnyEffect]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._threads = Threads("folders")
         self._accounts = HostAccounts()
@@ -54,11 +57,11 @@ class Dispatcher:
     def send(self, effects: Iterable[f.AnyEffect]) -> None:
         """Carry out effects whose records are durable."""
         for effect in effects:
-            job = _job_of(effect)
-            lane = self._lanes.get(job)
+            name = _lane_of(effect)
+            lane = self._lanes.get(name)
             if lane is None:
-                lane = self._lanes[job] = deque()
-                task = asyncio.get_running_loop().create_task(self._drain(job, lane))
+                lane = self._lanes[name] = deque()
+                task = asyncio.get_running_loop().create_task(self._drain(name, lane))
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
             lane.append(effect)
@@ -69,13 +72,13 @@ class Dispatcher:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _drain(self, job: JobId, lane: deque[f.AnyEffect]) -> None:
+    async def _drain(self, name: Lane, lane: deque[f.AnyEffect]) -> None:
         try:
             while lane:
                 await self._carry_out_or_tell(lane.popleft())
         finally:
-            if self._lanes.get(job) is lane:
-                del self._lanes[job]
+            if self._lanes.get(name) is lane:
+                del self._lanes[name]
 
     async def _carry_out_or_tell(self, effect: f.AnyEffect) -> None:
         """Carry out an effect; a bug of ours ends the attempt and not the job's lane."""
@@ -102,6 +105,21 @@ class Dispatcher:
                 await self._try(lambda: self._backend.freeze(key))
             case f.ThawTask(key):
                 await self._try(lambda: self._backend.thaw(key))
+            case f.CloseNode() | f.OpenNode():
+                await self._open_or_close(effect)
+
+    async def _open_or_close(self, effect: f.NodeEffect) -> None:
+        node, backend = self.state.cluster.nodes.get(effect.node), self._backend
+        if node is None or not isinstance(backend, NodeClosing):
+            return
+        if isinstance(effect, f.OpenNode):
+            trouble = await self._try(lambda: backend.open_node(node.name))
+        else:
+            trouble = await self._try(lambda: backend.close_node(node.name, effect.reason))
+        if trouble:
+            log.warning(
+                "the engine neither opens nor closes a node", order=repr(effect), why=trouble
+            )
 
     async def _launch(self, key: TaskKey, *, at_barrier: bool) -> None:
         job = self._starting(key)
@@ -197,5 +215,11 @@ class Dispatcher:
                 return ""
 
 
-def _job_of(effect: f.AnyEffect) -> JobId:
-    return effect.job if isinstance(effect, (f.OpenBarrier, f.TellSize)) else effect.key.job
+def _lane_of(effect: f.AnyEffect) -> Lane:
+    match effect:
+        case f.OpenBarrier(job) | f.TellSize(job):
+            return job
+        case f.CloseNode(node) | f.OpenNode(node):
+            return "node", node
+        case _:
+            return effect.key.job

@@ -20,6 +20,7 @@ from allotment.service.ports import JobFilter
 from allotment.service.queries import job_row
 from allotment.service.selecting import WILD, fits_of
 from allotment.service.selector import Selector
+from allotment.service.silences import Silences
 from allotment.service.turns import Turns
 from allotment.service.views import ArrayPlace, JobRow
 
@@ -61,8 +62,10 @@ class Listing:
         archive: Archive,
         now: Callable[[], Instant],
         turns: Turns,
+        silences: Silences,
     ) -> None:
         self._turns = turns
+        self._silences = silences
         self._state = state
         self._finding = finding
         self._archive = archive
@@ -101,7 +104,8 @@ class Listing:
 
     def _row(self, job: JobRecord, actor: Actor, now: Instant) -> JobRow:
         live, inside = job.id in self._state.jobs, is_own(actor, job)
-        return job_row(self._state, job, now, explain=live, inside=inside)
+        row = job_row(self._state, job, now, explain=live, inside=inside)
+        return self._silences.on_row(row)
 
     def _named(
         self, which: Which, actor: Actor, now: Instant

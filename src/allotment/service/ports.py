@@ -284,6 +284,37 @@ class Measurable(Protocol):
         ...
 
 
+class Silence(msgspec.Struct, frozen=True):
+    """An engine that does not answer. What it runs goes on, and may end unheard."""
+
+    engine: str
+    for_ms: Millis
+    """Since its last answer."""
+    why: str
+
+
+@runtime_checkable
+class Distant(Protocol):
+    """An ability of some backends: their engine is another system, which may not answer."""
+
+    def silence(self, node: str) -> Silence | None:
+        """Return since when the engine of a node does not answer; None where it does."""
+        ...
+
+
+@runtime_checkable
+class NodeClosing(Protocol):
+    """An ability of some backends: keep all work off a node, that of others too."""
+
+    async def close_node(self, node: str, reason: str) -> None:
+        """Have the engine start nothing new there, unless it does not already."""
+        ...
+
+    async def open_node(self, node: str) -> None:
+        """Undo `close_node`, and nothing that others did."""
+        ...
+
+
 @runtime_checkable
 class Enterable(Protocol):
     """An ability of some backends: run a command inside a running task's isolation."""

@@ -71,6 +71,7 @@ from allotment.service.reports import Reports
 from allotment.service.reservation_view import ReservationNote, ReservationView
 from allotment.service.reservations import command_of, reservation_views
 from allotment.service.selecting import Selecting
+from allotment.service.silences import Silences
 from allotment.service.steering import Steering
 from allotment.service.threads import Threads
 from allotment.service.turns import Turns
@@ -124,7 +125,10 @@ class Service:
         self._feed = EventFeed(self.state, store, committer, write_spec, turns)
         self._archive = Archive(store, committer.leaving)
         self.finding = Finding(self.state, self._archive)
-        self.listing = Listing(self.state, self.finding, self._archive, clock.now, turns)
+        self._silences = Silences(backend)
+        self.listing = Listing(
+            self.state, self.finding, self._archive, clock.now, turns, self._silences
+        )
         self.selecting = Selecting(self.state, self.finding)
         self.output = Output(self.finding, backend, self.folders, turns)
         self.reports = Reports(
@@ -364,6 +368,7 @@ class Service:
         view = job_view(
             self.state, record, self.now(), self.folders, self._write_spec, inside=inside
         )
+        view = msgspec.structs.replace(view, row=self._silences.on_row(view.row))
         if inside:
             return view
         return job_for_others(view, self._write_spec(spec_for_others(record.spec)))
@@ -396,7 +401,7 @@ class Service:
         return why(self.state, record, self.now()) if record else None
 
     def nodes(self) -> list[v.NodeView]:
-        return node_views(self.state, self.now())
+        return [self._silences.on_node(node) for node in node_views(self.state, self.now())]
 
     async def live_use(self) -> list[LiveTask]:
         """Return what each running task uses now. Raises Rejected."""

@@ -16,6 +16,7 @@ from allotment.model.lifecycle import AttemptState, JobState, TaskState
 from allotment.model.quantity import Moment, Resources
 from allotment.model.reasons import Blocked
 from allotment.service.cells_view import TenantCells
+from allotment.service.ports import Silence
 
 
 class ArrayPlace(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -57,6 +58,8 @@ class JobRow(msgspec.Struct, frozen=True):
     counts: dict[str, int] = {}
     """For a row about an array: how many of its jobs are in each state."""
     labels: dict[str, str] = {}
+    unheard: Silence | None = None
+    """Its engine does not answer now: what is said of it is what was heard last."""
 
 
 class TaskView(msgspec.Struct, frozen=True):
@@ -156,6 +159,8 @@ class NodeView(msgspec.Struct, frozen=True):
     """What is wrong with it, or with its devices, in words."""
     suspected: int = 0
     """How often it, or a device of it, was suspected by automatic means in 30 days."""
+    unheard: Silence | None = None
+    """Its engine does not answer now: what runs there goes on."""
 
 
 class DeviceView(msgspec.Struct, frozen=True):

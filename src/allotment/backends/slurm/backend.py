@@ -31,7 +31,7 @@ from allotment.model.quantity import Millis
 from allotment.model.reasons import StopCause
 from allotment.model.reports import Seen, TaskReport
 from allotment.service.forever import forever
-from allotment.service.ports import LaunchRequest, LogChunk, Report
+from allotment.service.ports import LaunchRequest, LogChunk, Report, Silence
 
 log = structlog.get_logger("allot.slurm")
 
@@ -90,6 +90,7 @@ class SlurmBackend:
         """Of tasks that Slurm does not know: the last sign seen, and since when."""
         self._loops: list[asyncio.Task[None]] = []
         self._contact = Contact()
+        self._watch = NodeWatch(nodes, self._contact, self._sink)
 
     # ── life ────────────────────────────────────────────────────────────────────────────
 
@@ -106,7 +107,7 @@ class SlurmBackend:
         with contextlib.suppress(BackendError, TimeoutError):
             async with asyncio.timeout(FIRST_S):
                 await self._ask()
-        watch = NodeWatch(self._nodes, self._contact, sink)
+        watch = self._watch = NodeWatch(self._nodes, self._contact, sink)
         self._loops = [
             asyncio.create_task(forever(step, every_s, what))
             for step, every_s, what in (
@@ -237,6 +238,24 @@ class SlurmBackend:
         record = msgspec.structs.replace(record, job=row.id)
         self._keep(key, record)
         return record
+
+    # ── nodes ───────────────────────────────────────────────────────────────────────────
+
+    async def close_node(self, node: str, reason: str) -> None:
+        await self._watch.close(node, reason)
+
+    async def open_node(self, node: str) -> None:
+        await self._watch.open(node)
+
+    def silence(self, node: str) -> Silence | None:
+        away = self._contact
+        return (
+            Silence("Slurm", Millis(int(away.silent_s * 1000)), away.trouble)
+            if away.trouble
+            else None
+        )
+
+    # ── what it keeps ───────────────────────────────────────────────────────────────────
 
     async def read_log(self, key: TaskKey, stream: str, offset: int, size: int) -> LogChunk:
         if stream not in STREAMS:

@@ -81,6 +81,13 @@ async def troubles() -> frozenset[str]:
     return frozenset(line for line in lines if line.partition("|")[0] not in AT_WORK)
 
 
+async def state_of(node: str) -> tuple[str, str]:
+    """Return state and reason of one node in Slurm's words. Raises BackendError."""
+    said = (await run("sinfo", "-h", "-n", node, "-o", "%T|%E")).partition("\n")[0]
+    state, _, reason = said.partition("|")
+    return state.lower(), reason.strip()
+
+
 async def jobs(name: str = "") -> dict[str, Row]:
     """Return the jobs that Slurm remembers, ended ones too, by name. Raises BackendError."""
     only = [f"--name={name}"] if name else []
@@ -102,6 +109,22 @@ async def cancel(job: str, *, signal: str = "") -> None:
     except BackendError as error:
         if "already completing or completed" not in str(error).lower():
             raise
+
+
+async def drain(node: str, reason: str) -> None:
+    """Have Slurm start nothing new on a node. Raises BackendError."""
+    words = f"reason={_plain(reason)}"
+    await run("scontrol", "update", f"nodename={node}", "state=drain", words)
+
+
+async def resume(node: str) -> None:
+    """Have Slurm use a drained node again. Raises BackendError."""
+    await run("scontrol", "update", f"nodename={node}", "state=resume")
+
+
+def _plain(reason: str) -> str:
+    """Return a reason as one line without quotes, which Slurm's listings would break at."""
+    return " ".join(reason.replace('"', "'").replace("|", "/").split())[:200]
 
 
 async def run(command: str, *words: str, patience_s: float = PATIENCE_S) -> str:

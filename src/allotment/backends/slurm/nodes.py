@@ -13,6 +13,8 @@ from allotment.model.reports import NodeReport
 from allotment.service.ports import Report
 
 LOOK_EVERY_S = 2.0
+OURS = "allotment: "
+"""How the reason of our own drains begins in Slurm."""
 ALL_EVERY_S = 30.0
 """How often all is asked of each node, where nothing new seems wrong."""
 
@@ -49,3 +51,21 @@ class NodeWatch:
             if self._told.get(node.id) != told:
                 self._told[node.id] = told
                 self._sink(told)
+
+    async def close(self, node: str, reason: str) -> None:
+        """Drain a node in Slurm, unless it is drained there: whose reason that is, stays."""
+        state, _ = await self._now(node)
+        if "drain" not in state:
+            await client.drain(node, f"{OURS}{reason or 'no reason given'}")
+
+    async def open(self, node: str) -> None:
+        """Undo our own drain of a node; what else keeps nodes closed is told once more."""
+        state, reason = await self._now(node)
+        if "drain" in state and reason.startswith(OURS):
+            await client.resume(node)
+        self._told = {id: told for id, told in self._told.items() if not told.closed}
+        self._seen = ()
+
+    async def _now(self, node: str) -> tuple[str, str]:
+        async with self._contact:
+            return await client.state_of(node)
