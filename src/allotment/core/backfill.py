@@ -44,11 +44,10 @@ from allotment.core.timeline import FOREVER, Timeline, Want, choose, together
 from allotment.core.windows import NOWHERE, kept_off, set_aside
 from allotment.model.amounts import GPU, Vector, add
 from allotment.model.ids import NodeId
-from allotment.model.ledger import Entitlement
+from allotment.model.ledger import GUARANTEED, Entitlement
 from allotment.model.quantity import Instant
 from allotment.model.tenancy import QueueOrder
 
-GUARANTEED = Entitlement.GUARANTEED
 MOMENT_MS = 1
 """The blocked job is to start, however long it runs: what is free grows from then on."""
 

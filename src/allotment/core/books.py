@@ -12,7 +12,7 @@ from allotment.core.gang import Gang, ReservedPlace
 from allotment.core.ledger import Ledger
 from allotment.core.request import Request, Shape
 from allotment.model.ids import JobId
-from allotment.model.ledger import Beside, Entitlement, Quota, Slot
+from allotment.model.ledger import OPPORTUNISTIC, Beside, Entitlement, Quota, Slot
 from allotment.model.quantity import Resources
 
 
@@ -47,7 +47,7 @@ class Placed:
         self.gangs[gang.id] = gang
         held = gang.held()
         self.by_devices.setdefault(held.gpu_milli, {})[gang.id] = gang
-        if gang.entitlement is Entitlement.OPPORTUNISTIC:
+        if gang.entitlement is OPPORTUNISTIC:
             self.borrowers.setdefault(gang.tenant, {})[gang.id] = gang
             sizes = self.borrowed_sizes.setdefault(gang.tenant, {})
             sizes[held] = sizes.get(held, 0) + 1
@@ -55,7 +55,7 @@ class Placed:
             self.resuming[gang.id] = gang
         if gang.leaving:
             self.leaving[gang.id] = gang
-        if gang.suspended:
+        if gang.suspended_at is not None:
             self.frozen[gang.id] = gang
         if gang.least:
             self.elastic[gang.id] = gang
@@ -68,7 +68,7 @@ class Placed:
         del self.gangs[gang.id]
         held = gang.held()
         del self.by_devices[held.gpu_milli][gang.id]
-        if gang.entitlement is Entitlement.OPPORTUNISTIC:
+        if gang.entitlement is OPPORTUNISTIC:
             others = self.borrowers[gang.tenant]
             del others[gang.id]
             if not others:

@@ -25,7 +25,7 @@ from allotment.core.windows import NOWHERE, Windows
 from allotment.model.cells import Topology
 from allotment.model.cluster import Node
 from allotment.model.ids import JobId, NodeId
-from allotment.model.ledger import Beside, Entitlement, Quota, Slot, having
+from allotment.model.ledger import GUARANTEED, Beside, Entitlement, Quota, Slot, having
 from allotment.model.quantity import DAY, Instant, Millis, Resources, earlier
 from allotment.model.queue_tree import QueueTree, all_stopped
 from allotment.model.tenancy import Preempt, ShareBy, Tenant
@@ -163,7 +163,7 @@ class Cluster:
         if beside:
             # A borrower is entered by its devices alone: what else it names may change.
             gang.slots = having(gang.slots, beside)
-        self.entitle(gang, Entitlement.GUARANTEED, quota)
+        self.entitle(gang, GUARANTEED, quota)
 
     def entitle(self, gang: Gang, entitlement: Entitlement, quota: Quota = ()) -> None:
         """Change the entitlement by which a gang holds what it holds."""

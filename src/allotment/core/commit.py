@@ -31,20 +31,20 @@ from allotment.core.request import (
 from allotment.core.sharing import borrows
 from allotment.core.trial import Trial
 from allotment.model.ids import JobId, NodeId
-from allotment.model.ledger import Entitlement, Placement, Slot, having
+from allotment.model.ledger import GUARANTEED, OPPORTUNISTIC, Placement, Slot, having
 from allotment.model.quantity import DEVICE, NOTHING, Instant, Resources
-from allotment.model.spec import Arch
+from allotment.model.spec import ANY_ARCH
 from allotment.model.tenancy import Preempt
 
 
 def refusal(cluster: Cluster, decision: Decision, now: Instant) -> str:
     """Return why a decision may not be committed now; empty when it may. O(tasks)."""
+    if isinstance(decision, Place):
+        place = decision.placement
+        if cluster.windows.all and cluster.barred(place.job, place.slots, now):
+            return "a window keeps it off"
+        return _promised(cluster, place) if decision.reserved else _place(cluster, place)
     match decision:
-        case Place(placement):
-            if cluster.windows.all and cluster.barred(placement.job, placement.slots, now):
-                return "a window keeps it off"
-            check = _promised if decision.reserved else _place
-            return check(cluster, placement)
         case Resume():
             return _resume(cluster, decision, now)
         case Promote():
@@ -147,7 +147,7 @@ def _resume(cluster: Cluster, decision: Resume, now: Instant) -> str:
 def _demote(cluster: Cluster, job: JobId, wanted_by: JobId, now: Instant) -> str:
     """A gang may lose its guarantee to a job of its own tenant's that is more urgent."""
     gang = cluster.gangs.get(job)
-    if gang is None or gang.entitlement is not Entitlement.GUARANTEED or gang.leaving:
+    if gang is None or gang.entitlement is not GUARANTEED or gang.leaving:
         return "the gang has no guarantee to lose"
     if wanted_by not in cluster.pending:
         return "the job is not waiting"
@@ -179,7 +179,7 @@ def _may_outrank(cluster: Cluster, waiting: Standing, name: str, priority: int) 
 
 def _promote(cluster: Cluster, decision: Promote) -> str:
     gang, beside = cluster.gangs.get(decision.job), decision.beside
-    if gang is None or gang.entitlement is Entitlement.GUARANTEED or gang.leaving:
+    if gang is None or gang.entitlement is GUARANTEED or gang.leaving:
         return "the gang does not borrow"
     if gang.tenant in cluster.queues.keeps and (kept := kept_from_borrower(cluster, gang)):
         return f"queue {kept.account.queue} does not lend"
@@ -190,7 +190,7 @@ def _promote(cluster: Cluster, decision: Promote) -> str:
     slots = having(gang.slots, beside) if beside else gang.slots
     held, quota = held_vector(gang), decision.quota
     claim = Claim(gang.tenant, gang.pin, slots, gang.needs, quota, held, preemptible=True)
-    return cluster.guarantee.objection(claim, Entitlement.GUARANTEED)
+    return cluster.guarantee.objection(claim, GUARANTEED)
 
 
 def _evict(cluster: Cluster, decision: Evict, now: Instant) -> str:
@@ -246,7 +246,7 @@ def _shrink(cluster: Cluster, decision: Evict, now: Instant) -> str:
         return ""
     # What the queues of both lose at once must be beyond their guarantees.
     gone = (cluster.gangs[job] for job in promise.victims)
-    own = [gang for gang in gone if gang.entitlement is Entitlement.GUARANTEED]
+    own = [gang for gang in gone if gang.entitlement is GUARANTEED]
     parts = [gang.surplus(len(r.slots)) for gang, r in zip(lent, rest, strict=True)]
     may = _lent_back(cluster, promise, [*parts, *own], rest)
     return "" if may else f"job {lent[0].id} may not be made to shrink"
@@ -295,7 +295,7 @@ def _moves_on(cluster: Cluster, move: ReservedPlace, evict: tuple[JobId, ...]) -
     if move.job not in evict or move.victims != (move.job,):
         return "only an evicted gang continues elsewhere"
     gang = cluster.gangs[move.job]
-    if gang.suspended or move.entitlement is not Entitlement.OPPORTUNISTIC:
+    if gang.suspended or move.entitlement is not OPPORTUNISTIC:
         return "a gang that continues elsewhere borrows there"
     if not borrows(cluster, gang.tenant, preemptible=gang.preemptible):
         return f"tenant {gang.tenant} may not borrow"
@@ -328,9 +328,9 @@ def _keeps_promise(cluster: Cluster, job: JobId, wanted: ReservedPlace) -> str:
     promise = cluster.reserved.get(job)
     if promise is None:
         return f"job {job} has no promise to lose"
-    if wanted.entitlement is not Entitlement.GUARANTEED:
+    if wanted.entitlement is not GUARANTEED:
         return "only a guaranteed job takes a place from another"
-    if promise.entitlement is Entitlement.OPPORTUNISTIC:
+    if promise.entitlement is OPPORTUNISTIC:
         return ""
     if wanted.job not in cluster.pending or job in cluster.placed.leaving:
         return f"the promise to job {job} stands"
@@ -353,10 +353,7 @@ def _move(cluster: Cluster, place: ReservedPlace) -> str:
 
 def _must_yield(cluster: Cluster, gang: Gang, promise: ReservedPlace, now: Instant) -> bool:
     """Whether a gang has to go for a promise: it borrows, or its turn is over."""
-    if (
-        promise.entitlement is Entitlement.GUARANTEED
-        and gang.entitlement is Entitlement.OPPORTUNISTIC
-    ):
+    if promise.entitlement is GUARANTEED and gang.entitlement is OPPORTUNISTIC:
         return True
     if _frozen_in_its_way(cluster, gang, promise):
         return True
@@ -387,7 +384,7 @@ def _frozen_in_its_way(cluster: Cluster, gang: Gang, promise: ReservedPlace) -> 
     """Whether a gang gave up its cells, and keeps what another tenant is owed there."""
     return (
         cluster.guarantee.clears_suspended
-        and promise.entitlement is Entitlement.GUARANTEED
+        and promise.entitlement is GUARANTEED
         and gang.suspended
         and gang.preemptible
         and gang.tenant != cluster.tenant_of(promise.job)
@@ -490,7 +487,7 @@ def _without(trial: Trial, decision: Evict) -> None:
     tenant = cluster.tenant_of(promise.job)
     for victim in promise.victims:
         gang = cluster.gangs[victim]
-        if gang.tenant == tenant and gang.entitlement is Entitlement.GUARANTEED:
+        if gang.tenant == tenant and gang.entitlement is GUARANTEED:
             trial.drop(victim)
     for job, tasks in decision.shrink:
         trial.scale_down(cluster.gangs[job], tasks)
@@ -536,7 +533,7 @@ def _misfit_of_one(cluster: Cluster, request: Request, slot: Slot) -> str:
     book = cluster.ledger.books.get(slot.node)
     if book is None or not book.open:
         return f"node {slot.node} takes no work"
-    if request.arch is not Arch.ANY and request.arch is not book.arch:
+    if request.arch is not ANY_ARCH and request.arch is not book.arch:
         return f"node {slot.node} has another architecture"
     if not book.sound(slot.devices):
         return f"devices of node {slot.node} are broken"
@@ -581,7 +578,7 @@ def _no_room_for_one(cluster: Cluster, need: Resources, slot: Slot) -> str:
         return f"node {slot.node} has too little CPU, memory or disk"
     for index in slot.devices:
         if need.gpu_milli // len(slot.devices) > book.device_milli[index] or (
-            need.gpu_memory > max(0, book.device_memory[index])
+            need.gpu_memory and need.gpu_memory > book.device_memory[index]
         ):
             return f"device {index} of node {slot.node} is in use"
     return ""
@@ -596,11 +593,11 @@ def _promise_takes_kept(cluster: Cluster, shape: Shape, decision: Evict) -> str:
     # What its tenant's own give up for it is there, and no longer counts as their queues'.
     with Trial(cluster) as trial:
         for job in decision.revoke:
-            if cluster.reserved[job].entitlement is Entitlement.GUARANTEED:
+            if cluster.reserved[job].entitlement is GUARANTEED:
                 trial.unreserve(job)
         for job in promise.victims:
             gang = cluster.gangs[job]
-            if gang.tenant == shape.tenant and gang.entitlement is Entitlement.GUARANTEED:
+            if gang.tenant == shape.tenant and gang.entitlement is GUARANTEED:
                 trial.drop(job)
         for job, tasks in decision.shrink:
             trial.scale_down(cluster.gangs[job], tasks)

@@ -12,13 +12,7 @@ from allotment.core.gang import Gang, ReservedPlace
 from allotment.core.lending import kept_from_borrower
 from allotment.core.molding import as_large
 from allotment.core.places import Places
-from allotment.core.plan import (
-    Place,
-    Promote,
-    Proposals,
-    Resume,
-    Unreserve,
-)
+from allotment.core.plan import Place, Promote, Proposals, Resume, Unreserve
 from allotment.core.queue_pass import QueuePass
 from allotment.core.resuming import WayBack, in_turn
 from allotment.core.trial import Trial
@@ -49,30 +43,31 @@ def proposals(cluster: Cluster, now: Instant) -> Proposals:
 
 def _queue_pass(cluster: Cluster, now: Instant) -> Proposals:
     back = cluster.rescheduler is not None and cluster.placed.resuming
-    if back or (len(cluster.pending) and not _in_vain(cluster, now)):
-        places = Places(cluster, now, cluster.displaces(now))
+    rescheduler = cluster.displaces(now)
+    if back or (len(cluster.pending) and (rescheduler is not None or not _in_vain(cluster))):
+        places = Places(cluster, now, rescheduler)
         resume = partial(in_turn, cluster, now)
         yield from QueuePass(cluster, now, places, resume).serve()
 
 
-def _in_vain(cluster: Cluster, now: Instant) -> bool:
-    """Whether it is plain that no job can start.
+def _in_vain(cluster: Cluster) -> bool:
+    """Whether it is plain that no job can start where none displaces others.
 
     All ask for more devices than are free, and no gang has to make way. Where nothing was
     given back since the last look, and no job holds up another, it is enough that this is
     so of all that came since.
     """
-    if cluster.displaces(now) or cluster.placed.leaving or cluster.queues.any:
+    if cluster.placed.leaving or cluster.queues.any:
         return False
     settled, free = cluster.is_settled(), cluster.ledger.whole_free
     if settled and cluster.pending.all_larger(free):
         return True
     if not cluster.orders.all_skip or cluster.seen_version != cluster.ledger.version:
         return False
-    came = cluster.pending.came
-    if not settled and not all(shape.opportunistic for shape in came):
-        return False  # An owner's job may send borrowers away.
-    return all(shape.devices > free for shape in came)
+    for shape in cluster.pending.came:
+        if shape.devices <= free or not (settled or shape.opportunistic):
+            return False  # An owner's job may send borrowers away.
+    return True
 
 
 # ── 1 ───────────────────────────────────────────────────────────────────────────────────

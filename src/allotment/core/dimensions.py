@@ -36,13 +36,11 @@ from allotment.model.amounts import (
     whole_vector,
 )
 from allotment.model.ids import JobId, NodeId
-from allotment.model.ledger import Entitlement, Quota, Slot
+from allotment.model.ledger import GUARANTEED, Entitlement, Quota, Slot
 from allotment.model.quantity import DEVICE, Resources, is_part_of_device
 
 NOT_OF_NODES = NodeId(-1)
 """Where a share is released: on no machine in particular."""
-
-GUARANTEED = Entitlement.GUARANTEED
 
 
 class Occupancy(msgspec.Struct, frozen=True):

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from allotment.core.gang import Gang, Standing
-from allotment.model.ledger import Entitlement
+from allotment.model.ledger import GUARANTEED
 from allotment.model.quantity import DEVICE, Instant, earlier
 from allotment.model.tenancy import Preempt, PreemptRules, Tenant
 
@@ -142,7 +142,7 @@ def may_lose(waiting: Standing, gang: Gang) -> bool:
     """Whether a gang may ever lose its share to a job of its tenant, by what both are."""
     return (
         gang.tenant == waiting.shape.tenant
-        and gang.entitlement is Entitlement.GUARANTEED
+        and gang.entitlement is GUARANTEED
         and gang.priority <= waiting.priority
         and not gang.leaving
         and not gang.suspended

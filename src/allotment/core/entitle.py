@@ -7,7 +7,7 @@ from allotment.core.gang import Gang, ReservedPlace
 from allotment.core.lending import kept_of_share
 from allotment.core.request import Shape, lease_part, sum_of
 from allotment.core.sharing import borrows, may_borrow
-from allotment.model.ledger import Entitlement
+from allotment.model.ledger import GUARANTEED, OPPORTUNISTIC, Entitlement
 from allotment.model.quantity import Instant
 from allotment.model.tenancy import Preempt
 
@@ -18,12 +18,12 @@ def entitlement_of(cluster: Cluster, shape: Shape) -> Entitlement | None:
     What another queue of its tenant keeps for itself it may have on idle devices only.
     """
     entitled = cluster.guarantee.entitlement(shape)
-    if entitled is not Entitlement.GUARANTEED or not cluster.queues.keeps:
+    if entitled is not GUARANTEED or not cluster.queues.keeps:
         return entitled
     if shape.tenant not in cluster.queues.keeps or not may_borrow(cluster, shape):
         return entitled
     kept = kept_of_share(cluster, shape)
-    return entitled if kept is None else Entitlement.OPPORTUNISTIC
+    return entitled if kept is None else OPPORTUNISTIC
 
 
 def is_due(cluster: Cluster, place: ReservedPlace) -> bool:
@@ -57,8 +57,8 @@ def resume_entitlement(cluster: Cluster, gang: Gang, now: Instant) -> Entitlemen
     if resumes_beyond(cluster, gang):
         return None
     entitled = cluster.guarantee.resumed(gang, leases)
-    borrowed = gang.entitlement is Entitlement.OPPORTUNISTIC
-    if borrowed and entitled is Entitlement.GUARANTEED and more_urgent(cluster, gang, now):
+    borrowed = gang.entitlement is OPPORTUNISTIC
+    if borrowed and entitled is GUARANTEED and more_urgent(cluster, gang, now):
         may = borrows(cluster, gang.tenant, preemptible=gang.preemptible)
-        return Entitlement.OPPORTUNISTIC if may else None
+        return OPPORTUNISTIC if may else None
     return entitled

@@ -22,7 +22,7 @@ from allotment.core.timeline import Timeline
 from allotment.core.windows import Span
 from allotment.model.amounts import Vector, add
 from allotment.model.ids import JobId, NodeId
-from allotment.model.ledger import Entitlement
+from allotment.model.ledger import GUARANTEED
 from allotment.model.quantity import Instant
 
 
@@ -129,7 +129,7 @@ class Forecast:
     def _end_of(self, job: JobId, gang: Gang) -> int | None:
         if gang.leaving:
             return self._now + 1
-        if self._evicted_at is not None and gang.entitlement is not Entitlement.GUARANTEED:
+        if self._evicted_at is not None and gang.entitlement is not GUARANTEED:
             return self._evicted_at
         return self._ends.of(job, self._now)
 

@@ -8,7 +8,7 @@ from allotment.core.rank import Rank
 from allotment.core.request import Request, Shape, demand_of, held_by, lease_part, total_of
 from allotment.model.amounts import vector_of
 from allotment.model.ids import JobId
-from allotment.model.ledger import Entitlement, Quota, Slot
+from allotment.model.ledger import OPPORTUNISTIC, Entitlement, Quota, Slot
 from allotment.model.quantity import NOTHING, Instant, Millis, Resources
 from allotment.model.spec import GiveWay
 
@@ -146,7 +146,7 @@ class Gang(msgspec.Struct):
             requests=(last,),
             slots=self.slots[tasks:],
             needs=self.needs[tasks:],
-            entitlement=Entitlement.OPPORTUNISTIC,
+            entitlement=OPPORTUNISTIC,
             quota=(),
             leaving=True,
             suspended_at=None,
@@ -156,23 +156,25 @@ class Gang(msgspec.Struct):
 
     def kept(self) -> tuple[Resources, ...]:
         """Return what each task holds now: all of its need, or what suspension keeps."""
-        if not self.suspended:
+        if self.suspended_at is None:
             return self.needs
         return tuple(need - lease_part(need) for need in self.needs)
 
     def held(self) -> Resources:
         """Sum up what the gang holds now."""
-        if not self.suspended:
+        if self.suspended_at is None:
             return total_of(self.requests)
         total = NOTHING
         for need in self.needs:
-            total += held_by_now(need, suspended=self.suspended)
+            total += held_by_now(need, suspended=True)
         return total
 
 
 def held_vector(gang: Gang) -> Mapping[str, int]:
     """Return what a gang holds now, as a vector."""
-    return vector_of(gang.held()) if gang.suspended else demand_of(gang.requests)
+    if gang.suspended_at is None:
+        return demand_of(gang.requests)
+    return vector_of(gang.held())
 
 
 def held_by_now(need: Resources, *, suspended: bool) -> Resources:

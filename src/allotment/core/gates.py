@@ -18,7 +18,7 @@ from allotment.core.quota import Account
 from allotment.core.request import Shape
 from allotment.core.sharing import entitle_shape
 from allotment.model.ids import JobId
-from allotment.model.ledger import Entitlement
+from allotment.model.ledger import GUARANTEED
 from allotment.model.quantity import Instant
 
 
@@ -31,6 +31,9 @@ class Stage(Enum):
     """Jobs below the soft limit of the queue."""
     BEYOND_SOFT = 3
     """Those beyond it, if no other queue has a waiting job below its own."""
+
+
+WITHIN, REST, BEYOND_SOFT = Stage
 
 
 class Gate(Enum):
@@ -48,13 +51,17 @@ class Gate(Enum):
     NODES = "of a suspended gang: its nodes are drained, lost or broken"
 
 
+RESERVED, CAP, SIZE, TIER, RIGHT, BYPASSED, ORDER, ROOM, *_ = Gate
+"""By names of their own: to look one up in its enum costs more than to ask most gates."""
+
+
 class Gates(ABC):
     """The gates of one cluster, asked by a queue pass or by a question."""
 
     def __init__(self, cluster: Cluster, now: Instant) -> None:
         self.cluster = cluster
         self.now = now
-        self.stage = Stage.REST
+        self.stage = REST
         """Whose turn it is, where queues have guarantees or soft limits."""
         self.capped = caps_matter(cluster)
         self._sized = cluster.orders.all_skip and not cluster.windows.all
@@ -64,21 +71,21 @@ class Gates(ABC):
         """Return the first gate that keeps a job from starting now; None if all are open."""
         gate = None
         if job.id in self.cluster.reserved:
-            gate = Gate.RESERVED
+            gate = RESERVED
         elif self.capped and self.is_capped(job):
-            gate = Gate.CAP
+            gate = CAP
         elif self._sized and self.is_too_large(job):
-            gate = Gate.SIZE
+            gate = SIZE
         elif self.cluster.queues.any and self.is_out_of_turn(job):
-            gate = Gate.TIER
+            gate = TIER
         elif self.has_no_right(job):
-            gate = Gate.RIGHT
+            gate = RIGHT
         elif self._bounded and self.is_bypassed(job):
-            gate = Gate.BYPASSED
+            gate = BYPASSED
         elif self.is_held_up(job):
-            gate = Gate.ORDER
+            gate = ORDER
         elif self.has_no_room(job):
-            gate = Gate.ROOM
+            gate = ROOM
         return gate
 
     def is_reserved(self, job: Standing) -> bool:
@@ -97,7 +104,7 @@ class Gates(ABC):
         """Whether a job's queue leaves what there is to other queues of the tenant."""
         cluster, shape = self.cluster, job.shape
         if not cluster.queues.chain(shape.tenant, shape.queue):
-            return self.stage is not Stage.REST
+            return self.stage is not REST
         return aside(cluster, shape, self.stage) or barred(cluster, shape, self.stage)
 
     @abstractmethod
@@ -150,21 +157,21 @@ def _waits_for_a_place(cluster: Cluster, job: JobId) -> bool:
 def stages(cluster: Cluster) -> Iterator[Stage]:
     """Return the stages that there are."""
     if cluster.queues.guarantees:
-        yield Stage.WITHIN
-    yield Stage.REST
+        yield WITHIN
+    yield REST
     if cluster.queues.softs:
-        yield Stage.BEYOND_SOFT
+        yield BEYOND_SOFT
 
 
 def stage_of(cluster: Cluster, shape: Shape) -> Stage:
     """Return the last stage in which it is the turn of a job."""
     beyond = shape.tenant in cluster.queues.softs and beyond_soft(cluster, shape) is not None
-    return Stage.BEYOND_SOFT if beyond else Stage.REST
+    return BEYOND_SOFT if beyond else REST
 
 
 def aside(cluster: Cluster, shape: Shape, stage: Stage) -> bool:
     """Whether it is not the turn of a job, though it may come in another stage."""
-    if stage is Stage.WITHIN:
+    if stage is WITHIN:
         return not cluster.queues.within(shape)
     return stage_of(cluster, shape) is not stage
 
@@ -176,7 +183,7 @@ def barred(cluster: Cluster, shape: Shape, stage: Stage) -> bool:
         return False
     if waits_for_guarantee(cluster, shape) or kept_for_others(cluster, shape) is not None:
         return True
-    return stage is Stage.BEYOND_SOFT and first_below(cluster, shape) is not None
+    return stage is BEYOND_SOFT and first_below(cluster, shape) is not None
 
 
 def waits_for_guarantee(cluster: Cluster, shape: Shape) -> bool:
@@ -223,7 +230,7 @@ def kept_for_others(cluster: Cluster, shape: Shape) -> tuple[Kept, str] | None:
     if shape.tenant not in cluster.queues.keeps:
         return None
     right = entitlement_of(cluster, shape)
-    if right is Entitlement.GUARANTEED and (kept := kept_of_share(cluster, shape)) is not None:
+    if right is GUARANTEED and (kept := kept_of_share(cluster, shape)) is not None:
         return kept, shape.tenant
     kept = kept_of_idle(cluster, shape, right)
     whose = shape.tenant if right is None else ""

@@ -26,10 +26,8 @@ from allotment.core.quota import has_room
 from allotment.core.request import Request, Shape, devices_of, sum_of
 from allotment.core.sharing import beyond_share, borrows, entitle, entitle_shape, may_borrow
 from allotment.model.amounts import CPU, GPU, add, vector_of
-from allotment.model.ledger import Beside, Entitlement, Quota, Slot
+from allotment.model.ledger import GUARANTEED, OPPORTUNISTIC, Beside, Entitlement, Quota, Slot
 from allotment.model.quantity import DEVICE, Resources
-
-GUARANTEED, OPPORTUNISTIC = Entitlement.GUARANTEED, Entitlement.OPPORTUNISTIC
 
 
 def guarantee_of(cluster: Cluster) -> Guarantee:

@@ -18,7 +18,7 @@ from allotment.model.cluster import Node
 from allotment.model.ids import NodeId
 from allotment.model.ledger import Slot
 from allotment.model.quantity import DEVICE, NOTHING, Resources
-from allotment.model.spec import Arch
+from allotment.model.spec import ANY_ARCH
 
 ANY_TYPE = ""
 
@@ -166,7 +166,8 @@ class NodeBook:
         if need.gpu_milli < DEVICE:
             return self._fit_fractions(need, kind, most, placing)
         wanted = need.gpu_milli // DEVICE
-        most = min(most, self.whole.get(kind, 0) // wanted)
+        room = self.whole.get(kind, 0) // wanted
+        most = room if room < most else most
         picked = [index for index, milli in enumerate(self.device_milli) if milli == DEVICE]
         if kind != ANY_TYPE or need.gpu_memory or self.bad:
             picked = [index for index in picked if self._serves(index, need, kind)]
@@ -600,10 +601,11 @@ class Ledger:
         whole = request.need.gpu_milli // DEVICE
         usable = [(placing.rank(count, whole), count) for count in buckets if count >= whole]
         usable.sort()
+        arch, books = request.arch, self.books
         for _, count in usable:
             for node in buckets[count]:
-                book = self.books[node]
-                if book.open and request.arch in (Arch.ANY, book.arch):
+                book = books[node]
+                if book.open and (arch is ANY_ARCH or arch is book.arch):
                     yield book
 
     def _ranked(
@@ -619,7 +621,7 @@ class Ledger:
         ]
         rooms.sort()
         books = [self.books[node] for _, _, node in rooms]
-        return [book for book in books if book.open and request.arch in (Arch.ANY, book.arch)]
+        return [book for book in books if book.open and request.arch in (ANY_ARCH, book.arch)]
 
 
 def _some_of(amount: Resources) -> Resources:

@@ -17,7 +17,7 @@ from allotment.core.gang import Gang, Standing
 from allotment.core.quota import NO_TYPE, Account
 from allotment.core.request import Request, Shape, needs_of
 from allotment.model.amounts import BY_TYPE, Vector, add, of_type, whole_vector
-from allotment.model.ledger import Entitlement, Slot
+from allotment.model.ledger import GUARANTEED, Entitlement, Slot
 from allotment.model.quantity import DEVICE
 
 
@@ -66,7 +66,7 @@ def kept_of_idle(cluster: Cluster, shape: Shape, by: Entitlement | None) -> Kept
                 kinds = {of_type(kind) for kind in request.types or cluster.device_types}
                 kept = kept_from(cluster, shape.tenant, shape.queue)
                 return next(each for each in kept if each.part in kinds)
-    if by is Entitlement.GUARANTEED:
+    if by is GUARANTEED:
         return None
     need, left = cluster.queues.need_of(shape), whole_vector(cluster.ledger.free())
     return _lacking(cluster, shape.tenant, shape.queue, need, left)
@@ -142,7 +142,7 @@ def _kinds(
 def free_of_type(cluster: Cluster, kind: str, by: Entitlement | None) -> int:
     """Count the free devices of a type, in thousandths, and those that can be freed."""
     free = cluster.ledger.whole_free_of(kind) * DEVICE
-    if by is not Entitlement.GUARANTEED:
+    if by is not GUARANTEED:
         return free
     for gangs in cluster.placed.borrowers.values():
         for gang in gangs.values():
@@ -165,7 +165,7 @@ def takes_kept(cluster: Cluster, shape: Shape, slots: Sequence[Slot], by: Entitl
     need = cluster.held_on(slots, needs_of(shape.requests))
     left = (
         cluster.queues.tenants[shape.tenant].left
-        if by is Entitlement.GUARANTEED
+        if by is GUARANTEED
         else whole_vector(cluster.ledger.free())
     )
     total: Vector = {}

@@ -4,7 +4,7 @@ from typing import TypeVar
 
 from allotment.core.rank import Key
 from allotment.core.request import Request, Shape
-from allotment.model.ledger import Entitlement
+from allotment.model.ledger import GUARANTEED, Entitlement
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -29,7 +29,7 @@ class Blocked:
         if version != self._version:
             self.clear()
             self._version = version
-        return self._guaranteed if entitlement is Entitlement.GUARANTEED else self._borrowing
+        return self._guaranteed if entitlement is GUARANTEED else self._borrowing
 
     def clear(self) -> None:
         """Forget them all."""

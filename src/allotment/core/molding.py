@@ -13,7 +13,7 @@ from allotment.core.caps import capped_out, narrowed
 from allotment.core.cluster import Cluster
 from allotment.core.lending import kept_of_idle, kept_of_share, of_types_lent
 from allotment.core.request import Shape, fixed, needs_of
-from allotment.model.ledger import Entitlement, Placement, Quota, Slot
+from allotment.model.ledger import GUARANTEED, Entitlement, Placement, Quota, Slot
 
 
 def as_large(cluster: Cluster, shape: Shape, place: Placement) -> Placement:
@@ -55,5 +55,5 @@ def _is_kept(cluster: Cluster, shape: Shape, entitled: Entitlement) -> bool:
     """Whether so much would take what another queue keeps for itself."""
     if shape.tenant not in cluster.queues.keeps:
         return False
-    of_share = entitled is Entitlement.GUARANTEED and kept_of_share(cluster, shape) is not None
+    of_share = entitled is GUARANTEED and kept_of_share(cluster, shape) is not None
     return of_share or kept_of_idle(cluster, shape, entitled) is not None

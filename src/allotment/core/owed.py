@@ -12,7 +12,7 @@ from allotment.core.gang import Gang
 from allotment.core.memos import remember
 from allotment.core.request import Request, Shape, needs_of
 from allotment.model.ids import NodeId
-from allotment.model.ledger import Entitlement, Slot
+from allotment.model.ledger import OPPORTUNISTIC, Slot
 from allotment.model.quantity import DEVICE, NOTHING, Resources
 
 
@@ -84,7 +84,7 @@ def yields(gang: Gang, owner: str) -> bool:
     It gave up its cells, so what it keeps of a machine it keeps on sufferance. As its
     tenant's own it stays if that is the owner, or if it may not be preempted.
     """
-    if gang.entitlement is Entitlement.OPPORTUNISTIC:
+    if gang.entitlement is OPPORTUNISTIC:
         return True
     return gang.tenant != owner and gang.preemptible
 

@@ -95,7 +95,7 @@ class Pending:
             return None
         standing, key = found
         group = self._groups[standing.shape]
-        place = bisect_left(group, key)
+        place = 0 if group[0] is key else bisect_left(group, key)
         del group[place]
         if self._lengths is not None:
             self._lengths.remove(standing, key)
@@ -134,11 +134,14 @@ class Pending:
         """Return the first of each shape, or class, in no particular order."""
         if self._classes is not None:
             return self._classes.heads()
-        return ((shape, group[0]) for shape, group in self._groups.items())
+        return iter([(shape, group[0]) for shape, group in self._groups.items()])
 
     def all_larger(self, devices: int) -> bool:
         """Whether every waiting job asks for more whole devices than that. O(sizes)."""
-        return not self._sizes or min(self._sizes) > devices
+        for size in self._sizes:  # noqa: SIM110 - a generator would cost more than the question
+            if size <= devices:
+                return False
+        return True
 
     def of(self, shape: Shape) -> list[JobId]:
         """Return the jobs of a shape, in order."""
@@ -189,9 +192,14 @@ class Pending:
         `among` are the shapes to go through; None for all. With classes, those may be in `skip`
         too, and it is O(classes) to begin.
         """
+        leap = {} if leap is None else leap
         if self._classes is not None and among is None:
-            yield from self._by_class(self._classes, skip, {} if leap is None else leap)
-            return
+            return self._by_class(self._classes, skip, leap)
+        return self._by_shape(skip, leap, among)
+
+    def _by_shape(
+        self, skip: set[Shape], leap: dict[Shape, Key], among: Iterable[Shape] | None
+    ) -> Iterator[Standing]:
         groups = self._groups.items()
         if among is not None:
             groups = [(shape, self._groups[shape]) for shape in among]
@@ -211,7 +219,7 @@ class Pending:
             group = self._groups.get(shape)
             if group is None:
                 continue
-            if leap and shape in leap:
+            if shape in leap:
                 place = bisect_left(group, leap.pop(shape))
             else:
                 place = bisect_right(group, key) if group[0] <= key else 0

@@ -18,11 +18,9 @@ from allotment.core.preemption.room import (
 from allotment.core.preemption.search import borrowed_places
 from allotment.core.reclaim import shrinkable, surplus
 from allotment.core.trial import Trial
-from allotment.model.ledger import Entitlement, Placement
+from allotment.model.ledger import GUARANTEED, OPPORTUNISTIC, Entitlement, Placement
 from allotment.model.quantity import Instant
 from allotment.model.tenancy import Preempt
-
-GUARANTEED, OPPORTUNISTIC = Entitlement.GUARANTEED, Entitlement.OPPORTUNISTIC
 
 
 class Places:

@@ -6,7 +6,7 @@ import msgspec
 
 from allotment.core.gang import ReservedPlace
 from allotment.model.ids import JobId
-from allotment.model.ledger import Beside, Entitlement, Placement, Quota, Slot
+from allotment.model.ledger import GUARANTEED, Beside, Entitlement, Placement, Quota, Slot
 from allotment.model.quantity import Resources
 
 
@@ -75,7 +75,7 @@ class PreemptionPlan(msgspec.Struct, frozen=True):
     slots: tuple[Slot, ...]
     needs: tuple[Resources, ...]
     quota: Quota = ()
-    entitlement: Entitlement = Entitlement.GUARANTEED
+    entitlement: Entitlement = GUARANTEED
     evict: tuple[JobId, ...] = ()
     """Gangs that must leave the place; some may be leaving already."""
     demote: tuple[JobId, ...] = ()

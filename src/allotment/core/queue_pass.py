@@ -9,7 +9,7 @@ job of the class, without a reserved place, must be before it in its queue. A cl
 others from where in job order it was blocked to where it lost its right to a place.
 """
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
 from allotment.core.backfill import discipline_of
@@ -20,18 +20,28 @@ from allotment.core.entitle import entitlement_of, resume_entitlement
 from allotment.core.equivalence import STRICT
 from allotment.core.fair_order import in_fair_order
 from allotment.core.gang import Gang, Standing
-from allotment.core.gates import Gate, Gates, Stage, aside, stages
+from allotment.core.gates import (
+    BYPASSED,
+    ORDER,
+    RESERVED,
+    RIGHT,
+    ROOM,
+    TIER,
+    WITHIN,
+    Gate,
+    Gates,
+    aside,
+    stages,
+)
 from allotment.core.lending import narrowed_to_lent
 from allotment.core.memos import remember
 from allotment.core.molding import as_large
 from allotment.core.plan import Decision, Evict, Place, Proposals
 from allotment.core.rank import Key
 from allotment.core.request import Shape
-from allotment.model.ledger import Entitlement
+from allotment.model.ledger import GUARANTEED, OPPORTUNISTIC, Entitlement
 from allotment.model.quantity import Instant
 from allotment.model.tenancy import QueueOrder
-
-GUARANTEED, OPPORTUNISTIC = Entitlement.GUARANTEED, Entitlement.OPPORTUNISTIC
 
 
 class HeadOfLine:
@@ -83,7 +93,7 @@ class HeadOfLine:
                 # One that fits its tenant's guarantee waits for it, whichever job has it now.
                 entitled = entitlement_of(self._cluster, eclass)
                 waits = entitled is self._entitlement or (
-                    self._entitlement is Entitlement.GUARANTEED
+                    self._entitlement is GUARANTEED
                     and self._cluster.guarantee.could_fit(eclass)
                 )
                 if not waits or capped_out(self._cluster, eclass):
@@ -175,7 +185,7 @@ class QueuePass(Gates):
     def _staged(self) -> Proposals:
         for stage in stages(self.cluster):
             self.stage = stage
-            if stage is Stage.WITHIN:
+            if stage is WITHIN:
                 yield from self._walk(GUARANTEED)
             else:
                 yield from self._serve()
@@ -203,14 +213,13 @@ class QueuePass(Gates):
         if entitlement is OPPORTUNISTIC and self._nothing_fits(entitlement):
             return
         self._begin(entitlement)
-        masked = bool(self.cluster.windows.all)
+        masked = self.cluster.windows.all
+        first_shut = self._first_shut_on_its_nodes if masked else self.first_shut
         for waiting in self._with_suspended():
             if isinstance(waiting, Gang):
                 yield from self._lead_back(waiting)
                 continue
-            gate = (
-                self._first_shut_on_its_nodes(waiting) if masked else self.first_shut(waiting)
-            )
+            gate = first_shut(waiting)
             if gate is not None:
                 yield from self._stopped(gate, waiting)
                 continue
@@ -249,31 +258,31 @@ class QueuePass(Gates):
         """Let a suspended gang go on where others would start, if need be in its turn."""
         right = resume_entitlement(self.cluster, gang, self.now)
         self.others = self.others or right is OPPORTUNISTIC or self.rescheduler is not None
-        if right is not self.entitlement and (
-            right or not self._may_displace(self.entitlement)
-        ):
+        displaces = right is None and self._may_displace(self.entitlement)
+        if right is not self.entitlement and not displaces:
             return
         decision = self.resume(gang)
         if decision is not None:
             yield decision
 
-    def _stopped(self, gate: Gate, waiting: Standing) -> Proposals:
+    def _stopped(self, gate: Gate, waiting: Standing) -> Iterable[Decision]:
         """See to a job that a gate keeps from starting, and to those behind it."""
         shape = waiting.shape
-        if gate is Gate.RESERVED or gate is Gate.ORDER:
-            return
-        if gate is Gate.BYPASSED or self.is_bypassed(waiting):
+        if gate is RESERVED or gate is ORDER:
+            return ()
+        if gate is BYPASSED or (self._bounded and self.is_bypassed(waiting)):
             # Nothing makes way for it, and it holds up nothing: what was overtaken does.
             self.skip.add(shape)
-        elif gate is Gate.TIER:
+        elif gate is TIER:
             self._lose_turn(waiting)
-        elif gate is Gate.RIGHT:
-            yield from self._lack_right(waiting)
-        elif gate is Gate.ROOM:
+        elif gate is RIGHT:
+            return self._lack_right(waiting)
+        elif gate is ROOM:
             self._lack_room(waiting)
-            yield from self._reclaim(self.asking)
+            return self._reclaim(self.asking)
         else:
             self.skip.add(shape if self.classes is None else self.classes.of(shape))
+        return ()
 
     # ── the gates ───────────────────────────────────────────────────────────────────────
 
@@ -341,19 +350,21 @@ class QueuePass(Gates):
         elif self.entitled is None or not self._note_blocked(waiting):
             self.skip.add(self.eclass)
 
-    def _reclaim(self, waiting: Standing) -> Proposals:
+    def _reclaim(self, waiting: Standing) -> Iterable[Decision]:
         """Let a job within its queue's guarantee have back what others of its tenant hold."""
-        if (
-            self.stage is Stage.WITHIN
-            and waiting.id in self.cluster.pending
-            and not self.is_reserved(waiting)
-        ):
-            yield from self._masked(self.places.reclaim(waiting), waiting.shape)
+        if self.stage is not WITHIN or self.is_reserved(waiting):
+            return ()
+        if waiting.id not in self.cluster.pending:
+            return ()
+        return self._masked(self.places.reclaim(waiting), waiting.shape)
 
     def _with_suspended(self) -> Iterator[Standing | Gang]:
         """Go through all jobs in order, and suspended gangs, each before its tenant's next."""
         rescheduler = self.cluster.rescheduler
         back = list(rescheduler.suspended(self.now)) if rescheduler is not None else []
+        return self._between(back) if back else self._in_order()
+
+    def _between(self, back: list[tuple[Key, Gang]]) -> Iterator[Standing | Gang]:
         for waiting in self._in_order():
             if back:
                 at, tenant = self.cluster.pending.key(waiting.id), waiting.shape.tenant
@@ -373,9 +384,7 @@ class QueuePass(Gates):
 
     def _at_its_size(self, decision: Decision, shape: Shape) -> Decision:
         """Let a gang that may be larger have what fits now, unless it goes before others."""
-        if not shape.most or not isinstance(decision, Place):
-            return decision
-        if self.ahead.of(shape) is not None:
+        if not shape.most or not isinstance(decision, Place) or self.ahead.of(shape):
             return decision
         return Place(as_large(self.cluster, shape, decision.placement))
 
@@ -393,14 +402,10 @@ class QueuePass(Gates):
         if self._known_blocked(self.eclass, place):
             return None
         found = self.places.find(where.narrowed(asking), self.entitled)
-        match found:
-            case Place(placement):
-                slots = placement.slots
-            case Evict(promise):
-                slots = promise.slots
-            case _:
-                return found
-        return found if where.admits(slots) else None
+        if not where.by_type or not isinstance(found, Place | Evict):
+            return found
+        place = found.placement if isinstance(found, Place) else found.place
+        return found if where.admits(place.slots) else None
 
     def _nothing_fits(self, entitlement: Entitlement) -> bool:
         """Whether it is plain that nothing makes room and too few devices are free for all."""
@@ -466,36 +471,41 @@ class QueuePass(Gates):
             return False
         return self.ahead.block(waiting, self.eclass)
 
-    def _lack_right(self, waiting: Standing) -> Proposals:
-        """See to a job not entitled in this walk that may reclaim its queue's guarantee."""
-        asking, eclass = self.asking, self.eclass
-        behind = self.ahead.of(waiting.shape) is not None
-        displaces = self.rescheduler is not None
-        self.others = self.others or self.entitled is OPPORTUNISTIC or displaces
-        if self.entitlement is OPPORTUNISTIC or not (yield from self._ask_its_own(waiting)):
-            # Whether it may make others give way is a matter of its urgency.
-            self.skip.add(waiting.shape if self.cluster.outranking else eclass)
-        if not behind:
-            yield from self._reclaim(asking)
-
-    def _ask_its_own(self, waiting: Standing) -> Generator[Decision, None, bool]:
-        """See to a job that its tenant has no room for; return whether others like it matter.
+    def _lack_right(self, waiting: Standing) -> Iterable[Decision]:
+        """See to a job not entitled in this walk that may reclaim its queue's guarantee.
 
         As on a cluster of the tenant's own it makes less urgent gangs go, or holds up those
         behind it; unless even the whole share were too little.
         """
-        cluster, shape = self.cluster, waiting.shape
-        order = cluster.orders.of(shape)
-        first = cluster.outranking and shape not in self.left_out
+        asking, behind = self.asking, self.ahead.of(waiting.shape) is not None
+        self.others |= self.entitled is OPPORTUNISTIC or self.rescheduler is not None
+        if self.cluster.outranking and self.entitlement is GUARANTEED:
+            return self._urge(waiting, behind=behind)
+        if self.entitlement is OPPORTUNISTIC or not self._matters_behind(waiting):
+            # Whether it may make others give way is a matter of its urgency.
+            self.skip.add(waiting.shape if self.cluster.outranking else self.eclass)
+        return () if behind else self._reclaim(asking)
+
+    def _urge(self, waiting: Standing, *, behind: bool) -> Proposals:
+        """Let the first of its shape make less urgent gangs of its tenant go."""
+        cluster, shape, asking = self.cluster, waiting.shape, self.asking
+        strict = cluster.orders.of(shape) is QueueOrder.STRICT
+        first = shape not in self.left_out
         self.left_out.add(shape)
-        if first and not (
-            order is QueueOrder.STRICT and self.ahead.ahead_of(waiting, self.eclass) is not None
-        ):
+        if first and not (strict and self.ahead.ahead_of(waiting, self.eclass) is not None):
             # What others gave up for a job behind one that is blocked would help none.
             if cluster.disruption is not None and not shape.opportunistic:
                 cluster.disruption.look_again(waiting, cluster.gangs.values(), self.now)
-            yield from self._masked(self.places.outrank(self.asking), shape)
-        passes = cluster.orders.all_skip or order is QueueOrder.SKIP
+            yield from self._masked(self.places.outrank(asking), shape)
+        if not self._matters_behind(waiting):
+            self.skip.add(shape)
+        if not behind:
+            yield from self._reclaim(asking)
+
+    def _matters_behind(self, waiting: Standing) -> bool:
+        """Let a job that its tenant has no room for hold up others; say if its like matter."""
+        cluster, shape = self.cluster, waiting.shape
+        passes = cluster.orders.all_skip or cluster.orders.of(shape) is QueueOrder.SKIP
         if passes or not cluster.guarantee.could_fit(shape):
             return False
         self.held_up.add(shape.tenant)

@@ -50,7 +50,7 @@ from allotment.model.amounts import (
     whole_vector,
 )
 from allotment.model.ids import JobId
-from allotment.model.ledger import Entitlement, Slot
+from allotment.model.ledger import GUARANTEED, Slot
 from allotment.model.quantity import NOTHING, Instant, Resources
 from allotment.model.queue_tree import QueueTree
 from allotment.model.tenancy import Queue, Tenant
@@ -156,7 +156,7 @@ class TenantAccount:
 
     def count(self, gang: Gang, sign: int) -> None:
         """Add (+1) or subtract (-1) what a gang holds."""
-        if gang.entitlement is Entitlement.GUARANTEED:
+        if gang.entitlement is GUARANTEED:
             add(self.left, held_vector(gang), -sign)
         else:
             add(self.borrowed, held_vector(gang), sign)
@@ -377,7 +377,7 @@ class QuotaTree:
 
     def reserve(self, place: ReservedPlace, holder: Holder) -> None:
         """Charge a reserved place, and a job if its job has no other place."""
-        if place.entitlement is Entitlement.GUARANTEED:
+        if place.entitlement is GUARANTEED:
             taken = vector_of(sum_of(place.needs))
             self._owed[place.job] = (holder.shape.tenant, taken)
             self.tenants[holder.shape.tenant].reserve(taken, +1)

@@ -17,7 +17,7 @@ from allotment.core.gang import Gang, Standing
 from allotment.core.preemption.search import may_scale_down
 from allotment.core.quota import Account, parted
 from allotment.model.amounts import Vector, add
-from allotment.model.ledger import Entitlement
+from allotment.model.ledger import GUARANTEED
 from allotment.model.queue_tree import QueueTree
 from allotment.model.tenancy import Queue
 
@@ -87,7 +87,7 @@ def _beyond(
             or gang.suspended
             or not gang.preemptible
             or gang.id in awaited
-            or gang.entitlement is not Entitlement.GUARANTEED
+            or gang.entitlement is not GUARANTEED
         ):
             continue
         chain = queues.chain(gang.tenant, gang.standing.shape.queue)
@@ -104,9 +104,7 @@ def _not_to_keep(cluster: Cluster, tenant: str) -> Removed:
     """
     gone: Removed = {}
     for gang in cluster.holders():
-        if gang.tenant == tenant and (
-            gang.leaving or gang.entitlement is not Entitlement.GUARANTEED
-        ):
+        if gang.tenant == tenant and (gang.leaving or gang.entitlement is not GUARANTEED):
             chain = cluster.queues.chain(tenant, gang.standing.shape.queue)
             _remove(gone, chain, _held(cluster, gang))
     for promise in cluster.reserved.values():
@@ -199,9 +197,7 @@ def _keeps(cluster: Cluster, tree: QueueTree, queue: Queue, gang: Gang, change: 
     stay = tuple(
         each
         for each in cluster.gangs.values()
-        if each.id not in gone
-        and not each.leaving
-        and each.entitlement is Entitlement.GUARANTEED
+        if each.id not in gone and not each.leaving and each.entitlement is GUARANTEED
     )
     left = _sum(cluster, tree, queue, (*stay, *rest))
     lost = cluster.held_on(gang.slots, gang.kept())

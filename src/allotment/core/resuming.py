@@ -17,7 +17,7 @@ from allotment.core.plan import Decision, Resume
 from allotment.core.preemption.eviction import evict
 from allotment.core.preemption.room import clear_leases
 from allotment.core.trial import Trial
-from allotment.model.ledger import Entitlement, Quota
+from allotment.model.ledger import GUARANTEED, Entitlement, Quota
 from allotment.model.quantity import Instant
 
 
@@ -55,7 +55,7 @@ class WayBack:
         cluster, gang, gate = self.cluster, self.gang, self.first_shut()
         if gate is None and self.entitlement is not None:
             return Resume(gang.id, self.entitlement, quota=self._quota())
-        if gate is not Gate.ROOM or self.entitlement is not Entitlement.GUARANTEED:
+        if gate is not Gate.ROOM or self.entitlement is not GUARANTEED:
             return None
         with Trial(cluster) as trial:
             plan = clear_leases(trial, gang, self.now)
@@ -71,7 +71,7 @@ class WayBack:
         return shut and self.cluster.slots_open(self.gang.slots)
 
     def _quota(self) -> Quota:
-        owed = self.entitlement is Entitlement.GUARANTEED
+        owed = self.entitlement is GUARANTEED
         return self.cluster.guarantee.quota_kept(self.gang) if owed else ()
 
     def _leases_free(self) -> bool:

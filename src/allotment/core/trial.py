@@ -15,7 +15,7 @@ from allotment.core.cluster import Cluster
 from allotment.core.gang import Gang, ReservedPlace
 from allotment.core.request import lease_part
 from allotment.model.ids import JobId, NodeId
-from allotment.model.ledger import Entitlement, Slot
+from allotment.model.ledger import OPPORTUNISTIC, Slot
 from allotment.model.quantity import Resources
 
 
@@ -123,7 +123,7 @@ class Trial:
 
     def demote(self, gang: Gang) -> None:
         before, quota = gang.entitlement, gang.quota
-        self.cluster.entitle(gang, Entitlement.OPPORTUNISTIC)
+        self.cluster.entitle(gang, OPPORTUNISTIC)
         self._undo.append(lambda: self.cluster.entitle(gang, before, quota))
 
     def take_leases(self, gang: Gang) -> None:

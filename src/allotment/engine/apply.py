@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from allotment.engine.records import (
+    ENDED,
     AttemptRecord,
     CheckpointRecord,
     JobRecord,
@@ -23,7 +24,7 @@ from allotment.model.errors import InvariantViolated
 from allotment.model.health import WHOLE, Condition
 from allotment.model.ids import JobId
 from allotment.model.ledger import Entitlement
-from allotment.model.lifecycle import ATTEMPT, JOB, TASK, AttemptState, JobState
+from allotment.model.lifecycle import ATTEMPT, HELD, JOB, QUEUED, TASK
 from allotment.model.port_layout import port_count
 from allotment.model.quantity import Instant, Millis
 
@@ -115,7 +116,7 @@ def _submitted(state: State, record: e.Record, event: e.JobSubmitted) -> None:
         owner=record.actor,
         submitted_at=record.at,
         queued_at=record.at,
-        state=JobState.HELD if event.held else JobState.QUEUED,
+        state=HELD if event.held else QUEUED,
         key=event.key,
         warnings=event.warnings,
     )
@@ -204,7 +205,8 @@ def _requeued(state: State, record: e.Record, event: e.JobRequeued) -> None:
 def _finished(state: State, record: e.Record, event: e.JobEvent) -> None:
     job = _step(state, event)
     job.finished_at = record.at
-    job.diagnosis = getattr(event, "diagnosis", None)
+    if not isinstance(event, e.JobSucceeded):
+        job.diagnosis = getattr(event, "diagnosis", None)
     state.cluster.unreserve(job.id)
     state.step_out(job, record.at)
     state.cluster.let_up()
@@ -407,8 +409,9 @@ def _ended(state: State, record: e.Record, event: e.AttemptEnded) -> None:
     attempt.ended_at = record.at
     attempt.outcome = event.outcome
     attempt.diagnosis = event.diagnosis
-    attempt.lost_ms = event.lost_ms
-    job.lost_ms = Millis(job.lost_ms + event.lost_ms)
+    if event.lost_ms:
+        attempt.lost_ms = event.lost_ms
+        job.lost_ms = Millis(job.lost_ms + event.lost_ms)
     job.served_ms = Millis(job.served_ms + attempt.ran_ms)
     promise = state.cluster.reserved.get(job.id)
     if promise is not None and job.id not in promise.victims:
@@ -464,7 +467,7 @@ def _step(state: State, event: e.JobEvent) -> JobRecord:
 def _attempt(state: State, event: e.AttemptEvent) -> tuple[JobRecord, AttemptRecord]:
     job = state.jobs[event.job]
     attempt = job.attempts[-1]
-    if attempt.no != event.attempt or attempt.state is AttemptState.ENDED:
+    if attempt.no != event.attempt or attempt.state is ENDED:
         raise InvariantViolated(f"{type(event).__name__} for a past attempt of job {job.id}")
     return job, attempt
 

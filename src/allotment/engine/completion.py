@@ -8,6 +8,7 @@ to a cap of their own; what cannot help is never retried; the rest up to `retry`
 
 from collections.abc import Iterator
 from enum import StrEnum
+from typing import Final
 
 import msgspec
 
@@ -22,6 +23,8 @@ from allotment.model.lifecycle import TaskState
 from allotment.model.quantity import Instant, Millis
 from allotment.model.reasons import StopCause
 from allotment.model.spec import EndKind, GiveWay
+
+SUCCEEDED: Final = e.Outcome.SUCCEEDED
 
 
 class Verdict(StrEnum):
@@ -129,8 +132,8 @@ def conclude(
     stop = attempt.stop
     cause = stop.cause if stop else None
     if cause is None and end is not None and end.ok:
-        yield _ended(job, e.Outcome.SUCCEEDED, now)
-        yield from finish(state, job, e.JobSucceeded(job.id))
+        yield _ended(job, SUCCEEDED, now)
+        yield e.JobSucceeded(job.id)
     elif cause in LET_GO and (failed := held_failure(attempt)) is not None:
         yield _ended(job, e.Outcome.FAILED, now, failed, end)
         yield from finish(state, job, e.JobFailed(job.id, failed))
@@ -152,8 +155,8 @@ def conclude(
     elif cause is StopCause.ROLES_SUCCEEDED or (
         cause is None and end is None and judge(job, attempt) is Verdict.SUCCEEDED
     ):
-        yield _ended(job, e.Outcome.SUCCEEDED, now)
-        yield from finish(state, job, e.JobSucceeded(job.id))
+        yield _ended(job, SUCCEEDED, now)
+        yield e.JobSucceeded(job.id)
     elif end is not None:
         yield from _failed(state, job, end.diagnosis or UNEXPLAINED, now, end)
     else:
@@ -223,16 +226,14 @@ def _ended(
     if end is not None and end.lost_ms is not None:
         # No job loses more than was done: one that never got to run, nothing.
         lost = min(end.lost_ms, attempt.ran_until(now))
-    elif outcome is not e.Outcome.SUCCEEDED and attempt.started_at:
+    elif outcome is not SUCCEEDED and attempt.started_at:
         lost = max(0, min(attempt.ran_until(now), now - attempt.saved_at))
     return e.AttemptEnded(job.id, attempt.no, outcome, diagnosis, Millis(lost))
 
 
 def finish(state: State, job: JobRecord, event: e.AnyEvent) -> Iterator[e.AnyEvent]:
-    """End a job, and with it those that needed its success and will not see it."""
+    """End a job without success, and with it those that needed that and will not see it."""
     yield event
-    if isinstance(event, e.JobSucceeded):
-        return
     # A list, not recursion: a chain of jobs may be long.
     todo = _needing(state, job)
     while todo:

@@ -19,10 +19,17 @@ from allotment.model.spec import USUAL, JobSpec, TaskRole
 def with_defaults(state: State, spec: JobSpec) -> JobSpec:
     """Fill in what a job does not name. O(nodes) where it does not name everything."""
     tenant = state.cluster.tenants.get(spec.tenant)
-    if tenant is None or not any(role.by_default for role in spec.roles):
+    if tenant is None or _names_all(spec):
         return spec
     roles = tuple(_filled(role, tenant.guaranteed, state.config.nodes) for role in spec.roles)
     return msgspec.structs.replace(spec, roles=roles)
+
+
+def _names_all(spec: JobSpec) -> bool:
+    for role in spec.roles:  # noqa: SIM110 - a generator would cost more than the question
+        if role.by_default:
+            return False
+    return True
 
 
 Whole = tuple[int, int, int]

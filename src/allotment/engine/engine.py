@@ -9,7 +9,7 @@ The shell that drives it gives the time and carries away the records, to be made
 the effects are carried out.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from allotment.core.commit import refusal
 from allotment.core.cycle import proposals
@@ -28,6 +28,7 @@ from allotment.model.commands import AnyCommand
 from allotment.model.effects import AnyEffect
 from allotment.model.health import HealthReport
 from allotment.model.ids import SYSTEM, Actor, AttemptNo, JobId, Seq
+from allotment.model.ledger import Placement
 from allotment.model.port_layout import port_count
 from allotment.model.quantity import Instant, earlier
 from allotment.model.reasons import StopCause
@@ -114,11 +115,10 @@ class Engine:
 
         A cycle is skipped when nothing it could use has changed since the last one.
         """
-        cluster = self.state.cluster
+        cluster, at = self.state.cluster, self._now(now)
         if self.state.budgets.exist:
-            self.state.budgets.strike(cluster, self._now(now))
+            self.state.budgets.strike(cluster, at)
         seen = (cluster, cluster.ledger.version, cluster.pending.arrivals)
-        at = self._now(now)
         displaces = cluster.displaces(at) is not None
         if seen == self._seen and not (displaces and self._displaced_at != now):
             return False
@@ -131,7 +131,7 @@ class Engine:
             else:
                 self._emit(self._carry_out(decision), SYSTEM, now)
                 made += 1
-                freed = freed or isinstance(decision, Demote | Unreserve)
+                freed = freed or isinstance(decision, _FREES)
                 if isinstance(decision, Evict):
                     # An evicted gang may be gone at once: better looked at afresh than
                     # through what it leaves behind.
@@ -168,22 +168,31 @@ class Engine:
 
     def emit(self, event: e.AnyEvent, actor: Actor, now: Instant) -> e.Record:
         """Record one event that a shell knows to be true, such as an archive."""
-        return self._emit(iter((event,)), actor, now)[0]
+        return self._emit((event,), actor, now)[0]
 
     # ── carrying out ────────────────────────────────────────────────────────────────────
 
-    def _carry_out(self, decision: Decision) -> Iterator[e.AnyEvent]:
+    def _carry_out(self, decision: Decision) -> Iterable[e.AnyEvent]:
+        if isinstance(decision, Place):
+            return (self._placed(decision.placement),)
+        return self._change(decision)
+
+    def _placed(self, placement: Placement) -> e.AttemptPlaced:
+        job = self.state.jobs[placement.job]
+        return e.AttemptPlaced(
+            job.id,
+            AttemptNo(len(job.attempts) + 1),
+            placement.slots,
+            placement.entitlement,
+            self.state.ports.find(port_count(job.spec), self._port_is_free),
+            placement.quota,
+        )
+
+    def _change(
+        self, decision: Resume | Promote | Demote | Evict | Unreserve
+    ) -> Iterator[e.AnyEvent]:
+        """Return the events of a decision about gangs that have a place, or a promise."""
         match decision:
-            case Place(placement):
-                job = self.state.jobs[placement.job]
-                yield e.AttemptPlaced(
-                    job.id,
-                    AttemptNo(len(job.attempts) + 1),
-                    placement.slots,
-                    placement.entitlement,
-                    self.state.ports.find(port_count(job.spec), self._port_is_free),
-                    placement.quota,
-                )
             case Resume(job_id, entitlement, _, quota):
                 no = self.state.jobs[job_id].attempts[-1].no
                 yield e.AttemptResumed(job_id, no, entitlement, quota)
@@ -240,7 +249,7 @@ class Engine:
             wanted_by=wanted_by,
         )
 
-    def _emit(self, events: Iterator[e.AnyEvent], actor: Actor, now: Instant) -> list[e.Record]:
+    def _emit(self, events: Iterable[e.AnyEvent], actor: Actor, now: Instant) -> list[e.Record]:
         made: list[e.Record] = []
         state = self.state
         at = now if now > state.at else state.at
@@ -267,3 +276,4 @@ class Engine:
 
 
 _GRACE = e.Millis(5_000)
+_FREES = (Demote, Unreserve)

@@ -1,5 +1,7 @@
 """What the engine remembers of each job. Mutable; only `apply` writes here."""
 
+from typing import Final
+
 import msgspec
 
 from allotment.model.diagnosis import Diagnosis, Exit
@@ -10,6 +12,8 @@ from allotment.model.lifecycle import AttemptState, JobState, TaskState
 from allotment.model.quantity import Instant, Millis
 from allotment.model.reasons import StopCause
 from allotment.model.spec import JobSpec
+
+ENDED: Final = AttemptState.ENDED
 
 
 class TaskRecord(msgspec.Struct, omit_defaults=True):
@@ -139,7 +143,7 @@ class JobRecord(msgspec.Struct, omit_defaults=True):
     def attempt(self) -> AttemptRecord | None:
         """The attempt under way, if any."""
         attempts = self.attempts
-        if attempts and (newest := attempts[-1]).state is not AttemptState.ENDED:
+        if attempts and (newest := attempts[-1]).state is not ENDED:
             return newest
         return None
 

@@ -1,6 +1,6 @@
 """What a backend reports, turned into events. Late, repeated and stale reports say nothing."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from allotment.core.gang import Gang
@@ -26,6 +26,7 @@ from allotment.model.reasons import StopCause
 from allotment.model.reports import CheckpointReport, GangReport, NodeReport, Seen, TaskReport
 
 Emit = Iterator[e.AnyEvent]
+STARTING, RUNNING, ENDED = AttemptState.STARTING, Seen.RUNNING, Seen.ENDED
 
 
 def heard(state: State, report: TaskReport, now: Instant) -> Emit:
@@ -51,19 +52,20 @@ def heard(state: State, report: TaskReport, now: Instant) -> Emit:
             yield from _ended(state, job, attempt, task, report, now)
 
 
-def gang_heard(state: State, report: GangReport, now: Instant) -> Emit:
+def gang_heard(state: State, report: GangReport, now: Instant) -> Iterable[e.AnyEvent]:
     """Return the events that follow from one report on a whole gang."""
     job = state.jobs.get(report.job)
     attempt = job.attempt if job else None
     if job is None or attempt is None or attempt.no != report.attempt:
-        return
-    if report.seen is Seen.RUNNING and attempt.state is AttemptState.STARTING:
-        yield e.AttemptStarted(job.id, attempt.no)
-    elif report.seen is Seen.ENDED:
-        assert report.exit is not None, "an ended gang has an exit"
-        yield from conclude(
-            state, job, now, GangEnd(report.exit.ok, report.diagnosis, report.lost_ms)
-        )
+        return ()
+    seen = report.seen
+    if seen is RUNNING and attempt.state is STARTING:
+        return (e.AttemptStarted(job.id, attempt.no),)
+    if seen is not ENDED:
+        return ()
+    assert report.exit is not None, "an ended gang has an exit"
+    end = GangEnd(report.exit.ok, report.diagnosis, report.lost_ms)
+    return conclude(state, job, now, end)
 
 
 def saved(state: State, report: CheckpointReport) -> Emit:

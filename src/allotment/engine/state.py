@@ -34,7 +34,7 @@ from allotment.model.dependencies import choices
 from allotment.model.health import WHOLE, Condition, HardwareHealth, Part
 from allotment.model.ids import JobId, NodeId, Seq
 from allotment.model.ledger import Entitlement, Quota, Slot
-from allotment.model.lifecycle import JobState
+from allotment.model.lifecycle import QUEUED, JobState
 from allotment.model.port_layout import port_count
 from allotment.model.quantity import NOTHING, Instant, Millis, WallTime
 from allotment.model.spec import NEVER, Dependency
@@ -139,7 +139,7 @@ class State:
     def eligible(self, job: JobRecord, now: Instant) -> bool:
         """Whether a queued job may wait at `now`."""
         return (
-            job.state is JobState.QUEUED
+            job.state is QUEUED
             and job.not_before <= now
             and not self.waits_for_others(job)
             and not self.array_full(job)
@@ -148,6 +148,8 @@ class State:
     def waits_for_others(self, job: JobRecord) -> bool:
         """Whether a job it depends on keeps it from starting."""
         needs = job.spec.depends_on
+        if not needs:
+            return False
         # Arrays end from their beginning: the last job is the likeliest to be missing.
         if any(not need.any_of and not self.is_met(need) for need in reversed(needs)):
             return True
@@ -215,7 +217,7 @@ class State:
 
     def line_up(self, job: JobRecord, now: Instant) -> None:
         """Let a job wait if it may be, or arm what will bring it there."""
-        if job.id in self.cluster.pending or job.state is not JobState.QUEUED:
+        if job.state is not QUEUED or job.id in self.cluster.pending:
             return
         if job.not_before > now:
             self.timers.arm(job.not_before, job.id)
@@ -595,7 +597,7 @@ class State:
 
     def standing(self, job: JobRecord) -> Standing:
         """Return how a job stands in its queue now: in need, in what it was given, in time."""
-        spec, attempt = job.spec, job.attempt
+        spec, attempt = job.spec, job.attempt if job.attempts else None
         served, since, starting = job.served_ms, None, False
         if attempt is not None:
             served = Millis(served + attempt.ran_ms)

@@ -10,11 +10,13 @@ from heapq import heappop, heappush
 from allotment.engine.records import JobRecord
 from allotment.model.health import RULES, Condition, Part
 from allotment.model.ids import JobId
-from allotment.model.lifecycle import AttemptState, JobState
+from allotment.model.lifecycle import QUEUED, AttemptState
 from allotment.model.quantity import Instant
 from allotment.model.spec import NEVER
 from allotment.model.tenancy import Limits
 from allotment.model.windows import Window
+
+STARTING, RUNNING = AttemptState.STARTING, AttemptState.RUNNING
 
 
 class Timers:
@@ -109,14 +111,14 @@ def deadlines(job: JobRecord, limits: Limits) -> list[int]:
     if job.state.waiting:
         if job.spec.max_queue_ms != NEVER:
             found.append(job.queued_at + job.spec.max_queue_ms)
-        if job.state is JobState.QUEUED and job.not_before:
+        if job.state is QUEUED and job.not_before:
             found.append(job.not_before)
     attempt = job.attempt
     if attempt is None:
         return found
-    if attempt.state is AttemptState.STARTING and limits.phase_ms != NEVER:
+    if attempt.state is STARTING and limits.phase_ms != NEVER:
         found.append(start_deadline(job, limits))
-    if attempt.state is AttemptState.RUNNING and job.spec.max_run_ms != NEVER:
+    if attempt.state is RUNNING and job.spec.max_run_ms != NEVER:
         found.append(attempt.running_since + job.spec.max_run_ms - attempt.ran_ms)
     return found
 

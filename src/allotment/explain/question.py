@@ -23,11 +23,9 @@ from allotment.core.places import Places
 from allotment.core.plan import Decision, Evict, Place
 from allotment.core.request import Shape
 from allotment.model.ids import JobId
-from allotment.model.ledger import Entitlement, Slot
+from allotment.model.ledger import GUARANTEED, Entitlement, Slot
 from allotment.model.quantity import Instant
 from allotment.model.tenancy import QueueOrder
-
-GUARANTEED = Entitlement.GUARANTEED
 
 Slots = tuple[Slot, ...] | None
 

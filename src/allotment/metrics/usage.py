@@ -83,10 +83,10 @@ class Usage:
         self._idle = self._stranded = self._busy_until_last_end = 0
         self._peak = self._peak_milli = 0
 
-    @property
     def free_milli(self) -> int:
-        """Devices that nobody holds, on nodes that take work, in thousandths."""
-        return max(0, self.capacity.open_milli - self.held_milli)
+        """Count the devices that nobody holds, on nodes that take work, in thousandths."""
+        free = self.capacity.open_milli - self.held_milli
+        return free if free > 0 else 0
 
     def totals(self) -> Totals:
         """Return the sums up to the newest event."""

@@ -8,7 +8,7 @@ import msgspec
 from allotment.metrics.jobs import JobOutcome
 from allotment.metrics.rights import Cap, Right, User
 from allotment.metrics.shortage import Shortage
-from allotment.model.ledger import Entitlement
+from allotment.model.ledger import GUARANTEED, Entitlement
 from allotment.model.quantity import DEVICE, Instant, Resources
 from allotment.model.spec import JobSpec
 from allotment.model.tenancy import QueueOrder, Tenant
@@ -139,7 +139,7 @@ class Ask(msgspec.Struct):
     def take(self, entitlement: Entitlement) -> None:
         """Let it hold its devices, on its tenant's right or as a borrower."""
         self.holds = True
-        self.owns = entitlement is Entitlement.GUARANTEED
+        self.owns = entitlement is GUARANTEED
         self.hold(self.need)
 
     def hold(self, more: int) -> None:

@@ -39,7 +39,7 @@ class WaitCauses:
         self._shares: defaultdict[str, Share] = defaultdict(Share)
         self._rooms: list[Room] = []
         self._owner = ""
-        self._free = Shortage(usage.free_milli)
+        self._free = Shortage(usage.free_milli())
         self._backoffs: list[tuple[Instant, int]] = []
         self._after: dict[int, list[tuple[Ask, Dependency, list[bool]]]] = {}
         """Who waits for a job, and whether what it waits for was met by another already."""
@@ -79,7 +79,7 @@ class WaitCauses:
 
     def pass_to(self, at: Instant) -> None:
         """Take note that nothing changed until `at`, but that back-offs ended."""
-        then, free = self._at, self._usage.free_milli
+        then, free = self._at, self._usage.free_milli()
         self._at = at
         self._free.change(free, then)
         for room in self._rooms:
@@ -339,7 +339,7 @@ class WaitCauses:
         key = (ask.borrows, user.name if user else "", ask.caps)
         room = share.rooms.get(key)
         if room is None:
-            free = self._usage.free_milli
+            free = self._usage.free_milli()
             room = share.rooms[key] = Room(share, user, ask.caps, free, borrows=ask.borrows)
             self._rooms.append(room)
         ask.enough, ask.right = room.both, room.right

@@ -7,6 +7,8 @@ from allotment.model.spec import Dependency
 
 def choices(needs: Sequence[Dependency]) -> list[tuple[Dependency, ...]]:
     """Return what must be met: of each group one is enough, most have no other."""
+    if not needs:
+        return []
     groups: dict[int, list[Dependency]] = {}
     found: list[tuple[Dependency, ...]] = []
     for need in needs:

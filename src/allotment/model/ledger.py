@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from enum import StrEnum
+from typing import Final
 
 import msgspec
 
@@ -15,6 +16,12 @@ class Entitlement(StrEnum):
     """Out of its tenant's own share: never evicted for another tenant."""
     OPPORTUNISTIC = "opportunistic"
     """Out of what others leave idle: evicted when an owner comes back."""
+
+
+GUARANTEED: Final = Entitlement.GUARANTEED
+OPPORTUNISTIC: Final = Entitlement.OPPORTUNISTIC
+"""By names of their own: to look a member up in its enum costs as much as two calls, and every
+decision asks for these again and again."""
 
 
 class Slot(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):

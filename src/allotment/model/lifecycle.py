@@ -43,7 +43,9 @@ class JobState(StrEnum):
         return self in WAITING
 
 
-WAITING: Final = frozenset({JobState.QUEUED, JobState.HELD})
+QUEUED: Final = JobState.QUEUED
+HELD: Final = JobState.HELD
+WAITING: Final = frozenset({QUEUED, HELD})
 FINISHED: Final = frozenset(
     {JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED, JobState.TIMED_OUT}
 )

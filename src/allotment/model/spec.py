@@ -1,6 +1,7 @@
 """What a user asked for. Values only; how they are written down is `wire`'s business."""
 
 from enum import StrEnum
+from typing import Final
 
 import msgspec
 
@@ -28,6 +29,9 @@ class Arch(StrEnum):
     ANY = "any"
     X86_64 = "x86_64"
     ARM64 = "arm64"
+
+
+ANY_ARCH: Final = Arch.ANY
 
 
 class Completion(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):

@@ -156,7 +156,7 @@ def test_the_configuration_and_the_health_of_nodes_give_the_capacity() -> None:
     log.drain(1).at(40).succeed(1).into(usage)
     assert (usage.capacity.total_milli, usage.capacity.open_milli) == (16_000, 8_000)
     assert usage.totals().idle == 10 * (15_000 + 7_000 + 15_000 + 7_000)
-    assert usage.free_milli == 8_000
+    assert usage.free_milli() == 8_000
 
 
 def test_time_may_pass_after_the_last_event() -> None:

@@ -25,7 +25,7 @@ from allotment.model.cells import Topology
 from allotment.model.cluster import Node
 from allotment.model.errors import InvariantViolated
 from allotment.model.ids import JobId, NodeId
-from allotment.model.ledger import Entitlement, Quota, Slot
+from allotment.model.ledger import GUARANTEED, Quota, Slot
 from allotment.model.quantity import DEVICE, NOTHING, Resources, is_part_of_device
 from allotment.model.tenancy import Tenant
 
@@ -387,9 +387,6 @@ def _of_host(need: Resources, share: Resources) -> tuple[tuple[int, int], ...]:
         (need.memory, share.memory),
         (need.disk, share.disk),
     )
-
-
-GUARANTEED = Entitlement.GUARANTEED
 
 
 class PlacedInCells:

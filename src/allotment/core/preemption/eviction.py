@@ -16,7 +16,7 @@ from allotment.core.request import lease_part
 from allotment.core.sharing import borrows
 from allotment.core.trial import Trial
 from allotment.model.ids import JobId
-from allotment.model.ledger import Entitlement
+from allotment.model.ledger import GUARANTEED, OPPORTUNISTIC
 from allotment.model.quantity import Instant
 from allotment.model.spec import GiveWay
 
@@ -64,7 +64,7 @@ def _suspending(cluster: Cluster, evict: Evict, frozen: list[JobId]) -> Evict:
     """Suspend some, if the place is there though they keep their memory."""
     if not frozen or not fits_beside(cluster, evict, tuple(frozen)):
         return evict
-    own = [job for job in frozen if cluster.gangs[job].entitlement is Entitlement.GUARANTEED]
+    own = [job for job in frozen if cluster.gangs[job].entitlement is GUARANTEED]
     return msgspec.structs.replace(
         evict,
         evict=tuple(job for job in evict.evict if job not in frozen),
@@ -108,7 +108,7 @@ def _moves(
                 continue
             slots = cluster.guarantee.idle_place(gang.requests)
             if slots is not None and not cluster.barred(job, slots, now):
-                entitlement = Entitlement.OPPORTUNISTIC
+                entitlement = OPPORTUNISTIC
                 move = ReservedPlace(job, slots, gang.needs, entitlement, (job,))
                 trial.reserve(move)
                 found.append(move)

@@ -51,11 +51,9 @@ from allotment.core.preemption.search import (
 from allotment.core.request import Request, Shape, lease_part, needs_of
 from allotment.core.trial import Trial
 from allotment.model.ids import JobId, NodeId
-from allotment.model.ledger import Entitlement, Slot
+from allotment.model.ledger import GUARANTEED, OPPORTUNISTIC, Slot
 from allotment.model.quantity import NOTHING, Instant, Resources
 from allotment.model.tenancy import Preempt
-
-GUARANTEED, OPPORTUNISTIC = Entitlement.GUARANTEED, Entitlement.OPPORTUNISTIC
 
 QUIET = Avoid(borrowed=True)
 """Where no borrower has to leave."""
@@ -374,9 +372,7 @@ def _demoted(cluster: Cluster, shape: Shape, plan: PreemptionPlan) -> tuple[JobI
     return tuple(
         gang.id
         for gang in gangs
-        if gang.entitlement is Entitlement.GUARANTEED
-        and gang.tenant == shape.tenant
-        and not gang.leaving
+        if gang.entitlement is GUARANTEED and gang.tenant == shape.tenant and not gang.leaving
     )
 
 

@@ -23,7 +23,7 @@ from allotment.core.gang import Gang, ReservedPlace, Standing
 from allotment.core.plan import PreemptionPlan
 from allotment.core.trial import Trial
 from allotment.model.ids import JobId
-from allotment.model.ledger import Entitlement, Slot
+from allotment.model.ledger import GUARANTEED, OPPORTUNISTIC, Slot
 from allotment.model.quantity import Instant
 
 Holder = Gang | ReservedPlace
@@ -175,9 +175,6 @@ def _key(holder: Holder) -> tuple[type[Holder], JobId]:
 
 
 # ── candidates ────────────────────────────────────────────────────────────────────────────
-
-
-GUARANTEED, OPPORTUNISTIC = Entitlement.GUARANTEED, Entitlement.OPPORTUNISTIC
 
 
 def whole(holders: Iterable[Holder]) -> list[Candidate]:

@@ -26,11 +26,9 @@ from allotment.core.request import Request, devices_of, lease_part, needs_of
 from allotment.core.sharing import entitle_shape
 from allotment.core.trial import Trial
 from allotment.model.ids import JobId
-from allotment.model.ledger import Entitlement, Slot
+from allotment.model.ledger import GUARANTEED, Slot
 from allotment.model.quantity import DEVICE, Instant
 from allotment.policies.rescheduling.running import Running
-
-GUARANTEED = Entitlement.GUARANTEED
 
 
 def displace(

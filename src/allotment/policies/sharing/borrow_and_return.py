@@ -6,7 +6,7 @@ other is opportunistic if it may be preempted and its tenant may borrow, and wai
 Bad at: dividing what is idle: the first one to ask gets it.
 """
 
-from allotment.model.ledger import Entitlement
+from allotment.model.ledger import GUARANTEED, OPPORTUNISTIC, Entitlement
 from allotment.model.tenancy import Tenant
 
 
@@ -15,12 +15,12 @@ class BorrowAndReturn:
 
     def entitle(self, tenant: Tenant, *, fits: bool, preemptible: bool) -> Entitlement | None:
         if fits:
-            return Entitlement.GUARANTEED
-        return Entitlement.OPPORTUNISTIC if tenant.borrow and preemptible else None
+            return GUARANTEED
+        return OPPORTUNISTIC if tenant.borrow and preemptible else None
 
 
 class StaticQuota:
     """Within the tenant's share or not at all: nothing is lent, nothing is evicted."""
 
     def entitle(self, tenant: Tenant, *, fits: bool, preemptible: bool) -> Entitlement | None:  # noqa: ARG002
-        return Entitlement.GUARANTEED if fits else None
+        return GUARANTEED if fits else None
