@@ -2,6 +2,7 @@
 
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -70,3 +71,13 @@ def a_shared_folder() -> Iterator[Path]:
         yield made
     finally:
         shutil.rmtree(made, ignore_errors=True)
+
+
+def as_nobody(cluster: OnSlurm, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run `allot` as a user without rights of its own."""
+    return subprocess.run(
+        [sys.executable, "-m", "allotment.cli", *words],
+        env={"ALLOT_STATE": str(cluster.state), "PATH": "/usr/bin:/bin"},
+        cwd="/", user="nobody", group="nogroup", extra_groups=[], text=True,
+        capture_output=True, check=False, timeout=60,
+    )  # fmt: skip

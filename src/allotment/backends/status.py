@@ -1,9 +1,13 @@
 """What the first process of a task writes of it, in status.json, and what that means.
 
-The supervisor of this machine and the runner inside a Slurm job write the same words.
+The supervisor of this machine and the runner inside a Slurm job write the same words. Inside a
+Slurm job the file is the user's, who may write anything: what is out of bounds is no status.
 """
 
+from typing import Annotated
+
 import msgspec
+from msgspec import Meta
 
 from allotment.model.diagnosis import Exit, Usage
 from allotment.model.events import Phase
@@ -11,33 +15,39 @@ from allotment.model.ids import TaskKey
 from allotment.model.quantity import Instant, Millis
 from allotment.model.reports import Seen, TaskReport
 
+Pid = Annotated[int, Meta(ge=0, le=2**31)]
+Code = Annotated[int, Meta(ge=0, le=255)]
+Amount = Annotated[int, Meta(ge=0, le=2**53)]
+"""A time or a size: the event log holds a thousand of them added up."""
+MOST_WORDS = 2000
+
 
 class Span(msgspec.Struct, frozen=True):
     """A named part of starting, as the supervisor writes it."""
 
-    name: str
-    start_ms: int
-    end_ms: int
+    name: Annotated[str, Meta(max_length=100)]
+    start_ms: Amount
+    end_ms: Amount
 
 
 class RunnerUsage(msgspec.Struct, frozen=True):
     """What a task used, as the supervisor writes it."""
 
-    wall_ms: int = 0
-    cpu_user_ms: int = 0
-    cpu_system_ms: int = 0
-    max_rss_bytes: int = 0
-    peak_memory_bytes: int = 0
+    wall_ms: Amount = 0
+    cpu_user_ms: Amount = 0
+    cpu_system_ms: Amount = 0
+    max_rss_bytes: Amount = 0
+    peak_memory_bytes: Amount = 0
 
 
 class RunnerStatus(msgspec.Struct, frozen=True):
     """What we read of status.json; what a newer runner adds is passed over."""
 
     phase: str
-    pid: int = 0
-    phases: tuple[Span, ...] = ()
-    exit_code: int | None = None
-    signal: int | None = None
+    pid: Pid = 0
+    phases: Annotated[tuple[Span, ...], Meta(max_length=64)] = ()
+    exit_code: Code | None = None
+    signal: Code | None = None
     oom: bool = False
     pids_limit_hit: bool = False
     disk_limit_hit: bool = False
@@ -45,7 +55,8 @@ class RunnerStatus(msgspec.Struct, frozen=True):
     lost: bool = False
     ended_by: str = ""
     usage: RunnerUsage = RunnerUsage()
-    log_dropped: dict[str, int] = {}
+    log_dropped: Annotated[dict[str, Amount], Meta(max_length=2)] = {}
+    """Bytes by stream."""
 
 
 _decoder = msgspec.json.Decoder(RunnerStatus)
@@ -89,7 +100,7 @@ def _exit(status: RunnerStatus) -> Exit:
         oom=status.oom,
         pids_limit_hit=status.pids_limit_hit,
         disk_limit_hit=status.disk_limit_hit,
-        platform_error=status.platform_error,
+        platform_error=status.platform_error[:MOST_WORDS],
         lost=status.lost,
         log_dropped=sum(status.log_dropped.values()),
         usage=Usage(

@@ -50,6 +50,8 @@ def heard(state: State, report: TaskReport, now: Instant) -> Emit:
             yield from _held(job, attempt, task, report)
         case Seen.ENDED:
             yield from _ended(state, job, attempt, task, report, now)
+        case Seen.UNKNOWN:
+            pass
 
 
 def gang_heard(state: State, report: GangReport, now: Instant) -> Iterable[e.AnyEvent]:

@@ -20,6 +20,8 @@ class Seen(StrEnum):
     HOLDING = "holding"
     """Its command failed; its surroundings are kept for a look inside. `exit` is set."""
     ENDED = "ended"
+    UNKNOWN = "unknown"
+    """It was given to its engine, and how it is cannot be seen now: no news, and no end."""
 
 
 class TaskReport(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -16,6 +16,7 @@ from allotment.model.errors import BackendError, Code, Rejected
 from allotment.model.ids import Actor, JobId
 from allotment.model.spec import JobSpec
 from allotment.rights import paths
+from allotment.rights.removing import remove
 from allotment.rights.user import rights_of
 from allotment.service.batch.files import File, batch_files, tool_files, tools_folder
 from allotment.service.launch import Account, Folders, Nodes, hostfile
@@ -221,7 +222,7 @@ def _open_parents(path: Path, root: Path) -> None:
 def forget(job: JobId, folders: Folders) -> None:
     """Remove what a job left below the state folder; a folder of the user's own stays."""
     for name in SHARED:
-        shutil.rmtree(Path(folders.root) / name / str(job), ignore_errors=True)
+        remove(None, f"{folders.root}/{name}/{job}")
 
 
 class PathCheck:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from allotment.backends.local.runner.scratch import remove
+from allotment.rights.removing import remove
 from tests.integration.api.live import Live
 from tests.integration.api.test_guard import NOBODY, as_user
 from tests.support.cluster import until

@@ -1,13 +1,12 @@
 """A service on a real Slurm of two nodes: jobs, users, and what goes wrong on either side."""
 
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.support.cluster import until
-from tests.support.on_slurm import OnSlurm, shell
+from tests.support.on_slurm import OnSlurm, as_nobody, shell
 from tests.support.slurm import TOOLS, Slurm
 
 pytestmark = [
@@ -124,15 +123,6 @@ def test_a_drained_node_gets_no_more_and_keeps_what_runs(cluster: OnSlurm) -> No
 def ps_has(text: str) -> bool:
     """Return whether some process has a text in its command line."""
     return text in subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True).stdout
-
-
-def as_nobody(cluster: OnSlurm, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "allotment.cli", *words],
-        env={"ALLOT_STATE": str(cluster.state), "PATH": "/usr/bin:/bin"},
-        cwd="/", user="nobody", group="nogroup", extra_groups=[], text=True,
-        capture_output=True, check=False, timeout=60,
-    )  # fmt: skip
 
 
 def test_a_task_runs_as_its_submitter(cluster: OnSlurm) -> None:

@@ -1,15 +1,20 @@
 """The pure parts of the Slurm backend: what is asked for, and what an answer means."""
 
 import json
+from itertools import permutations
 
 import pytest
+from msgspec.structs import replace
 
 from allotment.backends.slurm.client import SlurmNode
-from allotment.backends.slurm.discover import nodes_of, report_of
-from allotment.backends.slurm.request import document_of, options_of, script_of
+from allotment.backends.slurm.discover import UNTYPED, nodes_of, report_of
+from allotment.backends.slurm.request import document_of, gres_of, options_of, script_of
 from allotment.backends.slurm.status import Row, report, rows_of
-from allotment.backends.status import RunnerStatus
-from allotment.model.ids import AttemptNo, JobId, NodeId, TaskIndex, TaskKey
+from allotment.backends.slurm.strays import STRAY_S, Strays
+from allotment.backends.slurm.task import environment
+from allotment.backends.status import RunnerStatus, status_from
+from allotment.model.cluster import Device
+from allotment.model.ids import AttemptNo, DeviceIndex, JobId, NodeId, TaskIndex, TaskKey
 from allotment.model.quantity import MIB, Millis, Resources
 from allotment.model.reports import NodeReport, Seen
 from allotment.service.ports import Identity, LaunchRequest
@@ -23,7 +28,7 @@ REQUEST = LaunchRequest(
     env=(("A", "1"), ("CUDA_VISIBLE_DEVICES", "5,6")),
     workdir="/data",
     resources=Resources(gpu_milli=2000, cpu_milli=1500, memory=100 * MIB + 1),
-    devices=(5, 6),
+    devices=(4, 5),
     identity=Identity(1000, 1001),
     at_barrier=True,
     limit_ms=Millis(61_000),
@@ -31,7 +36,7 @@ REQUEST = LaunchRequest(
 
 
 def test_a_job_asks_for_just_its_node_and_what_it_needs() -> None:
-    options = options_of(REQUEST, "allot-ab", "gpu", "/s/7", "a100")
+    options = options_of(REQUEST, "allot-ab", "gpu", "/s/7", "gpu:a100:2")
     assert set(options) >= {
         "--job-name=allot-ab-7.2.1", "--partition=gpu", "--nodelist=n3", "--nodes=1",
         "--ntasks=1", "--cpus-per-task=2", "--mem=101M", "--gres=gpu:a100:2",
@@ -43,7 +48,16 @@ def test_devices_are_said_by_slurm_and_secrets_are_in_no_option() -> None:
     told = json.loads(document_of(REQUEST))
     assert told["env"] == {"A": "1"}
     assert told["at_barrier"] is True
-    assert "train.py" not in " ".join(options_of(REQUEST, "p", "gpu", "/s/7", ""))
+    assert "train.py" not in " ".join(options_of(REQUEST, "p", "gpu", "/s/7"))
+
+
+def test_the_devices_of_a_task_are_of_the_types_that_were_chosen() -> None:
+    devices = [Device(DeviceIndex(n), "v100" if n < 6 else "a100") for n in range(8)]
+    assert gres_of(REQUEST, devices) == "gpu:v100:2"
+    assert gres_of(replace(REQUEST, devices=(5, 6)), devices) == "gpu:a100:1,gpu:v100:1"
+    untyped = [Device(DeviceIndex(n), UNTYPED) for n in range(8)]
+    assert gres_of(REQUEST, untyped) == "gpu:2"
+    assert gres_of(replace(REQUEST, devices=(), resources=Resources()), devices) == ""
 
 
 def test_a_path_with_quotes_stays_one_word() -> None:
@@ -59,8 +73,8 @@ def over(**more: object) -> RunnerStatus:
 
 @pytest.mark.parametrize("state", ["PENDING", "CONFIGURING", "RUNNING", "COMPLETING"])
 def test_slurms_word_alone_starts_nothing(state: str) -> None:
-    assert report(KEY, None, Row("1", "x", state)) is None
-    told = report(KEY, RUNNING, Row("1", "x", state))
+    assert report(KEY, None, Row("1", 0, state)) is None
+    told = report(KEY, RUNNING, Row("1", 0, state))
     assert told is not None
     assert told.seen is Seen.RUNNING
 
@@ -83,7 +97,7 @@ def test_that_nothing_is_said_is_no_end() -> None:
     ],
 )
 def test_what_slurm_did_is_no_fault_of_the_job(state: str, words: str) -> None:
-    row = Row("1", "x", state, node="n3")
+    row = Row("1", 0, state, node="n3")
     for status in (RUNNING, over(signal=15, ended_by="slurm")):
         told = report(KEY, status, row)
         assert told is not None
@@ -92,7 +106,7 @@ def test_what_slurm_did_is_no_fault_of_the_job(state: str, words: str) -> None:
 
 
 def test_the_first_process_knows_better_than_slurm() -> None:
-    told = report(KEY, over(exit_code=3), Row("1", "x", "COMPLETED"))
+    told = report(KEY, over(exit_code=3), Row("1", 0, "COMPLETED"))
     assert told is not None
     assert told.exit is not None
     assert told.exit.code == 3
@@ -100,30 +114,70 @@ def test_the_first_process_knows_better_than_slurm() -> None:
 
 def test_a_kill_is_explained_when_slurm_has_said_why() -> None:
     killed = over(signal=9)
-    for old in (Row("1", "x", "RUNNING"), Row("1", "x", "PENDING", "Resources")):
+    for old in (Row("1", 0, "RUNNING"), Row("1", 0, "PENDING", "Resources")):
         waits = report(KEY, killed, old)
         assert waits is not None
         assert waits.seen is Seen.RUNNING
     for state, oom in (("OUT_OF_MEMORY", True), ("COMPLETED", False)):
-        told = report(KEY, killed, Row("1", "x", state))
+        told = report(KEY, killed, Row("1", 0, state))
         assert told is not None
         assert told.exit is not None
         assert (told.exit.signal, told.exit.oom) == (9, oom)
 
 
 def test_a_job_whose_first_process_never_came_says_what_to_look_at() -> None:
-    told = report(KEY, None, Row("1", "x", "FAILED", node="n3"))
+    told = report(KEY, None, Row("1", 0, "FAILED", node="n3"))
     assert told is not None
     assert told.exit is not None
     assert "did not come up on n3" in told.exit.platform_error
 
 
-def test_rows_are_read_and_others_passed_over() -> None:
-    text = "5|allot-a-1.1.0|RUNNING|None|n1\nnonsense\n6|b|PENDING|Resources|\n"
-    assert rows_of(text) == {
-        "allot-a-1.1.0": Row("5", "allot-a-1.1.0", "RUNNING", "None", "n1"),
-        "b": Row("6", "b", "PENDING", "Resources", ""),
-    }
+def test_rows_are_read_and_what_stands_in_names_is_not() -> None:
+    text = (
+        "k9|5|7|RUNNING|None|n1|allot-a-1.1.0\nnonsense\nk9|6|7|PENDING|Resources||x|y\n"
+        "k9|8|66|RUNNING|None|n1|x\nk8|9|7|COMPLETED|None|n1|allot-a-1.1.0\n"
+        "k9|4|66|COMPLETED|None|n1|allot-a-1.1.0\n"
+    )
+    rows = rows_of(text, "k9")
+    assert rows["allot-a-1.1.0", 7] == Row("5", 7, "RUNNING", "None", "n1", "allot-a-1.1.0")
+    assert rows["x|y", 7].state == "PENDING"
+    assert set(rows) == {("allot-a-1.1.0", 7), ("x|y", 7), ("x", 66), ("allot-a-1.1.0", 66)}
+
+
+def test_a_second_copy_that_is_over_is_not_the_end_of_the_first() -> None:
+    over, runs, waits = (f"k|{n}|0|{how}|||a" for n, how in
+                         ((9, "COMPLETED"), (7, "RUNNING"), (8, "PENDING")))  # fmt: skip
+    for lines in permutations((over, runs, waits)):
+        assert rows_of("\n".join(lines), "k")["a", 0].id == "7"
+
+
+def test_a_job_without_a_task_is_ended_when_it_had_time_to_end_itself() -> None:
+    rows = rows_of(
+        "k|1|0|RUNNING|||own-1.1.0\nk|2|0|RUNNING|||own-2.1.0\nk|3|0|PENDING|||own-3.1.0\n"
+        "k|4|0|COMPLETING|||own-4.1.0\nk|5|0|RUNNING|||others-1.1.0\n", "k"
+    )  # fmt: skip
+    strays = Strays()
+    wanted = {("own-1.1.0", 0)}
+    assert strays.overdue(rows, "own", wanted, 100.0) == []
+    assert strays.overdue(rows, "own", wanted, 100.0 + STRAY_S - 1) == []
+    assert strays.overdue(rows, "own", wanted, 100.0 + STRAY_S) == ["2", "3"]
+    assert strays.overdue({}, "own", wanted, 200.0) == []
+    assert not strays
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        {"pid": 10**32}, {"exit_code": 10**19}, {"exit_code": -1}, {"signal": 9999},
+        {"usage": {"wall_ms": 10**30}}, {"usage": {"cpu_user_ms": -1}},
+        {"log_dropped": {str(n): 2**53 for n in range(3)}}, {"phase": ["ended"]},
+        {"phases": [{"name": "x", "start_ms": 1, "end_ms": 2}] * 65},
+        {"phases": [{"name": "x", "start_ms": -1, "end_ms": 2**70}]},
+    ],
+)  # fmt: skip
+def test_what_no_event_log_could_hold_is_no_status(forged: dict[str, object]) -> None:
+    assert status_from(json.dumps({"phase": "ended", **forged}).encode()) is None
+    assert status_from(b'{"phase": "ended", "exit_code": 3, "later": 1}') is not None
 
 
 def a_node(name: str = "n1", **more: object) -> SlurmNode:
@@ -148,6 +202,14 @@ def test_nodes_and_their_devices_are_found() -> None:
             NodeReport(NodeId(0), alive=True, closed="drained in Slurm: bad fan"),
         ),
         (
+            a_node(state=("MIXED", "DRAIN", "NOT_RESPONDING"), reason="fan"),
+            NodeReport(NodeId(0), alive=True, closed="drained in Slurm: fan"),
+        ),
+        (
+            a_node(state=("DOWN", "DRAIN")),
+            NodeReport(NodeId(0), alive=False, reason="it is down in Slurm"),
+        ),
+        (
             a_node(state="down"),
             NodeReport(NodeId(0), alive=False, reason="it is down in Slurm"),
         ),
@@ -159,3 +221,23 @@ def test_a_drained_node_is_closed_and_only_a_dead_one_lost(
 ) -> None:
     (ours,) = nodes_of([a_node()], "gpu")
     assert report_of(ours, node) == expected
+
+
+def test_a_command_is_told_slurms_devices_and_a_batch_script_its_own_words_for_the_rest() -> (
+    None
+):
+    slurms = {
+        "SLURM_JOB_ID": "77", "SLURM_NTASKS": "1", "SLURM_CPUS_PER_TASK": "4", "HOME": "/x",
+        "CUDA_VISIBLE_DEVICES": "0,1", "SLURM_JOB_GPUS": "2,3", "SLURMD_NODENAME": "n1",
+    }  # fmt: skip
+    plain = environment({"A": "1", "ALLOT_DEVICES": "6,7", "SLURM_NTASKS": "9"}, slurms)
+    assert plain == {
+        "A": "1", "ALLOT_DEVICES": "0,1", "SLURM_NTASKS": "9", "SLURM_CPUS_PER_TASK": "4",
+        "SLURM_JOB_ID": "77", "CUDA_VISIBLE_DEVICES": "0,1", "SLURM_JOB_GPUS": "2,3",
+        "SLURMD_NODENAME": "n1",
+    }  # fmt: skip
+    script = environment({"SLURM_JOB_ID": "5", "SLURM_JOB_GPUS": "6,7"}, slurms)
+    assert script == {
+        "SLURM_JOB_ID": "5", "SLURM_JOB_GPUS": "2,3", "CUDA_VISIBLE_DEVICES": "0,1",
+        "SLURMD_NODENAME": "n1",
+    }  # fmt: skip

@@ -8,7 +8,6 @@ catches what a lost datagram would have told.
 import asyncio
 import contextlib
 import os
-import shutil
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -33,6 +32,7 @@ from allotment.model.ids import AttemptNo, JobId, NodeId, TaskIndex, TaskKey
 from allotment.model.quantity import Millis
 from allotment.model.reasons import StopCause
 from allotment.model.reports import Seen, TaskReport
+from allotment.rights.removing import remove
 from allotment.service.forever import forever
 from allotment.service.isolated import isolated
 from allotment.service.ports import DeviceUse, LaunchRequest, LogChunk, Report, TaskUse
@@ -165,7 +165,7 @@ class LocalBackend:
 
     async def forget(self, job: JobId) -> None:
         folder = self._state_dir / layout.TASKS / str(job)
-        await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+        await asyncio.to_thread(remove, None, str(folder))
 
     def enter_argv(self, key: TaskKey, argv: Sequence[str]) -> list[str]:
         folder = str(self._folder(key).absolute())

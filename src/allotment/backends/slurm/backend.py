@@ -7,7 +7,6 @@ through links, and what the service relies on lies beside it, in a record of the
 import asyncio
 import contextlib
 import os
-import shutil
 import stat
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -20,9 +19,16 @@ import structlog
 from allotment.backends.slurm import client, nodes
 from allotment.backends.slurm.contact import Contact
 from allotment.backends.slurm.nodes import NodeWatch
-from allotment.backends.slurm.request import document_of, name_of, options_of, script_of
-from allotment.backends.slurm.status import NEVER, WAITS, Row, report
-from allotment.backends.status import status_from
+from allotment.backends.slurm.request import (
+    document_of,
+    gres_of,
+    name_of,
+    options_of,
+    script_of,
+)
+from allotment.backends.slurm.status import NEVER, WAITS, Row, Rows, report
+from allotment.backends.slurm.strays import STRAY_S, Strays
+from allotment.backends.status import RunnerStatus, status_from
 from allotment.model.cluster import Node
 from allotment.model.diagnosis import Exit
 from allotment.model.errors import BackendError
@@ -30,6 +36,7 @@ from allotment.model.ids import JobId, TaskKey
 from allotment.model.quantity import Millis
 from allotment.model.reasons import StopCause
 from allotment.model.reports import Seen, TaskReport
+from allotment.rights.removing import remove
 from allotment.service.forever import forever
 from allotment.service.ports import LaunchRequest, LogChunk, Report, Silence
 
@@ -48,6 +55,8 @@ UNKNOWN_S = 60.0
 SILENT_S = 120.0
 """The same of what began: six times as long as its first process goes without a sign."""
 MOST_STATUS = 64 * 1024
+CALLS = 8
+"""How many commands of Slurm that change something run side by side."""
 RUNNER = Path(__file__).with_name("task.py")
 STREAMS = ("stdout", "stderr")
 
@@ -81,13 +90,22 @@ class SlurmBackend:
         self._sink: Callable[[Report], None] = lambda report: None
         self._live: dict[TaskKey, Submitted] = {}
         self._told: dict[TaskKey, tuple[object, ...]] = {}
-        self._rows: dict[str, Row] = {}
+        self._rows: Rows = {}
         self._asked = 0.0
         self._waiting: dict[TaskKey, float] = {}
         """Since when a task has waited in Slurm's queue."""
         self._overdue: dict[TaskKey, float] = {}
         self._unknown: dict[TaskKey, tuple[float, float]] = {}
         """Of tasks that Slurm does not know: the last sign seen, and since when."""
+        self._read_at: dict[TaskKey, tuple[tuple[int, ...], RunnerStatus | None]] = {}
+        """What was read last of a task's status, and in which state of its file."""
+        self._launching: set[tuple[str, int]] = set()
+        self._strays = Strays()
+        self._parted = 0.0
+        """When a task ended last: its job has to end as well."""
+        self._is_adopted = False
+        """Whether we were told what is ours: before, no job of ours is a stray."""
+        self._calls = asyncio.Semaphore(CALLS)
         self._loops: list[asyncio.Task[None]] = []
         self._contact = Contact()
         self._watch = NodeWatch(nodes, self._contact, self._sink)
@@ -100,9 +118,10 @@ class SlurmBackend:
         self._root.chmod(0o711)  # whatever the umask: users reach their tasks' folders
         (self._root / "tasks").mkdir(exist_ok=True)
         (self._root / "tasks").chmod(0o711)
-        runner = self._root / "task.py"
-        runner.write_bytes(RUNNER.read_bytes())
-        runner.chmod(0o644)
+        part = self._root / "task.py.part"
+        part.write_bytes(RUNNER.read_bytes())
+        part.chmod(0o644)
+        part.rename(self._root / "task.py")  # a job that starts just now reads all of it
         self._prefix = self._own_name()
         with contextlib.suppress(BackendError, TimeoutError):
             async with asyncio.timeout(FIRST_S):
@@ -136,28 +155,39 @@ class SlurmBackend:
     async def launch(self, request: LaunchRequest) -> None:
         key = request.key
         record = self._record(key)
+        is_new = record is None
         if record is None:
             record = await asyncio.to_thread(self._prepare, request)
         if not record.job:
-            name = name_of(self._prefix, key)
-            # An answer that got lost may have been a yes.
-            row = (await client.jobs(name)).get(name)
-            number = row.id if row else await self._submit(request)
-            record = msgspec.structs.replace(record, job=number)
-            self._keep(key, record)
+            name = (name_of(self._prefix, key), record.uid)
+            self._launching.add(name)
+            try:
+                # An answer that got lost may have been a yes.
+                row = None if is_new else (await client.jobs(name[0])).get(name)
+                number = row.id if row else await self._submit(request)
+                record = msgspec.structs.replace(record, job=number)
+                self._keep(key, record)
+                self._live[key] = record
+            finally:
+                self._launching.discard(name)
         self._live[key] = record
 
     async def _submit(self, request: LaunchRequest) -> str:
         folder = str(self._folder(request.key).absolute())
         node = next((node for node in self._nodes() if node.name == request.node), None)
-        kind = node.devices[0].type if node and node.devices else ""
-        options = options_of(request, self._prefix, self._partition, folder, kind)
+        gres = gres_of(request, node.devices if node else ())
+        options = options_of(request, self._prefix, self._partition, folder, gres)
         script = self._folder(request.key).with_suffix(".sh").absolute()
         try:
             script.write_text(script_of(folder, str((self._root / "task.py").absolute())))
         except OSError as error:
             raise BackendError(f"the script of task {request.key}: {error}") from error
-        return await client.submit(options, str(script))
+        async with self._calls:
+            return await client.submit(options, str(script))
+
+    async def _cancel(self, job: str) -> None:
+        async with self._calls:
+            await client.cancel(job)
 
     def _prepare(self, request: LaunchRequest) -> Submitted:
         """Make a task's folder, its user's, with what its first process reads."""
@@ -199,12 +229,9 @@ class SlurmBackend:
         self._live.setdefault(key, record)
         self._put(key, "stop", f"{signal} {grace_ms}")
         self._overdue.setdefault(key, monotonic() + grace_ms / 1000 + OVERDUE_S)
-        row = self._rows.get(name_of(self._prefix, key))
-        if record.job and (row is None or row.state in WAITS) and not self._has_begun(key):
-            await client.cancel(record.job)
-
-    def _has_begun(self, key: TaskKey) -> bool:
-        return (self._folder(key) / "claim").exists()
+        row = self._row(key, record)
+        if record.job and (row is None or row.state in WAITS) and not self._sign(key):
+            await self._cancel(row.id if row else record.job)
 
     async def freeze(self, key: TaskKey) -> None:
         """Do nothing: it is never asked, since `suspends` is false."""
@@ -220,19 +247,20 @@ class SlurmBackend:
         found: list[TaskReport] = []
         for key in keys:
             record = self._numbered(key)
-            if record is None or not record.job:
+            told = self._read(key, record) if record is not None else None
+            if record is None or (told is None and not record.job):
                 continue  # Launched again, it is looked for by its name.
-            told = self._read(key, record)
-            if told is None or told.seen is not Seen.ENDED:
+            told = told or TaskReport(key, Seen.UNKNOWN)
+            if told.seen is not Seen.ENDED:
                 self._live[key] = record
-            if told is not None:
-                found.append(told)
+            found.append(told)
+        self._parted, self._is_adopted = monotonic(), True
         return found
 
     def _numbered(self, key: TaskKey) -> Submitted | None:
         """Return what is kept of a task, with the number that its lost answer had."""
         record = self._record(key)
-        row = self._rows.get(name_of(self._prefix, key))
+        row = self._row(key, record) if record is not None else None
         if record is None or record.job or row is None:
             return record
         record = msgspec.structs.replace(record, job=row.id)
@@ -273,7 +301,7 @@ class SlurmBackend:
 
     async def forget(self, job: JobId) -> None:
         folder = self._root / "tasks" / str(job)
-        await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+        await asyncio.to_thread(remove, None, str(folder))
 
     # ── looking ─────────────────────────────────────────────────────────────────────────
 
@@ -282,23 +310,42 @@ class SlurmBackend:
         async with self._contact:
             self._rows = await client.jobs()
         self._asked = monotonic()
+        if self._is_adopted:
+            await self._end_strays()
+
+    async def _end_strays(self) -> None:
+        wanted = {(name_of(self._prefix, key), its.uid) for key, its in self._live.items()}
+        wanted |= self._launching
+        for number in self._strays.overdue(self._rows, self._prefix, wanted, monotonic()):
+            log.warning("a job without a task is ended", slurm_job=number)
+            with contextlib.suppress(BackendError):
+                await self._cancel(number)
 
     async def _keep_asking(self) -> None:
         """Ask, while there is anything to ask of: beside the looks, which wait for none."""
-        if self._live and monotonic() - self._asked >= ASK_EVERY_S:
+        is_quiet = monotonic() - self._parted > 2 * STRAY_S
+        if not self._live and not self._strays and is_quiet:
+            return
+        if monotonic() - self._asked >= ASK_EVERY_S:
             with contextlib.suppress(BackendError):
                 await self._ask()
 
     async def _look_over(self) -> None:
         for key, record in list(self._live.items()):
-            await self._look_at(key, record)
+            try:
+                await self._look_at(key, record)
+            except BackendError as error:  # of one task, and no others have to wait for it
+                log.warning("a task is looked at again later", task=str(key), why=str(error))
+
+    def _row(self, key: TaskKey, record: Submitted) -> Row | None:
+        return self._rows.get((name_of(self._prefix, key), record.uid))
 
     async def _look_at(self, key: TaskKey, record: Submitted) -> None:
-        row = self._rows.get(name_of(self._prefix, key))
+        row = self._row(key, record)
         told = self._read(key, record)
         is_heard = not self._contact.trouble
         if told is None and row is not None and row.state in WAITS and is_heard:
-            await self._wait_for(key, record, row)
+            await self._wait_for(key, row)
         elif told is None or told.seen is not Seen.ENDED:
             self._waiting.pop(key, None)
             if is_heard:
@@ -312,22 +359,27 @@ class SlurmBackend:
         self._sink(told)
         self._told[key] = (told.seen, told.pid)
         if told.seen is Seen.ENDED:
-            for known in (self._live, self._told, self._waiting, self._overdue, self._unknown):
-                known.pop(key, None)
+            self._part(key)
 
-    async def _wait_for(self, key: TaskKey, record: Submitted, row: Row) -> None:
+    def _part(self, key: TaskKey) -> None:
+        for known in (
+            self._live, self._told, self._waiting, self._overdue, self._unknown, self._read_at,
+        ):  # fmt: skip
+            known.pop(key, None)
+        self._parted = monotonic()
+
+    async def _wait_for(self, key: TaskKey, row: Row) -> None:
         """Take back what Slurm does not start; its reason is the job's."""
         since = self._waiting.setdefault(key, monotonic())
         if monotonic() - since < START_S and row.reason not in NEVER:
             return
-        await client.cancel(record.job)
+        await self._cancel(row.id)
         why = (
             "Slurm does not start it"
             if row.reason in NEVER
             else f"not started in {START_S:.0f} s"
         )
-        self._live.pop(key, None)
-        self._waiting.pop(key, None)
+        self._part(key)
         exit_ = Exit(platform_error=f"{why} on its node: {row.reason}")
         self._sink(TaskReport(key, Seen.ENDED, exit=exit_))
 
@@ -358,21 +410,36 @@ class SlurmBackend:
     async def _force(self, key: TaskKey, record: Submitted) -> None:
         """End a task that did not end after its grace."""
         overdue = self._overdue.get(key)
-        if overdue is not None and monotonic() >= overdue and record.job:
+        row = self._row(key, record)
+        number = row.id if row else record.job
+        if overdue is not None and monotonic() >= overdue and number:
             with contextlib.suppress(BackendError):
-                await client.cancel(record.job)
+                await self._cancel(number)
             self._overdue[key] = monotonic() + OVERDUE_S
 
     def _read(self, key: TaskKey, record: Submitted) -> TaskReport | None:
-        fd = self._open(key, "status.json")
-        status = None
-        if fd is not None:
-            with os.fdopen(fd, "rb") as file:
-                status = status_from(file.read(MOST_STATUS))
-        told = report(key, status, self._rows.get(name_of(self._prefix, key)))
+        told = report(key, self._status(key), self._row(key, record))
         if told is None or told.seen is not Seen.ENDED or record.cause is None:
             return told
         return msgspec.structs.replace(told, stopped_for=record.cause)
+
+    def _status(self, key: TaskKey) -> RunnerStatus | None:
+        """Read what the first process of a task says, where that is news.
+
+        It is opened every time: over NFS that alone asks whether there is a newer one.
+        """
+        fd = self._open(key, "status.json")
+        if fd is None:
+            return None
+        try:
+            found = os.fstat(fd)
+            state = (found.st_ino, found.st_mtime_ns, found.st_size)
+            known = self._read_at.get(key)
+            if known is None or known[0] != state:
+                known = self._read_at[key] = (state, status_from(os.read(fd, MOST_STATUS)))
+            return known[1]
+        finally:
+            os.close(fd)
 
     # ── files ───────────────────────────────────────────────────────────────────────────
 
@@ -383,11 +450,14 @@ class SlurmBackend:
         known = self._live.get(key)
         if known is not None:
             return known
+        path = self._folder(key).with_suffix(".json")
         try:
-            data = self._folder(key).with_suffix(".json").read_bytes()
-            return msgspec.json.decode(data, type=Submitted)
-        except (OSError, msgspec.DecodeError):
+            return msgspec.json.decode(path.read_bytes(), type=Submitted)
+        except FileNotFoundError:
             return None
+        except (OSError, msgspec.DecodeError) as error:
+            # That it cannot be read does not say that it never was.
+            raise BackendError(f"what is known of task {key}: {path}: {error}") from error
 
     def _keep(self, key: TaskKey, record: Submitted) -> None:
         path = self._folder(key).with_suffix(".json")
@@ -407,7 +477,7 @@ class SlurmBackend:
         record = self._record(key)
         try:
             fd = os.open(
-                self._folder(key) / name,
+                f"{self._root}/tasks/{key.job}/{key.attempt}/{key.index}/{name}",
                 os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC,
             )
         except OSError:

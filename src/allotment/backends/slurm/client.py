@@ -2,11 +2,12 @@
 
 import asyncio
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from secrets import token_hex
 
 import msgspec
 
-from allotment.backends.slurm.status import ROW, Row, rows_of
+from allotment.backends.slurm.status import ROW, Rows, rows_of
 from allotment.model.errors import BackendError, EngineAway
 
 PATIENCE_S = 30.0
@@ -28,25 +29,38 @@ AWAY = (
 )
 """What Slurm says that can't answer now, and would later."""
 
+OVER = ("already completing or completed", "invalid job id specified")
+"""What Slurm says of a job that has ended, and of one that it has forgotten since."""
+
 
 AT_WORK = frozenset({"idle", "mixed", "allocated", "completing", "planned", "reserved"})
 """States of nodes that say nothing but how many jobs they have."""
 
 
 class SlurmNode(msgspec.Struct, frozen=True):
-    """A node as `sinfo --json` shows it; what else it says is passed over."""
+    """A node as Slurm shows it in JSON; what else it says is passed over."""
 
     name: str
     cpus: int
     real_memory: int
     """MiB."""
     address: str = ""
-    state: str = ""
+    state: str | tuple[str, ...] = ""
+    """One word, with `state_flags` beside it; from 23.02 on all words together."""
     state_flags: tuple[str, ...] = ()
     gres: str = ""
     reason: str = ""
     architecture: str = ""
     partitions: tuple[str, ...] = ()
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """How it is, in Slurm's words in capital letters."""
+        own = (self.state,) if isinstance(self.state, str) else self.state
+        return tuple(word.upper() for word in (*own, *self.state_flags))
+
+
+NO_JSON = ("unrecognized option", "invalid option")
 
 
 class _Nodes(msgspec.Struct, frozen=True):
@@ -56,14 +70,23 @@ class _Nodes(msgspec.Struct, frozen=True):
 
 async def nodes(patience_s: float = PATIENCE_S) -> tuple[SlurmNode, ...]:
     """Return all nodes of the cluster. Raises BackendError."""
-    said = await run("sinfo", "--json", patience_s=patience_s)
+    command = ("scontrol", "--json", "show", "node")
+    try:
+        said = await run(*command, patience_s=patience_s)
+    except BackendError as error:
+        if not any(word in str(error) for word in NO_JSON):
+            raise
+        command = ("sinfo", "--json")  # before 23.02; since then that has no nodes
+        said = await run(*command, patience_s=patience_s)
     try:
         found = msgspec.json.decode(said, type=_Nodes)
     except msgspec.DecodeError as error:
-        raise BackendError(f"what `sinfo --json` says is not understood: {error}") from error
+        raise BackendError(
+            f"what `{' '.join(command)}` says is not understood: {error}"
+        ) from error
     if found.errors and not found.nodes:  # It exits with 0 where no controller answers.
         why = found.errors[0].get("error", "no reason given")
-        raise EngineAway(f"sinfo: {why}")
+        raise EngineAway(f"{command[0]}: {why}")
     return found.nodes
 
 
@@ -88,10 +111,13 @@ async def state_of(node: str) -> tuple[str, str]:
     return state.lower(), reason.strip()
 
 
-async def jobs(name: str = "") -> dict[str, Row]:
-    """Return the jobs that Slurm remembers, ended ones too, by name. Raises BackendError."""
+async def jobs(name: str = "") -> Rows:
+    """Return the jobs that Slurm remembers, ended ones too. Raises BackendError."""
+    mark = token_hex(8)
     only = [f"--name={name}"] if name else []
-    return rows_of(await run("squeue", "-h", "-t", "all", "-o", ROW, *only))
+    # Not on the command line, which other users can read while it runs.
+    said = await run("squeue", "-h", "-t", "all", *only, env={"SQUEUE_FORMAT": mark + ROW})
+    return rows_of(said, mark)
 
 
 async def submit(options: Sequence[str], script: str) -> str:
@@ -107,7 +133,7 @@ async def cancel(job: str, *, signal: str = "") -> None:
     except EngineAway:
         raise
     except BackendError as error:
-        if "already completing or completed" not in str(error).lower():
+        if not any(word in str(error).lower() for word in OVER):
             raise
 
 
@@ -127,16 +153,19 @@ def _plain(reason: str) -> str:
     return " ".join(reason.replace('"', "'").replace("|", "/").split())[:200]
 
 
-async def run(command: str, *words: str, patience_s: float = PATIENCE_S) -> str:
-    """Run a command of Slurm and return what it says.
+async def run(
+    command: str, *words: str, patience_s: float = PATIENCE_S, env: Mapping[str, str] = {}
+) -> str:
+    """Run a command of Slurm and return what it says. `env` is added to its environment.
 
     Raises EngineAway where Slurm does not answer, and BackendError where it refuses.
     """
-    env = {"PATH": os.environ.get("PATH", "/usr/bin:/bin"), "LC_ALL": "C", "TZ": "UTC"}
-    env |= {name: os.environ[name] for name in ("SLURM_CONF",) if name in os.environ}
+    kept = {name: os.environ[name] for name in ("SLURM_CONF",) if name in os.environ}
+    path = os.environ.get("PATH", "/usr/bin:/bin")
     try:
         process = await asyncio.create_subprocess_exec(
-            command, *words, env=env, cwd="/",
+            command, *words, cwd="/",
+            env={"PATH": path, "LC_ALL": "C", "TZ": "UTC", **kept, **env},
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,

@@ -10,14 +10,16 @@ from allotment.model.quantity import GIB, MIB
 from allotment.model.reports import NodeReport
 from allotment.model.spec import Arch
 
-GRES = re.compile(r"gpu(?::(?P<type>[^:,()]+))?:(?P<count>\d+)")
+UNTYPED = "gpu"
+"""The type of a device of which Slurm names none."""
+GRES = re.compile(r"(?<![^,])gpu(?::(?P<type>[^:,()]+))?:(?P<count>\d+)")
 ARCHS = {"x86_64": Arch.X86_64, "aarch64": Arch.ARM64}
 DISK = 1024 * GIB
 """Slurm counts no disk unless it is told to; what it does not count is not what is short."""
 
 LOST = {
-    "down": "is down",
-    "error": "has an error",
+    "DOWN": "is down",
+    "ERROR": "has an error",
 }
 CLOSED = {
     "DRAIN": "drained",
@@ -26,8 +28,10 @@ CLOSED = {
     "NOT_RESPONDING": "not responding",
     "POWERED_DOWN": "powered down",
     "POWER_DOWN": "powered down",
+    "POWERING_DOWN": "powered down",
     "INVALID_REG": "with less hardware than configured",
     "REBOOT_ISSUED": "rebooting",
+    "FUTURE": "not there yet",
 }
 
 
@@ -54,7 +58,7 @@ def nodes_of(found: Sequence[SlurmNode], partition: str) -> tuple[Node, ...]:
 def _devices(gres: str) -> tuple[Device, ...]:
     """Read `gpu:a100:8(S:0-1),gpu:v100:2`: devices in the order in which they are named."""
     named = list(GRES.finditer(gres))
-    types = [each["type"] or "gpu" for each in named for _ in range(int(each["count"]))]
+    types = [each["type"] or UNTYPED for each in named for _ in range(int(each["count"]))]
     return tuple(
         Device(DeviceIndex(index), kind, virtual=False) for index, kind in enumerate(types)
     )
@@ -65,7 +69,8 @@ def report_of(node: Node, found: SlurmNode | None) -> NodeReport:
     if found is None:
         return NodeReport(node.id, alive=True, closed="Slurm has no such node")
     said = f": {found.reason}" if found.reason else ""
-    if found.state in LOST:
-        return NodeReport(node.id, alive=False, reason=f"it {LOST[found.state]} in Slurm{said}")
-    closed = next((CLOSED[flag] for flag in found.state_flags if flag in CLOSED), "")
+    lost = next((LOST[word] for word in found.words if word in LOST), "")
+    if lost:
+        return NodeReport(node.id, alive=False, reason=f"it {lost} in Slurm{said}")
+    closed = next((CLOSED[word] for word in found.words if word in CLOSED), "")
     return NodeReport(node.id, alive=True, closed=f"{closed} in Slurm{said}" if closed else "")

@@ -1,9 +1,13 @@
 """A task → the Slurm job that runs it. Pure: no clock, no files."""
 
 import json
+from collections import Counter
+from collections.abc import Sequence
 from math import ceil
 
-from allotment.model.ids import TaskKey
+from allotment.backends.slurm.discover import UNTYPED
+from allotment.model.cluster import Device
+from allotment.model.ids import DeviceIndex, TaskKey
 from allotment.model.quantity import DEVICE, MIB
 from allotment.service.ports import LaunchRequest
 
@@ -50,7 +54,7 @@ def script_of(folder: str, runner: str) -> str:
 
 
 def options_of(
-    request: LaunchRequest, prefix: str, partition: str, folder: str, device_type: str
+    request: LaunchRequest, prefix: str, partition: str, folder: str, gres: str = ""
 ) -> list[str]:
     """Return the options of `sbatch`: one task, on just this node, with just this much."""
     need = request.resources
@@ -66,17 +70,32 @@ def options_of(
         "--no-requeue",
         "--export=NIL",
         "--chdir=/",
-        f"--output={folder}/slurm.log",
+        f"--output={folder.replace('%', '%%')}/slurm.log",
         "--open-mode=append",
     ]
-    if need.gpu_milli:
-        kind = f"{device_type}:" if device_type else ""
-        options.append(f"--gres=gpu:{kind}{ceil(need.gpu_milli / DEVICE)}")
+    if gres:
+        options.append(f"--gres={gres}")
     if request.limit_ms:
         options.append(f"--time={ceil(request.limit_ms / 60_000) + SPARE_MIN}")
     if request.identity is not None:
         options += [f"--uid={request.identity.uid}", f"--gid={request.identity.gid}"]
     return options
+
+
+def gres_of(request: LaunchRequest, devices: Sequence[Device]) -> str:
+    """Return the devices of a task by type and number, such as `gpu:a100:2`; '' for none.
+
+    `devices` are those of its node, by index.
+    """
+    if not request.devices:
+        count = ceil(request.resources.gpu_milli / DEVICE)
+        return f"gpu:{count}" if count else ""
+    kinds = {device.index: device.type for device in devices}
+    counted = Counter(kinds.get(DeviceIndex(index), UNTYPED) for index in request.devices)
+    return ",".join(
+        f"gpu:{count}" if kind == UNTYPED else f"gpu:{kind}:{count}"
+        for kind, count in sorted(counted.items())
+    )
 
 
 def _quoted(path: str) -> str:

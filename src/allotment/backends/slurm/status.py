@@ -5,6 +5,7 @@ the user's runs, and what Slurm forgot after five minutes is still in the folder
 is said of a job is no news of its end.
 """
 
+from collections.abc import Mapping
 from signal import SIGKILL
 
 import msgspec
@@ -19,14 +20,27 @@ class Row(msgspec.Struct, frozen=True):
     """A job as `squeue` shows it."""
 
     id: str
-    name: str
+    uid: int
     state: str
     reason: str = ""
     node: str = ""
+    name: str = ""
+
+    @property
+    def rank(self) -> tuple[bool, bool, int]:
+        """Of jobs with one name, what runs counts most, then what waits, then the newest.
+
+        A copy that was started twice ends at once, which is not the end of the other.
+        """
+        number = int(self.id) if self.id.isdecimal() else 0
+        return self.state in RUNS, self.state in WAITS, number
 
 
-ROW = "%i|%j|%T|%r|%N"
-"""The format of `squeue` that `rows_of` reads."""
+Rows = Mapping[tuple[str, int], Row]
+"""Jobs by name and user: others may give their jobs any name."""
+
+ROW = "|%i|%U|%T|%r|%N|%j"
+"""The format of `squeue` that `rows_of` reads, behind a mark that nobody can know."""
 
 WAITS = frozenset({"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "RESV_DEL_HOLD"})
 RUNS = frozenset(
@@ -56,13 +70,21 @@ LOST = {
 """What is no fault of the job: it is tried again."""
 
 
-def rows_of(text: str) -> dict[str, Row]:
-    """Read the lines of `squeue`, by name; of jobs with one name the newest."""
-    rows: dict[str, Row] = {}
-    for line in text.splitlines():
-        words = line.split("|")
-        if len(words) == 5:
-            rows[words[1]] = Row(*words)
+def rows_of(text: str, mark: str) -> Rows:
+    """Read the lines of `squeue` that begin with a mark.
+
+    The others are parts of names: those may have line breaks, and lines like ours in them.
+    """
+    rows: dict[tuple[str, int], Row] = {}
+    for line in text.split("\n"):
+        first, *words = line.split("|", 6)
+        if first != mark or len(words) != 6 or not words[1].isdecimal():
+            continue
+        id_, uid, state, reason, node, name = words
+        row = Row(id_, int(uid), state, reason, node, name)
+        known = rows.get((name, row.uid))
+        if known is None or known.rank < row.rank:
+            rows[name, row.uid] = row
     return rows
 
 

@@ -19,6 +19,7 @@ import resource
 import signal
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
@@ -148,7 +149,7 @@ class Task:
             nothing = os.open("/dev/null", os.O_RDONLY)
             for theirs, ours in enumerate((nothing, *out)):
                 os.dup2(ours, theirs)
-            env = {**self.request["env"], **of_slurm()}
+            env = environment(self.request["env"], os.environ)
             os.chdir(self.request["cwd"])
             os.execvpe(self.request["argv"][0], self.request["argv"], env)
         except OSError as error:
@@ -230,12 +231,23 @@ class Task:
                 return
 
 
-KEPT = ("SLURM_", "SLURMD_", "CUDA_VISIBLE", "ROCR_VISIBLE", "GPU_DEVICE", "ZE_AFFINITY")
+JOB = ("SLURM_", "SLURMD_")
+DEVICES = ("CUDA_VISIBLE", "ROCR_VISIBLE", "GPU_DEVICE", "ZE_AFFINITY", "SLURM_JOB_GPUS")
 
 
-def of_slurm() -> dict[str, str]:
-    """Return what Slurm says of the job: its devices above all, which only Slurm knows."""
-    return {name: value for name, value in os.environ.items() if name.startswith(KEPT)}
+def environment(wanted: dict[str, str], slurms: Mapping[str, str]) -> dict[str, str]:
+    """Return the command's environment. Which devices it has, only Slurm knows.
+
+    What Slurm says of the job besides is left out where a batch script has words of its own
+    for it: its tasks are not those of this job.
+    """
+    devices = {name: value for name, value in slurms.items() if name.startswith(DEVICES)}
+    if "ALLOT_DEVICES" in wanted:
+        seen = (devices.get(f"{kind}_VISIBLE_DEVICES", "") for kind in ("CUDA", "ROCR"))
+        devices["ALLOT_DEVICES"] = next(filter(None, seen), "")
+    kept = ("SLURM_CONF", "SLURMD_NODENAME") if "SLURM_JOB_ID" in wanted else JOB
+    told = {name: value for name, value in slurms.items() if name.startswith(kept)}
+    return {**told, **wanted, **devices}
 
 
 def usage_of(used: resource.struct_rusage, began: float) -> dict[str, int]:

@@ -8,6 +8,7 @@ import pytest
 
 from allotment.backends.local.runner import claim, layout, record, scratch, watch
 from allotment.backends.local.runner.schema import Request
+from allotment.rights import removing
 
 KEY = "7.1.worker.0"
 REQUEST: Request = {"key": KEY, "argv": ["true"], "env": {}, "cwd": "/"}
@@ -108,7 +109,7 @@ def test_a_scratch_folder_is_removed_and_nothing_it_points_to(tmp_path: Path) ->
     (folder / "a/link").symlink_to(outside)
     (folder / "link").symlink_to(outside / "precious")
     (folder / "a/b/shut").mkdir(mode=0o000)
-    scratch.remove(None, str(folder))
+    removing.remove(None, str(folder))
     assert not folder.exists()
     assert (outside / "precious").read_text() == "x"
 
@@ -118,13 +119,13 @@ def test_a_scratch_folder_that_is_a_link_is_not_followed(tmp_path: Path) -> None
     outside.mkdir()
     (outside / "precious").write_text("x")
     (tmp_path / "scratch").symlink_to(outside)
-    scratch.remove(None, str(tmp_path / "scratch"))
+    removing.remove(None, str(tmp_path / "scratch"))
     assert (outside / "precious").exists()
     assert scratch.used_bytes(None, str(tmp_path / "scratch")) == 0
 
 
 def test_what_is_not_there_is_removed_already(tmp_path: Path) -> None:
-    scratch.remove(None, str(tmp_path / "none"))
+    removing.remove(None, str(tmp_path / "none"))
 
 
 def test_folders_in_folders_without_end_are_removed_and_count_as_too_much(
@@ -144,7 +145,7 @@ def test_folders_in_folders_without_end_are_removed_and_count_as_too_much(
     finding = watch.disk(None, str(folder), 1 << 40)
     assert finding is not None
     assert "too deeply" in finding.cause
-    scratch.remove(None, str(folder))
+    removing.remove(None, str(folder))
     assert not folder.exists()
 
 

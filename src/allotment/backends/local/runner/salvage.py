@@ -8,9 +8,10 @@ import os
 import signal
 from typing import cast
 
-from allotment.backends.local.runner import claim, layout, procfs, record, scratch, tree
+from allotment.backends.local.runner import claim, layout, procfs, record, tree
 from allotment.backends.local.runner.host import Host
 from allotment.backends.local.runner.schema import Request, Status
+from allotment.rights import removing
 
 
 def salvage(key: str, host: Host, cause: str = "") -> None:
@@ -57,7 +58,7 @@ def _end(status: Status, host: Host) -> None:
             tree.kill_below(status["pid"])
             tree.send(status["pid"], signal.SIGKILL)
         group.remove()
-    scratch.remove(host.scratch, status["key"])
+    removing.remove(host.scratch, status["key"])
     status["phase"] = "ended"
     status["lost"] = True
     status["frozen"] = False

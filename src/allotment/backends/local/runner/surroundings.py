@@ -11,6 +11,7 @@ from allotment.backends.local.runner.host import Host
 from allotment.backends.local.runner.mounts import User
 from allotment.backends.local.runner.schema import Isolation, Request
 from allotment.backends.local.runner.spawn import Command
+from allotment.rights import removing
 
 
 class Unavailable(Exception):
@@ -95,7 +96,7 @@ class Surroundings:
         self.group.remove()
         if self.kind == "own":
             self._unmount_scratch()
-        scratch.remove(self._host.scratch, self._request["key"])
+        removing.remove(self._host.scratch, self._request["key"])
 
     def _unmount_scratch(self) -> None:
         """Where read-only data covered it, it is mounted, and so could not be removed."""

@@ -10,9 +10,10 @@ import os
 import signal
 from typing import Final
 
-from allotment.backends.local.runner import claim, layout, scratch, supervisor
+from allotment.backends.local.runner import claim, layout, supervisor
 from allotment.backends.local.runner.host import Host
 from allotment.backends.local.runner.schema import Request, request_from
+from allotment.rights import removing
 
 FOLDER: Final = "run/warm-up"
 _OPEN_FILES: Final = "/proc/self/fd"
@@ -23,7 +24,7 @@ def warm_up(host: Host) -> None:
     """Run `true` without namespaces, which would stay with this process. About 60 ms."""
     home = os.getcwd()
     before = set(os.listdir(_OPEN_FILES))
-    scratch.remove(None, FOLDER)
+    removing.remove(None, FOLDER)
     for folder in (layout.LIVE, layout.TASKS):
         os.makedirs(f"{FOLDER}/{folder}", mode=0o700)
     os.chdir(FOLDER)
@@ -39,7 +40,7 @@ def warm_up(host: Host) -> None:
         for name in set(os.listdir(_OPEN_FILES)) - before:
             _close(int(name))
         os.chdir(home)
-        scratch.remove(None, FOLDER)
+        removing.remove(None, FOLDER)
 
 
 def _close(fd: int) -> None:
@@ -66,4 +67,4 @@ def _run_one(number: int, host: Host) -> None:
         supervisor.run(request, host, held)
         held.close()
         # It looked for its scratch folder in the state folder, where we are not now.
-        scratch.remove(host.scratch, request["key"])
+        removing.remove(host.scratch, request["key"])
