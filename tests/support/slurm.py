@@ -59,40 +59,47 @@ PartitionName=short Nodes=n1 MaxTime=1 State=UP
 class Slurm:
     """The daemons, and what they are asked by."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, nodes: int = NODES, gpus: int = GPUS) -> None:
         self.folder = folder
+        self.nodes, self.gpus = nodes, gpus
         self.conf = folder / "slurm.conf"
+        self.devices = Path("/dev") / folder.name
+        """In /dev, of which a task sees only what it was given."""
         self._running: dict[str, subprocess.Popen[bytes]] = {}
 
     def write(self) -> None:
         """Write configuration, key and device files."""
-        ports = _free_ports(NODES + 1)
+        ports = _free_ports(self.nodes + 1)
         nodes = "\n".join(
             f"NodeName=n{n} NodeHostname={socket.gethostname()} NodeAddr=127.0.0.1 "
-            f"Port={ports[n]} CPUs=4 RealMemory=2000 Gres=gpu:a100:{GPUS} State=UNKNOWN"
-            for n in range(1, NODES + 1)
+            f"Port={ports[n]} CPUs={max(4, self.gpus)} RealMemory=2000 "
+            f"Gres=gpu:a100:{self.gpus} State=UNKNOWN"
+            for n in range(1, self.nodes + 1)
         )
         host = socket.gethostname().split(".")[0]
         self.conf.write_text(
-            CONF.format(host=host, ports=ports, folder=self.folder, nodes=nodes, count=NODES)
+            CONF.format(
+                host=host, ports=ports, folder=self.folder, nodes=nodes, count=self.nodes
+            )
         )
         files = []
-        for index in range(GPUS):
-            files.append(self.folder / f"gpu{index}")
+        self.devices.mkdir()
+        for index in range(self.gpus):
+            files.append(self.devices / f"gpu{index}")
             os.mknod(files[-1], 0o666 | stat.S_IFCHR, os.makedev(195, index))
         (self.folder / "gres.conf").write_text(
-            f"AutoDetect=off\nNodeName=n[1-{NODES}] Name=gpu Type=a100 "
-            f"File={self.folder}/gpu[0-{GPUS - 1}]\n"
+            f"AutoDetect=off\nNodeName=n[1-{self.nodes}] Name=gpu Type=a100 "
+            f"File={self.devices}/gpu[0-{self.gpus - 1}]\n"
         )
-        switches = (f"SwitchName=s{n} Nodes=n{n}" for n in range(1, NODES + 1))
+        switches = (f"SwitchName=s{n} Nodes=n{n}" for n in range(1, self.nodes + 1))
         (self.folder / "topology.conf").write_text(
-            "\n".join((*switches, f"SwitchName=top Switches=s[1-{NODES}]\n"))
+            "\n".join((*switches, f"SwitchName=top Switches=s[1-{self.nodes}]\n"))
         )
         key = self.folder / "munge.key"
         key.write_bytes(secrets.token_bytes(128))
         key.chmod(0o400)
         (self.folder / "state").mkdir()
-        for n in range(1, NODES + 1):
+        for n in range(1, self.nodes + 1):
             (self.folder / f"spool.n{n}").mkdir()
 
     def start_all(self) -> None:
@@ -105,10 +112,10 @@ class Slurm:
         )  # fmt: skip
         self.until(lambda: (f / "munge.sock").exists())
         self.start_controller()
-        for n in range(1, NODES + 1):
+        for n in range(1, self.nodes + 1):
             self._start(f"n{n}", "slurmd", "-D", "-N", f"n{n}", "-f", str(self.conf))
         idle = ("sinfo", "-h", "-t", "idle", "-p", "main", "-o", "%D")
-        self.until(lambda: self.say(*idle) == str(NODES))
+        self.until(lambda: self.say(*idle) == str(self.nodes))
 
     def start_controller(self) -> None:
         """Start slurmctld, and wait until it answers."""
@@ -136,7 +143,7 @@ class Slurm:
         """End all jobs, and have every node take jobs again."""
         self.say("scancel", "--user=root")
         self.until(lambda: not self.say("squeue", "-h"))
-        for n in range(1, NODES + 1):
+        for n in range(1, self.nodes + 1):
             if "DRAIN" in self.say("sinfo", "-h", "-n", f"n{n}", "-o", "%T").upper():
                 self.say("scontrol", "update", f"nodename=n{n}", "state=resume")
 
@@ -167,7 +174,7 @@ class Slurm:
         """End jobs and daemons, in the order in which they need each other."""
         with contextlib.suppress(TimeoutError):
             self.clear()
-        for name in ("slurmctld", *(f"n{n}" for n in range(1, NODES + 1)), "munged"):
+        for name in ("slurmctld", *(f"n{n}" for n in range(1, self.nodes + 1)), "munged"):
             process = self._running.pop(name, None)
             if process is not None:
                 process.terminate()
@@ -175,17 +182,18 @@ class Slurm:
 
 
 @contextlib.contextmanager
-def a_slurm() -> Iterator[Slurm]:
-    """Start a Slurm, and end it."""
+def a_slurm(nodes: int = NODES, gpus: int = GPUS) -> Iterator[Slurm]:
+    """Start a Slurm of so many nodes, with so many GPUs each, and end it."""
     folder = Path(tempfile.mkdtemp(prefix="allot-slurm-", dir="/var/tmp"))
     folder.chmod(0o755)
-    slurm = Slurm(folder)
+    slurm = Slurm(folder, nodes, gpus)
     try:
         slurm.write()
         slurm.start_all()
         yield slurm
     finally:
         slurm.stop_all()
+        shutil.rmtree(slurm.devices, ignore_errors=True)
         shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -32,6 +32,7 @@ class Settings(msgspec.Struct, frozen=True):
     gpus: int | None = None
     accept_loss: bool = False
     slurm: str = ""
+    pilot: bool = False
 
     def argv(self) -> list[str]:
         """Write them as the arguments of `allot up`."""
@@ -40,6 +41,7 @@ class Settings(msgspec.Struct, frozen=True):
         words += ["--port", str(self.port)] if self.port is not None else []
         words += ["--gpus", str(self.gpus)] if self.gpus is not None else []
         words += ["--slurm", self.slurm] if self.slurm else []
+        words += ["--pilot"] if self.pilot else []
         words += ["--accept-loss"] if self.accept_loss else []
         return words
 

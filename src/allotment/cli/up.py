@@ -51,6 +51,13 @@ def up(  # noqa: PLR0913 - one argument an option
             show_default=False,
         ),
     ] = "",
+    pilot: Annotated[
+        bool,
+        typer.Option(
+            "--pilot",
+            help="With --slurm: hold whole nodes, and run the jobs there by our own runner.",
+        ),
+    ] = False,
     foreground: Annotated[
         bool,
         typer.Option("--foreground", help="Stay in the foreground, and log here; for systemd."),
@@ -80,14 +87,18 @@ def up(  # noqa: PLR0913 - one argument an option
       allot up --config cluster.yaml --port 8100
       allot up --state /tmp/try --gpus 8
       allot up --state /shared/allotment --slurm gpu
+      allot up --state /shared/allotment --slurm gpu --pilot
     """  # fmt: skip
     if config is not None and not config.is_file():
         raise Failed(
             f"There is no configuration file {config}.", "docs/guide/config.md shows one."
         )
+    if pilot and not slurm:
+        raise Failed("--pilot holds nodes of a Slurm partition.", "Name it: --slurm PARTITION.")
     settings = Settings(
-        folder_of(state), config.absolute() if config else None, port, gpus, accept_loss, slurm
-    )
+        folder_of(state), config.absolute() if config else None, port, gpus, accept_loss, slurm,
+        pilot,
+    )  # fmt: skip
     if foreground:
         raise typer.Exit(_serve(settings, ready_fd))
     running = health_of(settings.folder)
@@ -143,6 +154,7 @@ def _serve(settings: Settings, ready_fd: int) -> int:
         gpus=settings.gpus,
         backend="slurm" if settings.slurm else "local",
         slurm=settings.slurm,
+        pilot=settings.pilot,
         accept_loss=settings.accept_loss,
         ready_fd=ready_fd,
     )

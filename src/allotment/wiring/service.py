@@ -54,6 +54,8 @@ class Options(msgspec.Struct, frozen=True):
     backend: str = "local"
     slurm: str = ""
     """The partition of a Slurm cluster, where the backend is `slurm`."""
+    pilot: bool = False
+    """Whether its nodes are held as a whole, and tasks run by our own runner there."""
     store: str = "sqlite"
     accept_loss: bool = False
     """Go on with what is left of a damaged event log."""
@@ -69,6 +71,7 @@ def serve(  # noqa: PLR0913 - the command line's one call
     gpus: int | None = None,
     backend: str = "local",
     slurm: str = "",
+    pilot: bool = False,
     store: str = "sqlite",
     accept_loss: bool = False,
     ready_fd: int = -1,
@@ -80,7 +83,16 @@ def serve(  # noqa: PLR0913 - the command line's one call
     from allotment.api.process import settle  # noqa: PLC0415
 
     options = Options(
-        folder.absolute(), config, port, gpus, backend, slurm, store, accept_loss, ready_fd
+        folder.absolute(),
+        config,
+        port,
+        gpus,
+        backend,
+        slurm,
+        pilot,
+        store,
+        accept_loss,
+        ready_fd,
     )
     settle()
     try:
@@ -155,10 +167,12 @@ def build(options: Options, lock: FolderLock) -> Opened:
     if partition:
         is_first = not (options.folder / slurm.KEPT).exists()
         nodes = slurm.discovered(partition, is_first=is_first)
-    found = configuration(options, nodes, slurm=bool(partition))
+    pilot = bool(partition) and slurm.is_pilot(options.folder, wanted=options.pilot)
+    found = configuration(options, nodes, slurm=bool(partition), pilot=pilot)
     store = _store(options)
     try:
-        backend = _backend(options, device_files, partition, lambda: service.state.config.nodes)
+        in_slurm = InSlurm(partition, pilot, lambda: service.state.config.nodes)
+        backend = _backend(options, device_files, in_slurm)
         service = Service(
             store=store,
             backend=backend,
@@ -167,13 +181,15 @@ def build(options: Options, lock: FolderLock) -> Opened:
             state_dir=str(options.folder),
             write_spec=lambda spec: dict(job_to_wire(spec)),
             version=__version__,
-            config_files=config_files(options.folder, nodes, slurm=bool(partition)),
+            config_files=config_files(
+                options.folder, nodes, slurm=bool(partition), pilot=pilot
+            ),
             forecast=ChildForecast(),
         )
         if options.config is None:
             found = _newest(options.folder, found, service.state.config, nodes)
         if partition:
-            slurm.keep(options.folder, partition)
+            slurm.keep(options.folder, partition, pilot=pilot)
         if isinstance(backend, LocalBackend):
             backend.watch_devices(lambda: _real_devices(service.state.config))
     except BaseException:
@@ -209,16 +225,25 @@ def _store(options: Options) -> Store:
     return SqliteStore.open(options.folder, accept_loss=options.accept_loss)
 
 
+class InSlurm(msgspec.Struct, frozen=True):
+    """How a partition is used: '' for none."""
+
+    partition: str
+    pilot: bool
+    nodes: Callable[[], Sequence[Node]]
+
+
 def _backend(
-    options: Options,
-    device_files: Mapping[int, tuple[str, ...]],
-    partition: str,
-    nodes: Callable[[], Sequence[Node]],
+    options: Options, device_files: Mapping[int, tuple[str, ...]], in_slurm: InSlurm
 ) -> Backend:
-    if partition:
+    if in_slurm.pilot:
+        from allotment.backends.pilot.backend import PilotBackend  # noqa: PLC0415
+
+        return PilotBackend(options.folder, in_slurm.partition, in_slurm.nodes)
+    if in_slurm.partition:
         from allotment.backends.slurm.backend import SlurmBackend  # noqa: PLC0415
 
-        return SlurmBackend(options.folder, partition, nodes)
+        return SlurmBackend(options.folder, in_slurm.partition, in_slurm.nodes)
     if options.backend == "fake":
         from allotment.backends.fake import FakeBackend  # noqa: PLC0415
 
@@ -250,7 +275,9 @@ def this_machine(gpus: int | None = None) -> Node:
     return look(gpus)[0]
 
 
-def configuration(options: Options, nodes: Sequence[Node], *, slurm: bool = False) -> Found:
+def configuration(
+    options: Options, nodes: Sequence[Node], *, slurm: bool = False, pilot: bool = False
+) -> Found:
     """Read the configuration that is meant, or make one for the nodes there are.
 
     Raises BadInput with every problem and its line.
@@ -261,7 +288,7 @@ def configuration(options: Options, nodes: Sequence[Node], *, slurm: bool = Fals
     path = options.config or kept
     is_first = options.config is None and not kept.exists()
     data = _default_text(nodes) if is_first else _text_of(path)
-    config, warnings = _read_config(nodes, slurm, data, str(path))
+    config, warnings = _read_config(nodes, slurm, pilot, data, str(path))
     for warning in warnings:
         log.warning(f"{path}: {warning}")
     if options.gpus is not None and options.config is None and not is_first:
@@ -281,12 +308,14 @@ def _newest(folder: Path, found: Found, in_force: Config, nodes: Sequence[Node])
     return Found(read_config(text, source=CONFIG, machine=machine)[0], text)
 
 
-def config_files(folder: Path, nodes: Sequence[Node], *, slurm: bool = False) -> ConfigFiles:
+def config_files(
+    folder: Path, nodes: Sequence[Node], *, slurm: bool = False, pilot: bool = False
+) -> ConfigFiles:
     """Return how a service reads, writes and keeps configurations."""
     from allotment.wiring.kept_config import announce, keep  # noqa: PLC0415
 
     return ConfigFiles(
-        read=partial(_read_config, nodes, slurm),
+        read=partial(_read_config, nodes, slurm, pilot),
         write=_write_config,
         announce=partial(announce, folder),
         keep=partial(keep, folder),
@@ -294,7 +323,7 @@ def config_files(folder: Path, nodes: Sequence[Node], *, slurm: bool = False) ->
 
 
 def _read_config(
-    nodes: Sequence[Node], slurm: bool, text: bytes, source: str
+    nodes: Sequence[Node], slurm: bool, pilot: bool, text: bytes, source: str
 ) -> tuple[Config, tuple[Problem, ...]]:
     """Read a configuration, and check it against the nodes of an engine. Raises BadInput."""
     from allotment.wire.config import read_config  # noqa: PLC0415
@@ -302,7 +331,7 @@ def _read_config(
 
     machine = nodes[0] if nodes and not slurm else None
     config, warnings = read_config(text, source=source, machine=machine)
-    if slurm and (problems := tuple(problems_of(config, tuple(nodes)))):
+    if slurm and (problems := tuple(problems_of(config, tuple(nodes), pilot=pilot))):
         raise BadInput(problems, source)
     return config, warnings
 

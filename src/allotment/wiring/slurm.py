@@ -19,6 +19,9 @@ log = structlog.get_logger("allot.wiring")
 KEPT = "slurm-partition"
 """In the state folder: so that a later start does not run a cluster's jobs on this machine."""
 
+PILOT = "slurm-pilot"
+"""In the state folder: its nodes are held as a whole."""
+
 FIRST_S, AGAIN_S = 30.0, 3.0
 """How long a start waits for Slurm: where it can go on without, not for long."""
 
@@ -37,8 +40,10 @@ def partition_of(folder: Path, wanted: str) -> str:
     return kept or wanted
 
 
-def keep(folder: Path, partition: str) -> None:
-    """Remember the partition for later starts."""
+def keep(folder: Path, partition: str, *, pilot: bool) -> None:
+    """Remember the partition for later starts, and how it is used."""
+    if pilot:
+        write_whole(folder / PILOT, b"", 0o600)
     write_whole(folder / KEPT, f"{partition}\n".encode(), 0o600)
 
 
@@ -54,6 +59,19 @@ def described(partition: str) -> tuple[tuple[Node, ...], Topology]:
     with ThreadPoolExecutor(1) as pool:
         said = pool.submit(lambda: asyncio.run(client.switches())).result()
     return nodes, topology_of(nodes, switches_of(said))
+
+
+def is_pilot(folder: Path, *, wanted: bool) -> bool:
+    """Whether the nodes of a state folder's partition are held as a whole. Raises BadInput."""
+    kept = (folder / PILOT).exists()
+    if wanted and not kept and (folder / KEPT).exists():
+        raise BadInput((
+            Problem(
+                f"the jobs of {folder} are Slurm jobs of their own",
+                hint="leave out --pilot, or take another state folder",
+            ),
+        ))  # fmt: skip
+    return kept or wanted
 
 
 def discovered(partition: str, *, is_first: bool) -> tuple[Node, ...]:
@@ -91,7 +109,9 @@ def discovered(partition: str, *, is_first: bool) -> tuple[Node, ...]:
     return nodes
 
 
-def problems_of(config: Config, nodes: tuple[Node, ...]) -> Iterator[Problem]:
+def problems_of(
+    config: Config, nodes: tuple[Node, ...], *, pilot: bool = False
+) -> Iterator[Problem]:
     """Find what a configuration wants that the partition has not, or Slurm cannot do."""
     there = {node.name: node for node in nodes}
     for node in config.nodes if nodes else ():
@@ -104,6 +124,8 @@ def problems_of(config: Config, nodes: tuple[Node, ...]) -> Iterator[Problem]:
                 f"{len(node.devices)}",
                 "nodes",
             )
+    if pilot:
+        return
     for tenant in config.tenants:
         if tenant.on_eviction is GiveWay.SUSPEND:
             yield Problem(
@@ -118,5 +140,5 @@ def problems_of(config: Config, nodes: tuple[Node, ...]) -> Iterator[Problem]:
                 f"Slurm picks the GPUs of a job itself, so no cell may be smaller than a node, "
                 f"and {kind.name} is made of {kind.child}",
                 f"cells.types.{kind.name}",
-                hint=f"make {kind.name} of devices",
+                hint=f"make {kind.name} of devices, or hold whole nodes: --pilot",
             )

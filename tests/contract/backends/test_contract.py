@@ -4,7 +4,7 @@ import asyncio
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import msgspec
@@ -12,8 +12,10 @@ import pytest
 
 from allotment.backends.fake import FakeBackend
 from allotment.backends.local.backend import LocalBackend
+from allotment.backends.pilot.backend import PilotBackend
 from allotment.backends.slurm.backend import SlurmBackend
 from allotment.model.cluster import Node
+from allotment.model.errors import EngineAway
 from allotment.model.ids import AttemptNo, JobId, NodeId, TaskIndex, TaskKey
 from allotment.model.quantity import MIB, Millis, Resources
 from allotment.model.reports import Seen, TaskReport
@@ -26,8 +28,9 @@ SCRIPTS = {
     "fake": {"ok": "fake", "fails": "fake 0 exit 3", "forever": "fake forever"},
     "local": {"ok": "true", "fails": "exit 3", "forever": "sleep 1000"},
     "slurm": {"ok": "true", "fails": "exit 3", "forever": "sleep 1000"},
+    "pilot": {"ok": "true", "fails": "exit 3", "forever": "sleep 1000"},
 }
-NODES = [Node(NodeId(n), f"n{n}", 4000, 2000 * MIB, 0) for n in (1, 2)]
+NODES = [Node(NodeId(n), f"n{n}", 4000, 2000 * MIB, 0, address="127.0.0.1") for n in (1, 2)]
 
 
 class Driver:
@@ -83,7 +86,8 @@ async def a_backend(name: str) -> AsyncIterator[Driver]:
         yield driver
     finally:
         for key in {report.key for report in driver.heard}:
-            await backend.stop(key, "KILL", Millis(0))
+            with suppress(EngineAway):  # The story closed it, and went on with another.
+                await backend.stop(key, "KILL", Millis(0))
         await backend.close()
         end_launchers(folder)
         shutil.rmtree(folder, ignore_errors=True)
@@ -95,6 +99,8 @@ def new_backend(name: str, folder: Path) -> Backend:
             return FakeBackend()
         case "slurm":
             return SlurmBackend(folder, "main", lambda: NODES)
+        case "pilot":
+            return PilotBackend(folder, "main", lambda: NODES)
         case _:
             return LocalBackend(folder)
 
@@ -106,17 +112,21 @@ def slurm() -> Iterator[Slurm]:
 
 
 @pytest.fixture
-def name(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    if request.param == "slurm":
-        conf: Path = request.getfixturevalue("slurm").conf
-        monkeypatch.setenv("SLURM_CONF", str(conf))
-    return request.param
+def name(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    if request.param not in ("slurm", "pilot"):
+        yield request.param
+        return
+    slurm: Slurm = request.getfixturevalue("slurm")
+    monkeypatch.setenv("SLURM_CONF", str(slurm.conf))
+    yield request.param
+    slurm.clear()  # A pilot is left whose last task was told to end, and nobody waited.
 
 
-ON_SLURM = pytest.param("slurm", marks=[pytest.mark.needs_root, pytest.mark.needs_tool(*TOOLS)])
-every = pytest.mark.parametrize("name", ["fake", "local", ON_SLURM], indirect=True)
-real = pytest.mark.parametrize("name", ["local", ON_SLURM], indirect=True)
-freezing = pytest.mark.parametrize("name", ["fake", "local"], indirect=True)
+MARKS = [pytest.mark.needs_root, pytest.mark.needs_tool(*TOOLS)]
+ON_SLURM, PILOT = (pytest.param(name, marks=MARKS) for name in ("slurm", "pilot"))
+every = pytest.mark.parametrize("name", ["fake", "local", ON_SLURM, PILOT], indirect=True)
+real = pytest.mark.parametrize("name", ["local", ON_SLURM, PILOT], indirect=True)
+freezing = pytest.mark.parametrize("name", ["fake", "local", PILOT], indirect=True)
 """Those that `suspends`."""
 
 

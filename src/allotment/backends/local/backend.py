@@ -171,6 +171,11 @@ class LocalBackend:
         folder = str(self._folder(key).absolute())
         return isolated(ENTER, folder, "--", *argv, bare=True)
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether no task is known to run."""
+        return not self._live
+
     # ── looking ─────────────────────────────────────────────────────────────────────────
 
     def _nudged(self) -> None:
@@ -238,7 +243,7 @@ class LocalBackend:
     # ── small parts ─────────────────────────────────────────────────────────────────────
 
     def _folder(self, key: TaskKey) -> Path:
-        return self._state_dir / layout.task_dir(_name(key))
+        return self._state_dir / layout.task_dir(task_name(key))
 
     def _control(self, key: TaskKey, line: str) -> None:
         """Write to a task's control FIFO; a task that is gone needs no control."""
@@ -261,7 +266,7 @@ class LocalBackend:
             path for index in request.devices for path in self._device_files.get(index, ())
         ]
         made: Request = {
-            "key": _name(request.key),
+            "key": task_name(request.key),
             "argv": list(request.argv),
             "env": dict(request.env),
             "cwd": request.workdir,
@@ -311,7 +316,8 @@ def _status_in(path: Path) -> RunnerStatus | None:
         return None
 
 
-def _name(key: TaskKey) -> str:
+def task_name(key: TaskKey) -> str:
+    """Return a task's key in the launcher's words."""
     return f"{key.job}.{key.attempt}.{ROLE}.{key.index}"
 
 

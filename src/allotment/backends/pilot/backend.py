@@ -1,0 +1,450 @@
+"""The pilot backend: each task to the runner of its node, on nodes held in a Slurm partition.
+
+A node's folder lies on the shared disk: its runner writes there what becomes of its tasks,
+which is read there when it is gone.
+"""
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from secrets import token_hex
+from time import monotonic
+from typing import Any, TypeVar
+
+import msgspec
+import structlog
+
+from allotment.backends.local.backend import LocalBackend
+from allotment.backends.pilot import messages as m
+from allotment.backends.pilot.door import Door, NotAdmitted, certificate
+from allotment.backends.pilot.gres import files_of
+from allotment.backends.pilot.hold import Hold
+from allotment.backends.pilot.leftover import last_words
+from allotment.backends.pilot.link import Link
+from allotment.backends.pilot.squeue import PilotRow, rows
+from allotment.backends.slurm import client
+from allotment.backends.slurm.client import SlurmNode
+from allotment.model.cluster import Node
+from allotment.model.errors import BackendError, EngineAway
+from allotment.model.health import HealthReport
+from allotment.model.ids import JobId, NodeId, TaskKey
+from allotment.model.quantity import Millis
+from allotment.model.reasons import StopCause
+from allotment.model.reports import NodeReport, Seen, TaskReport
+from allotment.service.forever import forever
+from allotment.service.ports import DeviceUse, LaunchRequest, LogChunk, Report, TaskUse
+
+log = structlog.get_logger("allot.pilot")
+
+STEP_EVERY_S = 0.25
+ASK_OFTEN_S, ASK_SELDOM_S = 0.5, 10.0
+"""Slurm is asked for our jobs: often while a node comes or goes, seldom when all is well."""
+NODES_EVERY_S = 10.0
+UP_S = 30.0
+"""How long an order waits for the runner of its node, before it is given again."""
+REDIAL_S = 5.0
+"""How long a service that starts waits for runners that it left."""
+CLOSE_S = 5.0
+"""How long a service that ends waits for idle runners to hear that they may leave."""
+IDLE_S = 600.0
+LEASE_S = 3600.0
+T = TypeVar("T")
+
+
+class PilotBackend:
+    """Runs tasks on whole nodes. `nodes` are those of the configuration.
+
+    A node without tasks is given back to Slurm after `idle_s`. A runner that hears nothing of
+    a service for `lease_s` ends its tasks and itself.
+    """
+
+    name = "pilot"
+    suspends = divides = True
+
+    def __init__(
+        self,
+        state_dir: Path,
+        partition: str,
+        nodes: Callable[[], Sequence[Node]],
+        *,
+        idle_s: float = IDLE_S,
+        lease_s: float = LEASE_S,
+    ) -> None:
+        self._root = state_dir.absolute() / "pilot"
+        self._partition = partition
+        self._nodes = nodes
+        self._idle_s, self._lease_s = idle_s, lease_s
+        self._prefix = ""
+        self._certificate = ""
+        self._sink: Callable[[Report], None] = lambda report: None
+        self._holds: dict[str, Hold] = {}
+        self._where: dict[TaskKey, Hold] = {}
+        self._jobs: dict[int, set[str]] = {}
+        """On which nodes a job has folders, of before this service began."""
+        self._rows: dict[str, PilotRow] = {}
+        self._asked = self._looked = -1e9
+        self._away = ""
+        self._slurm_nodes: dict[str, SlurmNode] = {}
+        self._told: dict[NodeId, NodeReport] = {}
+        self._door = Door(self._root, self._admit, self._meet)
+        self._stepping: asyncio.Task[None] | None = None
+        self._gres = ""
+
+    # ── life ────────────────────────────────────────────────────────────────────────────
+
+    async def start(self, sink: Callable[[Report], None]) -> None:
+        self._sink = sink
+        # Users reach their outputs through the folder above; nobody what is in this one.
+        (self._root / "nodes").mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._root.chmod(0o700)
+        self._prefix = self._own_name()
+        self._certificate = await asyncio.to_thread(certificate, self._root)
+        self._match_nodes()
+        await asyncio.to_thread(self._find_jobs)
+        self._gres = await asyncio.to_thread(_gres_conf)
+        await self._door.open([node.address or node.name for node in self._nodes()])
+        with contextlib.suppress(EngineAway):
+            await self._ask()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(REDIAL_S):
+                for hold in self._holds.values():
+                    if hold.is_expected(self._rows):
+                        await hold.up.wait()
+        self._stepping = asyncio.create_task(forever(self._step, STEP_EVERY_S, "held nodes"))
+
+    def _own_name(self) -> str:
+        """Return what the names of our jobs begin with: no other service's do."""
+        path = self._root / "name"
+        if not path.exists():
+            part = path.with_suffix(".part")
+            part.write_text(f"allot-{token_hex(4)}")
+            part.rename(path)
+        return path.read_text()
+
+    def _match_nodes(self) -> None:
+        """Have a hold for each node of the configuration, and none that is of no use."""
+        there = {node.name: node for node in self._nodes()}
+        for name, node in there.items():
+            if name in self._holds:
+                self._holds[name].node = node
+            else:
+                folder = self._root / "nodes" / name
+                self._holds[name] = Hold(node, folder, self._prefix, self._partition)
+        for name, hold in list(self._holds.items()):
+            hold.is_configured = name in there
+            if not hold.is_configured and hold.is_free:
+                del self._holds[name]
+
+    def _find_jobs(self) -> None:
+        """Note which jobs have folders on which nodes."""
+        for path in (self._root / "nodes").glob("*/tasks/*"):
+            if path.name.isdecimal():
+                self._jobs.setdefault(int(path.name), set()).add(path.parts[-3])
+
+    async def close(self) -> None:
+        if self._stepping is not None:
+            self._stepping.cancel()
+            await asyncio.gather(self._stepping, return_exceptions=True)
+        idle = [hold.give_back() for hold in self._holds.values() if not hold.live]
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(CLOSE_S):
+                await asyncio.gather(*idle, return_exceptions=True)
+        await self._door.close()
+
+    # ── runners that dial in ────────────────────────────────────────────────────────────
+
+    def _admit(self, hello: m.Hello) -> None:
+        hold = self._holds.get(hello.node)
+        if hold is None:
+            raise NotAdmitted(f"this service has no node {hello.node}")
+        hold.admit(hello, self._rows)
+
+    async def _meet(
+        self, hello: m.Hello, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        """Serve one runner until it hangs up: one of its node, the newest."""
+        hold = self._holds[hello.node]
+        link = Link(hello, reader, writer, lambda report: self._hear(hold, report))
+        hold.connect(link)
+        listening = asyncio.create_task(link.listen())
+        try:
+            with contextlib.suppress(BackendError):
+                await self._catch_up(hold, link)
+            self._tell(hold)
+            await listening
+        finally:
+            listening.cancel()
+            hold.disconnect(link)
+            self._asked = -1e9  # Slurm may know why.
+            self._tell(hold)
+
+    async def _catch_up(self, hold: Hold, link: Link) -> None:
+        """Hear what was told while nobody listened."""
+        keys = tuple(hold.live)
+        told = await link.call(m.Observe(keys), list[TaskReport])
+        for report in told:
+            self._hear(hold, report)
+        for key in set(keys) - {report.key for report in told}:
+            if not hold.has(key):
+                hold.ended(key)  # An order that did not arrive.
+
+    def _hear(self, hold: Hold, report: TaskReport | HealthReport) -> None:
+        if isinstance(report, HealthReport):
+            self._sink(msgspec.structs.replace(report, node=hold.node.id))
+            return
+        if report.seen is Seen.ENDED:
+            hold.ended(report.key)
+        self._sink(report)
+
+    # ── holding ─────────────────────────────────────────────────────────────────────────
+
+    async def _ask(self) -> None:
+        """Ask Slurm for our jobs. Raises EngineAway; then what was known stays so."""
+        self._rows = await rows(self._prefix)
+        self._asked = monotonic()
+
+    async def _step(self) -> None:
+        self._match_nodes()
+        await self._look_at_slurm()
+        if self._away:
+            return
+        for hold in list(self._holds.values()):
+            with contextlib.suppress(EngineAway):
+                await self._step_one(hold)
+            self._tell(hold)
+        await self._cancel_strays()
+
+    async def _look_at_slurm(self) -> None:
+        now = monotonic()
+        settled = all(hold.is_settled for hold in self._holds.values())
+        try:
+            if now - self._asked >= (ASK_SELDOM_S if settled else ASK_OFTEN_S):
+                await self._ask()
+            if now - self._looked >= NODES_EVERY_S:
+                self._slurm_nodes = {node.name: node for node in await client.nodes()}
+                self._looked = now
+            self._away = ""
+        except EngineAway as error:
+            if not self._away:
+                log.warning("Slurm does not answer; tasks go on", why=str(error))
+            self._away = str(error)
+
+    async def _step_one(self, hold: Hold) -> None:
+        why = hold.is_over(self._rows)
+        if why:
+            await self._lose(hold, why)
+            return
+        in_slurm = self._slurm_nodes.get(hold.node.name)
+        if hold.is_to_leave(self._rows, in_slurm, self._idle_s):
+            await hold.give_back()
+        elif hold.is_to_submit(in_slurm):
+            await hold.submit(self._note, self._rows)
+            self._asked = -1e9
+        else:
+            await hold.force(self._rows)
+
+    def _note(self, hold: Hold) -> m.Note:
+        files = files_of(self._gres, hold.node.name)
+        return m.Note(
+            node=hold.node.name,
+            epoch=hold.kept.epoch,
+            secret=hold.kept.secret,
+            certificate=self._certificate,
+            lease_s=self._lease_s,
+            devices={str(index): (path,) for index, path in files.items()},
+        )
+
+    async def _lose(self, hold: Hold, why: str) -> None:
+        """A node's pilot is over: tell what became of its tasks, which all are over too."""
+        keys = tuple(hold.live)
+        for report in await self._look_behind(hold, keys):
+            if report.exit is not None and report.exit.lost:
+                exit_ = msgspec.structs.replace(report.exit, platform_error=why)
+                report = msgspec.structs.replace(report, exit=exit_)
+            self._hear(hold, report)
+        hold.over(why)
+        self._tell(hold)
+        hold.live.clear()
+
+    async def _look_behind(self, hold: Hold, keys: Iterable[TaskKey]) -> Sequence[TaskReport]:
+        """Read what the runner of a pilot that is over left of some tasks."""
+        return await LocalBackend(hold.folder).observe(list(keys))
+
+    async def _cancel_strays(self) -> None:
+        """Cancel what we submitted and do not know: from a lost answer, or of a lost book."""
+        wanted = {hold.job_name for hold in self._holds.values()}
+        for name, row in self._rows.items():
+            if name not in wanted and row.is_there:
+                log.warning("a pilot that nobody waits for is cancelled", job=row.id, name=name)
+                await client.cancel(row.id)
+                self._asked = -1e9
+
+    def _tell(self, hold: Hold) -> None:
+        report = hold.report(self._rows, self._slurm_nodes.get(hold.node.name))
+        if hold.is_configured and self._told.get(hold.node.id) != report:
+            self._told[hold.node.id] = report
+            self._sink(report)
+
+    # ── tasks ───────────────────────────────────────────────────────────────────────────
+
+    async def launch(self, request: LaunchRequest) -> None:
+        hold = self._holds.get(request.node)
+        if hold is None:
+            raise BackendError(f"the configuration has no node {request.node}")
+        link = await self._link_up(hold)
+        hold.live.add(request.key)
+        self._where[request.key] = hold
+        self._jobs.setdefault(request.key.job, set()).add(hold.node.name)
+        try:
+            await link.call(m.Launch(request))
+        except EngineAway:
+            raise
+        except BackendError:
+            if not hold.has(request.key):
+                hold.ended(request.key)
+            raise
+
+    async def _link_up(self, hold: Hold) -> Link:
+        """Return the link to a node, which is held again if it was given back."""
+        hold.want()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(UP_S):
+                await hold.up.wait()
+        if hold.link is None or not hold.up.is_set():
+            raise EngineAway(f"node {hold.node.name} is not held yet")
+        return hold.link
+
+    async def open_barrier(self, keys: Sequence[TaskKey]) -> None:
+        for link, own in self._by_link(keys).items():
+            await link.call(m.OpenBarrier(tuple(own)))
+
+    async def stop(
+        self, key: TaskKey, signal: str, grace_ms: Millis, cause: StopCause | None = None
+    ) -> None:
+        await self._order(key, m.Stop(key, signal, grace_ms, cause))
+
+    async def freeze(self, key: TaskKey) -> None:
+        await self._order(key, m.Freeze(key))
+
+    async def thaw(self, key: TaskKey) -> None:
+        await self._order(key, m.Thaw(key))
+
+    async def _order(self, key: TaskKey, op: m.Op) -> None:
+        for link in self._by_link([key]):
+            await link.call(op)
+
+    def _by_link(self, keys: Iterable[TaskKey]) -> dict[Link, list[TaskKey]]:
+        """Group tasks by the link to their node; those are left out that are over.
+
+        Raises EngineAway where a runner that is needed is not connected.
+        """
+        found: dict[Link, list[TaskKey]] = {}
+        for key in keys:
+            hold = self._hold_of(key)
+            if hold is None or not hold.kept.job:
+                continue
+            if hold.link is None:
+                raise EngineAway(f"the runner of node {hold.node.name} is not connected")
+            found.setdefault(hold.link, []).append(key)
+        return found
+
+    def _hold_of(self, key: TaskKey) -> Hold | None:
+        """Return where a task was launched; None if it never was."""
+        if key in self._where:
+            return self._where[key]
+        for name in sorted(self._jobs.get(key.job, ())):
+            hold = self._holds.get(name)
+            if hold is not None and hold.has(key):
+                self._where[key] = hold
+                return hold
+        return None
+
+    async def highest_job(self) -> JobId:
+        return JobId(max(self._jobs, default=0))
+
+    async def observe(self, keys: Sequence[TaskKey]) -> Sequence[TaskReport]:
+        by_hold: dict[Hold, list[TaskKey]] = {}
+        for key in keys:
+            if (hold := self._hold_of(key)) is not None:
+                by_hold.setdefault(hold, []).append(key)
+        found: list[TaskReport] = []
+        for hold, own in by_hold.items():
+            found += await self._observe_on(hold, own)
+        return found
+
+    async def _observe_on(self, hold: Hold, keys: list[TaskKey]) -> Sequence[TaskReport]:
+        told = await self._ask_runner(hold, keys)
+        if told is not None:
+            pass
+        elif not hold.kept.job or hold.is_over(self._rows):
+            told = await self._look_behind(hold, keys)
+        else:
+            told = [report for key in keys if (report := last_words(hold.folder, key))]
+        ended = {report.key for report in told if report.seen is Seen.ENDED}
+        hold.live |= set(keys) - ended
+        return told
+
+    async def _ask_runner(self, hold: Hold, keys: list[TaskKey]) -> list[TaskReport] | None:
+        """Observe tasks where they run; None where no runner answers."""
+        if hold.link is None:
+            return None
+        try:
+            return await hold.link.call(m.Observe(tuple(keys)), list[TaskReport])
+        except EngineAway:
+            return None
+
+    async def read_log(self, key: TaskKey, stream: str, offset: int, size: int) -> LogChunk:
+        hold = self._hold_of(key)
+        if hold is None:
+            return LogChunk(b"", max(offset, 0))
+        if hold.link is not None:
+            with contextlib.suppress(EngineAway):
+                return await hold.link.call(m.ReadLog(key, stream, offset, size), LogChunk)
+        return await LocalBackend(hold.folder).read_log(key, stream, offset, size)
+
+    async def forget(self, job: JobId) -> None:
+        for name in self._jobs.pop(job, ()):
+            await LocalBackend(self._root / "nodes" / name).forget(job)
+        for key in [key for key in self._where if key.job == job]:
+            del self._where[key]
+
+    # ── use ─────────────────────────────────────────────────────────────────────────────
+
+    async def uses(self, keys: Sequence[TaskKey]) -> Sequence[TaskUse]:
+        asked = [
+            link.call(m.Uses(tuple(own)), list[TaskUse])
+            for link, own in self._by_link_up(keys).items()
+        ]
+        return [use for found in await _those_that_answer(asked) for use in found]
+
+    def _by_link_up(self, keys: Iterable[TaskKey]) -> dict[Link, list[TaskKey]]:
+        found: dict[Link, list[TaskKey]] = {}
+        for key in keys:
+            hold = self._hold_of(key)
+            if hold is not None and hold.link is not None:
+                found.setdefault(hold.link, []).append(key)
+        return found
+
+    async def device_uses(self) -> Mapping[NodeId, Sequence[DeviceUse]]:
+        up = [(hold.node.id, hold.link) for hold in self._holds.values() if hold.link]
+        found: dict[NodeId, Sequence[DeviceUse]] = {}
+        for node, link in up:
+            with contextlib.suppress(BackendError):
+                found[node] = await link.call(m.DeviceUses(), list[DeviceUse])
+        return found
+
+
+async def _those_that_answer(asked: list[Any]) -> list[Any]:
+    found = await asyncio.gather(*asked, return_exceptions=True)
+    return [each for each in found if not isinstance(each, BaseException)]
+
+
+def _gres_conf() -> str:
+    """Read Slurm's file on devices; '' where this machine has none."""
+    conf = Path(os.environ.get("SLURM_CONF", "/etc/slurm/slurm.conf"))
+    try:
+        return conf.with_name("gres.conf").read_text()
+    except (OSError, UnicodeDecodeError):
+        return ""

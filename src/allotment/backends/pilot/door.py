@@ -1,0 +1,152 @@
+"""Where runners dial in: TLS with a key of the service's own, which each runner is given.
+
+Its address lies on the shared disk, and is read for every dial: a service may move.
+"""
+
+import asyncio
+import contextlib
+import hmac
+import socket
+import ssl
+import subprocess
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+
+import msgspec
+import structlog
+
+from allotment.backends.pilot.messages import (
+    LONGEST_HELLO,
+    FromAgent,
+    Hello,
+    Refused,
+    Welcome,
+    framed,
+    next_frame,
+)
+from allotment.model.errors import BackendError
+
+log = structlog.get_logger("allot.pilot")
+
+HELLO_S = 10.0
+ADDRESS = "address"
+CERTIFICATE, KEY = "certificate.pem", "key.pem"
+YEARS = 100 * 365
+
+Meet = Callable[[Hello, asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+class NotAdmitted(Exception):
+    """A runner that is not the expected one: the reason is told to it."""
+
+
+def certificate(folder: Path) -> str:
+    """Return the service's certificate, made at the first call. Raises BackendError."""
+    path = folder / CERTIFICATE
+    if not path.exists():
+        part = folder / f"{CERTIFICATE}.part"
+        words = [
+            "openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt",
+            "ec_paramgen_curve:prime256v1", "-nodes", "-days", str(YEARS), "-subj",
+            "/CN=allotment", "-keyout", str(folder / KEY), "-out", str(part),
+        ]  # fmt: skip
+        try:
+            done = subprocess.run(
+                words, capture_output=True, text=True, check=False, umask=0o77
+            )
+        except OSError as error:
+            raise BackendError(
+                f"`openssl` cannot be run: {error.strerror}. It makes the key by which the "
+                "runners on the nodes know this service: install it."
+            ) from error
+        if done.returncode != 0:
+            raise BackendError(f"openssl made no key: {' '.join(done.stderr.split())[-300:]}")
+        part.rename(path)
+    return path.read_text()
+
+
+class Door:
+    """Listens on one address. `admit` looks at a hello and raises NotAdmitted."""
+
+    def __init__(self, folder: Path, admit: Callable[[Hello], None], meet: Meet) -> None:
+        self._folder = folder
+        self._admit = admit
+        self._meet = meet
+        self._server: asyncio.Server | None = None
+        self._meetings: set[asyncio.Task[None]] = set()
+
+    async def open(self, towards: Sequence[str]) -> None:
+        """Listen where the nodes reach us, and say so on the disk. Raises BackendError."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_3
+        context.load_cert_chain(self._folder / CERTIFICATE, self._folder / KEY)
+        host = own_address(towards)
+        try:
+            self._server = await asyncio.start_server(
+                self._take, host, 0, ssl=context, backlog=1024
+            )
+        except OSError as error:
+            raise BackendError(f"runners cannot dial {host}: {error.strerror}") from error
+        port = self._server.sockets[0].getsockname()[1]
+        part = self._folder / f"{ADDRESS}.part"
+        part.write_text(f"{host} {port}\n")
+        part.rename(self._folder / ADDRESS)
+
+    async def close(self) -> None:
+        if self._server is not None:
+            self._server.close()
+        for meeting in list(self._meetings):
+            meeting.cancel()
+        await asyncio.gather(*self._meetings, return_exceptions=True)
+
+    async def _take(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._meetings.add(task)
+        try:
+            async with asyncio.timeout(HELLO_S):
+                hello = await self._hello(reader, writer)
+            if hello is not None:
+                await self._meet(hello, reader, writer)
+        except (OSError, EOFError, ValueError):
+            pass  # Somebody else's knock, or a runner that dials again.
+        except asyncio.CancelledError:
+            pass  # The service ends; the server's own callback would log it.
+        finally:
+            self._meetings.discard(task)
+            with contextlib.suppress(OSError):
+                writer.close()
+
+    async def _hello(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> Hello | None:
+        hello = msgspec.msgpack.decode(await next_frame(reader, LONGEST_HELLO), type=FromAgent)
+        if not isinstance(hello, Hello):
+            return None
+        try:
+            self._admit(hello)
+        except NotAdmitted as refusal:
+            log.warning("a runner is not let in", node=hello.node, why=str(refusal))
+            writer.write(framed(Refused(str(refusal))))
+            await writer.drain()
+            return None
+        writer.write(framed(Welcome()))
+        return hello
+
+
+def is_same(one: str, other: str) -> bool:
+    """Whether two secrets are one, in a time that does not tell how alike they are."""
+    return bool(one) and hmac.compare_digest(one.encode(), other.encode())
+
+
+def own_address(towards: Sequence[str]) -> str:
+    """Return the address of this machine by which it reaches the nodes. Raises BackendError."""
+    trouble = "there are no nodes"
+    for node in towards:
+        try:
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+                probe.connect((node, 9))  # Nothing is sent: it only picks the way.
+                return probe.getsockname()[0]
+        except OSError as error:
+            trouble = f"{node}: {error.strerror or error}"
+    raise BackendError(f"no node of the partition has an address that can be used: {trouble}")

@@ -1,0 +1,114 @@
+"""The service's end of a connection to the agent of a node."""
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import msgspec
+
+from allotment.backends.pilot.messages import (
+    Answer,
+    Call,
+    Fault,
+    FromAgent,
+    HealthNews,
+    Hello,
+    Op,
+    Ping,
+    TaskNews,
+    framed,
+    next_frame,
+)
+from allotment.model.errors import BackendError, EngineAway
+from allotment.model.health import HealthReport
+from allotment.model.reports import TaskReport
+
+ANSWER_S = 40.0
+"""Longer than the launcher of the node may take to answer its agent."""
+PING_EVERY_S = 10.0
+
+T = TypeVar("T")
+_decoder = msgspec.msgpack.Decoder[FromAgent](FromAgent)
+
+
+class Link:
+    """Asks, and hears. Lives from the welcome to the end of the connection."""
+
+    def __init__(
+        self,
+        hello: Hello,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        hear: Callable[[TaskReport | HealthReport], None],
+    ) -> None:
+        self.hello = hello
+        self._reader = reader
+        self._writer = writer
+        self._hear = hear
+        self._next = 0
+        self._open: dict[int, asyncio.Future[msgspec.Raw]] = {}
+
+    async def call(self, op: Op, kind: type[T] | Any = None) -> T:
+        """Return what comes of a call, as `kind`.
+
+        Raises BackendError where it is refused, and EngineAway where no answer comes: then
+        nobody knows whether it was carried out.
+        """
+        self._next += 1
+        number = self._next
+        answer = asyncio.get_running_loop().create_future()
+        self._open[number] = answer
+        try:
+            self._writer.write(framed(Call(number, op)))
+            async with asyncio.timeout(ANSWER_S):
+                raw = await answer
+        except TimeoutError:
+            self.hang_up()
+            raise self._away("does not answer") from None
+        except OSError as error:
+            raise self._away(str(error)) from error
+        finally:
+            self._open.pop(number, None)
+        return msgspec.msgpack.decode(raw, type=kind)
+
+    async def listen(self) -> None:
+        """Hear the agent until it is gone. Never raises for what it says."""
+        pinging = asyncio.create_task(self._ping())
+        try:
+            while True:
+                self._take(_decoder.decode(await next_frame(self._reader)))
+        except (OSError, EOFError, ValueError):
+            return  # It dials again.
+        finally:
+            pinging.cancel()
+            self.hang_up()
+            for answer in self._open.values():
+                if not answer.done():
+                    answer.set_exception(self._away("hung up"))
+
+    def _take(self, message: FromAgent) -> None:
+        match message:
+            case Answer(id, result):
+                if (answer := self._open.get(id)) is not None and not answer.done():
+                    answer.set_result(result)
+            case Fault(id, why):
+                if (answer := self._open.get(id)) is not None and not answer.done():
+                    answer.set_exception(BackendError(why))
+            case TaskNews(report) | HealthNews(report):
+                self._hear(report)
+            case Hello():
+                raise ValueError("a second hello")
+
+    async def _ping(self) -> None:
+        while True:
+            await asyncio.sleep(PING_EVERY_S)
+            with contextlib.suppress(BackendError):
+                await self.call(Ping())
+
+    def hang_up(self) -> None:
+        """Close the connection: `listen` ends."""
+        self._writer.close()
+
+    def _away(self, how: str) -> EngineAway:
+        return EngineAway(f"the runner of node {self.hello.node} {how}")

@@ -1,0 +1,211 @@
+"""What a service and the agent of a node say to each other: msgpack, one value a frame.
+
+The agent begins with `Hello`. After `Welcome` the service asks by `Call`, each with a number
+that its `Answer` or `Fault` bears; news comes whenever there is some.
+"""
+
+import asyncio
+import struct
+
+import msgspec
+
+from allotment.model.health import HealthReport
+from allotment.model.ids import TaskKey
+from allotment.model.quantity import Millis
+from allotment.model.reasons import StopCause
+from allotment.model.reports import TaskReport
+from allotment.service.ports import LaunchRequest
+
+PROTOCOL = 1
+LONGEST_HELLO = 16 * 1024
+LONGEST = 64 << 20
+_LENGTH = struct.Struct(">I")
+
+
+class Note(msgspec.Struct, frozen=True):
+    """What a pilot is given in the body of its batch script."""
+
+    node: str
+    epoch: int
+    secret: str
+    """Lets in one runner, once."""
+    certificate: str
+    """PEM: the only one that the service may show."""
+    lease_s: float
+    """After hearing nothing for so long a runner ends its tasks, and itself."""
+    devices: dict[str, tuple[str, ...]] = {}
+    """The files of each device, by index, as Slurm's configuration names them."""
+    session: str = ""
+    """Made by the pilot: by it the service knows it again."""
+    job: str = ""
+
+
+# ── from the agent ──────────────────────────────────────────────────────────────────────
+
+
+class Hello(msgspec.Struct, frozen=True, tag="hello"):
+    """Who dials. The secret counts once: with it a session is begun, and no other ever."""
+
+    protocol: int
+    node: str
+    epoch: int
+    job: str
+    secret: str
+    session: str
+    devices: int = 0
+    """How many devices it can hand out apart from each other; 0 if it knows of none."""
+
+
+class Answer(msgspec.Struct, frozen=True, tag="answer"):
+    """What came of a call."""
+
+    id: int
+    result: msgspec.Raw = msgspec.Raw(b"\xc0")
+
+
+class Fault(msgspec.Struct, frozen=True, tag="fault"):
+    """A call was refused, or failed."""
+
+    id: int
+    why: str
+
+
+class TaskNews(msgspec.Struct, frozen=True, tag="task"):
+    """A task changed."""
+
+    report: TaskReport
+
+
+class HealthNews(msgspec.Struct, frozen=True, tag="health"):
+    """A device was looked at. Its node is left for the service to say."""
+
+    report: HealthReport
+
+
+FromAgent = Hello | Answer | Fault | TaskNews | HealthNews
+
+# ── to the agent ────────────────────────────────────────────────────────────────────────
+
+
+class Launch(msgspec.Struct, frozen=True, tag="launch"):
+    """`Backend.launch`; the others below are its other calls likewise."""
+
+    request: LaunchRequest
+
+
+class OpenBarrier(msgspec.Struct, frozen=True, tag="open_barrier"):
+    """Answered with nothing."""
+
+    keys: tuple[TaskKey, ...]
+
+
+class Stop(msgspec.Struct, frozen=True, tag="stop"):
+    """Answered with nothing."""
+
+    key: TaskKey
+    signal: str
+    grace_ms: Millis
+    cause: StopCause | None = None
+
+
+class Freeze(msgspec.Struct, frozen=True, tag="freeze"):
+    """Answered with nothing."""
+
+    key: TaskKey
+
+
+class Thaw(msgspec.Struct, frozen=True, tag="thaw"):
+    """Answered with nothing."""
+
+    key: TaskKey
+
+
+class Observe(msgspec.Struct, frozen=True, tag="observe"):
+    """Answered with TaskReports."""
+
+    keys: tuple[TaskKey, ...]
+
+
+class ReadLog(msgspec.Struct, frozen=True, tag="read_log"):
+    """Answered with a LogChunk."""
+
+    key: TaskKey
+    stream: str
+    offset: int
+    size: int
+
+
+class Uses(msgspec.Struct, frozen=True, tag="uses"):
+    """Answered with TaskUses."""
+
+    keys: tuple[TaskKey, ...]
+
+
+class DeviceUses(msgspec.Struct, frozen=True, tag="device_uses"):
+    """Answered with DeviceUses."""
+
+
+class Leave(msgspec.Struct, frozen=True, tag="leave"):
+    """End, and give the node back: answered before it does."""
+
+
+class Ping(msgspec.Struct, frozen=True, tag="ping"):
+    """Renews the lease."""
+
+
+Op = (
+    Launch
+    | OpenBarrier
+    | Stop
+    | Freeze
+    | Thaw
+    | Observe
+    | ReadLog
+    | Uses
+    | DeviceUses
+    | Leave
+    | Ping
+)
+
+
+class Call(msgspec.Struct, frozen=True, tag="call"):
+    """A question or an order."""
+
+    id: int
+    op: Op
+
+
+class Welcome(msgspec.Struct, frozen=True, tag="welcome"):
+    """The agent is let in."""
+
+
+class Refused(msgspec.Struct, frozen=True, tag="refused"):
+    """It is not, and will not be: it ends."""
+
+    why: str
+
+
+FromService = Call | Welcome | Refused
+
+# ── frames ──────────────────────────────────────────────────────────────────────────────
+
+_encoder = msgspec.msgpack.Encoder()
+
+
+def framed(message: FromAgent | FromService) -> bytes:
+    """Return a message as it goes over the wire: four bytes of length, and msgpack."""
+    body = _encoder.encode(message)
+    return _LENGTH.pack(len(body)) + body
+
+
+def packed(value: object) -> msgspec.Raw:
+    """Return a value as the result of an answer."""
+    return msgspec.Raw(_encoder.encode(value))
+
+
+async def next_frame(reader: asyncio.StreamReader, longest: int = LONGEST) -> bytes:
+    """Read the body of one frame. Raises EOFError at the end, ValueError for a longer one."""
+    (length,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))
+    if length > longest:
+        raise ValueError(f"a frame of {length} bytes; at most {longest} are taken")
+    return await reader.readexactly(length)
