@@ -1,4 +1,4 @@
-"""Who had how much, for how long: what jobs held, guaranteed and borrowed apart.
+"""How much tenants had, for how long: what jobs held, guaranteed and borrowed apart.
 
 Counted is what a gang holds from its placing to the end of its attempt, start-up and
 draining included, suspension not: device-time is that which `Usage` calls in use, where
@@ -45,7 +45,7 @@ class Sums(msgspec.Struct, gc=False):
     cpu_borrowed: int = 0
     cpu_lost: int = 0
     cpu_used: int = 0
-    """What tasks that ended used, as their machine counted it; 0 where nobody did."""
+    """What tasks that ended used, as their machine counted it; 0 where none did."""
 
 
 class _Job(msgspec.Struct, gc=False):

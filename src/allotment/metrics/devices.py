@@ -1,4 +1,4 @@
-"""Which devices have somebody on them, where jobs hold parts of devices."""
+"""Which devices are in use, where jobs hold parts of devices."""
 
 from collections.abc import Iterable
 

@@ -42,7 +42,7 @@ class JobOutcome(msgspec.Struct, gc=False):
     gpu_milli: int
     submit_ms: int
     run_ms: Millis
-    """Its run time in the trace; 0 where nobody knew it beforehand."""
+    """Its run time in the trace; 0 where it was not known beforehand."""
     start_ms: int = -1
     """Its first start."""
     end_ms: int = -1

@@ -22,7 +22,7 @@ def mean(values: Sequence[float]) -> float:
 def jain(values: Sequence[float]) -> float:
     """Return Jain's index (Σx)² / (n·Σx²): 1 when all are equal, 1/n when one has it all.
 
-    1 of a series that is empty or all zero: nobody is treated worse.
+    1 of a series that is empty or all zero: none is treated worse.
     """
     squares = sum(value * value for value in values)
     return sum(values) ** 2 / (len(values) * squares) if squares else 1.0

@@ -6,8 +6,8 @@ from heapq import heappop, heappush
 import msgspec
 
 from allotment.metrics.availability import Availability, Course
+from allotment.metrics.eligible import Eligible
 from allotment.metrics.fold import FINISHED, Handler, Handlers
-from allotment.metrics.in_line import InLine
 from allotment.metrics.meter import Meter, Whose
 from allotment.metrics.numbers import percentile
 from allotment.metrics.within import (
@@ -76,9 +76,9 @@ class _Job(msgspec.Struct, gc=False):
     """What it got with its place."""
     queue: str = ""
     aside: bool = False
-    """In line, and kept back by its user's cap, or by a budget."""
+    """Eligible, and kept back by its user's cap, or by a budget."""
     since: int = -1
-    """Since when it is in line and within the guarantee; -1 while it is not."""
+    """Since when it is eligible and within the guarantee; -1 while it is not."""
     waited: int = 0
     """For how long it was, in this wait."""
     asked_at: int = -1
@@ -172,7 +172,7 @@ class Promises:
         self._unsettled: set[str] = set()
         self._types: set[str] = set()
         """Of the devices that there are."""
-        self._line = InLine(self._joined, self._left)
+        self._line = Eligible(self._joined, self._left)
         self._meter = Meter()
         self._availability = Availability(since)
 
@@ -193,7 +193,7 @@ class Promises:
             **dict.fromkeys(FINISHED, self._finished),
         }
         found: dict[type[e.Event], Handler] = {}
-        # Who stands in line comes first: the rest is said of that.
+        # Which jobs are eligible comes first: the rest is said of those.
         for table in (self._line.handlers(), self._availability.handlers(), own):
             for kind, handler in table.items():
                 found[kind] = _both(found[kind], handler) if kind in found else handler
@@ -269,7 +269,7 @@ class Promises:
             held = [(_whose(job), job.held[0]) for job in self._jobs.values() if job.held[0]]
             self._meter.configure(event.config.tenants, held, at)
         for id, waiter in self._line.jobs.items():
-            if waiter.in_line:
+            if waiter.eligible:
                 self._step_aside(id)
                 self._stand(id)
 
@@ -278,7 +278,7 @@ class Promises:
             self._tenants[name].reach.settle()
         self._unsettled.clear()
 
-    # ── the line ────────────────────────────────────────────────────────────────────────
+    # ── waiting ────────────────────────────────────────────────────────────────────────
 
     def _joined(self, at: Instant, id: JobId) -> None:
         self._step_to(at)
@@ -293,7 +293,7 @@ class Promises:
         self._stand(id)
 
     def _stand(self, id: JobId) -> None:
-        """Let a job in line have its place before those that come after it."""
+        """Let an eligible job have its place before those that come after it."""
         job, spec = self._jobs[id], self._line.jobs[id].spec
         tenant = self._tenant(job.tenant)
         if (
@@ -301,7 +301,7 @@ class Promises:
             or not fits(job.need, tenant.reach.owed)
             or beyond_queues(tenant.tree, spec, self._types)
         ):
-            return  # Never within the guarantee, so nobody comes after it.
+            return  # Never within the guarantee, so none comes after it.
         if self._kept_back(tenant, job):
             job.aside = True
             tenant.aside.setdefault(job.user, {})[id] = None
@@ -334,14 +334,14 @@ class Promises:
         return bool(budgets and job.need[0]) and self._meter.closed(_whose(job), self._at)
 
     def _look_again(self, tenant: _Tenant) -> None:
-        """Find out who is kept back now that a budget was used up or renewed."""
+        """Find out which jobs are kept back now that a budget was used up or renewed."""
         for user in {self._jobs[id].user for id in tenant.reach.jobs()}:
             self._keep_back(tenant, user)
         for user in list(tenant.aside):
             self._let_in(tenant, user)
 
     def _let_in(self, tenant: _Tenant, user: str) -> None:
-        """Put in line whom the cap of its user keeps back no longer."""
+        """Let the jobs wait that the cap of their user keeps back no longer."""
         for id in list(tenant.aside.get(user, ())):
             job = self._jobs[id]
             if not self._kept_back(tenant, job):
@@ -350,7 +350,7 @@ class Promises:
                 self._line_up(id, tenant)
 
     def _keep_back(self, tenant: _Tenant, user: str) -> None:
-        """Take out of line whom the cap of its user keeps back now."""
+        """Take out the jobs that the cap of their user keeps back now."""
         for id in tenant.reach.jobs():
             job = self._jobs[id]
             if job.user == user and self._kept_back(tenant, job):

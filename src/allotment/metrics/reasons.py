@@ -1,8 +1,8 @@
 """For what one job waited, and when: a fold over its own events.
 
 Of each moment that it waited one reason is told, the dominant one. Held, for other jobs,
-for the end of a back-off, for those who leave its place: these follow from the log, to the
-millisecond. Why a job in line did not start depends on all the others: the service looks
+for the end of a back-off, for gangs that leave its place: these follow from the log, to the
+millisecond. Why an eligible job did not start depends on all the others: the service looks
 at that now and then and records what it finds (`WaitExplained`). The first finding of a
 wait holds for all of it before; where there is none, no reason is given.
 """

@@ -10,7 +10,7 @@ from allotment.model.quantity import Instant
 from allotment.model.tenancy import Queue, Tenant
 
 ENOUGH = 1 << 60
-"""More devices than anybody has, in thousandths; and more jobs."""
+"""More devices than any tenant has, in thousandths; and more jobs."""
 
 
 class Rule(msgspec.Struct, frozen=True, gc=False):
@@ -83,7 +83,7 @@ class Right:
         self.users: dict[str, User] = {}
         self.bounds_queues = False
         self.rooms: dict[tuple[bool, str, tuple[Cap, ...]], Room] = {}
-        """What is watched for jobs alike: may they borrow, who is capped, and by queues."""
+        """What is watched for jobs alike: may they borrow, which are capped, and by queues."""
         self._rules: dict[str, tuple[Rule, ...]] = {}
         self._caps: dict[tuple[str, str], Cap] = {}
 

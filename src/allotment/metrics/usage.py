@@ -32,7 +32,7 @@ class Totals(msgspec.Struct, frozen=True, gc=False):
     busy_until_last_end: int = 0
     """The part of `busy` before the last job that ended did so."""
     idle: int = 0
-    """Devices, and parts of devices, on nodes that take work, held by nobody."""
+    """Devices, and parts of devices, on nodes that take work, held by no job."""
     stranded: int = 0
     """The part of `idle` that waiting jobs asked for and did not get."""
     running: int = 0
@@ -61,7 +61,7 @@ class _Job(msgspec.Struct, gc=False):
 class Usage:
     """Folds the log into `totals` and `samples`. O(1) an event, memory by unfinished jobs.
 
-    A job in line waits; one that is held does not. A gang is in use from its placing to its
+    An eligible job waits; one that is held does not. A gang is in use from its placing to its
     end; while suspended it is not. Give `capacity_milli` for a log whose configuration is
     not in it.
     """
@@ -84,7 +84,7 @@ class Usage:
         self._peak = self._peak_milli = 0
 
     def free_milli(self) -> int:
-        """Count the devices that nobody holds, on nodes that take work, in thousandths."""
+        """Count the devices that no job holds, on nodes that take work, in thousandths."""
         free = self.capacity.open_milli - self.held_milli
         return free if free > 0 else 0
 

@@ -1,4 +1,4 @@
-"""What `WaitCauses` keeps of jobs, of their tenants, and of queues that nobody may jump."""
+"""What `WaitCauses` keeps of jobs, of their tenants, and of queues without overtaking."""
 
 from heapq import heappop, heappush
 from itertools import islice
@@ -56,7 +56,7 @@ class Waits(msgspec.Struct, gc=False):
 
 
 class Array:
-    """A capped array: members in line or placed, and those its cap keeps out, in order."""
+    """A capped array: members eligible or placed, and those its cap keeps out, in order."""
 
     def __init__(self, cap: int) -> None:
         self._cap = cap
@@ -64,7 +64,7 @@ class Array:
         self._outside: dict[int, Ask] = {}
 
     def lets_in(self, ask: "Ask") -> bool:
-        """Let a member stand in line, or note that it waits for another to leave."""
+        """Let a member be eligible, or note that it waits for another to leave."""
         if ask.job not in self._inside and len(self._inside) >= self._cap:
             self._outside[ask.job] = ask
             return False
@@ -72,7 +72,7 @@ class Array:
         return True
 
     def leave(self, job: int) -> "list[Ask]":
-        """Take a member out; give those who may come in for it."""
+        """Take a member out; give those that may come in for it."""
         self._inside.discard(job)
         self._outside.pop(job, None)
         room = max(0, self._cap - len(self._inside))
@@ -106,10 +106,10 @@ class Ask(msgspec.Struct):
     array: Array | None = None
     """None unless it is a member of a capped one."""
     hindrances: int = 0
-    """What keeps it out of line, beside its array: a hold, dependencies, a back-off."""
+    """What keeps it back, beside its array: a hold, dependencies, a back-off."""
     queued: bool = True
-    in_line: bool = False
-    """Queued, and nothing keeps it out of line."""
+    eligible: bool = False
+    """Queued, and nothing keeps it back."""
     row: JobOutcome | None = None
     """Its row, once it was placed for the first time."""
     waited: Waits | None = None
@@ -121,7 +121,7 @@ class Ask(msgspec.Struct):
     owns: bool = False
     out_since: int = 0
     since: int = 0
-    """In line since when, and how long there had not been enough by then."""
+    """Eligible since when, and how long there had not been enough by then."""
     lacked: int = 0
     lacked_right: int = 0
     first_since: int = 0
@@ -166,7 +166,7 @@ class Ask(msgspec.Struct):
 
 
 class Queue:
-    """A queue's line; where nobody may pass, its first is known. O(log n) a change."""
+    """A queue's waiting jobs; if none may overtake, the first is known. O(log n) a change."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -174,22 +174,22 @@ class Queue:
         self.watched = False
         """Whether its first is known: not before a job comes to which it matters."""
         self.first: Ask | None = None
-        """The one that everybody else waits for: by priority, then by submission."""
+        """The one that all others wait for: by priority, then by submission."""
         self._heap: list[tuple[int, int, int, Ask]] = []
         self._joined = 0
 
     def join(self, ask: Ask) -> bool:
-        """Put a job in line. Tells whether another is first now."""
+        """Add an eligible job. Tells whether another is first now."""
         self._joined += 1
         heappush(self._heap, (-ask.priority, ask.job, self._joined, ask))
         return self._heap[0][3] is not self.first
 
     def find_first(self) -> Ask | None:
-        """Find who is first now."""
+        """Find the first now."""
         heap = self._heap
         while heap:
             priority, _, _, ask = heap[0]
-            if ask.in_line and ask.queue is self and ask.priority == -priority:
+            if ask.eligible and ask.queue is self and ask.priority == -priority:
                 self.first = ask
                 return ask
             heappop(heap)

@@ -2,7 +2,7 @@
 
 Nothing is looked at while jobs wait. For each number of devices ever asked for, the time is
 added up during which fewer were free; a job's part of it is the difference between its
-leaving the line and its joining it.
+being eligible and its not being so.
 """
 
 from collections import defaultdict
@@ -25,7 +25,7 @@ from allotment.model.spec import Dependency, JobSpec
 
 
 class WaitCauses:
-    """Splits the time that jobs wait in line. `usage` and `jobs` belong to the same `Folds`.
+    """Splits the time that eligible jobs wait. `usage` and `jobs` belong to the same `Folds`.
 
     O(log n) an event at most; a tenant whose jobs may not borrow costs O(1) an instant, and
     so do each user whose tenant caps users, and each queue with a limit.
@@ -42,7 +42,7 @@ class WaitCauses:
         self._free = Shortage(usage.free_milli())
         self._backoffs: list[tuple[Instant, int]] = []
         self._after: dict[int, list[tuple[Ask, Dependency, list[bool]]]] = {}
-        """Who waits for a job, and whether what it waits for was met by another already."""
+        """The jobs that wait for a job, and whether what each waits for was met already."""
         """Jobs that wait for a job to end."""
         self._arrays: WeakValueDictionary[int, Array] = WeakValueDictionary()
         """Capped ones, by their first job, while any member is unfinished."""
@@ -103,7 +103,7 @@ class WaitCauses:
         self._rooms = [room for room in self._rooms if room.of is not share]
         for ask in self._asks.values():
             if ask.share is share:
-                lined_up = ask.in_line
+                lined_up = ask.eligible
                 if lined_up:
                     self._leave(ask, at)
                 ask.count_under(share.caps(ask.queue.name, ask.user.name))
@@ -169,7 +169,7 @@ class WaitCauses:
         ask = self._asks.get(event.job)
         if ask is None:
             return
-        if ask.in_line:
+        if ask.eligible:
             self._leave(ask, at)
         elif at > ask.out_since:
             ask.waits().own += at - ask.out_since
@@ -224,7 +224,7 @@ class WaitCauses:
         ask = self._asks.pop(event.job, None)
         if ask is None:
             return
-        if not ask.in_line and ask.queued and at > ask.out_since:
+        if not ask.eligible and ask.queued and at > ask.out_since:
             ask.waits().own += at - ask.out_since
         self._step_out(ask, at)
         if type(event) is e.JobSucceeded and ask.waited is not None:
@@ -245,20 +245,20 @@ class WaitCauses:
             waits = self._waits[row.tenant] = Waits()
         waits.add(waited)
 
-    # ── the line ────────────────────────────────────────────────────────────────────────
+    # ── waiting ────────────────────────────────────────────────────────────────────────
 
     def _unhinder(self, ask: Ask, at: Instant) -> None:
         ask.hindrances -= 1
         self._line_up(ask, at)
 
     def _line_up(self, ask: Ask, at: Instant) -> None:
-        """Put a job in line if nothing keeps it out."""
+        """Let a job be eligible if nothing keeps it back."""
         if ask.queued and not ask.hindrances and (not ask.array or ask.array.lets_in(ask)):
             self._join(ask, at)
 
     def _step_out(self, ask: Ask, at: Instant) -> None:
-        """Take a job out of line, if it is there, and let the next of its array in."""
-        if ask.in_line:
+        """Let a job be eligible no longer, if it was, and let the next of its array in."""
+        if ask.eligible:
             self._leave(ask, at)
         if ask.array is not None:
             for other in ask.array.leave(ask.job):
@@ -267,7 +267,7 @@ class WaitCauses:
     def _join(self, ask: Ask, at: Instant) -> None:
         if at > ask.out_since:
             ask.waits().own += at - ask.out_since
-        ask.in_line = True
+        ask.eligible = True
         ask.since = at
         ask.lacked = ask.enough.below(ask.need, at)
         if ask.right is not None:
@@ -277,8 +277,8 @@ class WaitCauses:
             queue.hand_on(at)
 
     def _leave(self, ask: Ask, at: Instant) -> None:
-        """Take a job out of line and say what it waited for."""
-        ask.in_line = False
+        """Let a job be eligible no longer, and say what it waited for."""
+        ask.eligible = False
         ask.out_since = at
         if ask.queue.first is ask:
             ask.queue.hand_on(at)
@@ -323,10 +323,10 @@ class WaitCauses:
         return ask
 
     def _watch(self, queue: Queue) -> None:
-        """Begin to follow who is the first of a queue. O(unfinished jobs), once a queue."""
+        """Begin to follow the first of a queue. O(unfinished jobs), once a queue."""
         queue.watched = True
         for ask in self._asks.values():
-            if ask.in_line and ask.queue is queue:
+            if ask.eligible and ask.queue is queue:
                 queue.join(ask)
         queue.hand_on(self._at)
 

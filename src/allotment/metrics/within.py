@@ -1,4 +1,4 @@
-"""How far a tenant's guarantee reaches into its line."""
+"""How far a tenant's guarantee reaches among its jobs."""
 
 from bisect import bisect_left
 from collections.abc import Callable, Collection
@@ -76,7 +76,7 @@ def _parts(spec: JobSpec, types: Collection[str]) -> dict[str, int]:
 
 
 class Reach:
-    """The jobs in line of one tenant, in order, of which the first so many are *within*.
+    """The eligible jobs of one tenant, in order, of which the first so many are *within*.
 
     By priority, then by submission; those are within whose needs add up to no more than is
     left of the guarantee. O(log n) a change, and O(1) for each job that comes in or out.
@@ -91,7 +91,7 @@ class Reach:
         self._needs: dict[JobId, tuple[tuple[int, JobId], Vector]] = {}
         """Where each job stands, and what it asks for."""
         self._within = 0
-        """How many of the line are."""
+        """How many of them are."""
         self._asked = ZERO
         """What these ask for together."""
 
@@ -99,11 +99,11 @@ class Reach:
         return job in self._needs
 
     def jobs(self) -> list[JobId]:
-        """Return the jobs in line, in order."""
+        """Return the eligible jobs, in order."""
         return [job for _, job in self._line]
 
     def join(self, job: JobId, priority: int, need: Vector) -> None:
-        """Put a job in line. Call `settle` when all of the instant is known."""
+        """Add an eligible job. Call `settle` when all of the instant is known."""
         key = (-priority, job)
         self._needs[job] = (key, need)
         place = bisect_left(self._line, key)
@@ -114,7 +114,7 @@ class Reach:
             self._entered(job)
 
     def leave(self, job: JobId) -> None:
-        """Take a job out of line. Call `settle` when all of the instant is known."""
+        """Take a job out. Call `settle` when all of the instant is known."""
         key, need = self._needs.pop(job)
         place = bisect_left(self._line, key)
         del self._line[place]

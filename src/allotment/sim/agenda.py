@@ -43,7 +43,7 @@ class Entry(NamedTuple):
 
 
 class Agenda:
-    """The heap. An entry may be outlived by its reason: whoever takes it looks."""
+    """The heap. An entry may be outlived by its reason: the taker looks."""
 
     def __init__(self) -> None:
         self._heap: list[Entry] = []

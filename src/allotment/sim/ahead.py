@@ -41,29 +41,29 @@ EXACT = 64
 
 COARSE = 16
 """After that the engine decides for a stretch at a time: up to this part of the time that
-has passed, and of what a job runs at the median. Who starts in it counts as started at the
-mean of what happened in it."""
+has passed, and of what a job runs at the median. A job that starts in it counts as started at
+the mean of what happened in it."""
 
 BUDGET = 1 << 20
-"""Decisions in one cycle: nobody waits in between, and every cycle looks at the whole line."""
+"""Decisions in one cycle: none waits in between, and every cycle looks at all jobs."""
 
 
 Leaving = Callable[[JobRecord, Millis], int]
 
 
 def leaves_at_once(job: JobRecord, grace_ms: Millis) -> int:
-    """Let who is told to go be gone at once."""
+    """Let an evicted job be gone at once."""
     del job, grace_ms
     return 0
 
 
 def leaves_as_told(job: JobRecord, grace_ms: Millis) -> int:
-    """Let who saves checkpoints take half its grace for that, and others go at once."""
+    """Let a job that saves checkpoints take half its grace for that, and others go at once."""
     return grace_ms // 2 if job.spec.checkpoint is not None else 0
 
 
 def leaves_by_force(job: JobRecord, grace_ms: Millis) -> int:
-    """Let everybody take all its grace, and be ended by force then."""
+    """Let every evicted job take all its grace, and be ended by force then."""
     del job
     return grace_ms + FORCE_MS
 
@@ -92,7 +92,7 @@ class Ahead:
         state.ports.configure((0, 0))  # Nobody connects here.
         self.engine = Engine(state)
         self.placed: set[JobId] = set(state.cluster.gangs)
-        """Who holds a place, or came to hold one."""
+        """The jobs that hold a place, or came to hold one."""
         self._begin = self.now
         self._endless = {job for job, left in left_ms.items() if left is None}
         self._typical_ms = _median([left for left in left_ms.values() if left is not None])
@@ -109,7 +109,7 @@ class Ahead:
     ) -> Course:
         """Go on until the job is placed, or `horizon` passes, or nothing more will happen.
 
-        Who has a place already is waited for to lose it and to get another, or to resume.
+        A job that has a place is waited for to lose it and to get another, or to resume.
         """
         job = self.engine.state.jobs[asked]
         attempts, was_suspended = len(job.attempts), job.state is JobState.SUSPENDED
@@ -145,7 +145,7 @@ class Ahead:
         return Course(None, until, blocked=self._why(job.id), stuck=stuck, endless=endless)
 
     def _in_the_way(self, job: JobRecord) -> set[JobId]:
-        """Name who of those that run on and on keeps a job, or one it comes after."""
+        """Name the jobs that run on and on and keep a job waiting, or one it comes after."""
         state = self.engine.state
         gangs = state.cluster.gangs
         found: set[JobId] = set()
@@ -159,7 +159,7 @@ class Ahead:
         return found & self._endless
 
     def _why(self, asked: JobId) -> Blocked | None:
-        """Return why a job in line, or one to be resumed, does not start."""
+        """Return why a waiting job, or one to be resumed, does not start."""
         cluster = self.engine.state.cluster
         if (gang := cluster.gangs.get(asked)) is not None and gang.wants_resume:
             return explain_resume(cluster, gang, self.now)
@@ -199,7 +199,7 @@ def _of_one_array(job: JobRecord, other: JobRecord) -> bool:
 
 
 def _in_the_way(cluster: Cluster, asked: JobId, reason: Reason) -> set[JobId]:
-    """Name who holds what a job could use that waits for such a reason."""
+    """Name the jobs that hold what a job could use that waits for such a reason."""
     if reason in OF_ITS_TENANT:
         tenant = cluster.tenant_of(asked)
         return {gang.id for gang in cluster.gangs.values() if gang.tenant == tenant} - {asked}

@@ -1,4 +1,4 @@
-"""What is wrong with a scenario, in words for whoever wrote it."""
+"""What is wrong with a scenario, in words for its author."""
 
 from allotment.model.errors import AllotmentError
 

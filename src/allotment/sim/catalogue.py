@@ -1,4 +1,4 @@
-"""The policies by name: which order, who may pass, when turns are taken, who is told what."""
+"""The policies by name: the order, which jobs overtake, when turns come, what is foretold."""
 
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
@@ -42,7 +42,7 @@ class Recipe(msgspec.Struct, frozen=True):
     """How one named policy is put together."""
 
     says: str
-    """Its rule in a line, but for who may pass."""
+    """Its rule in a line, but for which jobs may overtake."""
     ordering: Callable[[Settings, Estimates], Ordering]
     passing: QueueOrder = QueueOrder.SKIP
     turns: Callable[[Settings], Turns | None] = lambda _: None
@@ -52,7 +52,7 @@ class Recipe(msgspec.Struct, frozen=True):
     """Running jobs go to a type they prefer, and out of shared devices, when these are free."""
     packs: bool = False
     """Two jobs may share devices: each asks for half of one where it would for a whole, and
-    shares it with the partner that chance gave it or with nobody."""
+    shares it with the partner that chance gave it or with none."""
     told: bool = False
     """Its order goes by run times: with exact ones it is clairvoyant."""
 
@@ -178,7 +178,7 @@ def rule(chosen: Recipe, settings: Settings) -> str:
 
 
 def goes_by_run_times(chosen: Recipe, settings: Settings) -> bool:
-    """Whether it needs run times, for its order or for who may pass."""
+    """Whether it needs run times, for its order or for which jobs may overtake."""
     return chosen.told or passing(chosen, settings) in BY_RUN_TIMES
 
 
@@ -193,8 +193,8 @@ def policies(
 ) -> Policies:
     """Put a policy together. `popularity` counts tasks by their devices.
 
-    Where all devices are of one of the `types` that differ in speed, and nobody shares one,
-    there is nowhere better to move to. `packing` is for whoever packs.
+    Where all devices are of one of the `types` that differ in speed, and no jobs share one,
+    there is nowhere better to move to. `packing` is for policies that pack.
     """
     placings: dict[str, Placing] = {
         "pack": Pack(),

@@ -27,7 +27,7 @@ UNSEEN = Course(None, Instant(0))
 RUNS = 3
 
 LEAVING = (leaves_at_once, leaves_as_told, leaves_by_force)
-"""How long those who are told to go take, in each run."""
+"""How long evicted jobs take to go, in each run."""
 
 Patience = Callable[[int], Callable[[], bool]]
 """Begins to wait for so many milliseconds of real time; the result tells when they are over."""

@@ -1,6 +1,6 @@
 """The simulated machines: start, slow down, stop, fail and finish the gangs they are given.
 
-They report to the engine as a backend would, and to nobody else. Chance is drawn from the
+They report to the engine as a backend would, and to nothing else. Chance is drawn from the
 seed, the job's place and the attempt, so that a draw does not depend on what else happened.
 """
 
@@ -54,14 +54,14 @@ class Machines:
         self._speeds = speeds
         self._seed = seed
         self._busy: dict[NodeId, set[JobId]] = {node.id: set() for node in nodes}
-        """Who is on each node; kept only where that matters."""
+        """The gangs on each node; kept only where that matters."""
         self._paced = speeds.disturbed or shared
         """Whether the speed of a job changes as others come and go."""
         self._shared = shared
         self.tracked = self._paced or settings.mtbf_ms > 0
-        """Whether it is known who is where; must be before anything starts, if nodes fail."""
+        """Whether it is known what is where; must be before anything starts, if nodes fail."""
         self.early_ms = 0
-        """How long before they are told to, gangs have begun: for whoever tells them late."""
+        """How long before they are told to, gangs have begun, if a policy tells them late."""
         self._vain = 0
         """Failures of nodes in a row while no job ran."""
 
@@ -279,7 +279,7 @@ class Machines:
     # ── pace ────────────────────────────────────────────────────────────────────────────
 
     def _set_speed(self, job: JobId, work: Work) -> None:
-        """Set how fast a job is where it begins, with nobody beside it that matters."""
+        """Set how fast a job is where it begins, with no gang beside it that matters."""
         if not self._speeds.constant:
             work.speed = self._speeds.of(work.job, self._slots(job))
         if self._engine.state.jobs[job].spec.roles[-1].least:
@@ -298,7 +298,7 @@ class Machines:
     def _repace(
         self, nodes: tuple[NodeId, ...], now: Instant, begins: JobId | None = None
     ) -> None:
-        """Work out anew how fast everybody on these nodes is, and when they end."""
+        """Work out anew how fast the gangs on these nodes are, and when they end."""
         touched = sorted({job for node in nodes for job in self._busy[node]})
         for job in touched:
             work = self.works[job]
@@ -359,10 +359,10 @@ class Machines:
         self.agenda.add(now + wait, Phase.REPAIR, node, AttemptNo(count))
 
     def _fear_standstill(self) -> None:
-        """Stop a run in which nodes go on failing and nobody runs any more.
+        """Stop a run in which nodes go on failing and no job runs any more.
 
-        Whoever starts comes to an end, for a job is given up after some failed nodes. So a
-        run that does not end is one in which nobody starts.
+        Every job that starts comes to an end, for a job is given up after some failed nodes.
+        So a run that does not end is one in which no job starts.
         """
         nodes = len(self._busy)
         self._vain = 0 if self._engine.state.cluster.gangs else self._vain + 1

@@ -61,9 +61,9 @@ class Wishes(msgspec.Struct, frozen=True):
         """Return the configurations one after another, each with its `after_ms`.
 
         All queues get `order` unless it is None, and unless they go on as configured the
-        policy ranks their jobs, not they. Whoever had a job has a place in all of them, and
-        everybody may submit, also where a queue takes no more: who may was settled when it
-        happened. On other nodes guarantees are counted: cells are of the machines there were.
+        policy ranks their jobs, not they. Every user with a job has a place in all of them, and
+        all may submit, also where a queue takes no more: who may was settled when it happened.
+        On other nodes guarantees are counted: cells are of the machines there were.
         """
         rank = None if self.keeps_orders else RankBy.SUBMITTED
         for share in self.shares:

@@ -28,11 +28,11 @@ Tap = Callable[[Sequence[e.Record]], None]
 """Sees the records of the run, in order."""
 
 
-def nobody(_: int, __: int) -> None:
+def untold(_: int, __: int) -> None:
     """Report no progress."""
 
 
-def simulate(scenario: Scenario, told: Progress = nobody, tap: Tap | None = None) -> Run:
+def simulate(scenario: Scenario, told: Progress = untold, tap: Tap | None = None) -> Run:
     """Play a scenario. Raises UnknownPolicy, and Standstill when its nodes only fail."""
     trace, settings = scenario.trace, scenario.settings
     jobs, shift = _shifted(trace.jobs)

@@ -124,7 +124,7 @@ def _keep(samples: list[int], ran_ms: int, most: int) -> None:
 def _quartiles(samples: Sequence[int], done: int) -> tuple[int, int, int]:
     """Return what is left of the lengths beyond `done`: the quartiles.
 
-    Who outlived all of them runs on for as long as it has: no better is known.
+    A job that outlived all of them runs on for as long as it has: no better is known.
     """
     longer = samples[bisect_right(samples, done) :]
     if not longer:

@@ -71,7 +71,7 @@ class Scenario(msgspec.Struct, frozen=True):
     """When nodes took no work in a history that is played again."""
 
     owners: Owners | None = None
-    """Who shares the nodes; None where all jobs stand in one line. The trace names them."""
+    """The tenants of the nodes; None where all jobs wait in one queue. The trace names them."""
 
     drawn: bool = False
     """Whether what pictures of nodes, devices and single jobs need is kept as well."""

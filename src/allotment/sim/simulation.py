@@ -1,7 +1,7 @@
 """The simulator: a shell around the service's engine that plays cluster and users.
 
 It feeds the engine submissions of a trace and reports of what its world does, turns the
-engine's effects into future happenings, and carries the records to whoever folds them.
+engine's effects into future happenings, and carries the records to what folds them.
 All that decides is the engine's.
 """
 
@@ -36,8 +36,8 @@ from allotment.sim.told import Told
 from allotment.sim.trace import TraceJob
 from allotment.sim.work import Work
 
-EVERYBODY = "all"
-"""The tenant that owns the cluster when nobody is guaranteed a part of it."""
+ALL = "all"
+"""The tenant that owns the cluster when no tenant is guaranteed a part of it."""
 
 BEYOND_ALL = Resources(*([1 << 60] * 5))
 """The guarantee of that tenant: what limits it are the machines alone."""
@@ -215,7 +215,7 @@ class Simulation:
             )
         return JobSpec(
             name=self._name_of(job),
-            tenant=EVERYBODY if self._scenario.owners is None else job.tenant,
+            tenant=ALL if self._scenario.owners is None else job.tenant,
             roles=self._roles_of(job, place),
             priority=job.priority if self._keeps_priorities else Priority.LOWEST,
             max_run_ms=job.limit_ms or NEVER,
@@ -262,9 +262,9 @@ def _configs(scenario: Scenario) -> Iterator[tuple[int, Config]]:
     if wishes is None:
         owners = scenario.owners
         if owners is None:
-            owner = Tenant(EVERYBODY, BEYOND_ALL, (Queue("default", order),))
+            owner = Tenant(ALL, BEYOND_ALL, (Queue("default", order),))
             tenants = (_evicting(owner, settings),)
-            yield 0, Config(scenario.nodes, tenants, limits, EVERYBODY)
+            yield 0, Config(scenario.nodes, tenants, limits, ALL)
             return
         tenants = tuple(
             _evicting(
@@ -287,7 +287,7 @@ def _evicting(tenant: Tenant, settings: Settings) -> Tenant:
 
 
 def _queues(tenant: Tenant, order: QueueOrder) -> tuple[Queue, ...]:
-    """Let the policy rank, and say who may pass; have one for traces without queues."""
+    """Let the policy rank, and say which jobs may overtake; without queues make one."""
     submitted = RankBy.SUBMITTED
     queues = tuple(replace(queue, order=order, rank=submitted) for queue in tenant.queues)
     return queues if tenant.queue("default") else (*queues, Queue("default", order))

@@ -203,7 +203,7 @@ class _Search:
         return low, high
 
     def _saturated(self) -> bool:
-        """Whether more nodes change nothing: nobody waits, and the last ones did not.
+        """Whether more nodes change nothing: no job waits, and the last ones did not.
 
         Nor do they where no job completes, with fewer or with more.
         """

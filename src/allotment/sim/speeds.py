@@ -97,7 +97,7 @@ class Speeds:
     def together(self, job: TraceJob, other: TraceJob) -> float:
         """Return what two jobs have together of the speeds each has alone: 2 at best.
 
-        The mean over the types of the cluster, for whoever runs on all of them in turn; 0
+        The mean over the types of the cluster, for a job that runs on all of them in turn; 0
         if there is a type on which they cannot run together.
         """
         shares = [

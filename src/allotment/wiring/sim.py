@@ -23,7 +23,7 @@ from allotment.sim.catalogue import RECIPES, Recipe, UnknownPolicy, recipe
 from allotment.sim.cluster import UNTYPED, BadCluster, cluster_of
 from allotment.sim.outcome import JobOutcome, Run
 from allotment.sim.readers import read_trace
-from allotment.sim.run import Progress, nobody, simulate
+from allotment.sim.run import Progress, simulate, untold
 from allotment.sim.scenario import Owners, Scenario
 from allotment.sim.settings import BadSetting, Settings, read_settings
 from allotment.sim.speeds import REFERENCE, Pairs, Rates
@@ -220,7 +220,7 @@ def policy_files(*names: str) -> tuple[str, ...]:
     return tuple(name for name in names if name.endswith(".py"))
 
 
-def run(scenario: Scenario, told: Progress = nobody) -> Run:
+def run(scenario: Scenario, told: Progress = untold) -> Run:
     """Play a scenario, and say how long that took.
 
     Raises BadScenario, or Crashed when a policy of somebody's own breaks.

@@ -1,6 +1,6 @@
 """How long the submissions are to take so that the jobs load a cluster as was asked.
 
-The load is what would be in use between the first submission and the last if nobody waited,
+The load is what would be in use between the first submission and the last if no job waited,
 over what there is. So neither what runs on after the last submission counts, nor jobs that
 are larger than the cluster. Lest most of the work lies after the last submission, no job
 runs for longer than a part of the time between the two: with few jobs for a large cluster

@@ -22,9 +22,9 @@ thousands of seconds: those were seconds times 1000. Nobody's clock ticks so; ta
 hand may, but have fewer, or even steps."""
 
 MANY, IDLE_SPAN_MS, IDLE_JOBS, IDLE_LOAD = 20, 30 * DAY, 0.5, 0.05
-"""From so many jobs on, over a longer span: fewer running than this on the mean, who would
+"""From so many jobs on, over a longer span: fewer running than this on the mean, which would
 use less than this part of a cluster just large enough for the largest of them. In the least
-busy trace that was published 16 jobs run, who would use more than the whole of one."""
+busy trace that was published 16 jobs run, which would use more than the whole of one."""
 
 
 def doubts(jobs: Sequence[TraceJob]) -> list[str]:

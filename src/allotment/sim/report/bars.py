@@ -1,4 +1,4 @@
-"""Who waits how long: bars by tenant and by the size of jobs."""
+"""How long jobs wait: bars by tenant and by the size of jobs."""
 
 from collections.abc import Sequence
 

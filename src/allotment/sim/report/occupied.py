@@ -204,7 +204,7 @@ def _told(job: JobOutcome, span: Span) -> str:
 
 
 def shared(spans: Sequence[Span]) -> list[Span]:
-    """Return stretches as they begin; whoever shares a device has half of it at most."""
+    """Return stretches as they begin; a job that shares a device has half of it at most."""
     ordered = sorted(spans, key=lambda span: (span.from_ms, span.job))
     last: dict[int, list[int]] = {}
     halved: set[tuple[int, int]] = set()

@@ -234,7 +234,7 @@ def _queue_picture(views: Sequence[View]) -> str:
 
 
 def _until_nobody_waits(views: Sequence[View]) -> tuple[int, int]:
-    """Return the window without its end if nobody waits there and it is long."""
+    """Return the window without its end if no job waits there and it is long."""
     low, high = window(views)
     last = low
     for view in views:

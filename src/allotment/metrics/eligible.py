@@ -1,4 +1,4 @@
-"""Which jobs stand in line: queued, and kept out by nothing of their own."""
+"""Which jobs are eligible: queued, and kept back by nothing of their own."""
 
 from collections.abc import Callable
 from heapq import heappop, heappush
@@ -28,13 +28,13 @@ class Waiter(msgspec.Struct, gc=False):
     """Jobs whose end it waits for."""
     inside: bool = False
     """Counts against the cap of its array."""
-    in_line: bool = False
+    eligible: bool = False
 
 
-class InLine:
-    """Tells who joins the line and who leaves it. O(log n) an event.
+class Eligible:
+    """Tells which jobs become eligible, and which no longer are. O(log n) an event.
 
-    A hold, a dependency, a back-off and the cap of an array keep a job out of it.
+    A hold, a dependency, a back-off and the cap of an array keep a job back.
     """
 
     def __init__(self, joined: Told, left: Told) -> None:
@@ -44,7 +44,7 @@ class InLine:
         self._backoffs: list[tuple[int, JobId]] = []
         self._dependents: dict[JobId, list[JobId]] = {}
         self._inside: dict[JobId, int] = {}
-        """Members in line or placed, by the first job of a capped array."""
+        """Members eligible or placed, by the first job of a capped array."""
         self._outside: dict[JobId, dict[JobId, None]] = {}
 
     def handlers(self) -> Handlers:
@@ -141,12 +141,12 @@ class InLine:
                     waiting.after -= {need.job for need in met}
                     self._line_up(at, other)
 
-    # ── the line ────────────────────────────────────────────────────────────────────────
+    # ── waiting ────────────────────────────────────────────────────────────────────────
 
     def _line_up(self, at: Instant, id: JobId) -> None:
-        """Put a job in line if nothing keeps it out."""
+        """Let a job be eligible if nothing keeps it back."""
         job = self.jobs.get(id)
-        if job is None or job.in_line or not job.queued or job.after or job.not_before > at:
+        if job is None or job.eligible or not job.queued or job.after or job.not_before > at:
             return
         array = job.spec.array
         if array is not None and array.max_running and not job.inside:
@@ -155,16 +155,16 @@ class InLine:
                 return
             self._inside[array.parent] = self._inside.get(array.parent, 0) + 1
             job.inside = True
-        job.in_line = True
+        job.eligible = True
         self._joined(at, id)
 
     def _leave(self, at: Instant, id: JobId, job: Waiter) -> None:
-        if job.in_line:
-            job.in_line = False
+        if job.eligible:
+            job.eligible = False
             self._left(at, id)
 
     def _step_out(self, at: Instant, id: JobId, job: Waiter) -> None:
-        """Take a job out of line, and let the next of its array in."""
+        """Let a job be eligible no longer, and let the next of its array in."""
         self._leave(at, id, job)
         array = job.spec.array
         if array is None or not array.max_running:
