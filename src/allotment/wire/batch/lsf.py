@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from allotment.model.errors import Problem
 from allotment.model.ids import JobId
 from allotment.model.quantity import HOUR, KIB, MINUTE, Millis
-from allotment.model.spec import NEVER, Dependency, Dialect, EndKind, GiveWay
+from allotment.model.spec import NEVER, Dependency, Dialect, EndKind
 from allotment.wire.amiss import Amiss, not_a
 from allotment.wire.amounts import MOST_BYTES, MOST_TASKS
 from allotment.wire.batch.assemble import Told, assemble
@@ -20,14 +20,25 @@ from allotment.wire.batch.export import read_export
 from allotment.wire.batch.options import (
     Given,
     Option,
-    Read,
     Table,
     Takes,
     read_options,
-    refused,
     silently,
     with_words,
     without_effect,
+)
+from allotment.wire.batch.readers import (
+    NO_MAIL,
+    NO_TUNING,
+    ONE_SIZE,
+    hold,
+    label,
+    no,
+    no_requeue,
+    requeue,
+    sets,
+    step_of,
+    wait,
 )
 from allotment.wire.batch.script import Word, directives
 from allotment.wire.batch.values import in_reach, read_count, read_job_name, read_signal_name
@@ -61,9 +72,8 @@ def _job_name(draft: Draft, value: str) -> str | None:
         if not draft.indices[0]:
             raise Amiss("has the index 0, and indices begin with 1", "write train[1-10]")
         draft.max_running = int(found[3] or 0)
-        steps = {b - a for a, b in zip(draft.indices, draft.indices[1:], strict=False)}
         draft.variables |= {
-            "LSB_JOBINDEX_STEP": str(steps.pop() if len(steps) == 1 else 1),
+            "LSB_JOBINDEX_STEP": str(step_of(draft.indices)),
             "LSB_JOBINDEX_END": str(draft.indices[-1]),
         }
     if draft.name != name:
@@ -77,20 +87,9 @@ def _queue(draft: Draft, value: str) -> str | None:
     return f"names several: only queue {first} is used" if others else None
 
 
-def _group(draft: Draft, value: str) -> None:
-    draft.tenant = read_name(value)
-
-
 def _project(draft: Draft, value: str) -> None:
     draft.labels["project"] = read_label(value)
     draft.variables["LSB_PROJECT_NAME"] = value
-
-
-def _label(key: str) -> Read:
-    def read(draft: Draft, value: str) -> None:
-        draft.labels[key] = read_label(" ".join(value.split())[:128].strip())
-
-    return read
 
 
 # ── how much ────────────────────────────────────────────────────────────────────────────
@@ -256,16 +255,8 @@ def _length(value: str) -> Millis:
     return in_reach(int(found[1] or 0) * HOUR + int(found[2]) * MINUTE, value)
 
 
-def _run_limit(draft: Draft, value: str) -> None:
-    draft.limit_ms = _length(value)
-
-
 def _warning_time(draft: Draft, value: str) -> None:
     draft.signal_ms = max(Millis(0), _length(value))
-
-
-def _warning_action(draft: Draft, value: str) -> None:
-    draft.signal = read_signal_name(value)
 
 
 CONDITION = re.compile(r"(?:(\w+)\s*\(\s*(.*?)\s*\)|(.+?))")
@@ -309,23 +300,6 @@ def _requeue_codes(draft: Draft, value: str) -> None:
     draft.requeue_on = tuple(read_count(code, 1, 255) for code in codes)
 
 
-def _rerunnable(draft: Draft, value: str) -> None:
-    draft.on_eviction = GiveWay.AS_TENANT
-
-
-def _not_rerunnable(draft: Draft, value: str) -> str:
-    draft.on_eviction = GiveWay.CANCEL
-    return "it ends when it is evicted; after the loss of its machine it is tried again"
-
-
-def _hold(draft: Draft, value: str) -> None:
-    draft.is_held = True
-
-
-def _wait(draft: Draft, value: str) -> None:
-    draft.waits = True
-
-
 # ── files and environment ───────────────────────────────────────────────────────────────
 
 
@@ -344,14 +318,6 @@ def _error(draft: Draft, value: str) -> None:
     draft.variables["LSB_ERRORFILE"] = value
 
 
-def _input(draft: Draft, value: str) -> None:
-    draft.input = read_line(value)
-
-
-def _cwd(draft: Draft, value: str) -> None:
-    draft.folder = read_path(value)
-
-
 def _env(draft: Draft, value: str) -> None:
     parts = [part.strip() for part in value.split(",") if part.strip()]
     if any(part.startswith("~") for part in parts):
@@ -365,54 +331,47 @@ def _env(draft: Draft, value: str) -> None:
 # ── the table ───────────────────────────────────────────────────────────────────────────
 
 NOTHING = Takes.NOTHING
-MAIL = without_effect("no mail is sent")
 UNLIMITED = without_effect("limits of single processes are not set")
-NO_TUNING = without_effect("machines are not tuned for a job")
 INTERACTIVE = "asks for a terminal; allot exec gives one in a running job"
-
-
-def _no(name: str, why: str, takes: Takes = Takes.VALUE) -> Option:
-    """Make the row of an option that is refused, unless its user has it ignored."""
-    return Option(name, refused(why, f"or submit it with --ignore {name}"), "", "", takes)
 
 
 OPTIONS: tuple[Option, ...] = (
     Option("J", _job_name, "such as train[1-10]%4"),
-    Option("Jd", _label("comment"), "a text"),
+    Option("Jd", label("comment"), "a text"),
     Option("q", _queue, "a queue"),
-    Option("G", _group, "a tenant"),
+    Option("G", sets("tenant", read_name), "a tenant"),
     Option("P", _project, "a word"),
-    Option("g", _label("group"), "a path"),
+    Option("g", label("group"), "a path"),
     Option("n", _tasks, "a number"),
     Option("nnodes", _nnodes, "1"),
     Option("R", _requirements, 'such as "span[hosts=1] rusage[mem=16GB]"'),
     Option("M", _memory_limit, "such as 16GB"),
     Option("gpu", _gpu, 'such as "num=2"'),
-    Option("W", _run_limit, "such as 12:30"),
+    Option("W", sets("limit_ms", _length), "such as 12:30"),
     Option("wt", _warning_time, "minutes"),
-    Option("wa", _warning_action, "a signal"),
+    Option("wa", sets("signal", read_signal_name), "a signal"),
     Option("w", _dependency, "such as done(12)"),
     Option("b", _begin, "a time"),
     Option("Q", _requeue_codes, "exit codes"),
-    Option("r", _rerunnable, "", takes=NOTHING),
-    Option("rn", _not_rerunnable, "", takes=NOTHING),
-    Option("H", _hold, "", takes=NOTHING),
-    Option("K", _wait, "", takes=NOTHING),
+    Option("r", requeue, "", takes=NOTHING),
+    Option("rn", no_requeue, "", takes=NOTHING),
+    Option("H", hold, "", takes=NOTHING),
+    Option("K", wait, "", takes=NOTHING),
     Option("o", _output, "a file name"),
     Option("oo", _new_output, "a file name"),
     Option("e", _error, "a file name"),
     Option("eo", _error, "a file name"),
-    Option("i", _input, "a file name"),
-    Option("is", _input, "a file name"),
-    Option("cwd", _cwd, "a folder"),
+    Option("i", sets("input", read_line), "a file name"),
+    Option("is", sets("input", read_line), "a file name"),
+    Option("cwd", sets("folder", read_path), "a folder"),
     Option("env", _env, 'such as "all, LR=0.1"'),
     Option("hl", silently, "", takes=NOTHING),
     Option("ti", silently, "", takes=NOTHING),
-    Option("B", MAIL, "", takes=NOTHING),
-    Option("N", MAIL, "", takes=NOTHING),
-    Option("Ne", MAIL, "", takes=NOTHING),
-    Option("u", MAIL, ""),
-    Option("notify", MAIL, ""),
+    Option("B", NO_MAIL, "", takes=NOTHING),
+    Option("N", NO_MAIL, "", takes=NOTHING),
+    Option("Ne", NO_MAIL, "", takes=NOTHING),
+    Option("u", NO_MAIL, ""),
+    Option("notify", NO_MAIL, ""),
     *(Option(name, UNLIMITED, "") for name in ("C", "c", "D", "F", "S", "T", "v", "p")),
     Option("ul", UNLIMITED, "", takes=NOTHING),
     Option("We", without_effect("run times are learnt from earlier jobs"), ""),
@@ -425,33 +384,33 @@ OPTIONS: tuple[Option, ...] = (
     )),
     Option("step_cgroup", NO_TUNING, ""),
     Option("rcacct", without_effect("use is measured anyway"), ""),
-    _no("x", "asks for all of a node, and a job here gets what it asks for", NOTHING),
-    _no("m", "names hosts, and a job here says what it needs"),
-    _no("hostfile", "names hosts, and a job here says what it needs"),
-    _no("U", "names a reservation of LSF's; users of one here need not name it"),
-    *(_no(name, INTERACTIVE, NOTHING) for name in (
+    no("x", ONE_SIZE, takes=NOTHING),
+    no("m", "names hosts, and a job here says what it needs"),
+    no("hostfile", "names hosts, and a job here says what it needs"),
+    no("U", "names a reservation of LSF's; users of one here need not name it"),
+    *(no(name, INTERACTIVE, takes=NOTHING) for name in (
         "I", "Ip", "Is", "IS", "ISp", "ISs", "IX", "XF", "tty",
     )),
-    _no("app", "names a profile, and there are none"),
-    _no("sla", "names a service class, and there are none"),
-    _no("sp", "is a priority of LSF's; with --set priority=… it has one of ours"),
-    _no("E", "runs a program before the job; put it into the script"),
-    _no("Ep", "runs a program after the job; put it into the script"),
-    _no("f", "copies files, and all are on one machine"),
-    _no("k", "takes checkpoints of processes; docs/guide/checkpoints.md says how jobs save"),
-    _no("t", "ends a job at some time; -W limits how long it runs"),
-    _no("s", "asks for another signal when it is suspended"),
-    *(_no(name, "limits how long it waits; use --set max_queue_time=…") for name in (
+    no("app", "names a profile, and there are none"),
+    no("sla", "names a service class, and there are none"),
+    no("sp", "is a priority of LSF's; with --set priority=… it has one of ours"),
+    no("E", "runs a program before the job; put it into the script"),
+    no("Ep", "runs a program after the job; put it into the script"),
+    no("f", "copies files, and all are on one machine"),
+    no("k", "takes checkpoints of processes; docs/guide/checkpoints.md says how jobs save"),
+    no("t", "ends a job at some time; -W limits how long it runs"),
+    no("s", "asks for another signal when it is suspended"),
+    *(no(name, "limits how long it waits; use --set max_queue_time=…") for name in (
         "ptl", "eptl",
     )),
-    *(_no(name, "is not done here") for name in (
+    *(no(name, "is not done here") for name in (
         "Lp", "data", "datagrp", "clusters", "outdir", "pack", "jsdl", "jsdl_strict", "json",
         "yaml", "jobaff", "rnc",
     )),
-    _no("datachk", "is not done here", NOTHING),
-    _no("Zs", "spools the script, as is always done", NOTHING),
-    _no("h", "belongs on the command line, not in a script", NOTHING),
-    _no("V", "belongs on the command line, not in a script", NOTHING),
+    no("datachk", "is not done here", takes=NOTHING),
+    no("Zs", "spools the script, as is always done", takes=NOTHING),
+    no("h", "belongs on the command line, not in a script", takes=NOTHING),
+    no("V", "belongs on the command line, not in a script", takes=NOTHING),
 )  # fmt: skip
 
 

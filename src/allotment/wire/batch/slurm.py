@@ -6,10 +6,11 @@ same in words, and a test compares the two.
 
 import re
 from collections.abc import Iterable, Sequence
+from functools import partial
 
 from allotment.model.errors import Problem
 from allotment.model.quantity import SECOND, Millis
-from allotment.model.spec import Dialect, GiveWay
+from allotment.model.spec import Dialect
 from allotment.wire.amiss import Amiss, not_a
 from allotment.wire.amounts import MOST_TASKS
 from allotment.wire.batch.assemble import Told, assemble
@@ -18,6 +19,7 @@ from allotment.wire.batch.draft import Draft
 from allotment.wire.batch.export import read_export
 from allotment.wire.batch.options import (
     Option,
+    Read,
     Table,
     Takes,
     read_options,
@@ -25,6 +27,18 @@ from allotment.wire.batch.options import (
     silently,
     with_words,
     without_effect,
+)
+from allotment.wire.batch.readers import (
+    NO_TUNING,
+    ONE_SIZE,
+    hold,
+    label,
+    no,
+    no_requeue,
+    requeue,
+    sets,
+    step_of,
+    wait,
 )
 from allotment.wire.batch.script import Word, directives
 from allotment.wire.batch.values import (
@@ -37,8 +51,6 @@ from allotment.wire.batch.values import (
 from allotment.wire.batch.wish import Submitter
 from allotment.wire.indices import read_indices
 from allotment.wire.job_file import JobFile
-from allotment.wire.labels import LONGEST_VALUE
-from allotment.wire.labels import read_value as read_label
 from allotment.wire.problems import raise_all
 from allotment.wire.words import ARCHES, PRIORITIES, read_line, read_name, read_path
 
@@ -121,33 +133,12 @@ def _nodes(draft: Draft, value: str) -> None:
     draft.nodes = (least, most)
 
 
-def _ntasks(draft: Draft, value: str) -> None:
-    draft.tasks = read_count(value, 1, MOST_TASKS)
-    draft.variables["SLURM_NTASKS"] = draft.variables["SLURM_NPROCS"] = str(draft.tasks)
-
-
-def _ntasks_per_node(draft: Draft, value: str) -> None:
-    draft.tasks_per_node = read_count(value, 1, MOST_TASKS)
-    draft.variables["SLURM_NTASKS_PER_NODE"] = str(draft.tasks_per_node)
-
-
-def _ntasks_per_gpu(draft: Draft, value: str) -> None:
-    draft.tasks_per_gpu = read_count(value, 1, MOST_TASKS)
-    draft.variables["SLURM_NTASKS_PER_GPU"] = value
-
-
-def _cpus_per_task(draft: Draft, value: str) -> None:
-    draft.cpus_per_task = read_count(value)
-    draft.variables["SLURM_CPUS_PER_TASK"] = str(draft.cpus_per_task)
-
-
-def _cpus_per_gpu(draft: Draft, value: str) -> None:
-    draft.cpus_per_gpu = read_count(value)
-    draft.variables["SLURM_CPUS_PER_GPU"] = str(draft.cpus_per_gpu)
-
-
-def _mincpus(draft: Draft, value: str) -> None:
-    draft.least_cpus = read_count(value, 0)
+_A_NUMBER = partial(read_count, least=1, most=MOST_TASKS)
+_tasks = sets("tasks", _A_NUMBER, "SLURM_NTASKS", "SLURM_NPROCS")
+_tasks_per_node = sets("tasks_per_node", _A_NUMBER, "SLURM_NTASKS_PER_NODE")
+_tasks_per_gpu = sets("tasks_per_gpu", _A_NUMBER, "SLURM_NTASKS_PER_GPU")
+_cpus_per_task = sets("cpus_per_task", read_count, "SLURM_CPUS_PER_TASK")
+_cpus_per_gpu = sets("cpus_per_gpu", read_count, "SLURM_CPUS_PER_GPU")
 
 
 def _overcommit(draft: Draft, value: str) -> None:
@@ -155,24 +146,20 @@ def _overcommit(draft: Draft, value: str) -> None:
     draft.variables["SLURM_OVERCOMMIT"] = "1"
 
 
-WHOLE_NODE = "asks for all of a node, and a job here gets what it asks for"
-
-
 def _mem(draft: Draft, value: str) -> None:
     draft.memory = read_megabytes(value)
     if not draft.memory:
-        raise Amiss(f"{WHOLE_NODE}: no node's memory is taken as a whole", "write --mem=64G")
+        raise Amiss(f"{ONE_SIZE}: no node's memory is taken as a whole", "write --mem=64G")
     draft.variables["SLURM_MEM_PER_NODE"] = _in_megabytes(draft.memory)
 
 
-def _mem_per_cpu(draft: Draft, value: str) -> None:
-    draft.memory_per_cpu = _more_than_0(read_megabytes(value))
-    draft.variables["SLURM_MEM_PER_CPU"] = _in_megabytes(draft.memory_per_cpu)
+def _mem_per(what: str) -> Read:
+    def read(draft: Draft, value: str) -> None:
+        amount = _more_than_0(read_megabytes(value))
+        setattr(draft, f"memory_per_{what}", amount)
+        draft.variables[f"SLURM_MEM_PER_{what.upper()}"] = _in_megabytes(amount)
 
-
-def _mem_per_gpu(draft: Draft, value: str) -> None:
-    draft.memory_per_gpu = _more_than_0(read_megabytes(value))
-    draft.variables["SLURM_MEM_PER_GPU"] = _in_megabytes(draft.memory_per_gpu)
+    return read
 
 
 def _more_than_0(amount: int) -> int:
@@ -183,10 +170,6 @@ def _more_than_0(amount: int) -> int:
 
 def _in_megabytes(amount: int) -> str:
     return str(max(1, amount >> 20))
-
-
-def _tmp(draft: Draft, value: str) -> None:
-    draft.disk = read_megabytes(value)
 
 
 GRES = re.compile(r"(?:gres[:/])?gpu(?::([A-Za-z][A-Za-z0-9._-]*))?(?:[:=]([0-9]{1,9}))?")
@@ -231,38 +214,26 @@ def _counted_gpus(draft: Draft, value: str) -> int:
     return read_count(found[2], 0)
 
 
-def _gpus(draft: Draft, value: str) -> None:
-    draft.gpus = _counted_gpus(draft, value)
-    draft.variables["SLURM_GPUS"] = value
+def _gpus(field: str) -> Read:
+    def read(draft: Draft, value: str) -> None:
+        setattr(draft, field, _counted_gpus(draft, value))
+        draft.variables[f"SLURM_{field.upper()}"] = value
 
-
-def _gpus_per_node(draft: Draft, value: str) -> None:
-    draft.gpus_per_node = _counted_gpus(draft, value)
-    draft.variables["SLURM_GPUS_PER_NODE"] = value
-
-
-def _gpus_per_task(draft: Draft, value: str) -> None:
-    draft.gpus_per_task = _counted_gpus(draft, value)
-    draft.variables["SLURM_GPUS_PER_TASK"] = value
+    return read
 
 
 # ── when ────────────────────────────────────────────────────────────────────────────────
-
-
-def _time(draft: Draft, value: str) -> None:
-    draft.limit_ms = read_time_limit(value)
 
 
 def _array(draft: Draft, value: str) -> None:
     written, percent, most = value.partition("%")
     draft.indices = read_indices(written)
     draft.max_running = read_count(most, 0, MOST_TASKS) if percent else 0
-    steps = {b - a for a, b in zip(draft.indices, draft.indices[1:], strict=False)}
     draft.variables |= {
         "SLURM_ARRAY_TASK_COUNT": str(len(draft.indices)),
         "SLURM_ARRAY_TASK_MIN": str(draft.indices[0]),
         "SLURM_ARRAY_TASK_MAX": str(draft.indices[-1]),
-        "SLURM_ARRAY_TASK_STEP": str(steps.pop() if len(steps) == 1 else 1),
+        "SLURM_ARRAY_TASK_STEP": str(step_of(draft.indices)),
     }
 
 
@@ -279,10 +250,6 @@ def _begin(draft: Draft, value: str) -> None:
         )
 
 
-def _hold(draft: Draft, value: str) -> None:
-    draft.is_held = True
-
-
 SIGNAL = re.compile(r"(?:([RB]+):)?([A-Za-z0-9]{1,12})(?:@([0-9]{1,5}))?")
 USUAL_WARNING_S = 60
 
@@ -297,40 +264,11 @@ def _signal(draft: Draft, value: str) -> str | None:
     return "R: has no effect: no reservation is overlapped" if "R" in (found[1] or "") else None
 
 
-def _requeue(draft: Draft, value: str) -> None:
-    draft.on_eviction = GiveWay.AS_TENANT
-
-
-def _no_requeue(draft: Draft, value: str) -> str:
-    draft.on_eviction = GiveWay.CANCEL
-    return "it ends when it is evicted; after the loss of its machine it is tried again"
-
-
-def _wait(draft: Draft, value: str) -> None:
-    draft.waits = True
-
-
 def _kill_on_invalid_dep(draft: Draft, value: str) -> str | None:
     return None if value == "yes" else "has no effect: such a job fails, and says why"
 
 
 # ── files and environment ───────────────────────────────────────────────────────────────
-
-
-def _output(draft: Draft, value: str) -> None:
-    draft.output = read_line(value)
-
-
-def _error(draft: Draft, value: str) -> None:
-    draft.error = read_line(value)
-
-
-def _input(draft: Draft, value: str) -> None:
-    draft.input = read_line(value)
-
-
-def _chdir(draft: Draft, value: str) -> None:
-    draft.folder = read_path(value)
 
 
 def _open_mode(draft: Draft, value: str) -> None:
@@ -345,21 +283,7 @@ def _export(draft: Draft, value: str) -> None:
     draft.variables["SLURM_EXPORT_ENV"] = value
 
 
-# ── words for people ────────────────────────────────────────────────────────────────────
-
-
-def _comment(draft: Draft, value: str) -> str | None:
-    return _label(draft, "comment", value)
-
-
-def _wckey(draft: Draft, value: str) -> str | None:
-    return _label(draft, "wckey", value)
-
-
-def _label(draft: Draft, key: str, value: str) -> str | None:
-    text = " ".join(value.split())
-    draft.labels[key] = read_label(text[:LONGEST_VALUE].strip())
-    return f"is cut to {LONGEST_VALUE} characters" if len(text) > LONGEST_VALUE else None
+# ── mail ────────────────────────────────────────────────────────────────────
 
 
 def _mail_type(draft: Draft, value: str) -> str | None:
@@ -371,16 +295,10 @@ def _mail_type(draft: Draft, value: str) -> str | None:
 NOTHING, PERHAPS = Takes.NOTHING, Takes.PERHAPS
 ONE_NODE = without_effect("a script has one node")
 NOT_CHOSEN = without_effect("sockets, cores and threads are not chosen")
-NO_TUNING = without_effect("machines are not tuned for a job")
 NAMED_NODES = "names nodes, and a job here says what it needs"
 NO_CONTAINER = refused("asks for a container, and tasks run on the machine itself")
 ASKS_ONLY = refused("only asks when it would start", "allot submit --dry-run tells it")
 ON_COMMAND_LINE = refused("belongs on the command line, not in a script", "take it out")
-
-
-def _no(name: str, why: str, short: str = "", takes: Takes = Takes.VALUE) -> Option:
-    """Make the row of an option that is refused, unless its user has it ignored."""
-    return Option(name, refused(why, f"or submit it with --ignore {name}"), "", short, takes)
 
 
 OPTIONS: tuple[Option, ...] = (
@@ -388,14 +306,14 @@ OPTIONS: tuple[Option, ...] = (
     Option("acctg-freq", without_effect("use is measured anyway"), ""),
     Option("array", _array, "such as 0-15%4", "a"),
     Option("batch", ONE_NODE, ""),
-    _no("bb", "asks for a burst buffer, and there are none"),
-    _no("bbf", "asks for a burst buffer, and there are none"),
+    no("bb", "asks for a burst buffer, and there are none"),
+    no("bbf", "asks for a burst buffer, and there are none"),
     Option("begin", _begin, "now", "b"),
-    Option("chdir", _chdir, "a folder", "D"),
-    _no("cluster-constraint", "chooses among clusters, and there is one"),
-    _no("cluster", "names another cluster"),
-    _no("clusters", "names another cluster", "M"),
-    Option("comment", _comment, "a text"),
+    Option("chdir", sets("folder", read_path), "a folder", "D"),
+    no("cluster-constraint", "chooses among clusters, and there is one"),
+    no("cluster", "names another cluster"),
+    no("clusters", "names another cluster", "M"),
+    Option("comment", label("comment"), "a text"),
     Option("consolidate-segments", ONE_NODE, "", takes=NOTHING),
     Option("constraint", _constraint, "a type of GPU: a100|h100", "C"),
     Option("container", NO_CONTAINER, ""),
@@ -406,74 +324,74 @@ OPTIONS: tuple[Option, ...] = (
     Option("cpu-freq", NO_TUNING, ""),
     Option("cpus-per-gpu", _cpus_per_gpu, "a number"),
     Option("cpus-per-task", _cpus_per_task, "a number", "c"),
-    _no("deadline", "ends a job that cannot end in time, and nothing does that here"),
+    no("deadline", "ends a job that cannot end in time, and nothing does that here"),
     Option("delay-boot", NO_TUNING, ""),
     Option("dependency", _dependency, "such as afterok:12", "d"),
     Option("distribution", ONE_NODE, "", "m"),
-    Option("error", _error, "a file name", "e"),
-    _no("exclude", NAMED_NODES, "x"),
-    _no("exclusive", f"{WHOLE_NODE}: GPUs, CPUs, memory", takes=PERHAPS),
+    Option("error", sets("error", read_line), "a file name", "e"),
+    no("exclude", NAMED_NODES, "x"),
+    no("exclusive", f"{ONE_SIZE}: GPUs, CPUs, memory", takes=PERHAPS),
     Option("export", _export, "such as ALL,NAME=value"),
-    _no("export-file", "takes variables of a file, and none is read"),
+    no("export-file", "takes variables of a file, and none is read"),
     Option("extra", without_effect("nodes are not chosen by it"), ""),
     Option("extra-node-info", NOT_CHOSEN, "", "B"),
     Option("get-user-env", without_effect("it gets what --export says"), "", takes=PERHAPS),
-    _no("gid", "runs a job as another group"),
+    no("gid", "runs a job as another group"),
     Option("gpu-bind", without_effect("srun gives tasks their GPUs in order"), ""),
     Option("gpu-freq", NO_TUNING, ""),
-    Option("gpus", _gpus, "such as 2 or a100:2", "G"),
-    Option("gpus-per-node", _gpus_per_node, "such as 2 or a100:2"),
-    _no("gpus-per-socket", "counts GPUs by sockets, which are not chosen here"),
-    Option("gpus-per-task", _gpus_per_task, "such as 1 or a100:1"),
+    Option("gpus", _gpus("gpus"), "such as 2 or a100:2", "G"),
+    Option("gpus-per-node", _gpus("gpus_per_node"), "such as 2 or a100:2"),
+    no("gpus-per-socket", "counts GPUs by sockets, which are not chosen here"),
+    Option("gpus-per-task", _gpus("gpus_per_task"), "such as 1 or a100:1"),
     Option("gres", _gres, "such as gpu:2 or gpu:a100:2"),
     Option("gres-flags", NOT_CHOSEN, ""),
     Option("help", ON_COMMAND_LINE, "", "h", NOTHING),
     Option("hint", NOT_CHOSEN, ""),
-    Option("hold", _hold, "", "H", NOTHING),
+    Option("hold", hold, "", "H", NOTHING),
     Option("ignore-pbs", silently, "", takes=NOTHING),
-    Option("input", _input, "a file name", "i"),
+    Option("input", sets("input", read_line), "a file name", "i"),
     Option("job-name", _job_name, "a name", "J"),
     Option("kill-on-invalid-dep", _kill_on_invalid_dep, "yes"),
-    _no("licenses", "counts licences, which nobody does here", "L"),
+    no("licenses", "counts licences, which nobody does here", "L"),
     Option("mail-type", _mail_type, "a kind"),
     Option("mail-user", without_effect("no mail is sent"), ""),
-    _no("mcs-label", "sets a security label, and there are none"),
+    no("mcs-label", "sets a security label, and there are none"),
     Option("mem", _mem, "such as 16G"),
     Option("mem-bind", NOT_CHOSEN, ""),
-    Option("mem-per-cpu", _mem_per_cpu, "such as 4G"),
-    Option("mem-per-gpu", _mem_per_gpu, "such as 32G"),
+    Option("mem-per-cpu", _mem_per("cpu"), "such as 4G"),
+    Option("mem-per-gpu", _mem_per("gpu"), "such as 32G"),
     Option("mem-update", without_effect("its limit stays as it is"), ""),
-    Option("mincpus", _mincpus, "a number"),
+    Option("mincpus", sets("least_cpus", partial(read_count, least=0)), "a number"),
     Option("network", NO_TUNING, ""),
     Option("nice", _nice, "an amount", takes=PERHAPS),
     Option("no-kill", ONE_NODE, "", "k", PERHAPS),
-    Option("no-requeue", _no_requeue, "", takes=NOTHING),
-    _no("nodefile", NAMED_NODES, "F"),
-    _no("nodelist", NAMED_NODES, "w"),
+    Option("no-requeue", no_requeue, "", takes=NOTHING),
+    no("nodefile", NAMED_NODES, "F"),
+    no("nodelist", NAMED_NODES, "w"),
     Option("nodes", _nodes, "a number", "N"),
-    Option("ntasks", _ntasks, "a number", "n"),
+    Option("ntasks", _tasks, "a number", "n"),
     Option("ntasks-per-core", NOT_CHOSEN, ""),
-    Option("ntasks-per-gpu", _ntasks_per_gpu, "a number"),
-    Option("ntasks-per-node", _ntasks_per_node, "a number"),
+    Option("ntasks-per-gpu", _tasks_per_gpu, "a number"),
+    Option("ntasks-per-node", _tasks_per_node, "a number"),
     Option("ntasks-per-socket", NOT_CHOSEN, ""),
     Option("oom-kill-step", without_effect("out of memory, a job fails"), "", takes=PERHAPS),
     Option("open-mode", _open_mode, "append or truncate"),
-    Option("output", _output, "a file name", "o"),
+    Option("output", sets("output", read_line), "a file name", "o"),
     Option("overcommit", _overcommit, "", "O", NOTHING),
     Option("oversubscribe", without_effect("a job shares no GPU"), "", "s", NOTHING),
     Option("parsable", silently, "", takes=NOTHING),
     Option("partition", _partition, "a queue", "p"),
     Option("power", NO_TUNING, ""),
     Option("prefer", without_effect("nodes have no features"), ""),
-    _no("priority", "is a number of Slurm's; with --set priority=… it has one of ours"),
+    no("priority", "is a number of Slurm's; with --set priority=… it has one of ours"),
     Option("profile", without_effect("use is measured anyway"), ""),
     Option("propagate", without_effect("limits are the service's"), "", takes=PERHAPS),
     Option("qos", _qos, "low, normal or high", "q"),
     Option("quiet", silently, "", "Q", NOTHING),
-    _no("reboot", "asks for a reboot of its nodes", takes=NOTHING),
-    Option("requeue", _requeue, "", takes=PERHAPS),
+    no("reboot", "asks for a reboot of its nodes", takes=NOTHING),
+    Option("requeue", requeue, "", takes=PERHAPS),
     Option("reservation", without_effect("a job may use those made for its user"), ""),
-    _no("resources", "asks for hierarchical resources, and there are none"),
+    no("resources", "asks for hierarchical resources, and there are none"),
     Option("resv-ports", without_effect("MASTER_PORT is reserved"), "", takes=PERHAPS),
     Option("runtime", NO_CONTAINER, ""),
     Option("segment", ONE_NODE, ""),
@@ -483,23 +401,23 @@ OPTIONS: tuple[Option, ...] = (
     Option("spread-segments", ONE_NODE, "", takes=NOTHING),
     Option("stepmgr", ONE_NODE, "", takes=NOTHING),
     Option("switches", ONE_NODE, ""),
-    Option("tasks-per-node", _ntasks_per_node, "a number"),
+    Option("tasks-per-node", _tasks_per_node, "a number"),
     Option("test-only", ASKS_ONLY, "", takes=NOTHING),
     Option("thread-spec", NOT_CHOSEN, ""),
     Option("threads-per-core", NOT_CHOSEN, ""),
-    Option("time", _time, "such as 1:30:00 or 2-12", "t"),
+    Option("time", sets("limit_ms", read_time_limit), "such as 1:30:00 or 2-12", "t"),
     Option("time-min", without_effect("its limit is that of --time"), ""),
-    Option("tmp", _tmp, "such as 50G"),
+    Option("tmp", sets("disk", read_megabytes), "such as 50G"),
     Option("tres-bind", NOT_CHOSEN, ""),
-    _no("tres-per-task", "says --cpus-per-task and --gpus-per-task in another way"),
-    _no("uid", "runs a job as another user"),
+    no("tres-per-task", "says --cpus-per-task and --gpus-per-task in another way"),
+    no("uid", "runs a job as another user"),
     Option("usage", ON_COMMAND_LINE, "", takes=NOTHING),
     Option("use-min-nodes", ONE_NODE, "", takes=NOTHING),
     Option("verbose", silently, "", "v", NOTHING),
     Option("version", ON_COMMAND_LINE, "", "V", NOTHING),
-    Option("wait", _wait, "", "W", NOTHING),
+    Option("wait", wait, "", "W", NOTHING),
     Option("wait-all-nodes", ONE_NODE, ""),
-    Option("wckey", _wckey, "a word"),
+    Option("wckey", label("wckey"), "a word"),
     Option("wrap", refused("stands for a script, and this is one", "take it out"), ""),
 )  # fmt: skip
 

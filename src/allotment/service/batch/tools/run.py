@@ -14,6 +14,7 @@ import sys
 import time
 from typing import IO, Any, NoReturn
 
+from allotment.service.batch.tools.signals import alone, listen, send_group
 from allotment.service.batch.tools.steps import Book
 
 REQUEUE_CODE = 121
@@ -112,7 +113,7 @@ class Runner:
     def run(self) -> int:
         """Run it to its end; return its exit code, or minus its signal."""
         streams, stdin = self._open()
-        wake = self._listen()
+        wake = listen(CALLED)
         env = {**os.environ, **_moment(self._plan)}
         with open(stdin, "rb") as source:
             self._child = self._start(source, streams, env)
@@ -141,15 +142,6 @@ class Runner:
         how = os.O_APPEND if self._plan["append"] else os.O_TRUNC
         return os.open(path, os.O_WRONLY | os.O_CREAT | how | os.O_CLOEXEC, 0o666)
 
-    def _listen(self) -> int:
-        wake, end = os.pipe()
-        os.set_blocking(wake, False)
-        os.set_blocking(end, False)
-        signal.set_wakeup_fd(end, warn_on_full_buffer=False)
-        for signum in CALLED:
-            signal.signal(signum, _noted)
-        return wake
-
     def _start(
         self, source: IO[bytes], streams: list[Stream], env: dict[str, str]
     ) -> subprocess.Popen[bytes]:
@@ -159,7 +151,7 @@ class Runner:
             stdout=streams[0].theirs,
             stderr=streams[-1].theirs,
             env=env,
-            preexec_fn=_alone,
+            preexec_fn=alone,
         )
 
     def _tell_where(self) -> None:
@@ -224,24 +216,16 @@ class Runner:
             _send(self._child.pid, self._signal)
         else:
             for pid in self._book.tasks():
-                _send_group(pid, self._signal)
+                send_group(pid, self._signal)
 
     def _to_all(self, signum: signal.Signals) -> None:
         """Signal the script and what it runs; srun passes on what can be passed on."""
         for pid in self._book.tasks() if signum == signal.SIGKILL else ():
-            _send_group(pid, signum)
-        _send_group(self._child.pid, signum)
+            send_group(pid, signum)
+        send_group(self._child.pid, signum)
 
     def _is_requeued(self) -> bool:
         return os.path.exists(os.path.join(self._scratch, ".allot-requeue"))
-
-
-def _noted(signum: int, frame: object) -> None:
-    """Leave a signal to the pipe that wakes us."""
-
-
-def _alone() -> None:
-    os.setpgid(0, 0)
 
 
 def _warn_at(limit_s: float, warn_s: float) -> float:
@@ -267,12 +251,5 @@ def _moment(plan: dict[str, Any]) -> dict[str, str]:
 def _send(pid: int, signum: signal.Signals) -> None:
     try:
         os.kill(pid, signum)
-    except ProcessLookupError:
-        return
-
-
-def _send_group(pid: int, signum: signal.Signals) -> None:
-    try:
-        os.killpg(pid, signum)
     except ProcessLookupError:
         return

@@ -10,12 +10,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
-from operator import mul
+from collections.abc import Mapping
 from typing import NoReturn
 
-from allotment.service.batch.tools.options import Misused, Option, read_options
+from allotment.service.batch.tools.options import Misused, read_options
 from allotment.service.batch.tools.patterns import Known, expand_slurm
+from allotment.service.batch.tools.signals import alone, listen, send_group
+from allotment.service.batch.tools.srun_options import OPTIONS, Wish
 from allotment.service.batch.tools.steps import Book, Held, Whole
 
 PASSED_ON = (
@@ -25,269 +26,6 @@ PASSED_ON = (
 KILL_WAIT_S = 30.0
 FOREVER = float("inf")
 CHUNK = 1 << 16
-
-
-class Wish:
-    """What a step asks for; None: what the job has."""
-
-    def __init__(self) -> None:
-        self.tasks: int | None = None
-        self.tasks_per_node: int | None = None
-        self.cpus_per_task: int | None = None
-        self.gpus: int | None = None
-        self.gpus_per_task: int | None = None
-        self.binds_gpus = True
-        self.overlap = False
-        self.overcommit = False
-        self.label = False
-        self.output = ""
-        self.error = ""
-        self.input = ""
-        self.append = False
-        self.folder = ""
-        self.export = "ALL"
-        self.name = ""
-        self.kill_on_bad_exit = False
-        self.wait_s = 0.0
-        self.limit_s = 0.0
-
-
-# ── readers ─────────────────────────────────────────────────────────────────────────────
-
-
-def _refuse(why: str) -> Callable[[Wish, str], None]:
-    def read(wish: Wish, value: str) -> None:
-        raise Misused(why)
-
-    return read
-
-
-def _nothing(wish: Wish, value: str) -> None:
-    """Read an option that has nothing to do within a job on one node."""
-
-
-def _number(field: str, least: int = 1) -> Callable[[Wish, str], None]:
-    def read(wish: Wish, value: str) -> None:
-        number = int(value)
-        if number < least:
-            raise ValueError
-        setattr(wish, field, number)
-
-    return read
-
-
-def _text(field: str) -> Callable[[Wish, str], None]:
-    def read(wish: Wish, value: str) -> None:
-        setattr(wish, field, value)
-
-    return read
-
-
-def _flag(field: str) -> Callable[[Wish, str], None]:
-    def read(wish: Wish, value: str) -> None:
-        setattr(wish, field, value not in ("0", "no"))
-
-    return read
-
-
-def _nodes(wish: Wish, value: str) -> None:
-    if int(value.partition("-")[0]) != 1:
-        raise Misused(f"{value} nodes, and the job has one")
-
-
-def _nodelist(wish: Wish, value: str) -> None:
-    here = {os.environ.get("SLURM_JOB_NODELIST", ""), "localhost", "127.0.0.1"}
-    if not set(value.split(",")) <= here:
-        raise Misused(f"{value} is not a node of this job")
-
-
-def _exclude(wish: Wish, value: str) -> None:
-    if os.environ.get("SLURM_JOB_NODELIST", "") in value.split(","):
-        raise Misused("leaves no node")
-
-
-def _relative(wish: Wish, value: str) -> None:
-    if int(value):
-        raise Misused("the job has one node, number 0")
-
-
-def _jobid(wish: Wish, value: str) -> None:
-    if value != os.environ.get("SLURM_JOB_ID"):
-        raise Misused(f"{value} is another job; a step can be started in its own alone")
-
-
-def _mpi(wish: Wish, value: str) -> None:
-    if value not in ("none", "openmpi"):
-        raise Misused(f"there is no {value} here; start MPI programs with mpirun")
-
-
-_COUNTED = re.compile(r"(?:[A-Za-z][\w.-]*:)?([0-9]+)")
-_GRES = re.compile(r"(?:gres[:/])?gpu(?::[A-Za-z][\w.-]*)?(?:[:=]([0-9]+))?")
-
-
-def _gpus(field: str) -> Callable[[Wish, str], None]:
-    def read(wish: Wish, value: str) -> None:
-        found = _COUNTED.fullmatch(value)
-        if found is None:
-            raise ValueError
-        setattr(wish, field, int(found[1]))
-
-    return read
-
-
-def _gres(wish: Wish, value: str) -> None:
-    found = _GRES.fullmatch(value)
-    if value.lower() == "none":
-        wish.gpus = 0
-    elif found is None:
-        raise ValueError
-    else:
-        wish.gpus = int(found[1] or 1)
-
-
-def _gpu_bind(wish: Wish, value: str) -> None:
-    wish.binds_gpus = value.rpartition(",")[2] != "none"
-
-
-def _open_mode(wish: Wish, value: str) -> None:
-    if value[:1] not in ("a", "t"):
-        raise ValueError
-    wish.append = value.startswith("a")
-
-
-def _kill_on_bad_exit(wish: Wish, value: str) -> None:
-    wish.kill_on_bad_exit = value != "0"
-
-
-def _seconds(field: str) -> Callable[[Wish, str], None]:
-    def read(wish: Wish, value: str) -> None:
-        setattr(wish, field, float(int(value)))
-
-    return read
-
-
-def _time(wish: Wish, value: str) -> None:
-    """Read minutes, mm:ss, hh:mm:ss, d-hh, d-hh:mm, d-hh:mm:ss."""
-    if value.lower() in ("0", "infinite", "unlimited"):
-        return
-    days, dash, rest = value.rpartition("-")
-    parts = [int(part) for part in rest.split(":")]
-    if dash:
-        units = (3600, 60, 1)
-        total = int(days) * 86400
-    else:
-        units = (3600, 60, 1) if len(parts) == 3 else (60, 1)
-        total = 0
-    if len(parts) > len(units):
-        raise ValueError
-    wish.limit_s = float(total + sum(map(mul, parts, units)))
-
-
-def _row(name: str, read: Callable[[Wish, str], None], short: str = "") -> Option:
-    return Option(name, short, "value", read)
-
-
-def _bare(name: str, read: Callable[[Wish, str], None], short: str = "") -> Option:
-    return Option(name, short, "nothing", read)
-
-
-def _perhaps(name: str, read: Callable[[Wish, str], None], short: str = "") -> Option:
-    return Option(name, short, "perhaps", read)
-
-
-_NO_CONTAINER = _refuse("tasks run on the machine itself, in no container")
-_OF_THE_JOB = _nothing
-"""What belongs to the job as a whole; within one, srun does not look at it either."""
-
-OPTIONS = (
-    _row("ntasks", _number("tasks"), "n"),
-    _row("nodes", _nodes, "N"),
-    _row("ntasks-per-node", _number("tasks_per_node")),
-    _row("cpus-per-task", _number("cpus_per_task"), "c"),
-    _row("gpus", _gpus("gpus"), "G"),
-    _row("gpus-per-node", _gpus("gpus")),
-    _row("gpus-per-task", _gpus("gpus_per_task")),
-    _row("gres", _gres),
-    _row("gpu-bind", _gpu_bind),
-    _row("output", _text("output"), "o"),
-    _row("error", _text("error"), "e"),
-    _row("input", _text("input"), "i"),
-    _row("open-mode", _open_mode),
-    _row("chdir", _text("folder"), "D"),
-    _row("export", _text("export")),
-    _row("job-name", _text("name"), "J"),
-    _bare("label", _flag("label"), "l"),
-    _perhaps("kill-on-bad-exit", _kill_on_bad_exit, "K"),
-    _row("wait", _seconds("wait_s"), "W"),
-    _row("time", _time, "t"),
-    _bare("overlap", _flag("overlap")),
-    _bare("overcommit", _flag("overcommit"), "O"),
-    _bare("oversubscribe", _flag("overlap"), "s"),
-    _row("nodelist", _nodelist, "w"),
-    _row("exclude", _exclude, "x"),
-    _row("relative", _relative, "r"),
-    _row("jobid", _jobid),
-    _row("mpi", _mpi),
-    # steps take turns and keep apart by themselves, on one node, unbound
-    _perhaps("exclusive", _nothing),
-    _bare("exact", _nothing),
-    _bare("whole", _nothing),
-    _bare("unbuffered", _nothing, "u"),
-    _bare("quiet", _nothing, "Q"),
-    _bare("verbose", _nothing, "v"),
-    _bare("disable-status", _nothing, "X"),
-    _bare("no-kill", _nothing, "k"),
-    _bare("contiguous", _nothing),
-    _bare("use-min-nodes", _nothing),
-    _bare("spread-job", _nothing),
-    _bare("quit-on-interrupt", _nothing),
-    _perhaps("propagate", _nothing),
-    _perhaps("resv-ports", _nothing),
-    _perhaps("compress", _nothing),
-    *(_row(name, _nothing) for name in (
-        "cpu-bind", "mem-bind", "hint", "threads-per-core", "cores-per-socket",
-        "sockets-per-node", "ntasks-per-core", "ntasks-per-socket", "mincpus", "cpu-freq",
-        "gpu-freq", "gres-flags", "acctg-freq", "profile", "comment", "wckey", "tmp",
-        "network", "power", "delay-boot", "switches", "msg-timeout", "tres-bind",
-        "mem", "mem-per-cpu", "mem-per-gpu", "cpus-per-gpu", "slurmd-debug",
-    )),
-    _row("distribution", _nothing, "m"),
-    _row("extra-node-info", _nothing, "B"),
-    _row("core-spec", _nothing, "S"),
-    _row("thread-spec", _nothing),
-    _row("threads", _nothing, "T"),
-    _row("account", _OF_THE_JOB, "A"),
-    _row("partition", _OF_THE_JOB, "p"),
-    _row("qos", _OF_THE_JOB, "q"),
-    _row("constraint", _OF_THE_JOB, "C"),
-    _row("licenses", _OF_THE_JOB, "L"),
-    _row("dependency", _OF_THE_JOB, "d"),
-    _bare("hold", _OF_THE_JOB, "H"),
-    *(_row(name, _OF_THE_JOB) for name in (
-        "reservation", "priority", "begin", "deadline", "mail-type", "mail-user", "signal",
-        "prefer", "time-min",
-    )),
-    _perhaps("nice", _OF_THE_JOB),
-    # what cannot be done
-    _bare("multi-prog", _refuse("several programs in one step are not started here")),
-    _perhaps("pty", _refuse("there is no terminal in a batch job; use allot exec")),
-    _perhaps("het-group", _refuse("the job has one part")),
-    _bare("no-allocate", _refuse("a step is started in its job alone"), "Z"),
-    _perhaps("bcast", _refuse("the program is on this node already")),
-    _row("preserve-env", _refuse("is not done here"), "E"),
-    _perhaps("immediate", _refuse("waits are not limited here"), "I"),
-    *(_row(name, _NO_CONTAINER) for name in ("container", "container-id", "container-image")),
-    *(_row(name, _refuse("no programs are run around tasks here")) for name in (
-        "prolog", "epilog", "task-prolog", "task-epilog",
-    )),
-    *(_row(name, _refuse("is not done here")) for name in (
-        "clusters", "cluster-constraint", "bb", "bbf", "uid", "gid", "tres-per-task",
-        "ntasks-per-gpu", "gpus-per-socket", "export-file", "nodefile", "stdin",
-    )),
-)  # fmt: skip
-
-
-# ── the step ────────────────────────────────────────────────────────────────────────────
 
 
 class Step:
@@ -334,7 +72,7 @@ class Step:
 
     def run(self) -> int:
         """Start the tasks and wait for all; return the highest exit code."""
-        wake = _listen()
+        wake = listen((*PASSED_ON, signal.SIGCHLD))
         self._held = self._book.wait_for(self._whole, self.cpus, self.gpus, self._wish.overlap)
         try:
             for rank in range(self.tasks):
@@ -361,7 +99,7 @@ class Step:
                 stderr=stderr,
                 cwd=self._wish.folder or None,
                 env=self._env(rank),
-                preexec_fn=_alone,
+                preexec_fn=alone,
             )
         finally:
             for fd in {stdout, stderr, stdin} - {0, 1, 2}:
@@ -538,24 +276,7 @@ class Step:
     def _signal(self, signum: signal.Signals) -> None:
         for child in self._children:
             if child.returncode is None or signum == signal.SIGKILL:
-                try:
-                    os.killpg(child.pid, signum)
-                except (ProcessLookupError, PermissionError):
-                    continue
-
-
-def _alone() -> None:
-    os.setpgid(0, 0)
-
-
-def _listen() -> int:
-    wake, end = os.pipe()
-    os.set_blocking(wake, False)
-    os.set_blocking(end, False)
-    signal.set_wakeup_fd(end, warn_on_full_buffer=False)
-    for signum in (*PASSED_ON, signal.SIGCHLD):
-        signal.signal(signum, _noted)
-    return wake
+                send_group(child.pid, signum)
 
 
 def _umask() -> int:
@@ -567,10 +288,6 @@ def _umask() -> int:
 def _number_of(env: Mapping[str, str], name: str) -> int | None:
     found = re.search(r"([0-9]+)$", env.get(name, ""))
     return int(found[1]) if found else None
-
-
-def _noted(signum: int, frame: object) -> None:
-    """Leave a signal to the pipe that wakes us."""
 
 
 def _how(code: int) -> str:
