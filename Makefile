@@ -4,6 +4,8 @@
 BIN := .venv/bin
 SOURCES := src tests bench scripts
 ARGS ?=
+RACES := $(addprefix tests/integration/,cli/test_client.py service/test_hostile_paths.py local/test_hostile_paths.py \
+	local/test_hostile_user.py local/test_leftovers.py)
 export PYTHON
 
 help: ## Show this list
@@ -23,9 +25,10 @@ format: setup ## Rewrite the sources in the house format
 	$(BIN)/ruff format $(SOURCES)
 	$(BIN)/ruff check --fix $(SOURCES)
 
-nightly: setup ## At length: histories over cells, kills of the service, mutants of the core
+nightly: setup ## At length: cells, races, kills of the service, mutants of the core
 	@$(BIN)/python -m tests.property.cells_nightly --operations 500000
 	@ALLOT_KILLS=300 $(BIN)/python -m pytest tests/e2e/test_chaos.py
+	@ALLOT_TRIES=200 $(BIN)/python -m pytest $(RACES)
 	@$(BIN)/python -m tests.mutants --count 100
 
 bench: setup ## Measure, and compare with the recorded figures (ARGS="submit" for one)

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-TRIES = 200
-"""How often a test tries a race before it believes that it cannot be won."""
+TRIES = int(os.environ.get("ALLOT_TRIES", "40"))
+"""How often a test tries a race before it believes that it cannot be won: nightly 200 times."""
 
 LONGEST_S = 120
 """After which the exchanging ends by itself, whatever became of the test."""

@@ -24,10 +24,11 @@ from tests.integration.local.harness import (
     groups_of,
     until,
 )
+from tests.support.exchange import TRIES
 from tests.support.patience import PATIENCE_S
 
 pytestmark = pytest.mark.needs_root
-TRIES, AT_ONCE = 200, 20
+AT_ONCE = 20
 USER = 640_000 + os.getpid()
 """Nobody else on this machine, so that nobody else is attacked."""
 KINDS = [

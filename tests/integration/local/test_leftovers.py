@@ -10,9 +10,10 @@ import pytest
 from allotment.backends.local.runner import layout, procfs
 from tests.integration.local.conftest import BWRAP, OWN
 from tests.integration.local.harness import Runner, Task, alive, groups_of, until
+from tests.support.exchange import TRIES
 
 KINDS = pytest.mark.parametrize("kind", [OWN, BWRAP, "none"])
-TRIES, AT_ONCE = 200, 8
+AT_ONCE = 8
 
 
 @pytest.mark.needs_root
