@@ -57,6 +57,8 @@ class RunnerStatus(msgspec.Struct, frozen=True):
     usage: RunnerUsage = RunnerUsage()
     log_dropped: Annotated[dict[str, Amount], Meta(max_length=2)] = {}
     """Bytes by stream."""
+    devices_got: str = ""
+    """Indexes, such as `0,2` or `0-1`, where the engine chose them."""
 
 
 _decoder = msgspec.json.Decoder(RunnerStatus)
@@ -89,7 +91,25 @@ def report_of(key: TaskKey, status: RunnerStatus) -> TaskReport | None:
         if span.end_ms
     )
     over = seen in (Seen.ENDED, Seen.HOLDING)
-    return TaskReport(key, seen, status.pid, phases, _exit(status) if over else None)
+    return TaskReport(
+        key, seen, status.pid, phases, _exit(status) if over else None,
+        devices=indexes_in(status.devices_got),
+    )  # fmt: skip
+
+
+MOST_DEVICES = 1024
+
+
+def indexes_in(text: str) -> tuple[int, ...]:
+    """Read `0,2-3`; nothing where it is something else."""
+    found: list[int] = []
+    for part in text[:MOST_DEVICES].split(","):
+        first, _, last = part.partition("-")
+        last = last or first
+        if not (first.isdecimal() and last.isdecimal()) or int(last) >= MOST_DEVICES:
+            return ()
+        found += range(int(first), int(last) + 1)
+    return tuple(found)
 
 
 def _exit(status: RunnerStatus) -> Exit:

@@ -12,6 +12,7 @@ from pathlib import Path
 from allotment import __version__
 from allotment.cli.doctor_finding import Finding, Level
 from allotment.cli.doctor_isolation import isolation
+from allotment.cli.doctor_slurm import slurm
 from allotment.client import ApiError, Client, Unreachable
 from allotment.model.errors import StoreError
 from allotment.model.quantity import DAY, GIB, MIB, show_bytes, show_millis
@@ -32,6 +33,7 @@ def findings(folder: Path) -> list[Finding]:
         lambda: disk(folder),
         lambda: service(folder),
         lambda: books(folder),
+        lambda: slurm(folder),
     ]
     return [finding for check in checks for finding in _safely(check)]
 

@@ -14,7 +14,7 @@ from allotment.cli.words import (
     show_age,
     show_span,
 )
-from allotment.model.diagnosis import Diagnosis, Exit
+from allotment.model.diagnosis import Diagnosis, Exit, Usage
 from allotment.model.events import Phase
 from allotment.model.ledger import Entitlement
 from allotment.model.quantity import SECOND, show_bytes, show_millis
@@ -25,8 +25,10 @@ MOST_TASKS = 32
 
 TASK_COLUMNS = (
     Column("TASK"), Column("STATE"), Column("NODE"), Column("GPUS"), Column("RAN", right=True),
-    Column("EXIT"), Column("PEAK MEMORY", right=True),
+    Column("EXIT"), Column("CPU TIME", right=True), Column("PEAK MEMORY", right=True),
 )  # fmt: skip
+ENGINE_JOB = Column("JOB THERE", right=True)
+"""Its number in another system, where that runs it."""
 
 
 def attempt_lines(
@@ -68,9 +70,14 @@ def _times(attempt: AttemptView, now: int) -> str:
 
 
 def _tasks(tasks: Sequence[TaskView], now: int) -> list[str]:
-    rows = [[column.header for column in TASK_COLUMNS]]
-    rows += [_task(task, now) for task in tasks[:MOST_TASKS]]
-    lines = aligned(rows, TASK_COLUMNS)
+    columns, rows = list(TASK_COLUMNS), [_task(task, now) for task in tasks[:MOST_TASKS]]
+    if any(task.engine_job for task in tasks):
+        columns.append(ENGINE_JOB)
+        rows = [
+            [*row, task.engine_job or NOTHING_THERE]
+            for row, task in zip(rows, tasks, strict=False)
+        ]
+    lines = aligned([[column.header for column in columns], *rows], columns)
     if len(tasks) > MOST_TASKS:
         lines.append(f"… and {len(tasks) - MOST_TASKS} more; --json lists them all")
     return lines
@@ -78,7 +85,8 @@ def _tasks(tasks: Sequence[TaskView], now: int) -> list[str]:
 
 def _task(task: TaskView, now: int) -> list[str]:
     ran = (task.ended_at or now) - task.started_at if task.started_at else -1
-    peak = task.exit.usage.max_rss if task.exit else 0
+    used = task.exit.usage if task.exit else Usage()
+    cpu = used.cpu_user_ms + used.cpu_system_ms
     return [
         task.name,
         plain(task.state),
@@ -86,7 +94,8 @@ def _task(task: TaskView, now: int) -> list[str]:
         ",".join(str(device) for device in task.devices) or NOTHING_THERE,
         show_span(ran),
         exit_word(task.exit),
-        show_bytes(peak) if peak else NOTHING_THERE,
+        show_millis(cpu) if cpu else NOTHING_THERE,
+        show_bytes(used.max_rss) if used.max_rss else NOTHING_THERE,
     ]
 
 

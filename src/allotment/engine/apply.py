@@ -439,6 +439,7 @@ def _task_started(state: State, record: e.Record, event: e.TaskStarted) -> None:
     task.started_at = record.at
     task.pid = event.pid
     task.phases = event.phases or task.phases
+    task.engine_job, task.devices = event.engine_job, event.devices
 
 
 def _task_held(state: State, record: e.Record, event: e.TaskHeld) -> None:

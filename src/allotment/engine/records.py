@@ -29,6 +29,9 @@ class TaskRecord(msgspec.Struct, omit_defaults=True):
     diagnosis: Diagnosis | None = None
     held_at: Instant = Instant(0)
     """Since when it was kept for a look, after it had failed."""
+    engine_job: str = ""
+    devices: tuple[int, ...] = ()
+    """Those that its engine gave it; empty where they are those of its slot."""
 
 
 class Stop(msgspec.Struct, omit_defaults=True):

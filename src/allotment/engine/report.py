@@ -105,7 +105,10 @@ def _running(
     job: JobRecord, attempt: AttemptRecord, task: TaskRecord, report: TaskReport
 ) -> Emit:
     if task.state in (TaskState.PLACED, TaskState.READY):
-        yield e.TaskStarted(job.id, attempt.no, report.key.index, report.pid, report.phases)
+        yield e.TaskStarted(
+            job.id, attempt.no, report.key.index, report.pid, report.phases,
+            report.engine_job, report.devices,
+        )  # fmt: skip
     if attempt.state is AttemptState.STARTING and _every_task(attempt, _BEGUN):
         yield e.AttemptStarted(job.id, attempt.no)
 

@@ -374,6 +374,10 @@ class TaskStarted(TaskEvent, frozen=True):
 
     pid: int
     phases: tuple[Phase, ...] = ()
+    engine_job: str = ""
+    """What its engine calls it, where that is another system."""
+    devices: tuple[int, ...] = ()
+    """Those that its engine gave it, where that chooses itself."""
 
 
 class TaskHeld(TaskEvent, frozen=True):

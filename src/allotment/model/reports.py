@@ -40,6 +40,10 @@ class TaskReport(msgspec.Struct, frozen=True, omit_defaults=True):
     stopped_for: StopCause | None = None
     """For what its gang was told to stop, where that ended it: kept beside the task, so it is
     known also to books that were put back to before."""
+    engine_job: str = ""
+    """What its engine calls it, where that is another system."""
+    devices: tuple[int, ...] = ()
+    """Those that its engine gave it, where that chooses itself."""
 
 
 class GangReport(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):

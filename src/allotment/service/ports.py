@@ -302,6 +302,24 @@ class Distant(Protocol):
         ...
 
 
+class Limit(msgspec.Struct, frozen=True):
+    """For how long an engine lets a task run."""
+
+    most_ms: Millis
+    where: str
+    """Whose limit it is, in its words: `Slurm's partition gpu`."""
+
+
+@runtime_checkable
+class Limited(Protocol):
+    """An ability of some backends: bounds of their own that a job must keep."""
+
+    def time_limit(self) -> Limit | None:
+        """Return the longest that a task may run; None where there is no bound, or it is not
+        known yet."""
+        ...
+
+
 @runtime_checkable
 class NodeClosing(Protocol):
     """An ability of some backends: keep all work off a node, that of others too."""

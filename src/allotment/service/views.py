@@ -79,6 +79,8 @@ class TaskView(msgspec.Struct, frozen=True):
     diagnosis: Diagnosis | None = None
     held_until: int = 0
     """It failed, and is kept for a look until then: its job keeps its place."""
+    engine_job: str = ""
+    """What its engine calls it, where that is another system: the number of a Slurm job."""
 
 
 class AttemptView(msgspec.Struct, frozen=True):

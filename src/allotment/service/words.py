@@ -151,8 +151,9 @@ def in_words(  # noqa: C901, PLR0911, PLR0912, PLR0915
             return f"attempt {attempt} {outcome.value.replace('_', ' ')}{lost}"
         case e.TaskReady(_, _, index, phases):
             return f"task {index} is ready{_phases(phases)}"
-        case e.TaskStarted(_, _, index, pid, phases):
-            return f"task {index} runs as process {pid}{_phases(phases)}"
+        case e.TaskStarted(_, _, index, pid, phases, engine_job):
+            there = f" of job {engine_job} there" if engine_job else ""
+            return f"task {index} runs as process {pid}{there}{_phases(phases)}"
         case e.TaskHeld():
             return _held(event, state)
         case e.TaskEnded(_, _, index, exit_, diagnosis):

@@ -8,16 +8,24 @@ from msgspec.structs import replace
 
 from allotment.backends.slurm.client import SlurmNode
 from allotment.backends.slurm.discover import UNTYPED, nodes_of, report_of
-from allotment.backends.slurm.request import document_of, gres_of, options_of, script_of
+from allotment.backends.slurm.enter import enter_argv, inside_argv
+from allotment.backends.slurm.request import (
+    document_of,
+    gres_of,
+    options_of,
+    script_of,
+    time_of,
+)
+from allotment.backends.slurm.settings import Partition, partition_of
 from allotment.backends.slurm.status import Row, report, rows_of
 from allotment.backends.slurm.strays import STRAY_S, Strays
 from allotment.backends.slurm.task import environment
-from allotment.backends.status import RunnerStatus, status_from
+from allotment.backends.status import RunnerStatus, indexes_in, status_from
 from allotment.model.cluster import Device
 from allotment.model.ids import AttemptNo, DeviceIndex, JobId, NodeId, TaskIndex, TaskKey
-from allotment.model.quantity import MIB, Millis, Resources
+from allotment.model.quantity import MIB, MINUTE, Millis, Resources
 from allotment.model.reports import NodeReport, Seen
-from allotment.service.ports import Identity, LaunchRequest
+from allotment.service.ports import Identity, LaunchRequest, Limit
 
 KEY = TaskKey(JobId(7), AttemptNo(2), TaskIndex(1))
 REQUEST = LaunchRequest(
@@ -40,7 +48,7 @@ def test_a_job_asks_for_just_its_node_and_what_it_needs() -> None:
     assert set(options) >= {
         "--job-name=allot-ab-7.2.1", "--partition=gpu", "--nodelist=n3", "--nodes=1",
         "--ntasks=1", "--cpus-per-task=2", "--mem=101M", "--gres=gpu:a100:2",
-        "--no-requeue", "--export=NIL", "--time=7", "--uid=1000", "--gid=1001",
+        "--no-requeue", "--export=NIL", "--uid=1000", "--gid=1001",
     }  # fmt: skip
 
 
@@ -241,3 +249,41 @@ def test_a_command_is_told_slurms_devices_and_a_batch_script_its_own_words_for_t
         "SLURM_JOB_ID": "5", "SLURM_JOB_GPUS": "2,3", "CUDA_VISIBLE_DEVICES": "0,1",
         "SLURMD_NODENAME": "n1",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "indexes"),
+    [
+        ("", ()), ("0", (0,)), ("0,2-3", (0, 2, 3)), ("x", ()), ("1-", (1,)), ("0-99999", ()),
+        ("-1", ()), ("²", ()), ("3-1", ()),
+    ],
+)  # fmt: skip
+def test_the_devices_that_slurm_gave_are_read(text: str, indexes: tuple[int, ...]) -> None:
+    assert indexes_in(text) == indexes
+
+
+def test_a_command_beside_a_task_goes_as_its_user_from_the_first_moment() -> None:
+    inside = inside_argv("/t.py", "/f", "/f/code", ["ls", "-l"])
+    words = enter_argv("7", Identity(1000, 100, (100, 4)), ["PATH=/bin"], "/f/code", inside)
+    assert words[:3] == ["/usr/bin/env", "-i", "PATH=/bin"]
+    assert words[3:7] == ["setpriv", "--reuid=1000", "--regid=100", "--groups=100,4"]
+    assert "--jobid=7" in words
+    assert words[-5:] == ["enter", "/f", "/f/code", "ls", "-l"]
+
+
+@pytest.mark.parametrize(
+    ("limit_ms", "most", "minutes"),
+    [(61_000, None, 7), (61_000, 60, 7), (61_000, 4, 4), (60_000 * 4, 4, 4)],
+)
+def test_a_time_limit_has_some_to_spare_where_the_partition_has(
+    limit_ms: int, most: int | None, minutes: int
+) -> None:
+    limit = Limit(Millis(most * MINUTE), "it") if most else None
+    assert time_of(Millis(limit_ms), limit) == minutes
+
+
+def test_the_limits_of_a_partition_are_read() -> None:
+    text = "PartitionName=gpu AllowGroups=ALL MaxTime={} State=UP PreemptMode=REQUEUE"
+    assert partition_of(text.format("1-02:30:00")) == Partition("gpu", 1590, preempts=True)
+    assert partition_of(text.format("UNLIMITED")) == Partition("gpu", None, preempts=True)
+    assert partition_of("") is None

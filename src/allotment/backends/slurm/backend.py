@@ -18,6 +18,7 @@ import structlog
 
 from allotment.backends.slurm import client, nodes
 from allotment.backends.slurm.contact import Contact
+from allotment.backends.slurm.enter import enter_argv, inside_argv
 from allotment.backends.slurm.nodes import NodeWatch
 from allotment.backends.slurm.request import (
     document_of,
@@ -25,6 +26,7 @@ from allotment.backends.slurm.request import (
     name_of,
     options_of,
     script_of,
+    time_of,
 )
 from allotment.backends.slurm.status import NEVER, WAITS, Row, Rows, report
 from allotment.backends.slurm.strays import STRAY_S, Strays
@@ -33,12 +35,12 @@ from allotment.model.cluster import Node
 from allotment.model.diagnosis import Exit
 from allotment.model.errors import BackendError
 from allotment.model.ids import JobId, TaskKey
-from allotment.model.quantity import Millis
+from allotment.model.quantity import MINUTE, Millis
 from allotment.model.reasons import StopCause
 from allotment.model.reports import Seen, TaskReport
 from allotment.rights.removing import remove
 from allotment.service.forever import forever
-from allotment.service.ports import LaunchRequest, LogChunk, Report, Silence
+from allotment.service.ports import Identity, LaunchRequest, Limit, LogChunk, Report, Silence
 
 log = structlog.get_logger("allot.slurm")
 
@@ -58,6 +60,7 @@ MOST_STATUS = 64 * 1024
 CALLS = 8
 """How many commands of Slurm that change something run side by side."""
 RUNNER = Path(__file__).with_name("task.py")
+AGENT = Path(__file__).with_name("mpi_agent.py")
 STREAMS = ("stdout", "stderr")
 
 
@@ -66,6 +69,8 @@ class Submitted(msgspec.Struct, frozen=True):
 
     uid: int
     """To whom the folder belongs."""
+    identity: Identity | None = None
+    """As whom it runs; None where it is the service's own user."""
     job: str = ""
     """Slurm's number; empty until it has answered."""
     cause: StopCause | None = None
@@ -108,7 +113,7 @@ class SlurmBackend:
         self._calls = asyncio.Semaphore(CALLS)
         self._loops: list[asyncio.Task[None]] = []
         self._contact = Contact()
-        self._watch = NodeWatch(nodes, self._contact, self._sink)
+        self._watch = NodeWatch(nodes, partition, self._contact, self._sink)
 
     # ── life ────────────────────────────────────────────────────────────────────────────
 
@@ -118,15 +123,17 @@ class SlurmBackend:
         self._root.chmod(0o711)  # whatever the umask: users reach their tasks' folders
         (self._root / "tasks").mkdir(exist_ok=True)
         (self._root / "tasks").chmod(0o711)
-        part = self._root / "task.py.part"
-        part.write_bytes(RUNNER.read_bytes())
-        part.chmod(0o644)
-        part.rename(self._root / "task.py")  # a job that starts just now reads all of it
+        for name, source, mode in (("task.py", RUNNER, 0o644), ("mpi-agent", AGENT, 0o755)):
+            part = self._root / f"{name}.part"
+            part.write_bytes(source.read_bytes())
+            part.chmod(mode)
+            part.rename(self._root / name)  # a job that starts just now reads all of it
         self._prefix = self._own_name()
+        watch = self._watch = NodeWatch(self._nodes, self._partition, self._contact, sink)
         with contextlib.suppress(BackendError, TimeoutError):
             async with asyncio.timeout(FIRST_S):
                 await self._ask()
-        watch = self._watch = NodeWatch(self._nodes, self._contact, sink)
+                await watch.look()
         self._loops = [
             asyncio.create_task(forever(step, every_s, what))
             for step, every_s, what in (
@@ -177,6 +184,8 @@ class SlurmBackend:
         node = next((node for node in self._nodes() if node.name == request.node), None)
         gres = gres_of(request, node.devices if node else ())
         options = options_of(request, self._prefix, self._partition, folder, gres)
+        if request.limit_ms:
+            options.append(f"--time={time_of(request.limit_ms, self.time_limit())}")
         script = self._folder(request.key).with_suffix(".sh").absolute()
         try:
             script.write_text(script_of(folder, str((self._root / "task.py").absolute())))
@@ -207,7 +216,7 @@ class SlurmBackend:
             if request.identity is not None:
                 os.chown(folder, request.identity.uid, request.identity.gid)
             uid = request.identity.uid if request.identity is not None else os.geteuid()
-            record = Submitted(uid)
+            record = Submitted(uid, request.identity)
             self._keep(request.key, record)
         except OSError as error:
             raise BackendError(f"the folder of task {request.key}: {error}") from error
@@ -267,6 +276,17 @@ class SlurmBackend:
         self._keep(key, record)
         return record
 
+    def enter_argv(self, key: TaskKey, argv: Sequence[str]) -> list[str]:
+        record = self._record(key)
+        if record is None or not record.job:
+            raise BackendError(f"task {key} has no job in Slurm")
+        if record.identity is None and record.uid != os.geteuid():
+            raise BackendError(f"an older version started task {key}: its groups are not known")
+        runner, folder = self._root / "task.py", self._folder(key).absolute()
+        code = f"{folder}/code.{token_hex(8)}"
+        inside = inside_argv(str(runner.absolute()), str(folder), code, argv)
+        return enter_argv(record.job, record.identity, client.surroundings(), code, inside)
+
     # ── nodes ───────────────────────────────────────────────────────────────────────────
 
     async def close_node(self, node: str, reason: str) -> None:
@@ -274,6 +294,12 @@ class SlurmBackend:
 
     async def open_node(self, node: str) -> None:
         await self._watch.open(node)
+
+    def time_limit(self) -> Limit | None:
+        there = self._watch.partition
+        if there is None or there.max_min is None:
+            return None
+        return Limit(Millis(there.max_min * MINUTE), f"Slurm's partition {there.name}")
 
     def silence(self, node: str) -> Silence | None:
         away = self._contact
@@ -419,7 +445,10 @@ class SlurmBackend:
 
     def _read(self, key: TaskKey, record: Submitted) -> TaskReport | None:
         told = report(key, self._status(key), self._row(key, record))
-        if told is None or told.seen is not Seen.ENDED or record.cause is None:
+        if told is None:
+            return None
+        told = msgspec.structs.replace(told, engine_job=record.job)
+        if told.seen is not Seen.ENDED or record.cause is None:
             return told
         return msgspec.structs.replace(told, stopped_for=record.cause)
 

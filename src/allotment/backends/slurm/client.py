@@ -7,6 +7,7 @@ from secrets import token_hex
 
 import msgspec
 
+from allotment.backends.slurm.settings import Partition, partition_of, settings_of
 from allotment.backends.slurm.status import ROW, Rows, rows_of
 from allotment.model.errors import BackendError, EngineAway
 
@@ -104,6 +105,23 @@ async def troubles() -> frozenset[str]:
     return frozenset(line for line in lines if line.partition("|")[0] not in AT_WORK)
 
 
+async def partition(name: str) -> Partition | None:
+    """Return the settings of a partition; None where Slurm has none. Raises BackendError."""
+    try:
+        return partition_of(await run("scontrol", "--oneliner", "show", "partition", name))
+    except EngineAway:
+        raise
+    except BackendError as error:
+        if "not found" in str(error).lower():
+            return None
+        raise
+
+
+async def settings() -> dict[str, str]:
+    """Return Slurm's own configuration. Raises BackendError."""
+    return settings_of(await run("scontrol", "show", "config"))
+
+
 async def state_of(node: str) -> tuple[str, str]:
     """Return state and reason of one node in Slurm's words. Raises BackendError."""
     said = (await run("sinfo", "-h", "-n", node, "-o", "%T|%E")).partition("\n")[0]
@@ -153,6 +171,17 @@ def _plain(reason: str) -> str:
     return " ".join(reason.replace('"', "'").replace("|", "/").split())[:200]
 
 
+def surroundings() -> list[str]:
+    """Return what Slurm's commands need of our environment, as `NAME=value`."""
+    conf = os.environ.get("SLURM_CONF", "")
+    return [
+        f"PATH={os.environ.get('PATH', '/usr/bin:/bin')}",
+        "LC_ALL=C",
+        "TZ=UTC",
+        *([f"SLURM_CONF={conf}"] if conf else []),
+    ]
+
+
 async def run(
     command: str, *words: str, patience_s: float = PATIENCE_S, env: Mapping[str, str] = {}
 ) -> str:
@@ -160,12 +189,10 @@ async def run(
 
     Raises EngineAway where Slurm does not answer, and BackendError where it refuses.
     """
-    kept = {name: os.environ[name] for name in ("SLURM_CONF",) if name in os.environ}
-    path = os.environ.get("PATH", "/usr/bin:/bin")
     try:
         process = await asyncio.create_subprocess_exec(
             command, *words, cwd="/",
-            env={"PATH": path, "LC_ALL": "C", "TZ": "UTC", **kept, **env},
+            env={**dict(word.split("=", 1) for word in surroundings()), **env},
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,

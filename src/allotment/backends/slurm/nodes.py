@@ -6,6 +6,7 @@ from time import monotonic
 from allotment.backends.slurm import client
 from allotment.backends.slurm.contact import Contact
 from allotment.backends.slurm.discover import report_of
+from allotment.backends.slurm.settings import Partition
 from allotment.model.cluster import Node
 from allotment.model.errors import BackendError
 from allotment.model.ids import NodeId
@@ -25,10 +26,14 @@ class NodeWatch:
     def __init__(
         self,
         nodes: Callable[[], Sequence[Node]],
+        partition: str,
         contact: Contact,
         sink: Callable[[Report], None],
     ) -> None:
         self._nodes, self._contact, self._sink = nodes, contact, sink
+        self._name = partition
+        self.partition: Partition | None = None
+        """As it was when all was last asked."""
         self._told: dict[NodeId, NodeReport] = {}
         self._seen: tuple[object, ...] = ()
         """What was wrong, and for which nodes, when all was last asked."""
@@ -43,6 +48,7 @@ class NodeWatch:
                 if seen == self._seen and monotonic() - self._asked < ALL_EVERY_S:
                     return
                 there = {node.name: node for node in await client.nodes()}
+                self.partition = await client.partition(self._name)
         except BackendError:
             return
         self._seen, self._asked = seen, monotonic()

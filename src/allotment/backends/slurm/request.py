@@ -8,8 +8,8 @@ from math import ceil
 from allotment.backends.slurm.discover import UNTYPED
 from allotment.model.cluster import Device
 from allotment.model.ids import DeviceIndex, TaskKey
-from allotment.model.quantity import DEVICE, MIB
-from allotment.service.ports import LaunchRequest
+from allotment.model.quantity import DEVICE, MIB, MINUTE, Millis
+from allotment.service.ports import LaunchRequest, Limit
 
 UNSEEN = frozenset(
     {
@@ -75,8 +75,6 @@ def options_of(
     ]
     if gres:
         options.append(f"--gres={gres}")
-    if request.limit_ms:
-        options.append(f"--time={ceil(request.limit_ms / 60_000) + SPARE_MIN}")
     if request.identity is not None:
         options += [f"--uid={request.identity.uid}", f"--gid={request.identity.gid}"]
     return options
@@ -96,6 +94,13 @@ def gres_of(request: LaunchRequest, devices: Sequence[Device]) -> str:
         f"gpu:{count}" if kind == UNTYPED else f"gpu:{kind}:{count}"
         for kind, count in sorted(counted.items())
     )
+
+
+def time_of(limit_ms: Millis, most: Limit | None) -> int:
+    """Return the time limit of a job in minutes: with some to spare, if that is allowed."""
+    minutes = ceil(limit_ms / MINUTE)
+    spared = minutes + SPARE_MIN
+    return spared if most is None else max(minutes, min(spared, most.most_ms // MINUTE))
 
 
 def _quoted(path: str) -> str:

@@ -1,6 +1,7 @@
 """The first process of a task inside its Slurm job. Standard library only: it runs anywhere.
 
     python3 -I -S task.py FOLDER
+    python3 -I -S task.py enter FOLDER FILE COMMAND…    a further step of the same job
 
 The folder lies on a disk that the service sees, too. `request.json` says what to run; `go`
 opens the barrier; `stop` says by which signal to end, and after how many ms by force. What
@@ -44,7 +45,27 @@ def main(folder: str) -> int:
         os.close(os.open("claim", os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
     except FileExistsError:
         return 0
-    return Task(json.loads(Path("request.json").read_bytes())).run()
+    return Task({**json.loads(Path("request.json").read_bytes()), "folder": folder}).run()
+
+
+def enter(folder: str, code: str, argv: list[str]) -> int:
+    """Run a command with a task's environment, in its folder; leave its exit code in a file."""
+    request = {**json.loads(Path(folder, "request.json").read_bytes()), "folder": folder}
+    pid = os.fork()
+    if pid == 0:
+        try:
+            with contextlib.suppress(OSError):
+                os.chdir(request["cwd"])
+            os.execvpe(argv[0], argv, environment_of(request))
+        except OSError as error:
+            sys.stderr.write(f"{argv[0]}: {error.strerror}\n")
+            sys.stderr.flush()
+            os._exit(NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE)
+    for number in (signal.SIGINT, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_IGN)  # They are for the command.
+    end = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    write_whole(code, str(128 - end if end < 0 else end))
+    return 0
 
 
 class NotStarted(Exception):
@@ -149,7 +170,7 @@ class Task:
             nothing = os.open("/dev/null", os.O_RDONLY)
             for theirs, ours in enumerate((nothing, *out)):
                 os.dup2(ours, theirs)
-            env = environment(self.request["env"], os.environ)
+            env = environment_of(self.request)
             os.chdir(self.request["cwd"])
             os.execvpe(self.request["argv"][0], self.request["argv"], env)
         except OSError as error:
@@ -217,8 +238,8 @@ class Task:
         status: dict[str, Any] = {
             "version": 1, "phase": phase, "pid": self.pid,
             "node": os.environ.get("SLURMD_NODENAME", ""),
-            "slurm_job": os.environ.get("SLURM_JOB_ID", ""),
-            "devices": os.environ.get("SLURM_JOB_GPUS", ""), **more,
+            "engine_job": os.environ.get("SLURM_JOB_ID", ""),
+            "devices_got": os.environ.get("SLURM_JOB_GPUS", ""), **more,
         }  # fmt: skip
         for _ in range(SAY_TRIES):
             try:
@@ -248,6 +269,25 @@ def environment(wanted: dict[str, str], slurms: Mapping[str, str]) -> dict[str, 
     kept = ("SLURM_CONF", "SLURMD_NODENAME") if "SLURM_JOB_ID" in wanted else JOB
     told = {name: value for name, value in slurms.items() if name.startswith(kept)}
     return {**told, **wanted, **devices}
+
+
+def environment_of(request: dict[str, Any]) -> dict[str, str]:
+    """Return the environment of a task's command, and of those beside it.
+
+    But in a batch script, which has one node, mpirun goes by the host file, and starts its
+    daemons as steps of Slurm: by itself it would take the node of this job for all there are.
+    """
+    env = environment(request["env"], os.environ)
+    if "SLURM_JOB_ID" in request["env"]:
+        return env
+    for_mpi = {
+        "ALLOT_TASK_FOLDER": request["folder"],
+        "OMPI_MCA_ras": "^slurm",
+        "OMPI_MCA_plm": "rsh",
+        "OMPI_MCA_plm_rsh_agent": str(Path(__file__).with_name("mpi-agent")),
+        "OMPI_MCA_plm_rsh_no_tree_spawn": "1",
+    }
+    return {**for_mpi, **env}
 
 
 def usage_of(used: resource.struct_rusage, began: float) -> dict[str, int]:
@@ -280,4 +320,6 @@ def read(name: str) -> str:
 
 
 if __name__ == "__main__":
+    if sys.argv[1] == "enter":
+        sys.exit(enter(sys.argv[2], sys.argv[3], sys.argv[4:]))
     sys.exit(main(sys.argv[1]))

@@ -1,0 +1,47 @@
+"""What Slurm says of itself and of a partition. Pure."""
+
+import re
+
+import msgspec
+
+TIME = re.compile(r"(?:(?P<days>\d+)-)?(?P<hours>\d+):(?P<minutes>\d+):(?P<seconds>\d+)")
+
+
+class Partition(msgspec.Struct, frozen=True):
+    """The settings of a partition that matter to whoever schedules on it."""
+
+    name: str
+    max_min: int | None = None
+    """Longest time limit of a job, in minutes; None without one."""
+    is_up: bool = True
+    preempts: bool = False
+    root_only: bool = False
+
+
+def partition_of(text: str) -> Partition | None:
+    """Read `scontrol --oneliner show partition NAME`; None where it tells of none."""
+    told = dict(word.split("=", 1) for word in text.split() if "=" in word)
+    if "PartitionName" not in told:
+        return None
+    return Partition(
+        told["PartitionName"],
+        minutes_of(told.get("MaxTime", "")),
+        told.get("State", "UP") == "UP",
+        told.get("PreemptMode", "OFF") not in ("OFF", "(null)"),
+        told.get("RootOnly", "NO") == "YES",
+    )
+
+
+def minutes_of(text: str) -> int | None:
+    """Read a length of time such as `1-02:30:00`; None for `UNLIMITED` and the like."""
+    found = TIME.fullmatch(text)
+    if found is None:
+        return None
+    days, hours, minutes = (int(found[name] or 0) for name in ("days", "hours", "minutes"))
+    return (days * 24 + hours) * 60 + minutes
+
+
+def settings_of(text: str) -> dict[str, str]:
+    """Read `scontrol show config`: a line for each setting."""
+    pairs = (line.partition("=") for line in text.splitlines() if "=" in line)
+    return {name.strip(): value.strip() for name, _, value in pairs}

@@ -1,0 +1,183 @@
+"""What `allot doctor` looks at where the jobs run in a partition of Slurm."""
+
+import asyncio
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from allotment.cli.doctor_finding import Finding, Level
+from allotment.cli.words import count
+from allotment.client import ApiError, Client, Unreachable
+from allotment.model.errors import BackendError
+
+if TYPE_CHECKING:
+    from allotment.backends.slurm.client import SlurmNode
+    from allotment.backends.slurm.settings import Partition
+
+KEPT = "slurm-partition"
+OLDEST = (22, 5)
+PROBE_S = 8
+"""How long a node may be waited for that is to be looked at from inside."""
+MOST_NAMED = 5
+SLOW = "batch_sched_delay"
+
+
+def slurm(folder: Path) -> list[Finding]:
+    """Check Slurm, the partition, and what its nodes see; nothing where jobs run here."""
+    path = folder / KEPT
+    if not path.exists():
+        return []
+    name = path.read_text().strip()
+    return asyncio.run(_look(folder, name))
+
+
+async def _look(folder: Path, name: str) -> list[Finding]:
+    from allotment.backends.slurm import client  # noqa: PLC0415 - only here
+
+    try:
+        settings = await client.settings()
+        partition = await client.partition(name)
+        nodes = [node for node in await client.nodes() if name in node.partitions]
+    except BackendError as error:
+        return [Finding("slurm", Level.BAD, str(error), away_advice(str(error)))]
+    found = [*settings_findings(settings), *partition_findings(name, partition, nodes)]
+    if partition is None:
+        return found
+    found += [*node_findings(nodes), *_compared(folder, nodes)]
+    return [*found, await _from_inside(folder, name)]
+
+
+def away_advice(trouble: str) -> str:
+    """Return what to do where Slurm does not answer."""
+    text = trouble.lower()
+    if "munge" in text or "credential" in text or "authentication" in text:
+        return (
+            "Start munge here with the key of the cluster (/etc/munge/munge.key, the same on "
+            "all machines), and compare the clocks: `munge -n | unmunge`."
+        )
+    if "cannot be run" in text:
+        return "Install Slurm's commands (Debian: slurm-client) in the PATH of the service."
+    if "slurm.conf" in text or "dns srv" in text or "configless" in text:
+        return "Put the cluster's slurm.conf in /etc/slurm, or name it in SLURM_CONF."
+    return "Check on the controller that slurmctld runs: `scontrol ping`. What runs goes on."
+
+
+def settings_findings(settings: Mapping[str, str]) -> Iterator[Finding]:
+    """Judge Slurm's own configuration."""
+    version, conf = settings.get("SLURM_VERSION", "?"), settings.get("SLURM_CONF", "?")
+    numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdecimal())
+    if numbers < OLDEST:
+        yield Finding("slurm", Level.BAD, f"version {version}", "22.05 or newer is needed.")
+    else:
+        yield Finding("slurm", Level.OK, f"version {version}, {conf}")
+    select = settings.get("SelectType", "")
+    if "cons_tres" not in select:
+        yield Finding(
+            "slurm.conf", Level.BAD, f"SelectType={select}: it does not count CPUs and GPUs",
+            "Set SelectType=select/cons_tres and SelectTypeParameters=CR_Core_Memory.",
+        )  # fmt: skip
+    if SLOW not in settings.get("SchedulerParameters", ""):
+        yield Finding(
+            "slurm.conf", Level.NOTE, "Slurm waits up to 3 s before it starts a job",
+            f"SchedulerParameters={SLOW}=0,sched_interval=2 starts jobs sooner.",
+        )  # fmt: skip
+
+
+def partition_findings(
+    name: str, partition: "Partition | None", nodes: Sequence["SlurmNode"]
+) -> Iterator[Finding]:
+    """Judge the settings of the partition."""
+    if partition is None:
+        yield Finding(
+            "partition", Level.BAD, f"Slurm has no partition {name}",
+            "`sinfo` lists those there are; jobs of this state folder cannot start.",
+        )  # fmt: skip
+        return
+    limit = f"{partition.max_min} min at most" if partition.max_min else "no time limit"
+    text = f"{name}: {count(len(nodes), 'node')}, {limit}"
+    if not partition.is_up:
+        advice = f"scontrol update partitionname={name} state=up"
+        yield Finding("partition", Level.BAD, f"{text}, closed in Slurm", advice)
+    elif partition.preempts:
+        yield Finding(
+            "partition", Level.WARN, f"{text}; other jobs of Slurm may preempt ours",
+            "Set PreemptMode=OFF for it: Allotment decides who gives way.",
+        )  # fmt: skip
+    elif partition.root_only and os.geteuid():
+        advice = "Run the service as root, or set RootOnly=NO."
+        yield Finding("partition", Level.BAD, f"{text}; only root may submit to it", advice)
+    else:
+        yield Finding("partition", Level.OK, text)
+
+
+def node_findings(nodes: Sequence["SlurmNode"]) -> Iterator[Finding]:
+    """Name nodes that Slurm cannot use, by what is wrong."""
+    invalid = [node for node in nodes if "INVALID_REG" in node.state_flags]
+    if invalid:
+        yield Finding(
+            "nodes", Level.BAD, f"with less than slurm.conf says: {_named(invalid)}",
+            "Where it is GPUs: a Gres=gpu:… in slurm.conf needs a line in gres.conf with File= "
+            "for each device, on the node itself; a Count= alone is not enough.",
+        )  # fmt: skip
+    down = [node for node in nodes if node.state in ("down", "error") and node not in invalid]
+    if down:
+        yield Finding(
+            "nodes", Level.WARN, f"down: {_named(down)}",
+            "Check slurmd there; then `scontrol update nodename=… state=resume`.",
+        )  # fmt: skip
+
+
+def _named(nodes: Sequence["SlurmNode"]) -> str:
+    names = [f"{node.name} ({node.reason})" if node.reason else node.name for node in nodes]
+    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    return ", ".join(names[:MOST_NAMED]) + more
+
+
+def _compared(folder: Path, nodes: Sequence["SlurmNode"]) -> Iterator[Finding]:
+    """Compare the nodes of the service with those of the partition."""
+    try:
+        with Client(state=str(folder), timeout=5) as client:
+            ours = {node.name for node in client.nodes()}
+    except (Unreachable, ApiError):
+        return
+    there = {node.name for node in nodes}
+    for names, text, advice in (
+        (there - ours, "in the partition, and not in the configuration",
+         "Add them: `allot config discover --slurm PARTITION` writes how."),
+        (ours - there, "in the configuration, and not in the partition",
+         "Take them out of `nodes` (allot config apply), or add them to the partition."),
+    ):  # fmt: skip
+        if names:
+            named = ", ".join(sorted(names)[:MOST_NAMED])
+            yield Finding("nodes", Level.WARN, f"{text}: {named}", advice)
+
+
+async def _from_inside(folder: Path, partition: str) -> Finding:
+    """Have one node look at the state folder, and for Python."""
+    from allotment.backends.slurm import client  # noqa: PLC0415 - only here
+    from allotment.backends.slurm.request import PYTHON  # noqa: PLC0415
+
+    runner = folder.absolute() / "slurm" / "task.py"
+    if not runner.exists():
+        return Finding("nodes see", Level.NOTE, "not looked at: the service never ran here")
+    look = f'[ -x {PYTHON} ] || echo python; [ -r "$0" ] || echo folder; echo looked'
+    try:
+        said = await client.run(
+            "srun", f"--partition={partition}", "--nodes=1", "--ntasks=1", "--mem=16M",
+            f"--immediate={PROBE_S}", "--time=1", "--mpi=none", "--export=NIL", "--chdir=/",
+            "--job-name=allot-doctor", "/bin/sh", "-c", look, str(runner),
+        )  # fmt: skip
+    except BackendError as error:
+        return Finding("nodes see", Level.NOTE, f"not looked at: {error}")
+    if "folder" in said:
+        return Finding(
+            "nodes see", Level.BAD, f"a node does not see {runner}",
+            "Put the state folder on a disk that all nodes have under the same path; users "
+            "need to pass through the folders above it.",
+        )  # fmt: skip
+    if "python" in said:
+        return Finding(
+            "nodes see", Level.BAD, f"a node has no {PYTHON}", "Install Python 3 on all nodes."
+        )
+    return Finding("nodes see", Level.OK, f"the state folder, and {PYTHON}")

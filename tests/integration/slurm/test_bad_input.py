@@ -1,0 +1,56 @@
+"""What is wrong with a Slurm is said where it is met, and no job is lost by it."""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.support.cluster import until
+from tests.support.on_slurm import OnSlurm, shell
+from tests.support.slurm import TOOLS, Slurm
+
+pytestmark = [pytest.mark.needs_root, pytest.mark.needs_tool(*TOOLS)]
+
+
+def test_a_first_start_without_munge_says_what_is_needed(slurm: Slurm, folder: Path) -> None:
+    conf = folder / "slurm.conf"
+    conf.write_text(slurm.conf.read_text().replace("munge.sock", "nothing.sock"))
+    shutil.copy(slurm.folder / "gres.conf", folder)
+    cluster = OnSlurm(folder / "state", slurm)
+    done = cluster.allot("up", "--slurm", "main", env={"SLURM_CONF": str(conf)})
+    assert done.returncode != 0
+    assert "Slurm does not answer" in done.stderr
+    assert "munge running with the key of the cluster" in done.stderr
+
+
+def test_a_node_that_slurm_does_not_have_is_named(slurm: Slurm, folder: Path) -> None:
+    cluster = OnSlurm(folder / "state", slurm)
+    cluster.config.write_text(cluster.config.read_text().replace("name: n2", "name: n7"))
+    done = cluster.start("--slurm", "main", "--config", str(cluster.config))
+    assert done.returncode != 0
+    assert "Slurm's partition has no node n7" in done.stderr
+
+
+def test_a_gang_too_large_for_the_partition_is_refused(cluster: OnSlurm) -> None:
+    status, answer = cluster.ask(
+        "POST", "/v1/jobs", shell("true", count=3, resources={"gpu": 4})
+    )
+    assert status == 422, answer
+    assert "no arrangement on these 2 node(s) has room" in answer["detail"]
+
+
+def test_a_slurm_that_can_keep_no_more_jobs_is_named_and_the_job_runs_later(
+    cluster: OnSlurm,
+) -> None:
+    """As with a full disk: slurmctld cannot write the script of a job."""
+    spool = cluster.slurm.folder / "state"
+    for number in range(10):
+        shutil.rmtree(spool / f"hash.{number}", ignore_errors=True)
+        (spool / f"hash.{number}").write_text("")
+    job = cluster.submit(shell("true"))
+    try:
+        until(lambda: "I/O error" in str(cluster.job(job)["attempts"]), "the reason")
+    finally:
+        subprocess.run(["sh", "-c", f"rm -f {spool}/hash.?"], check=True)
+    cluster.wait_for(job, "succeeded")

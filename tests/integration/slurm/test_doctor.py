@@ -1,0 +1,64 @@
+"""What `allot doctor` finds of a real Slurm, and of one that has something wrong."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from allotment.backends.slurm.client import SlurmNode
+from allotment.backends.slurm.settings import Partition
+from allotment.cli.doctor_slurm import away_advice, node_findings, partition_findings
+from tests.support.on_slurm import OnSlurm
+from tests.support.slurm import TOOLS
+
+pytestmark = [pytest.mark.needs_root, pytest.mark.needs_tool(*TOOLS)]
+
+
+def found(cluster: OnSlurm, **env: str) -> dict[str, tuple[str, str]]:
+    """Return level and text of what was found, by subject; the worst of each."""
+    env = {"SLURM_CONF": str(cluster.slurm.conf), **env}
+    told = json.loads(cluster.allot("doctor", "--json", env=env).stdout)
+    order = ["ok", "note", "warn", "bad"]
+    told.sort(key=lambda each: order.index(each["level"]))
+    return {each["subject"]: (each["level"], each["text"] + each["advice"]) for each in told}
+
+
+def test_a_slurm_that_is_well_is_said_to_be(cluster: OnSlurm) -> None:
+    told = found(cluster)
+    assert told["slurm"][0] == "ok"
+    assert told["partition"] == ("ok", "main: 2 nodes, no time limit")
+    assert told["nodes see"][0] == "ok", told
+    assert "nodes" not in told
+
+
+def test_munge_that_does_not_run_is_named(cluster: OnSlurm, tmp_path: Path) -> None:
+    text = cluster.slurm.conf.read_text().replace("munge.sock", "nothing.sock")
+    conf = tmp_path / "slurm.conf"
+    conf.write_text(text)
+    shutil.copy(cluster.slurm.folder / "gres.conf", tmp_path)
+    level, words = found(cluster, SLURM_CONF=str(conf))["slurm"]
+    assert level == "bad"
+    assert "Start munge here" in words
+
+
+def test_what_is_not_in_both_is_named(cluster: OnSlurm) -> None:
+    kept = cluster.state / "slurm-partition"
+    kept.write_text("short\n")
+    try:
+        level, words = found(cluster)["nodes"]
+    finally:
+        kept.write_text("main\n")
+    assert level == "warn"
+    assert "in the configuration, and not in the partition: n2" in words
+
+
+def test_gres_without_files_and_a_closed_partition_are_explained() -> None:
+    why = "gres/gpu count reported lower than configured (0 < 8)"
+    node = SlurmNode("n1", 8, 4000, state="idle", state_flags=("INVALID_REG",), reason=why)
+    (finding,) = node_findings([node])
+    assert why in finding.text
+    assert "gres.conf with File=" in finding.advice
+    (closed,) = partition_findings("gpu", Partition("gpu", is_up=False), [node])
+    assert closed.advice == "scontrol update partitionname=gpu state=up"
+    assert "slurm-client" in away_advice("`sinfo` cannot be run: No such file or directory")
