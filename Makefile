@@ -4,8 +4,7 @@
 BIN := .venv/bin
 SOURCES := src tests bench scripts
 ARGS ?=
-RACES := $(addprefix tests/integration/,cli/test_client.py service/test_hostile_paths.py local/test_hostile_paths.py \
-	local/test_hostile_user.py local/test_leftovers.py)
+RACES := tests/integration/local/test_hostile_user.py tests/integration/local/test_leftovers.py
 export PYTHON
 
 help: ## Show this list

@@ -24,7 +24,7 @@ from tests.integration.local.harness import (
     groups_of,
     until,
 )
-from tests.support.exchange import TRIES
+from tests.support.exchange import FEW
 from tests.support.patience import PATIENCE_S
 
 pytestmark = pytest.mark.needs_root
@@ -32,9 +32,9 @@ AT_ONCE = 20
 USER = 640_000 + os.getpid()
 """Nobody else on this machine, so that nobody else is attacked."""
 KINDS = [
-    pytest.param(*OWN.values, TRIES, marks=OWN.marks),
-    pytest.param(*BWRAP.values, TRIES, marks=BWRAP.marks),
-    ("none", TRIES),
+    pytest.param(*OWN.values, FEW, marks=OWN.marks),
+    pytest.param(*BWRAP.values, FEW, marks=BWRAP.marks),
+    ("none", FEW),
 ]
 OURS = ("allot-", "python")
 """The names of our processes, until they become a task's command."""
@@ -113,7 +113,7 @@ def test_what_waits_for_a_command_of_exec_is_never_its_users(
     task = runner.launch("echo ready; sleep 1000", uid=USER, gid=USER, namespaces=kind)
     task.says("ready")
     task.phase("running")
-    tries = TRIES
+    tries = FEW
     waiting: set[int] = set()
     with an_attacker(reachable) as found:
         for _ in range(tries // AT_ONCE):

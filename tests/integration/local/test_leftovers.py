@@ -10,7 +10,7 @@ import pytest
 from allotment.backends.local.runner import layout, procfs
 from tests.integration.local.conftest import BWRAP, OWN
 from tests.integration.local.harness import Runner, Task, alive, groups_of, until
-from tests.support.exchange import TRIES
+from tests.support.exchange import FEW
 
 KINDS = pytest.mark.parametrize("kind", [OWN, BWRAP, "none"])
 AT_ONCE = 8
@@ -29,7 +29,7 @@ def test_supervisors_killed_at_any_moment_leave_nothing(runner: Runner, kind: st
     """From before their first step to after their last: one after the other of each batch."""
     marker = f"allot-test-{os.getpid()}-{os.urandom(4).hex()}"
     script = ["bash", "-c", f"exec -a {marker} sleep 1000"]
-    tries = TRIES
+    tries = FEW
     launcher = runner.launcher_pid
     for _ in range(tries // AT_ONCE):
         tasks: list[Task] = []
