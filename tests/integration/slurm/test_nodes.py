@@ -63,6 +63,17 @@ def test_a_drain_that_ended_while_the_service_was_away_ends_in_slurm(cluster: On
     until(lambda: here(cluster, "n2")[0] == "ready", "its end")
 
 
+def test_a_drain_of_ours_that_slurm_did_not_end_is_ended_later(cluster: OnSlurm) -> None:
+    """As where it refuses to resume a node that has not reported to it yet."""
+    cluster.allot("drain", "n1", "--reason", "x")
+    until(lambda: in_slurm(cluster, "n1")[0] == "drained", "a drain in Slurm")
+    cluster.allot("undrain", "n1")
+    until(lambda: in_slurm(cluster, "n1")[0] == "idle", "its end in Slurm")
+    cluster.slurm.say("scontrol", "update", "nodename=n1", "state=drain", "reason=allotment: x")
+    until(lambda: in_slurm(cluster, "n1")[0] == "idle", "its end once more")
+    until(lambda: here(cluster, "n1")[0] == "ready", "its end")
+
+
 def test_jobs_of_a_slurm_that_is_away_are_shown_as_not_known(cluster: OnSlurm) -> None:
     job = cluster.submit(shell("sleep 1000"))
     cluster.wait_for(job, "running")
