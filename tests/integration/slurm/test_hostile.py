@@ -1,10 +1,13 @@
 """Users who forge what the service relies on, on a real Slurm."""
 
+import asyncio
+
 import pytest
 
+from allotment.backends.pilot.squeue import rows
 from tests.support.cluster import until
 from tests.support.on_slurm import OnSlurm, as_nobody, shell
-from tests.support.slurm import TOOLS
+from tests.support.slurm import TOOLS, Slurm
 
 pytestmark = [pytest.mark.needs_root, pytest.mark.needs_tool(*TOOLS)]
 
@@ -108,3 +111,18 @@ def test_the_steps_of_a_batch_script_have_its_tasks_and_slurms_devices(
         f"{rank}: {rank} of 2 on {gpu}" for rank, gpu in enumerate(gpus.split(","))
     ]
     assert node
+
+
+def test_others_jobs_are_no_pilots_of_ours(
+    slurm: Slurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLURM_CONF", str(slurm.conf))
+    for name in ("own-n1", "x\n9|own-n1|RUNNING|None|1:00|1:00\nz"):
+        words = ("sbatch", "--uid=nobody", "--chdir=/", "--output=/dev/null", "--mem=10M")
+        slurm.say(*words, "--wrap=sleep 1000", "--job-name", name)
+    until(lambda: len(slurm.say("squeue", "-h", "--user=nobody", "-o", "%i").split()) == 2, "")
+    assert asyncio.run(rows("own")) == {}
+    slurm.say("sbatch", "--output=/dev/null", "--wrap=sleep 1000", "--job-name", "own-n1")
+    assert set(asyncio.run(rows("own"))) == {"own-n1"}
+    slurm.say("scancel", "--user=nobody")
+    slurm.clear()

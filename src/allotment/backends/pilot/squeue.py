@@ -1,5 +1,7 @@
 """The jobs in Slurm that hold our nodes."""
 
+import os
+
 import msgspec
 
 from allotment.backends.slurm import client
@@ -38,7 +40,9 @@ class PilotRow(msgspec.Struct, frozen=True):
 
 async def rows(prefix: str) -> dict[str, PilotRow]:
     """Return our pilots that Slurm remembers, ended ones too, by name. Raises BackendError."""
-    return rows_of(await client.run("squeue", "-h", "-t", "all", "-o", FORMAT), prefix)
+    # Of our own user alone: others may give their jobs any name, line breaks and all.
+    own = f"--user={os.geteuid()}"
+    return rows_of(await client.run("squeue", "-h", "-t", "all", own, "-o", FORMAT), prefix)
 
 
 def rows_of(text: str, prefix: str) -> dict[str, PilotRow]:
