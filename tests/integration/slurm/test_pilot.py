@@ -186,6 +186,20 @@ def test_a_pilot_that_is_cancelled_takes_its_tasks_with_it(cluster: Piloted) -> 
     assert not processes(mark)
 
 
+def test_a_command_runs_inside_a_task_on_its_node(cluster: Piloted) -> None:
+    job = cluster.submit(shell("export INSIDE=yes; exec sleep 1000", resources={"gpu": 1}))
+    cluster.wait_for(job, "running")
+    until(lambda: bool(processes("sleep 1000")), "its command")
+    show = f"echo $INSIDE $$; ls {cluster.slurm.devices}; exit 7"
+    done = cluster.allot("exec", str(job), "--", "sh", "-c", show)
+    said = done.stdout.split()
+    assert done.returncode == 7, done.stdout + done.stderr
+    assert said[0] == "yes"
+    assert len(said) == 3, said
+    cluster.allot("cancel", str(job))
+    cluster.wait_for(job, "cancelled")
+
+
 def test_a_frozen_task_dies_with_its_pilot(cluster: Piloted) -> None:
     mark = f"sleep 2000.{os.getpid()}"
     job = cluster.submit(shell(mark, resources={"gpu": 4}))

@@ -16,7 +16,8 @@ from typing import Any, TypeVar
 import msgspec
 import structlog
 
-from allotment.backends.local.backend import LocalBackend
+from allotment.backends.local.backend import LocalBackend, task_name
+from allotment.backends.local.runner import layout
 from allotment.backends.pilot import messages as m
 from allotment.backends.pilot.door import Door, NotAdmitted, certificate
 from allotment.backends.pilot.gres import files_of
@@ -34,6 +35,7 @@ from allotment.model.quantity import Millis
 from allotment.model.reasons import StopCause
 from allotment.model.reports import NodeReport, Seen, TaskReport
 from allotment.service.forever import forever
+from allotment.service.isolated import isolated
 from allotment.service.ports import DeviceUse, LaunchRequest, LogChunk, Report, TaskUse
 
 log = structlog.get_logger("allot.pilot")
@@ -50,6 +52,19 @@ CLOSE_S = 5.0
 """How long a service that ends waits for idle runners to hear that they may leave."""
 IDLE_S = 600.0
 LEASE_S = 3600.0
+ENTER = "allotment.backends.pilot.enter"
+STEP = (
+    "--overlap", "--mpi=none", "--nodes=1", "--ntasks=1", "--export=NIL", "--chdir=/",
+    "--job-name=allot-exec", "--quiet",
+)  # fmt: skip
+ON_TERMINAL = """\
+file=$1; shift
+if [ -t 0 ]; then srun --pty "$@"; else srun "$@"; fi
+code=$?
+if [ -f "$file" ]; then read -r code < "$file"; rm -f "$file"; fi
+exit "$code"
+"""
+"""The code of the command goes by a file: srun would add words of its own to what it prints."""
 T = TypeVar("T")
 
 
@@ -409,6 +424,20 @@ class PilotBackend:
             await LocalBackend(self._root / "nodes" / name).forget(job)
         for key in [key for key in self._where if key.job == job]:
             del self._where[key]
+
+    def enter_argv(self, key: TaskKey, argv: Sequence[str]) -> list[str]:
+        hold = self._hold_of(key)
+        if hold is None or not hold.kept.job:
+            raise BackendError(f"the node of task {key} is not held")
+        folder = hold.folder / layout.task_dir(task_name(key))
+        code = f"{hold.folder}/code.{token_hex(8)}"
+        inside = isolated(ENTER, str(hold.folder), code, str(folder), "--", *argv, bare=True)
+        conf = os.environ.get("SLURM_CONF", "")
+        return [
+            "/usr/bin/env", *([f"SLURM_CONF={conf}"] if conf else []),
+            "/bin/sh", "-c", ON_TERMINAL, "srun", code, f"--jobid={hold.kept.job}", *STEP,
+            *inside,
+        ]  # fmt: skip
 
     # ── use ─────────────────────────────────────────────────────────────────────────────
 
