@@ -45,7 +45,10 @@ class Piloted(RealCluster):
         return {node["name"]: node["state"] for node in self.get("/v1/nodes")}
 
     def until_held(self) -> None:
-        until(lambda: set(self.nodes().values()) == {"ready"}, "the nodes to be held")
+        def is_held() -> bool:
+            return set(self.nodes().values()) == {"ready"} and len(self.pilots()) == 2
+
+        until(is_held, "the nodes to be held")
 
     def pilots(self) -> dict[str, str]:
         """Return the numbers of what holds nodes, by node."""

@@ -127,6 +127,8 @@ class PilotBackend:
                 for hold in self._holds.values():
                     if hold.is_expected(self._rows):
                         await hold.up.wait()
+        for hold in self._holds.values():
+            self._tell(hold)  # Nothing is to be placed where nothing is held yet.
         self._stepping = asyncio.create_task(forever(self._step, STEP_EVERY_S, "held nodes"))
 
     def _own_name(self) -> str:
