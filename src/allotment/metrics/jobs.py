@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from enum import StrEnum
+from typing import Final
 
 import msgspec
 
@@ -11,6 +12,8 @@ from allotment.model import events as e
 from allotment.model.ids import JobId
 from allotment.model.ledger import Slot
 from allotment.model.quantity import DEVICE, Instant, Millis
+
+EVICTED: Final = e.Outcome.EVICTED
 
 
 class Fate(StrEnum):
@@ -188,7 +191,7 @@ class Jobs:
         if live is None:
             return
         _stop(live, at)
-        if event.outcome is e.Outcome.EVICTED:
+        if event.outcome is EVICTED:
             live.row.preemptions += 1
 
     def _finished(self, at: Instant, event: e.JobEvent) -> None:

@@ -29,6 +29,10 @@ class Phase(IntEnum):
     START = 6
 
 
+REPAIR, FAULT, END, FAILURE, GONE, SHED, START = Phase
+"""By names of their own: to look one up in its enum costs as much as to enter it here."""
+
+
 class Entry(NamedTuple):
     """One thing that is going to happen: to an attempt of a job, or to a node.
 

@@ -17,12 +17,14 @@ from allotment.model.ledger import Slot
 from allotment.model.lifecycle import AttemptState
 from allotment.model.quantity import Instant, Millis, show_milli, show_millis
 from allotment.model.reports import GangReport, NodeReport, Seen, TaskReport
-from allotment.sim.agenda import Agenda, Entry, Phase
+from allotment.sim.agenda import END, FAILURE, FAULT, GONE, REPAIR, SHED, START, Agenda, Entry
 from allotment.sim.bad import BadScenario
 from allotment.sim.settings import Settings
 from allotment.sim.speeds import Speeds
 from allotment.sim.trace import TraceJob
 from allotment.sim.work import FULL_SPEED, Work
+
+RUNNING, ENDED = Seen.RUNNING, Seen.ENDED
 
 LEAST_VAIN, VAIN_A_NODE = 10_000, 100
 """So many failures of nodes in a row without a job running, and so many for each node, are
@@ -80,22 +82,22 @@ class Machines:
             return
         work.attempt = attempt.no
         if attempt.state is AttemptState.STARTING:
-            self.agenda.add(now, Phase.START, job.id, attempt.no)
+            self.agenda.add(now, START, job.id, attempt.no)
             return
         work.begun = True
         if attempt.stop is not None:
             work.stopped_at = attempt.stop.at
             gone_at = attempt.stop.at + self._stop_ms(job.id, attempt.stop.grace_ms)
-            self.agenda.add(max(now, gone_at), Phase.GONE, job.id, attempt.no)
+            self.agenda.add(max(now, gone_at), GONE, job.id, attempt.no)
         elif attempt.state is AttemptState.RUNNING:
             self._go_on(job.id, work, now)
             if attempt.shrink is not None:
                 gone_at = attempt.shrink.at + self._stop_ms(job.id, attempt.shrink.grace_ms)
-                self.agenda.add(max(now, gone_at), Phase.SHED, job.id, attempt.no)
+                self.agenda.add(max(now, gone_at), SHED, job.id, attempt.no)
 
     def _go_on(self, job: JobId, work: Work, now: Instant) -> None:
         work.since = now
-        self.agenda.add(work.ends_at(now), Phase.END, job, work.attempt)
+        self.agenda.add(work.ends_at(now), END, job, work.attempt)
 
     # ── orders ──────────────────────────────────────────────────────────────────────────
 
@@ -112,7 +114,7 @@ class Machines:
                 self._stop(key.job, key.attempt, now)
             elif key.index == shrink.tasks:
                 gone_at = now + self._stop_ms(key.job, shrink.grace_ms)
-                self.agenda.add(gone_at, Phase.SHED, key.job, key.attempt)
+                self.agenda.add(gone_at, SHED, key.job, key.attempt)
         elif isinstance(effect, f.FreezeTask):
             self._freeze(effect.key.job, now)
         elif isinstance(effect, f.ThawTask):
@@ -162,7 +164,7 @@ class Machines:
         count = len(self._slots(job))
         for index in range(shrink.tasks, count):
             key = TaskKey(job, work.attempt, TaskIndex(index))
-            self._engine.report(TaskReport(key, Seen.ENDED, exit=STOPPED), now)
+            self._engine.report(TaskReport(key, ENDED, exit=STOPPED), now)
         nodes = work.nodes
         if self.tracked:
             slots = self._slots(job)
@@ -175,19 +177,19 @@ class Machines:
         elif work.since >= 0:
             work.pause(now)
             self._set_speed(job, work)
-            self.agenda.add(work.ends_at(now), Phase.END, job, work.attempt)
+            self.agenda.add(work.ends_at(now), END, job, work.attempt)
 
     def _launch(self, job: JobId, attempt: AttemptNo, now: Instant) -> None:
         work = self.works[job]
         work.attempt, work.begun, work.stopped_at = attempt, False, None
         wait = self._settings.resume_ms if work.began else self._settings.start_ms
         if wait:
-            self.agenda.add(now + wait, Phase.START, job, attempt)
+            self.agenda.add(now + wait, START, job, attempt)
         else:
             self._begin(job, work, now)
 
     def _begin(self, job: JobId, work: Work, now: Instant) -> None:
-        self._engine.report(GangReport(job, work.attempt, Seen.RUNNING), now)
+        self._engine.report(GangReport(job, work.attempt, RUNNING), now)
         work.begun = work.began = True
         work.since = Instant(now - self.early_ms)
         if self.tracked:
@@ -201,7 +203,7 @@ class Machines:
             self._repace(work.nodes, now, job)
         else:
             self._set_speed(job, work)
-            self.agenda.add(work.ends_at(now), Phase.END, job, work.attempt)
+            self.agenda.add(work.ends_at(now), END, job, work.attempt)
         if self._settings.job_failure:
             self._plan_failure(job, work, now)
 
@@ -214,7 +216,7 @@ class Machines:
         work.stopped_at = now
         wait = self._settings.stop_ms if self.leaving is None else self._grace_of(job)
         if wait:
-            self.agenda.add(now + wait, Phase.GONE, job, attempt)
+            self.agenda.add(now + wait, GONE, job, attempt)
         else:
             self._leave(job, work, STOPPED, now, work.unsaved_ms)
 
@@ -228,27 +230,28 @@ class Machines:
 
     def play(self, entry: Entry, now: Instant) -> None:
         """Let one entry of the agenda happen, unless it outlived its reason."""
-        if entry.phase is Phase.FAULT:
+        phase = entry.phase
+        if phase is FAULT:
             self._fault(NodeId(entry.subject), entry.attempt, now)
             return
-        if entry.phase is Phase.REPAIR:
+        if phase is REPAIR:
             self._repair(NodeId(entry.subject), entry.attempt, now)
             return
         job = JobId(entry.subject)
         work = self.works.get(job)
         if work is None or work.attempt != entry.attempt:
             return
-        if entry.phase is Phase.END:
+        if phase is END:
             if work.since >= 0 and work.ends_at(now) == now:
                 self._finish(job, work, now)
-        elif entry.phase is Phase.GONE and work.stopped_at is not None:
+        elif phase is GONE and work.stopped_at is not None:
             lost = work.unsaved_ms + work.in_vain(now)
             self._leave(job, work, STOPPED, now, lost)
-        elif entry.phase is Phase.SHED and work.stopped_at is None:
+        elif phase is SHED and work.stopped_at is None:
             self._shed(job, work, now)
-        elif entry.phase is Phase.START and work.stopped_at is None:
+        elif phase is START and work.stopped_at is None:
             self._begin(job, work, now)
-        elif entry.phase is Phase.FAILURE and work.since >= 0:
+        elif phase is FAILURE and work.since >= 0:
             lost = work.stop(now, self._settings.checkpoint_ms)
             self._leave(job, work, FAILED, now, lost, OWN_FAULT)
 
@@ -271,7 +274,7 @@ class Machines:
         nodes, work.nodes = work.nodes, ()
         for node in nodes:
             self._busy[node].discard(job)
-        report = GangReport(job, attempt, Seen.ENDED, how, diagnosis, Millis(lost_ms))
+        report = GangReport(job, attempt, ENDED, how, diagnosis, Millis(lost_ms))
         self._engine.report(report, now)
         if self._paced:
             self._repace(nodes, now)
@@ -319,7 +322,7 @@ class Machines:
                 continue
             work.pause(now)
             work.speed = speed
-            self.agenda.add(work.ends_at(now), Phase.END, job, work.attempt)
+            self.agenda.add(work.ends_at(now), END, job, work.attempt)
 
     def _partners(self, work: Work, beside: set[JobId]) -> list[TraceJob]:
         """Return the jobs that share a device with a job, by their ids."""
@@ -332,12 +335,12 @@ class Machines:
         chance = Random(f"{self._seed}/job/{work.place}/{work.attempt}")
         if chance.random() < self._settings.job_failure:
             length = max(1, round((work.ends_at(now) - now) * chance.random()))
-            self.agenda.add(now + length, Phase.FAILURE, job, work.attempt)
+            self.agenda.add(now + length, FAILURE, job, work.attempt)
 
     def _plan_fault(self, node: NodeId, count: int, now: Instant) -> None:
         chance = Random(f"{self._seed}/node/{node}/{count}")
         wait = max(1, round(chance.expovariate(1 / self._settings.mtbf_ms)))
-        self.agenda.add(now + wait, Phase.FAULT, node, AttemptNo(count))
+        self.agenda.add(now + wait, FAULT, node, AttemptNo(count))
 
     def go_down(self, node: NodeId, now: Instant) -> None:
         """Let a node fail: what ran there ends, what was not saved is lost."""
@@ -356,7 +359,7 @@ class Machines:
         self._fear_standstill()
         chance = Random(f"{self._seed}/repair/{node}/{count}")
         wait = max(1, round(chance.expovariate(1 / max(1, self._settings.mttr_ms))))
-        self.agenda.add(now + wait, Phase.REPAIR, node, AttemptNo(count))
+        self.agenda.add(now + wait, REPAIR, node, AttemptNo(count))
 
     def _fear_standstill(self) -> None:
         """Stop a run in which nodes go on failing and no job runs any more.
