@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Sequence
 
 from allotment.model.diagnosis import Exit
+from allotment.model.engines import Ability
 from allotment.model.ids import JobId, TaskKey
 from allotment.model.quantity import Millis
 from allotment.model.reasons import StopCause
@@ -80,7 +81,7 @@ class FakeBackend:
     """Runs scripts in memory."""
 
     name = "fake"
-    suspends = divides = True
+    abilities = frozenset({Ability.SUSPENDS, Ability.DIVIDES, Ability.PINS})
 
     def __init__(self) -> None:
         self.tasks: dict[TaskKey, FakeTask] = {}

@@ -30,6 +30,8 @@ NODE_COLUMNS = (
     Column("TASKS", rank=4, right=True),
     Column("NOTE", rank=3, flexible=True),
 )
+ENGINE_COLUMN = Column("ENGINE", rank=4)
+"""The second, where the configuration names engines."""
 TENANT_COLUMNS = (
     Column("TENANT"),
     Column("GUARANTEED", right=True),
@@ -64,7 +66,13 @@ def nodes(state: State = "", as_json: AsJson = False) -> None:
         say_json(found)
         return
     told = aside.by_node(kept, int(time.time() * 1000))
-    print_table(NODE_COLUMNS, [node_row(node, told.get(node.name, "")) for node in found])
+    lines = [node_row(node, told.get(node.name, "")) for node in found]
+    if not any(node.engine for node in found):
+        print_table(NODE_COLUMNS, lines)
+        return
+    columns = (NODE_COLUMNS[0], ENGINE_COLUMN, *NODE_COLUMNS[1:])
+    named = zip(lines, found, strict=True)
+    print_table(columns, [(row[0], node.engine, *row[1:]) for row, node in named])
 
 
 def node_row(node: NodeView, set_aside: str = "") -> tuple[str, ...]:

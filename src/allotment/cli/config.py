@@ -38,12 +38,13 @@ def check(
     file: Annotated[Path, typer.Argument(metavar="FILE")], as_json: AsJson = False
 ) -> None:
     """Read a configuration as `allot up --config` would, and say what is in it."""
-    from allotment.wire.config import config_to_wire, read_config  # noqa: PLC0415 - only here
+    from allotment.wire.config import config_to_wire  # noqa: PLC0415 - only here
 
     data = read_file(file)
-    from allotment.wiring.service import this_machine  # noqa: PLC0415 - a whole world, only here
+    from allotment.wiring.engines import find_engines  # noqa: PLC0415 - a whole world, only here
+    from allotment.wiring.service import this_machine  # noqa: PLC0415
 
-    found, warnings = read_config(data, source=str(file), machine=this_machine())
+    found, warnings = find_engines(None, data, "", this_machine()).read(data, str(file))
     for warning in warnings:
         warn(at_line(str(file), warning))
     if as_json:

@@ -30,6 +30,7 @@ from allotment.core.request import (
 )
 from allotment.core.sharing import borrows
 from allotment.core.trial import Trial
+from allotment.model.engines import ANY_ENGINE
 from allotment.model.ids import JobId, NodeId
 from allotment.model.ledger import GUARANTEED, OPPORTUNISTIC, Placement, Slot, having
 from allotment.model.quantity import DEVICE, NOTHING, Instant, Resources
@@ -503,6 +504,9 @@ def _misfit(cluster: Cluster, requests: tuple[Request, ...], slots: tuple[Slot, 
     within = requests[0].within
     if within and not _lie_within(cluster, within, slots):
         return f"not within one {within}"
+    books = cluster.ledger.books
+    if not requests[0].engine and len({books[slot.node].engine for slot in slots}) > 1:
+        return "not on one engine"
     if wrong := _parted(cluster, requests, slots):
         return wrong
     for request, slot in zip(tasks, slots, strict=True):
@@ -535,6 +539,8 @@ def _misfit_of_one(cluster: Cluster, request: Request, slot: Slot) -> str:
         return f"node {slot.node} takes no work"
     if request.arch is not ANY_ARCH and request.arch is not book.arch:
         return f"node {slot.node} has another architecture"
+    if request.engine not in ("", ANY_ENGINE, book.engine) or book.lacks & set(request.asks):
+        return f"the engine of node {slot.node} is another, or not able to"
     if not book.sound(slot.devices):
         return f"devices of node {slot.node} are broken"
     if len(set(slot.devices)) != -(-request.need.gpu_milli // DEVICE):

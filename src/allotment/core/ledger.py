@@ -9,12 +9,14 @@ not free, and a slot is *settled* once none of its counters is negative.
 
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate
 from typing import Protocol
 
 from allotment.core.regions import Regions
-from allotment.core.request import Request, devices_of, one_group
+from allotment.core.request import Request, bound_to, devices_of, one_group
 from allotment.model.amounts import Vector, add, of_type
 from allotment.model.cluster import Node
+from allotment.model.engines import ANY_ENGINE, Ability
 from allotment.model.ids import NodeId
 from allotment.model.ledger import Slot
 from allotment.model.quantity import DEVICE, NOTHING, Resources
@@ -46,7 +48,9 @@ class NodeBook:
         "device_memory",
         "device_milli",
         "disk",
+        "engine",
         "id",
+        "lacks",
         "leaving",
         "memory",
         "of_one_type",
@@ -61,6 +65,8 @@ class NodeBook:
     def __init__(self, node: Node, *, by_type: bool) -> None:
         self.id = node.id
         self.arch = node.arch
+        self.engine = node.engine
+        self.lacks = frozenset(node.lacks)
         self.open = True
         self.bad: frozenset[int] = frozenset()
         """Devices that are not to be used: they are not free; a task on them stays."""
@@ -85,6 +91,11 @@ class NodeBook:
         if by_type:
             for kind in self.types:
                 self.whole[kind] = self.whole.get(kind, 0) + 1
+
+    def serves(self, request: Request) -> bool:
+        """Whether it is on an engine that a task asks for, and that can do what it asks."""
+        is_there = request.engine in ("", ANY_ENGINE, self.engine)
+        return is_there and self.lacks.isdisjoint(request.asks)
 
     def host_fits(self, need: Resources) -> bool:
         """Whether CPU, memory and disk suffice for one task.
@@ -299,6 +310,8 @@ class Ledger:
         self.books: dict[NodeId, NodeBook] = {
             node.id: NodeBook(node, by_type=self._sole is None) for node in nodes
         }
+        self.engines = {node.engine: frozenset(node.lacks) for node in nodes}
+        """What the engines of nodes cannot do, in the order of these."""
         self.regions = Regions(nodes)
         self.total = sum((node.total() for node in nodes), start=NOTHING)
         """All there is, in use or not."""
@@ -447,6 +460,10 @@ class Ledger:
         free = sum(count * len(nodes) for count, nodes in buckets.items())
         return free - sum(self.books[node].whole.get(kind, 0) for node in self.closed)
 
+    def can(self, ability: Ability, slots: Iterable[Slot]) -> bool:
+        """Whether all engines of these slots are able to do something."""
+        return all(ability not in self.books[slot.node].lacks for slot in slots)
+
     def type_of(self, node: NodeId, index: int) -> str:
         return self.books[node].types[index]
 
@@ -471,13 +488,31 @@ class Ledger:
     def find(self, requests: tuple[Request, ...], placing: Placing) -> tuple[Slot, ...] | None:
         """Find room for a gang: one slot a task, in rank order; None if none. Takes nothing.
 
-        Roles with the most devices choose first. Whole gangs get one device type, the
-        first of the preference list with room for all. Greedy: it may miss a place that
-        only another order of the tasks would find, and then says no on an idle cluster
+        Roles with the most devices choose first. Whole gangs get one engine and one device
+        type, the first of the preference list with room for all. Greedy: it may miss a place
+        that only another order of the tasks would find, and then says no on an idle cluster
         too, so such a job is refused when it is submitted.
         """
         if devices_of(requests) > self.whole_free:
             return None
+        is_one = len(requests) == 1 == requests[0].count
+        if is_one or requests[0].engine or len(self.engines) < 2:
+            return self._find(requests, placing)
+        each = (self._find(bound_to(name, requests), placing) for name in self.engines)
+        found = [slots for slots in each if slots is not None]
+        return min(found, key=lambda slots: self._disliked(requests, slots), default=None)
+
+    def _disliked(self, requests: tuple[Request, ...], slots: tuple[Slot, ...]) -> list[int]:
+        """Return how far down its list of types each role had to go."""
+        firsts = accumulate((request.count for request in requests), initial=0)
+        return [
+            request.types.index(self.type_of(slot.node, slot.devices[0]))
+            for request, at in zip(requests, firsts, strict=False)
+            if (slot := slots[at]).devices and request.types
+        ]
+
+    def _find(self, requests: tuple[Request, ...], placing: Placing) -> tuple[Slot, ...] | None:
+        """Find room for a gang in the region and on the engine that it asks for."""
         first = requests[0]
         if first.within or first.prefer:
             for level in (first.within, first.prefer):
@@ -602,10 +637,12 @@ class Ledger:
         usable = [(placing.rank(count, whole), count) for count in buckets if count >= whole]
         usable.sort()
         arch, books = request.arch, self.books
+        is_plain = not request.engine and not request.asks
         for _, count in usable:
             for node in buckets[count]:
                 book = books[node]
-                if book.open and (arch is ANY_ARCH or arch is book.arch):
+                is_such = arch is ANY_ARCH or arch is book.arch
+                if book.open and is_such and (is_plain or book.serves(request)):
                     yield book
 
     def _ranked(
@@ -621,7 +658,8 @@ class Ledger:
         ]
         rooms.sort()
         books = [self.books[node] for _, _, node in rooms]
-        return [book for book in books if book.open and request.arch in (ANY_ARCH, book.arch)]
+        such = (book for book in books if book.open and request.arch in (ANY_ARCH, book.arch))
+        return [book for book in such if book.serves(request)]
 
 
 def _some_of(amount: Resources) -> Resources:

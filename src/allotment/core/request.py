@@ -6,9 +6,10 @@ from functools import lru_cache
 import msgspec
 
 from allotment.model.amounts import vector_of
+from allotment.model.engines import Ability, asks_of
 from allotment.model.ledger import Slot
 from allotment.model.quantity import DEVICE, NOTHING, Resources, is_part_of_device
-from allotment.model.spec import Arch, JobSpec, TaskRole
+from allotment.model.spec import Arch, GiveWay, JobSpec, TaskRole
 
 
 class Request(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
@@ -25,6 +26,10 @@ class Request(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
     group: int = 0
     """Tasks, in rank order, that one region of `group_within` must hold; 0 for no groups."""
     group_within: str = ""
+    asks: tuple[Ability, ...] = ()
+    """What its engine must be able to do."""
+    engine: str = ""
+    """Its engine; '' for whichever, but one for the whole gang; ANY_ENGINE for any."""
 
     @property
     def devices(self) -> int:
@@ -153,6 +158,12 @@ def one_group(request: Request) -> Request:
     return msgspec.structs.replace(request, count=request.group, group=0, group_within="")
 
 
+@lru_cache(maxsize=4_096)
+def bound_to(engine: str, requests: tuple[Request, ...]) -> tuple[Request, ...]:
+    """Return the same gang as if it had asked for one engine."""
+    return tuple(msgspec.structs.replace(request, engine=engine) for request in requests)
+
+
 def lease_part(need: Resources) -> Resources:
     """Return what a suspended task lets go: its devices and CPU."""
     return Resources(gpu_milli=need.gpu_milli, cpu_milli=need.cpu_milli)
@@ -172,6 +183,8 @@ def shape_of(spec: JobSpec, user: str = "", group: str = "") -> Shape:
         spec.prefer,
         spec.pin,
         spec.opportunistic,
+        spec.on_eviction,
+        spec.engine,
         user,
         group,
     )
@@ -187,6 +200,8 @@ def _shape(  # noqa: PLR0913, PLR0917 - the parts of the key of a cache
     prefer: str,
     pin: str,
     opportunistic: bool,  # noqa: FBT001 - the parts of the key
+    on_eviction: GiveWay,
+    engine: str,
     user: str,
     group: str,
 ) -> Shape:
@@ -200,6 +215,8 @@ def _shape(  # noqa: PLR0913, PLR0917 - the parts of the key of a cache
             prefer,
             role.group,
             role.group_within,
+            asks_of(role.resources, on_eviction),
+            engine,
         )
         for role in roles
     )

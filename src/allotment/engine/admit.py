@@ -15,6 +15,7 @@ from allotment.engine.state import State
 from allotment.engine.would_fit import asks_for, would_fit, would_fit_anywhere
 from allotment.explain.caps import alone_too_large
 from allotment.explain.cell_words import leaf_types, levels_of, listed, owned
+from allotment.explain.engines import bound
 from allotment.explain.queues import beyond_queue
 from allotment.model.amounts import show_part, whole_vector
 from allotment.model.errors import Code, Rejected
@@ -173,7 +174,8 @@ def _check_size(state: State, spec: JobSpec, shape: Shape, tenant: Tenant) -> No
         raise Rejected(
             Code.NEVER_FITS,
             f"It can never start here: its {spec.least_count} task(s) need {show(total)}, and "
-            f"no arrangement on these {len(state.config.nodes)} node(s) has room for them.",
+            f"no arrangement on these {len(state.config.nodes)} node(s) has room for them."
+            + bound(state.cluster, shape.requests),
             f"The largest node has {has}. Ask for less, or see `allot nodes`.",
         )
     if entitle_shape(state.cluster, shape, alone=True) is None:

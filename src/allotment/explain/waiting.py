@@ -21,6 +21,7 @@ from allotment.core.trial import Trial
 from allotment.explain.budgets import why_used_up
 from allotment.explain.caps import why_capped, why_not_resumed
 from allotment.explain.cell_words import listed
+from allotment.explain.engines import bound, unable
 from allotment.explain.free import free_for, lacking
 from allotment.explain.in_cells import (
     fits_mended_cells,
@@ -119,9 +120,13 @@ def _never_counted(asked: Question) -> Blocked:
             hint=f"Change the job: `allot edit {asked.job.id} --set pin=`.",
         )
     need = show_resources(total_of(shape.requests))
+    if cannot := unable(asked.cluster, shape.requests):
+        hint = f"Change the job: `allot edit {asked.job.id}`."
+        return Blocked(Reason.NEVER_FITS_NOW, cannot, hint=hint)
+    only = bound(asked.cluster, shape.requests)
     return Blocked(
         Reason.NEVER_FITS_NOW,
-        f"No machine in the configuration can hold it: it needs {need}.",
+        f"No machine in the configuration can hold it: it needs {need}.{only}",
         hint="Change the job (allot edit) or ask the administrator for larger nodes.",
     )
 
@@ -223,14 +228,16 @@ def _no_room(asked: Question) -> Blocked:
 
 def _no_room_counted(asked: Question) -> Blocked:
     cluster, requests = asked.cluster, asked.asking.shape.requests
+    only = bound(cluster, requests)
     if missing := ", ".join(lacking(cluster, requests)):
         return Blocked(
-            Reason.CAPACITY, f"Others hold what it needs; too little is free of: {missing}."
+            Reason.CAPACITY,
+            f"Others hold what it needs; too little is free of: {missing}.{only}",
         )
     free = show_resources(free_for(cluster, requests))
     return Blocked(
         Reason.FRAGMENTED,
-        f"{free} is free in sum, but not where one task needs it together.",
+        f"{free} is free in sum, but not where one task needs it together.{only}",
         hint="Smaller tasks (fewer devices or less memory each) would fit sooner.",
     )
 

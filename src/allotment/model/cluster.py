@@ -5,6 +5,7 @@ from enum import StrEnum
 
 import msgspec
 
+from allotment.model.engines import Ability
 from allotment.model.ids import DeviceIndex, NodeId
 from allotment.model.quantity import Resources
 from allotment.model.spec import Arch
@@ -43,6 +44,10 @@ class Node(msgspec.Struct, frozen=True, omit_defaults=True):
     address: str = "127.0.0.1"
     labels: tuple[tuple[str, str], ...] = ()
     nics: tuple[Nic, ...] = ()
+    engine: str = ""
+    """The engine that runs its tasks; '' where there is but one."""
+    lacks: tuple[Ability, ...] = ()
+    """What that engine cannot do."""
 
     def nics_of(self, devices: Sequence[int]) -> tuple[str, ...]:
         """Name the network cards nearest to any of these devices, in the node's order."""

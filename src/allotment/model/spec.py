@@ -250,6 +250,8 @@ class JobSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """What people find it by; nothing is scheduled by them."""
     batch: Batch | None = None
     """How its command runs where that is a script of a batch system."""
+    engine: str = ""
+    """The engine to run on; '' for whichever, but one for all its tasks; or ANY_ENGINE."""
 
     @property
     def family(self) -> str:

@@ -8,6 +8,7 @@ from allotment.model.amounts import NO_AMOUNTS, Amounts
 from allotment.model.budget import FOREVER, Budget
 from allotment.model.cells import CellShare, Topology
 from allotment.model.cluster import Node
+from allotment.model.engines import EngineSetup
 from allotment.model.objectives import NO_OBJECTIVES, Objectives
 from allotment.model.quantity import DAY, HOUR, NOTHING, Millis, Resources, WallTime
 from allotment.model.spec import GiveWay
@@ -279,3 +280,5 @@ class Config(msgspec.Struct, frozen=True, omit_defaults=True):
     written: tuple[Tenant, ...] = ()
     """The tenants as they are without changes, while `tenants` are changed; else empty."""
     visibility: Visibility = Visibility.PRIVATE
+    engines: tuple[EngineSetup, ...] = ()
+    """What runs the nodes; empty where the service was started with its only one."""

@@ -1,37 +1,56 @@
-"""What an engine cannot do is refused when it is asked for, and so never planned."""
+"""What no engine can do is refused when it is asked for, and so never planned."""
 
+from allotment.core.cluster import Cluster
+from allotment.core.request import shape_of
+from allotment.engine.state import State
+from allotment.explain.engines import able, unable
 from allotment.model import commands as c
+from allotment.model.engines import ANY_ENGINE, Ability
 from allotment.model.errors import Code, Rejected
-from allotment.model.quantity import DEVICE, show_millis
-from allotment.model.spec import NEVER, Checkpoint, GiveWay, JobSpec
+from allotment.model.ids import JobId
+from allotment.model.quantity import show_millis
+from allotment.model.spec import NEVER, Checkpoint, JobSpec
 from allotment.service.ports import Backend, Limited
 
+INSTEAD = {
+    Ability.SUSPENDS: "Let it save and come back: `on_eviction: requeue`, or cancel it.",
+    Ability.DIVIDES: "Ask for a whole number of GPUs.",
+}
+"""What to do where no engine is able to."""
 
-def check_able(command: c.AnyCommand, backend: Backend) -> None:
-    """Raise Rejected where a command asks for what the engine cannot do."""
+
+def check_able(command: c.AnyCommand, state: State, backend: Backend | None = None) -> None:
+    """Raise Rejected where a command asks for what its engine, or none, can do."""
     match command:
-        case c.SuspendJob():
-            _check_suspends(backend)
+        case c.SuspendJob(job):
+            _check_suspends(job, state)
         case c.SubmitJob(spec=spec) | c.EditJob(spec=spec):
-            _check_spec(spec, backend)
+            _check_spec(spec, state.cluster)
+            _check_time(spec, backend)
+        case c.SubmitAgain(specs):
+            for spec in specs:
+                _check_spec(spec, state.cluster)
+                _check_time(spec, backend)
         case _:
             pass
 
 
-def _check_spec(spec: JobSpec, backend: Backend) -> None:
-    if spec.on_eviction is GiveWay.SUSPEND:
-        _check_suspends(backend)
-    _check_time(spec, backend)
-    parts = (role.resources.gpu_milli % DEVICE for role in spec.roles)
-    if not backend.divides and any(parts):
+def _check_spec(spec: JobSpec, cluster: Cluster) -> None:
+    engines = cluster.ledger.engines
+    if spec.engine not in ("", ANY_ENGINE, *engines):
+        names = [name for name in engines if name]
         raise Rejected(
-            Code.NOT_SUPPORTED,
-            f"On {backend.name} a task has whole GPUs only.",
-            "Ask for a whole number of GPUs.",
+            Code.BAD_SPEC,
+            f"There is no engine {spec.engine}.",
+            f"Engines here: {', '.join(names)}." if names else "Take `engine` out.",
         )
+    requests = shape_of(spec).requests
+    if engines and not able(cluster, requests):
+        asked = next(ability for request in requests for ability in request.asks)
+        raise Rejected(Code.NOT_SUPPORTED, unable(cluster, requests), INSTEAD[asked])
 
 
-def _check_time(spec: JobSpec, backend: Backend) -> None:
+def _check_time(spec: JobSpec, backend: Backend | None) -> None:
     """Raise Rejected where a job wants to run for longer than its engine allows."""
     limit = backend.time_limit() if isinstance(backend, Limited) else None
     grace_ms = (spec.checkpoint or Checkpoint()).grace_ms
@@ -47,10 +66,15 @@ def _check_time(spec: JobSpec, backend: Backend) -> None:
     )
 
 
-def _check_suspends(backend: Backend) -> None:
-    if not backend.suspends:
-        raise Rejected(
-            Code.NOT_SUPPORTED,
-            f"On {backend.name} a suspended job keeps its GPUs: no other could run there.",
-            "Let it save and come back: `on_eviction: requeue`, or cancel it.",
-        )
+def _check_suspends(job: JobId, state: State) -> None:
+    """Refuse to suspend a job where it would keep its devices."""
+    record, books = state.jobs.get(job), state.cluster.ledger.books
+    attempt = record.attempt if record is not None else None
+    for slot in attempt.slots if attempt is not None else ():
+        if slot.node in books and Ability.SUSPENDS in books[slot.node].lacks:
+            on = books[slot.node].engine or "this engine"
+            raise Rejected(
+                Code.NOT_SUPPORTED,
+                f"On {on} a suspended job keeps its GPUs: no other could run there.",
+                INSTEAD[Ability.SUSPENDS],
+            )

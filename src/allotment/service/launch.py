@@ -102,6 +102,7 @@ def launch_request(  # noqa: PLR0913 - all that a request is made of
         hold_on_failure_ms=spec.hold_on_failure_ms,
         log_bytes=config.limits.task_log_bytes,
         pids=config.limits.task_pids,
+        engine=nodes[slot.node].engine,
         limit_ms=_limit_ms(spec),
     )
 

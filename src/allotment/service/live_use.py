@@ -11,6 +11,7 @@ import msgspec
 
 from allotment.engine.records import AttemptRecord, JobRecord
 from allotment.engine.state import State
+from allotment.model.engines import Ability
 from allotment.model.errors import Code, Rejected
 from allotment.model.ids import JobId, NodeId, TaskIndex, TaskKey
 from allotment.model.lifecycle import JobState, TaskState
@@ -48,7 +49,8 @@ class LiveUse:
 
     async def now(self, at: Instant) -> list[LiveTask]:
         """Return what each running task uses. Raises Rejected where nothing can be measured."""
-        if not isinstance(self._backend, Measurable):
+        able = Ability.MEASURES in self._backend.abilities
+        if not able or not isinstance(self._backend, Measurable):
             raise Rejected(
                 Code.NOT_SUPPORTED,
                 f"The {self._backend.name} backend does not say what running tasks use.",

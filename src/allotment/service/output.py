@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from allotment.engine.records import JobRecord
+from allotment.model.engines import Ability
 from allotment.model.errors import Code, Rejected
 from allotment.model.ids import Actor, AttemptNo, JobId, TaskIndex, TaskKey
 from allotment.model.lifecycle import TaskState
@@ -157,7 +158,8 @@ class Output:
                 f"Task {task_name(record.spec, index)} of job {job} does not run now.",
                 "To look at a failed task, submit with hold_on_failure.",
             )
-        if not isinstance(self._backend, Enterable):
+        able = Ability.ENTERS in self._backend.abilities
+        if not able or not isinstance(self._backend, Enterable):
             raise Rejected(
                 Code.NOT_SUPPORTED, f"The {self._backend.name} backend cannot enter tasks."
             )

@@ -84,7 +84,7 @@ class Pipeline:
         Raises Rejected: with the code `uncertain` it may still come true, else it will not.
         """
         self.committer.refuse_in_trouble()
-        check_able(command, self._backend)
+        check_able(command, self.state, self._backend)
         records = self.engine.command(command, actor, self.clock.now())
         self.flush()
         if records:
@@ -101,7 +101,7 @@ class Pipeline:
 
     def apply(self, command: AnyCommand, actor: Actor) -> None:
         """Carry out one wish of `together`. Raises Rejected."""
-        check_able(command, self._backend)
+        check_able(command, self.state, self._backend)
         self.engine.command(command, actor, self.clock.now())
 
     def hear(self, report: Report) -> None:

@@ -5,6 +5,7 @@ from typing import Protocol, runtime_checkable
 
 import msgspec
 
+from allotment.model.engines import Ability
 from allotment.model.events import Record
 from allotment.model.forecast import Answer, Question
 from allotment.model.ids import JobId, NodeId, Seq, TaskKey
@@ -179,6 +180,8 @@ class LaunchRequest(msgspec.Struct, frozen=True):
     hold_on_failure_ms: Millis = Millis(0)
     log_bytes: int = 64 << 20
     pids: int = 1024
+    engine: str = ""
+    """The engine of its node; '' where there is but one."""
     limit_ms: Millis = Millis(0)
     """How long it may run at most, its grace included; 0 without a limit. The service ends it
     in time: this is for engines that want to know."""
@@ -201,10 +204,8 @@ class Backend(Protocol):
     """
 
     name: str
-    suspends: bool
-    """Whether a task can be frozen such that others may have its devices meanwhile."""
-    divides: bool
-    """Whether tasks can share a device, each with a part of it."""
+    abilities: frozenset[Ability]
+    """What it can do that not all can: nothing else is planned for its nodes."""
 
     async def start(self, sink: Callable[[Report], None]) -> None:
         """Connect, and from now on hand every report to `sink`, on this event loop."""

@@ -237,6 +237,8 @@ def node_views(state: State, now: Instant) -> list[v.NodeView]:
                 health=health_of(state, node.id),
                 trouble=_trouble(state, node, now),
                 suspected=state.suspicions.of((node.id, WHOLE), now),
+                engine=node.engine,
+                lacks=node.lacks,
             )
         )
     return made

@@ -8,6 +8,7 @@ import msgspec
 
 from allotment.model.cluster import NodeState
 from allotment.model.diagnosis import Diagnosis, Exit
+from allotment.model.engines import Ability
 from allotment.model.events import Outcome, Phase
 from allotment.model.health import HardwareHealth
 from allotment.model.ids import JobId
@@ -163,6 +164,10 @@ class NodeView(msgspec.Struct, frozen=True):
     """How often it, or a device of it, was suspected by automatic means in 30 days."""
     unheard: Silence | None = None
     """Its engine does not answer now: what runs there goes on."""
+    engine: str = ""
+    """What runs its tasks; empty where the service has but one engine without a name."""
+    lacks: tuple[Ability, ...] = ()
+    """What that engine cannot do: jobs that ask for it are never placed here."""
 
 
 class DeviceView(msgspec.Struct, frozen=True):

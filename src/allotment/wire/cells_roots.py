@@ -107,6 +107,9 @@ class RootReader:
         if first.arch is not node.arch:
             message = f"{node.name} is {node.arch.value}, and {first.name} {first.arch.value}"
             self._wrong(place, message, "cells of one type are alike: make two types")
+        if first.engine != node.engine:
+            message = f"{node.name} is on {node.engine}, and {first.name} on {first.engine}"
+            self._wrong(place, message, "cells of one type are alike: make two types")
 
     def _listed(
         self, chain: Chain, node: Node, row: Sequence[int], place: Place

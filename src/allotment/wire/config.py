@@ -3,32 +3,56 @@
 Parsers are imported when first used.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from allotment.model.cluster import Node
-from allotment.model.errors import Problem
+from allotment.model.engines import EngineSetup
+from allotment.model.errors import BadInput, Problem
 from allotment.model.tenancy import Config
 from allotment.wire.config_write import config_to_wire
 from allotment.wire.parse import tree_of
 from allotment.wire.text import text_of
 from allotment.wire.tree import plain_of
 
-__all__ = ["config_to_wire", "default_config", "read_config"]
+__all__ = ["config_to_wire", "default_config", "engines_in", "read_config"]
+
+NOTHING_FOUND: Mapping[str, Sequence[Node]] = {}
 
 
 def read_config(
-    data: bytes, *, source: str, machine: Node | None
+    data: bytes,
+    *,
+    source: str,
+    machine: Node | None,
+    found: Mapping[str, Sequence[Node]] = NOTHING_FOUND,
 ) -> tuple[Config, tuple[Problem, ...]]:
     """Read a configuration, with warnings. `source` names the file in messages.
 
     `machine` is this machine as discovered: the only node where the file lists none, and
-    the one that knows its real devices where the file lists it by name.
+    the one that knows its real devices where the file lists it by name. `found` has what
+    other engines found, by their name: their nodes, where the file lists none of them.
     Raises BadInput with everything that is wrong, each with its line.
     """
     from allotment.wire.config_read import config_of
 
     tree, problems = tree_of(text_of(data, source), source)
-    return config_of(plain_of(tree), tree, source=source, machine=machine, problems=problems)
+    return config_of(
+        plain_of(tree), tree, source=source, machine=machine, problems=problems, found_by=found
+    )
+
+
+def engines_in(data: bytes, *, source: str) -> tuple[EngineSetup, ...]:
+    """Return the engines that a configuration names; none of one that is wrong."""
+    from pydantic import ValidationError
+
+    from allotment.wire.config_engines import engines_of
+    from allotment.wire.config_shape import ConfigShape
+
+    try:
+        tree, _ = tree_of(text_of(data, source), source)
+        return engines_of(ConfigShape.model_validate(plain_of(tree)))
+    except (ValidationError, BadInput):
+        return ()
 
 
 def default_config(nodes: Sequence[Node], groups: Sequence[str]) -> Config:

@@ -7,6 +7,7 @@ from pydantic import ValidationError
 
 from allotment.model.cells import Topology
 from allotment.model.cluster import Device, Nic, Node
+from allotment.model.engines import EngineType
 from allotment.model.errors import Problem
 from allotment.model.ids import DeviceIndex, NodeId
 from allotment.model.quantity import NOTHING, Resources, show_bytes, show_milli
@@ -15,6 +16,7 @@ from allotment.wire.cells_hardware import Hardware, hardware_of
 from allotment.wire.cells_read import topology_of
 from allotment.wire.cells_tenants import Owed, owed_of
 from allotment.wire.config_budgets import budgets_of, wrong_budgets
+from allotment.wire.config_engines import Found, engines_of, with_engines
 from allotment.wire.config_promises import objectives_of
 from allotment.wire.config_shape import (
     MOST_GPUS_IN_ALL,
@@ -42,6 +44,7 @@ from allotment.wire.queues_read import ReadQueues, tree_of
 from allotment.wire.tree import Place, Plain, Tree, path_of
 
 Read = tuple[Config, tuple[Problem, ...]]
+NONE_FOUND: Found = {}
 
 
 def config_of(
@@ -51,6 +54,7 @@ def config_of(
     source: str,
     machine: Node | None,
     problems: tuple[Problem, ...] = (),
+    found_by: Found = NONE_FOUND,
 ) -> Read:
     """Build the configuration. `problems` are what reading the text has found already.
 
@@ -61,17 +65,17 @@ def config_of(
     except ValidationError as error:
         raise_all([*problems, *problems_of(error, ConfigShape, tree)], source)
         raise
-    config, found, doubtful = assembled(shape, machine)
+    config, found, doubtful = assembled(shape, machine, found_by)
     raise_all([*problems, *(problem_at(tree, *finding) for finding in found)], source)
     warnings = in_order(problem_at(tree, *finding) for finding in doubtful)
     return config, warnings
 
 
 def assembled(
-    shape: ConfigShape, machine: Node | None
+    shape: ConfigShape, machine: Node | None, found_by: Found = NONE_FOUND
 ) -> tuple[Config, list[Finding], list[Finding]]:
     """Put the configuration together, with errors and warnings; with errors it is no use."""
-    nodes, made, found = _nodes(shape, machine)
+    nodes, made, found = _nodes(shape, machine, found_by)
     there = not found
     found += [*_same_names(shape, made), *_unknown_default(shape), *_nics(shape)]
     for name, tenant in shape.tenants.items():
@@ -100,6 +104,7 @@ def assembled(
         shape.share,
         tuple(dated.changes),
         visibility=shape.visibility,
+        engines=engines_of(shape),
     )
     return config, found, doubtful
 
@@ -156,7 +161,7 @@ def _plainly(
 
 
 def _nodes(
-    shape: ConfigShape, machine: Node | None
+    shape: ConfigShape, machine: Node | None, found_by: Found
 ) -> tuple[tuple[Node, ...], Hardware, list[Finding]]:
     """List the nodes, and what `hardware` says of how they lie together."""
     if shape.nodes is not None:
@@ -168,7 +173,14 @@ def _nodes(
     made, found = hardware_of(shape.hardware, len(listed))
     if listed or shape.hardware:
         made.nodes = [_with_real(node, machine) for node in made.nodes]
-        return (*listed, *made.nodes), made, found
+    if listed or shape.hardware or shape.engines:
+        here = [
+            name for name, engine in shape.engines.items() if engine.type is EngineType.LOCAL
+        ]
+        if here and machine is not None:
+            found_by = {**found_by, here[0]: [_pretending(machine, shape.virtual_gpus)]}
+        nodes, wrong = with_engines(shape, (*listed, *made.nodes), found_by)
+        return nodes, made, [*found, *wrong]
     if machine is None:
         hint = "add nodes: [{name: n1, cpu: 8, memory: 32GiB}]"
         return (), made, [(("nodes",), "is missing, and this machine is not to be used", hint)]
@@ -204,7 +216,7 @@ def _node(at: int, shape: NodeShape, name: str, machine: Node | None) -> Node:
     return Node(
         NodeId(at), name, shape.cpu, shape.memory, shape.disk, tuple(devices),
         shape.arch, shape.address, tuple(shape.labels.items()),
-        tuple(Nic(nic.name, tuple(nic.near)) for nic in shape.nics),
+        tuple(Nic(nic.name, tuple(nic.near)) for nic in shape.nics), shape.engine,
     )  # fmt: skip
 
 
@@ -352,7 +364,8 @@ def _unknown_default(shape: ConfigShape) -> Iterator[Finding]:
 
 def _doubtful(shape: ConfigShape, machine: Node | None) -> Iterator[Finding]:
     """Find what has no effect, or promises more than this machine has."""
-    if shape.virtual_gpus and (shape.nodes is not None or shape.hardware):
+    named = shape.nodes is not None or shape.hardware
+    if shape.virtual_gpus and named and not shape.engines:
         yield (
             ("virtual_gpus",),
             f"is ignored: `{'nodes' if shape.nodes else 'hardware'}` says what there is",

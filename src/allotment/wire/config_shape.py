@@ -4,6 +4,7 @@ from typing import Annotated, cast
 
 from pydantic import BeforeValidator, Discriminator, Field, PlainValidator, Tag, model_validator
 
+from allotment.model.engines import EngineType
 from allotment.model.quantity import HOUR, Millis
 from allotment.model.spec import Arch, GiveWay
 from allotment.model.tenancy import (
@@ -71,6 +72,14 @@ def read_host_arch(value: object) -> Arch:
     if arch is Arch.ANY:
         raise not_a("x86_64 or arm64", value)
     return arch
+
+
+def read_engine_type(value: object) -> EngineType:
+    """Read what kind of system runs tasks."""
+    if value not in tuple(EngineType):
+        hint = "local: this machine; slurm: a partition of Slurm; pilot: one held as a whole"
+        raise not_a("local, slurm or pilot", value, hint)
+    return EngineType(str(value))
 
 
 def read_order(value: object) -> QueueOrder:
@@ -221,6 +230,23 @@ class NicShape(Shape):
     near: Annotated[list[int], PlainValidator(read_near)] = Field(examples=["[0, 1]"])
 
 
+class EngineShape(Shape):
+    """A system that runs tasks: this machine, or a partition of a Slurm cluster."""
+
+    type: Annotated[EngineType, PlainValidator(read_engine_type)]
+    partition: NameOrNone = Field(default="", examples=["main"])
+
+    @model_validator(mode="after")
+    def _where(self) -> "EngineShape":
+        if self.type is not EngineType.LOCAL and not self.partition:
+            raise Amiss(
+                "is missing", "name the partition: `sinfo` lists them", at=("partition",)
+            )
+        if self.type is EngineType.LOCAL and self.partition:
+            raise Amiss("is given, and this machine has none", "type: slurm", at=("partition",))
+        return self
+
+
 class NodeShape(Shape):
     """A machine, or several that are alike but for their names."""
 
@@ -234,6 +260,7 @@ class NodeShape(Shape):
     address: Word = "127.0.0.1"
     labels: dict[Name, Line] = Field(default={}, examples=["{rack: r1}"])
     nics: list[NicShape] = Field(default=[], examples=["[{name: mlx5_0, near: [0, 1]}]"])
+    engine: NameOrNone = Field(default="", examples=["gpus"])
 
     @model_validator(mode="after")
     def _called_once(self) -> "NodeShape":
@@ -408,6 +435,9 @@ class LimitsShape(Shape):
 class ConfigShape(Shape):
     """The cluster as its administrator describes it."""
 
+    engines: dict[Name, EngineShape] = Field(
+        default={}, examples=["{here: {type: local}, gpus: {type: slurm, partition: main}}"]
+    )
     nodes: Annotated[list[NodeShape], BeforeValidator(_not_empty)] | None = Field(
         default=None, examples=["[{name: n1, cpu: 8, memory: 32GiB}]"]
     )

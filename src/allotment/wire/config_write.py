@@ -28,6 +28,7 @@ def config_to_wire(config: Config) -> Written:
     config = as_written(config)
     cells = topology_to_wire(config.topology, config.nodes) if config.topology.types else None
     return {
+        **({"engines": _engines(config)} if config.engines else {}),
         "nodes": [node_to_wire(node) for node in config.nodes],
         **({"cells": cells} if cells else {}),
         "tenants": {
@@ -55,6 +56,17 @@ def node_to_wire(node: Node) -> Written:
         "address": node.address,
         "labels": dict(node.labels),
         **({"nics": [_nic(nic) for nic in node.nics]} if node.nics else {}),
+        **({"engine": node.engine} if node.engine else {}),
+    }
+
+
+def _engines(config: Config) -> Written:
+    return {
+        engine.name: {
+            "type": engine.type.value,
+            **({"partition": engine.partition} if engine.partition else {}),
+        }
+        for engine in config.engines
     }
 
 

@@ -261,6 +261,7 @@ def _spec(shape: JobShape, secrets: tuple[tuple[str, str], ...]) -> JobSpec:
         within=shape.within,
         prefer=shape.prefer,
         pin=shape.pin,
+        engine=shape.engine,
         opportunistic=shape.opportunistic,
         dialect=shape.dialect,
         labels=tuple(shape.labels.items()),

@@ -359,6 +359,7 @@ class JobShape(RoleParts):
     within: Line = Field(default="", examples=["node"])
     prefer: Line = Field(default="", examples=["rack"])
     pin: NameOrNone = Field(default="", examples=["vision-own"])
+    engine: NameOrNone = Field(default="", examples=["here"])
     opportunistic: Truth = False
     labels: Annotated[dict[LabelKey, LabelValue], AfterValidator(not_too_many)] = Field(
         default={}, examples=["{team: vision}"]

@@ -52,7 +52,7 @@ def job_to_wire(spec: JobSpec, *, redact: bool = True) -> Written:
         **({} if spec.preemptible else {"preemptible": False}),
         **_unless(on_eviction=spec.on_eviction.value),
         **_unless(within=spec.within, prefer=spec.prefer),
-        **_unless(pin=spec.pin, opportunistic=spec.opportunistic),
+        **_unless(pin=spec.pin, engine=spec.engine, opportunistic=spec.opportunistic),
         **_unless(labels=dict(spec.labels)),
         **({} if spec.dialect is Dialect.NATIVE else {"dialect": spec.dialect.value}),
         **({"batch": _batch(spec.batch)} if spec.batch else {}),

@@ -4,17 +4,17 @@ A new text is written beside the old one before its configuration is applied, an
 place after that. A start that finds both goes by the log, which says whether it was applied.
 """
 
+from collections.abc import Callable
 from pathlib import Path
 
 from allotment.api.state_folder import sync_folder, write_whole
 from allotment.engine.foresee import digest
-from allotment.model.cluster import Node
-from allotment.model.errors import BadInput
+from allotment.model.errors import BadInput, Problem
 from allotment.model.tenancy import Config
-from allotment.wire.config import read_config
 
 CONFIG = "config.yaml"
 NEXT = "config.next.yaml"
+Reader = Callable[[bytes, str], tuple[Config, tuple[Problem, ...]]]
 
 
 def announce(folder: Path, text: bytes) -> None:
@@ -28,7 +28,7 @@ def keep(folder: Path) -> None:
     sync_folder(folder)
 
 
-def announced(folder: Path, in_force: Config, machine: Node | None) -> bytes:
+def announced(folder: Path, in_force: Config, read: Reader) -> bytes:
     """Return the text that was announced and applied, and not kept any more; empty if none.
 
     One that was never applied is removed; so is one from before somebody changed the file.
@@ -38,14 +38,14 @@ def announced(folder: Path, in_force: Config, machine: Node | None) -> bytes:
         return b""
     text = after.read_bytes()
     is_newer = not kept.exists() or after.stat().st_mtime_ns >= kept.stat().st_mtime_ns
-    if is_newer and _digest(text, machine) == digest(in_force):
+    if is_newer and _digest(text, read) == digest(in_force):
         return text
     after.unlink()
     return b""
 
 
-def _digest(text: bytes, machine: Node | None) -> str:
+def _digest(text: bytes, read: Reader) -> str:
     try:
-        return digest(read_config(text, source=NEXT, machine=machine)[0])
+        return digest(read(text, NEXT)[0])
     except BadInput:
         return ""

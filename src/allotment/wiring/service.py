@@ -8,7 +8,7 @@ import asyncio
 import io
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -18,6 +18,7 @@ import uvloop
 
 from allotment import __version__
 from allotment.model.cluster import Node
+from allotment.model.engines import EngineType
 from allotment.model.errors import (
     AllotmentError,
     BadInput,
@@ -26,12 +27,13 @@ from allotment.model.errors import (
     Rejected,
 )
 from allotment.model.events import EventsLost
-from allotment.model.ids import DeviceIndex, NodeId, Seq
+from allotment.model.ids import Seq
 from allotment.model.tenancy import Config
 from allotment.service.ports import Backend, Store
 from allotment.service.reconfigure import ConfigFiles
 from allotment.service.service import Service
 from allotment.store.lock import FolderLock
+from allotment.wiring.engines import Engines, find_engines
 
 FAILED = 1
 LONGEST_CONFIG = 1 << 20
@@ -153,7 +155,6 @@ def lock_folder(folder: Path) -> FolderLock:
 
 def build(options: Options, lock: FolderLock) -> Opened:
     """Put a service together. Raises AllotmentError."""
-    from allotment.backends.local.backend import LocalBackend  # noqa: PLC0415
     from allotment.backends.local.machine import this_machine as look  # noqa: PLC0415
     from allotment.service.clock import SteadyClock  # noqa: PLC0415
     from allotment.wire.job import job_to_wire  # noqa: PLC0415
@@ -162,17 +163,18 @@ def build(options: Options, lock: FolderLock) -> Opened:
     from allotment.wiring.policies import policies  # noqa: PLC0415
 
     machine, device_files = look(options.gpus)
-    nodes: tuple[Node, ...] = (machine,)
-    partition = slurm.partition_of(options.folder, options.slurm)
-    if partition:
-        is_first = not (options.folder / slurm.KEPT).exists()
-        nodes = slurm.discovered(partition, is_first=is_first)
-    pilot = bool(partition) and slurm.is_pilot(options.folder, wanted=options.pilot)
-    found = configuration(options, nodes, slurm=bool(partition), pilot=pilot)
+    engines = find_engines(
+        options.folder, _config_text(options), options.slurm, machine, pilot=options.pilot
+    )
+    found = configuration(options, engines)
     store = _store(options)
     try:
-        in_slurm = InSlurm(partition, pilot, lambda: service.state.config.nodes)
-        backend = _backend(options, device_files, in_slurm)
+        if options.backend == "fake":
+            from allotment.backends.fake import FakeBackend  # noqa: PLC0415
+
+            backend: Backend = FakeBackend()
+        else:
+            backend = engines.backend(device_files, lambda: service.state.config.nodes)
         service = Service(
             store=store,
             backend=backend,
@@ -181,17 +183,14 @@ def build(options: Options, lock: FolderLock) -> Opened:
             state_dir=str(options.folder),
             write_spec=lambda spec: dict(job_to_wire(spec)),
             version=__version__,
-            config_files=config_files(
-                options.folder, nodes, slurm=bool(partition), pilot=pilot
-            ),
+            config_files=config_files(options.folder, engines),
             forecast=ChildForecast(),
         )
         if options.config is None:
-            found = _newest(options.folder, found, service.state.config, nodes)
-        if partition:
-            slurm.keep(options.folder, partition, pilot=pilot)
-        if isinstance(backend, LocalBackend):
-            backend.watch_devices(lambda: _real_devices(service.state.config))
+            found = _newest(options.folder, found, service.state.config, engines)
+        if engines.is_sole and engines.setups[0].partition:
+            setup = engines.setups[0]
+            slurm.keep(options.folder, setup.partition, pilot=setup.type is EngineType.PILOT)
     except BaseException:
         store.close()
         raise
@@ -205,16 +204,6 @@ def _lost(store: Store) -> EventsLost | None:
     return EventsLost(loss.because, loss.events, loss.until) if loss else None
 
 
-def _real_devices(config: Config) -> dict[str, tuple[NodeId, DeviceIndex]]:
-    """Return which devices of a configuration have a driver that can be asked, by UUID."""
-    return {
-        device.uuid: (node.id, device.index)
-        for node in config.nodes
-        for device in node.devices
-        if device.uuid and not device.virtual
-    }
-
-
 def _store(options: Options) -> Store:
     if options.store == "memory":
         from allotment.store.memory import MemoryStore  # noqa: PLC0415
@@ -223,34 +212,6 @@ def _store(options: Options) -> Store:
     from allotment.store.sqlite import SqliteStore  # noqa: PLC0415
 
     return SqliteStore.open(options.folder, accept_loss=options.accept_loss)
-
-
-class InSlurm(msgspec.Struct, frozen=True):
-    """How a partition is used: '' for none."""
-
-    partition: str
-    pilot: bool
-    nodes: Callable[[], Sequence[Node]]
-
-
-def _backend(
-    options: Options, device_files: Mapping[int, tuple[str, ...]], in_slurm: InSlurm
-) -> Backend:
-    if in_slurm.pilot:
-        from allotment.backends.pilot.backend import PilotBackend  # noqa: PLC0415
-
-        return PilotBackend(options.folder, in_slurm.partition, in_slurm.nodes)
-    if in_slurm.partition:
-        from allotment.backends.slurm.backend import SlurmBackend  # noqa: PLC0415
-
-        return SlurmBackend(options.folder, in_slurm.partition, in_slurm.nodes)
-    if options.backend == "fake":
-        from allotment.backends.fake import FakeBackend  # noqa: PLC0415
-
-        return FakeBackend()
-    from allotment.backends.local.backend import LocalBackend  # noqa: PLC0415
-
-    return LocalBackend(options.folder, device_files)
 
 
 def restore(file: Path, folder: Path) -> Seq:
@@ -275,9 +236,15 @@ def this_machine(gpus: int | None = None) -> Node:
     return look(gpus)[0]
 
 
-def configuration(
-    options: Options, nodes: Sequence[Node], *, slurm: bool = False, pilot: bool = False
-) -> Found:
+def _config_text(options: Options) -> bytes:
+    """Return the configuration that is meant; empty where there is none yet."""
+    from allotment.wiring.kept_config import CONFIG  # noqa: PLC0415
+
+    path = options.config or options.folder / CONFIG
+    return _text_of(path) if options.config or path.exists() else b""
+
+
+def configuration(options: Options, engines: Engines) -> Found:
     """Read the configuration that is meant, or make one for the nodes there are.
 
     Raises BadInput with every problem and its line.
@@ -287,8 +254,8 @@ def configuration(
     kept = options.folder / CONFIG
     path = options.config or kept
     is_first = options.config is None and not kept.exists()
-    data = _default_text(nodes) if is_first else _text_of(path)
-    config, warnings = _read_config(nodes, slurm, pilot, data, str(path))
+    data = _default_text(engines.first_nodes) if is_first else _text_of(path)
+    config, warnings = engines.read(data, str(path))
     for warning in warnings:
         log.warning(f"{path}: {warning}")
     if options.gpus is not None and options.config is None and not is_first:
@@ -296,44 +263,24 @@ def configuration(
     return Found(config, b"" if path == kept and not is_first else data)
 
 
-def _newest(folder: Path, found: Found, in_force: Config, nodes: Sequence[Node]) -> Found:
+def _newest(folder: Path, found: Found, in_force: Config, engines: Engines) -> Found:
     """Return what was kept; or what a crash kept from being kept, though it was in force."""
-    machine = nodes[0] if len(nodes) == 1 else None
-    from allotment.wire.config import read_config  # noqa: PLC0415
     from allotment.wiring.kept_config import CONFIG, announced  # noqa: PLC0415
 
-    text = announced(folder, in_force, machine)
-    if not text:
-        return found
-    return Found(read_config(text, source=CONFIG, machine=machine)[0], text)
+    text = announced(folder, in_force, engines.read)
+    return Found(engines.read(text, CONFIG)[0], text) if text else found
 
 
-def config_files(
-    folder: Path, nodes: Sequence[Node], *, slurm: bool = False, pilot: bool = False
-) -> ConfigFiles:
+def config_files(folder: Path, engines: Engines) -> ConfigFiles:
     """Return how a service reads, writes and keeps configurations."""
     from allotment.wiring.kept_config import announce, keep  # noqa: PLC0415
 
     return ConfigFiles(
-        read=partial(_read_config, nodes, slurm, pilot),
+        read=engines.read,
         write=_write_config,
         announce=partial(announce, folder),
         keep=partial(keep, folder),
     )
-
-
-def _read_config(
-    nodes: Sequence[Node], slurm: bool, pilot: bool, text: bytes, source: str
-) -> tuple[Config, tuple[Problem, ...]]:
-    """Read a configuration, and check it against the nodes of an engine. Raises BadInput."""
-    from allotment.wire.config import read_config  # noqa: PLC0415
-    from allotment.wiring.slurm import problems_of  # noqa: PLC0415
-
-    machine = nodes[0] if nodes and not slurm else None
-    config, warnings = read_config(text, source=source, machine=machine)
-    if slurm and (problems := tuple(problems_of(config, tuple(nodes), pilot=pilot))):
-        raise BadInput(problems, source)
-    return config, warnings
 
 
 def _write_config(config: Config) -> str:

@@ -1,20 +1,14 @@
-"""A service whose jobs run in a Slurm partition: its nodes, and what Slurm cannot do."""
+"""The partitions of a Slurm cluster: their nodes, and whether a configuration agrees."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-
-import structlog
 
 from allotment.api.state_folder import write_whole
 from allotment.model.cells import Topology
 from allotment.model.cluster import Node
 from allotment.model.errors import BackendError, BadInput, EngineAway, Problem
-from allotment.model.spec import GiveWay
-from allotment.model.tenancy import Config
-
-log = structlog.get_logger("allot.wiring")
 
 KEPT = "slurm-partition"
 """In the state folder: so that a later start does not run a cluster's jobs on this machine."""
@@ -26,10 +20,15 @@ FIRST_S, AGAIN_S = 30.0, 3.0
 """How long a start waits for Slurm: where it can go on without, not for long."""
 
 
+def kept_in(folder: Path) -> str:
+    """Return the partition that `--slurm` gave a state folder; '' if none."""
+    path = folder / KEPT
+    return path.read_text().strip() if path.exists() else ""
+
+
 def partition_of(folder: Path, wanted: str) -> str:
     """Return the partition of a state folder, '' where its jobs run here. Raises BadInput."""
-    path = folder / KEPT
-    kept = path.read_text().strip() if path.exists() else ""
+    kept = kept_in(folder)
     if kept and wanted and kept != wanted:
         raise BadInput((
             Problem(
@@ -38,6 +37,14 @@ def partition_of(folder: Path, wanted: str) -> str:
             ),
         ))  # fmt: skip
     return kept or wanted
+
+
+def unanswered(error: EngineAway) -> BackendError:
+    """Return that Slurm does not answer where that is needed, and what to try."""
+    return BackendError(
+        f"Slurm does not answer: {error}. Try `sinfo` on this machine: it needs Slurm's "
+        "commands, slurm.conf, and munge running with the key of the cluster."
+    )
 
 
 def keep(folder: Path, partition: str, *, pilot: bool) -> None:
@@ -55,7 +62,10 @@ def described(partition: str) -> tuple[tuple[Node, ...], Topology]:
     from allotment.backends.slurm import client  # noqa: PLC0415
     from allotment.backends.slurm.switches import switches_of, topology_of  # noqa: PLC0415
 
-    nodes = discovered(partition, is_first=True)
+    try:
+        nodes = discovered(partition, is_first=True)
+    except EngineAway as error:
+        raise unanswered(error) from error
     with ThreadPoolExecutor(1) as pool:
         said = pool.submit(lambda: asyncio.run(client.switches())).result()
     return nodes, topology_of(nodes, switches_of(said))
@@ -75,28 +85,18 @@ def is_pilot(folder: Path, *, wanted: bool) -> bool:
 
 
 def discovered(partition: str, *, is_first: bool) -> tuple[Node, ...]:
-    """Return the nodes of a partition as Slurm knows them. Raises BadInput, BackendError.
+    """Return the nodes of a partition as Slurm knows them. Raises BadInput, EngineAway.
 
-    None where Slurm does not answer and this is not the first start: what runs goes on, and
-    the configuration in force knows the nodes.
+    Where it is not the first time, a start can go on without: then it does not wait long.
     """
     from allotment.backends.slurm import client  # noqa: PLC0415
     from allotment.backends.slurm.discover import nodes_of  # noqa: PLC0415
     from allotment.backends.slurm.switches import labelled, switches_of  # noqa: PLC0415
 
-    try:
-        with ThreadPoolExecutor(1) as pool:  # where we are, a loop runs already
-            patience_s = FIRST_S if is_first else AGAIN_S
-            found = pool.submit(lambda: asyncio.run(client.nodes(patience_s))).result()
-            switches = pool.submit(lambda: asyncio.run(client.switches())).result()
-    except EngineAway as error:
-        if not is_first:
-            log.warning("Slurm does not answer; its jobs go on", why=str(error))
-            return ()
-        raise BackendError(
-            f"Slurm does not answer: {error}. Try `sinfo` on this machine: it needs Slurm's "
-            "commands, slurm.conf, and munge running with the key of the cluster."
-        ) from error
+    patience_s = FIRST_S if is_first else AGAIN_S
+    with ThreadPoolExecutor(1) as pool:  # where we are, a loop runs already
+        found = pool.submit(lambda: asyncio.run(client.nodes(patience_s))).result()
+        switches = pool.submit(lambda: asyncio.run(client.switches())).result()
     nodes = labelled(nodes_of(found, partition), switches_of(switches))
     if not nodes:
         there = sorted({name for node in found for name in node.partitions})
@@ -109,12 +109,10 @@ def discovered(partition: str, *, is_first: bool) -> tuple[Node, ...]:
     return nodes
 
 
-def problems_of(
-    config: Config, nodes: tuple[Node, ...], *, pilot: bool = False
-) -> Iterator[Problem]:
-    """Find what a configuration wants that the partition has not, or Slurm cannot do."""
-    there = {node.name: node for node in nodes}
-    for node in config.nodes if nodes else ():
+def problems_of(nodes: Sequence[Node], found: Sequence[Node]) -> Iterator[Problem]:
+    """Find what of configured nodes the partition has not."""
+    there = {node.name: node for node in found}
+    for node in nodes:
         real = there.get(node.name)
         if real is None:
             yield Problem(f"Slurm's partition has no node {node.name}", "nodes")
@@ -123,22 +121,4 @@ def problems_of(
                 f"node {node.name} has {len(real.devices)} GPUs in Slurm, not "
                 f"{len(node.devices)}",
                 "nodes",
-            )
-    if pilot:
-        return
-    for tenant in config.tenants:
-        if tenant.on_eviction is GiveWay.SUSPEND:
-            yield Problem(
-                "a job that Slurm suspends keeps its GPUs",
-                f"tenants.{tenant.name}.on_eviction",
-                hint="requeue",
-            )
-    kinds = {kind.name: kind for kind in config.topology.types}
-    for kind in kinds.values():
-        if kind.is_node and kind.child in kinds:
-            yield Problem(
-                f"Slurm picks the GPUs of a job itself, so no cell may be smaller than a node, "
-                f"and {kind.name} is made of {kind.child}",
-                f"cells.types.{kind.name}",
-                hint=f"make {kind.name} of devices, or hold whole nodes: --pilot",
             )

@@ -13,6 +13,7 @@ import pytest
 from allotment.backends.fake import FakeBackend
 from allotment.backends.local.backend import LocalBackend
 from allotment.backends.pilot.backend import PilotBackend
+from allotment.backends.router import Router
 from allotment.backends.slurm.backend import SlurmBackend
 from allotment.model.cluster import Node
 from allotment.model.errors import EngineAway
@@ -30,14 +31,19 @@ SCRIPTS = {
     "slurm": {"ok": "true", "fails": "exit 3", "forever": "sleep 1000"},
     "pilot": {"ok": "true", "fails": "exit 3", "forever": "sleep 1000"},
 }
+"""By the engine that runs a task."""
+ROUTED = ("routed to here", "routed to gpus")
+"""A router of a local engine and one of Slurm, and which of them is to run the tasks."""
 NODES = [Node(NodeId(n), f"n{n}", 4000, 2000 * MIB, 0, address="127.0.0.1") for n in (1, 2)]
 
 
 class Driver:
     """A backend with everything it ever said."""
 
-    def __init__(self, backend: Backend, folder: Path) -> None:
+    def __init__(self, backend: Backend, folder: Path, name: str) -> None:
         self.backend = backend
+        self.engine = name.removeprefix("routed to ")
+        self.scripts = SCRIPTS[{"here": "local", "gpus": "slurm"}.get(self.engine, name)]
         self.folder = folder
         self.work = folder / "outputs"
         self.work.mkdir(exist_ok=True)
@@ -50,7 +56,7 @@ class Driver:
             self._news.set()
 
     def request(self, script: str, job: int = 1, index: int = 0) -> LaunchRequest:
-        command = SCRIPTS[self.backend.name].get(script, script)
+        command = self.scripts.get(script, script)
         return LaunchRequest(
             key=TaskKey(JobId(job), AttemptNo(1), TaskIndex(index)),
             name=f"main.{index}",
@@ -60,6 +66,7 @@ class Driver:
             workdir=str(self.work),
             resources=Resources(cpu_milli=100, memory=64 * MIB),
             writable=(str(self.work),),
+            engine=self.engine,
         )
 
     async def until(self, check: Callable[[], bool]) -> None:
@@ -79,7 +86,7 @@ class Driver:
 @asynccontextmanager
 async def a_backend(name: str) -> AsyncIterator[Driver]:
     folder = Path(tempfile.mkdtemp(prefix="allot-"))
-    driver = Driver(new_backend(name, folder), folder)
+    driver = Driver(new_backend(name, folder), folder, name)
     backend = driver.backend
     await backend.start(driver.hear)
     try:
@@ -101,6 +108,10 @@ def new_backend(name: str, folder: Path) -> Backend:
             return SlurmBackend(folder, "main", lambda: NODES)
         case "pilot":
             return PilotBackend(folder, "main", lambda: NODES)
+        case _ if name in ROUTED:
+            slurm = SlurmBackend(folder, "main", lambda: NODES)
+            engines: dict[str, Backend] = {"here": LocalBackend(folder), "gpus": slurm}
+            return Router(engines, lambda: NODES)
         case _:
             return LocalBackend(folder)
 
@@ -113,7 +124,7 @@ def slurm() -> Iterator[Slurm]:
 
 @pytest.fixture
 def name(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    if request.param not in ("slurm", "pilot"):
+    if request.param in ("fake", "local"):
         yield request.param
         return
     slurm: Slurm = request.getfixturevalue("slurm")
@@ -123,11 +134,11 @@ def name(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
 
 
 MARKS = [pytest.mark.needs_root, pytest.mark.needs_tool(*TOOLS)]
-ON_SLURM, PILOT = (pytest.param(name, marks=MARKS) for name in ("slurm", "pilot"))
-every = pytest.mark.parametrize("name", ["fake", "local", ON_SLURM, PILOT], indirect=True)
-real = pytest.mark.parametrize("name", ["local", ON_SLURM, PILOT], indirect=True)
-freezing = pytest.mark.parametrize("name", ["fake", "local", PILOT], indirect=True)
-"""Those that `suspends`."""
+WITH_SLURM = [pytest.param(name, marks=MARKS) for name in ("slurm", "pilot", *ROUTED)]
+every = pytest.mark.parametrize("name", ["fake", "local", *WITH_SLURM], indirect=True)
+real = pytest.mark.parametrize("name", ["local", *WITH_SLURM], indirect=True)
+freezing = pytest.mark.parametrize("name", ["fake", "local", *WITH_SLURM[1:3]], indirect=True)
+"""Those that are able to suspend."""
 
 
 @every
@@ -288,7 +299,7 @@ def test_tasks_outlive_the_backend_and_are_found_again(name: str) -> None:
             running = await driver.until_seen(request.key, Seen.RUNNING)
             await driver.backend.close()
             again = new_backend(name, driver.folder)
-            other = Driver(again, driver.folder)
+            other = Driver(again, driver.folder, name)
             await again.start(other.hear)
             (found,) = await again.observe([request.key])
             assert (found.seen, found.pid) == (Seen.RUNNING, running.pid)

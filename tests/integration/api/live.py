@@ -17,6 +17,7 @@ import uvloop
 from allotment.api.listening import Listening
 from allotment.api.state_folder import prepare
 from allotment.backends.fake import FakeBackend
+from allotment.model.engines import Ability
 from allotment.model.ids import Actor, TaskKey
 from allotment.model.tenancy import Config
 from allotment.service.clock import SteadyClock
@@ -24,6 +25,7 @@ from allotment.service.ports import LogChunk
 from allotment.service.service import Service
 from allotment.store.sqlite import SqliteStore
 from allotment.wire.job import job_to_wire
+from allotment.wiring.engines import Engines
 from allotment.wiring.forecast import ChildForecast
 from allotment.wiring.service import config_files
 from tests.support.builders import POLICIES, a_config, a_tenant
@@ -38,6 +40,8 @@ ME = Actor("me", os.geteuid())
 
 class HostBackend(FakeBackend):
     """Tasks by script, output as the test writes it; entering one is being on this host."""
+
+    abilities = FakeBackend.abilities | {Ability.ENTERS}
 
     def __init__(self) -> None:
         super().__init__()
@@ -119,7 +123,7 @@ class Live:
             state_dir=str(self.folder),
             write_spec=lambda spec: dict(job_to_wire(spec)),
             version="test",
-            config_files=config_files(self.folder, ()),
+            config_files=config_files(self.folder, Engines(self.folder)),
             forecast=self.forecast,
         )
         await self.service.start(self._config)

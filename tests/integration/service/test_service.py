@@ -28,6 +28,7 @@ from allotment.service.selector import Selector
 from allotment.service.service import Service
 from allotment.service.views import EventView, JobRow
 from allotment.store.sqlite import SqliteStore
+from allotment.wiring.engines import Engines
 from allotment.wiring.service import config_files
 from tests.support.builders import POLICIES, a_config, a_job, a_tenant
 from tests.support.patience import PATIENCE_S
@@ -55,7 +56,7 @@ def made_service(
         state_dir=str(folder),
         write_spec=lambda spec: {"name": spec.name},
         version="test",
-        config_files=config_files(folder, ()),
+        config_files=config_files(folder, Engines(folder)),
     )
 
 

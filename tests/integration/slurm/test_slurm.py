@@ -183,10 +183,10 @@ def test_nodes_are_found_and_a_limit_of_the_partition_is_told_at_submission(
 def test_what_slurm_cannot_do_is_refused(cluster: OnSlurm) -> None:
     status, answer = cluster.ask("POST", "/v1/jobs", shell("true", resources={"gpu": 0.5}))
     assert status == 501
-    assert "whole GPUs only" in str(answer)
+    assert "No engine here can give it a part of a GPU." in str(answer)
     status, answer = cluster.ask("POST", "/v1/jobs", shell("true", on_eviction="suspend"))
     assert status == 501
-    assert "keeps its GPUs" in str(answer)
+    assert "No engine here can suspend it" in str(answer)
     job = cluster.submit(shell("sleep 1000"))
     cluster.wait_for(job, "running")
     done = cluster.allot("suspend", str(job))

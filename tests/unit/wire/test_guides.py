@@ -38,6 +38,7 @@ JOBS = (GUIDE / "job-spec.md").read_text(encoding="utf-8")
 CONFIGS = (GUIDE / "config.md").read_text(encoding="utf-8")
 CELLS = (GUIDE / "cells.md").read_text(encoding="utf-8")
 HERE = Node(NodeId(0), "here", 8000, 32 * GIB, 100 * GIB)
+FOUND = {"gpus": (Node(NodeId(0), "n1", 8000, 32 * GIB, 0),)}
 
 
 def blocks(page: str) -> list[str]:
@@ -51,7 +52,7 @@ def test_a_job_of_the_guide_is_accepted(block: str) -> None:
 
 @pytest.mark.parametrize("block", [*blocks(CONFIGS), *blocks(CELLS)])
 def test_a_configuration_of_the_guide_is_accepted(block: str) -> None:
-    assert read_config(block.encode(), source="guide", machine=HERE)[1] == ()
+    assert read_config(block.encode(), source="guide", machine=HERE, found=FOUND)[1] == ()
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,7 @@ from allotment.backends.local.runner.schema import Request
 from allotment.backends.local.task_use import uses_of
 from allotment.backends.status import RunnerStatus, report_of, status_from
 from allotment.model.diagnosis import Exit
+from allotment.model.engines import Ability
 from allotment.model.errors import BackendError
 from allotment.model.ids import AttemptNo, JobId, NodeId, TaskIndex, TaskKey
 from allotment.model.quantity import Millis
@@ -49,7 +50,7 @@ class LocalBackend:
     """Runs tasks here. `device_files` gives the files of each device index, none if virtual."""
 
     name = "local"
-    suspends = divides = True
+    abilities = frozenset(Ability)
 
     def __init__(
         self, state_dir: Path, device_files: Mapping[int, tuple[str, ...]] | None = None

@@ -28,6 +28,7 @@ from allotment.backends.pilot.squeue import PilotRow, rows
 from allotment.backends.slurm import client
 from allotment.backends.slurm.client import SlurmNode
 from allotment.model.cluster import Node
+from allotment.model.engines import Ability
 from allotment.model.errors import BackendError, EngineAway
 from allotment.model.health import HealthReport
 from allotment.model.ids import JobId, NodeId, TaskKey
@@ -76,7 +77,7 @@ class PilotBackend:
     """
 
     name = "pilot"
-    suspends = divides = True
+    abilities = frozenset(Ability)
 
     def __init__(
         self,

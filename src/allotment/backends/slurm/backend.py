@@ -33,6 +33,7 @@ from allotment.backends.slurm.strays import STRAY_S, Strays
 from allotment.backends.status import RunnerStatus, status_from
 from allotment.model.cluster import Node
 from allotment.model.diagnosis import Exit
+from allotment.model.engines import Ability
 from allotment.model.errors import BackendError
 from allotment.model.ids import JobId, TaskKey
 from allotment.model.quantity import MINUTE, Millis
@@ -81,9 +82,8 @@ class SlurmBackend:
     """Runs tasks in one partition. `nodes` are those of the configuration, by name."""
 
     name = "slurm"
-    suspends = False
-    """A suspended Slurm job keeps its devices, so that nothing else could run there."""
-    divides = False
+    abilities = frozenset({Ability.ENTERS})
+    """A suspended Slurm job keeps its devices, and which devices it gets Slurm decides."""
 
     def __init__(
         self, state_dir: Path, partition: str, nodes: Callable[[], Sequence[Node]]
@@ -243,7 +243,7 @@ class SlurmBackend:
             await self._cancel(row.id if row else record.job)
 
     async def freeze(self, key: TaskKey) -> None:
-        """Do nothing: it is never asked, since `suspends` is false."""
+        """Do nothing: it is never asked, as it is not able to."""
 
     async def thaw(self, key: TaskKey) -> None:
         """Do nothing, as `freeze`."""

@@ -58,6 +58,7 @@ class Chain:
         self.roots = tuple(root.name for root in roots)
         first = nodes[self.nodes[0]]
         self.arch: Arch = first.arch
+        self.engine, self.lacks = first.engine, frozenset(first.lacks)
         self.memory = min(
             (nodes[n].devices[d].memory for n, ds in zip(self.nodes, self.devices, strict=True)
              for d in ds),

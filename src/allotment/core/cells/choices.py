@@ -16,6 +16,7 @@ from allotment.core.cells.holding import Holding
 from allotment.core.cells.space import Space, allows, spare
 from allotment.core.cells.use import Idle
 from allotment.core.request import Request, one_group
+from allotment.model.engines import ANY_ENGINE
 from allotment.model.quantity import DEVICE
 from allotment.model.spec import Arch
 
@@ -416,6 +417,8 @@ def serves(chain: Chain, requests: tuple[Request, ...]) -> bool:
     return all(
         (not r.types or chain.names[0] in r.types)
         and r.arch in (Arch.ANY, chain.arch)
+        and r.engine in ("", ANY_ENGINE, chain.engine)
+        and chain.lacks.isdisjoint(r.asks)
         and r.need.gpu_memory <= chain.memory
         and (not r.group or chain.level_of(r.group_within) is not None)
         and (not r.devices or chain.has_devices)

@@ -15,6 +15,7 @@ from allotment.core.plan import Evict, PreemptionPlan
 from allotment.core.request import lease_part
 from allotment.core.sharing import borrows
 from allotment.core.trial import Trial
+from allotment.model.engines import Ability
 from allotment.model.ids import JobId
 from allotment.model.ledger import GUARANTEED, OPPORTUNISTIC
 from allotment.model.quantity import Instant
@@ -57,6 +58,7 @@ def _frozen(cluster: Cluster, modes: dict[JobId, GiveWay]) -> list[JobId]:
         and cluster.gangs[job].standing.runs
         and not cluster.gangs[job].suspended
         and not cluster.gangs[job].shrinking
+        and cluster.ledger.can(Ability.SUSPENDS, cluster.gangs[job].slots)
     ]
 
 

@@ -1,0 +1,179 @@
+"""Several engines as one backend: each call goes to the engine of its task.
+
+A task is launched on the engine of its node. Afterwards the engine that knows it is asked,
+whatever the configuration says of that node by then.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
+
+from allotment.model.cluster import Node
+from allotment.model.engines import Ability
+from allotment.model.errors import BackendError, Code, Rejected
+from allotment.model.ids import JobId, NodeId, TaskKey
+from allotment.model.quantity import Millis
+from allotment.model.reasons import StopCause
+from allotment.model.reports import Seen, TaskReport
+from allotment.service.ports import (
+    Backend,
+    DeviceUse,
+    Distant,
+    Enterable,
+    LaunchRequest,
+    Limit,
+    Limited,
+    LogChunk,
+    Measurable,
+    NodeClosing,
+    Report,
+    Silence,
+    TaskUse,
+)
+
+
+class Router:
+    """Runs tasks on the engines of their nodes. `nodes` are those of the configuration."""
+
+    def __init__(
+        self, engines: Mapping[str, Backend], nodes: Callable[[], Sequence[Node]]
+    ) -> None:
+        self._engines = engines
+        self._nodes = nodes
+        self._known: Sequence[Node] = ()
+        self._names: dict[str, str] = {}
+        """The engine of each known node."""
+        self._owners: dict[TaskKey, Backend] = {}
+        """Of tasks that run, or are about to."""
+        self._sink: Callable[[Report], None] = lambda report: None
+        self.name = " and ".join(engines)
+        self.abilities = frozenset[Ability]().union(*(e.abilities for e in engines.values()))
+
+    async def start(self, sink: Callable[[Report], None]) -> None:
+        self._sink = sink
+        for engine in self._engines.values():
+            await engine.start(self._hear)
+
+    def _hear(self, report: Report) -> None:
+        self._sink(report)
+        if isinstance(report, TaskReport) and report.seen is Seen.ENDED:
+            self._owners.pop(report.key, None)
+
+    async def launch(self, request: LaunchRequest) -> None:
+        engine = self._owners.get(request.key) or self._engines.get(request.engine)
+        if engine is None:
+            raise BackendError(f"node {request.node} is on no engine that this service has")
+        self._owners[request.key] = engine
+        await engine.launch(request)
+
+    async def open_barrier(self, keys: Sequence[TaskKey]) -> None:
+        for key in keys:
+            for engine in await self._of(key):
+                await engine.open_barrier([key])
+
+    async def stop(
+        self, key: TaskKey, signal: str, grace_ms: Millis, cause: StopCause | None = None
+    ) -> None:
+        for engine in await self._of(key):
+            await engine.stop(key, signal, grace_ms, cause)
+
+    async def freeze(self, key: TaskKey) -> None:
+        for engine in await self._of(key):
+            await engine.freeze(key)
+
+    async def thaw(self, key: TaskKey) -> None:
+        for engine in await self._of(key):
+            await engine.thaw(key)
+
+    async def highest_job(self) -> JobId:
+        return max([await engine.highest_job() for engine in self._engines.values()])
+
+    async def observe(self, keys: Sequence[TaskKey]) -> Sequence[TaskReport]:
+        found: list[TaskReport] = []
+        for engine in self._engines.values():
+            for report in await engine.observe(keys):
+                found.append(report)
+                if report.seen is not Seen.ENDED:
+                    self._owners[report.key] = engine
+        return found
+
+    async def read_log(self, key: TaskKey, stream: str, offset: int, size: int) -> LogChunk:
+        engine, *_ = await self._of(key)
+        return await engine.read_log(key, stream, offset, size)
+
+    async def forget(self, job: JobId) -> None:
+        for key in [key for key in self._owners if key.job == job]:
+            del self._owners[key]
+        for engine in self._engines.values():
+            await engine.forget(job)
+
+    async def close(self) -> None:
+        await asyncio.gather(*(engine.close() for engine in self._engines.values()))
+
+    # ── abilities of some ───────────────────────────────────────────────────────────────
+
+    async def uses(self, keys: Sequence[TaskKey]) -> Sequence[TaskUse]:
+        found: list[TaskUse] = []
+        for engine in self._engines.values():
+            if isinstance(engine, Measurable):
+                found += await engine.uses([k for k in keys if self._owners.get(k) == engine])
+        return found
+
+    async def device_uses(self) -> Mapping[NodeId, Sequence[DeviceUse]]:
+        found: dict[NodeId, Sequence[DeviceUse]] = {}
+        for engine in self._engines.values():
+            if isinstance(engine, Measurable):
+                found |= await engine.device_uses()
+        return found
+
+    def silence(self, node: str) -> Silence | None:
+        name, engine = self._at(node)
+        found = engine.silence(node) if isinstance(engine, Distant) else None
+        return msgspec.structs.replace(found, engine=name) if found is not None else None
+
+    def time_limit(self) -> Limit | None:
+        """Return the longest of all bounds; None where a task may run without one."""
+        engines = self._engines.values()
+        limits = [each.time_limit() if isinstance(each, Limited) else None for each in engines]
+        known = [limit for limit in limits if limit is not None]
+        if len(known) < len(limits):
+            return None
+        return max(known, key=lambda limit: limit.most_ms)
+
+    async def close_node(self, node: str, reason: str) -> None:
+        _, engine = self._at(node)
+        if isinstance(engine, NodeClosing):
+            await engine.close_node(node, reason)
+
+    async def open_node(self, node: str) -> None:
+        _, engine = self._at(node)
+        if isinstance(engine, NodeClosing):
+            await engine.open_node(node)
+
+    def _at(self, node: str) -> tuple[str, Backend | None]:
+        """Return the engine of a node, and its name. O(1) while the nodes stay the same."""
+        nodes = self._nodes()
+        if nodes is not self._known:
+            self._known = nodes
+            self._names = {each.name: each.engine for each in nodes}
+        name = self._names.get(node, "")
+        return name, self._engines.get(name)
+
+    def enter_argv(self, key: TaskKey, argv: Sequence[str]) -> list[str]:
+        engine = self._owners.get(key)
+        if not isinstance(engine, Enterable):
+            names = {id(each): name for name, each in self._engines.items()}
+            where = names.get(id(engine), "its")
+            raise Rejected(
+                Code.NOT_SUPPORTED,
+                f"Task {key} is on engine {where}, which cannot enter tasks.",
+            )
+        return engine.enter_argv(key, argv)
+
+    async def _of(self, key: TaskKey) -> Sequence[Backend]:
+        """Return the engine that knows a task; all of them where none does yet."""
+        if (owner := self._owners.get(key)) is not None:
+            return [owner]
+        engines = list(self._engines.values())
+        return [engine for engine in engines if await engine.observe([key])] or engines

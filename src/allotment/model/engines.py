@@ -1,0 +1,57 @@
+"""Engines: the systems that run tasks, and what each of them is able to do."""
+
+from collections.abc import Collection
+from enum import StrEnum
+
+import msgspec
+
+from allotment.model.quantity import DEVICE, Resources
+from allotment.model.spec import GiveWay
+
+ANY_ENGINE = "any"
+"""What a job says whose tasks may be spread over several engines."""
+
+
+class Ability(StrEnum):
+    """What some engines can do with a task, and others cannot."""
+
+    SUSPENDS = "suspends"
+    """A task can be frozen such that others may have its devices meanwhile."""
+    DIVIDES = "divides"
+    """Tasks can share a device, each with a part of it."""
+    PINS = "pins"
+    """A task gets the very devices that were chosen for it."""
+    ENTERS = "enters"
+    """A command can be run inside a running task's isolation."""
+    MEASURES = "measures"
+    """What running tasks and their devices use can be told."""
+
+
+class EngineType(StrEnum):
+    """The kinds of engines there are."""
+
+    LOCAL = "local"
+    """This machine."""
+    SLURM = "slurm"
+    """A partition of a Slurm cluster, each task a Slurm job."""
+    PILOT = "pilot"
+    """A partition whose nodes are held as a whole, and run by our own runner."""
+
+
+class EngineSetup(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An engine as it is configured. `partition` is told where it has such."""
+
+    name: str
+    type: EngineType
+    partition: str = ""
+
+
+def lacks_of(abilities: Collection[Ability]) -> tuple[Ability, ...]:
+    """Return what an engine with these abilities cannot do."""
+    return tuple(ability for ability in Ability if ability not in abilities)
+
+
+def asks_of(need: Resources, on_eviction: GiveWay) -> tuple[Ability, ...]:
+    """Return what a task's engine must be able to do, wherever it is put."""
+    suspends = (Ability.SUSPENDS,) if on_eviction is GiveWay.SUSPEND else ()
+    return (*suspends, Ability.DIVIDES) if need.gpu_milli % DEVICE else suspends

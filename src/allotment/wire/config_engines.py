@@ -1,0 +1,87 @@
+"""Which engine runs which node: as the nodes say it, or as the engines find them."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import count
+
+import msgspec
+
+from allotment.model.cluster import Node
+from allotment.model.engines import ANY_ENGINE, EngineSetup, EngineType
+from allotment.model.ids import NodeId
+from allotment.wire.config_shape import ConfigShape
+from allotment.wire.problems import Finding, nearest
+from allotment.wire.tree import Place
+
+Found = Mapping[str, Sequence[Node]]
+"""The nodes that an engine finds, by its name."""
+
+
+def engines_of(shape: ConfigShape) -> tuple[EngineSetup, ...]:
+    """Return the engines that are configured, in their order."""
+    return tuple(
+        EngineSetup(name, engine.type, engine.partition)
+        for name, engine in shape.engines.items()
+    )
+
+
+def with_engines(
+    shape: ConfigShape, listed: Sequence[Node], found: Found
+) -> tuple[tuple[Node, ...], list[Finding]]:
+    """Return the nodes, each with its engine, and what does not add up.
+
+    An engine of which none is listed has all those that it finds.
+    """
+    names = list(shape.engines)
+    if not names:
+        return tuple(listed), list(_unknown(shape, names))
+    wrong = [*_wrong(shape), *_unknown(shape, names)]
+    sole = names[0] if len(names) == 1 else ""
+    nodes = [msgspec.structs.replace(node, engine=node.engine or sole) for node in listed]
+    if not all(node.engine for node in nodes) and not wrong:
+        hint = "list the machines under `nodes`, each with its engine"
+        wrong.append((("hardware",), "does not say which engine runs its machines", hint))
+    taken = {node.name: node.engine for node in nodes}
+    ids = count(len(nodes))
+    for name in names:
+        if any(node.engine == name for node in nodes):
+            continue
+        if not found.get(name):
+            hint = f"list them: nodes: [{{name: n1, cpu: 8, memory: 32GiB, engine: {name}}}]"
+            wrong.append((("engines", name), "has no nodes that are known", hint))
+        for node in found.get(name, ()):
+            if other := taken.get(node.name):
+                message = f"finds node {node.name}, which engine {other} has already"
+                hint = "list the nodes of one of them under `nodes`"
+                wrong.append((("engines", name), message, hint))
+                break
+            taken[node.name] = name
+            nodes.append(msgspec.structs.replace(node, id=NodeId(next(ids)), engine=name))
+    return tuple(nodes), wrong
+
+
+def _wrong(shape: ConfigShape) -> Iterator[Finding]:
+    """Find engines that are in each other's way, and names that mean something else."""
+    seen: dict[tuple[EngineType, str], str] = {}
+    for name, engine in shape.engines.items():
+        what = engine.type, engine.partition
+        if name == ANY_ENGINE:
+            hint = f"in a job, `engine: {ANY_ENGINE}` means several: take another name"
+            yield ("engines", name), "cannot be the name of an engine", hint
+        if what in seen:
+            same = f"partition {engine.partition}" if engine.partition else "this machine"
+            yield ("engines", name), f"is {same}, as is {seen[what]}", "take one of them out"
+        seen.setdefault(what, name)
+
+
+def _unknown(shape: ConfigShape, names: list[str]) -> Iterator[Finding]:
+    """Find nodes of engines that there are not, or of none where there are several."""
+    for at, node in enumerate(shape.nodes or ()):
+        place: Place = ("nodes", at, "engine")
+        if node.engine and not names:
+            hint = "add `engines: {here: {type: local}}`, or take it out"
+            yield place, f"there is no engine {node.engine}", hint
+        elif node.engine and node.engine not in names:
+            hint = nearest(node.engine, names, what="engines")
+            yield place, f"there is no engine {node.engine}", hint
+        elif not node.engine and len(names) > 1:
+            yield place, "is missing, and there are several engines", f"add engine: {names[0]}"

@@ -1,0 +1,226 @@
+"""The engines of a service: which there are, the nodes they find, and what they cannot do."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+import structlog
+
+from allotment.api.state_folder import write_whole
+from allotment.model.cluster import Node
+from allotment.model.engines import Ability, EngineSetup, EngineType, lacks_of
+from allotment.model.errors import BadInput, EngineAway, Problem
+from allotment.model.ids import DeviceIndex, NodeId
+from allotment.model.spec import GiveWay
+from allotment.model.tenancy import Config
+from allotment.service.ports import Backend
+from allotment.wiring import slurm
+
+log = structlog.get_logger("allot.wiring")
+
+Nodes = Callable[[], Sequence[Node]]
+DeviceFiles = Mapping[int, tuple[str, ...]]
+SOLE = ""
+"""The name of an engine that the configuration does not name."""
+
+
+class Engines(msgspec.Struct, frozen=True):
+    """What runs tasks, as it was found when the service started."""
+
+    folder: Path
+    setups: tuple[EngineSetup, ...] = (EngineSetup(SOLE, EngineType.LOCAL),)
+    machine: Node | None = None
+    """This machine, where an engine of the service is on it."""
+    found: Mapping[str, tuple[Node, ...]] = {}
+    """The nodes of the other engines, by the name of these."""
+
+    @property
+    def is_sole(self) -> bool:
+        """Whether the configuration names no engines."""
+        return self.setups[0].name == SOLE
+
+    @property
+    def first_nodes(self) -> tuple[Node, ...]:
+        """The nodes to make a configuration of that there is not yet."""
+        return (self.machine,) if self.machine is not None else self.found[SOLE]
+
+    def read(self, text: bytes, source: str) -> tuple[Config, tuple[Problem, ...]]:
+        """Read a configuration, and check it against the engines. Raises BadInput."""
+        from allotment.wire.config import read_config  # noqa: PLC0415
+
+        config, warnings = read_config(
+            text, source=source, machine=self.machine, found=self.found
+        )
+        named = () if self.is_sole else self.setups
+        if set(config.engines) != set(named):
+            hint = "allot down, then allot up --config FILE: jobs run on meanwhile"
+            problem = Problem("change only when the service starts again", "engines", hint=hint)
+            raise BadInput((problem,), source)
+        config = self._equipped(config)
+        if problems := tuple(self._problems(config)):
+            raise BadInput(problems, source)
+        return config, warnings
+
+    def _equipped(self, config: Config) -> Config:
+        """Return a configuration whose nodes know what their engines cannot do."""
+        lacks = {setup.name: lacks_of(abilities_of(setup.type)) for setup in self.setups}
+        nodes = tuple(
+            msgspec.structs.replace(node, lacks=lacks[node.engine]) for node in config.nodes
+        )
+        return msgspec.structs.replace(config, nodes=nodes)
+
+    def _problems(self, config: Config) -> Iterator[Problem]:
+        for setup in self.setups:
+            if found := self.found.get(setup.name):
+                mine = [node for node in config.nodes if node.engine == setup.name]
+                yield from slurm.problems_of(mine, found)
+        if all(Ability.SUSPENDS in node.lacks for node in config.nodes):
+            for tenant in config.tenants:
+                if tenant.on_eviction is GiveWay.SUSPEND:
+                    place = f"tenants.{tenant.name}.on_eviction"
+                    message = "no engine here can suspend a job such that others get its GPUs"
+                    yield Problem(message, place, hint="requeue")
+        yield from _small_cells(config)
+
+    def backend(self, device_files: DeviceFiles, nodes: Nodes) -> Backend:
+        """Build what runs tasks: the only engine, or one that sends each to its own."""
+        made = {setup.name: self._backend(setup, device_files, nodes) for setup in self.setups}
+        if len(made) == 1:
+            return next(iter(made.values()))
+        from allotment.backends.router import Router  # noqa: PLC0415
+
+        return Router(made, nodes)
+
+    def _backend(self, setup: EngineSetup, device_files: DeviceFiles, nodes: Nodes) -> Backend:
+        def mine() -> list[Node]:
+            return [node for node in nodes() if node.engine == setup.name]
+
+        match setup.type:
+            case EngineType.SLURM:
+                from allotment.backends.slurm.backend import SlurmBackend  # noqa: PLC0415
+
+                return SlurmBackend(self._folder_of(setup), setup.partition, mine)
+            case EngineType.PILOT:
+                from allotment.backends.pilot.backend import PilotBackend  # noqa: PLC0415
+
+                return PilotBackend(self._folder_of(setup), setup.partition, mine)
+            case EngineType.LOCAL:
+                from allotment.backends.local.backend import LocalBackend  # noqa: PLC0415
+
+                local = LocalBackend(self.folder, device_files)
+                local.watch_devices(lambda: _real_devices(mine()))
+                return local
+
+    def _folder_of(self, setup: EngineSetup) -> Path:
+        """Return where a Slurm engine keeps what it does: where it did when it was alone."""
+        if setup.name == SOLE or slurm.kept_in(self.folder) == setup.partition:
+            return self.folder
+        folder = self.folder / "engines" / setup.name
+        for each in (folder.parent, folder):
+            each.mkdir(mode=0o711, exist_ok=True)
+            each.chmod(0o711)  # whatever the umask: users reach their tasks' folders
+        return folder
+
+
+def _small_cells(config: Config) -> Iterator[Problem]:
+    """Find cells that are smaller than a node where an engine picks the devices of a job."""
+    unpinned = {node.id for node in config.nodes if Ability.PINS in node.lacks}
+    kinds = {kind.name: kind for kind in config.topology.types}
+    tops = {root.type for root in config.topology.roots if not unpinned.isdisjoint(root.nodes)}
+    for top in sorted(tops):
+        kind = kinds.get(top)
+        while kind is not None and not kind.is_node:
+            kind = kinds.get(kind.child)
+        if kind is not None and kind.child in kinds:
+            yield Problem(
+                "the engine of its nodes picks the GPUs of a job itself, so no cell may be "
+                f"smaller than a node, and {kind.name} is made of {kind.child}",
+                f"cells.types.{kind.name}",
+                hint=f"make {kind.name} of devices, or hold whole nodes: --pilot",
+            )
+
+
+def abilities_of(kind: EngineType) -> frozenset[Ability]:
+    """Return what engines of a type can do, as these declare it."""
+    match kind:
+        case EngineType.SLURM:
+            from allotment.backends.slurm.backend import SlurmBackend  # noqa: PLC0415
+
+            return SlurmBackend.abilities
+        case EngineType.PILOT:
+            from allotment.backends.pilot.backend import PilotBackend  # noqa: PLC0415
+
+            return PilotBackend.abilities
+        case EngineType.LOCAL:
+            from allotment.backends.local.backend import LocalBackend  # noqa: PLC0415
+
+            return LocalBackend.abilities
+
+
+def _real_devices(nodes: Sequence[Node]) -> dict[str, tuple[NodeId, DeviceIndex]]:
+    """Return which devices of nodes have a driver that can be asked, by UUID."""
+    return {
+        device.uuid: (node.id, device.index)
+        for node in nodes
+        for device in node.devices
+        if device.uuid and not device.virtual
+    }
+
+
+def find_engines(
+    folder: Path | None, text: bytes, partition: str, machine: Node, *, pilot: bool = False
+) -> Engines:
+    """Look for the engines that a configuration names, or that the command line does.
+
+    What was found last time is in the state folder, where there is one.
+    Raises BadInput where the two differ or a partition is not there; BackendError where one
+    is needed that does not answer.
+    """
+    from allotment.wire.config import engines_in  # noqa: PLC0415
+
+    setups = engines_in(text, source="") if text else ()
+    kept = slurm.kept_in(folder) if folder is not None else ""
+    if setups and partition:
+        raise BadInput((
+            Problem("the configuration names engines", "engines", hint="leave out --slurm"),
+        ))  # fmt: skip
+    if setups and kept and kept not in {setup.partition for setup in setups}:
+        raise BadInput((
+            Problem(
+                f"none is partition {kept}, in which jobs of {folder} run",
+                "engines",
+                hint=f"add slurm: {{type: slurm, partition: {kept}}}",
+            ),
+        ))  # fmt: skip
+    if not setups:
+        partition = slurm.partition_of(folder, partition) if folder is not None else partition
+        kind = EngineType.SLURM if partition else EngineType.LOCAL
+        if partition and folder is not None and slurm.is_pilot(folder, wanted=pilot):
+            kind = EngineType.PILOT
+        setups = (EngineSetup(SOLE, kind, partition),)
+    is_here = any(setup.type is EngineType.LOCAL for setup in setups)
+    found = {
+        setup.name: _nodes_of(folder, setup)
+        for setup in setups
+        if setup.type is not EngineType.LOCAL
+    }
+    return Engines(folder or Path(), setups, machine if is_here else None, found)
+
+
+def _nodes_of(folder: Path | None, setup: EngineSetup) -> tuple[Node, ...]:
+    """Return the nodes that an engine finds; those of last time where it does not answer."""
+    kept = folder / f"nodes-of-{setup.name}.json" if folder is not None else None
+    is_sole = folder is not None and setup.name == SOLE and bool(slurm.kept_in(folder))
+    is_first = not is_sole and (kept is None or not kept.exists())
+    try:
+        found = slurm.discovered(setup.partition, is_first=is_first)
+    except EngineAway as error:
+        if is_first:
+            raise slurm.unanswered(error) from error
+        log.warning("Slurm does not answer; its jobs go on", why=str(error))
+        if is_sole or kept is None:
+            return ()  # The configuration in force lists them.
+        return msgspec.json.decode(kept.read_bytes(), type=tuple[Node, ...])
+    if kept is not None and setup.name != SOLE:
+        write_whole(kept, msgspec.json.encode(found), 0o600)
+    return found

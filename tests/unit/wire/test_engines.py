@@ -1,0 +1,100 @@
+"""Engines in the configuration, and the nodes that are theirs."""
+
+import msgspec
+import pytest
+
+from allotment.model.cluster import Node
+from allotment.model.engines import EngineSetup, EngineType
+from allotment.model.errors import BadInput
+from allotment.model.ids import NodeId
+from allotment.model.quantity import GIB
+from allotment.wire.config import config_to_wire, engines_in, read_config
+from tests.support.builders import a_node
+
+MACHINE = Node(NodeId(0), "desk", 8000, 32 * GIB, 0)
+FOUND = {"gpus": (a_node(0), a_node(1)), "old": (a_node(7),)}
+ENGINES = """\
+engines:
+  here: {type: local}
+  gpus: {type: slurm, partition: main}
+"""
+TENANTS = "tenants: {vision: {}}\n"
+LISTED = """\
+nodes:
+- {name: n0, cpu: 8, memory: 8GiB, engine: gpus}
+- {name: a, cpu: 1, memory: 1GiB, engine: here}
+"""
+
+
+def read(text: str, machine: Node | None = MACHINE) -> list[tuple[int, str, str]]:
+    config, warnings = read_config(
+        (text + TENANTS).encode(), source="c.yaml", machine=machine, found=FOUND
+    )
+    assert warnings == ()
+    again, _ = read_config(
+        msgspec.json.encode(config_to_wire(config)), source="again", machine=machine
+    )
+    assert again.engines == config.engines
+    assert [(n.name, n.engine) for n in again.nodes] == [
+        (n.name, n.engine) for n in config.nodes
+    ]
+    return [(node.id, node.name, node.engine) for node in config.nodes]
+
+
+def test_an_engine_has_the_nodes_that_it_finds_unless_some_are_listed() -> None:
+    assert read(ENGINES) == [(0, "desk", "here"), (1, "n0", "gpus"), (2, "n1", "gpus")]
+    assert read(ENGINES + LISTED) == [(0, "n0", "gpus"), (1, "a", "here")]
+    one = "nodes: [{name: a, cpu: 1, memory: 1GiB, engine: here}]\n"
+    assert read(ENGINES + one) == [(0, "a", "here"), (1, "n0", "gpus"), (2, "n1", "gpus")]
+    virtual = "virtual_gpus: {count: 3}\n"
+    config, _ = read_config(
+        (ENGINES + virtual + TENANTS).encode(), source="c", machine=MACHINE, found=FOUND
+    )
+    assert len(config.nodes[0].devices) == 3
+
+
+def test_a_sole_engine_needs_no_naming_and_without_engines_all_is_as_before() -> None:
+    sole = "engines: {gpus: {type: slurm, partition: main}}\n"
+    assert read(sole + "nodes: [{name: n0, cpu: 1, memory: 1GiB}]\n") == [(0, "n0", "gpus")]
+    assert read("") == [(0, "desk", "")]
+
+
+def test_engines_are_seen_before_the_rest_is_read() -> None:
+    assert engines_in((ENGINES + TENANTS).encode(), source="c") == (
+        EngineSetup("here", EngineType.LOCAL),
+        EngineSetup("gpus", EngineType.SLURM, "main"),
+    )
+    assert engines_in(TENANTS.encode(), source="c") == ()
+    assert engines_in(b"engines: {x: {type: lsf}}\ntenants: {a: {}}\n", source="c") == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("engines: {a: {type: lsf}}\n", "local, slurm or pilot"),
+        ("engines: {a: {type: slurm}}\n", "partition: is missing"),
+        ("engines: {a: {type: local, partition: x}}\n", "this machine has none"),
+        ("engines: {a: {type: local}, b: {type: local}}\n", "is this machine, as is a"),
+        (
+            "engines: {gpus: {type: slurm, partition: p}, old: {type: slurm, partition: p}}\n",
+            "is partition p, as is gpus",
+        ),
+        ("engines: {any: {type: local}}\n", "cannot be the name of an engine"),
+        (ENGINES + "nodes: [{name: a, cpu: 1, memory: 1GiB}]\n", "there are several engines"),
+        (
+            ENGINES + "nodes: [{name: a, cpu: 1, memory: 1GiB, engine: gpu}]\n",
+            "there is no engine gpu",
+        ),
+        ("nodes: [{name: a, cpu: 1, memory: 1GiB, engine: x}]\n", "there is no engine x"),
+        (
+            ENGINES + "nodes: [{name: n1, cpu: 1, memory: 1GiB, engine: here}]\n",
+            "finds node n1, which engine here has already",
+        ),
+        ("engines: {new: {type: slurm, partition: q}}\n", "has no nodes that are known"),
+        (ENGINES + "hardware: [2 x dgx-a100]\n", "does not say which engine runs its"),
+    ],
+)
+def test_what_does_not_add_up_is_told(text: str, said: str) -> None:
+    with pytest.raises(BadInput) as caught:
+        read_config((text + TENANTS).encode(), source="c", machine=MACHINE, found=FOUND)
+    assert said in str(caught.value)
