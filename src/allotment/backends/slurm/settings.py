@@ -8,7 +8,7 @@ TIME = re.compile(r"(?:(?P<days>\d+)-)?(?P<hours>\d+):(?P<minutes>\d+):(?P<secon
 
 
 class Partition(msgspec.Struct, frozen=True):
-    """The settings of a partition that matter to whoever schedules on it."""
+    """The settings of a partition that matter for scheduling there."""
 
     name: str
     max_min: int | None = None

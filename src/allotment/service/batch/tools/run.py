@@ -1,4 +1,4 @@
-"""Runs a batch script: its output into its file and to us, its signals to whom they are for.
+"""Runs a batch script: its output into its file and to us, its signals to the right processes.
 
 The engine says when the job is to end, with the signal of its checkpoint. A script that asked
 for a warning gets that signal so long before its time limit; TERM for all comes when that time
@@ -205,7 +205,7 @@ class Runner:
             self._kill_at = self._ran_s + KILL_WAIT_S
 
     def _warn(self) -> None:
-        """Send the signal that the script asked for, to whom it is for, once."""
+        """Send the signal that the script asked for, once, to the processes it is for."""
         self._warn_at = float("inf")
         if self._is_warned:
             return
