@@ -1,8 +1,11 @@
 """A page that is drawn again and again on a terminal, until somebody ends it."""
 
+import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from types import FrameType
 from typing import Annotated
 
 import typer
@@ -24,15 +27,36 @@ def watch(draw: Callable[[], None], every_s: float) -> None:
         return
     _put(HIDE)
     try:
-        while True:
-            _put(HOME_AND_CLEAR)
-            draw()
-            sys.stdout.flush()
-            time.sleep(every_s)
+        with _interrupts() as interrupted:
+            while not interrupted():
+                _put(HOME_AND_CLEAR)
+                draw()
+                sys.stdout.flush()
+                time.sleep(every_s)
     except KeyboardInterrupt:
         return
     finally:
         _put(SHOW)
+
+
+@contextmanager
+def _interrupts() -> Generator[Callable[[], bool]]:
+    """Return whether Ctrl-C was pressed, besides raising KeyboardInterrupt then.
+
+    Python drops an exception that is raised inside a destructor, with the interrupt in it.
+    """
+    pressed = False
+
+    def press(_signal: int, _frame: FrameType | None) -> None:
+        nonlocal pressed
+        pressed = True
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, press)
+    try:
+        yield lambda: pressed
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _put(codes: str) -> None:

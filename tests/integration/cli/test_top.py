@@ -142,7 +142,9 @@ def test_a_watched_page_is_drawn_again_until_interrupted(
         if select.select([terminal], [], [], 0.1)[0]:
             seen += os.read(terminal, 65536)
     os.kill(pid, signal.SIGINT)
+    end = time.monotonic() + PATIENCE_S
     while select.select([terminal], [], [], PATIENCE_S)[0]:
+        assert time.monotonic() < end, "it is still drawn after Ctrl-C"
         try:
             seen += os.read(terminal, 65536)
         except OSError:
