@@ -133,6 +133,17 @@ def test_a_kill_is_explained_when_slurm_has_said_why() -> None:
         assert (told.exit.signal, told.exit.oom) == (9, oom)
 
 
+def test_what_slurm_ended_at_the_barrier_never_ran_and_is_no_fault_of_the_job() -> None:
+    at_barrier = RunnerStatus(phase="ended", signal=15, ended_by="slurm")
+    waits = report(KEY, at_barrier, Row("1", 0, "COMPLETING"))
+    assert waits is not None
+    assert waits.seen is Seen.READY
+    told = report(KEY, at_barrier, Row("1", 0, "CANCELLED"))
+    assert told is not None
+    assert told.exit is not None
+    assert "scancel" in told.exit.platform_error
+
+
 def test_a_job_whose_first_process_never_came_says_what_to_look_at() -> None:
     told = report(KEY, None, Row("1", 0, "FAILED", node="n3"))
     assert told is not None

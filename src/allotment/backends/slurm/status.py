@@ -105,7 +105,8 @@ def _ended(told: TaskReport, status: RunnerStatus | None, row: Row | None) -> Ta
     if told.exit is None or not (by_slurm or killed):
         return told
     if row is not None and (row.state in RUNS or _is_old(row)):
-        return TaskReport(told.key, Seen.RUNNING, told.pid)  # Slurm is about to say why.
+        seen = Seen.RUNNING if told.pid else Seen.READY
+        return TaskReport(told.key, seen, told.pid)  # Slurm is about to say why.
     if row is not None and row.state == "OUT_OF_MEMORY":
         return msgspec.structs.replace(told, exit=msgspec.structs.replace(told.exit, oom=True))
     if killed:

@@ -137,7 +137,7 @@ class Task:
                 return True
             self.beat()
             time.sleep(LOOK_S)
-        self.ended_by = "stop"
+        self.ended_by = "stop" if Path("stop").exists() else "slurm"
         return False
 
     def start(self) -> int:
