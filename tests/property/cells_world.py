@@ -210,7 +210,7 @@ class CellsWorld(World):
                 harm = worse(before, after) and (not held or worse(held, after))
                 assert not harm, record
             event = record.event
-            taken = isinstance(event, e.ReservationDropped) and event.taken_by is not None
+            taken = isinstance(event, e.ReservedPlaceDropped) and event.taken_by is not None
             gave_way = taken or isinstance(event, (e.AttemptDemoted, e.ShrinkRequested))
             held = (held or before) if gave_way else []
         known = msgspec.msgpack.encode(self.state.image())

@@ -137,7 +137,7 @@ class Counts:
             case e.Reserved(job):
                 self._passes(job)
                 self._promised.add(job)
-            case e.ReservationDropped(job):
+            case e.ReservedPlaceDropped(job):
                 self._promised.discard(job)
             case e.AttemptPlaced(job):
                 if job not in self._promised:

@@ -215,7 +215,7 @@ def everybody_had_a_reason(world: World) -> None:
             case e.AttemptDemoted(job, _, taker):
                 assert outranks(specs[taker], specs[job])
                 grounds[job] = Entitlement.OPPORTUNISTIC
-            case e.ReservationDropped(job, taker) if taker is not None:
+            case e.ReservedPlaceDropped(job, taker) if taker is not None:
                 if promised[job] is Entitlement.OPPORTUNISTIC:
                     owners.add(taker)
                 else:

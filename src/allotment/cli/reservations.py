@@ -13,7 +13,7 @@ from allotment.cli.sim_options import Misused
 from allotment.cli.table import Column, print_table
 from allotment.client import Client
 from allotment.model.quantity import SECOND, show_millis
-from allotment.model.windows import NOTICE_MS
+from allotment.model.reservations import NOTICE_MS
 from allotment.service.reservation_view import ReservationNote, ReservationView
 
 COLUMNS = (

@@ -40,8 +40,8 @@ from allotment.core.forecast import Forecast
 from allotment.core.gang import Standing
 from allotment.core.rank import Key
 from allotment.core.request import Shape
+from allotment.core.reservations import NOWHERE, kept_off, set_aside
 from allotment.core.timeline import FOREVER, Timeline, Want, choose, together
-from allotment.core.windows import NOWHERE, kept_off, set_aside
 from allotment.model.amounts import GPU, Vector, add
 from allotment.model.ids import NodeId
 from allotment.model.ledger import GUARANTEED, Entitlement
@@ -138,7 +138,7 @@ class Easy:
         placed = cluster.placed
         lends = bool(placed.borrowers) and self._entitlement is GUARANTEED
         moves = placed.leaving or placed.parting or placed.reserved
-        shut = cluster.windows.all or cluster.ledger.closed
+        shut = cluster.reservations.all or cluster.ledger.closed
         return isinstance(self._devices, AllDevices) and not (lends or moves or shut)
 
     def _starts_plainly(self) -> Instant | None:
@@ -155,10 +155,10 @@ class Easy:
 
     def _starts(self, *, later: bool = True) -> Instant | None:
         """Return when it has enough, as a rule once a gang ends: it does not fit as it is."""
-        forecast, windows = self._foresee(), self._cluster.windows
+        forecast, reservations = self._foresee(), self._cluster.reservations
         after = Instant(self._now + 1)
         if later:
-            ends = [forecast.next_end(), windows.next_end(self._first.shape, self._now)]
+            ends = [forecast.next_end(), reservations.next_end(self._first.shape, self._now)]
             after = min((end for end in ends if end is not None), default=None)
         return None if after is None else self._enough(forecast, self._dimensions, after)
 
@@ -185,7 +185,7 @@ class Easy:
             cluster,
             now,
             down=self._down,
-            aside=kept_off(cluster.windows, self._first.shape, now),
+            aside=kept_off(cluster.reservations, self._first.shape, now),
             evicted_at=Instant(now + 1) if self._entitlement is GUARANTEED else None,
         )
 
@@ -350,7 +350,7 @@ class Conservative:
             cluster,
             now,
             down=cluster.shut_nodes(),
-            aside=set_aside(cluster.windows, self._shape, now),
+            aside=set_aside(cluster.reservations, self._shape, now),
             evicted_at=now if self._entitlement is GUARANTEED else None,
         )
         return forecast.timeline(dimension)

@@ -21,7 +21,7 @@ from allotment.core.pending import Pending, QueueOrders
 from allotment.core.policies import Policies, Rescheduler
 from allotment.core.quota import QuotaTree
 from allotment.core.request import Request, Shape, lease_part, needs_of, parts_of, whole
-from allotment.core.windows import NOWHERE, Windows
+from allotment.core.reservations import NOWHERE, Reservations
 from allotment.model.cells import Topology
 from allotment.model.cluster import Node
 from allotment.model.ids import JobId, NodeId
@@ -102,7 +102,7 @@ class Cluster:
         self.gangs, self.reserved = self.placed.gangs, self.placed.reserved
         self._handover = Handover(self.ledger)
         self._books = self._all_books()
-        self.windows = Windows()
+        self.reservations = Reservations()
         """The reservations: when nodes are set aside, and for which users."""
         self._fenced = NOWHERE
         """Nodes that are closed only while a place is looked for."""
@@ -378,14 +378,14 @@ class Cluster:
             book.set_open(node, is_open)
 
     def barred(self, job: JobId, slots: Sequence[Slot], now: Instant) -> bool:
-        """Whether a window keeps a job, waiting or placed, off a place now."""
-        if not self.windows.all:
+        """Whether a reservation keeps a job, waiting or placed, off a place now."""
+        if not self.reservations.all:
             return False
         gang = self.gangs.get(job)
         if gang is None and job not in self.pending:
             return False
         shape = gang.standing.shape if gang else self.pending[job].shape
-        return self.windows.bar(shape, slots, now)
+        return self.reservations.bar(shape, slots, now)
 
     def shut_nodes(self) -> frozenset[NodeId]:
         """Name the nodes that are drained, lost or broken: closed, but not by a fence."""
@@ -410,12 +410,12 @@ class Cluster:
 
     @contextmanager
     def fenced(self, shape: Shape, now: Instant) -> Generator[None, None, None]:
-        """Look at the cluster as windows let a job of this shape see it."""
-        if not self.windows.all:
+        """Look at the cluster as reservations let a job of this shape see it."""
+        if not self.reservations.all:
             yield
             return
         before = self._fenced
-        self._fence(self.windows.shut_to(shape, now))
+        self._fence(self.reservations.shut_to(shape, now))
         try:
             yield
         finally:

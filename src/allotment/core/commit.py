@@ -42,8 +42,8 @@ def refusal(cluster: Cluster, decision: Decision, now: Instant) -> str:
     """Return why a decision may not be committed now; empty when it may. O(tasks)."""
     if isinstance(decision, Place):
         place = decision.placement
-        if cluster.windows.all and cluster.barred(place.job, place.slots, now):
-            return "a window keeps it off"
+        if cluster.reservations.all and cluster.barred(place.job, place.slots, now):
+            return "a reservation keeps it off"
         return _promised(cluster, place) if decision.reserved else _place(cluster, place)
     match decision:
         case Resume():
@@ -133,7 +133,7 @@ def _resume(cluster: Cluster, decision: Resume, now: Instant) -> str:
     if gang is None or not gang.suspended or not gang.wants_resume or gang.leaving:
         return "the gang does not wait to go on"
     if cluster.barred(gang.id, gang.slots, now):
-        return "a window keeps it off"
+        return "a reservation keeps it off"
     if decision.reserved:
         promise = cluster.reserved.get(decision.job)
         settled = promise and is_due(cluster, promise) and cluster.ledger.settled(gang.slots)
@@ -205,7 +205,7 @@ def _evict(cluster: Cluster, decision: Evict, now: Instant) -> str:
     if any(job not in (*decision.evict, *decision.suspend) for job in decision.demote):
         return "only a gang that is evicted or suspended loses its guarantee"
     if cluster.barred(place.job, place.slots, now):
-        return "a window keeps it off"
+        return "a reservation keeps it off"
     return _terms(cluster, decision, now)
 
 
@@ -286,7 +286,7 @@ def _gently(cluster: Cluster, decision: Evict, now: Instant) -> str:
             if wrong := _moves_on(cluster, move, decision.evict):
                 return wrong
             if cluster.barred(move.job, move.slots, now):
-                return "a window keeps it off"
+                return "a reservation keeps it off"
             trial.hold(move.slots, move.needs)
     return ""
 

@@ -95,11 +95,11 @@ def _placement(cluster: Cluster, promise: ReservedPlace) -> Placement:
     """Return where the job of a promise goes: a larger gang, where there is room for it now.
 
     In cells it gets what it was promised: to give that up for another place could cost
-    others what they are owed while hardware is lost. So it is where windows are near.
+    others what they are owed while hardware is lost. So it is where reservations are near.
     """
     place = Placement(promise.job, promise.slots, promise.entitlement, promise.quota)
     shape = cluster.pending[promise.job].shape
-    if not shape.most or cluster.windows.all or not cluster.guarantee.regrows:
+    if not shape.most or cluster.reservations.all or not cluster.guarantee.regrows:
         return place
     with Trial(cluster) as trial:
         trial.unreserve(promise.job)

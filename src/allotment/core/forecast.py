@@ -2,7 +2,7 @@
 
 A gang that was told to leave is gone at the next moment, and one that borrows where the job
 is owed its place; a job with a reserved place ends as if it had that now. A node that is
-drained, lost or broken does not count, nor one of a window while that keeps jobs off it.
+drained, lost or broken does not count, nor one of a reservation while that keeps jobs off it.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Set
@@ -18,8 +18,8 @@ from allotment.core.dimensions import (
 )
 from allotment.core.ends import Columns
 from allotment.core.gang import Gang
+from allotment.core.reservations import Span
 from allotment.core.timeline import Timeline
-from allotment.core.windows import Span
 from allotment.model.amounts import Vector, add
 from allotment.model.ids import JobId, NodeId
 from allotment.model.ledger import GUARANTEED
@@ -38,7 +38,7 @@ class Forecast:
         aside: Mapping[NodeId, list[Span]],
         evicted_at: Instant | None,
     ) -> None:
-        """`down` are nodes not counted on, and `aside` those that windows keep jobs off.
+        """`down` are nodes not counted on, and `aside` those that reservations keep jobs off.
 
         `evicted_at` is when those that borrow are gone; None where they stay to their end.
         """

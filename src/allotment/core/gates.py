@@ -47,7 +47,7 @@ class Gate(Enum):
     BYPASSED = "a job before it was overtaken as often as it may be"
     ORDER = "a blocked job before it in its queue, which it may not pass"
     ROOM = "others hold what it needs"
-    WINDOW = "of a suspended gang: its nodes are set aside for others"
+    RESERVATION = "of a suspended gang: its nodes are set aside for others"
     NODES = "of a suspended gang: its nodes are drained, lost or broken"
 
 
@@ -64,7 +64,7 @@ class Gates(ABC):
         self.stage = REST
         """Whose turn it is, where queues have guarantees or soft limits."""
         self.capped = caps_matter(cluster)
-        self._sized = cluster.orders.all_skip and not cluster.windows.all
+        self._sized = cluster.orders.all_skip and not cluster.reservations.all
         self._bounded = cluster.overtaking is not None
 
     def first_shut(self, job: Standing) -> Gate | None:

@@ -213,7 +213,7 @@ class QueuePass(Gates):
         if entitlement is OPPORTUNISTIC and self._nothing_fits(entitlement):
             return
         self._begin(entitlement)
-        masked = self.cluster.windows.all
+        masked = self.cluster.reservations.all
         first_shut = self._first_shut_on_its_nodes if masked else self.first_shut
         for waiting in self._with_suspended():
             if isinstance(waiting, Gang):
@@ -241,12 +241,12 @@ class QueuePass(Gates):
         self.skip = self._skippable(entitlement)
 
     def _first_shut_on_its_nodes(self, waiting: Standing) -> Gate | None:
-        """Return the first gate that is shut, on the nodes that windows leave a job."""
+        """Return the first gate that is shut, on the nodes that reservations leave a job."""
         with self.cluster.fenced(waiting.shape, self.now):
             return self.first_shut(waiting)
 
     def _masked(self, decisions: Proposals, shape: Shape) -> Proposals:
-        """Look for each decision on the nodes that windows leave a job, and hand it on."""
+        """Look for each decision on the nodes that reservations leave a job, and hand it on."""
         while True:
             with self.cluster.fenced(shape, self.now):
                 decision = next(decisions, None)

@@ -54,9 +54,9 @@ class Shape(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
     """The tasks of its last request at most; 0 where it needs just what `requests` say, which
     otherwise is the least it starts with."""
     span_ms: int = 0
-    """How long it may run, -1 for ever: told where windows are set, 0 elsewhere."""
+    """How long it may run, -1 for ever: told where reservations are set, 0 elsewhere."""
     enters: tuple[str, ...] = ()
-    """The windows it may use."""
+    """The reservations it may use."""
     group: str = ""
     """The group it is charged to, where there is a cap on what one may hold; '' elsewhere."""
 

@@ -43,7 +43,7 @@ class WayBack:
         elif resumes_beyond(cluster, gang):
             gate = Gate.CAP
         elif cluster.barred(gang.id, gang.slots, self.now):
-            gate = Gate.WINDOW
+            gate = Gate.RESERVATION
         elif self.entitlement is None:
             gate = Gate.RIGHT
         elif not self._leases_free():

@@ -1,7 +1,7 @@
 """The availability timeline of one resource dimension: a step function over time.
 
-Running gangs, reserved places, windows and the promises of backfilling take parts of it. What
-ends at an instant is gone at that instant. Where it is free is left to the placement.
+Running gangs, reserved places, reservations and the promises of backfilling take parts of it.
+What ends at an instant is gone at that instant. Where it is free is left to the placement.
 """
 
 from bisect import bisect_left, bisect_right

@@ -91,15 +91,15 @@ def _health_changed(state: State, record: e.Record, event: e.HealthChanged) -> N
     state.mark(event.node)
 
 
-def _window_set(state: State, record: e.Record, event: e.WindowSet) -> None:
-    state.windows[event.window.name] = event.window
-    state.timers.arm_window(event.window.moved(-state.wall_ms))
-    state.windows_changed()
+def _reservation_set(state: State, record: e.Record, event: e.ReservationSet) -> None:
+    state.reservations[event.reservation.name] = event.reservation
+    state.timers.arm_reservation(event.reservation.moved(-state.wall_ms))
+    state.reservations_changed()
 
 
-def _window_ended(state: State, record: e.Record, event: e.WindowEnded) -> None:
-    del state.windows[event.name]
-    state.windows_changed()
+def _reservation_ended(state: State, record: e.Record, event: e.ReservationEnded) -> None:
+    del state.reservations[event.name]
+    state.reservations_changed()
 
 
 def _ids_skipped(state: State, record: e.Record, event: e.JobIdsSkipped) -> None:
@@ -180,7 +180,7 @@ def _overtakes(state: State, job: JobId) -> None:
             cluster.pending.arrivals += 1  # A job that waits for a cap holds up no other.
 
 
-def _unreserved(state: State, record: e.Record, event: e.ReservationDropped) -> None:
+def _unreserved(state: State, record: e.Record, event: e.ReservedPlaceDropped) -> None:
     state.cluster.unreserve(event.job)
 
 
@@ -489,15 +489,15 @@ _APPLY: dict[type[e.Event], Callable[[State, e.Record, Any], None]] = {
     e.NodeRecovered: _set_node(NodeState.READY),
     e.HealthChanged: _health_changed,
     e.ClockStepped: _clock_stepped,
-    e.WindowSet: _window_set,
-    e.WindowEnded: _window_ended,
+    e.ReservationSet: _reservation_set,
+    e.ReservationEnded: _reservation_ended,
     e.JobIdsSkipped: _ids_skipped,
     e.JobSubmitted: _submitted,
     e.JobEdited: _edited,
     e.JobHeld: _held,
     e.JobReleased: _released,
     e.Reserved: _reserved,
-    e.ReservationDropped: _unreserved,
+    e.ReservedPlaceDropped: _unreserved,
     e.JobRequeued: _requeued,
     e.JobSucceeded: _finished,
     e.JobFailed: _finished,

@@ -16,8 +16,8 @@ from allotment.engine.health import declare
 from allotment.engine.queueing import check_queue, check_queues, check_user, in_its_queue
 from allotment.engine.records import JobRecord
 from allotment.engine.report import grace_of
+from allotment.engine.reservations import end, reserve
 from allotment.engine.state import State
-from allotment.engine.windows import end, reserve
 from allotment.model import commands as c
 from allotment.model import events as e
 from allotment.model.cluster import BY_ENGINE, NodeState
@@ -213,7 +213,7 @@ def _edit(state: State, job: JobRecord, spec: JobSpec) -> Emit:
     if (spec.tenant, spec.queue) != (job.spec.tenant, job.spec.queue):
         check_queue(state, spec)
     if job.id in state.cluster.reserved:
-        yield e.ReservationDropped(job.id)
+        yield e.ReservedPlaceDropped(job.id)
     yield e.JobEdited(job.id, spec)
 
 
@@ -245,7 +245,7 @@ def _hold(state: State, job: JobRecord) -> Emit:
     if job.state is not JobState.QUEUED:
         raise _wrong(job, "held", "waits in its queue", f"Try `allot suspend {job.id}`.")
     if job.id in state.cluster.reserved:
-        yield e.ReservationDropped(job.id)
+        yield e.ReservedPlaceDropped(job.id)
     yield e.JobHeld(job.id)
 
 

@@ -21,8 +21,8 @@ from allotment.engine.health import Watch, suspicions
 from allotment.engine.ports_pool import nobody_else
 from allotment.engine.react import REACT
 from allotment.engine.report import gang_heard, heard, node_heard, saved
+from allotment.engine.reservations import due as reservation_due
 from allotment.engine.state import State
-from allotment.engine.windows import due as window_due
 from allotment.model import events as e
 from allotment.model.commands import AnyCommand
 from allotment.model.effects import AnyEffect
@@ -98,8 +98,8 @@ class Engine:
                 self._emit(due(state, job, now), SYSTEM, now)
             for part in state.timers.due_parts(now):
                 self._emit(self.watch.due(state, part, now), SYSTEM, now)
-            for window in state.timers.due_windows(now):
-                self._emit(window_due(state, window, now), SYSTEM, now)
+            for reservation in state.timers.due_reservations(now):
+                self._emit(reservation_due(state, reservation, now), SYSTEM, now)
         if state.budgets.exist:
             state.budgets.strike(state.cluster, now)
         state.cluster.rerank(now)
@@ -205,13 +205,13 @@ class Engine:
             case Evict():
                 yield from self._make_way(decision)
             case Unreserve(job_id):
-                yield e.ReservationDropped(job_id)
+                yield e.ReservedPlaceDropped(job_id)
 
     def _make_way(self, evict: Evict) -> Iterator[e.AnyEvent]:
         """Promise a place to one, and let others leave it, each in its own way."""
         promise, jobs = evict.place, self.state.jobs
         for job in evict.revoke:
-            yield e.ReservationDropped(job, promise.job)
+            yield e.ReservedPlaceDropped(job, promise.job)
         for job, tasks in evict.shrink:
             yield self._shrink(job, tasks, promise.job)
         for job in evict.demote:

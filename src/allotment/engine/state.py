@@ -18,7 +18,7 @@ from allotment.core.gang import Gang, ReservedPlace, Standing, doubled
 from allotment.core.guarantee import guarantee_of
 from allotment.core.policies import Policies
 from allotment.core.request import fixed, lease_part, needs_of, shape_of, sized
-from allotment.core.windows import Windows
+from allotment.core.reservations import Reservations
 from allotment.engine.budgets import Budgets
 from allotment.engine.foretelling import Foretelling
 from allotment.engine.ports_pool import PortPool
@@ -37,9 +37,9 @@ from allotment.model.ledger import Entitlement, Quota, Slot
 from allotment.model.lifecycle import QUEUED, JobState
 from allotment.model.port_layout import port_count
 from allotment.model.quantity import NOTHING, Instant, Millis, WallTime
+from allotment.model.reservations import Reservation
 from allotment.model.spec import NEVER, Dependency
 from allotment.model.tenancy import Config, Preempt
-from allotment.model.windows import Window
 
 
 class Promise(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -65,7 +65,7 @@ class Image(msgspec.Struct, omit_defaults=True):
     health: list[Condition] = []
     shut_since: dict[NodeId, Instant] = {}
     spent: tuple[Spent, ...] = ()
-    windows: list[Window] = []
+    reservations: list[Reservation] = msgspec.field(default_factory=list, name="windows")
     accounts: list[Account] = []
     """What was used of budgets."""
     losses: tuple[Loss, ...] = ()
@@ -105,7 +105,7 @@ class State:
         self.nodes: dict[NodeId, tuple[NodeState, str]] = {}
         self.shut_since: dict[NodeId, Instant] = {}
         """Since when nodes are drained or lost."""
-        self.windows: dict[str, Window] = {}
+        self.reservations: dict[str, Reservation] = {}
         """The reservations: when nodes are set aside, and for which users."""
         self.health: dict[Part, Condition] = {}
         """Parts of the hardware that are suspect or bad, and get no new work."""
@@ -205,13 +205,13 @@ class State:
         self.clock_set_at, self.clock_set_ms = now, by_ms
         self._arm_dates()
         self.budgets.set_clock(self.wall_ms, self.cluster, now)
-        if self.windows:
-            self.timers.arm_windows(self.windows_in_engine_time())
-            self.windows_changed()
+        if self.reservations:
+            self.timers.arm_reservations(self.reservations_in_engine_time())
+            self.reservations_changed()
 
-    def windows_in_engine_time(self) -> list[Window]:
-        """Return the windows that are set, with the engine's time in place of dates."""
-        return [window.moved(-self.wall_ms) for window in self.windows.values()]
+    def reservations_in_engine_time(self) -> list[Reservation]:
+        """Return the reservations that are set, with the engine's time in place of dates."""
+        return [reservation.moved(-self.wall_ms) for reservation in self.reservations.values()]
 
     # ── waiting ────────────────────────────────────────────────────────────────────────
 
@@ -284,7 +284,7 @@ class State:
             shut_since=self.shut_since,
             accounts=self.budgets.accounts(),
             spent=self._spent(),
-            windows=[self.windows[name] for name in sorted(self.windows)],
+            reservations=[self.reservations[name] for name in sorted(self.reservations)],
             losses=self._losses(),
             runs=self.foretelling.history.all(),
             overtaken=self._overtaken(),
@@ -306,8 +306,10 @@ class State:
         for condition in image.health:
             state.set_condition(condition.part, condition)
         state.suspicions = Suspicions(image.suspected)
-        state.windows = {window.name: window for window in image.windows}
-        state.timers.arm_windows(state.windows_in_engine_time())
+        state.reservations = {
+            reservation.name: reservation for reservation in image.reservations
+        }
+        state.timers.arm_reservations(state.reservations_in_engine_time())
         state.jobs = {job.id: job for job in image.jobs}
         state.foretelling.recall(image.runs, image.jobs)
         state.configure(image.config)
@@ -367,7 +369,7 @@ class State:
         if self.cluster.claimants is not None:
             self.cluster.claimants.recall(spent, self.at)
         self._arm_dates()
-        self.cluster.windows = Windows(self.windows_in_engine_time())
+        self.cluster.reservations = Reservations(self.reservations_in_engine_time())
         if self.cluster.disruption is not None:
             self.cluster.disruption.recall(losses)
         self.ports.configure(config.limits.ports)
@@ -410,7 +412,7 @@ class State:
         return self.foretelling.configure(
             self.config.limits.predict_milli,
             self.jobs.values(),
-            needed=self.cluster.orders.by_run_times or bool(self.windows),
+            needed=self.cluster.orders.by_run_times or bool(self.reservations),
         )
 
     def expect_anew(self, jobs: Iterable[JobId]) -> None:
@@ -430,9 +432,9 @@ class State:
         claimants = self.cluster.claimants
         return () if claimants is None else claimants.spent()
 
-    def windows_changed(self) -> None:
-        """Let all jobs wait as the windows that are set now ask. O(n log n)."""
-        self.cluster.windows = Windows(self.windows_in_engine_time())
+    def reservations_changed(self) -> None:
+        """Let all jobs wait as the reservations that are set now ask. O(n log n)."""
+        self.cluster.reservations = Reservations(self.reservations_in_engine_time())
         self._foretell()
         self._stand_anew()
 
@@ -619,7 +621,7 @@ class State:
             None if spec.deadline_ms == NEVER else Instant(job.submitted_at + spec.deadline_ms),
             self._predicted_ms(job, served) if self.foretelling.on else Millis(-1),
         )
-        return self._within_windows(standing, job) if self.windows else standing
+        return self._within_reservations(standing, job) if self.reservations else standing
 
     def _predicted_ms(self, job: JobRecord, served_ms: int) -> Millis:
         """Predict the run time of a job: longer than what it has done, the lost left out."""
@@ -628,12 +630,12 @@ class State:
         kept = served_ms - job.lost_ms
         return Millis(doubled(told, kept + 1))
 
-    def _within_windows(self, standing: Standing, job: JobRecord) -> Standing:
-        """Let the shape of a job say what windows ask: how long it runs, which it may use."""
+    def _within_reservations(self, standing: Standing, job: JobRecord) -> Standing:
+        """Put in the shape of a job what reservations ask: its run time, which it may use."""
         span: int | None = standing.limit_ms
         if standing.limit_ms < 0 and (estimates := self.policies.estimates) is not None:
             span = estimates.run_ms(standing)
-        shape = self.cluster.windows.shaped(
+        shape = self.cluster.reservations.shaped(
             standing.shape, job.owner.user, -1 if span is None else span
         )
         return replace(standing, shape=shape)

@@ -12,9 +12,9 @@ from allotment.model.health import RULES, Condition, Part
 from allotment.model.ids import JobId
 from allotment.model.lifecycle import QUEUED, AttemptState
 from allotment.model.quantity import Instant
+from allotment.model.reservations import Reservation
 from allotment.model.spec import NEVER
 from allotment.model.tenancy import Limits
-from allotment.model.windows import Window
 
 STARTING, RUNNING = AttemptState.STARTING, AttemptState.RUNNING
 
@@ -26,8 +26,8 @@ class Timers:
         self._heap: list[tuple[Instant, JobId]] = []
         self._parts: list[tuple[Instant, Part]] = []
         """When hardware that is not healthy wants to be looked at."""
-        self._windows: list[tuple[Instant, str]] = []
-        """When windows begin and end, by their names."""
+        self._reservations: list[tuple[Instant, str]] = []
+        """When reservations begin and end, by their names."""
         self._dates: list[tuple[Instant]] = []
         """When the configuration changes by itself, in order."""
 
@@ -37,28 +37,28 @@ class Timers:
 
     def next(self) -> Instant | None:
         """Return when the next look is due."""
-        if not self._parts and not self._windows and not self._dates:
+        if not self._parts and not self._reservations and not self._dates:
             return self._heap[0][0] if self._heap else None
-        heaps = (self._heap, self._parts, self._windows, self._dates)
+        heaps = (self._heap, self._parts, self._reservations, self._dates)
         return min(heap[0][0] for heap in heaps if heap)
 
-    def arm_windows(self, windows: Iterable[Window]) -> None:
-        """Look at these windows and at no others; their ends are in the engine's time."""
-        self._windows.clear()
-        for window in windows:
-            self.arm_window(window)
+    def arm_reservations(self, reservations: Iterable[Reservation]) -> None:
+        """Look at these reservations and at no others; their ends are in the engine's time."""
+        self._reservations.clear()
+        for reservation in reservations:
+            self.arm_reservation(reservation)
 
-    def arm_window(self, window: Window) -> None:
-        """Look at a window when it begins, if jobs have to go then, and when it ends."""
-        if window.evict:
-            heappush(self._windows, (Instant(window.begin), window.name))
-        heappush(self._windows, (Instant(window.end), window.name))
+    def arm_reservation(self, reservation: Reservation) -> None:
+        """Look at a reservation when it begins, if jobs have to go then, and when it ends."""
+        if reservation.evict:
+            heappush(self._reservations, (Instant(reservation.begin), reservation.name))
+        heappush(self._reservations, (Instant(reservation.end), reservation.name))
 
-    def due_windows(self, now: Instant) -> list[str]:
-        """Take the windows whose time has come, each once."""
+    def due_reservations(self, now: Instant) -> list[str]:
+        """Take the reservations whose time has come, each once."""
         names: set[str] = set()
-        while self._windows and self._windows[0][0] <= now:
-            names.add(heappop(self._windows)[1])
+        while self._reservations and self._reservations[0][0] <= now:
+            names.add(heappop(self._reservations)[1])
         return sorted(names)
 
     def arm_dates(self, dates: Iterable[Instant]) -> None:

@@ -76,9 +76,10 @@ def _size_words(shape: Shape) -> str:
 def judge(cluster: Cluster, waiting: Standing, now: Instant) -> Blocked:
     """Return the dominant reason without what is free and what is ahead.
 
-    Where nodes are set aside it is the one that would hold without; if none would, the window.
+    Where nodes are set aside it is the one that would hold without; if none would, the
+    reservation.
     """
-    if not cluster.windows.all:
+    if not cluster.reservations.all:
         return _answer(Question(cluster, waiting, now))
     unhindered = msgspec.structs.replace(waiting, shape=_bare(waiting.shape))
     blocked = _answer(Question(cluster, unhindered, now))
@@ -92,7 +93,7 @@ def judge(cluster: Cluster, waiting: Standing, now: Instant) -> Blocked:
 
 
 def _bare(shape: Shape) -> Shape:
-    """Return the same shape as if there were no windows."""
+    """Return the same shape as if there were no reservations."""
     return msgspec.structs.replace(shape, span_ms=0, enters=())
 
 
@@ -371,21 +372,21 @@ def _mended_in_cells(asked: Question) -> Blocked | None:
     return why_mended_cells(cluster, shape) if fits_mended_cells(cluster, shape) else None
 
 
-# ── windows ─────────────────────────────────────────────────────────────────────────────
+# ── reservations ─────────────────────────────────────────────────────────────────────────────
 
 
 def _why_set_aside(cluster: Cluster, shape: Shape, now: Instant) -> Blocked:
-    """Name the window that keeps a job off its nodes: one does."""
-    barring, span_ms = cluster.windows.barring(shape, now), shape.span_ms
+    """Name the reservation that keeps a job off its nodes: one does."""
+    barring, span_ms = cluster.reservations.barring(shape, now), shape.span_ms
     first = barring[0]
     names = [cluster.nodes[node].name for node in first.nodes if node in cluster.nodes]
     what = "in maintenance" if first.for_nobody else "reserved for others"
     whose = f"{listed(names)}: {first.name}" + (f" ({first.reason})" if first.reason else "")
-    until = Instant(max(window.end for window in barring))
+    until = Instant(max(reservation.end for reservation in barring))
     if now >= first.begin:
         left = show_millis(first.end - now)
         return Blocked(
-            Reason.WINDOW,
+            Reason.RESERVATION,
             f"It would fit but for nodes that are {what}, for another {left}: {whose}.",
             until=until,
             hint="See `allot reservations`.",
@@ -397,7 +398,7 @@ def _why_set_aside(cluster: Cluster, shape: Shape, now: Instant) -> Blocked:
         else "nobody knows how long it runs"
     )
     return Blocked(
-        Reason.WINDOW,
+        Reason.RESERVATION,
         f"It would fit but for nodes that are {what} in {ahead}, and {runs}: {whose}.",
         until=until,
         hint=f"With a max_run_time below {ahead} it could run before (allot edit).",
@@ -451,7 +452,7 @@ def _why_not_back(cluster: Cluster, gang: Gang, need: Resources, now: Instant) -
     match WayBack(cluster, gang, now).first_shut():
         case Gate.CAP:
             return why_not_resumed(cluster, gang) or _used_up(cluster, gang, need, now)
-        case Gate.WINDOW:
+        case Gate.RESERVATION:
             return _why_set_aside(cluster, gang.standing.shape, now)
         case Gate.RIGHT:
             return _no_right_back(cluster, gang, need)

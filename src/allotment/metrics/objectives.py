@@ -183,7 +183,7 @@ class Promises:
             e.JobEdited: self._withdrawn,
             e.JobHeld: self._withdrawn,
             e.Reserved: self._reserved,
-            e.ReservationDropped: self._dropped,
+            e.ReservedPlaceDropped: self._dropped,
             e.AttemptPlaced: self._placed,
             e.AttemptPromoted: self._promoted,
             e.AttemptDemoted: self._demoted,
@@ -397,7 +397,7 @@ class Promises:
         if job.asked_at < 0:
             job.asked_at = at
 
-    def _dropped(self, at: Instant, event: e.ReservationDropped) -> None:
+    def _dropped(self, at: Instant, event: e.ReservedPlaceDropped) -> None:
         job = self._jobs.get(event.job)
         if job is not None and job.asked_at >= 0:
             job.dropped_at = at

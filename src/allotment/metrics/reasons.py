@@ -107,7 +107,7 @@ class ReasonHistory:
             e.JobHeld: self._held,
             e.JobReleased: self._released,
             e.Reserved: self._promised,
-            e.ReservationDropped: self._promise_dropped,
+            e.ReservedPlaceDropped: self._promise_dropped,
             e.WaitExplained: self._explained,
             e.JobRequeued: self._requeued,
             e.AttemptPlaced: self._placed,
@@ -168,7 +168,7 @@ class ReasonHistory:
         if self._spans:
             self._spans[-1].promised.append(_Lapse(at))
 
-    def _promise_dropped(self, at: Instant, event: e.ReservationDropped) -> None:
+    def _promise_dropped(self, at: Instant, event: e.ReservedPlaceDropped) -> None:
         if self._spans and self._spans[-1].promised:
             self._spans[-1].promised[-1].end = at
 

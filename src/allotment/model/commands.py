@@ -5,9 +5,9 @@ import msgspec
 from allotment.model.grid import Grid
 from allotment.model.ids import DeviceIndex, JobId, NodeId
 from allotment.model.quantity import Millis, WallTime
+from allotment.model.reservations import NOTICE_MS
 from allotment.model.spec import JobSpec
 from allotment.model.tenancy import Config
-from allotment.model.windows import NOTICE_MS
 
 
 class Command(msgspec.Struct, frozen=True):

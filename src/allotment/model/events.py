@@ -1,8 +1,8 @@
 """Facts, in the past tense: the one source of truth.
 
 An event is complete: applying it needs nothing but the state. Shipped fields never change
-their meaning; new ones come at the end with a default. `Record` is the envelope: its place
-in the log, when, and who.
+their meaning; new ones come at the end with a default. What is renamed keeps its name on disk
+(`tag`, `name`). `Record` is the envelope: its place in the log, when, and who.
 """
 
 from enum import StrEnum
@@ -15,9 +15,9 @@ from allotment.model.ids import Actor, AttemptNo, DeviceIndex, JobId, NodeId, Se
 from allotment.model.ledger import Beside, Entitlement, Quota, Slot
 from allotment.model.quantity import Instant, Millis
 from allotment.model.reasons import Reason, StopCause
+from allotment.model.reservations import Reservation
 from allotment.model.spec import JobSpec
 from allotment.model.tenancy import Config
-from allotment.model.windows import Window
 
 
 class Event(msgspec.Struct, frozen=True, tag_field="event", tag=True, omit_defaults=True):
@@ -130,13 +130,13 @@ class HealthChanged(Event, frozen=True):
     """It is doubted, and used, because more would be out of use than may be by itself."""
 
 
-class WindowSet(Event, frozen=True):
+class ReservationSet(Event, frozen=True, tag="WindowSet"):
     """Nodes are set aside for a stretch of time."""
 
-    window: Window
+    reservation: Reservation = msgspec.field(name="window")
 
 
-class WindowEnded(Event, frozen=True):
+class ReservationEnded(Event, frozen=True, tag="WindowEnded"):
     """All jobs may use its nodes again: its time is over, or it was ended."""
 
     name: str
@@ -177,7 +177,7 @@ class Reserved(JobEvent, frozen=True):
     quota: Quota = ()
 
 
-class ReservationDropped(JobEvent, frozen=True):
+class ReservedPlaceDropped(JobEvent, frozen=True, tag="ReservationDropped"):
     """A reserved place was given up."""
 
     taken_by: JobId | None = None
@@ -406,7 +406,7 @@ AnyEvent = (
     | JobHeld
     | JobReleased
     | Reserved
-    | ReservationDropped
+    | ReservedPlaceDropped
     | JobRequeued
     | JobSucceeded
     | JobFailed
@@ -430,8 +430,8 @@ AnyEvent = (
     | TaskEnded
     | HealthChanged
     | StartEstimated
-    | WindowSet
-    | WindowEnded
+    | ReservationSet
+    | ReservationEnded
     | ShrinkRequested
     | AttemptShrunk
     | WaitExplained

@@ -42,10 +42,15 @@ class Reason(StrEnum):
     """Enough is free in sum, but not together in the way it needs."""
     RESUMING = "resuming"
     """It is suspended and should resume, but other jobs use its devices."""
-    WINDOW = "window"
+    RESERVATION = "reservation"
     """The nodes it could use are set aside now, or will be before it would end."""
     PENDING = "pending"
     """It can start in the next scheduling cycle."""
+
+    @classmethod
+    def _missing_(cls, value: object) -> "Reason | None":
+        """Read what older logs have."""
+        return cls.RESERVATION if value == "window" else None
 
 
 ENDS_WITH_JOBS = frozenset(

@@ -3,7 +3,7 @@
 import msgspec
 
 from allotment.model.ids import JobId
-from allotment.model.windows import NOTICE_MS
+from allotment.model.reservations import NOTICE_MS
 
 
 class ReservationNote(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -7,7 +7,7 @@ from allotment.engine.state import State
 from allotment.model.commands import ReserveNodes
 from allotment.model.ids import NodeId
 from allotment.model.quantity import Instant, Millis, WallTime
-from allotment.model.windows import Window
+from allotment.model.reservations import Reservation
 from allotment.service.reservation_view import ReservationNote, ReservationView
 
 
@@ -31,40 +31,40 @@ def command_of(note: ReservationNote, node_id: Callable[[str], NodeId]) -> Reser
 
 def reservation_views(state: State, now: Instant) -> list[ReservationView]:
     """List what is set aside, the earliest first."""
-    return [_view(state, window, now) for window in state.cluster.windows.all]
+    return [_view(state, reservation, now) for reservation in state.cluster.reservations.all]
 
 
-def _ends_before(gang: Gang, window: Window, now: Instant) -> bool:
-    """Whether a job's own time limit ends it before a window begins."""
+def _ends_before(gang: Gang, reservation: Reservation, now: Instant) -> bool:
+    """Whether a job's own time limit ends it before a reservation begins."""
     limit = gang.standing.limit_ms
     return (
         limit >= 0
-        and window.begin > now
-        and gang.standing.end_of(limit, gang.placed_at, now) <= window.begin
+        and reservation.begin > now
+        and gang.standing.end_of(limit, gang.placed_at, now) <= reservation.begin
     )
 
 
-def _view(state: State, window: Window, now: Instant) -> ReservationView:
-    nodes = {node.id: node for node in state.config.nodes if node.id in window.nodes}
+def _view(state: State, reservation: Reservation, now: Instant) -> ReservationView:
+    nodes = {node.id: node for node in state.config.nodes if node.id in reservation.nodes}
     jobs = tuple(
         job
         for job, gang in sorted(state.cluster.gangs.items())
-        if not _ends_before(gang, window, now)
+        if not _ends_before(gang, reservation, now)
         and any(slot.node in nodes for slot in gang.slots)
-        and not window.admits(gang.tenant, state.jobs[job].spec.queue, gang.user)
+        and not reservation.admits(gang.tenant, state.jobs[job].spec.queue, gang.user)
     )
     return ReservationView(
-        name=window.name,
-        begin=state.windows[window.name].begin,
-        end=state.windows[window.name].end,
-        begun=window.begin <= now,
+        name=reservation.name,
+        begin=state.reservations[reservation.name].begin,
+        end=state.reservations[reservation.name].end,
+        begun=reservation.begin <= now,
         nodes=tuple(node.name for node in nodes.values()),
         devices=sum(len(node.devices) for node in nodes.values()),
-        users=window.users,
-        tenants=window.tenants,
-        queues=window.queues,
-        evict=window.evict,
-        notice_ms=window.notice_ms,
-        reason=window.reason,
+        users=reservation.users,
+        tenants=reservation.tenants,
+        queues=reservation.queues,
+        evict=reservation.evict,
+        notice_ms=reservation.notice_ms,
+        reason=reservation.reason,
         jobs=jobs,
     )

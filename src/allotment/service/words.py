@@ -66,13 +66,15 @@ def in_words(  # noqa: C901, PLR0911, PLR0912, PLR0915
                 f"the machine's clock was set {clock_step(by_ms)}: dates follow it from now "
                 "on, durations are not affected"
             )
-        case e.WindowSet(window):
-            names = ", ".join(_name(nodes, node) for node in window.nodes[:5])
-            more = f" and {len(window.nodes) - 5} more" if len(window.nodes) > 5 else ""
-            return f"reservation {window.name} of {names}{more}" + (
-                f": {window.reason}" if window.reason else ""
+        case e.ReservationSet(reservation):
+            names = ", ".join(_name(nodes, node) for node in reservation.nodes[:5])
+            more = (
+                f" and {len(reservation.nodes) - 5} more" if len(reservation.nodes) > 5 else ""
             )
-        case e.WindowEnded(name):
+            return f"reservation {reservation.name} of {names}{more}" + (
+                f": {reservation.reason}" if reservation.reason else ""
+            )
+        case e.ReservationEnded(name):
             return f"reservation {name} is over"
         case e.JobIdsSkipped(next_job):
             return f"job ids continue at {next_job}: lower ids were used before the restore"
@@ -90,7 +92,7 @@ def in_words(  # noqa: C901, PLR0911, PLR0912, PLR0915
         case e.Reserved(_, _, _, victims):
             leaving = ", ".join(f"job {victim}" for victim in victims)
             return "got a place reserved" + (f"; leaving it: {leaving}" if leaving else "")
-        case e.ReservationDropped(taken_by=taker):
+        case e.ReservedPlaceDropped(taken_by=taker):
             return (
                 f"its reserved place went to job {taker}"
                 if taker

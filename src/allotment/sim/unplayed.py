@@ -21,7 +21,7 @@ class Unplayed:
         self._frozen: dict[JobId, int] = {}
         self._suspensions = self._suspended_ms = 0
         self._broken: set[tuple[int, int | None]] = set()
-        self._windows: set[str] = set()
+        self._reservations: set[str] = set()
 
     def feed(self, at: int, event: e.AnyEvent) -> None:
         """Take the next event of the stretch."""
@@ -38,8 +38,8 @@ class Unplayed:
                 self._thaw(job, at)
             case e.HealthChanged() if event.now is not HardwareHealth.HEALTHY:
                 self._broken.add((event.node, event.device))
-            case e.WindowSet(window):
-                self._windows.add(window.name)
+            case e.ReservationSet(reservation):
+                self._reservations.add(reservation.name)
             case _:
                 pass
 
@@ -72,5 +72,6 @@ class Unplayed:
                 f"Nodes and devices that were suspect or bad: {len(self._broken)}. In the "
                 "replay they work."
             )
-        if self._windows:
-            yield f"Reservations: {len(self._windows)}. In the replay nothing is set aside."
+        if self._reservations:
+            count = len(self._reservations)
+            yield f"Reservations: {count}. In the replay nothing is set aside."

@@ -33,7 +33,9 @@ def test_shipped_bytes_of_an_event_still_say_the_same(name: str) -> None:
     for example in shipped().bytes[name]:
         event = codec.decode(bytes.fromhex(example), codec.VERSION)
         assert type(event).__name__ == name
-        assert content(msgspec.msgpack.encode(event)) == content(bytes.fromhex(example))
+        assert content(msgspec.msgpack.encode(event)) == as_read(
+            content(bytes.fromhex(example))
+        )
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)
@@ -46,6 +48,19 @@ def test_shipped_documents_still_say_the_same(document: type[msgspec.Struct]) ->
 def content(data: bytes) -> object:
     """Give all that bytes say, key by key: a map of 16 fields and more has a longer header."""
     return msgspec.msgpack.decode(data)
+
+
+RENAMED = {("reason", "window"): "reservation"}
+"""Values of fields that are written otherwise now, and read for ever."""
+
+
+def as_read(written: object) -> object:
+    """Put new values in place of renamed ones."""
+    assert isinstance(written, dict)
+    return {
+        name: RENAMED.get((name, value), value) if isinstance(value, str) else value
+        for name, value in written.items()
+    }
 
 
 def test_changes_that_break_history_are_seen() -> None:

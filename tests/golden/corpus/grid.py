@@ -73,7 +73,7 @@ class Point(msgspec.Struct, frozen=True):
     budgets: bool
     overtaken: int
     elastic: bool
-    windows: bool
+    reservations: bool
     cut: int = 0
     """Devices by which every guarantee is smaller."""
 

@@ -228,8 +228,8 @@ class History:
         else:
             self._wish(c.DeclareHealth(((node, device),), ok=ok))
 
-    def _window(self) -> None:
-        if not self.point.windows:
+    def _reservation(self) -> None:
+        if not self.point.reservations:
             return
         name, begin = self.rng.choice("ab"), self.rng.randrange(0, 120) * SECOND
         if self.rng.random() < 0.3:
@@ -288,7 +288,7 @@ WEIGHTS = {
     "save": 3,
     "node": 3,
     "device": 1,
-    "window": 3,
+    "reservation": 3,
     "configure": 1,
     "wait": 8,
     "restart": 1,

@@ -14,12 +14,12 @@ from allotment.core.gang import Gang, Standing
 from allotment.core.guarantee import guarantee_of
 from allotment.core.pending import Pending
 from allotment.core.rank import Key, Rank
+from allotment.core.reservations import Reservations, kept_off
 from allotment.core.timeline import together
-from allotment.core.windows import Windows, kept_off
 from allotment.model.ids import JobId, NodeId
 from allotment.model.quantity import DEVICE, MINUTE, Instant, Millis, WallTime
+from allotment.model.reservations import Reservation
 from allotment.model.tenancy import Queue, QueueOrder, Tenant
-from allotment.model.windows import Window
 from allotment.policies.estimates.known import Known
 from allotment.sim.cluster import cluster_of
 from tests.unit.core.books import PLENTY, POLICIES, Given, a_gang, a_shape, a_standing, place
@@ -163,7 +163,7 @@ def test_what_is_kept_of_releases_is_what_adding_them_up_anew_says(
     span=st.none() | st.integers(1, 3),
     now=st.integers(1, 12),
 )
-def test_enough_is_free_beside_windows_when_every_instant_by_itself_says(
+def test_enough_is_free_beside_reservations_when_every_instant_by_itself_says(
     data: st.DataObject, lengths: Lengths, wanted: int, span: int | None, now: int
 ) -> None:
     told = {job: None if run is None else run * MINUTE for job, run in lengths.items()}
@@ -174,8 +174,8 @@ def test_enough_is_free_beside_windows_when_every_instant_by_itself_says(
         if (gpus := job % 3 + 1) <= cluster.ledger.whole_free:
             place(cluster, a_standing(job, gpus))
     minute = st.integers(0, 20)
-    cluster.windows = Windows(
-        Window(
+    cluster.reservations = Reservations(
+        Reservation(
             str(name),
             WallTime(begin * MINUTE),
             WallTime((begin + data.draw(st.integers(1, 9))) * MINUTE),
@@ -188,7 +188,7 @@ def test_enough_is_free_beside_windows_when_every_instant_by_itself_says(
     if (drained := data.draw(st.none() | st.integers(0, 3))) is not None:
         cluster.set_open(NodeId(drained), False)
     limit = -1 if span is None else span * MINUTE
-    shape = cluster.windows.shaped(a_shape(wanted), "", limit)
+    shape = cluster.reservations.shaped(a_shape(wanted), "", limit)
     blocked = replace(a_standing(99, wanted), shape=shape)
     assert cluster.ends is not None
     devices, then = devices_counted(cluster, shape), Instant(now * MINUTE)
@@ -196,11 +196,11 @@ def test_enough_is_free_beside_windows_when_every_instant_by_itself_says(
         cluster,
         then,
         down=cluster.shut_nodes(),
-        aside=kept_off(cluster.windows, shape, then),
+        aside=kept_off(cluster.reservations, shape, then),
         evicted_at=None,
     )
     free, found = forecast.timeline(devices), None
-    ends = [forecast.next_end(), cluster.windows.next_end(shape, then)]
+    ends = [forecast.next_end(), cluster.reservations.next_end(shape, then)]
     if (after := min((end for end in ends if end is not None), default=None)) is not None:
         starts = together([(devices.demand(shape), free)], 1, after)
         found = None if starts is None else (starts[0], sum(free.at(starts[0]).values()))
@@ -209,7 +209,7 @@ def test_enough_is_free_beside_windows_when_every_instant_by_itself_says(
         for job, gang in cluster.gangs.items()
         if (run := told[job]) is not None
     }
-    openings = {w.end for w in cluster.windows.all if w.name not in shape.enters}
+    openings = {w.end for w in cluster.reservations.all if w.name not in shape.enters}
     true = next(
         (
             (at, free)
@@ -224,7 +224,7 @@ def test_enough_is_free_beside_windows_when_every_instant_by_itself_says(
 
 def free_then(cluster: Cluster, job: Standing, ends: Mapping[JobId, int], at: int) -> int:
     """Count, device by device, what a job could use at an instant."""
-    shut = cluster.windows.shut_to(job.shape, Instant(at))
+    shut = cluster.reservations.shut_to(job.shape, Instant(at))
     used = {
         (slot.node, device)
         for gang in cluster.gangs.values()

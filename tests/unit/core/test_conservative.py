@@ -7,12 +7,12 @@ from allotment.core.backfill import Conservative
 from allotment.core.cluster import Cluster
 from allotment.core.gang import ReservedPlace
 from allotment.core.request import needs_of
-from allotment.core.windows import Windows
+from allotment.core.reservations import Reservations
 from allotment.model.ids import JobId, NodeId
 from allotment.model.ledger import Entitlement
 from allotment.model.quantity import Instant, WallTime
+from allotment.model.reservations import Reservation
 from allotment.model.tenancy import QueueOrder
-from allotment.model.windows import Window
 from allotment.policies.estimates.known import Known
 from tests.unit.core.books import POLICIES, a_cluster, a_shape, a_standing, place
 
@@ -65,7 +65,7 @@ def test_who_is_promised_a_place_for_nobody_knows_how_long_has_it_for_good() -> 
     assert made._promise(a_standing(4, 2)) is None
 
 
-def test_a_reserved_place_on_a_node_of_a_window_counts_once() -> None:
+def test_a_reserved_place_on_a_node_of_a_reservation_counts_once() -> None:
     policies = replace(POLICIES, estimates=Known({3: 1_000}.get))
     cluster = a_cluster("2x2", policies, QueueOrder.CONSERVATIVE)
     gang = place(cluster, a_standing(1, 2))
@@ -73,15 +73,17 @@ def test_a_reserved_place_on_a_node_of_a_window_counts_once() -> None:
     cluster.drop(JobId(1))
     cluster.pending.add(a_standing(2, 2), NOW)
     cluster.reserve(ReservedPlace(JobId(2), gang.slots, gang.needs, GUARANTEED, ()))
-    cluster.windows = Windows([Window("w", WallTime(100), WallTime(200), (node,))])
+    cluster.reservations = Reservations(
+        [Reservation("w", WallTime(100), WallTime(200), (node,))]
+    )
     assert Conservative(cluster, a_shape(2), NOW, GUARANTEED).may_start(a_standing(3, 2))
 
 
-def test_cpus_of_a_window_count_as_in_use_while_it_lasts() -> None:
+def test_cpus_of_a_reservation_count_as_in_use_while_it_lasts() -> None:
     policies = replace(POLICIES, estimates=Known({3: 1_000, 4: 10}.get))
     cluster = a_cluster("2x2", policies, QueueOrder.CONSERVATIVE)
-    window = Window("w", WallTime(100), WallTime(200), (NodeId(0),))
-    cluster.windows = Windows([window])
+    reservation = Reservation("w", WallTime(100), WallTime(200), (NodeId(0),))
+    cluster.reservations = Reservations([reservation])
     request = a_shape(1).requests[0]
     whole = replace(request.need, gpu_milli=0, cpu_milli=cluster.nodes[NodeId(0)].cpu_milli)
     shape = replace(a_shape(1), requests=(replace(request, need=whole, count=2),))

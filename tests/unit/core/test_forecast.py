@@ -9,7 +9,7 @@ from allotment.core.dimensions import DevicesByType, HostSums
 from allotment.core.forecast import Forecast
 from allotment.core.gang import Gang, ReservedPlace, Standing
 from allotment.core.guarantee import guarantee_of
-from allotment.core.windows import Span
+from allotment.core.reservations import Span
 from allotment.model.ids import JobId, NodeId
 from allotment.model.ledger import Entitlement, Slot
 from allotment.model.quantity import DEVICE, Instant, Resources

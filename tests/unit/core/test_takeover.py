@@ -177,8 +177,8 @@ def test_who_lost_its_promise_is_told_so(cells: bool) -> None:
     fill(world, "b")
     low = start(world, a_job().of("a").gpus(8).priority(10))
     high = start(world, a_job().of("a").gpus(8).priority(500))
-    dropped = [r.event for r in world.log if isinstance(r.event, e.ReservationDropped)]
-    assert dropped == [e.ReservationDropped(low, taken_by=high)]
+    dropped = [r.event for r in world.log if isinstance(r.event, e.ReservedPlaceDropped)]
+    assert dropped == [e.ReservedPlaceDropped(low, taken_by=high)]
 
 
 @BOTH

@@ -39,7 +39,7 @@ class Stepped(World):
         assert msgspec.msgpack.encode(folded.image()) == data
         again = State.from_image(msgspec.msgpack.decode(data, type=Image), POLICIES)
         assert msgspec.msgpack.encode(again.image()) == data
-        assert again.cluster.windows.all == folded.cluster.windows.all
+        assert again.cluster.reservations.all == folded.cluster.reservations.all
 
 
 def day_after_noon() -> Stepped:
@@ -92,7 +92,7 @@ def test_a_queue_limit_and_a_back_off_are_what_they_were(step: int) -> None:
 
 
 @BACK_AND_FORTH
-def test_windows_begin_and_end_by_the_new_clock(step: int) -> None:
+def test_reservations_begin_and_end_by_the_new_clock(step: int) -> None:
     world = day_after_noon()
     begin = WallTime(world.wall() + 3 * HOUR)
     end = WallTime(begin + HOUR)
@@ -102,14 +102,14 @@ def test_windows_begin_and_end_by_the_new_clock(step: int) -> None:
     assert (view.begin, view.end, view.begun) == (begin, end, False)
     job = world.submit(a_job().within(run_ms=5 * HOUR))
     world.cycle()
-    assert world.why(job).reason is Reason.WINDOW
+    assert world.why(job).reason is Reason.RESERVATION
     assert world.why(job).until == world.now + 4 * HOUR - step
     world.checked()
     world.wait(4 * HOUR - step - 1)
-    assert "w" in world.state.windows
+    assert "w" in world.state.reservations
     assert reservation_views(world.state, world.now)[0].begun
     world.wait(1)
-    assert world.state.windows == {}
+    assert world.state.reservations == {}
     assert world.wall() == end
 
 
@@ -119,7 +119,7 @@ def test_a_date_that_is_past_by_the_new_clock_is_refused() -> None:
     soon = WallTime(world.wall() + MINUTE)
     world.do(c.ReserveNodes("w", soon, WallTime(soon + MINUTE), (NodeId(0),)))
     world.wait(2 * MINUTE)
-    assert world.state.windows == {}
+    assert world.state.reservations == {}
 
 
 @BACK_AND_FORTH

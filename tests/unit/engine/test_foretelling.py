@@ -231,7 +231,7 @@ def test_what_was_lost_is_to_be_done_again() -> None:
     assert world.state.cluster.gangs[job].standing.left_of(world.told(job)) == H * 5 // 4
 
 
-def test_windows_go_by_it() -> None:
+def test_reservations_go_by_it() -> None:
     world = Told(config(QueueOrder.STRICT, nodes=1))
     for _ in range(4):
         world.ran(a("short"), M)

@@ -158,7 +158,7 @@ def test_a_promise_on_hardware_that_breaks_is_found_anew(config: Config) -> None
     promise = world.state.cluster.reserved[owner]
     world.trouble(promise.slots[0].node, promise.slots[0].devices[0])
     world.cycle()
-    dropped = [r.event for r in world.log if isinstance(r.event, e.ReservationDropped)]
+    dropped = [r.event for r in world.log if isinstance(r.event, e.ReservedPlaceDropped)]
     assert [event.job for event in dropped] == [owner]
     again = world.state.cluster.reserved.get(owner)
     assert again is None or again.slots[0].node != promise.slots[0].node

@@ -53,7 +53,7 @@ def reserve(log: History, job: int, *victims: int) -> History:
 
 
 def drop(log: History, job: int) -> History:
-    return log.add(e.ReservationDropped(JobId(job)))
+    return log.add(e.ReservedPlaceDropped(JobId(job)))
 
 
 # ── the wait of a job within the guarantee ──────────────────────────────────────────────

@@ -130,7 +130,7 @@ def test_a_promised_place_and_one_that_was_taken_over() -> None:
     log = History().submit(1).at(2 * S)
     finds(log, Reason.CAPACITY, 2 * S).at(10 * S)
     log.add(e.Reserved(JobId(1), (SLOT,), Entitlement.GUARANTEED, (JobId(2),)))
-    log.at(15 * S).add(e.ReservationDropped(JobId(1))).at(18 * S)
+    log.at(15 * S).add(e.ReservedPlaceDropped(JobId(1))).at(18 * S)
     log.add(e.Reserved(JobId(1), (SLOT,), Entitlement.GUARANTEED, (JobId(3),)))
     log.at(25 * S).place(1)
     assert brief(told(log, 26 * S)) == [
@@ -146,7 +146,7 @@ def test_a_promise_that_is_dropped_and_given_anew_at_once_does_not_flicker() -> 
     log = History().submit(1)
     for at in range(0, 20 * S, 5 * S):
         log.at(at).add(e.Reserved(JobId(1), (SLOT,), Entitlement.GUARANTEED, (JobId(2),)))
-        log.at(at + 4_500).add(e.ReservationDropped(JobId(1)))
+        log.at(at + 4_500).add(e.ReservedPlaceDropped(JobId(1)))
     (only, last) = told(log, 30 * S)
     assert (only.reason, only.ms, only.merged) == (Reason.WAITING_FOR_VICTIMS, 19_500, 3)
     assert (last.reason, last.ms) == (None, 10_500)
@@ -197,7 +197,7 @@ def test_it_is_bounded_and_leaves_no_time_out() -> None:
 
 
 def test_the_log_may_begin_in_the_middle() -> None:
-    log = History().hold(1).release(1).add(e.ReservationDropped(JobId(1)))
+    log = History().hold(1).release(1).add(e.ReservedPlaceDropped(JobId(1)))
     assert told(finds(log, Reason.QUOTA, 0), 5) == []
     log.at(7).place(1).begin(1)
     assert [each.phase for each in told(log, 9 * S)] == [LifePhase.RUNNING]

@@ -76,7 +76,7 @@ def test_every_field_that_is_kept_exists() -> None:
 
 PUBLIC_WORDS = {
     "NodeDrained.reason", "NodeLost.reason", "HealthChanged.code", "HealthChanged.words",
-    "HealthChanged.who", "WindowEnded.name", "JobRequeued.cause", "JobNoted.text",
+    "HealthChanged.who", "ReservationEnded.name", "JobRequeued.cause", "JobNoted.text",
     "JobCancelled.by", "EventsLost.because", "TaskStarted.engine_job",
     "StopRequested.signal", "ShrinkRequested.signal",
     "AttemptPlaced.quota", "AttemptPromoted.quota", "Reserved.quota", "AttemptResumed.quota",

@@ -6,11 +6,11 @@ from typing import Any, get_args, get_type_hints
 import msgspec
 import pytest
 
-from allotment.model.events import AnyEvent, JobRequeued, Phase, Record, WindowSet
+from allotment.model.events import AnyEvent, JobRequeued, Phase, Record, ReservationSet
 from allotment.model.ids import SYSTEM, JobId, Seq
 from allotment.model.quantity import Instant, Millis, WallTime
 from allotment.model.reasons import Blocked, Reason
-from allotment.model.windows import Window
+from allotment.model.reservations import Reservation
 from allotment.service import views as v
 from allotment.service.wall import moved
 
@@ -26,7 +26,7 @@ def test_instants_move_and_nothing_else() -> None:
 
 def test_what_never_came_and_dates_that_people_wrote_stay() -> None:
     assert moved(JobRequeued(JobId(3), "retry"), 60).not_before == 0  # type: ignore[attr-defined]
-    event = WindowSet(Window("w", WallTime(100), WallTime(200), ()))
+    event = ReservationSet(Reservation("w", WallTime(100), WallTime(200), ()))
     assert moved(event, 60) == event
 
 

@@ -1,4 +1,4 @@
-"""Nodes that are set aside: maintenance windows and reservations."""
+"""Nodes that are set aside: maintenance, and reservations for some users."""
 
 from fastapi import APIRouter
 from starlette.requests import Request

@@ -1,6 +1,6 @@
-"""Reservations (windows): periods for which nodes are set aside, for none or for some users.
+"""Reservations: periods for which nodes are set aside, for none or for some users.
 
-Without users it is maintenance. Before a window begins, no job is placed on its nodes that
+Without users it is maintenance. Before a reservation begins, no job is placed on its nodes that
 could still run then.
 """
 
@@ -10,10 +10,10 @@ from allotment.model.ids import NodeId
 from allotment.model.quantity import DAY, Instant, Millis, WallTime
 
 NOTICE_MS = Millis(7 * DAY)
-"""How long before a window jobs that may run for ever are kept off, by default."""
+"""How long before a reservation jobs that may run for ever are kept off, by default."""
 
 
-class Window(msgspec.Struct, frozen=True, omit_defaults=True):
+class Reservation(msgspec.Struct, frozen=True, omit_defaults=True):
     """Nodes set aside from `begin` until `end`, for those named, or for no user."""
 
     name: str
@@ -30,8 +30,8 @@ class Window(msgspec.Struct, frozen=True, omit_defaults=True):
     """Jobs of unknown run time are taken to run for so long."""
     reason: str = ""
 
-    def moved(self, ms: int) -> "Window":
-        """Return the same window some time later, or on another clock."""
+    def moved(self, ms: int) -> "Reservation":
+        """Return the same reservation some time later, or on another clock."""
         begin, end = WallTime(self.begin + ms), WallTime(self.end + ms)
         return msgspec.structs.replace(self, begin=begin, end=end) if ms else self
 

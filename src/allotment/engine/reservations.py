@@ -1,4 +1,4 @@
-"""Windows are set, begin and end: commands and the clock in, events out."""
+"""Reservations are set, begin and end: commands and the clock in, events out."""
 
 import re
 from collections.abc import Iterator
@@ -13,11 +13,11 @@ from allotment.model.errors import Code, Rejected
 from allotment.model.ids import NodeId
 from allotment.model.quantity import DEVICE, Instant, WallTime
 from allotment.model.reasons import StopCause
-from allotment.model.windows import Window
+from allotment.model.reservations import Reservation
 
 Emit = Iterator[e.AnyEvent]
 
-MOST_WINDOWS = 1_000
+MOST_RESERVATIONS = 1_000
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
 
@@ -27,8 +27,8 @@ def reserve(state: State, command: ReserveNodes, now: Instant) -> Emit:
     _check_times(command, state.wall(now))
     _check_who(state, command)
     nodes = _named(state, command) if command.nodes else _chosen(state, command)
-    yield e.WindowSet(
-        Window(
+    yield e.ReservationSet(
+        Reservation(
             name=command.name,
             begin=WallTime(max(state.wall(now), command.begin)),
             end=command.end,
@@ -44,33 +44,33 @@ def reserve(state: State, command: ReserveNodes, now: Instant) -> Emit:
 
 
 def end(state: State, name: str) -> Emit:
-    """Return the nodes of a window back. Raises Rejected."""
-    if name not in state.windows:
-        names = ", ".join(sorted(state.windows)[:10]) or "none"
+    """Return the nodes of a reservation back. Raises Rejected."""
+    if name not in state.reservations:
+        names = ", ".join(sorted(state.reservations)[:10]) or "none"
         raise Rejected(
             Code.NOT_FOUND, f"There is no reservation {name!r}.", f"There are: {names}."
         )
-    yield e.WindowEnded(name)
+    yield e.ReservationEnded(name)
 
 
 def due(state: State, name: str, now: Instant) -> Emit:
-    """Return what is due for a window: its end; or at its begin, the jobs that have to go."""
-    window = state.windows.get(name)
-    if window is None:
+    """Return what is due for a reservation: its end, or the jobs that go when it begins."""
+    reservation = state.reservations.get(name)
+    if reservation is None:
         return
-    if state.wall(now) >= window.end:
-        yield e.WindowEnded(name)
-    elif window.evict and state.wall(now) >= window.begin:
-        yield from _clear(state, window)
+    if state.wall(now) >= reservation.end:
+        yield e.ReservationEnded(name)
+    elif reservation.evict and state.wall(now) >= reservation.begin:
+        yield from _clear(state, reservation)
 
 
-def _clear(state: State, window: Window) -> Emit:
-    """Evict the jobs on the nodes of a window that may not use it."""
-    nodes, names = set(window.nodes), {node.id: node.name for node in state.config.nodes}
+def _clear(state: State, reservation: Reservation) -> Emit:
+    """Evict the jobs on the nodes of a reservation that may not use it."""
+    nodes, names = set(reservation.nodes), {node.id: node.name for node in state.config.nodes}
     for job_id, gang in sorted(state.cluster.gangs.items()):
         there = sorted({slot.node for slot in gang.slots} & nodes)
         queue = state.jobs[job_id].spec.queue
-        if not there or gang.leaving or window.admits(gang.tenant, queue, gang.user):
+        if not there or gang.leaving or reservation.admits(gang.tenant, queue, gang.user):
             continue
         job = state.jobs[job_id]
         yield e.StopRequested(
@@ -80,9 +80,10 @@ def _clear(state: State, window: Window) -> Emit:
             signal=job.spec.checkpoint.signal if job.spec.checkpoint else "TERM",
             grace_ms=grace_of(job),
             diagnosis=Diagnosis(
-                code="window",
-                cause=f"Node {names.get(there[0], there[0])} is set aside now: {window.name}"
-                + (f" ({window.reason})." if window.reason else "."),
+                code="reservation",
+                cause=f"Node {names.get(there[0], there[0])} is set aside now: "
+                + reservation.name
+                + (f" ({reservation.reason})." if reservation.reason else "."),
                 owner=Owner.PLATFORM,
                 retry=RetryClass.PLATFORM,
                 advice="It is queued again. See `allot reservations`.",
@@ -100,15 +101,15 @@ def _check_name(state: State, name: str) -> None:
             f"{name[:80]!r} is no name for a reservation.",
             "Use letters, digits, '.', '_' and '-', at most 63 of them.",
         )
-    if name in state.windows:
+    if name in state.reservations:
         raise Rejected(
             Code.CONFLICT,
             f"There is a reservation {name} already.",
             f"End it first (`allot unreserve {name}`), or use another name.",
         )
-    if len(state.windows) >= MOST_WINDOWS:
+    if len(state.reservations) >= MOST_RESERVATIONS:
         raise Rejected(
-            Code.TOO_LARGE, f"There are {MOST_WINDOWS:,} reservations, and may be no more."
+            Code.TOO_LARGE, f"There are {MOST_RESERVATIONS:,} reservations, and may be no more."
         )
 
 
@@ -172,9 +173,9 @@ def _chosen(state: State, command: ReserveNodes) -> tuple[NodeId, ...]:
         raise Rejected(Code.BAD_REQUEST, "It has no nodes: name them, or say how many devices.")
     taken = {
         node
-        for window in state.windows.values()
-        if window.begin < command.end and command.begin < window.end
-        for node in window.nodes
+        for reservation in state.reservations.values()
+        if reservation.begin < command.end and command.begin < reservation.end
+        for node in reservation.nodes
     }
     rooms = [
         (_in_use(state, node), node.id, count)

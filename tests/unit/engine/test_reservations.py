@@ -1,9 +1,9 @@
-"""Maintenance windows and reservations, in counted shares and in cells. Audited throughout."""
+"""Maintenance and reservations, in counted shares and in cells. Audited throughout."""
 
 import msgspec
 import pytest
 
-from allotment.core.windows import Windows
+from allotment.core.reservations import Reservations
 from allotment.engine.state import Image, State
 from allotment.model import commands as c
 from allotment.model import events as e
@@ -13,8 +13,8 @@ from allotment.model.ids import JobId, NodeId
 from allotment.model.lifecycle import JobState as S
 from allotment.model.quantity import HOUR, MINUTE, Instant, Millis, WallTime
 from allotment.model.reasons import Reason
+from allotment.model.reservations import Reservation
 from allotment.model.tenancy import Config, QueueOrder, Tenant
-from allotment.model.windows import Window
 from allotment.service.reservations import reservation_views
 from tests.support.builders import POLICIES, JobBuilder, a_config, a_job, a_node, a_tenant, gpus
 from tests.support.world import World
@@ -73,11 +73,11 @@ def four(hours: float | None = None) -> JobBuilder:
 
 
 @BOTH
-def test_a_job_that_ends_in_time_may_go_before_the_window(config: Config) -> None:
+def test_a_job_that_ends_in_time_may_go_before_the_reservation(config: Config) -> None:
     world = Timed(config)
     world.reserve(4, 2, 0)
     assert world.places(four(3)) == {0}
-    assert world.places(four(4)) == {0}, "it is gone when the window begins"
+    assert world.places(four(4)) == {0}, "it is gone when the reservation begins"
     assert world.places(four(5)) == {1}
 
 
@@ -91,7 +91,7 @@ def test_a_job_without_a_limit_keeps_off_from_the_notice_on(config: Config) -> N
     world.cycle()
     assert world.is_(late) is S.QUEUED
     blocked = world.why(late)
-    assert blocked.reason is Reason.WINDOW
+    assert blocked.reason is Reason.RESERVATION
     assert "nobody knows how long it runs" in blocked.message
     assert blocked.until == world.now + 25 * H
 
@@ -103,7 +103,7 @@ def test_afterwards_the_nodes_are_back_by_themselves(config: Config) -> None:
     job = world.submit(four(1))
     world.cycle()
     blocked = world.why(job)
-    assert blocked.reason is Reason.WINDOW
+    assert blocked.reason is Reason.RESERVATION
     assert "in maintenance, for another 2 h 0 min: n0, n1: w (fans)" in blocked.message
     assert world.engine.next_due(world.now) == world.now + 2 * H
     world.wait(2 * H - 1)
@@ -112,8 +112,8 @@ def test_afterwards_the_nodes_are_back_by_themselves(config: Config) -> None:
     world.wait(1)
     world.cycle()
     assert world.is_(job) is S.STARTING
-    assert not world.state.windows
-    assert any(isinstance(record.event, e.WindowEnded) for record in world.log)
+    assert not world.state.reservations
+    assert any(isinstance(record.event, e.ReservationEnded) for record in world.log)
 
 
 @BOTH
@@ -188,13 +188,13 @@ def test_it_survives_a_restart(config: Config) -> None:
     world.cycle()
     image = msgspec.msgpack.decode(msgspec.msgpack.encode(world.state.image()), type=Image)
     again = State.from_image(image, POLICIES)
-    assert again.windows == world.state.windows
+    assert again.reservations == world.state.reservations
     assert again.timers.next() == world.state.timers.next()
     assert again.image() == world.state.image()
 
 
 @BOTH
-def test_a_suspended_job_does_not_go_on_in_a_window(config: Config) -> None:
+def test_a_suspended_job_does_not_go_on_in_a_reservation(config: Config) -> None:
     world = Timed(config)
     job = world.submit(a_job().gpus(8))
     world.cycle()
@@ -204,13 +204,13 @@ def test_a_suspended_job_does_not_go_on_in_a_window(config: Config) -> None:
     world.do(c.ResumeJob(job))
     world.cycle()
     assert world.is_(job) is S.SUSPENDED
-    assert world.why(job).reason is Reason.WINDOW
+    assert world.why(job).reason is Reason.RESERVATION
     world.wait(2 * H)
     world.cycle()
     assert world.is_(job) is S.RUNNING
 
 
-def test_a_place_reserved_for_a_job_is_given_up_when_a_window_comes_over_it() -> None:
+def test_a_place_reserved_for_a_job_is_given_up_when_a_reservation_comes_over_it() -> None:
     world = Timed(a_config(a_tenant("vision", 8), a_tenant("nlp"), nodes=1))
     borrower = world.submit(a_job().gpus(8).of("nlp"))
     world.cycle()
@@ -235,17 +235,17 @@ def test_so_many_devices_are_whole_nodes_of_which_least_is_used() -> None:
     world.cycle()
     assert world.nodes_of(job) == {0}
     world.reserve(0, 1, devices=9, type="A100")
-    assert world.state.windows["w"].nodes == (NodeId(1), NodeId(2))
+    assert world.state.reservations["w"].nodes == (NodeId(1), NodeId(2))
     with pytest.raises(Rejected, match=r"not 17 devices .* there are 16"):
         world.reserve(0, 1, devices=17, name="x")
 
 
-def test_strict_queues_wait_behind_whom_a_window_holds_up() -> None:
+def test_strict_queues_wait_behind_whom_a_reservation_holds_up() -> None:
     world = Timed(a_config(a_tenant("vision", 8, order=QueueOrder.STRICT), nodes=1))
     world.reserve(2, 2, 0)
     long, short = world.submit(four(3)), world.submit(four(1))
     world.cycle()
-    assert world.why(long).reason is Reason.WINDOW
+    assert world.why(long).reason is Reason.RESERVATION
     assert world.why(short).reason is Reason.BEHIND
 
 
@@ -274,7 +274,7 @@ def test_bad_input_is_refused(more: dict[str, object], code: Code, words: str) -
     with pytest.raises(Rejected, match=words) as refused:
         world.reserve(1, 1, 0, **more)
     assert refused.value.code is code
-    assert not world.state.windows
+    assert not world.state.reservations
 
 
 def test_a_name_is_given_once() -> None:
@@ -318,13 +318,13 @@ def test_conservative_queues_say_whom_a_job_would_delay() -> None:
     assert f"Job {large} is before it" in blocked.message
 
 
-def test_conservative_promises_know_of_windows() -> None:
+def test_conservative_promises_know_of_reservations() -> None:
     world = Timed(a_config(a_tenant("vision", 16, order=QueueOrder.CONSERVATIVE), nodes=2))
     running = world.submit(four(2))
     world.cycle()
     world.runs(running)
     world.reserve(3, 4, 0, 1)
-    # It needs both nodes from two hours on for two hours: so only after the window.
+    # It needs both nodes from two hours on for two hours: so only after the reservation.
     large = world.submit(a_job().tasks(2).gpus(8).within(run_ms=2 * H))
     until_then = world.submit(four(3))
     world.cycle()
@@ -336,10 +336,10 @@ def conservative() -> Timed:
     return Timed(a_config(a_tenant("vision", 16, order=QueueOrder.CONSERVATIVE), nodes=2))
 
 
-def test_conservative_promises_count_nodes_again_once_a_window_is_over() -> None:
+def test_conservative_promises_count_nodes_again_once_a_reservation_is_over() -> None:
     world = conservative()
     world.reserve(1, 4, 0)
-    # It would run into the window on one of the two nodes, so it starts in five hours.
+    # It would run into the reservation on one of the two nodes, so it starts in five hours.
     large = world.submit(a_job().tasks(2).gpus(8).within(run_ms=2 * H))
     in_time, late = world.submit(four(4)), world.submit(four(6))
     world.cycle()
@@ -350,7 +350,7 @@ def test_conservative_promises_count_nodes_again_once_a_window_is_over() -> None
     assert f"Job {large} is before it" in world.why(late).message
 
 
-def test_conservative_promises_count_a_node_once_that_lies_in_two_windows() -> None:
+def test_conservative_promises_count_a_node_once_that_lies_in_two_reservations() -> None:
     world = conservative()
     world.reserve(1, 4, 0)
     world.reserve(2, 2, 0, name="again")
@@ -361,7 +361,7 @@ def test_conservative_promises_count_a_node_once_that_lies_in_two_windows() -> N
     assert world.nodes_of(in_time) == {1}
 
 
-def test_conservative_promises_count_no_node_in_a_window_when_who_is_there_ends() -> None:
+def test_conservative_promises_count_no_node_in_a_reservation_when_who_is_there_ends() -> None:
     world = conservative()
     there = world.submit(a_job().gpus(8).within(run_ms=2 * H))
     world.cycle()
@@ -379,7 +379,7 @@ def in_easy_order() -> Config:
     return a_config(a_tenant("vision", 64, order=QueueOrder.EASY), nodes=2)
 
 
-def test_in_easy_order_the_promise_to_the_first_knows_of_windows() -> None:
+def test_in_easy_order_the_promise_to_the_first_knows_of_reservations() -> None:
     world = Timed(in_easy_order())
     running = world.submit(a_job().gpus(8).within(run_ms=2 * H))
     world.cycle()
@@ -388,13 +388,15 @@ def test_in_easy_order_the_promise_to_the_first_knows_of_windows() -> None:
     first = world.submit(a_job().gpus(8).tasks(2).within(run_ms=2 * H))
     world.cycle()
     assert world.is_(first) is S.QUEUED
-    # Both nodes are open to it once the window is over, not when the running job ends.
-    assert world.places(four(3)) != set(), "it is gone before the window, and before the first"
+    # Both nodes are open to it once the reservation is over, not when the running job ends.
+    assert world.places(four(3)) != set(), (
+        "it is gone before the reservation, and before the first"
+    )
     assert world.places(four(8)) == set(), "it would not be gone by then"
     world.wait(7 * H)
 
 
-def test_in_easy_order_nobody_takes_what_the_first_waits_for_behind_a_window() -> None:
+def test_in_easy_order_nobody_takes_what_the_first_waits_for_behind_a_reservation() -> None:
     world = Timed(in_easy_order())
     running = world.submit(four(2))
     world.cycle()
@@ -442,7 +444,7 @@ def test_in_easy_order_others_pass_who_waits_for_a_node_to_come_back() -> None:
     assert world.is_(sooner) is S.STARTING
 
 
-def test_who_ends_by_its_limit_before_a_window_is_not_in_its_way() -> None:
+def test_who_ends_by_its_limit_before_a_reservation_is_not_in_its_way() -> None:
     world = Timed(counted())
     short, long = world.submit(four(1)), world.submit(four(9))
     world.cycle()
@@ -452,8 +454,10 @@ def test_who_ends_by_its_limit_before_a_window_is_not_in_its_way() -> None:
     assert short in world.state.cluster.gangs
 
 
-def test_a_window_keeps_off_jobs_until_its_end_and_no_longer() -> None:
-    window = Window("w", WallTime(100), WallTime(200), (NodeId(0),))
+def test_a_reservation_keeps_off_jobs_until_its_end_and_no_longer() -> None:
+    reservation = Reservation("w", WallTime(100), WallTime(200), (NodeId(0),))
     shape = a_shape(1)
-    asked = {at: Windows((window,)).barring(shape, Instant(at)) for at in (150, 199, 200)}
-    assert asked == {150: [window], 199: [window], 200: []}
+    asked = {
+        at: Reservations((reservation,)).barring(shape, Instant(at)) for at in (150, 199, 200)
+    }
+    assert asked == {150: [reservation], 199: [reservation], 200: []}

@@ -1,6 +1,6 @@
-"""Generated histories with windows, counted and in cells: nobody is put where it may not be.
+"""Histories with reservations, counted and in cells: no job is put where it may not be.
 
-The twin reads windows and limits from the log alone, and asks of every start the question
+The twin reads reservations and limits from the log alone, and asks of every start the question
 in its plainest form.
 """
 
@@ -14,8 +14,8 @@ from allotment.model import commands as c
 from allotment.model import events as e
 from allotment.model.ids import JobId, NodeId
 from allotment.model.quantity import MINUTE, Instant, Millis, WallTime
+from allotment.model.reservations import Reservation
 from allotment.model.spec import JobSpec
-from allotment.model.windows import Window
 from tests.property.test_health import BreakingCells, BreakingHardware
 from tests.property.test_histories import TENANTS, Histories
 from tests.support.builders import a_job
@@ -23,8 +23,8 @@ from tests.support.builders import a_job
 NAMES = ("a", "b", "c")
 
 
-class Windows(Histories):
-    """What windows add to a history: nodes are set aside now and then."""
+class Reservations(Histories):
+    """What reservations add to a history: nodes are set aside now and then."""
 
     @rule(
         name=st.sampled_from(NAMES),
@@ -62,7 +62,7 @@ class Windows(Histories):
         )
 
     @rule(name=st.sampled_from(NAMES))
-    def end_window(self, name: str) -> None:
+    def end_reservation(self, name: str) -> None:
         self.attempt(c.EndReservation(name))
 
     @rule(
@@ -85,50 +85,52 @@ class Windows(Histories):
     def nobody_is_where_it_may_not_be(self) -> None:
         if not hasattr(self, "world"):
             return
-        windows: dict[str, Window] = {}
+        reservations: dict[str, Reservation] = {}
         specs: dict[JobId, JobSpec] = {}
         places: dict[JobId, set[NodeId]] = {}
         for record in self.world.log:
             match record.event:
-                case e.WindowSet(window):
-                    assert window.name not in windows
-                    windows[window.name] = window
-                case e.WindowEnded(name):
-                    del windows[name]
+                case e.ReservationSet(reservation):
+                    assert reservation.name not in reservations
+                    reservations[reservation.name] = reservation
+                case e.ReservationEnded(name):
+                    del reservations[name]
                 case e.JobSubmitted(job, spec) | e.JobEdited(job, spec):
                     specs[job] = spec
                 case e.AttemptPlaced(job, _, slots):
                     places[job] = {slot.node for slot in slots}
-                    check(windows, specs[job], places[job], record.at)
+                    check(reservations, specs[job], places[job], record.at)
                 case e.AttemptResumed(job):
-                    check(windows, specs[job], places[job], record.at)
+                    check(reservations, specs[job], places[job], record.at)
                 case _:
                     pass
-        assert windows == self.world.state.windows
+        assert reservations == self.world.state.reservations
 
     def teardown(self) -> None:
         if not hasattr(self, "world"):
             return
-        # What ends by itself: no window is left once its time is over.
+        # What ends by itself: no reservation is left once its time is over.
         self.world.wait(60 * MINUTE)
-        assert not self.world.state.windows
+        assert not self.world.state.reservations
         super().teardown()
 
 
-def check(windows: dict[str, Window], spec: JobSpec, nodes: set[NodeId], now: Instant) -> None:
-    """A job is gone before a window of its nodes begins, or may use it."""
-    for window in windows.values():
-        if nodes.isdisjoint(window.nodes) or spec.tenant in window.tenants:
+def check(
+    reservations: dict[str, Reservation], spec: JobSpec, nodes: set[NodeId], now: Instant
+) -> None:
+    """A job is gone before a reservation of its nodes begins, or may use it."""
+    for reservation in reservations.values():
+        if nodes.isdisjoint(reservation.nodes) or spec.tenant in reservation.tenants:
             continue
-        runs = spec.max_run_ms if spec.max_run_ms >= 0 else window.notice_ms
-        assert now + runs <= window.begin or now >= window.end
+        runs = spec.max_run_ms if spec.max_run_ms >= 0 else reservation.notice_ms
+        assert now + runs <= reservation.begin or now >= reservation.end
 
 
-class Windowed(Windows, BreakingHardware):
+class WithReservations(Reservations, BreakingHardware):
     """Three tenants on three nodes; hardware breaks too."""
 
 
-class WindowedCells(Windows, BreakingCells):
+class WithReservationsCells(Reservations, BreakingCells):
     """The same where shares are cells."""
 
 
@@ -140,7 +142,7 @@ def _settings(examples: int) -> settings:
     )
 
 
-TestWindowed = Windowed.TestCase
-TestWindowed.settings = _settings(100)
-TestWindowedCells = WindowedCells.TestCase
-TestWindowedCells.settings = _settings(100)
+TestWithReservations = WithReservations.TestCase
+TestWithReservations.settings = _settings(100)
+TestWithReservationsCells = WithReservationsCells.TestCase
+TestWithReservationsCells.settings = _settings(100)
