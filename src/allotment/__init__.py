@@ -9,12 +9,18 @@ __version__ = "0.1.0"
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from allotment.client import Client as Client
+    from allotment.job import progress as progress
 
 
 def __getattr__(name: str) -> object:
-    """Return `from allotment import Client` without paying for it at every import."""
+    """Return `Client` and `progress` without paying for them at every import."""
     if name == "Client":
         from allotment.client import Client  # noqa: PLC0415 - imported only when asked for
 
         return Client
+    if name == "progress":
+        from allotment.job import progress  # noqa: PLC0415 - as above
+
+        globals()["progress"] = progress  # Asked for at each step: it is found at once.
+        return progress
     raise AttributeError(f"module 'allotment' has no attribute {name!r}")

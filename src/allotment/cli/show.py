@@ -24,7 +24,7 @@ from allotment.cli.words import (
 )
 from allotment.client import Client
 from allotment.model.quantity import SECOND, show_milli, show_millis, show_resources
-from allotment.service.views import CheckpointView, JobView
+from allotment.service.views import CheckpointView, JobView, ProgressView
 
 PRIVATE = "what it runs and writes is shown to its owner and the administrator"
 WIDEST_COMMAND = 300
@@ -75,6 +75,8 @@ def job_lines(job: JobView, now: int) -> list[str]:
         told = finally_told if attempt is job.attempts[-1] else None
         lines += ["", *attempt_lines(attempt, job.id, now, told)]
     lines += _kept(job, now)
+    if job.progress is not None:
+        lines += ["", *progress_lines(job.progress, now)]
     if job.checkpoint is not None:
         lines += ["", *_checkpoint(job.checkpoint, now)]
     if job.diagnosis is not None and job.state.finished:
@@ -193,6 +195,23 @@ def _kept(job: JobView, now: int) -> list[str]:
         "unless it is cancelled",
         f"  look inside: allot exec {job.id} --task {named}    end it: allot cancel {job.id}",
     ]
+
+
+def progress_lines(told: ProgressView, now: int) -> list[str]:
+    """Write what a job told of its progress."""
+    of = f" of {told.total}" if told.total else ""
+    done = min(1000, told.step * 1000 // told.total) if told.total else 0
+    parts = [f"step {told.step}{of}" + (f" ({done // 10} %)" if done else "")]
+    if told.steps_per_hour is not None:
+        parts.append(f"{told.steps_per_hour:,} steps an hour")
+    if told.left_ms is not None:
+        parts.append(f"{show_span(told.left_ms)} left")
+    parts.append(f"{show_age(told.at, now)} ago")
+    lines = [f"{paint('Progress', 'bold')}  {', '.join(parts)}"]
+    if told.metrics:
+        named = [f"{name} {value:.6g}" for name, value in told.metrics.items()]
+        lines.append(f"  {harmless(', '.join(named))}")
+    return lines
 
 
 def _checkpoint(checkpoint: CheckpointView, now: int) -> list[str]:

@@ -20,16 +20,17 @@ COLUMNS = (
     Column("JOB", right=True),
     Column("NAME", flexible=True),
     Column("TASK"),
-    Column("USER", rank=5),
-    Column("TENANT", rank=6),
-    Column("NODE", rank=7),
+    Column("USER", rank=6),
+    Column("TENANT", rank=7),
+    Column("NODE", rank=8),
     Column("CPU", right=True),
     Column("MEMORY", right=True),
     Column("GPU", right=True),
-    Column("GPU MEM", rank=3, right=True),
-    Column("STEP", rank=2, right=True),
-    Column("STEPS/H", rank=1, right=True),
-    Column("RAN", rank=4, right=True),
+    Column("GPU MEM", rank=4, right=True),
+    Column("STEP", rank=3, right=True),
+    Column("STEPS/H", rank=2, right=True),
+    Column("LEFT", rank=1, right=True),
+    Column("RAN", rank=5, right=True),
 )
 
 
@@ -54,11 +55,12 @@ def top(  # noqa: PLR0913 - one argument an option
     state: State = "",
     as_json: AsJson = False,
 ) -> None:
-    """Show what running tasks use now: CPU, memory, devices, steps an hour.
+    """Show what running tasks use now: CPU, memory, devices, steps, time left.
 
     CPU and MEMORY are written as used/allowed. GPU is how busy the devices of the task are,
-    where their driver can be asked. STEP and STEPS/H come from the checkpoints that the job
-    reports. The page is drawn again every 2 s until Ctrl-C; a file gets it once.
+    where their driver can be asked. STEP, STEPS/H and LEFT are what the job tells of its
+    progress; STEP and STEPS/H come from its checkpoints if it tells nothing. The page is
+    drawn again every 2 s until Ctrl-C; a file gets it once.
 
     Examples:
       allot top
@@ -126,10 +128,17 @@ def as_row(task: LiveTask) -> tuple[str, ...]:
         f"{_short(task.memory)}/{_short(allowed.memory)}",
         _busy(task),
         _device_memory(task),
-        str(task.step) if task.step else NOTHING_THERE,
+        _step(task),
         NOTHING_THERE if task.steps_per_hour is None else f"{task.steps_per_hour:,}",
+        NOTHING_THERE if task.left_ms is None else show_span(task.left_ms),
         show_span(task.ran_ms),
     )
+
+
+def _step(task: LiveTask) -> str:
+    if not task.step:
+        return NOTHING_THERE
+    return f"{task.step}/{task.total}" if task.total else str(task.step)
 
 
 def _busy(task: LiveTask) -> str:

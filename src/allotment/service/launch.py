@@ -47,6 +47,10 @@ class Folders(msgspec.Struct, frozen=True):
         """Where a job reports a checkpoint: a small JSON object, replaced as a whole."""
         return f"{self.checkpoints(job, spec)}/.allot-checkpoint.json"
 
+    def progress_file(self, job: JobId, spec: JobSpec) -> str:
+        """Where a job tells of its progress; several may share a folder for checkpoints."""
+        return f"{self.checkpoints(job, spec)}/.allot-progress-{job}.json"
+
     def attempt(self, job: JobId, attempt: AttemptNo) -> str:
         """Files that Allotment makes for the tasks of one attempt: the host file."""
         return f"{self.root}/attempts/{job}/{attempt}"
@@ -256,6 +260,8 @@ def _own(job: JobRecord, index: TaskIndex, nodes: Nodes, folders: Folders) -> En
         "ALLOT_CHECKPOINT_DIR": folders.checkpoints(job.id, spec),
         "ALLOT_CHECKPOINT_FILE": folders.checkpoint_file(job.id, spec),
     }
+    if index == 0:
+        env["ALLOT_PROGRESS_FILE"] = folders.progress_file(job.id, spec)
     if job.spec.roles[-1].elastic:
         env["ALLOT_TASKS_FILE"] = folders.size_file(job.id, attempt.no)
     if spec.data_dir:

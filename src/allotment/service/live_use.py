@@ -5,7 +5,7 @@ follows the first after a moment.
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -15,10 +15,11 @@ from allotment.model.engines import Ability
 from allotment.model.errors import Code, Rejected
 from allotment.model.ids import JobId, NodeId, TaskIndex, TaskKey
 from allotment.model.lifecycle import JobState, TaskState
-from allotment.model.quantity import HOUR, Instant
+from allotment.model.quantity import HOUR, Instant, WallTime
 from allotment.service.live_view import LiveTask
 from allotment.service.ports import Backend, DeviceUse, Measurable, TaskUse
 from allotment.service.queries import node_name, task_name
+from allotment.service.views import ProgressView
 
 FRESH_S = 0.5
 """A look so young serves the next who asks, too."""
@@ -40,8 +41,14 @@ class Look(msgspec.Struct, frozen=True):
 class LiveUse:
     """The looks at one backend's running tasks."""
 
-    def __init__(self, state: State, backend: Backend) -> None:
-        self._state, self._backend = state, backend
+    def __init__(
+        self,
+        state: State,
+        backend: Backend,
+        progress: Callable[[JobRecord], ProgressView | None],
+    ) -> None:
+        """`progress` is what a job told of its own."""
+        self._state, self._backend, self._told = state, backend, progress
         self._one_at_a_time = asyncio.Lock()
         self._last: Look | None = None
         self._steps: dict[JobId, tuple[Instant, int, int | None]] = {}
@@ -80,7 +87,10 @@ class LiveUse:
 
     def _tasks(self, job: JobRecord, look: Look, at: Instant) -> Iterable[LiveTask]:
         attempt = job.attempts[-1]
-        step, rate, done = self._progress(job)
+        told = self._told(job) or self._saved(job)
+        done = min(1000, told.step * 1000 // told.total) if told.total else 0
+        if not done and job.checkpoint is not None:
+            done = job.checkpoint.progress_milli
         for key in _running_tasks(job):
             use, slot = look.uses.get(key), attempt.slots[key.index]
             role, _ = job.spec.role_of(key.index)
@@ -92,14 +102,16 @@ class LiveUse:
                 use.memory if use else 0,
                 use.processes if use else 0,
                 tuple(d for d in look.devices.get(slot.node, ()) if d.index in slot.devices),
-                step, rate, done,
+                told.step, told.steps_per_hour, done, told.total, told.left_ms,
             )  # fmt: skip
 
-    def _progress(self, job: JobRecord) -> tuple[int, int | None, int]:
-        if job.checkpoint is None:
-            return 0, None, 0
-        _, step, rate = self._steps.get(job.id, (0, job.checkpoint.step, None))
-        return step, rate, job.checkpoint.progress_milli
+    def _saved(self, job: JobRecord) -> ProgressView:
+        """Return what is known from the checkpoints of a job that tells nothing else."""
+        saved = job.checkpoint
+        if saved is None:
+            return ProgressView(0, 0, None, None, WallTime(0), {})
+        _, step, rate = self._steps.get(job.id, (0, saved.step, None))
+        return ProgressView(step, 0, rate, None, WallTime(saved.at), {})
 
     def _note_steps(self) -> None:
         """Keep the last save of each running job, and the rate of steps up to it."""

@@ -30,8 +30,13 @@ class LiveTask(msgspec.Struct, frozen=True):
     devices: tuple[DeviceUse, ...] = ()
     """Its devices, where their driver can be asked. Others may share them."""
     step: int = 0
-    """The last step that its job saved; 0 where it told of none."""
+    """The last step that its job told of, or else saved; 0 where it told of none."""
     steps_per_hour: int | None = None
-    """Between the last two steps saved; None until there are two."""
+    """Over the last two minutes or so, or else between the last two saves; None until there
+    are two of either."""
     progress_milli: int = 0
-    """How much of the job is done, where it said so with its last checkpoint."""
+    """How much of the job is done, where it said so."""
+    total: int = 0
+    """How many steps there are; 0 where it did not say."""
+    left_ms: int | None = None
+    """How long it still takes at that rate; None where that is not known."""

@@ -28,13 +28,16 @@ from allotment.model.quantity import HOUR, Instant, Millis
 from allotment.model.reasons import StopCause
 from allotment.model.reports import NodeReport, Seen, TaskReport
 from allotment.service.abilities import check_able
-from allotment.service.checkpoints import CheckpointWatch, is_near
+from allotment.service.checkpoints import CheckpointWatch
 from allotment.service.committer import Committer
 from allotment.service.dispatcher import Dispatcher
 from allotment.service.folders import forget
 from allotment.service.forever import forever
+from allotment.service.job_files import is_near
 from allotment.service.launch import Folders
 from allotment.service.ports import ArchivedJob, Backend, Clock, Report, Snapshot, Store
+from allotment.service.progress import LOOK_EVERY_S as PROGRESS_LOOK_S
+from allotment.service.progress import ProgressWatch
 from allotment.service.reason_watch import LOOK_EVERY_S, ReasonWatch
 from allotment.service.telemetry import Telemetry
 from allotment.service.wall import moved
@@ -67,6 +70,7 @@ class Pipeline:
         self.committer = Committer(store, self.telemetry, self._release)
         self.dispatcher = Dispatcher(engine.state, backend, folders, self.telemetry, self.hear)
         self.checkpoints = CheckpointWatch(folders, engine.state.wall)
+        self.progress = ProgressWatch(folders, engine.state.wall)
         self.reasons = ReasonWatch(engine.state)
         self._store = store
         self._backend = backend
@@ -224,6 +228,7 @@ class Pipeline:
                 loop.create_task(forever(step, pause_s, what))
                 for step, pause_s, what in (
                     (self._watch_checkpoints, CHECKPOINT_LOOK_S, "checkpoints"),
+                    (self._watch_progress, PROGRESS_LOOK_S, "progress"),
                     (self._watch_clock, CLOCK_LOOK_S, "clock"),
                     (self._watch_reasons, LOOK_EVERY_S, "reasons"),
                     (self._forget_old, HOUR / 1000, "old jobs"),
@@ -244,6 +249,7 @@ class Pipeline:
             self._timer.cancel()
         await self.dispatcher.close()
         self.checkpoints.close()
+        self.progress.close()
         await self.committer.idle()
         if not self.committer.trouble:
             try:
@@ -317,6 +323,9 @@ class Pipeline:
     async def _watch_checkpoints(self) -> None:
         for report in await self.checkpoints.look(self.state):
             self.hear(report)
+
+    async def _watch_progress(self) -> None:
+        await self.progress.look(self.state)
 
     async def _watch_clock(self) -> None:
         if not self.committer.trouble:

@@ -92,6 +92,7 @@ def job_for_others(job: v.JobView, spec: dict[str, object]) -> v.JobView:
         attempts=tuple(_attempt(attempt) for attempt in job.attempts),
         checkpoint=replace(saved, path="") if saved else None,
         diagnosis=_diagnosis(job.diagnosis),
+        progress=replace(job.progress, metrics={}) if job.progress else None,
         output_dir="",
         private=True,
     )

@@ -136,7 +136,7 @@ class Service:
         )
         self.estimating = Estimating(self.pipeline, self._archive, forecast)
         self._depending = Depending(self.state, self.finding, self._archive)
-        self._live_use = LiveUse(self.state, backend)
+        self._live_use = LiveUse(self.state, backend, self.pipeline.progress.of)
         self._paths = PathCheck(state_dir)
         self._changes = Threads("changes", each=1, total=2)
         self.steering = Steering(
@@ -368,7 +368,11 @@ class Service:
         view = job_view(
             self.state, record, self.now(), self.folders, self._write_spec, inside=inside
         )
-        view = msgspec.structs.replace(view, row=self._silences.on_row(view.row))
+        view = msgspec.structs.replace(
+            view,
+            row=self._silences.on_row(view.row),
+            progress=self.pipeline.progress.of(record),
+        )
         if inside:
             return view
         return job_for_others(view, self._write_spec(spec_for_others(record.spec)))

@@ -4,6 +4,8 @@ Times are milliseconds since the epoch, 0 when not yet; lengths are milliseconds
 is bytes; devices and CPU are thousandths. Secrets never come this far.
 """
 
+from collections.abc import Mapping
+
 import msgspec
 
 from allotment.model.cluster import NodeState
@@ -14,7 +16,7 @@ from allotment.model.health import HardwareHealth
 from allotment.model.ids import JobId
 from allotment.model.ledger import Entitlement
 from allotment.model.lifecycle import AttemptState, JobState, TaskState
-from allotment.model.quantity import Moment, Resources
+from allotment.model.quantity import Moment, Resources, WallTime
 from allotment.model.reasons import Blocked
 from allotment.service.cells_view import TenantCells
 from allotment.service.ports import Silence
@@ -112,6 +114,22 @@ class CheckpointView(msgspec.Struct, frozen=True):
     progress_milli: int
 
 
+class ProgressView(msgspec.Struct, frozen=True):
+    """What a running job told of its progress, which need not be true."""
+
+    step: int
+    total: int
+    """How many there are; 0 where it did not say."""
+    steps_per_hour: int | None
+    """Over the last two minutes or so; None until two different steps were told."""
+    left_ms: int | None
+    """How long it still takes at that rate; None where that is not known."""
+    at: WallTime
+    """When it told of that step."""
+    metrics: Mapping[str, float]
+    """Other numbers, by names of its own; none for users who may not see inside the job."""
+
+
 class JobView(msgspec.Struct, frozen=True):
     """Everything about one job: `allot show`."""
 
@@ -134,6 +152,8 @@ class JobView(msgspec.Struct, frozen=True):
     note: str = ""
     noted_by: str = ""
     noted_at: Moment = 0
+    progress: ProgressView | None = None
+    """Of the attempt that runs, if it tells of any."""
 
     @property
     def id(self) -> JobId:

@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import pty
+import re
 import select
 import signal
 import subprocess
@@ -15,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+import allotment
 from allotment.backends.fake import FakeBackend
 from allotment.backends.local.task_use import uses_of
 from allotment.engine.state import State
@@ -39,6 +41,13 @@ for step in range(1, 10**6):
         json.dump(told, file)
     os.replace(target + '.new', target)
     time.sleep(0.05)
+"""
+TELLS = """
+import time
+import allotment
+for step in range(1, 10**6):
+    allotment.progress(step, 10**9, loss=0.25)
+    time.sleep(0.01)
 """
 
 
@@ -102,6 +111,25 @@ def test_steps_an_hour_come_from_the_last_two_saves(cluster: RealCluster) -> Non
     cluster.allot("cancel", str(job))
 
 
+def test_progress_is_shown_with_its_rate_and_the_time_left(cluster: RealCluster) -> None:
+    src = Path(allotment.__file__).parents[1]
+    job = run(cluster, "tells", "env", f"PYTHONPATH={src}", sys.executable, "-c", TELLS)
+    until(
+        lambda: [bool(task["steps_per_hour"]) for task in top(cluster, str(job))] == [True],
+        "two looks at its progress",
+    )
+    (task,) = top(cluster, str(job))
+    # A step takes 10 ms, or more where the machine is slow: at most 360,000 an hour.
+    assert 0 < int(str(task["steps_per_hour"])) <= 400_000
+    assert task["total"] == 10**9
+    assert int(str(task["left_ms"])) > 10**9
+    shown = cluster.allot("show", str(job)).stdout
+    assert re.search(r"Progress  step \d+ of 1000000000, [\d,]+ steps an hour, .* left", shown)
+    assert "loss 0.25" in shown
+    assert cluster.get(f"/v1/jobs/{job}")["progress"]["metrics"] == {"loss": 0.25}
+    cluster.allot("cancel", str(job))
+
+
 def test_memory_and_cpu_of_children_count() -> None:
     script = "import subprocess, sys; subprocess.run([sys.executable, '-c', sys.argv[1]])"
     with subprocess.Popen([sys.executable, "-c", script, BUSY]) as parent:
@@ -122,7 +150,7 @@ def test_memory_and_cpu_of_children_count() -> None:
 
 
 def test_a_backend_that_cannot_measure_says_so() -> None:
-    live = LiveUse(State(POLICIES), FakeBackend())
+    live = LiveUse(State(POLICIES), FakeBackend(), lambda _: None)
     with pytest.raises(Rejected, match="does not say what running tasks use"):
         asyncio.run(live.now(NOW))
 

@@ -233,6 +233,44 @@ def test_no_checkpoint_file_harms_the_service(tmp_path: Path, hostile: bytes | s
     asyncio.run(story())
 
 
+@pytest.mark.parametrize("hostile", ["huge", "a pipe", "a link", "a folder"])
+def test_no_progress_file_harms_the_service(tmp_path: Path, hostile: str) -> None:
+    async def story() -> None:
+        async with running(tmp_path) as service:
+            made = await service.submit(c.SubmitJob(a_script("fake 60")), ME)
+            job = service.state.jobs[made.id]
+            await until(lambda: job.state is S.RUNNING)
+            file = Path(service.folders.progress_file(job.id, job.spec))
+            progress = service.pipeline.progress
+            if hostile == "a pipe":
+                os.mkfifo(file)
+            elif hostile == "a folder":
+                file.mkdir()
+            elif hostile == "a link":
+                (file.parent / "there").write_text('{"step": 6}')
+                file.symlink_to("there")
+            else:
+                with file.open("wb") as sparse:
+                    sparse.truncate(1 << 40)
+            async with asyncio.timeout(PATIENCE_S):
+                await progress.look(service.state)
+            assert service.job(job.id, ME).progress is None
+            if file.is_dir():
+                file.rmdir()
+            fresh = file.with_name("fresh")
+            fresh.write_text('{"step": 7, "total": 9, "metrics": {"loss": 0.5}}')
+            fresh.replace(file)
+            await progress.look(service.state)
+            told = service.job(job.id, ME).progress
+            assert told is not None
+            assert (told.step, told.total, told.metrics) == (7, 9, {"loss": 0.5})
+            other = service.job(job.id, Actor("other", 4711, ())).progress
+            assert other is not None
+            assert other.metrics == {}
+
+    asyncio.run(story())
+
+
 def test_a_checkpoint_may_be_odd_in_what_does_no_harm(tmp_path: Path) -> None:
     async def story() -> None:
         async with running(tmp_path) as service:

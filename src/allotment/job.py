@@ -1,0 +1,107 @@
+"""What a job may tell while it runs: `allotment.progress(step, total, loss=…)`.
+
+For use inside jobs, so it needs nothing but Python itself. Without a service it does nothing.
+A call never raises, and costs less than a microsecond most times: at most ten a second are
+written, as one line of JSON in the file that $ALLOT_PROGRESS_FILE names. The rest, and the
+values of their metrics, are only looked at when they are written.
+"""
+
+import atexit
+import math
+import os
+import time
+from typing import Any
+
+EVERY_S = 0.1
+"""So long apart is progress written."""
+MOST_METRICS = 16
+MOST_NAME = 64
+"""Letters of the name of a metric."""
+
+_monotonic = time.monotonic
+
+
+class _Line:
+    """The one line of the file of a job."""
+
+    def __init__(self, path: str) -> None:
+        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        self._longest = 0
+
+    def write(self, told: dict[str, Any]) -> None:
+        """Replace the line: a shorter one is filled up with spaces."""
+        import json  # noqa: PLC0415 - a job that tells nothing does not pay for it
+
+        line = json.dumps(told, allow_nan=False).encode()
+        self._longest = max(self._longest, len(line))
+        os.pwrite(self._fd, line.ljust(self._longest) + b"\n", 0)
+
+
+class Progress:
+    """Tells of progress, at most so often."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._line: _Line | None = None
+        self._next = 0.0
+        self._unsaid: tuple[Any, Any] | None = None
+        self._metrics: dict[str, float] = {}
+
+    def __call__(self, step: int, total: int | None = None, **metrics: Any) -> None:  # noqa: ANN401
+        """Tell that `step` steps are done, of `total` if that is known.
+
+        Metrics are numbers, such as `loss=0.31`; they are shown by `allot show`.
+        """
+        if not self._path:
+            return
+        now = _monotonic()
+        if now < self._next:
+            self._unsaid = (step, total)  # No metrics: they may hold on to memory of a device.
+            return
+        self._next = now + EVERY_S
+        self._metrics = _numbers(metrics)
+        self._write(step, total)
+
+    def last(self) -> None:
+        """Write what was told last, if it was not written."""
+        if self._unsaid is not None:
+            self._write(*self._unsaid)
+
+    def _write(self, step: Any, total: Any) -> None:  # noqa: ANN401
+        self._unsaid = None
+        told: dict[str, Any] = {}
+        try:
+            told["step"] = int(step)
+            if total is not None:
+                told["total"] = int(total)
+            if self._metrics:
+                told["metrics"] = self._metrics
+            if self._line is None:
+                self._line = _Line(self._path)
+            self._line.write(told)
+        except Exception:  # noqa: BLE001 - no training ends because its progress cannot be told
+            self._next = _monotonic() + 10
+
+
+def _numbers(metrics: dict[str, Any]) -> dict[str, float]:
+    """Return those that are numbers."""
+    found: dict[str, float] = {}
+    for name, value in metrics.items():
+        try:
+            number = float(value)
+        except Exception:  # noqa: BLE001 - whatever it is, it is no number
+            continue
+        if math.isfinite(number) and len(found) < MOST_METRICS:
+            found[name[:MOST_NAME]] = number
+    return found
+
+
+def _path() -> str:
+    """Return where this process tells of its progress: the first of the job alone does."""
+    env = os.environ
+    first = env.get("RANK", env.get("SLURM_PROCID", "0")) == "0"
+    return env.get("ALLOT_PROGRESS_FILE", "") if first else ""
+
+
+progress = Progress(_path())
+atexit.register(progress.last)

@@ -1,0 +1,144 @@
+"""What running jobs tell of their progress: the last step, how fast, how long still.
+
+The contract: the first task of a job writes `{"step": …, "total": …, "metrics": {…}}` into
+$ALLOT_PROGRESS_FILE, as a line; the last line that can be read holds. It is kept in memory
+alone and decides nothing. Rates come from the dates of the file, of which a job may lie as
+of its steps: it fools those who read it, and nobody else.
+"""
+
+import math
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from allotment.engine.records import JobRecord
+from allotment.engine.state import State
+from allotment.model.ids import JobId
+from allotment.model.quantity import HOUR, Instant, WallTime
+from allotment.service.job_files import Changed, JobFiles
+from allotment.service.launch import Folders
+from allotment.service.views import ProgressView
+
+LOOK_EVERY_S = 5.0
+MOST_BYTES = 8 * 1024
+MOST_LINES = 4
+"""So many lines are tried, the last first: one may be half written."""
+MOST_METRICS = 16
+MOST_NAME = 64
+SAMPLES = 24
+"""The rate is that over the last so many changes: two minutes of looks."""
+MOST = 2**53
+"""No larger a rate, time or date is told of: programs that read JSON keep it whole."""
+
+Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+
+
+class Told(msgspec.Struct, frozen=True):
+    """What a job writes."""
+
+    step: Count
+    total: Count | None = None
+    metrics: dict[str, float | None] = {}
+
+
+class Steps:
+    """Steps of one attempt, and when they were told."""
+
+    def __init__(self, attempt: int) -> None:
+        self.attempt = attempt
+        self._samples: deque[tuple[int, int]] = deque(maxlen=SAMPLES)
+        self.told: Told | None = None
+
+    def add(self, at_ns: int, told: Told) -> None:
+        """Take note; steps or a clock that go back begin a new count."""
+        self.told = told
+        if self._samples and (
+            at_ns <= self._samples[-1][0] or told.step < self._samples[-1][1]
+        ):
+            self._samples.clear()
+        self._samples.append((at_ns, told.step))
+
+    def view(self) -> ProgressView | None:
+        told = self.told
+        if told is None:
+            return None
+        (began, first), (at, step) = self._samples[0], self._samples[-1]
+        rate = None
+        if at > began:
+            rate = min(MOST, (step - first) * HOUR * 1_000_000 // (at - began))
+        left_ms = None
+        if told.total and told.total <= step:
+            left_ms = 0
+        elif told.total and rate:
+            left_ms = min(MOST, (told.total - step) * HOUR // rate)
+        return ProgressView(
+            step,
+            told.total or 0,
+            rate,
+            left_ms,
+            WallTime(min(MOST, at // 1_000_000)),
+            metrics_of(told),
+        )
+
+
+class ProgressWatch:
+    """Looks at the files of running jobs; reads one only when it changed."""
+
+    def __init__(self, folders: Folders, wall: Callable[[Instant], WallTime]) -> None:
+        def file_of(job: JobRecord) -> str:
+            return folders.progress_file(job.id, job.spec)
+
+        self._files = JobFiles("progress", file_of, MOST_BYTES, wall)
+        self._steps: dict[JobId, Steps] = {}
+
+    async def look(self, state: State) -> None:
+        """Take note of what is new, and forget jobs that no longer run. O(running jobs)."""
+        for changed in await self._files.look(state):
+            told = read(changed)
+            if told is not None:
+                self._note(changed, told)
+        gangs = state.cluster.gangs
+        for job in [job for job in self._steps if job not in gangs or gangs[job].suspended]:
+            del self._steps[job]
+
+    def of(self, job: JobRecord) -> ProgressView | None:
+        """Return what the present attempt of a job told; None if nothing."""
+        steps = self._steps.get(job.id)
+        attempt = job.attempt
+        if steps is None or attempt is None or steps.attempt != attempt.no:
+            return None
+        return steps.view()
+
+    def close(self) -> None:
+        """Wait for nobody who does not answer."""
+        self._files.close()
+
+    def _note(self, changed: Changed, told: Told) -> None:
+        steps = self._steps.get(changed.key.job)
+        if steps is None or steps.attempt != changed.key.attempt:
+            steps = self._steps[changed.key.job] = Steps(changed.key.attempt)
+        steps.add(changed.at_ns, told)
+
+
+def read(changed: Changed) -> Told | None:
+    """Return what the last whole line tells; None where there is none."""
+    lines = [line for line in changed.data.split(b"\n") if line.strip()]
+    for line in reversed(lines[-MOST_LINES:]):
+        try:
+            return msgspec.json.decode(line, type=Told, strict=False)
+        except (msgspec.MsgspecError, ValueError, RecursionError):
+            continue
+    return None
+
+
+def metrics_of(told: Told) -> Mapping[str, float]:
+    """Return the metrics that can be shown: finite numbers, and not too many."""
+    kept = [
+        (name[:MOST_NAME], value)
+        for name, value in told.metrics.items()
+        if name.isprintable() and value is not None and math.isfinite(value)
+    ]
+    return dict(kept[:MOST_METRICS])

@@ -1,0 +1,103 @@
+"""What jobs tell of their progress: any file is harmless, and rates are true."""
+
+import pytest
+
+from allotment.model.ids import AttemptNo, JobId, TaskIndex, TaskKey
+from allotment.model.quantity import HOUR, SECOND
+from allotment.service.job_files import Changed
+from allotment.service.progress import MOST, MOST_METRICS, Steps, metrics_of, read
+
+KEY = TaskKey(JobId(1), AttemptNo(1), TaskIndex(0))
+
+
+def changed(data: bytes, at_ms: int = 1) -> Changed:
+    return Changed(KEY, at_ms * 1_000_000, data)
+
+
+def steps_of(*told: tuple[int, bytes]) -> Steps:
+    steps = Steps(1)
+    for at_ms, data in told:
+        found = read(changed(data))
+        assert found is not None
+        steps.add(at_ms * 1_000_000, found)
+    return steps
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"\n\n",
+        b'{"step": -1}',
+        b'{"step": NaN}',
+        b'{"step": 1e400}',
+        b'{"step": 9223372036854775808}',
+        b'{"total": 5}',
+        b'{"step": 1, "total": "many"}',
+        b'{"step": 1, "metrics": {"loss": NaN}}',
+        b'{"step": 1, "metrics": {"loss": "low"}}',
+        b"[" * 8000,
+        b'{"step": ' + b"1" * 8000,
+        b"caf\xe9",
+        bytes(8000),
+    ],
+)
+def test_what_is_no_progress_is_none(data: bytes) -> None:
+    assert read(changed(data)) is None
+
+
+def test_the_last_whole_line_holds() -> None:
+    found = read(changed(b'alf a line\n{"step": 1}\n{"step": 2, "total": 9}   \n{"step": '))
+    assert found is not None
+    assert (found.step, found.total) == (2, 9)
+
+
+def test_rate_and_time_left_come_from_the_first_and_the_last_of_some_minutes() -> None:
+    ten_a_second = [
+        (n * 1000, b'{"step": %d, "total": 5000}' % (n * 10)) for n in range(1, 100)
+    ]
+    view = steps_of(*ten_a_second).view()
+    assert view is not None
+    assert (view.step, view.total, view.steps_per_hour) == (990, 5000, 36_000)
+    assert view.left_ms == (5000 - 990) * HOUR // 36_000
+    assert view.at == 99 * SECOND
+
+
+def test_one_line_has_no_rate_and_a_job_that_is_through_has_no_time_left() -> None:
+    view = steps_of((1000, b'{"step": 7, "total": 9}')).view()
+    assert view is not None
+    assert (view.steps_per_hour, view.left_ms) == (None, None)
+    view = steps_of((1000, b'{"step": 7}'), (2000, b'{"step": 9, "total": 9}')).view()
+    assert view is not None
+    assert view.left_ms == 0
+    stuck = steps_of((1000, b'{"step": 7, "total": 9}'), (2000, b'{"step": 7, "total": 9}'))
+    view = stuck.view()
+    assert view is not None
+    assert (view.steps_per_hour, view.left_ms) == (0, None)
+
+
+def test_steps_that_go_back_begin_anew() -> None:
+    steps = steps_of((1000, b'{"step": 50}'), (2000, b'{"step": 60}'), (3000, b'{"step": 2}'))
+    view = steps.view()
+    assert view is not None
+    assert (view.step, view.steps_per_hour) == (2, None)
+
+
+def test_lies_give_numbers_that_every_reader_keeps_whole() -> None:
+    steps = steps_of((1, b'{"step": 0}'))
+    found = read(changed(b'{"step": 9223372036854775000, "total": 9223372036854775807}'))
+    assert found is not None
+    steps.add(1 << 90, found)
+    steps.add((1 << 90) + 1, found)
+    view = steps.view()
+    assert view is not None
+    assert view.steps_per_hour is not None
+    assert view.left_ms is not None
+    assert max(view.steps_per_hour, view.left_ms, view.at) <= MOST
+
+
+def test_metrics_are_finite_few_and_printable() -> None:
+    many = b",".join(b'"m%d": %d' % (n, n) for n in range(100))
+    found = read(changed(b'{"step": 1, "metrics": {"a\\nb": 1, "none": null, %s}}' % many))
+    assert found is not None
+    assert metrics_of(found) == {f"m{n}": n for n in range(MOST_METRICS)}
