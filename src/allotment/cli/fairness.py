@@ -109,7 +109,7 @@ def _short_of(each: TenantFairness) -> str:
     """Return why a tenant below what it deserves is not starved: its jobs are larger."""
     due = _percent(each.deserved_ppm)
     has = f"{paint(each.tenant, 'bold')} has {_percent(each.used_ppm)} of the {due} it deserves"
-    if not each.in_line:
+    if not each.eligible:
         return f"{has}, and no job waits for the rest."
     return (
         f"{has}: the rest is too little for its waiting jobs, the smallest of which asks for "

@@ -111,7 +111,7 @@ def _of_one(found: Statistics) -> list[str]:
     lines = [_head(found, share.tenant)]
     lines.append(
         f"  devices      {_amount(share.mean_milli)} used on average, "
-        f"{show_milli(share.owed_milli)} guaranteed"
+        f"{show_milli(share.guaranteed_milli)} guaranteed"
     )
     if not found.numbers.tenants:
         return [*lines, "  It had no job."]
@@ -143,7 +143,7 @@ def rows_of(found: Statistics) -> list[list[str]]:
 
 
 def _row(share: TenantShare, block: TenantBlock | None) -> list[str]:
-    owned = [share.tenant, show_milli(share.owed_milli), _amount(share.mean_milli)]
+    owned = [share.tenant, show_milli(share.guaranteed_milli), _amount(share.mean_milli)]
     if block is None:
         return [*owned, "0", *[NOTHING_THERE] * (len(COLUMNS) - len(owned) - 1)]
     failed = block.failed + block.timed_out

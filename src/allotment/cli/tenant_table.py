@@ -57,7 +57,7 @@ def _names(tenants: Iterable[TenantView]) -> Names:
 def _cells(cells: TenantCells, names: Names) -> tuple[str, ...]:
     name = _called(cells, names)
     lost = cells.lost + cells.broken
-    amounts = (cells.owed, cells.used, cells.free, cells.lent, lost, cells.borrowed)
+    amounts = (cells.guaranteed, cells.used, cells.free, cells.lent, lost, cells.borrowed)
     return (name, *(f"{amount:,}" if amount else NOTHING_THERE for amount in amounts))
 
 
@@ -78,7 +78,7 @@ def notes(tenants: Iterable[TenantView], now: int) -> list[str]:
                 continue
             words: list[str] = []
             if cells.lost:
-                words.append(f"{cells.lost:,} of {cells.owed:,} {kind} cannot be had now")
+                words.append(f"{cells.lost:,} of {cells.guaranteed:,} {kind} cannot be had now")
                 if cells.lost_with:
                     words[-1] += f", or {', '.join(cells.lost_with)} cannot have its own"
                 words[-1] += _down(cells.down, now)

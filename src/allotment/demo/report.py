@@ -61,7 +61,7 @@ class Use(msgspec.Struct):
 
 
 def use_of(facts: Facts) -> dict[str, Use]:
-    """Add up device time by team, what was owed apart from what was borrowed."""
+    """Add up device time by team, what was guaranteed apart from what was borrowed."""
     uses = {team: Use() for team in TEAMS}
     held: dict[int, tuple[int, int, Entitlement]] = {}
     for fact in facts.all:
@@ -128,11 +128,16 @@ def _jobs(facts: Facts) -> Table:
 
 def _teams(facts: Facts, setting: Setting) -> Table:
     kind = "virtual GPU" if setting.virtual else "GPU"
-    table = _table("TEAM", f"OWED {kind}s", "OWN USE", "BORROWED", f"IN ALL ({kind} seconds)")
-    owed = show_milli(2 * setting.place.gpu_milli)
+    total = f"IN ALL ({kind} seconds)"
+    table = _table("TEAM", f"GUARANTEED {kind}s", "OWN USE", "BORROWED", total)
+    guaranteed = show_milli(2 * setting.place.gpu_milli)
     for team, use in use_of(facts).items():
         table.add_row(
-            team, owed, _amount(use.own), _amount(use.borrowed), _amount(use.own + use.borrowed)
+            team,
+            guaranteed,
+            _amount(use.own),
+            _amount(use.borrowed),
+            _amount(use.own + use.borrowed),
         )
     return table
 

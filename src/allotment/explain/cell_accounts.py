@@ -1,4 +1,4 @@
-"""What each tenant has of each type of cell: owed, used, to be had, lent and lost.
+"""What each tenant has of each type of cell: guaranteed, used, to be had, lent and lost.
 
 For people: no decision reads it.
 """
@@ -13,14 +13,14 @@ from allotment.explain.lost_cells import lacking
 
 
 class Account(msgspec.Struct, frozen=True):
-    """One tenant's cells of one level of a chain. owed = used + free + lost."""
+    """One tenant's cells of one level of a chain. guaranteed = used + free + lost."""
 
     tenant: str
     pin: str
     """The pinned cell this is about; '' for all others of the type."""
     chain: int
     level: int
-    owed: int
+    guaranteed: int
     used: int
     """Cells its jobs sit in, or have a place promised in."""
     broken: int
@@ -34,7 +34,7 @@ class Account(msgspec.Struct, frozen=True):
     lost: int
     """Cells it may not get whole while hardware is down."""
     lost_with: tuple[str, ...] = ()
-    """Other tenants that are owed the same cells: the last to ask goes without."""
+    """Other tenants with a guarantee of the same cells: the last to ask goes without."""
 
 
 def accounts(cells: Cells) -> list[Account]:
@@ -72,7 +72,7 @@ def account_of(cells: Cells, tenant: str, pin: str, chain: int, level: int) -> A
 
 
 def shortage(space: Space) -> list[int]:
-    """Return, by level, how many cells that are owed cannot be had while hardware is down."""
+    """Return, by level, how many guaranteed cells cannot be had while hardware is down."""
     return lacking(space.chain, space.count, space.owed)
 
 
@@ -89,8 +89,10 @@ def _account(
         return Account(tenant, pin, chain, level, 1, used, min(used, broken), free, lent, lost)
     unbound = max(0, holding.unbound[level])
     lost = min(unbound, short)
-    owed = max(holding.promised[level], len(mine))
-    return Account(tenant, pin, chain, level, owed, len(mine), broken, unbound - lost, 0, lost)
+    guaranteed = max(holding.promised[level], len(mine))
+    return Account(
+        tenant, pin, chain, level, guaranteed, len(mine), broken, unbound - lost, 0, lost
+    )
 
 
 def is_hurt(space: Space, cell: Cell) -> bool:
@@ -120,7 +122,7 @@ def _rivals(cells: Cells, account: Account, short: int) -> tuple[str, ...]:
 
 
 def _lacking(space: Space, short: list[int], quiet: list[int]) -> list[int]:
-    """Return, by level, how many owed cells cannot be had without sending borrowers away."""
+    """Return, by level, how many guaranteed cells cannot be had without evictions."""
     left = spare(space.chain, quiet, space.owed)
     return [max(0, -here) - gone for here, gone in zip(left, short, strict=True)]
 
@@ -131,7 +133,7 @@ def _quiet(cells: Cells, at: int) -> list[int]:
     if not space.chain.has_devices:
         return _quiet_hosts(cells, at)
     count = space.count.copy()
-    lowest = next((level for level, owed in enumerate(space.owed) if owed), len(count))
+    lowest = next((level for level, cells in enumerate(space.owed) if cells), len(count))
     for level, buckets in enumerate(space.buckets()):
         for cost, numbers in buckets.items():
             if cost:

@@ -40,7 +40,7 @@ def _account_words(cluster: Cluster, shape: Shape, at: int) -> Iterator[str]:
     levels = holding.promised if holding.pinned is None else (holding.pinned[0],)
     for level in sorted(levels, reverse=True):
         account = account_of(cells, shape.tenant, shape.pin, at, level)
-        if not account.owed:
+        if not account.guaranteed:
             continue
         words: list[str] = []
         if account.used:
@@ -58,7 +58,7 @@ def _account_words(cluster: Cluster, shape: Shape, at: int) -> Iterator[str]:
             words.append(f"{account.lost:,} lost to hardware that is down")
             if account.lost_with:
                 words[-1] += f" (shared with {listed(account.lost_with)})"
-        yield f"{account.owed:,} {holding.chain.names[level]}, {', '.join(words)}"
+        yield f"{account.guaranteed:,} {holding.chain.names[level]}, {', '.join(words)}"
 
 
 def kept_words(cluster: Cluster, shape: Shape) -> str:

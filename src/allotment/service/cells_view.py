@@ -96,13 +96,13 @@ class DownPart(msgspec.Struct, frozen=True):
 
 
 class TenantCells(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One tenant's cells of one type. `owed` is its guarantee: used + free + lost."""
+    """One tenant's cells of one type. `guaranteed` is its guarantee: used + free + lost."""
 
     type: str
     chain: str
     """The top type under which they lie."""
     pin: str = ""
-    owed: int = 0
+    guaranteed: int = 0
     used: int = 0
     """Cells that its jobs are in, or have a reserved place in."""
     broken: int = 0

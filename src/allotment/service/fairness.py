@@ -238,7 +238,7 @@ def _tenant(asked: Asked, view: TenantView, grant: Grant | None) -> TenantFairne
         deserved_ppm=due,
         used_ppm=used,
         served=_served(used, due, starved=bool(starved)),
-        in_line=sum(line.jobs for line in lines),
+        eligible=sum(line.jobs for line in lines),
         starved_jobs=sum(line.jobs for line in starved),
         starved_ms=max(0, asked.at - longest.since) if longest else 0,
         starved_job=longest.first if longest else None,

@@ -38,7 +38,7 @@ class TenantFairness(msgspec.Struct, frozen=True, gc=False):
     used_ppm: int
     """The dominant share it has."""
     served: Served
-    in_line: int
+    eligible: int
     """Jobs that could start now if there was room."""
     starved_jobs: int
     """Of those, jobs that, one alone, would be within what it deserves."""

@@ -67,8 +67,10 @@ def _borrowed(state: State, cells: Cells) -> dict[tuple[str, int], int]:
 
 
 def _unowned(cells: Cells) -> list[int]:
-    """Count by chain the leaves that no tenant is owed."""
+    """Count by chain the leaves that are in no guarantee."""
     found = [chain.cells[0] for chain in cells.chains]
     for account in accounts(cells):
-        found[account.chain] -= account.owed * cells.chains[account.chain].size[account.level]
+        found[account.chain] -= (
+            account.guaranteed * cells.chains[account.chain].size[account.level]
+        )
     return [max(0, leaves) for leaves in found]

@@ -45,7 +45,7 @@ class _Sum(msgspec.Struct):
     promised: Vector = msgspec.field(default_factory=dict[str, int])
     running: int = 0
     waiting: int = 0
-    in_line: int = 0
+    eligible: int = 0
     oldest: tuple[Instant, JobId] | None = None
 
     def add(self, other: "_Sum") -> None:
@@ -55,7 +55,7 @@ class _Sum(msgspec.Struct):
         add(self.promised, other.promised)
         self.running += other.running
         self.waiting += other.waiting
-        self.in_line += other.in_line
+        self.eligible += other.eligible
         if other.oldest is not None:
             self.wait(*other.oldest)
 
@@ -87,7 +87,7 @@ def _leaves(state: State, tenants: set[str]) -> Leaves:
             here = found[spec.tenant, spec.queue]
             here.waiting += 1
             if job.id in cluster.pending:
-                here.in_line += 1
+                here.eligible += 1
                 here.wait(job.queued_at, job.id)
     _add_passing(state, tenants, found)
     return found
@@ -236,7 +236,7 @@ class _Reader:
             running=total.running,
             max_jobs=queue.max_jobs,
             waiting=total.waiting,
-            in_line=total.in_line,
+            eligible=total.eligible,
             max_waiting=queue.max_waiting,
             oldest_job=oldest,
             oldest_ms=max(0, self._now - since),

@@ -66,7 +66,7 @@ class QueueView(msgspec.Struct, frozen=True):
     max_jobs: int | None
     waiting: int
     """Jobs that do not, held ones and those that wait for others too."""
-    in_line: int
+    eligible: int
     """Of these, jobs that could start if there was room."""
     max_waiting: int | None
     oldest_job: JobId | None

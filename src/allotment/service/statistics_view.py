@@ -10,7 +10,7 @@ class TenantShare(msgspec.Struct, frozen=True, gc=False):
     """The guarantee of one tenant, and what it got. `numbers.tenants` has the rest, by name."""
 
     tenant: str
-    owed_milli: int
+    guaranteed_milli: int
     """Devices of its guarantee, by the newest configuration of the stretch."""
     mean_milli: int
     """Devices its jobs ran on, on average over the stretch."""

@@ -27,7 +27,7 @@ def tenant_cells(state: State) -> dict[str, tuple[TenantCells, ...]]:
             type=chain.names[account.level],
             chain=chain.names[-1],
             pin=account.pin,
-            owed=account.owed,
+            guaranteed=account.guaranteed,
             used=account.used,
             broken=account.broken,
             free=account.free,
@@ -38,7 +38,7 @@ def tenant_cells(state: State) -> dict[str, tuple[TenantCells, ...]]:
             hurt=_hurt(state, cells, account) if account.broken else (),
             down=_down(state, cells, account, down) if account.lost else (),
         )
-        if row.owed or row.borrowed:
+        if row.guaranteed or row.borrowed:
             found[account.tenant].append(row)
     for (tenant, at), leaves in sorted(borrowed.items()):
         chain = cells.chains[at]

@@ -9,7 +9,7 @@ from allotment.model.ids import JobId
 from allotment.model.lifecycle import JobState
 from allotment.model.reasons import Blocked
 
-IN_LINE = "in_line"
+WHILE_ELIGIBLE = "eligible"
 """Stands for a reason where none was found: the job waited too shortly to be looked at."""
 
 
@@ -24,7 +24,7 @@ class WaitHistory(msgspec.Struct, frozen=True):
     waited_ms: int
     """How long it waited for a place, all attempts together."""
     waited_for: Mapping[str, int]
-    """The same by reason, in milliseconds, the longest first; `in_line` where none is known."""
+    """The same by reason, in milliseconds, longest first; `eligible` without a known one."""
     stretches: tuple[Stretch, ...]
     """In order, from its submission to now or its end. The last one of a job that is not
     over goes on. At most 100: of more the shortest are merged into the others."""
@@ -35,6 +35,6 @@ def waited_for(stretches: tuple[Stretch, ...]) -> dict[str, int]:
     sums: dict[str, int] = {}
     for each in stretches:
         if each.phase is LifePhase.WAITING:
-            reason = each.reason.value if each.reason else IN_LINE
+            reason = each.reason.value if each.reason else WHILE_ELIGIBLE
             sums[reason] = sums.get(reason, 0) + each.ms
     return dict(sorted(sums.items(), key=lambda item: -item[1]))

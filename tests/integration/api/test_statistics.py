@@ -32,7 +32,10 @@ def test_the_numbers_are_those_of_the_log(live: Live) -> None:
     assert (found.numbers.jobs, found.forgotten, found.carried) == (8, 0, 0)
     assert (found.numbers.completed, found.numbers.failed) == (6, 1)
     assert found.capacity_milli == 8000
-    assert [(s.tenant, s.owed_milli) for s in found.shares] == [("nlp", 4000), ("vision", 4000)]
+    assert [(s.tenant, s.guaranteed_milli) for s in found.shares] == [
+        ("nlp", 4000),
+        ("vision", 4000),
+    ]
     assert [block.failed for block in found.numbers.tenants] == [1, 0]
     assert found.numbers.p90_queue_delay_s > 0.03, "three by three of eight devices"
     assert found.numbers.wait_causes.capacity_s > 0

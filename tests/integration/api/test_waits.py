@@ -90,7 +90,7 @@ def test_evicted_it_waits_for_capacity_again_and_its_successor_for_its_place(
     )
     assert LifePhase.RUNNING in [each.phase for each in found]
     until(lambda: told(live, borrower)[-1] == "capacity", "it to be looked at")
-    assert waits(live, owner).waited_for.keys() <= {"waiting_for_victims", "in_line"}
+    assert waits(live, owner).waited_for.keys() <= {"waiting_for_victims", "eligible"}
 
 
 def test_what_is_found_is_told_by_the_events_too(live: Live) -> None:

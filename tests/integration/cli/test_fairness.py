@@ -51,7 +51,7 @@ def a_tenants(name: str, served: Served, *amounts: float, since: int = 0) -> Ten
         deserved_ppm=round(deserved * 62_500),
         used_ppm=round(used * 62_500),
         served=served,
-        in_line=3,
+        eligible=3,
         starved_jobs=2 if since else 0,
         starved_ms=since,
     )

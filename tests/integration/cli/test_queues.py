@@ -90,7 +90,7 @@ def test_for_programs_in_python_and_over_http_it_says_the_same(cluster: RealClus
     assert [steady(each.queues) for each in told] == [steady(lab.queues)]
     research, nightly, _ = lab.queues
     assert (nightly.borrowed["gpu"], nightly.stands) == (4000, QueueStand.BEYOND)
-    assert (research.running, research.waiting, research.in_line) == (2, 2, 2)
+    assert (research.running, research.waiting, research.eligible) == (2, 2, 2)
     assert research.oldest_job == 4
     (who,) = research.queues[0].capped
     assert (who.held, who.cap, who.full) == ({"gpu": 2000}, {"gpu": 2000}, True)

@@ -164,7 +164,7 @@ def test_a_real_history(cluster: RealCluster) -> None:
     events = cluster.get("/v1/events")
     assert found["since"] == found["known_since"] == events[0]["at"]
     assert 0 < found["in_use"] < 1
-    assert [share["owed_milli"] for share in found["shares"]] == [1000, 3000]
+    assert [share["guaranteed_milli"] for share in found["shares"]] == [1000, 3000]
     assert "No job was there." in stats(cluster, "--since", "2d", "--until", "1d").out
 
 

@@ -92,7 +92,7 @@ def test_tenants_have_a_line_for_each_type_and_are_told_what_is_lost() -> None:
 
 def test_each_piece_is_told_with_its_own_time_and_many_have_hardware() -> None:
     parts = (DownPart("n1", 5_000), DownPart("n3:5", 60_000), DownPart("n4:0", 60_000))
-    cells = TenantCells("v-switch", "v-rack", owed=2, used=2, broken=2, hurt=parts)
+    cells = TenantCells("v-switch", "v-rack", guaranteed=2, used=2, broken=2, hurt=parts)
     view = msgspec.structs.replace(tenant_views(a_world(4).state)[0], cells=(cells,))
     assert notes([view], 65_000) == [
         f"{view.name}: 2 v-switch in use have hardware that is down "

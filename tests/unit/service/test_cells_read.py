@@ -149,7 +149,7 @@ def test_what_of_a_share_cannot_be_had_is_told_with_who_shares_the_loss(world: W
     for number in (0, 1):
         world.do(c.DrainNode(NodeId(number)))
     _, whole = account(world, "vision")
-    assert (whole.owed, whole.free, whole.lost, whole.lost_with) == (2, 0, 2, ("nlp",))
+    assert (whole.guaranteed, whole.free, whole.lost, whole.lost_with) == (2, 0, 2, ("nlp",))
     assert whole.down == (DownPart("n1", world.now), DownPart("n2", world.now))
     world.do(c.UndrainNode(NodeId(0)))
     world.do(c.UndrainNode(NodeId(1)))
@@ -252,7 +252,7 @@ def test_a_borrower_without_devices_is_seen_on_the_cores_it_uses() -> None:
     assert (node.state, node.lent, node.free) == (CellState.LENT, 30, 2)
     assert node.users == (CellUser(JobId(1), "d", True, False, tuple(range(2, 32))),)
     (cores,) = account(world, "a")
-    assert (cores.type, cores.owed, cores.free, cores.lent) == ("core", 32, 32, 30)
+    assert (cores.type, cores.guaranteed, cores.free, cores.lent) == ("core", 32, 32, 30)
     assert account(world, "d") == (TenantCells("core", "cpu-32-node", borrowed=30),)
 
 

@@ -37,7 +37,7 @@ def test_an_idle_cluster_owes_nobody_anything(config: Config) -> None:
             Resources(),
             Served.EVEN,
         )
-        assert (each.deserved_ppm, each.in_line, each.starved_ms) == (0, 0, 0)
+        assert (each.deserved_ppm, each.eligible, each.starved_ms) == (0, 0, 0)
 
 
 def test_nobody_deserves_more_than_it_wants(config: Config) -> None:
@@ -92,7 +92,7 @@ def test_for_how_long_it_is_starved(config: Config) -> None:
     for _ in range(4):
         world.submit(a_job().gpus(8).of("c"))
     world.cycle()
-    assert (of(world)["c"].served, of(world)["c"].in_line) == (Served.EVEN, 2)
+    assert (of(world)["c"].served, of(world)["c"].eligible) == (Served.EVEN, 2)
     world.submit(a_job().gpus(2).of("b"))
     world.wait(5 * MINUTE)
     world.submit(a_job().gpus(2).of("b"))
@@ -146,7 +146,7 @@ def test_what_may_not_be_evicted_deserves_the_guarantee_at_most(config: Config) 
     world.cycle()
     found = of(world)["b"]
     assert (gpus(found.used), gpus(found.wanted), gpus(found.deserved)) == (4, 8, 4)
-    assert (found.served, found.in_line) == (Served.EVEN, 1)
+    assert (found.served, found.eligible) == (Served.EVEN, 1)
 
 
 def test_held_and_dependent_jobs_ask_for_nothing(config: Config) -> None:
@@ -154,7 +154,7 @@ def test_held_and_dependent_jobs_ask_for_nothing(config: Config) -> None:
     job = world.submit(a_job().gpus(8).of("a"))
     world.do(c.HoldJob(job))
     found = of(world)["a"]
-    assert (gpus(found.wanted), gpus(found.deserved), found.in_line) == (0, 0, 0)
+    assert (gpus(found.wanted), gpus(found.deserved), found.eligible) == (0, 0, 0)
 
 
 def test_who_has_the_most_that_one_user_may_have_asks_for_no_more() -> None:
@@ -162,10 +162,10 @@ def test_who_has_the_most_that_one_user_may_have_asks_for_no_more() -> None:
     world = World(a_config(capped))
     for _ in range(3):
         world.submit(a_job().gpus(1).of("a"))
-    assert (of(world)["a"].served, of(world)["a"].in_line) == (Served.STARVED, 3)
+    assert (of(world)["a"].served, of(world)["a"].eligible) == (Served.STARVED, 3)
     world.cycle()
     found = of(world)["a"]
-    assert (gpus(found.used), gpus(found.deserved), found.in_line) == (2, 2, 0)
+    assert (gpus(found.used), gpus(found.deserved), found.eligible) == (2, 2, 0)
     assert found.served is Served.EVEN
 
 
@@ -261,7 +261,7 @@ def test_a_tenant_that_was_removed_is_shown_while_jobs_of_it_are_here(config: Co
     world.do(c.ApplyConfig(a_config(a_tenant("b", 4), nodes=2)))
     found = of(world)["a"]
     assert (gpus(found.used), gpus(found.borrowed), gpus(found.guaranteed)) == (12, 12, 0)
-    assert (gpus(found.wanted), found.in_line) == (20, 1)
+    assert (gpus(found.wanted), found.eligible) == (20, 1)
     world.ends(runs)
     assert gpus(of(world)["a"].used) == 0
     world.do(c.CancelJob(waits))

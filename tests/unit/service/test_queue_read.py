@@ -151,7 +151,7 @@ def test_who_waits_and_the_oldest_of_those_in_line(tree: Config) -> None:
     world.submit(a_job().gpus(7).of("vision", "research.eval"))
     world.wait(1000)
     found = seen(world)
-    assert (found["research"].waiting, found["research"].in_line) == (3, 2)
+    assert (found["research"].waiting, found["research"].eligible) == (3, 2)
     assert (found["research"].oldest_job, found["research"].oldest_ms) == (first, 61_000)
     assert (found["research.train"].waiting, found["research.train"].oldest_job) == (1, None)
     world.do(c.CancelJob(held))

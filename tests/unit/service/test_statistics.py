@@ -90,7 +90,7 @@ def test_a_job_that_was_there_counts_from_then_on() -> None:
     assert found.numbers.avg_jct_s == (40 + 70) / 2
     assert found.numbers.wait_causes == WaitParts(capacity_s=40)
     assert found.in_use == (40 * 2 + 30 * 8) / (100 * 8)
-    assert [(s.tenant, s.owed_milli, s.mean_milli) for s in found.shares] == [
+    assert [(s.tenant, s.guaranteed_milli, s.mean_milli) for s in found.shares] == [
         ("a", 4000, 800),
         ("b", 4000, 2400),
     ]
@@ -127,7 +127,7 @@ def test_drained_nodes_are_closed_from_the_beginning_on() -> None:
 
 def test_every_tenant_is_there_and_a_gone_one_too() -> None:
     log = a_log().submit(1, 1, "old").start(1).at(10).succeed(1)
-    names = [(share.tenant, share.owed_milli) for share in of(log, until=20).shares]
+    names = [(share.tenant, share.guaranteed_milli) for share in of(log, until=20).shares]
     assert names == [("a", 4000), ("b", 4000), ("old", 0)]
 
 
