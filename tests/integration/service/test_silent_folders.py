@@ -9,7 +9,7 @@ from allotment.model import commands as c
 from allotment.model.errors import Code, Rejected
 from allotment.model.lifecycle import JobState as S
 from allotment.model.spec import Checkpoint
-from allotment.service import checkpoints, dispatcher, folders
+from allotment.service import dispatcher, folders, job_files
 from allotment.service.service import Service
 from tests.integration.service.test_service import ME, a_report, a_script, running, until
 from tests.support.patience import PATIENCE_S
@@ -94,12 +94,12 @@ def test_a_job_whose_output_folder_falls_silent_does_not_start(
 def test_a_checkpoint_folder_that_falls_silent_delays_its_own_job_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(checkpoints, "PATIENCE_S", 1.0)
-    monkeypatch.setattr(checkpoints, "LOOK_S", 0.1)
+    monkeypatch.setattr(job_files, "PATIENCE_S", 1.0)
+    monkeypatch.setattr(job_files, "LOOK_S", 0.1)
     mine, other = tmp_path / "mine", tmp_path / "other"
     mine.mkdir()
     other.mkdir()
-    monkeypatch.setattr(checkpoints, "_place_of", lambda file: str(Path(file).parent))
+    monkeypatch.setattr(job_files, "_place_of", lambda file: str(Path(file).parent))
 
     async def story() -> None:
         async with running(state_of(tmp_path)) as service:
