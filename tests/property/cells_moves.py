@@ -14,8 +14,9 @@ from allotment.model.errors import Rejected
 from allotment.model.health import WHOLE, HealthReport, Source
 from allotment.model.ids import SYSTEM, DeviceIndex, JobId, NodeId, TaskIndex, TaskKey
 from allotment.model.lifecycle import JobState
+from allotment.model.others import NOBODY, Others
 from allotment.model.quantity import GIB, Resources
-from allotment.model.reports import NodeReport
+from allotment.model.reports import NodeReport, OthersReport
 from allotment.model.spec import Checkpoint, GiveWay, JobSpec, TaskRole
 from allotment.model.tenancy import Config, Preempt, QueueOrder
 from tests.property.cells_world import NODES, TENANTS, CellsWorld, Plan, config
@@ -173,6 +174,13 @@ class Moves:
         self.world.tell(NodeReport(NodeId(node), alive=alive, reason="test"))
         self.after()
 
+    def others(self, node: int, gpus: int, cpus: int, memory: int) -> None:
+        """Others, who run beside Allotment, use so much of a node from now on."""
+        devices = (("", gpus),) if gpus else ()
+        use = Others(devices, cpus * 1000, memory * GIB)
+        self.world.tell(OthersReport(NodeId(node), use))
+        self.after()
+
     def declare(self, node: int, device: int, *, ok: bool) -> None:
         """An administrator says how hardware is; refused if there is none."""
         part = (NodeId(node), None if device < 0 else DeviceIndex(device))
@@ -225,6 +233,8 @@ class Moves:
             if node in self.world.state.cluster.nodes and state is NodeState.DRAINED:
                 self._ask(c.UndrainNode(node))
             self.world.tell(NodeReport(node, alive=True))
+        for node in sorted(self.world.state.others):
+            self.world.tell(OthersReport(node, NOBODY))
         for at, device in sorted(self.world.state.health):
             part = (at, None if device == WHOLE else DeviceIndex(device))
             self._ask(c.DeclareHealth((part,), ok=True))
@@ -355,6 +365,15 @@ MOVES: Table = {
 """How often each is drawn, of a hundred or so, and from what its arguments are."""
 
 ALL_MOVES: Table = MOVES | {
+    "others": (
+        4,
+        {
+            "node": tuple(range(NODES)),
+            "gpus": (0, 0, 1, 2, 8),
+            "cpus": (0, 0, 1, 20),
+            "memory": (0, 0, 60),
+        },
+    ),
     "configure_cells": (4, {"part": tuple(REWIRED), "value": tuple(range(5))}),
     "submit_of_all_parts": (
         8,

@@ -15,9 +15,10 @@ from allotment.model.dated import as_written
 from allotment.model.errors import Rejected
 from allotment.model.ids import JobId, NodeId, TaskIndex, TaskKey
 from allotment.model.lifecycle import TaskState
+from allotment.model.others import NOBODY, Others
 from allotment.model.quantity import GIB, NOTHING, Instant, Resources, WallTime
 from allotment.model.reasons import Reason
-from allotment.model.reports import NodeReport, Seen, TaskReport
+from allotment.model.reports import NodeReport, OthersReport, Seen, TaskReport
 from allotment.model.spec import Dependency, EndKind
 from allotment.model.tenancy import (
     Config,
@@ -176,6 +177,16 @@ class Histories(RuleBasedStateMachine):
     def node(self, node: int, alive: bool) -> None:
         self.world.tell(NodeReport(NodeId(node), alive=alive, reason="test"))
 
+    @rule(
+        node=st.integers(0, 2),
+        gpus=st.sampled_from([0, 0, 1, 8]),
+        cpus=st.sampled_from([0, 0, 1, 30]),
+    )
+    def others(self, node: int, gpus: int, cpus: int) -> None:
+        """Others, who run beside Allotment, use so much of a node from now on."""
+        use = Others((("", gpus),) if gpus else (), cpus * 1000)
+        self.world.tell(OthersReport(NodeId(node), use))
+
     @rule(shares=st.tuples(*[st.integers(0, 4)] * 3), share=SHARE, rank=RANK)
     def reconfigure(self, shares: tuple[int, ...], share: ShareBy, rank: RankBy) -> None:
         self.attempt(c.ApplyConfig(shared(shares, QueueOrder.STRICT, share, rank)))
@@ -307,6 +318,7 @@ class Histories(RuleBasedStateMachine):
         for node in range(3):
             self.attempt(c.UndrainNode(NodeId(node)))
             world.tell(NodeReport(NodeId(node), alive=True))
+            world.tell(OthersReport(NodeId(node), NOBODY))
         for _ in range(200):
             world.cycle()
             placed = [job.id for job in world.state.jobs.values() if job.attempt]

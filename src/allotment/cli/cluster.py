@@ -79,6 +79,8 @@ def node_row(node: NodeView, set_aside: str = "") -> tuple[str, ...]:
     """Return the cells of one node, and for what it is set aside."""
     free, total = node.free, node.total
     unheard = not_heard(node.unheard) if node.unheard else ""
+    others = node.others.words() if node.others else ""
+    notes = (unheard, set_aside, node.reason, node.trouble, others)
     return (
         node.name,
         node.health if node.health.is_out else node.state,
@@ -89,7 +91,7 @@ def node_row(node: NodeView, set_aside: str = "") -> tuple[str, ...]:
         _of(_short(free.disk), _short(total.disk)),
         node.arch,
         str(node.tasks),
-        "; ".join(part for part in (unheard, set_aside, node.reason, node.trouble) if part),
+        "; ".join(part for part in notes if part),
     )
 
 

@@ -55,9 +55,11 @@ class NodeBook:
         "memory",
         "of_one_type",
         "open",
+        "others",
         "owed",
         "parts",
         "reserved",
+        "taken",
         "types",
         "whole",
     )  # fmt: skip
@@ -70,6 +72,10 @@ class NodeBook:
         self.open = True
         self.bad: frozenset[int] = frozenset()
         """Devices that are not to be used: they are not free; a task on them stays."""
+        self.taken: frozenset[int] = frozenset()
+        """Those of them that others use who run beside Allotment; `WHOLE` for the node."""
+        self.others = NOTHING
+        """What others use of the host."""
         self.owed = 0
         """Devices that are promised to a gang before their holder is gone."""
         self.cpu = node.cpu_milli
@@ -254,6 +260,12 @@ class NodeBook:
                     self.whole[self.types[index]] += step
         self.bad = devices
 
+    def set_others(self, host: Resources, taken: frozenset[int]) -> None:
+        """Set what others use of the host, and which of its bad devices are theirs."""
+        self.cpu -= host.cpu_milli - self.others.cpu_milli
+        self.memory -= host.memory - self.others.memory
+        self.others, self.taken = host, taken
+
     def sound(self, devices: Sequence[int]) -> bool:
         """Whether none of these devices is broken."""
         return not self.bad or self.bad.isdisjoint(devices)
@@ -317,6 +329,8 @@ class Ledger:
         """All there is, in use or not."""
         self.closed: set[NodeId] = set()
         """Nodes that take no new work."""
+        self.shared: set[NodeId] = set()
+        """Nodes of which others use a part who run beside Allotment."""
         self.version = 0
         """Grows whenever something is given back or opened: what did not fit may fit now."""
         self._buckets: dict[str, dict[int, list[NodeId]]] = {}
@@ -359,6 +373,14 @@ class Ledger:
         for kind, count in counts.items():
             if book.whole[kind] != count:
                 self._move(node, kind, count, book.whole[kind])
+        self._changed.add(node)
+        self.version += 1
+
+    def set_others(self, node: NodeId, host: Resources, taken: frozenset[int]) -> None:
+        """Take what others use of a node off what is free; their devices are set as bad."""
+        self.books[node].set_others(host, taken)
+        is_shared = bool(taken) or host != NOTHING
+        (self.shared.add if is_shared else self.shared.discard)(node)
         self._changed.add(node)
         self.version += 1
 

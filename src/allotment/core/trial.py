@@ -9,14 +9,16 @@ costs what is changed, where a copy would cost what exists.
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from types import TracebackType
 
 from allotment.core.cluster import Cluster
 from allotment.core.gang import Gang, ReservedPlace
 from allotment.core.request import lease_part
+from allotment.model.health import WHOLE
 from allotment.model.ids import JobId, NodeId
 from allotment.model.ledger import OPPORTUNISTIC, Slot
-from allotment.model.quantity import Resources
+from allotment.model.quantity import NOTHING, Resources
 
 
 class Trial:
@@ -146,16 +148,43 @@ class Trial:
     def open_all(self) -> None:
         """Open closed nodes and mend broken devices, to ask what would fit if all were back."""
         ledger = self.cluster.ledger
-        closed = [node for node, book in ledger.books.items() if not book.open]
-        broken = {node: book.bad for node, book in ledger.books.items() if book.bad}
+        books = ledger.books
+        closed = [n for n, book in books.items() if not book.open and WHOLE not in book.taken]
+        broken = {node: book.bad for node, book in books.items() if book.bad - book.taken}
         for node in closed:
             self.cluster.set_open(node, True)
-        for node in broken:
-            self.cluster.set_bad(node, frozenset())
+        for node, devices in broken.items():
+            self.cluster.set_bad(node, devices & books[node].taken)
         self._undo.append(lambda: _close(self.cluster, closed, broken))
+
+    def let_others_go(self) -> None:
+        """Let what others use beside Allotment be free, to ask what would fit then."""
+        cluster = self.cluster
+        for node in sorted(cluster.ledger.shared):
+            book = cluster.ledger.books[node]
+            host, taken, bad, is_open = book.others, book.taken, book.bad, book.open
+            if WHOLE in taken:
+                cluster.set_open(node, True)
+            cluster.set_bad(node, bad - taken)
+            cluster.ledger.set_others(node, NOTHING, frozenset())
+            self._undo.append(partial(_take_back, cluster, node, host, taken, bad, is_open))
 
     def _put_back(self, gang: Gang) -> None:
         self.cluster.add(gang)
+
+
+def _take_back(
+    cluster: Cluster,
+    node: NodeId,
+    host: Resources,
+    taken: frozenset[int],
+    bad: frozenset[int],
+    is_open: bool,  # noqa: FBT001
+) -> None:
+    cluster.ledger.set_others(node, host, taken)
+    cluster.set_bad(node, bad)
+    if WHOLE in taken:
+        cluster.set_open(node, is_open)
 
 
 def _close(cluster: Cluster, nodes: list[NodeId], broken: dict[NodeId, frozenset[int]]) -> None:

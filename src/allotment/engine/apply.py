@@ -8,6 +8,7 @@ trusted any more.
 from collections.abc import Callable
 from typing import Any
 
+from allotment.engine.others import choose_anew, set_others
 from allotment.engine.records import (
     ENDED,
     AttemptRecord,
@@ -49,6 +50,7 @@ def apply(state: State, record: e.Record) -> None:
 
 def _config_applied(state: State, record: e.Record, event: e.ConfigApplied) -> None:
     state.configure(event.config)
+    choose_anew(state)
 
 
 def _clock_stepped(state: State, record: e.Record, event: e.ClockStepped) -> None:
@@ -89,6 +91,10 @@ def _health_changed(state: State, record: e.Record, event: e.HealthChanged) -> N
         state.suspicions.add(part, record.at)
     state.set_condition(part, condition)
     state.mark(event.node)
+
+
+def _others_seen(state: State, record: e.Record, event: e.OthersSeen) -> None:
+    set_others(state, event.node, event.use)
 
 
 def _reservation_set(state: State, record: e.Record, event: e.ReservationSet) -> None:
@@ -489,6 +495,7 @@ _APPLY: dict[type[e.Event], Callable[[State, e.Record, Any], None]] = {
     e.NodeRecovered: _set_node(NodeState.READY),
     e.HealthChanged: _health_changed,
     e.ClockStepped: _clock_stepped,
+    e.OthersSeen: _others_seen,
     e.ReservationSet: _reservation_set,
     e.ReservationEnded: _reservation_ended,
     e.JobIdsSkipped: _ids_skipped,

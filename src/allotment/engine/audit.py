@@ -18,6 +18,7 @@ from allotment.model.health import WHOLE
 from allotment.model.ids import NodeId
 from allotment.model.ledger import Entitlement
 from allotment.model.lifecycle import JobState
+from allotment.model.others import NOBODY
 from allotment.model.quantity import DEVICE, NOTHING, Resources
 
 _PLACED = (JobState.STARTING, JobState.RUNNING, JobState.SUSPENDED, JobState.STOPPING)
@@ -98,9 +99,10 @@ def _books_agree(
     for node in state.config.nodes:
         book, used = state.cluster.ledger.books[node.id], host[node.id]
         told = (book.cpu, book.memory, book.disk)
+        use = state.others.get(node.id, NOBODY)
         true = (
-            node.cpu_milli - used.cpu_milli,
-            node.memory - used.memory,
+            node.cpu_milli - used.cpu_milli - use.cpu_milli,
+            node.memory - used.memory - use.memory,
             node.disk - used.disk,
         )
         if told != true:
@@ -202,6 +204,8 @@ def _health(state: State) -> list[str]:
     unwell: dict[NodeId, set[int]] = {}
     for node_id, place in state.health:
         unwell.setdefault(node_id, set()).add(place)
+    for node_id, taken in state.taken.items():
+        unwell.setdefault(node_id, set()).update(taken)
     cells = state.cluster.cells
     for node in state.config.nodes:
         book, places = state.cluster.ledger.books[node.id], unwell.get(node.id, set[int]())
@@ -218,6 +222,10 @@ def _health(state: State) -> list[str]:
             true = sum(1 << leaf[device] for device in bad if device in leaf)
             if shut != (true if is_open else cells.chains[at].full):
                 wrong.append(f"the cells of node {node.name} are shut where they are not")
+        counted = sum(count for _, count in state.others.get(node.id, NOBODY).devices)
+        held_back = min(counted, len(node.devices)) - len(state.taken.get(node.id, ()))
+        if held_back > 0:
+            wrong.append(f"{held_back} devices of node {node.name} are free that others use")
     gone = set(unwell) - {node.id for node in state.config.nodes}
     wrong += [f"node {node} is not well, and is not there" for node in sorted(gone)]
     if state.cluster.ledger.whole_free != sum(

@@ -18,6 +18,7 @@ from allotment.engine.apply import apply
 from allotment.engine.clockwork import due
 from allotment.engine.decide import date_came, decide
 from allotment.engine.health import Watch, suspicions
+from allotment.engine.others import others_heard
 from allotment.engine.ports_pool import nobody_else
 from allotment.engine.react import REACT
 from allotment.engine.report import gang_heard, heard, node_heard, saved
@@ -37,6 +38,7 @@ from allotment.model.reports import (
     CheckpointReport,
     GangReport,
     NodeReport,
+    OthersReport,
     TaskReport,
 )
 
@@ -81,6 +83,8 @@ class Engine:
                     self._emit(self.watch.heard(self.state, told, now), SYSTEM, now)
             case NodeReport():
                 self._emit(node_heard(self.state, report), SYSTEM, now)
+            case OthersReport():
+                self._emit(others_heard(self.state, report), SYSTEM, now)
             case HealthReport():
                 self._emit(self.watch.heard(self.state, report, now), SYSTEM, now)
             case CheckpointReport():

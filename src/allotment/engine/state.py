@@ -35,8 +35,9 @@ from allotment.model.health import WHOLE, Condition, HardwareHealth, Part
 from allotment.model.ids import JobId, NodeId, Seq
 from allotment.model.ledger import Entitlement, Quota, Slot
 from allotment.model.lifecycle import QUEUED, JobState
+from allotment.model.others import Others
 from allotment.model.port_layout import port_count
-from allotment.model.quantity import NOTHING, Instant, Millis, WallTime
+from allotment.model.quantity import NOTHING, Instant, Millis, Resources, WallTime
 from allotment.model.reservations import Reservation
 from allotment.model.spec import NEVER, Dependency
 from allotment.model.tenancy import Config, Preempt
@@ -83,6 +84,10 @@ class Image(msgspec.Struct, omit_defaults=True):
     """When it was set last."""
     clock_set_ms: int = 0
     """By how much then."""
+    others: dict[NodeId, Others] = {}
+    """What others use of nodes beside Allotment."""
+    taken: dict[NodeId, tuple[int, ...]] = {}
+    """Which of their devices are counted as used by these."""
 
 
 class ArrayLine:
@@ -109,6 +114,10 @@ class State:
         """The reservations: when nodes are set aside, and for which users."""
         self.health: dict[Part, Condition] = {}
         """Parts of the hardware that are suspect or bad, and get no new work."""
+        self.others: dict[NodeId, Others] = {}
+        """What others use of nodes beside Allotment, where they do."""
+        self.taken: dict[NodeId, frozenset[int]] = {}
+        """Which of their devices are counted as used by these; `WHOLE` for all of a node."""
         self.doubts: dict[Part, Condition] = {}
         """Parts that something is said against, and that are used as before."""
         self.suspicions = Suspicions()
@@ -293,6 +302,8 @@ class State:
             wall_ms=self.wall_ms,
             clock_set_at=self.clock_set_at,
             clock_set_ms=self.clock_set_ms,
+            others=self.others,
+            taken={node: tuple(sorted(taken)) for node, taken in self.taken.items()},
         )
 
     @classmethod
@@ -306,6 +317,8 @@ class State:
         for condition in image.health:
             state.set_condition(condition.part, condition)
         state.suspicions = Suspicions(image.suspected)
+        state.others = image.others
+        state.taken = {node: frozenset(taken) for node, taken in image.taken.items()}
         state.reservations = {
             reservation.name: reservation for reservation in image.reservations
         }
@@ -380,7 +393,10 @@ class State:
             self.cluster.add(self.surplus(self.jobs[job_id]))
         # Only now: a gang on hardware that is shut stays as it is.
         self._forget_gone_parts()
-        for node in {*self.nodes, *(part[0] for part in self.health)}:
+        there = self.cluster.nodes
+        self.others = {node: use for node, use in self.others.items() if node in there}
+        self.taken = {node: self.taken[node] for node in self.others}
+        for node in {*self.nodes, *(part[0] for part in self.health), *self.others}:
             self.mark(node)
         self._demote_what_exceeds()
         if self.budgets.exist or any(tenant.budgets for tenant in config.tenants):
@@ -485,13 +501,24 @@ class State:
         if machine is None:
             return
         state, _ = self.nodes.get(node, (NodeState.READY, ""))
-        is_open = state is NodeState.READY and (node, WHOLE) not in self.health
-        bad = frozenset(d.index for d in machine.devices if (node, d.index) in self.health)
+        taken = self.taken.get(node, frozenset[int]())
+        is_open = state is NodeState.READY and not (
+            WHOLE in taken or (node, WHOLE) in self.health
+        )
+        bad = frozenset(
+            d.index
+            for d in machine.devices
+            if d.index in taken or (node, d.index) in self.health
+        )
         book = self.cluster.ledger.books[node]
         if book.open is not is_open:
             self.cluster.set_open(node, is_open)
         if book.bad != bad:
             self.cluster.set_bad(node, bad)
+        use = self.others.get(node)
+        host = Resources(cpu_milli=use.cpu_milli, memory=use.memory) if use else NOTHING
+        if (book.others, book.taken) != (host, taken):
+            self.cluster.ledger.set_others(node, host, taken)
 
     def _forget_gone_parts(self) -> None:
         """Forget what was wrong with hardware that is no longer in the configuration."""

@@ -4,6 +4,8 @@ Nothing is said that does not hold: each sentence is the answer to a question pu
 book of cells, or to a trial on it.
 """
 
+from collections.abc import Callable
+
 from allotment.core.cells.search import find
 from allotment.core.cluster import Cluster
 from allotment.core.owed import book_of, owed_place
@@ -40,7 +42,9 @@ def why_soon_in_cells(asked: Question) -> str:
 # ── hardware ────────────────────────────────────────────────────────────────────────────
 
 
-def fits_mended_cells(cluster: Cluster, shape: Shape) -> bool:
+def fits_mended_cells(
+    cluster: Cluster, shape: Shape, mend: Callable[[Trial], None] = Trial.open_all
+) -> bool:
     """Whether a job without a place would have one if all hardware were up."""
     cells = book_of(cluster)
     if owed_place(cluster, shape) is not None:
@@ -48,7 +52,7 @@ def fits_mended_cells(cluster: Cluster, shape: Shape) -> bool:
     if not any(space.broken for space in cells.spaces):
         return False
     with Trial(cluster) as trial:
-        trial.open_all()
+        mend(trial)
         # Not `owed_place`: what holds only in a trial is not to be remembered.
         if not shape.opportunistic and find(cells, shape.tenant, shape.pin, shape.requests):
             return True

@@ -31,6 +31,7 @@ from allotment.explain.in_cells import (
     why_no_right_in_cells,
     why_soon_in_cells,
 )
+from allotment.explain.others import why_others
 from allotment.explain.protected import with_protected
 from allotment.explain.question import Question
 from allotment.explain.queues import why_aside, why_bypassed
@@ -100,7 +101,10 @@ def _bare(shape: Shape) -> Shape:
 def _answer(asked: Question) -> Blocked:
     """Put the first gate that is shut in words."""
     gate = asked.first_shut(asked.job)
-    if gate in CAUSED and (cause := _never(asked) or _when_mended(asked)) is not None:
+    if (
+        gate in CAUSED
+        and (cause := _never(asked) or why_others(asked) or _when_mended(asked)) is not None
+    ):
         return cause
     return _next_cycle(asked) if gate is None else WORDS[gate](asked)
 

@@ -13,6 +13,7 @@ from allotment.model.diagnosis import Diagnosis, Exit
 from allotment.model.health import HardwareHealth, Source
 from allotment.model.ids import Actor, AttemptNo, DeviceIndex, JobId, NodeId, Seq, TaskIndex
 from allotment.model.ledger import Beside, Entitlement, Quota, Slot
+from allotment.model.others import Others
 from allotment.model.quantity import Instant, Millis
 from allotment.model.reasons import Reason, StopCause
 from allotment.model.reservations import Reservation
@@ -128,6 +129,14 @@ class HealthChanged(Event, frozen=True):
     """Since when there is trouble, which may be earlier than the first report; 0 when well."""
     held_back: bool = False
     """It is doubted, and used, because more would be out of use than may be by itself."""
+
+
+class OthersSeen(Event, frozen=True):
+    """What others than Allotment use of a node changed: that is not planned with."""
+
+    node: NodeId
+    use: Others
+    """All that they use from now on."""
 
 
 class ReservationSet(Event, frozen=True, tag="WindowSet"):
@@ -437,6 +446,7 @@ AnyEvent = (
     | WaitExplained
     | JobNoted
     | ClockStepped
+    | OthersSeen
 )
 
 

@@ -30,6 +30,8 @@ class Reason(StrEnum):
     """The configuration has changed: no machine can hold it any more."""
     NODES_UNAVAILABLE = "nodes_unavailable"
     """It would fit if drained, lost or broken hardware were available."""
+    OTHERS = "others"
+    """It would fit if others did not use nodes beside Allotment, on the same engine."""
     QUOTA = "quota"
     """Its tenant's guarantee is used up, and it may not borrow."""
     BEHIND = "behind"

@@ -8,6 +8,7 @@ from allotment.model.diagnosis import Diagnosis, Exit
 from allotment.model.events import Phase
 from allotment.model.health import HealthReport
 from allotment.model.ids import AttemptNo, JobId, NodeId, TaskKey
+from allotment.model.others import Others
 from allotment.model.quantity import Millis
 from allotment.model.reasons import StopCause
 
@@ -72,6 +73,13 @@ class NodeReport(msgspec.Struct, frozen=True, omit_defaults=True):
     """Why its engine starts nothing new there, though what runs goes on; '' where it does."""
 
 
+class OthersReport(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What others than Allotment use of a node now. Told when that changes."""
+
+    node: NodeId
+    use: Others
+
+
 class CheckpointReport(msgspec.Struct, frozen=True, omit_defaults=True):
     """A job said that it saved a checkpoint."""
 
@@ -81,4 +89,6 @@ class CheckpointReport(msgspec.Struct, frozen=True, omit_defaults=True):
     progress_milli: int = 0
 
 
-AnyReport = TaskReport | GangReport | NodeReport | CheckpointReport | HealthReport
+AnyReport = (
+    TaskReport | GangReport | NodeReport | OthersReport | CheckpointReport | HealthReport
+)

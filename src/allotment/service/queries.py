@@ -239,6 +239,7 @@ def node_views(state: State, now: Instant) -> list[v.NodeView]:
                 suspected=state.suspicions.of((node.id, WHOLE), now),
                 engine=node.engine,
                 lacks=node.lacks,
+                others=state.others.get(node.id),
             )
         )
     return made

@@ -16,6 +16,7 @@ from allotment.model.health import HardwareHealth
 from allotment.model.ids import JobId
 from allotment.model.ledger import Entitlement
 from allotment.model.lifecycle import AttemptState, JobState, TaskState
+from allotment.model.others import Others
 from allotment.model.quantity import Moment, Resources, WallTime
 from allotment.model.reasons import Blocked
 from allotment.service.cells_view import TenantCells
@@ -188,6 +189,8 @@ class NodeView(msgspec.Struct, frozen=True):
     """What runs its tasks; empty where the service has but one engine without a name."""
     lacks: tuple[Ability, ...] = ()
     """What that engine cannot do: jobs that ask for it are never placed here."""
+    others: Others | None = None
+    """What is in use by others than Allotment, and so not free."""
 
 
 class DeviceView(msgspec.Struct, frozen=True):

@@ -6,6 +6,7 @@ from allotment.model import events as e
 from allotment.model.cluster import Node
 from allotment.model.health import HardwareHealth
 from allotment.model.ids import NodeId
+from allotment.model.others import NOBODY
 from allotment.model.quantity import Instant, show_millis
 from allotment.model.reasons import StopCause
 from allotment.model.tenancy import Config
@@ -61,6 +62,11 @@ def in_words(  # noqa: C901, PLR0911, PLR0912, PLR0915
             return f"node {_name(nodes, node)} is back"
         case e.HealthChanged():
             return _health(event, nodes)
+        case e.OthersSeen(node, use):
+            name = _name(nodes, node)
+            if use == NOBODY:
+                return f"node {name}: nothing is used by others any more"
+            return f"node {name}: {use.words()}"
         case e.ClockStepped(by_ms):
             return (
                 f"the machine's clock was set {clock_step(by_ms)}: dates follow it from now "

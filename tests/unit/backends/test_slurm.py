@@ -153,18 +153,22 @@ def test_a_job_whose_first_process_never_came_says_what_to_look_at() -> None:
 
 def test_rows_are_read_and_what_stands_in_names_is_not() -> None:
     text = (
-        "k9|5|7|RUNNING|None|n1|allot-a-1.1.0\nnonsense\nk9|6|7|PENDING|Resources||x|y\n"
-        "k9|8|66|RUNNING|None|n1|x\nk8|9|7|COMPLETED|None|n1|allot-a-1.1.0\n"
-        "k9|4|66|COMPLETED|None|n1|allot-a-1.1.0\n"
+        "k9|5|7|RUNNING|2|64M|gres:gpu:1|None|n1|allot-a-1.1.0\nnonsense\n"
+        "k9|6|7|PENDING|1|1G|N/A|Resources||x|y\n"
+        "k9|8|66|RUNNING|1|1G|N/A|None|n1|x\n"
+        "k8|9|7|COMPLETED|1|1G|N/A|None|n1|allot-a-1.1.0\n"
+        "k9|4|66|COMPLETED|1|1G|N/A|None|n1|allot-a-1.1.0\n"
     )
     rows = rows_of(text, "k9")
-    assert rows["allot-a-1.1.0", 7] == Row("5", 7, "RUNNING", "None", "n1", "allot-a-1.1.0")
+    assert rows["allot-a-1.1.0", 7] == Row(
+        "5", 7, "RUNNING", "None", "n1", "allot-a-1.1.0", 2, "64M", "gres:gpu:1"
+    )
     assert rows["x|y", 7].state == "PENDING"
     assert set(rows) == {("allot-a-1.1.0", 7), ("x|y", 7), ("x", 66), ("allot-a-1.1.0", 66)}
 
 
 def test_a_second_copy_that_is_over_is_not_the_end_of_the_first() -> None:
-    over, runs, waits = (f"k|{n}|0|{how}|||a" for n, how in
+    over, runs, waits = (f"k|{n}|0|{how}||||||a" for n, how in
                          ((9, "COMPLETED"), (7, "RUNNING"), (8, "PENDING")))  # fmt: skip
     for lines in permutations((over, runs, waits)):
         assert rows_of("\n".join(lines), "k")["a", 0].id == "7"
@@ -172,8 +176,9 @@ def test_a_second_copy_that_is_over_is_not_the_end_of_the_first() -> None:
 
 def test_a_job_without_a_task_is_ended_when_it_had_time_to_end_itself() -> None:
     rows = rows_of(
-        "k|1|0|RUNNING|||own-1.1.0\nk|2|0|RUNNING|||own-2.1.0\nk|3|0|PENDING|||own-3.1.0\n"
-        "k|4|0|COMPLETING|||own-4.1.0\nk|5|0|RUNNING|||others-1.1.0\n", "k"
+        "k|1|0|RUNNING||||||own-1.1.0\nk|2|0|RUNNING||||||own-2.1.0\n"
+        "k|3|0|PENDING||||||own-3.1.0\nk|4|0|COMPLETING||||||own-4.1.0\n"
+        "k|5|0|RUNNING||||||others-1.1.0\n", "k"
     )  # fmt: skip
     strays = Strays()
     wanted = {("own-1.1.0", 0)}

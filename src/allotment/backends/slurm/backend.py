@@ -46,11 +46,18 @@ from allotment.service.ports import Identity, LaunchRequest, Limit, LogChunk, Re
 log = structlog.get_logger("allot.slurm")
 
 LOOK_EVERY_S = 0.5
-ASK_EVERY_S = 2.0
+ASK_EVERY_S = 3.0
+"""How often Slurm is asked for all jobs, while there are any of ours."""
 FIRST_S = 3.0
 """How long a start waits for Slurm's first answer: what our own processes say is there."""
 START_S = 60.0
 """What is to start now, and that Slurm has not started by then, is taken back."""
+SHUT_S = 5.0
+"""The same, once it is known that its node takes no new work, or that others came first."""
+HURRY_S = 12.0
+"""For so long nodes are looked at more often, as a task waits for one."""
+NOT_YET = frozenset({"None", "Priority"})
+"""What Slurm says of a job that it has not tried to start yet."""
 OVERDUE_S = 10.0
 """After its grace a task that its first process did not end is ended by Slurm."""
 UNKNOWN_S = 60.0
@@ -76,6 +83,7 @@ class Submitted(msgspec.Struct, frozen=True):
     """Slurm's number; empty until it has answered."""
     cause: StopCause | None = None
     """For what it was told to stop."""
+    node: str = ""
 
 
 class SlurmBackend:
@@ -129,17 +137,17 @@ class SlurmBackend:
             part.chmod(mode)
             part.rename(self._root / name)  # a job that starts just now reads all of it
         self._prefix = self._own_name()
-        watch = self._watch = NodeWatch(self._nodes, self._partition, self._contact, sink)
+        self._watch = NodeWatch(self._nodes, self._partition, self._contact, sink)
         with contextlib.suppress(BackendError, TimeoutError):
             async with asyncio.timeout(FIRST_S):
                 await self._ask()
-                await watch.look()
+                await self._look_at_nodes()
         self._loops = [
             asyncio.create_task(forever(step, every_s, what))
             for step, every_s, what in (
                 (self._look_over, LOOK_EVERY_S, "tasks on Slurm"),
                 (self._keep_asking, LOOK_EVERY_S, "Slurm's jobs"),
-                (watch.look, nodes.LOOK_EVERY_S, "Slurm's nodes"),
+                (self._keep_watching, LOOK_EVERY_S, "Slurm's nodes"),
             )
         ]
 
@@ -216,7 +224,7 @@ class SlurmBackend:
             if request.identity is not None:
                 os.chown(folder, request.identity.uid, request.identity.gid)
             uid = request.identity.uid if request.identity is not None else os.geteuid()
-            record = Submitted(uid, request.identity)
+            record = Submitted(uid, request.identity, node=request.node)
             self._keep(request.key, record)
         except OSError as error:
             raise BackendError(f"the folder of task {request.key}: {error}") from error
@@ -356,6 +364,23 @@ class SlurmBackend:
             with contextlib.suppress(BackendError):
                 await self._ask()
 
+    async def _keep_watching(self) -> None:
+        if self._watch.is_due:
+            with contextlib.suppress(BackendError):
+                await self._look_at_nodes()
+
+    async def _look_at_nodes(self) -> None:
+        """See how nodes are, and what others use of them: that takes a look at all jobs before
+        and after, which are those that are asked for in any case."""
+        if monotonic() - self._asked > 2 * ASK_EVERY_S:
+            await self._ask()
+        before = self._rows
+        lines = await self._watch.look()
+        if any(any(line.used.values()) for line in lines):
+            await self._ask()
+        if lines:
+            self._watch.tell_others(lines, before, self._rows, self._prefix)
+
     async def _look_over(self) -> None:
         for key, record in list(self._live.items()):
             try:
@@ -371,7 +396,7 @@ class SlurmBackend:
         told = self._read(key, record)
         is_heard = not self._contact.trouble
         if told is None and row is not None and row.state in WAITS and is_heard:
-            await self._wait_for(key, row)
+            await self._wait_for(key, record, row)
         elif told is None or told.seen is not Seen.ENDED:
             self._waiting.pop(key, None)
             if is_heard:
@@ -394,16 +419,24 @@ class SlurmBackend:
             known.pop(key, None)
         self._parted = monotonic()
 
-    async def _wait_for(self, key: TaskKey, row: Row) -> None:
+    async def _wait_for(self, key: TaskKey, record: Submitted, row: Row) -> None:
         """Take back what Slurm does not start; its reason is the job's."""
         since = self._waiting.setdefault(key, monotonic())
-        if monotonic() - since < START_S and row.reason not in NEVER:
+        waited_s = monotonic() - since
+        is_passed_over = row.state == "PENDING" and row.reason not in NOT_YET
+        if is_passed_over and waited_s < HURRY_S:
+            self._watch.hurry()
+        is_shut = is_passed_over and self._watch.shut_since(
+            record.node, since - nodes.LOOK_EVERY_S
+        )
+        patience_s = SHUT_S if is_shut else START_S
+        if waited_s < patience_s and row.reason not in NEVER:
             return
         await self._cancel(row.id)
         why = (
             "Slurm does not start it"
             if row.reason in NEVER
-            else f"not started in {START_S:.0f} s"
+            else f"not started in {waited_s:.0f} s"
         )
         self._part(key)
         exit_ = Exit(platform_error=f"{why} on its node: {row.reason}")

@@ -34,10 +34,6 @@ OVER = ("already completing or completed", "invalid job id specified")
 """What Slurm says of a job that has ended, and of one that it has forgotten since."""
 
 
-AT_WORK = frozenset({"idle", "mixed", "allocated", "completing", "planned", "reserved"})
-"""States of nodes that say nothing but how many jobs they have."""
-
-
 class SlurmNode(msgspec.Struct, frozen=True):
     """A node as Slurm shows it in JSON; what else it says is passed over."""
 
@@ -60,6 +56,9 @@ class SlurmNode(msgspec.Struct, frozen=True):
         own = (self.state,) if isinstance(self.state, str) else self.state
         return tuple(word.upper() for word in (*own, *self.state_flags))
 
+
+LINE = "NodeList:|,StateLong:|,CPUsState:|,Memory:|,AllocMem:|,Gres:|,GresUsed:|,Reason:|"
+"""The format of `sinfo` that `usage.lines_of` reads."""
 
 NO_JSON = ("unrecognized option", "invalid option")
 
@@ -96,13 +95,12 @@ async def switches() -> str:
     return await run("scontrol", "--oneliner", "show", "topology")
 
 
-async def troubles() -> frozenset[str]:
-    """Return the groups of nodes that are not plainly at work, with state and reason, as text.
+async def lines(partition: str) -> str:
+    """Return a line for each node of a partition: how it is, and what of it is allocated.
 
-    It costs a hundredth of `nodes` on a large cluster. Raises BackendError.
+    It costs a small part of `nodes` on a large cluster. Raises BackendError.
     """
-    lines = (await run("sinfo", "-h", "-o", "%T|%E|%N")).splitlines()
-    return frozenset(line for line in lines if line.partition("|")[0] not in AT_WORK)
+    return await run("sinfo", "-h", "-N", "-p", partition, "-O", LINE)
 
 
 async def partition(name: str) -> Partition | None:

@@ -1,4 +1,7 @@
-"""Watches the nodes of a partition: seldom in full, and often for what is wrong with any."""
+"""Watches the nodes of a partition: a line of each again and again, and all where that changes.
+
+What others run there is told, too: it is what is allocated and not ours.
+"""
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
@@ -9,16 +12,21 @@ from allotment.backends.slurm.client import SlurmNode
 from allotment.backends.slurm.contact import Contact
 from allotment.backends.slurm.discover import report_of
 from allotment.backends.slurm.settings import Partition
+from allotment.backends.slurm.status import Rows
+from allotment.backends.slurm.usage import NodeLine, lines_of, others_on
 from allotment.model.cluster import Node
 from allotment.model.errors import BackendError
 from allotment.model.ids import NodeId
-from allotment.model.reports import NodeReport
+from allotment.model.others import NOBODY, Others
+from allotment.model.reports import NodeReport, OthersReport
 from allotment.service.ports import Report
 
-LOOK_EVERY_S = 2.0
+LOOK_EVERY_S = 8.0
+SOON_S = 2.0
+"""When the next look is, where something waits for it."""
 OURS = "allotment: "
 """How the reason of our own drains begins in Slurm."""
-ALL_EVERY_S = 30.0
+ALL_EVERY_S = 60.0
 """How often all is asked of each node, where nothing new seems wrong."""
 
 
@@ -40,28 +48,70 @@ class NodeWatch:
         self._seen: tuple[object, ...] = ()
         """What was wrong, and for which nodes, when all was last asked."""
         self._asked = 0.0
+        self._looked = -LOOK_EVERY_S
+        self._is_hurried = self._is_full = False
+        """Whether to look soon, and at all there is to see."""
+        self._others: dict[str, Others] = {}
+        """What others use of nodes, by name, as it was told."""
+        self._changed: dict[str, float] = {}
+        """When it was told last that less can be had of a node, by name."""
         self._to_open: set[str] = set()
         """Nodes that are not to be drained by us, whatever became of telling Slurm."""
 
-    async def look(self) -> None:
-        """Look once. That Slurm does not answer is no news of its nodes."""
+    @property
+    def is_due(self) -> bool:
+        """Whether to look now."""
+        pause_s = SOON_S if self._is_hurried else LOOK_EVERY_S
+        return monotonic() - self._looked >= pause_s
+
+    def hurry(self, *, full: bool = False) -> None:
+        """Look soon: something waits for a node that Slurm does not give."""
+        self._is_hurried, self._is_full = True, self._is_full or full
+
+    def shut_since(self, node: str, since: float) -> bool:
+        """Whether less of a node could be had since then than before, as far as was told."""
+        return self._changed.get(node, 0.0) > since
+
+    async def look(self) -> Sequence[NodeLine]:
+        """Look once; return a line of each node. That Slurm does not answer is no news."""
         nodes = tuple(self._nodes())
+        wants_all = self._is_full or monotonic() - self._asked >= ALL_EVERY_S
+        self._looked, self._is_hurried, self._is_full = monotonic(), False, False
         try:
             async with self._contact:
-                seen = (await client.troubles(), nodes)
-                if seen == self._seen and monotonic() - self._asked < ALL_EVERY_S:
-                    return
+                lines = lines_of(await client.lines(self._name))
+                seen = (frozenset(line.standing for line in lines), nodes)
+                if seen == self._seen and not wants_all:
+                    return lines
                 there = {node.name: node for node in await client.nodes()}
                 self.partition = await client.partition(self._name)
         except BackendError:
-            return
+            self._is_full = self._is_full or wants_all
+            return ()
         self._seen, self._asked = seen, monotonic()
         await self._open_again(there)
         for node in nodes:
             told = report_of(node, there.get(node.name))
             if self._told.get(node.id) != told:
                 self._told[node.id] = told
+                if told.closed or not told.alive:
+                    self._changed[node.name] = monotonic()
                 self._sink(told)
+        return lines
+
+    def tell_others(
+        self, lines: Sequence[NodeLine], before: Rows, after: Rows, prefix: str
+    ) -> None:
+        """Tell what others use of our nodes. `lines` lie between two looks at all jobs."""
+        found = others_on(lines, before, after, prefix, self._others)
+        for node in self._nodes():
+            use, known = found.get(node.name), self._others.get(node.name)
+            if use is None or use == known:
+                continue
+            self._others[node.name] = use
+            if not use.total.fits_in((known or NOBODY).total):
+                self._changed[node.name] = monotonic()
+            self._sink(OthersReport(node.id, use))
 
     async def _open_again(self, there: Mapping[str, SlurmNode]) -> None:
         """Resume what we drained and are to open: Slurm may not have done it when it was told,
@@ -71,7 +121,7 @@ class NodeWatch:
             if "DRAIN" in node.state_flags and node.reason.startswith(OURS):
                 with contextlib.suppress(BackendError):
                     await client.resume(name)
-                self._seen = ()  # Look again soon, whether it worked or not.
+                self.hurry(full=True)  # Whether it worked or not.
 
     async def close(self, node: str, reason: str) -> None:
         """Drain a node in Slurm, unless it is drained there: whose reason that is, stays."""
@@ -83,11 +133,12 @@ class NodeWatch:
     async def open(self, node: str) -> None:
         """Undo our own drain of a node; what else keeps nodes closed is told once more."""
         self._to_open.add(node)
+        self.hurry(full=True)  # Should it fail: a slurmctld that just started may refuse.
         state, reason = await self._now(node)
         if "drain" in state and reason.startswith(OURS):
             await client.resume(node)
         self._told = {id: told for id, told in self._told.items() if not told.closed}
-        self._seen = ()
+        self.hurry(full=True)
 
     async def _now(self, node: str) -> tuple[str, str]:
         async with self._contact:

@@ -25,6 +25,10 @@ class Row(msgspec.Struct, frozen=True):
     reason: str = ""
     node: str = ""
     name: str = ""
+    cpus: int = 0
+    memory: str = ""
+    """For each node, as `100M`."""
+    gres: str = ""
 
     @property
     def rank(self) -> tuple[bool, bool, int]:
@@ -39,7 +43,7 @@ class Row(msgspec.Struct, frozen=True):
 Rows = Mapping[tuple[str, int], Row]
 """Jobs by name and user: others may give their jobs any name."""
 
-ROW = "|%i|%U|%T|%r|%N|%j"
+ROW = "|%i|%U|%T|%C|%m|%b|%r|%N|%j"
 """The format of `squeue` that `rows_of` reads, behind a mark that nobody can know."""
 
 WAITS = frozenset({"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "RESV_DEL_HOLD"})
@@ -77,11 +81,12 @@ def rows_of(text: str, mark: str) -> Rows:
     """
     rows: dict[tuple[str, int], Row] = {}
     for line in text.split("\n"):
-        first, *words = line.split("|", 6)
-        if first != mark or len(words) != 6 or not words[1].isdecimal():
+        first, *words = line.split("|", 9)
+        if first != mark or len(words) != 9 or not words[1].isdecimal():
             continue
-        id_, uid, state, reason, node, name = words
-        row = Row(id_, int(uid), state, reason, node, name)
+        id_, uid, state, cpus, memory, gres, reason, node, name = words
+        held = int(cpus) if cpus.isdecimal() else 0
+        row = Row(id_, int(uid), state, reason, node, name, held, memory, gres)
         known = rows.get((name, row.uid))
         if known is None or known.rank < row.rank:
             rows[name, row.uid] = row
