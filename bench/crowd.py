@@ -44,11 +44,11 @@ class Scale(msgspec.Struct, frozen=True):
     """Of each tenant."""
     orders: tuple[QueueOrder, ...] = (QueueOrder.SKIP,)
     """Queues take turns with them."""
-    owed: float = 1.0
+    guaranteed: float = 1.0
     """The part of the cluster that is somebody's; the rest is there to be borrowed."""
     preempt: Preempt = Preempt.NONE
     cells: bool = False
-    """Tenants are owed whole nodes."""
+    """Tenants are guaranteed whole nodes."""
     types: tuple[str, ...] = ("A100",)
     """Of devices: nodes take turns with them."""
 
@@ -74,8 +74,8 @@ class Crowd:
             tuple(Device(DeviceIndex(index), kind) for index in range(8))
             for kind in scale.types
         ]
-        every = int(scale.owed * scale.nodes) // scale.tenants
-        owed = Resources(8_000 * every, 64_000 * every, 512 * GIB * every)
+        every = int(scale.guaranteed * scale.nodes) // scale.tenants
+        guaranteed = Resources(8_000 * every, 64_000 * every, 512 * GIB * every)
         queues = tuple(
             Queue(f"q{n}", scale.orders[n % len(scale.orders)]) for n in range(scale.queues)
         )
@@ -91,7 +91,7 @@ class Crowd:
         return Config(
             machines,
             tuple(
-                Tenant(f"t{n}", owed, queues, cells=share, preempt=scale.preempt)
+                Tenant(f"t{n}", guaranteed, queues, cells=share, preempt=scale.preempt)
                 for n in range(scale.tenants)
             ),
             topology=Topology(TYPES, roots) if scale.cells else Topology(),

@@ -275,7 +275,7 @@ def replay(trace: Trace, options: "Options", policy: str) -> list[Row]:
 def shared_out(trace: Trace, options: "Options") -> Owners:
     """Owe every tenant whole nodes, in proportion to the device hours it asks for.
 
-    Who would get less than half a node is owed nothing, and borrows.
+    Who would get less than half a node is guaranteed nothing, and borrows.
     """
     asked: dict[str, int] = {}
     for job in trace.jobs:

@@ -1,13 +1,13 @@
 """10,000 waiting jobs in 1,000 queues on 1,250 × 8 GPUs: what a pass, a place, a why cost.
 
-Four fifths of the cluster are owed to ten tenants and one fifth is lent, so every gang that is
-owed its place may send borrowers away. Half of the queues let later jobs pass, half are first
-come, first served. A pass is `Engine.tick` and one `Engine.cycle` to its end with its events
-applied; encoding and HTTP are outside. The cold pass is over another line: gangs of many shapes
-that need whole nodes or most of one, while single devices are free here and there, so that a
-place is looked for in vain again and again. Then the line stands before a real service
-(`allot up`, whose tasks are fakes): what `allot why` costs over HTTP, and how long others wait
-for an answer while jobs end, come and are placed.
+Four fifths of the cluster are guaranteed to ten tenants and one fifth is lent, so every gang
+that is guaranteed its place may send borrowers away. Half of the queues let later jobs pass,
+half are first come, first served. A pass is `Engine.tick` and one `Engine.cycle` to its end
+with its events applied; encoding and HTTP are outside. The cold pass is over another line:
+gangs of many shapes that need whole nodes or most of one, while single devices are free here
+and there, so that a place is looked for in vain again and again. Then the line stands before
+a real service (`allot up`, whose tasks are fakes): what `allot why` costs over HTTP, and how
+long others wait for an answer while jobs end, come and are placed.
 """
 
 import gc
@@ -46,7 +46,7 @@ SCALE = Scale(
     tenants=10,
     queues=100,
     orders=(QueueOrder.SKIP, QueueOrder.STRICT),
-    owed=0.8,
+    guaranteed=0.8,
 )
 RELEASES, COLD, IDLE = 200, 10, 100
 ENDINGS, AT_ONCE = 2_000, 8
@@ -146,7 +146,7 @@ def _cold_pass(crowd: Crowd) -> None:
     """Look at the whole line, with nothing remembered of earlier passes."""
     cluster = crowd.engine.state.cluster
     cluster.memos.blocked.clear()
-    cluster.memos.unowed.clear()
+    cluster.memos.unguaranteed.clear()
     cluster.ledger.version += 1
     _pass(crowd)
 
@@ -240,8 +240,8 @@ def _a_fake_cluster() -> Iterator[BenchCluster]:
 
 
 def _config() -> dict[str, object]:
-    owed = int(SCALE.owed * SCALE.nodes) // SCALE.tenants
-    share = {"gpu": 8 * owed, "cpu": 64 * owed, "memory": f"{512 * owed}GiB"}
+    guaranteed = int(SCALE.guaranteed * SCALE.nodes) // SCALE.tenants
+    share = {"gpu": 8 * guaranteed, "cpu": 64 * guaranteed, "memory": f"{512 * guaranteed}GiB"}
     queues = {
         f"q{n}": {"order": SCALE.orders[n % len(SCALE.orders)].value}
         for n in range(SCALE.queues)

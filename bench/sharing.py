@@ -1,8 +1,9 @@
 """`python -m bench.sharing TRACE`: who waits how long under which way to share, on one trace.
 
-Eleven tenants and the rest of the Philly trace on 64 nodes of 8 devices, each owed whole nodes
-by its load; under every arm the same order within a tenant: first come, first served, and
-whoever fits passes. Prints Markdown tables; docs/experiments/sharing.md is made of them.
+Eleven tenants and the rest of the Philly trace on 64 nodes of 8 devices, each guaranteed
+whole nodes by its load; under every arm the same order within a tenant: first come, first
+served, and whoever fits passes. Prints Markdown tables; docs/experiments/sharing.md is made
+of them.
 """
 
 import argparse
@@ -44,7 +45,7 @@ SAYS = {
 
 
 def owners_of(arm: str, shares: dict[str, int]) -> Owners:
-    """Return what each tenant is owed, and how what is idle is divided."""
+    """Return what each tenant is guaranteed, and how what is idle is divided."""
     if arm == "hierarchical":
         return Owners(tuple(_faculties(shares)), share=ShareBy.FAIR_SHARE)
     tenants = tuple(

@@ -30,12 +30,12 @@ Kind = Literal[
 """Alone, every tenant on a cluster of its own: `private`, nodes that it owns as cells; `plain`,
 nodes, and nobody knows of owners, as `allot sim run --cluster 9x8` has it; `loose`, all its
 devices in one machine, so that only their number matters; `owned`, plain nodes of which it is
-owed the devices by number.
+guaranteed the devices by number.
 
-Together on one cluster: `quota`, it is owed so many devices, each a cell, wherever they are;
-`counted`, the same by number; `spread`, so too, but jobs go to the emptiest nodes and not to
-the fullest; `cells`, so many whole nodes, of four levels; `flat`, the same of two levels,
-device and node; `static`, as `cells`, and its nodes never change.
+Together on one cluster: `quota`, it is guaranteed so many devices, each a cell, wherever they
+are; `counted`, the same by number; `spread`, so too, but jobs go to the emptiest nodes and
+not to the fullest; `cells`, so many whole nodes, of four levels; `flat`, the same of two
+levels, device and node; `static`, as `cells`, and its nodes never change.
 
 Where shares are numbers a job beyond its tenant's holds up nobody (docs/adr/0006), where they
 are cells it does. So those are compared with each other only: see `ALONE`.
@@ -122,10 +122,10 @@ def _owners(
     shares: Shares,
     borrow: bool,
     levels: Sequence[CellType],
-    owed: tuple[str, int],
+    guaranteed: tuple[str, int],
 ) -> Owners:
     """Owe every tenant so many cells of a type for each node of its share."""
-    kind, each = owed
+    kind, each = guaranteed
     tenants = tuple(
         Tenant(
             name, _total(nodes, count), borrow=borrow, cells=(CellShare(kind, each * count),)

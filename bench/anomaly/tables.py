@@ -35,7 +35,7 @@ def hours(device_ms: float) -> str:
 
 
 def shares(workload: Workload) -> str:
-    """Return who is owed what, and asks for what."""
+    """Return who is guaranteed what, and asks for what."""
     jobs = workload.trace.jobs
     span = jobs[-1].submit_ms - jobs[0].submit_ms
     rows: list[list[str]] = []

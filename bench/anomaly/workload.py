@@ -1,4 +1,4 @@
-"""Who asks for what: a trace cut into tenants, and how many whole nodes each is owed."""
+"""Who asks for what: a trace cut into tenants, and how many whole nodes each is guaranteed."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence

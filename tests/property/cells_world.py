@@ -115,8 +115,8 @@ A100S: dict[str, tuple[tuple[str, str], tuple[tuple[int, ...], ...]]] = {
 """The root of the last node of 4 devices, and the devices in it."""
 
 
-def _owed(name: str, plan: Plan, topology: Topology) -> tuple[CellShare, ...]:
-    """Say what a tenant is owed, of machines of 4 as far as there are any."""
+def _guaranteed(name: str, plan: Plan, topology: Topology) -> tuple[CellShare, ...]:
+    """Say what a tenant is guaranteed, of machines of 4 as far as there are any."""
     tops = [root.type for root in topology.roots]
     small = {
         "speech": (CellShare("a100-node", 1),) if "a100-node" in tops else (),
@@ -140,11 +140,11 @@ NLPS = {
     "a100-half": CellShare("a100-half", 1),
     "t4-node": CellShare("T4", 2),
 }
-"""What the last tenant is owed of other machines of 4."""
+"""What the last tenant is guaranteed of other machines of 4."""
 
 
 def _tenant(name: str, plan: Plan, topology: Topology, nodes: tuple[Node, ...]) -> Tenant:
-    cells = () if name == plan.without else _owed(name, plan, topology)
+    cells = () if name == plan.without else _guaranteed(name, plan, topology)
     pins = ("p",) if name == "vision" and plan.pinned else ()
     return Tenant(
         name,
@@ -231,12 +231,13 @@ def pages(cells: Cells | None) -> list[object]:
     """Give all that a book of cells says, in a form that can be compared."""
     assert cells is not None
     spaces = [
-        (s.held, s.shut, s.broken, s.lent, s.owed, s.count, s.whole, s.buckets())
+        (s.held, s.shut, s.broken, s.lent, s.unbound, s.count, s.whole, s.buckets())
         for s in cells.spaces
     ]
     holdings = {
         (tenant, pin, at): (
-            h.promised, h.unbound, h.pinned, h.bound, _some(h.mine), h.used, h.claims, h.parts,
+            h.guaranteed, h.unbound, h.pinned,
+            h.bound, _some(h.mine), h.used, h.claims, h.parts,
             _some(h.rooms),
         )
         for (tenant, pin), held in cells.holdings.items()

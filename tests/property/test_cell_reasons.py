@@ -12,7 +12,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from allotment.core.owed import owed_place
+from allotment.core.own_cells import guaranteed_place
 from allotment.core.sharing import may_borrow
 from allotment.engine.engine import Engine
 from allotment.engine.state import Image, State
@@ -152,7 +152,7 @@ class CellReasons(RuleBasedStateMachine):
     def has_room(self, job: JobId) -> bool:
         cluster = self.world.state.cluster
         shape = cluster.pending[job].shape
-        if owed_place(cluster, shape) is not None:
+        if guaranteed_place(cluster, shape) is not None:
             return True
         return (
             may_borrow(cluster, shape)

@@ -19,7 +19,7 @@ from allotment.model.health import RULES, HealthReport, Source
 from allotment.model.ids import DeviceIndex, NodeId
 from allotment.model.reasons import Reason
 from allotment.model.tenancy import Config, QueueOrder
-from tests.property.test_histories import PICK, TENANTS, Histories, owed
+from tests.property.test_histories import PICK, TENANTS, Histories, gpus_of
 from tests.support.builders import POLICIES, a_config, a_tenant
 from tests.support.world import World
 
@@ -42,7 +42,7 @@ def in_cells(deal: tuple[int, int, int], order: QueueOrder) -> Config:
     tenants = [
         msgspec.structs.replace(
             a_tenant(name, order=order),
-            guaranteed=owed(devices * count),
+            guaranteed=gpus_of(devices * count),
             cells=(CellShare(kind, count),),
         )
         for name, kind, devices, count in zip(
@@ -111,8 +111,11 @@ class BreakingHardware(Histories):
         for space in cells.spaces if cells is not None else ():
             assert free_if(space, space.broken) == space.count
             if not space.broken:
-                owed = [max(0, count) for count in space.owed]
-                assert not any(lacking(space.chain, space.count, owed)) or min(space.owed) < 0
+                guaranteed = [max(0, count) for count in space.unbound]
+                assert (
+                    not any(lacking(space.chain, space.count, guaranteed))
+                    or min(space.unbound) < 0
+                )
 
     def teardown(self) -> None:
         """Once all is declared well, whoever may start, starts."""

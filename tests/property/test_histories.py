@@ -49,7 +49,7 @@ SHARE = st.sampled_from(list(ShareBy))
 RANK = st.sampled_from(list(RankBy))
 
 
-def owed(devices: int) -> Resources:
+def gpus_of(devices: int) -> Resources:
     """Give a guarantee of all parts; of disk so little that it is often what runs out."""
     return msgspec.structs.replace(
         gpus(devices), disk=devices * 250 * GIB, gpu_memory=devices * 80 * GIB
@@ -68,7 +68,7 @@ def shared(
     tenants = [
         msgspec.structs.replace(
             a_tenant(name),
-            guaranteed=owed(guaranteed),
+            guaranteed=gpus_of(guaranteed),
             queues=(queue,),
             share=share,
             weight_milli=1000 * weight,
@@ -197,7 +197,7 @@ class Histories(RuleBasedStateMachine):
         length=st.sampled_from([1, 1000, 100_000]),
     )
     def reconfigure_by_date(self, shares: tuple[int, ...], after: int, length: int) -> None:
-        """For some time the tenants are owed something else."""
+        """For some time the tenants are guaranteed something else."""
         begin = Instant(self.world.now + after)
         plain = as_written(self.world.state.config)
         changes = tuple(
@@ -205,7 +205,7 @@ class Histories(RuleBasedStateMachine):
                 tenant.name,
                 WallTime(begin),
                 WallTime(begin + length),
-                Share(owed(devices), weight_milli=3000),
+                Share(gpus_of(devices), weight_milli=3000),
             )
             for tenant, devices in zip(plain.tenants, shares, strict=True)
         )

@@ -1,7 +1,7 @@
 """No smaller part of the victims would do: each plan against all subsets, on small clusters.
 
 What would do is worked out here from nothing but free devices and guarantees: another place for
-the job, once just those of a subset are gone, out of what its tenant is owed.
+the job, once just those of a subset are gone, out of what its tenant is guaranteed.
 """
 
 import os
@@ -28,7 +28,7 @@ from tests.support.world import World
 from tests.unit.core.cells.plots import MACHINES, TOPOLOGY, owns
 
 NODES, WIDTH = 3, 4
-OWED = 6
+GUARANTEED = 6
 """Devices of tenant a; the others are b's."""
 HISTORIES = 4 * int(os.environ.get("ALLOT_HISTORIES", "100"))
 
@@ -39,7 +39,7 @@ def test_no_smaller_part_of_the_victims_would_do() -> None:
         rng = random.Random(seed)
         world = a_busy_world(rng)
         tasks, devices = rng.choice([1, 1, 2, 3]), rng.choice([1, 2, 2, 3, 4])
-        if tasks * devices > OWED:
+        if tasks * devices > GUARANTEED:
             continue
         urgent = world.submit(a_job().of("a").tasks(tasks).gpus(devices).priority(500))
         before = [copy(gang) for gang in world.state.cluster.gangs.values()]
@@ -66,7 +66,7 @@ def a_busy_world(rng: random.Random) -> World:
 def a_world(preempt: Preempt) -> World:
     tenants = tuple(
         msgspec.structs.replace(a_tenant(name, share, order=QueueOrder.SKIP), preempt=preempt)
-        for name, share in (("a", OWED), ("b", NODES * WIDTH - OWED))
+        for name, share in (("a", GUARANTEED), ("b", NODES * WIDTH - GUARANTEED))
     )
     return World(a_config(*tenants, nodes=NODES, devices=WIDTH))
 
@@ -120,7 +120,7 @@ def would_do(there: list[Gang], tasks: int, devices: int) -> bool:
         for slot in gang.slots:
             free[slot.node - 1] -= len(slot.devices)
     room = sum(left // devices for left in free)
-    return held + tasks * devices <= OWED and room >= tasks
+    return held + tasks * devices <= GUARANTEED and room >= tasks
 
 
 # ── in cells ────────────────────────────────────────────────────────────────────────────

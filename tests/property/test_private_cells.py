@@ -17,7 +17,7 @@ from allotment.sim.trace import Trace, TraceJob
 
 LEVELS = (CellType("switch", "gpu", 2), CellType("node", "switch", 2, is_node=True))
 SHARES = {"a": 6, "b": 4, "c": 3, "d": 1}
-"""Nodes that each tenant is owed. Racks would matter: a gang likes to lie in one."""
+"""Nodes that each tenant is guaranteed. Racks would matter: a gang likes to lie in one."""
 SIZES = {1: (1, 1), 2: (1, 2), 4: (1, 4), 6: (2, 3), 8: (2, 4), 12: (3, 4)}
 """Tasks, and devices of each."""
 SHORT = Settings(queues=(20_000, 90_000))

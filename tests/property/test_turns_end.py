@@ -1,4 +1,4 @@
-"""Where tenants are owed a part of the cluster, taking turns comes to rest at every instant."""
+"""Where tenants have guarantees, taking turns comes to rest at every instant."""
 
 from typing import Literal
 

@@ -19,7 +19,7 @@ from allotment.engine.lost import lost_counts
 from allotment.model.health import WHOLE, HardwareHealth
 from allotment.model.lifecycle import JobState
 from allotment.model.quantity import DEVICE
-from allotment.service.hardware import cells_owed
+from allotment.service.hardware import cells_guaranteed
 from allotment.service.service import Service
 from allotment.service.telemetry import Timings
 
@@ -143,10 +143,12 @@ class Numbers(Collector):
             return
         lost = GaugeMetricFamily(
             "allot_cells_lost",
-            "Cells a tenant is owed and does not have whole: broken, or not to be had.",
+            "Cells a tenant is guaranteed and does not have whole: broken, or not to be had.",
             labels=["tenant", "type"],
         )
-        counts_lost = dict.fromkeys(cells_owed(state.cluster.cells), 0) | lost_counts(state)
+        counts_lost = dict.fromkeys(cells_guaranteed(state.cluster.cells), 0) | lost_counts(
+            state
+        )
         for (tenant, type_), count in counts_lost.items():
             lost.add_metric([tenant, type_], count)
         yield lost

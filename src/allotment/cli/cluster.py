@@ -187,9 +187,9 @@ def beside(tenants: Iterable[TenantView], in_gpus: bool) -> list[str]:
 
 def _more(tenant: TenantView) -> dict[str, int]:
     """Return what a tenant borrows beyond its guarantee, by part."""
-    owed, own = vector_of(tenant.guaranteed), vector_of(tenant.own)
+    guaranteed, own = vector_of(tenant.guaranteed), vector_of(tenant.own)
     beyond = {
-        part: min(held, held + own.get(part, 0) - owed.get(part, 0))
+        part: min(held, held + own.get(part, 0) - guaranteed.get(part, 0))
         for part, held in vector_of(tenant.borrowed).items()
     }
     return {part: amount for part, amount in beyond.items() if amount > 0}

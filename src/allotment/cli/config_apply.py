@@ -58,7 +58,7 @@ def apply(
 ) -> None:
     """Put a new configuration in force while jobs run. They all run on.
 
-    It happens as a whole or not at all. Jobs that their tenant is no longer owed become
+    It happens as a whole or not at all. Jobs that their tenant is no longer guaranteed become
     borrowers: they may be evicted when an owner wants its share. Nodes that still run jobs
     cannot be taken out. The file is kept, so that the next start has it too. If somebody
     else puts another one in force meanwhile, nothing is applied.

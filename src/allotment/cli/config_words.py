@@ -19,14 +19,14 @@ def say_what_is_in(config: Config, source: str) -> None:
         talk(f"cells: {roots} {chain}{way}")
     for tenant in config.tenants:
         holds = show_resources(tenant.guaranteed)
-        talk(f"tenant {tenant.name}: {_owed(tenant)}{holds} guaranteed")
+        talk(f"tenant {tenant.name}: {_guaranteed(tenant)}{holds} guaranteed")
     for each in coming(config, WallTime(0)):
         talk(f"{each.what} {each.when}: {each.detail}")
     nodes, tenants = count(len(config.nodes), "node"), count(len(config.tenants), "tenant")
     talk(f"{source} is fine: {nodes}, {tenants}.")
 
 
-def _owed(tenant: Tenant) -> str:
+def _guaranteed(tenant: Tenant) -> str:
     """Return its cells, before what they hold."""
     cells = [
         f"{share.count} {share.type}" + (f" of {share.chain}" if share.chain else "")

@@ -67,7 +67,7 @@ class Cluster:
         """What protects jobs from more urgent ones of their tenant; None where nothing does."""
         self.ledger = Ledger(nodes)
         self.cells = _cells(topology, nodes, tenants)
-        """Which tenants are owed which cells; None where shares are counted."""
+        """Which tenants are guaranteed which cells; None where shares are counted."""
         self._hardware = [book for book in (self.ledger, self.cells) if book is not None]
         self._topology = topology
         claimants = Claimants(
@@ -437,5 +437,5 @@ class Cluster:
 def _cells(
     topology: Topology, nodes: Sequence[Node], tenants: Sequence[Tenant]
 ) -> Cells | None:
-    owed = any(tenant.cells or tenant.pins for tenant in tenants)
-    return Cells(topology, nodes, tenants) if owed else None
+    guaranteed = any(tenant.cells or tenant.pins for tenant in tenants)
+    return Cells(topology, nodes, tenants) if guaranteed else None

@@ -382,7 +382,7 @@ def _ranks_behind(cluster: Cluster, gang: Gang, promise: ReservedPlace, now: Ins
 
 
 def _frozen_in_its_way(cluster: Cluster, gang: Gang, promise: ReservedPlace) -> bool:
-    """Whether a gang gave up its cells, and keeps what another tenant is owed there."""
+    """Whether a gang gave up its cells, and keeps what another tenant is guaranteed there."""
     return (
         cluster.guarantee.clears_suspended
         and promise.entitlement is GUARANTEED
@@ -434,19 +434,19 @@ def _promise_is_due(cluster: Cluster, decision: Evict, now: Instant) -> str:
         name := _promise_takes_kept(cluster, shape, decision)
     ):
         return f"queue {name} does not lend"
-    return _promise_is_owed(cluster, decision, shape)
+    return _promise_is_guaranteed(cluster, decision, shape)
 
 
-def _promise_is_owed(cluster: Cluster, decision: Evict, shape: Shape) -> str:
+def _promise_is_guaranteed(cluster: Cluster, decision: Evict, shape: Shape) -> str:
     """Check a promise against its tenant's quota as it will be without its own victims.
 
     In cells it goes where they are, or where it could go once their cells are free. Where
     hardware is lost only the first may be left: cells given up would be others' then.
     """
     with cluster.guarantee.keeping(shape.tenant, decision.place.pin):
-        wrong = _owed_without(cluster, decision, shape)
+        wrong = _guaranteed_without(cluster, decision, shape)
     wrong = wrong or _costs_others(cluster, decision)
-    return wrong and _owed_without(cluster, decision, shape)
+    return wrong and _guaranteed_without(cluster, decision, shape)
 
 
 def _costs_others(cluster: Cluster, decision: Evict) -> str:
@@ -461,10 +461,10 @@ def _costs_others(cluster: Cluster, decision: Evict) -> str:
         trial.reserve(decision.place)
         after = shortage(spaces)
     harm = shorter(before, after) and shorter(between, after)
-    return "others would be owed fewer cells than before" if harm else ""
+    return "others would be guaranteed fewer cells than before" if harm else ""
 
 
-def _owed_without(cluster: Cluster, decision: Evict, shape: Shape) -> str:
+def _guaranteed_without(cluster: Cluster, decision: Evict, shape: Shape) -> str:
     promise = decision.place
     claim = Claim(
         shape.tenant,

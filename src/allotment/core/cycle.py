@@ -33,7 +33,7 @@ def proposals(cluster: Cluster, now: Instant) -> Proposals:
     #    each waits like a job.
     if cluster.placed.resuming and cluster.rescheduler is None:
         yield from _resume(cluster, now)
-    # 4. In order: what tenants are owed, by eviction of borrowers if need be.
+    # 4. In order: what tenants are guaranteed, by eviction of borrowers if need be.
     # 5. In order: what is left, to those that may borrow.
     decisions = _queue_pass(cluster, now)
     # 6. With a rescheduler: what else running gangs give up, before, between and after these.
@@ -95,7 +95,8 @@ def _placement(cluster: Cluster, promise: ReservedPlace) -> Placement:
     """Return where the job of a promise goes: a larger gang, where there is room for it now.
 
     In cells it gets what it was promised: to give that up for another place could cost
-    others what they are owed while hardware is lost. So it is where reservations are near.
+    others what they are guaranteed while hardware is lost. So it is where reservations are
+    near.
     """
     place = Placement(promise.job, promise.slots, promise.entitlement, promise.quota)
     shape = cluster.pending[promise.job].shape

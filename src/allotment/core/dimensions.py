@@ -101,7 +101,7 @@ class Dimension(Protocol):
         """Return what is free now on one node, whether it is open or not."""
         ...
 
-    def owed_on(self, node: NodeId) -> Vector:
+    def awaited_on(self, node: NodeId) -> Vector:
         """Return, below 0, what is reserved on one node before its holders are gone."""
         ...
 
@@ -177,8 +177,8 @@ class _OnMachines(ABC):
     def free_on(self, node: NodeId) -> Vector:
         return self._free_of(self._cluster.ledger.books[node])
 
-    def owed_on(self, node: NodeId) -> Vector:
-        return self._owed_on(self._cluster.ledger.books[node])
+    def awaited_on(self, node: NodeId) -> Vector:
+        return self._awaited_on(self._cluster.ledger.books[node])
 
     @abstractmethod
     def _free_on_open_nodes(self, ledger: Ledger) -> Vector: ...
@@ -187,7 +187,7 @@ class _OnMachines(ABC):
     def _free_of(self, book: NodeBook) -> Vector: ...
 
     @abstractmethod
-    def _owed_on(self, book: NodeBook) -> Vector: ...
+    def _awaited_on(self, book: NodeBook) -> Vector: ...
 
 
 class AllDevices(_OnMachines):
@@ -208,7 +208,7 @@ class AllDevices(_OnMachines):
     def _free_of(self, book: NodeBook) -> Vector:
         return {GPU: book.free().gpu_milli}
 
-    def _owed_on(self, book: NodeBook) -> Vector:
+    def _awaited_on(self, book: NodeBook) -> Vector:
         return {GPU: sum(min(0, milli) for milli in book.device_milli)}
 
 
@@ -235,12 +235,12 @@ class DevicesByType(_OnMachines):
     def _free_of(self, book: NodeBook) -> Vector:
         return book.free_by_type()
 
-    def _owed_on(self, book: NodeBook) -> Vector:
-        owed = Vector()
+    def _awaited_on(self, book: NodeBook) -> Vector:
+        awaited = Vector()
         for part, milli in zip(book.parts, book.device_milli, strict=True):
             if milli < 0:
-                add(owed, {part: milli})
-        return owed
+                add(awaited, {part: milli})
+        return awaited
 
 
 class HostSums(_OnMachines):
@@ -261,7 +261,7 @@ class HostSums(_OnMachines):
     def _free_of(self, book: NodeBook) -> Vector:
         return _of_a_host(book.free())
 
-    def _owed_on(self, book: NodeBook) -> Vector:
+    def _awaited_on(self, book: NodeBook) -> Vector:
         return {
             CPU: min(0, book.cpu),
             MEMORY: min(0, book.memory),
@@ -281,7 +281,7 @@ class _OfATenant:
     def free_on(self, node: NodeId) -> Vector:  # noqa: ARG002
         return Vector()
 
-    def owed_on(self, node: NodeId) -> Vector:  # noqa: ARG002
+    def awaited_on(self, node: NodeId) -> Vector:  # noqa: ARG002
         return Vector()
 
 

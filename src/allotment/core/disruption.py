@@ -8,8 +8,8 @@ the two rules holds for them before that much time is over again.
 
 A gang that has run for less than its tenant's `min_run` keeps what it has. Once so many gangs,
 or so much work, were lost within the interval, no other loses anything until a part of that is
-over. What is only promised is not protected: it costs no work. Reclaiming what a tenant is owed
-from borrowers asks none of this (docs/scheduling.md).
+over. What is only promised is not protected: it costs no work. Reclaiming what a tenant is
+guaranteed from borrowers asks none of this (docs/scheduling.md).
 """
 
 from collections import deque

@@ -1,7 +1,7 @@
 """What will be free when, if all jobs end when expected: the timelines that backfilling reads.
 
 A gang that was told to leave is gone at the next moment, and one that borrows where the job
-is owed its place; a job with a reserved place ends as if it had that now. A node that is
+is guaranteed its place; a job with a reserved place ends as if it had that now. A node that is
 drained, lost or broken does not count, nor one of a reservation while that keeps jobs off it.
 """
 
@@ -57,7 +57,7 @@ class Forecast:
         now, without, changes = self._now, self._down | self._aside.keys(), _Changes()
         changes.add(now, dimension.free(without))
         later = [(now, node, dimension.free_on(node)) for node in self._aside]
-        later += [(now + 1, node, dimension.owed_on(node)) for node in self._reserved_nodes()]
+        later += [(now + 1, at, dimension.awaited_on(at)) for at in self._reserved_nodes()]
         later += [
             (end, node, amounts)
             for end, held in self._ends_apart()

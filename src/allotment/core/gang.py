@@ -103,7 +103,7 @@ class Gang(msgspec.Struct):
     """Since when it has given its devices up, and keeps its memory; None while it has both."""
     wants_resume: bool = False
     quota: Quota = ()
-    """The types of the cells out of which its tenant is owed what it holds."""
+    """The types of the cells out of which its tenant is guaranteed what it holds."""
     pin: str = ""
     opportunistic: bool = False
     """Never counts as its tenant's own use."""

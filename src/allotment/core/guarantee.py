@@ -21,7 +21,7 @@ from allotment.core.cluster import Cluster
 from allotment.core.gang import Gang, ReservedPlace, held_vector
 from allotment.core.ledger import Ledger
 from allotment.core.memos import remember
-from allotment.core.owed import owed_place
+from allotment.core.own_cells import guaranteed_place
 from allotment.core.quota import has_room
 from allotment.core.request import Request, Shape, devices_of, sum_of
 from allotment.core.sharing import beyond_share, borrows, entitle, entitle_shape, may_borrow
@@ -74,7 +74,7 @@ class Counted:
     def coming_free(self, shape: Shape) -> int:  # noqa: ARG002 - all may have them
         ledger, placed = self._cluster.ledger, self._cluster.placed
         coming = (*placed.leaving.values(), *placed.parting.values())
-        spare = ledger.whole_free - ledger.owed
+        spare = ledger.whole_free - ledger.awaited
         return spare + sum(devices_of(gang.requests) for gang in coming)
 
     def has_pinned(self, tenant: str, pin: str) -> bool:  # noqa: ARG002 - there are none
@@ -92,7 +92,7 @@ class Counted:
         """Whether it does; what its victims of the same tenant still hold is not counted."""
         cluster, name = self._cluster, self._cluster.tenant_of(place.job)
         left = cluster.queues.tenants[name].left.copy()
-        add(left, cluster.queues.owed_to(place.job))
+        add(left, cluster.queues.taken_by(place.job))
         for victim in _own_victims(cluster, place, name):
             add(left, held_vector(victim))
         need, gang = vector_of(sum_of(place.needs)), cluster.gangs.get(place.job)
@@ -177,14 +177,14 @@ class InCells:
         self.spaces: Sequence[Space] = cells.spaces
 
     def entitlement(self, shape: Shape) -> Entitlement | None:
-        if owed_place(self._cluster, shape) is not None:
+        if guaranteed_place(self._cluster, shape) is not None:
             return GUARANTEED
         return OPPORTUNISTIC if may_borrow(self._cluster, shape) else None
 
     def could_fit(self, shape: Shape) -> bool:
         if shape.opportunistic:
             return False
-        memo = self._cluster.memos.owed_if_empty
+        memo = self._cluster.memos.fits_if_empty
         known = memo.get(shape)
         if known is None:
             empty = self._cluster.empty_cells()

@@ -43,6 +43,7 @@ class NodeBook:
     __slots__ = (
         "_by_type",
         "arch",
+        "awaited",
         "bad",
         "cpu",
         "device_memory",
@@ -56,7 +57,6 @@ class NodeBook:
         "of_one_type",
         "open",
         "others",
-        "owed",
         "parts",
         "reserved",
         "taken",
@@ -76,7 +76,7 @@ class NodeBook:
         """Those of them that others use who run beside Allotment; `WHOLE` for the node."""
         self.others = NOTHING
         """What others use of the host."""
-        self.owed = 0
+        self.awaited = 0
         """Devices that are promised to a gang before their holder is gone."""
         self.cpu = node.cpu_milli
         self.memory = node.memory
@@ -238,7 +238,7 @@ class NodeBook:
             before = milli[index]
             after = milli[index] = before + each
             if before < 0 or after < 0:
-                self.owed += (after < 0) - (before < 0)
+                self.awaited += (after < 0) - (before < 0)
             if (before == DEVICE or after == DEVICE) and index not in self.bad:
                 step = (after == DEVICE) - (before == DEVICE)
                 more += step
@@ -334,7 +334,7 @@ class Ledger:
         self.version = 0
         """Grows whenever something is given back or opened: what did not fit may fit now."""
         self._buckets: dict[str, dict[int, list[NodeId]]] = {}
-        self.owed = 0
+        self.awaited = 0
         """Devices of all nodes that are promised before their holders are gone."""
         self.whole_free = 0
         """Whole free devices of all nodes, but those that are broken."""
@@ -405,7 +405,7 @@ class Ledger:
     ) -> None:
         book = self.books[node]
         self._changed.add(node)
-        whole, owed = book.whole, book.owed
+        whole, awaited = book.whole, book.awaited
         if self._sole is not None:
             before = whole[ANY_TYPE]
             book.change(devices, need, tasks, sign)
@@ -418,7 +418,7 @@ class Ledger:
             for kind, count in counts.items():
                 if whole[kind] != count:
                     self._move(node, kind, count, whole[kind])
-        self.owed += book.owed - owed
+        self.awaited += book.awaited - awaited
 
     def _enter(self, book: NodeBook) -> None:
         for kind, count in book.whole.items():

@@ -1,11 +1,11 @@
 """What queues that do not lend keep from the other queues of their tenant.
 
 Rule: what such a queue is guaranteed and does not use is its own part of what its tenant is
-owed. No job of another queue gets any of it by the tenant's guarantee, unless within its own
-queue's guarantee. Such a job may borrow instead what other tenants leave idle, as long as
-so much stays idle as is kept. Devices of one type that are kept stay free as such, by
-whatever entitlement a job asks; those that borrowers could be evicted from count as free
-for a job that may do so. Of devices by type only whole ones are counted.
+guaranteed. No job of another queue gets any of it by the tenant's guarantee, unless within
+its own queue's guarantee. Such a job may borrow instead what other tenants leave idle, as
+long as so much stays idle as is kept. Devices of one type that are kept stay free as such, by
+whatever entitlement a job asks; those that borrowers could be evicted from count as free for
+a job that may do so. Of devices by type only whole ones are counted.
 """
 
 from collections.abc import Iterator, Sequence
@@ -133,8 +133,8 @@ def _kinds(
             kinds = tuple(
                 kind
                 for kind in kinds
-                if (owed := kept.get(of_type(kind), 0)) == 0
-                or free_of_type(cluster, kind, by) - most[of_type(kind)] >= owed
+                if (mine := kept.get(of_type(kind), 0)) == 0
+                or free_of_type(cluster, kind, by) - most[of_type(kind)] >= mine
             )
         yield request, kinds
 

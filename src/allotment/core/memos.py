@@ -44,9 +44,9 @@ class Memos:
         self.blocked = Blocked()
         self.admitted: dict[Shape, tuple[str, ...]] = {}
         """Shapes that may be submitted, and what is warned of then."""
-        self.unowed: dict[Shape, int] = {}
+        self.unguaranteed: dict[Shape, int] = {}
         """Shapes for which their tenant's cells had no room, and the ledger's version then."""
-        self.owed_if_empty: dict[Shape, bool] = {}
+        self.fits_if_empty: dict[Shape, bool] = {}
         """Shapes that would fit, or not, if their tenant's cells were all empty."""
         self.ever_fits: dict[tuple[Request, ...], bool] = {}
         """Gangs that fit, or not, on the configured machines when all are idle and open."""

@@ -2,9 +2,9 @@
 
 Rule: a job waits for the least it asked for, and for no more: others are sent away for that
 alone. Once there is room for it, it starts at once with as many tasks as find a free place
-by the same entitlement: what its tenant is owed, if the least is, else what may be borrowed;
-within its user's cap. A gang that goes before a blocked job of an EASY queue starts with the
-least.
+by the same entitlement: what its tenant is guaranteed, if the least is, else what may be
+borrowed; within its user's cap. A gang that goes before a blocked job of an EASY queue starts
+with the least.
 """
 
 import msgspec

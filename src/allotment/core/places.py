@@ -3,7 +3,7 @@
 from allotment.core.cluster import Cluster
 from allotment.core.entitle import entitlement_of
 from allotment.core.gang import Standing
-from allotment.core.owed import owed_place
+from allotment.core.own_cells import guaranteed_place
 from allotment.core.plan import Decision, Demote, Evict, Place, PreemptionPlan, Proposals
 from allotment.core.policies import Rescheduler
 from allotment.core.preemption.eviction import evict
@@ -53,7 +53,7 @@ class Places:
         """Find a place in the tenant's cells, or on idle ones."""
         cluster, shape = self.cluster, waiting.shape
         if entitled is GUARANTEED:
-            found = owed_place(cluster, shape)
+            found = guaranteed_place(cluster, shape)
             if found is None:
                 return None
             if not found.borrowers and cluster.slots_free(found.slots, shape.requests):

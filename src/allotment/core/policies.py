@@ -16,7 +16,7 @@ from allotment.model.tenancy import RankBy, ShareBy
 
 
 class Rescheduler(Protocol):
-    """What asks running gangs to give up their places though they are owed to no other tenant.
+    """What asks running gangs for places though no other tenant is guaranteed these.
 
     It is made for one cluster. At moments of its own it finds places for waiting jobs in those
     of gangs of their tenant that rank behind them. It may also propose decisions before,

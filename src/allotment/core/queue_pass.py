@@ -135,7 +135,7 @@ class Placer(Protocol):
 
 
 class QueuePass(Gates):
-    """Walks all waiting jobs once for what tenants are owed, again for what may be borrowed.
+    """Walks all waiting jobs once for guaranteed places, again for what may be borrowed.
 
     All jobs of a shape have the same entitlement, and only its loss can come during a walk.
     So a shape is left out from the first of its jobs on that is not entitled or does not fit.

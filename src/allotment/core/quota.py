@@ -211,7 +211,7 @@ class QuotaTree:
         self._accounts: dict[tuple[str, str, str, str], Account] = {}
         self._charged: dict[Who, tuple[Account, ...]] = {}
         self._reserved: dict[JobId, tuple[Who, Vector]] = {}
-        self._owed: dict[JobId, tuple[str, Vector]] = {}
+        self._taken: dict[JobId, tuple[str, Vector]] = {}
         """What reserved places take of their tenants' guaranteed quota."""
         self._by_user = {
             tenant.name
@@ -359,9 +359,9 @@ class QuotaTree:
 
     # ── what it holds ───────────────────────────────────────────────────────────────────
 
-    def owed_to(self, job: JobId) -> Vector:
+    def taken_by(self, job: JobId) -> Vector:
         """Return what the reserved place of a job takes of its tenant's guaranteed quota."""
-        return self._owed[job][1] if job in self._owed else {}
+        return self._taken[job][1] if job in self._taken else {}
 
     def held_on(self, slots: Sequence[Slot], needs: Sequence[Resources]) -> Vector:
         """Return the parts that tasks hold on their slots; by type where that is counted."""
@@ -379,7 +379,7 @@ class QuotaTree:
         """Charge a reserved place, and a job if its job has no other place."""
         if place.entitlement is GUARANTEED:
             taken = vector_of(sum_of(place.needs))
-            self._owed[place.job] = (holder.shape.tenant, taken)
+            self._taken[place.job] = (holder.shape.tenant, taken)
             self.tenants[holder.shape.tenant].reserve(taken, +1)
         if not self.is_counted:
             return
@@ -391,8 +391,8 @@ class QuotaTree:
 
     def release(self, place: ReservedPlace) -> None:
         """Undo `reserve`."""
-        if place.job in self._owed:
-            tenant, taken = self._owed.pop(place.job)
+        if place.job in self._taken:
+            tenant, taken = self._taken.pop(place.job)
             self.tenants[tenant].reserve(taken, -1)
         if self.is_counted:
             self._count(*self._reserved.pop(place.job), -1)

@@ -123,8 +123,8 @@ def _can_do_without(branch: Account, held: Vector, gone: Removed) -> bool:
     """Whether a queue has all that is guaranteed to it without a gang, too."""
     use, less = branch.use, gone.get(branch.queue, {})
     return all(
-        use.get(part, 0) - less.get(part, 0) - held[part] >= owed
-        for part, owed in branch.guaranteed.items()
+        use.get(part, 0) - less.get(part, 0) - held[part] >= least
+        for part, least in branch.guaranteed.items()
         if held.get(part)
     )
 
@@ -201,7 +201,7 @@ def _keeps(cluster: Cluster, tree: QueueTree, queue: Queue, gang: Gang, change: 
     )
     left = _sum(cluster, tree, queue, (*stay, *rest))
     lost = cluster.held_on(gang.slots, gang.kept())
-    return all(left.get(p, 0) >= owed for p, owed in queue.guaranteed.parts if lost.get(p))
+    return all(left.get(p, 0) >= least for p, least in queue.guaranteed.parts if lost.get(p))
 
 
 def _sum(cluster: Cluster, tree: QueueTree, queue: Queue, gangs: Sequence[Gang]) -> Vector:

@@ -40,21 +40,18 @@ class Reservations:
         if not self.all:
             return shape
         span = -(-span_ms // MINUTE) * MINUTE if span_ms >= 0 else -1
-        enters = tuple(
-            reservation.name
-            for reservation in self.all
-            if reservation.admits(shape.tenant, shape.queue, user)
-        )
+        admitting = (each for each in self.all if each.admits(shape.tenant, shape.queue, user))
+        enters = tuple(each.name for each in admitting)
         return msgspec.structs.replace(shape, span_ms=span, enters=enters)
 
     def barring(self, shape: Shape, now: Instant) -> list[Reservation]:
         """Return the reservations that keep a job off their nodes now."""
         return [
-            reservation
-            for reservation in self.all
-            if now < reservation.end
-            and reservation.bars_from(shape.span_ms) < now
-            and reservation.name not in shape.enters
+            each
+            for each in self.all
+            if now < each.end
+            and each.bars_from(shape.span_ms) < now
+            and each.name not in shape.enters
         ]
 
     def shut_to(self, shape: Shape, now: Instant) -> frozenset[NodeId]:
@@ -71,10 +68,8 @@ class Reservations:
         if not self.all:
             return False
         nodes = {slot.node for slot in slots}
-        return any(
-            not nodes.isdisjoint(self._nodes[reservation.name])
-            for reservation in self.barring(shape, now)
-        )
+        barring = self.barring(shape, now)
+        return any(not nodes.isdisjoint(self._nodes[each.name]) for each in barring)
 
     def next_end(self, shape: Shape, now: Instant) -> Instant | None:
         """Return when the next reservation ends that is not for a job; None without one."""

@@ -71,8 +71,8 @@ class WayBack:
         return shut and self.cluster.slots_open(self.gang.slots)
 
     def _quota(self) -> Quota:
-        owed = self.entitlement is GUARANTEED
-        return self.cluster.guarantee.quota_kept(self.gang) if owed else ()
+        guaranteed = self.entitlement is GUARANTEED
+        return self.cluster.guarantee.quota_kept(self.gang) if guaranteed else ()
 
     def _leases_free(self) -> bool:
         with Trial(self.cluster) as trial:

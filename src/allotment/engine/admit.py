@@ -197,8 +197,8 @@ def _only_lent(state: State, shape: Shape, tenant: Tenant) -> tuple[str, ...]:
     beyond = _never_covered(state.cluster, tenant.name, demand_of(shape.requests))
     if not beyond:
         return ()
-    asks, owed = _listed(beyond, need), _listed(beyond, tenant.guaranteed)
-    why = f"it needs {asks}, and tenant {tenant.name} is guaranteed {owed}"
+    asks, guaranteed = _listed(beyond, need), _listed(beyond, tenant.guaranteed)
+    why = f"it needs {asks}, and tenant {tenant.name} is guaranteed {guaranteed}"
     return (f"it can only borrow, and may be evicted at any time: {why}",)
 
 

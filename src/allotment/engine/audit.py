@@ -186,7 +186,7 @@ def _claimants(state: State) -> list[str]:
 
 
 def _cells(state: State) -> list[str]:
-    """4: every tenant can have the healthy cells it is owed; the book of cells adds up."""
+    """4: every tenant can have its guaranteed healthy cells; the book of cells adds up."""
     cells = state.cluster.cells
     if cells is None:
         return []

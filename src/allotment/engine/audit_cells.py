@@ -1,9 +1,9 @@
 """The book of cells checked against itself and the world, the slow and obvious way.
 
 What is promised, exactly: were everything mended that is broken or closed, every tenant
-could have at once all that it is owed, by sending borrowers away only. That is checked here
-whatever the state of the hardware. What a decision may do while some of it is broken cannot
-be seen in one state: `worse` compares two.
+could have at once all that it is guaranteed, by sending borrowers away only. That is checked
+here whatever the state of the hardware. What a decision may do while some of it is broken
+cannot be seen in one state: `worse` compares two.
 
 No decision reads it.
 """
@@ -138,22 +138,22 @@ def _of_idle(cells: Cells, at: int) -> Iterator[str]:
 
 
 def _of_promises(space: Space, holdings: list[Holding]) -> Iterator[str]:
-    """Every tenant can have what it is owed, as far as healthy hardware goes."""
-    owed = [0] * (space.chain.top + 1)
+    """Every tenant can have what it is guaranteed, as far as healthy hardware goes."""
+    guaranteed = [0] * (space.chain.top + 1)
     for holding in holdings:
         for level, cells in holding.unbound.items():
-            owed[level] += cells
+            guaranteed[level] += cells
             bound = sum(1 for cell in holding.bound if cell[0] == level)
-            if holding.pinned is None and holding.promised.get(level, 0) != cells + bound:
+            if holding.pinned is None and holding.guaranteed.get(level, 0) != cells + bound:
                 yield f"{cells} unbound and {bound} bound cells of level {level} do not add up"
     if _unheld(space) != space.whole:
         yield f"{space.whole} cells are free, by level, not {_unheld(space)}"
-    if owed != space.owed:
-        yield f"owed {space.owed} should be {owed}"
-    if any(cells < 0 for cells in owed):
+    if guaranteed != space.unbound:
+        yield f"guaranteed {space.unbound} should be {guaranteed}"
+    if any(cells < 0 for cells in guaranteed):
         return  # A share was cut: it is made up for as gangs end.
-    if not can_be_dealt(space.chain, _unheld(space), owed):
-        yield f"shares are not safe: {owed} cells are owed"
+    if not can_be_dealt(space.chain, _unheld(space), guaranteed):
+        yield f"shares are not safe: {guaranteed} cells are guaranteed"
 
 
 def _unheld(space: Space) -> list[int]:
@@ -174,19 +174,19 @@ def _unheld(space: Space) -> list[int]:
     ]
 
 
-def can_be_dealt(chain: Chain, free: Sequence[int], owed: Sequence[int]) -> bool:
+def can_be_dealt(chain: Chain, free: Sequence[int], guaranteed: Sequence[int]) -> bool:
     """Deal cells out, the largest first, from what is free: the obvious way."""
     left = list(free)
     for level in range(chain.top, -1, -1):
-        if left[level] < owed[level]:
+        if left[level] < guaranteed[level]:
             return False
         if level:
-            left[level - 1] += (left[level] - owed[level]) * chain.fanout[level]
+            left[level - 1] += (left[level] - guaranteed[level]) * chain.fanout[level]
     return True
 
 
 def lacking(space: Space) -> tuple[int, ...]:
-    """Return, by level, how many cells that are owed could not be had now: hardware is broken.
+    """Return, by level, how many guaranteed cells could not be had now: hardware is broken.
 
     What is lacking of larger cells is not made up for with smaller ones.
     """
@@ -194,7 +194,7 @@ def lacking(space: Space) -> tuple[int, ...]:
     lack: list[int] = []
     over = 0
     for level in range(chain.top, -1, -1):
-        left = space.count[level] + over - space.owed[level]
+        left = space.count[level] + over - space.unbound[level]
         lack.append(max(0, -left))
         over = max(0, left) * chain.fanout[level]
     return tuple(reversed(lack))

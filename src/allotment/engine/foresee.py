@@ -24,7 +24,7 @@ from allotment.model.tenancy import Config
 
 
 class Loss(msgspec.Struct, frozen=True):
-    """A running job that would borrow what its tenant is owed now."""
+    """A running job that would borrow what its tenant is guaranteed now."""
 
     job: JobId
     tenant: str

@@ -46,7 +46,7 @@ def accounts(cells: Cells) -> list[Account]:
     found: list[Account] = []
     for (tenant, pin), holdings in cells.holdings.items():
         for at, holding in sorted(holdings.items()):
-            levels = holding.promised if holding.pinned is None else (holding.pinned[0],)
+            levels = holding.guaranteed if holding.pinned is None else (holding.pinned[0],)
             for level in sorted(levels, reverse=True):
                 account = _account(tenant, pin, at, level, holding, short[at][level])
                 if pin == "":
@@ -73,7 +73,7 @@ def account_of(cells: Cells, tenant: str, pin: str, chain: int, level: int) -> A
 
 def shortage(space: Space) -> list[int]:
     """Return, by level, how many guaranteed cells cannot be had while hardware is down."""
-    return lacking(space.chain, space.count, space.owed)
+    return lacking(space.chain, space.count, space.unbound)
 
 
 def _account(
@@ -89,7 +89,7 @@ def _account(
         return Account(tenant, pin, chain, level, 1, used, min(used, broken), free, lent, lost)
     unbound = max(0, holding.unbound[level])
     lost = min(unbound, short)
-    guaranteed = max(holding.promised[level], len(mine))
+    guaranteed = max(holding.guaranteed[level], len(mine))
     return Account(
         tenant, pin, chain, level, guaranteed, len(mine), broken, unbound - lost, 0, lost
     )
@@ -106,7 +106,7 @@ def is_hurt(space: Space, cell: Cell) -> bool:
 def _rivals(cells: Cells, account: Account, short: int) -> tuple[str, ...]:
     """Name the tenants that may lose in a tenant's place; none when all of them lose all."""
     at, level = account.chain, account.level
-    if not account.lost or short >= cells.spaces[at].owed[level]:
+    if not account.lost or short >= cells.spaces[at].unbound[level]:
         return ()
     return tuple(
         name
@@ -123,7 +123,7 @@ def _rivals(cells: Cells, account: Account, short: int) -> tuple[str, ...]:
 
 def _lacking(space: Space, short: list[int], quiet: list[int]) -> list[int]:
     """Return, by level, how many guaranteed cells cannot be had without evictions."""
-    left = spare(space.chain, quiet, space.owed)
+    left = spare(space.chain, quiet, space.unbound)
     return [max(0, -here) - gone for here, gone in zip(left, short, strict=True)]
 
 
@@ -133,7 +133,7 @@ def _quiet(cells: Cells, at: int) -> list[int]:
     if not space.chain.has_devices:
         return _quiet_hosts(cells, at)
     count = space.count.copy()
-    lowest = next((level for level, cells in enumerate(space.owed) if cells), len(count))
+    lowest = next((level for level, cells in enumerate(space.unbound) if cells), len(count))
     for level, buckets in enumerate(space.buckets()):
         for cost, numbers in buckets.items():
             if cost:

@@ -6,7 +6,7 @@ from allotment.core.cells.book import Cells
 from allotment.core.cells.chain import Chain
 from allotment.core.cells.choices import serves
 from allotment.core.cluster import Cluster
-from allotment.core.owed import book_of
+from allotment.core.own_cells import book_of
 from allotment.core.request import Shape
 from allotment.explain.cell_accounts import account_of
 from allotment.explain.cell_words import gang_words, listed
@@ -37,7 +37,7 @@ def share_words(cluster: Cluster, shape: Shape) -> str:
 def _account_words(cluster: Cluster, shape: Shape, at: int) -> Iterator[str]:
     cells = book_of(cluster)
     holding = cells.holdings[shape.tenant, shape.pin][at]
-    levels = holding.promised if holding.pinned is None else (holding.pinned[0],)
+    levels = holding.guaranteed if holding.pinned is None else (holding.pinned[0],)
     for level in sorted(levels, reverse=True):
         account = account_of(cells, shape.tenant, shape.pin, at, level)
         if not account.guaranteed:
@@ -70,12 +70,12 @@ def kept_words(cluster: Cluster, shape: Shape) -> str:
     for at in chains_for(cells, shape):
         chain, leaves = cells.chains[at], cells.uses[at].idle.leaves
         idle = {node: mask.bit_count() for node, mask in enumerate(leaves) if mask}
-        owed = _larger_cells_of_others(cells, shape.tenant, at)
-        if idle and owed:
+        guaranteed = _larger_cells_of_others(cells, shape.tenant, at)
+        if idle and guaranteed:
             names = listed([cluster.nodes[chain.nodes[node]].name for node in idle])
             return (
                 f"{sum(idle.values()):,} {chain.names[0]} on {names} are idle and up, but kept "
-                f"for larger cells that others own: {listed(owed)}."
+                f"for larger cells that others own: {listed(guaranteed)}."
             )
     return ""
 
@@ -86,7 +86,7 @@ def _larger_cells_of_others(cells: Cells, tenant: str, at: int) -> list[str]:
         f"{holding.unbound[level]:,} {holding.chain.names[level]} of {name}"
         for (name, pin), holdings in cells.holdings.items()
         if name != tenant and not pin and (holding := holdings.get(at)) is not None
-        for level in sorted(holding.promised, reverse=True)
+        for level in sorted(holding.guaranteed, reverse=True)
         if level and holding.unbound.get(level, 0) > 0
     ]
 
@@ -160,7 +160,7 @@ def room_for(cluster: Cluster, shape: Shape) -> int:
         lost = sum(
             account_of(cells, shape.tenant, shape.pin, at, level).lost
             * holding.chain.size[level]
-            for level in holding.promised
+            for level in holding.guaranteed
         )
         rooms.append(holding.room_in_all() - lost)
     return max(rooms)

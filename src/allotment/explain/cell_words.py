@@ -32,8 +32,8 @@ def owned(cells: Cells, tenant: str, pin: str) -> str:
         if holding.pinned is not None:
             parts.append(f"1 {_sized(chain, holding.pinned[0], '')}")
             continue
-        for level in sorted(holding.promised, reverse=True):
-            if count := holding.promised[level]:
+        for level in sorted(holding.guaranteed, reverse=True):
+            if count := holding.guaranteed[level]:
                 each = " each" if count > 1 else ""
                 parts.append(f"{count:,} {_sized(cells.chains[at], level, each)}")
     return listed(parts)
@@ -44,7 +44,7 @@ def leaf_types(cells: Cells, tenant: str, *, devices: bool) -> list[str]:
     chains = {
         at
         for at, holding in cells.holdings.get((tenant, ""), {}).items()
-        if (cells.chains[at].has_devices or not devices) and any(holding.promised.values())
+        if (cells.chains[at].has_devices or not devices) and any(holding.guaranteed.values())
     }
     return list(dict.fromkeys(cells.chains[at].names[0] for at in sorted(chains)))
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from allotment.core.cells.search import find
 from allotment.core.cluster import Cluster
-from allotment.core.owed import book_of, owed_place
+from allotment.core.own_cells import book_of, guaranteed_place
 from allotment.core.plan import Evict
 from allotment.core.request import Shape, total_of
 from allotment.core.sharing import may_borrow
@@ -47,13 +47,13 @@ def fits_mended_cells(
 ) -> bool:
     """Whether a job without a place would have one if all hardware were up."""
     cells = book_of(cluster)
-    if owed_place(cluster, shape) is not None:
+    if guaranteed_place(cluster, shape) is not None:
         return False  # What it needs beside its cells others keep.
     if not any(space.broken for space in cells.spaces):
         return False
     with Trial(cluster) as trial:
         mend(trial)
-        # Not `owed_place`: what holds only in a trial is not to be remembered.
+        # Not `guaranteed_place`: what holds only in a trial is not to be remembered.
         if not shape.opportunistic and find(cells, shape.tenant, shape.pin, shape.requests):
             return True
         return (
@@ -147,7 +147,7 @@ def _may_not(cluster: Cluster, shape: Shape) -> str:
 def why_no_cells(asked: Question) -> Blocked:
     """Report what others hold of what it needs: beside its own cells, or of what is idle."""
     cluster, shape = asked.cluster, asked.asking.shape
-    found = owed_place(cluster, shape)
+    found = guaranteed_place(cluster, shape)
     if found is None or asked.entitled is not Entitlement.GUARANTEED:
         return _nothing_idle(cluster, shape)
     return Blocked(

@@ -1,11 +1,11 @@
-"""What tenants are owed and cannot have, because hardware is broken or closed.
+"""What tenants are guaranteed and cannot have, because hardware is broken or closed.
 
 Two things are lost to a tenant. Cells it holds may have broken leaves: these are named.
-And cells it is still owed may be more than healthy hardware has left: more than that which
+And cells it may still bind can be more than healthy hardware has left: more than that which
 is free would give it even if it were alone, or more than it gives to all tenants together
-that are owed some. Larger cells are dealt first, as no tenant may split one that another is
-owed; which of those that are owed alike cells goes short is not decided before they ask.
-Borrowers are in no tenant's way.
+with guaranteed ones. Larger cells are dealt first, as no tenant may split one that is
+guaranteed to another; which of those with alike cells goes short is not decided before they
+ask. Borrowers are in no tenant's way.
 """
 
 from bisect import bisect_left
@@ -48,9 +48,9 @@ class Loss(msgspec.Struct, frozen=True):
     type: str
     broken: tuple[Broken, ...]
     missing: int
-    """Cells still owed that it could not get even if no other tenant asked."""
+    """Cells still guaranteed that it could not get even if no other tenant asked."""
     shared: int
-    """Cells of this type that all tenants owed some lack together, this one among them."""
+    """Cells of this type that all tenants with guaranteed ones lack, this one among them."""
     since: Instant
     """Since when hardware is broken without which this would not be; 0 if not known."""
 
@@ -85,8 +85,8 @@ def losses(cells: Cells, since: Since | None) -> tuple[Loss, ...]:
 def _of_holding(holding: Holding, since: Since, times: "_Times | None") -> Iterator[Loss]:
     chain, space = holding.chain, holding.space
     broken = _broken_in(space, holding, since)
-    alone = lacking(chain, space.count, _owed(chain, holding.unbound))
-    together = lacking(chain, space.count, [max(0, cells) for cells in space.owed])
+    alone = lacking(chain, space.count, _guaranteed(chain, holding.unbound))
+    together = lacking(chain, space.count, [max(0, cells) for cells in space.unbound])
     for level in range(chain.top, -1, -1):
         mine = tuple(broken.get(level, ()))
         asks = holding.unbound.get(level, 0) > 0
@@ -95,21 +95,21 @@ def _of_holding(holding: Holding, since: Since, times: "_Times | None") -> Itera
             continue
         moments = [each.since for each in mine]
         if times is not None and (missing or shared):
-            owed = holding.unbound if missing else dict(enumerate(space.owed))
-            moments.append(times.short(_owed(chain, owed), level))
+            guaranteed = holding.unbound if missing else dict(enumerate(space.unbound))
+            moments.append(times.short(_guaranteed(chain, guaranteed), level))
         yield Loss(
             "", "", chain.names[-1], chain.names[level], mine, missing, shared,
             min((moment for moment in moments if moment), default=Instant(0)),
         )  # fmt: skip
 
 
-def _owed(chain: Chain, unbound: Mapping[int, int]) -> list[int]:
+def _guaranteed(chain: Chain, unbound: Mapping[int, int]) -> list[int]:
     return [max(0, unbound.get(level, 0)) for level in range(chain.top + 1)]
 
 
-def lacking(chain: Chain, free: Sequence[int], owed: Sequence[int]) -> list[int]:
-    """Deal cells out from the top; return, by level, how many of those owed are not there."""
-    return [max(0, -left) for left in spare(chain, free, owed)]
+def lacking(chain: Chain, free: Sequence[int], guaranteed: Sequence[int]) -> list[int]:
+    """Deal cells out from the top; return, by level, how many are not there."""
+    return [max(0, -left) for left in spare(chain, free, guaranteed)]
 
 
 # ── what is held ────────────────────────────────────────────────────────────────────────
@@ -150,7 +150,7 @@ def _since(chain: Chain, node: int, leaf: int, since: Since) -> Instant:
     return Instant(min((moment for moment in moments if moment), default=0))
 
 
-# ── what is owed ────────────────────────────────────────────────────────────────────────
+# ── what is guaranteed ──────────────────────────────────────────────────────────────────
 
 
 class _Times:
@@ -167,7 +167,7 @@ class _Times:
         self._moments = sorted({moment for moment, _, _ in self._leaves})
         self._free: dict[Instant, list[int]] = {}
 
-    def short(self, owed: Sequence[int], level: int) -> Instant:
+    def short(self, guaranteed: Sequence[int], level: int) -> Instant:
         """Return since when hardware is broken without which a level would not be short.
 
         Of all moments the first is meant at which what was broken by then, with what is
@@ -175,7 +175,7 @@ class _Times:
         """
 
         def is_short(moment: Instant) -> bool:
-            return lacking(self._space.chain, self._free_at(moment), owed)[level] > 0
+            return lacking(self._space.chain, self._free_at(moment), guaranteed)[level] > 0
 
         at = bisect_left(self._moments, True, key=is_short)
         return self._moments[at] if at < len(self._moments) else Instant(0)

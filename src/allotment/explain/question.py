@@ -155,8 +155,9 @@ class Question(Gates):
     def _counts(self, head: Standing, entitlement: Entitlement) -> bool:
         """Whether jobs of this entitlement have to wait for a job before them.
 
-        One that is owed a place counts for all that are, also while others of its tenant have
-        it; one whose turn in its tenant comes in another stage keeps its place in its queue.
+        One that is guaranteed a place counts for all that are, also while others of its
+        tenant have it; one whose turn in its tenant comes in another stage keeps its place in
+        its queue.
         """
         cluster, shape = self.cluster, head.shape
         if self.is_capped(head) or not cluster.guarantee.ever_starts(shape):

@@ -34,7 +34,7 @@ def why_aside(cluster: Cluster, shape: Shape) -> Aside | None:
     if shape.tenant not in queues.guarantees and shape.tenant not in queues.softs:
         return None
     if waits_for_guarantee(cluster, shape):
-        return _beyond_owed(cluster, shape)
+        return _beyond_guaranteed(cluster, shape)
     if (found := beyond_soft(cluster, shape)) and (other := first_below(cluster, shape)):
         branch, part = found
         held, most = branch.use.get(part, 0), branch.soft[part]
@@ -60,7 +60,7 @@ def why_aside(cluster: Cluster, shape: Shape) -> Aside | None:
     return None
 
 
-def _beyond_owed(cluster: Cluster, shape: Shape) -> Aside:
+def _beyond_guaranteed(cluster: Cluster, shape: Shape) -> Aside:
     """Return what its queue is guaranteed of a job that must stay within that, and does not."""
     too_little = beyond_queue(cluster, shape)
     blocked = Blocked(
@@ -98,7 +98,7 @@ def beyond_queue(cluster: Cluster, shape: Shape) -> str:
 def why_never_due(cluster: Cluster, shape: Shape) -> str:
     """Return why a gang never starts, however idle the machines are; '' if its share lets it.
 
-    Its tenant, or its queue, is owed less than it needs, and it may not borrow.
+    Its tenant, or its queue, is guaranteed less than it needs, and it may not borrow.
     """
     if too_little := beyond_queue(cluster, shape):
         return (

@@ -60,7 +60,7 @@ class Availability:
         self._config = Config((), ())
         self._closed: set[NodeId] = set()
         self._bad: set[tuple[NodeId, int]] = set()
-        self._owed: dict[str, dict[str, int]] = {}
+        self._guaranteed: dict[str, dict[str, int]] = {}
 
     def handlers(self) -> Handlers:
         """Return the methods by the kind of event they take."""
@@ -92,10 +92,10 @@ class Availability:
         self._config = event.config
         nodes = {node.id for node in event.config.nodes}
         self._bad = {part for part in self._bad if part[0] in nodes}
-        self._owed = {
-            tenant.name: owed
+        self._guaranteed = {
+            tenant.name: guaranteed
             for tenant in event.config.tenants
-            if (owed := owed_to(tenant, event.config.topology))
+            if (guaranteed := guaranteed_to(tenant, event.config.topology))
         }
         self._weigh()
 
@@ -123,17 +123,17 @@ class Availability:
     def _weigh(self) -> None:
         """Return how much of each guarantee can be had now; what is short is shared evenly."""
         promised: dict[str, int] = {}
-        for owed in self._owed.values():
-            for kind, amount in owed.items():
+        for guaranteed in self._guaranteed.values():
+            for kind, amount in guaranteed.items():
                 promised[kind] = promised.get(kind, 0) + amount
         sound = self._sound()
-        for tenant, owed in self._owed.items():
+        for tenant, guaranteed in self._guaranteed.items():
             had = sum(
                 PPM * amount * min(promised[kind], sound.get(kind, 0)) // promised[kind]
-                for kind, amount in owed.items()
+                for kind, amount in guaranteed.items()
             )
-            self.courses.setdefault(tenant, Course()).ppm = had // sum(owed.values())
-        for gone in self.courses.keys() - self._owed.keys():
+            self.courses.setdefault(tenant, Course()).ppm = had // sum(guaranteed.values())
+        for gone in self.courses.keys() - self._guaranteed.keys():
             self.courses[gone].ppm = PPM
 
     def _sound(self) -> dict[str, int]:
@@ -164,7 +164,7 @@ class Availability:
         return {d.index for d in node.devices if (node.id, d.index) in self._bad}
 
 
-def owed_to(tenant: Tenant, topology: Topology) -> dict[str, int]:
+def guaranteed_to(tenant: Tenant, topology: Topology) -> dict[str, int]:
     """Return what a tenant is guaranteed by kind: leaves of cells, or thousandths."""
     if tenant.cells or tenant.pins:
         found: dict[str, int] = {}

@@ -57,7 +57,7 @@ class Measured(msgspec.Struct, frozen=True):
     """What 99 % of the cases took at most; what could be had for 99 % of the time."""
     worst: int
     cases: int
-    """How often it was put to the test; of availability 1 if the tenant is owed anything."""
+    """How often it was put to the test; of availability 1 if the tenant has a guarantee."""
     broken: int
     """In how many of them it was broken."""
     jobs: tuple[JobConcerned, ...] = ()
@@ -262,7 +262,7 @@ class Promises:
         for name in {*named, *self._tenants}:
             tenant, now = self._tenant(name), named.get(name) or Tenant(name)
             tenant.objectives, tenant.tree = now.objectives, QueueTree(now)
-            tenant.reach.owed = vector(now.guaranteed)
+            tenant.reach.guaranteed = vector(now.guaranteed)
             tenant.cap = vector(now.per_user)
             self._unsettled.add(name)
         if self._meter.tenants or any(tenant.budgets for tenant in event.config.tenants):
@@ -298,7 +298,7 @@ class Promises:
         tenant = self._tenant(job.tenant)
         if (
             spec.opportunistic
-            or not fits(job.need, tenant.reach.owed)
+            or not fits(job.need, tenant.reach.guaranteed)
             or beyond_queues(tenant.tree, spec, self._types)
         ):
             return  # Never within the guarantee, so none comes after it.

@@ -75,7 +75,7 @@ class Right:
     """A tenant's right to devices, in thousandths, and what it uses of it."""
 
     def __init__(self) -> None:
-        self.owed = 0
+        self.guaranteed = 0
         self.used = 0
         self.borrows = True
         self.cap = 0
@@ -92,7 +92,7 @@ class Right:
 
         If so all caps begin anew, at nothing held, and nothing is watched any more.
         """
-        self.owed = tenant.guaranteed.gpu_milli
+        self.guaranteed = tenant.guaranteed.gpu_milli
         self.borrows = tenant.borrow
         self.cap = tenant.per_user.gpu_milli
         rules = rules_of(tenant)
@@ -157,7 +157,7 @@ class Room:
 
     def _left(self) -> int:
         of = self.of
-        left = ENOUGH if self._borrows else of.owed - of.used
+        left = ENOUGH if self._borrows else of.guaranteed - of.used
         if self._user is not None and of.cap:
             left = min(left, of.cap - self._user.held)
         for cap in self._caps:

@@ -96,7 +96,7 @@ class Ask(msgspec.Struct):
     when it may borrow and there is no cap."""
     user: User
     borrows: bool
-    """Whether it may hold more than its tenant is owed."""
+    """Whether it may hold more than its tenant is guaranteed."""
     caps: tuple[Cap, ...] = ()
     """Of its queue and those around it."""
     waits_for: int = -1

@@ -83,7 +83,7 @@ class Reach:
     """
 
     def __init__(self, entered: Callable[[JobId], None], left: Callable[[JobId], None]) -> None:
-        self.owed = ZERO
+        self.guaranteed = ZERO
         self.used = ZERO
         """What its jobs hold out of the guarantee."""
         self._entered, self._left = entered, left
@@ -125,7 +125,7 @@ class Reach:
 
     def settle(self) -> None:
         """Let the guarantee reach as far as it does now."""
-        room = minus(self.owed, self.used)
+        room = minus(self.guaranteed, self.used)
         while self._within and not fits(self._asked, room):
             self._within -= 1
             job = self._line[self._within][1]

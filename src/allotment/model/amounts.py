@@ -106,13 +106,15 @@ def add(total: Vector, more: Mapping[str, int], sign: int = +1) -> None:
         total[part] = total.get(part, 0) + sign * amount
 
 
-def covers(owed: Mapping[str, int], need: Mapping[str, int], use: Mapping[str, int]) -> bool:
-    """Whether so much more than what is in use is within what is owed, part by part.
+def covers(
+    guaranteed: Mapping[str, int], need: Mapping[str, int], use: Mapping[str, int]
+) -> bool:
+    """Whether so much more than what is in use is within what is guaranteed, part by part.
 
-    Nothing that is not owed is looked at; of what is there must be a need at all.
+    Nothing that is not guaranteed is looked at; of what is there must be a need at all.
     """
     asks = False
-    for part, most in owed.items():
+    for part, most in guaranteed.items():
         wanted = need.get(part, 0)
         asks = asks or wanted > 0
         if use.get(part, 0) + wanted > most:

@@ -1,4 +1,4 @@
-"""Cells: hardware that lies together, level by level, and what of it a tenant is owed.
+"""Cells: hardware that lies together, level by level, and what of it a tenant is guaranteed.
 
 A cell type says what it is made of: `v100-node` of 2 `v100-socket` of 4 `V100`. A name that
 is not the name of a type is a *leaf*: one device of that model. All cells of one top type
@@ -52,7 +52,7 @@ class Topology(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class CellShare(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """What a tenant is owed: so many whole cells of one type.
+    """What a tenant is guaranteed: so many whole cells of one type.
 
     `chain` is the top type under which they lie; it may be left out when only one has them.
     """

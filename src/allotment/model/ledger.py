@@ -53,9 +53,9 @@ def having(slots: Sequence[Slot], beside: Beside) -> tuple[Slot, ...]:
 
 
 Quota = tuple[str, ...]
-"""The types of the cells out of which a tenant is owed its slots: one a slot, or one for all.
+"""The types of the guaranteed cells that slots are in: one a slot, or one for all.
 
-Empty where nothing is owed by cells. With the slots it says which cells are bound.
+Empty where nothing is guaranteed in cells. With the slots it says which cells are bound.
 """
 
 

@@ -234,7 +234,7 @@ class Limits(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class Share(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a tenant is owed, as a whole, and what of it one user may hold."""
+    """What a tenant is guaranteed, as a whole, and what of it one user may hold."""
 
     guaranteed: Resources = NOTHING
     cells: tuple[CellShare, ...] = ()
@@ -251,7 +251,7 @@ class DatedChange(msgspec.Struct, frozen=True, omit_defaults=True):
     begin: WallTime = WallTime(0)
     end: WallTime = FOREVER
     share: Share | None = None
-    """What the tenant is owed then; None where it is a queue that changes."""
+    """What the tenant is guaranteed then; None where it is a queue that changes."""
     queue: Queue | None = None
     """What the queue is then, in place of that of the same name."""
 
@@ -274,7 +274,7 @@ class Config(msgspec.Struct, frozen=True, omit_defaults=True):
     default_tenant: str = ""
     topology: Topology = Topology()
     share: ShareBy = ShareBy.FIRST_COME
-    """Which tenant comes next, first of all in what it is owed, then in what is idle."""
+    """Which tenant comes next, first of all in what it is guaranteed, then in what is idle."""
     changes: tuple[DatedChange, ...] = ()
     """What differs at some time; of one tenant or queue only one at a time."""
     written: tuple[Tenant, ...] = ()

@@ -141,8 +141,8 @@ def _device(config: Config, kind: str, node: NodeId, leaf: int) -> int:
 # ── what tenants own ────────────────────────────────────────────────────────────────────
 
 
-def owed_words(tenant: Tenant) -> str:
-    """Return what a tenant is owed: cells, with their chain where it is not the only one."""
+def guarantee_words(tenant: Tenant) -> str:
+    """Describe a guarantee: cells, with their chain where it is not the only one."""
     cells = [share_words(share) for share in tenant.cells if share.count]
     cells += [f"pinned {pin}" for pin in tenant.pins]
     if cells:
@@ -150,12 +150,12 @@ def owed_words(tenant: Tenant) -> str:
     return show_resources(tenant.guaranteed) if tenant.guaranteed != Resources() else "nothing"
 
 
-def owed_change(was: Tenant, now: Tenant) -> tuple[str, str]:
-    """Return what a tenant was owed and is owed.
+def guarantee_change(was: Tenant, now: Tenant) -> tuple[str, str]:
+    """Return what a tenant was guaranteed, and what it is now.
 
     Shares of 0 too where only they differ; and what cells hold where they are the same.
     """
-    then, there = owed_words(was), owed_words(now)
+    then, there = guarantee_words(was), guarantee_words(now)
     if then == there and was.cells != now.cells:
         then, there = (
             ", ".join(map(share_words, each.cells)) or "no cells" for each in (was, now)

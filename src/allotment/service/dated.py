@@ -79,7 +79,10 @@ def _detail(config: Config, change: DatedChange) -> str:
 
 
 def _of_tenant(was: Tenant, now: Share) -> Iterator[str]:
-    then, later = _owed(was.cells, was.guaranteed), _owed(now.cells, now.guaranteed)
+    then, later = (
+        _guarantee_words(was.cells, was.guaranteed),
+        _guarantee_words(now.cells, now.guaranteed),
+    )
     if then != later:
         yield f"guaranteed {then} → {later}"
     yield from _switch("borrow", was.borrow, now.borrow)
@@ -91,7 +94,7 @@ def _of_tenant(was: Tenant, now: Share) -> Iterator[str]:
         yield f"per_user {before} → {after}"
 
 
-def _owed(cells: tuple[CellShare, ...], guaranteed: Resources) -> str:
+def _guarantee_words(cells: tuple[CellShare, ...], guaranteed: Resources) -> str:
     if cells:
         return ", ".join(f"{share.count} {share.type}" for share in cells)
     return show_resources(guaranteed) if guaranteed != Resources() else "nothing"

@@ -124,13 +124,13 @@ def _places_in(chain: Chain, cell: Cell) -> tuple[Place, ...]:
     return tuple((chain.nodes[at], DeviceIndex(device)) for device in devices)
 
 
-def cells_owed(cells: Cells) -> list[tuple[str, str]]:
-    """List tenants with the types of cells they are owed or have pinned."""
+def cells_guaranteed(cells: Cells) -> list[tuple[str, str]]:
+    """List tenants with the types of cells they are guaranteed or have pinned."""
     found: dict[tuple[str, str], None] = {}
     for (tenant, _), holdings in cells.holdings.items():
         for at, holding in holdings.items():
             names = cells.chains[at].names
-            levels = [level for level, count in holding.promised.items() if count]
+            levels = [level for level, count in holding.guaranteed.items() if count]
             if holding.pinned is not None:
                 levels.append(holding.pinned[0])
             found |= {(tenant, names[level]): None for level in sorted(levels)}

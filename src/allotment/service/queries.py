@@ -267,7 +267,7 @@ def _trouble(state: State, node: Node, now: Instant) -> str:
 
 
 def tenant_views(state: State) -> list[v.TenantView]:
-    """Make the table of tenants: owed, used, borrowed, lent. O(tenants + placed gangs)."""
+    """Make the table of tenants: guaranteed, used, borrowed, lent. O(tenants + gangs)."""
     cluster = state.cluster
     running = Counter(gang.tenant for gang in cluster.gangs.values())
     borrowed = {

@@ -23,7 +23,7 @@ OF_TENANT = {
 
 
 def keys_changed(was: Tenant, now: Tenant) -> str:
-    """Name the keys of a tenant, beside what it is owed and its queues, that differ."""
+    """Name the keys of a tenant, beside what it is guaranteed and its queues, that differ."""
     changed = (
         key for name, key in OF_TENANT.items() if getattr(was, name) != getattr(now, name)
     )

@@ -142,10 +142,10 @@ class _Reader:
         self._given: dict[str, Vector] = {}
         self._lent: dict[str, Vector] = {}
         self._total = self._add_up("")
-        self._owed = vector_of(tenant.guaranteed)
+        self._guaranteed = vector_of(tenant.guaranteed)
         self._shared = {part for queue in tenant.queues for part, _ in queue.guaranteed.parts}
         """The parts that are guaranteed to some queue."""
-        self._lend("", self._owed, {})
+        self._lend("", self._guaranteed, {})
 
     def tree(self) -> TenantQueues:
         """Return all of it."""
@@ -155,7 +155,7 @@ class _Reader:
             share=tenant.share,
             weight_milli=tenant.weight_milli,
             borrows=tenant.borrow,
-            guaranteed=self._owed,
+            guaranteed=self._guaranteed,
             used=total.used,
             borrowed=_less(total.used, total.own),
             running=total.running,

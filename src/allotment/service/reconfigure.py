@@ -13,7 +13,7 @@ from allotment.model.ids import SYSTEM, Actor
 from allotment.model.quantity import show_resources
 from allotment.model.tenancy import Config
 from allotment.service.access import may_administer
-from allotment.service.cell_changes import cell_changes, owed_change, owed_words
+from allotment.service.cell_changes import cell_changes, guarantee_change, guarantee_words
 from allotment.service.config_view import (
     ConfigChange,
     ConfigInForce,
@@ -177,18 +177,18 @@ def _tenants(old: Config, new: Config) -> list[ConfigChange]:
     before = {tenant.name: tenant for tenant in old.tenants}
     after = {tenant.name: tenant for tenant in new.tenants}
     found = [
-        ConfigChange("-", f"tenant {name}", owed_words(before[name]))
+        ConfigChange("-", f"tenant {name}", guarantee_words(before[name]))
         for name in before
         if name not in after
     ]
     for name, tenant in after.items():
         was = before.get(name)
         if was is None:
-            found.append(ConfigChange("+", f"tenant {name}", owed_words(tenant)))
+            found.append(ConfigChange("+", f"tenant {name}", guarantee_words(tenant)))
         elif was != tenant:
-            then, now = owed_change(was, tenant)
-            owed = f"{then} → {now}" if then != now else ""
-            if words := "; ".join(filter(None, (owed, keys_changed(was, tenant)))):
+            then, now = guarantee_change(was, tenant)
+            guaranteed = f"{then} → {now}" if then != now else ""
+            if words := "; ".join(filter(None, (guaranteed, keys_changed(was, tenant)))):
                 found.append(ConfigChange("~", f"tenant {name}", words))
             found += queue_changes(was, tenant)
     return found

@@ -71,8 +71,8 @@ def _shares(
     tenants: Iterable[Tenant], numbers: Summary, length_ms: int
 ) -> Iterator[TenantShare]:
     """Return every tenant that is configured or had jobs."""
-    owed = {tenant.name: tenant.guaranteed.gpu_milli for tenant in tenants}
+    guaranteed = {tenant.name: tenant.guaranteed.gpu_milli for tenant in tenants}
     device_h = {block.tenant: block.device_h for block in numbers.tenants}
-    for name in sorted({*owed, *device_h}):
+    for name in sorted({*guaranteed, *device_h}):
         mean = share(device_h.get(name, 0.0) * HOUR * DEVICE, length_ms)
-        yield TenantShare(name, owed.get(name, 0), round(mean))
+        yield TenantShare(name, guaranteed.get(name, 0), round(mean))

@@ -18,7 +18,7 @@ from allotment.sim.trace import Trace, TraceJob
 
 
 class Owners(msgspec.Struct, frozen=True):
-    """Whose a simulated cluster is: tenants with what each is owed, counted or in cells."""
+    """Whose a simulated cluster is: tenants with their guarantees, counted or in cells."""
 
     tenants: tuple[Tenant, ...]
     topology: Topology = Topology()

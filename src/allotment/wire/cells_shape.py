@@ -20,7 +20,7 @@ def read_parts(value: object) -> int:
 
 
 def read_share_count(value: object) -> int:
-    """Read how many cells of a type a tenant is owed; 0 is a number like others."""
+    """Read how many cells of a type a tenant is guaranteed; 0 is a number like others."""
     return amounts.read_whole(value, 0, amounts.MOST_TASKS)
 
 

@@ -1,4 +1,4 @@
-"""What tenants are owed in cells: read, checked by shape, and summed up."""
+"""What tenants are guaranteed in cells: read, checked by shape, and summed up."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -27,7 +27,7 @@ MOST_NAMED = 6
 """Tenants that a message lists."""
 
 
-class Owed(msgspec.Struct):
+class Guarantees(msgspec.Struct):
     """What the tenants have in cells, by name; empty if no tenant has cells."""
 
     tenants: dict[str, Tenant] = {}
@@ -35,15 +35,15 @@ class Owed(msgspec.Struct):
     warnings: list[Finding] = []
 
 
-def owed_of(
+def guarantees_of(
     shapes: Mapping[str, TenantShape], topology: Topology, nodes: Sequence[Node]
-) -> Owed:
+) -> Guarantees:
     """Read the shares of all tenants. A share that cannot be is left out, with an error."""
-    owed = Owed()
-    owed.errors += [*_bad_pins(shapes, topology)]
-    owed.warnings += [*_unclaimed(shapes, topology)]
+    found = Guarantees()
+    found.errors += [*_bad_pins(shapes, topology)]
+    found.warnings += [*_unclaimed(shapes, topology)]
     if not any(shape.cells or shape.pins for shape in shapes.values()):
-        return owed
+        return found
     chains = shapes_of(topology)
     worth = Worth(topology, nodes)
     for name, shape in shapes.items():
@@ -53,16 +53,16 @@ def owed_of(
             if isinstance(share, CellShare):
                 cells.append(share)
             else:
-                owed.errors.append((("tenants", name, "cells", key), *share))
+                found.errors.append((("tenants", name, "cells", key), *share))
         tenant = Tenant(name, cells=tuple(cells), pins=tuple(shape.pins))
         amount = _sum(tenant, worth, topology)
         tenant = msgspec.structs.replace(tenant, guaranteed=amount)
-        owed.tenants[name] = tenant
+        found.tenants[name] = tenant
         place: Place = ("tenants", name, "guaranteed")
-        owed.errors += _unequal(shape.guaranteed, tenant, place)
-    short = shortages(topology, list(owed.tenants.values()))
-    owed.errors += [_short(each, owed.tenants, chains) for each in short]
-    return owed
+        found.errors += _unequal(shape.guaranteed, tenant, place)
+    short = shortages(topology, list(found.tenants.values()))
+    found.errors += [_short(each, found.tenants, chains) for each in short]
+    return found
 
 
 # ── shares ──────────────────────────────────────────────────────────────────────────────

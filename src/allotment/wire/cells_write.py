@@ -25,7 +25,7 @@ def topology_to_wire(topology: Topology, nodes: Sequence[Node]) -> Written:
 
 
 def shares_to_wire(cells: Sequence[CellShare]) -> Written:
-    """Write what a tenant is owed; shares of one type are one."""
+    """Write what a tenant is guaranteed; shares of one type are one."""
     written: dict[str, int] = {}
     for share in cells:
         key = f"{share.chain}/{share.type}" if share.chain else share.type

@@ -14,7 +14,7 @@ from allotment.model.quantity import NOTHING, Resources, show_bytes, show_milli
 from allotment.model.tenancy import Config, Limits, PerUser, Queue, Tenant
 from allotment.wire.cells_hardware import Hardware, hardware_of
 from allotment.wire.cells_read import topology_of
-from allotment.wire.cells_tenants import Owed, owed_of
+from allotment.wire.cells_tenants import Guarantees, guarantees_of
 from allotment.wire.config_budgets import budgets_of, wrong_budgets
 from allotment.wire.config_engines import Found, engines_of, with_engines
 from allotment.wire.config_promises import objectives_of
@@ -130,12 +130,16 @@ class _Read(msgspec.Struct, frozen=True):
 
 def _tenants(shapes: Mapping[str, TenantShape], ground: _Ground) -> _Read:
     """Read the tenants, and what does not add up in them or between them."""
-    owed = owed_of(shapes, ground.topology, ground.nodes) if ground.in_cells else Owed()
-    found = [*owed.errors]
+    cells = (
+        guarantees_of(shapes, ground.topology, ground.nodes)
+        if ground.in_cells
+        else Guarantees()
+    )
+    found = [*cells.errors]
     capacity = sum((node.total() for node in ground.nodes), start=NOTHING)
     trees = {name: tree_of(("tenants", name), item) for name, item in shapes.items()}
     tenants = tuple(
-        _tenant(name, item, capacity, owed.tenants.get(name), trees[name].queues)
+        _tenant(name, item, capacity, cells.tenants.get(name), trees[name].queues)
         for name, item in shapes.items()
     )
     tenants = tuple(with_rules(each, shapes[each.name], ground.rules) for each in tenants)
@@ -147,7 +151,7 @@ def _tenants(shapes: Mapping[str, TenantShape], ground: _Ground) -> _Read:
         places = {name: tree.places for name, tree in trees.items()}
         found += wrong_types(tenants, places, ground.nodes)
     idle = [flaw for tree in trees.values() for flaw in tree.idle()]
-    return _Read(tenants, trees, found, [*owed.warnings, *idle])
+    return _Read(tenants, trees, found, [*cells.warnings, *idle])
 
 
 def _plainly(
@@ -264,18 +268,18 @@ def _tenant(
     name: str,
     shape: TenantShape,
     capacity: Resources,
-    owed: Tenant | None,
+    cells: Tenant | None,
     queues: tuple[Queue, ...],
 ) -> Tenant:
     return Tenant(
         name,
-        owed.guaranteed if owed else share_of(shape.guaranteed, capacity),
+        cells.guaranteed if cells else share_of(shape.guaranteed, capacity),
         queues,
         tuple(shape.users),
         tuple(shape.groups),
         shape.borrow,
-        owed.cells if owed else (),
-        owed.pins if owed else (),
+        cells.cells if cells else (),
+        cells.pins if cells else (),
         shape.preempt,
         _cap(shape.per_user),
         shape.share,

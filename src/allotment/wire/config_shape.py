@@ -306,7 +306,7 @@ class UserCapShape(Shape):
 
 
 class TenantChangeShape(PeriodShape):
-    """What a tenant is owed for some time."""
+    """What a tenant is guaranteed for some time."""
 
     guaranteed: GuaranteedShape = Field(default=GuaranteedShape(), examples=["{gpu: 4}"])
     cells: dict[Word, ShareCount] = Field(default={}, examples=["{v100-node: 8}"])
@@ -316,7 +316,7 @@ class TenantChangeShape(PeriodShape):
 
 
 class QueueChangeShape(PeriodShape):
-    """What a queue is owed, and may use, for some time."""
+    """What a queue is guaranteed, and may use, for some time."""
 
     guaranteed: AmountsShape = Field(default=AmountsShape(), examples=["{gpu: 4}"])
     soft_limit: AmountsShape = Field(default=AmountsShape(), examples=["{gpu: 6}"])

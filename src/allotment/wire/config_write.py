@@ -126,12 +126,12 @@ def _tenant(tenant: Tenant, changes: Sequence[DatedChange]) -> Written:
 
 
 def _dated(tenant: Tenant, change: DatedChange) -> Written:
-    assert change.share is not None, "only what a tenant is owed is written here"
+    assert change.share is not None, "only what a tenant is guaranteed is written here"
     share = msgspec.structs.asdict(change.share)
     if change.share.per_user is None:
         del share["per_user"]
-    then = _owed(msgspec.structs.replace(tenant, **share))
-    differs = differing(_owed(tenant), then, _USUAL)
+    then = _guaranteed(msgspec.structs.replace(tenant, **share))
+    differs = differing(_guaranteed(tenant), then, _USUAL)
     if "cells" in differs:
         differs.pop("guaranteed", None)  # It follows from them.
     return {**period_to_wire(change), **differs}
@@ -141,7 +141,7 @@ _USUAL: Written = {"guaranteed": {}, "cells": {}, "borrow": True, "weight": 1, "
 """What may change by date of a tenant, and what it is where it is not written."""
 
 
-def _owed(tenant: Tenant) -> Written:
+def _guaranteed(tenant: Tenant) -> Written:
     return {
         "guaranteed": _resources(tenant.guaranteed),
         "borrow": tenant.borrow,

@@ -50,17 +50,17 @@ def _too_many(
     kind: str, most: int, tenants: Sequence[Tenant], places: Places
 ) -> Iterator[Finding]:
     part = BY_TYPE + kind
-    owed = {
-        (tenant.name, queue.name): _owed(tenant, queue, part)
+    guaranteed = {
+        (tenant.name, queue.name): _guaranteed(tenant, queue, part)
         for tenant in tenants
         for queue in tenant.queues
         if not queue.parent
     }
-    total = sum(owed.values())
+    total = sum(guaranteed.values())
     if total <= most:
         return
-    who = ", ".join(f"{t}/{q} {show_bare(part, n)}" for (t, q), n in owed.items() if n)
-    tenant, queue = max(owed, key=lambda name: owed[name])
+    who = ", ".join(f"{t}/{q} {show_bare(part, n)}" for (t, q), n in guaranteed.items() if n)
+    tenant, queue = max(guaranteed, key=lambda name: guaranteed[name])
     yield (
         (*places[tenant][queue], "guaranteed"),
         f"queues are guaranteed {show_part(part, total)} in all, and there are "
@@ -69,12 +69,14 @@ def _too_many(
     )
 
 
-def _owed(tenant: Tenant, queue: Queue, part: str) -> int:
+def _guaranteed(tenant: Tenant, queue: Queue, part: str) -> int:
     """Return what of a type is guaranteed to a queue, else to those inside it."""
     named = queue.guaranteed.get(part)
     if named is not None:
         return named
-    return sum(_owed(tenant, each, part) for each in tenant.queues if each.parent == queue.name)
+    return sum(
+        _guaranteed(tenant, each, part) for each in tenant.queues if each.parent == queue.name
+    )
 
 
 def _by_type(amounts: Amounts) -> Iterator[tuple[str, int]]:

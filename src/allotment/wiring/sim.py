@@ -90,8 +90,8 @@ def open_owned(text: str) -> tuple[tuple[Node, ...], Owners | None]:
     from allotment.wiring.cluster_file import cluster_in  # noqa: PLC0415 - only for a file
 
     nodes, owners = cluster_in(data, text)
-    owed = any(tenant.guaranteed != NOTHING for tenant in owners.tenants)
-    return nodes, owners if owed or owners.share is not ShareBy.FIRST_COME else None
+    guaranteed = any(tenant.guaranteed != NOTHING for tenant in owners.tenants)
+    return nodes, owners if guaranteed or owners.share is not ShareBy.FIRST_COME else None
 
 
 class Wanted(msgspec.Struct, frozen=True):

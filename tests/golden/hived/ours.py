@@ -1,8 +1,8 @@
 """The door to the product: its books are filled, asked, and audited.
 
 What is asked is what the scheduler asks: `engine.decide.check` at submission; then
-`core.owed` and `core.preemption`: a place in the tenant's own cells, who of its own makes way
-for more urgent work, what is idle. Gangs that run on after a restart keep what
+`core.own_cells` and `core.preemption`: a place in the tenant's own cells, who of its own
+makes way for more urgent work, what is idle. Gangs that run on after a restart keep what
 `rights.quota_for` grants them.
 
 What is reserved is a promise on the books, so who takes it over is the product's answer too.
@@ -19,7 +19,7 @@ from allotment.core.cells.book import Cells, Found
 from allotment.core.cells.rights import quota_for
 from allotment.core.cluster import Cluster as Books
 from allotment.core.gang import Gang, ReservedPlace, Standing
-from allotment.core.owed import owed_place
+from allotment.core.own_cells import guaranteed_place
 from allotment.core.plan import PreemptionPlan
 from allotment.core.preemption.room import losers, preempt_lower
 from allotment.core.request import Shape, shape_of
@@ -217,7 +217,7 @@ class Ours:
             if slots is None:
                 return Waits("nothing idle")
             return Placed(tuple(Task(slot.node, slot.devices) for slot in slots))
-        found, lost = owed_place(self.books, shape), tuple[JobId, ...]()
+        found, lost = guaranteed_place(self.books, shape), tuple[JobId, ...]()
         if found is None:
             waiting = Standing(JobId(10**6), shape, priority, NOW)
             plan = preempt_lower(self.books, waiting, NOW)
@@ -242,7 +242,7 @@ class Ours:
         grounds = {gang.id: gang.quota for gang in lazy}
         for gang in lazy:
             self.books.entitle(gang, OPPORTUNISTIC)
-        found = owed_place(self.books, shape)
+        found = guaranteed_place(self.books, shape)
         for gang in lazy:
             self.books.entitle(gang, GUARANTEED, grounds[gang.id])
         for gang in others:

@@ -32,7 +32,7 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def test_check_tells_the_cells_and_who_is_owed_what(file: Path) -> None:
+def test_check_tells_the_cells_and_who_is_guaranteed_what(file: Path) -> None:
     ran = allot("config", "check", file)
     assert ran.code == 0
     told = ran.err.splitlines()

@@ -38,11 +38,11 @@ def gpus(count: float) -> Resources:
 
 
 def a_tenants(name: str, served: Served, *amounts: float, since: int = 0) -> TenantFairness:
-    """Amounts: owed, deserved, wanted, used, borrowed, lent."""
-    owed, deserved, wanted, used, borrowed, lent = amounts
+    """Amounts: guaranteed, deserved, wanted, used, borrowed, lent."""
+    guaranteed, deserved, wanted, used, borrowed, lent = amounts
     return TenantFairness(
         tenant=name,
-        guaranteed=gpus(owed),
+        guaranteed=gpus(guaranteed),
         deserved=gpus(deserved),
         wanted=gpus(wanted),
         used=gpus(used),

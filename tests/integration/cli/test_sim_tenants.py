@@ -1,4 +1,4 @@
-"""`allot sim run --cluster FILE`: the file's tenants, and what each is owed."""
+"""`allot sim run --cluster FILE`: the file's tenants, and what each is guaranteed."""
 
 import csv
 import json

@@ -1,4 +1,4 @@
-"""Who is owed what in the sharing-anomaly experiment, and what must hold of its results."""
+"""Guarantees of the sharing-anomaly experiment, and what must hold of its results."""
 
 import pytest
 from msgspec.structs import replace

@@ -24,7 +24,7 @@ def test_where_devices_tell_nothing_is_added() -> None:
     assert not beside([replace(NOBODY, guaranteed=SHARE, own=SHARE)], in_gpus=True)
 
 
-def test_what_a_tenant_is_owed_without_any_device_is_told() -> None:
+def test_what_a_tenant_is_guaranteed_without_any_device_is_told() -> None:
     share = Resources(cpu_milli=16_000, disk=100 * GIB)
     tenant = replace(NOBODY, guaranteed=share)
     assert beside([tenant], in_gpus=True) == ["vision is guaranteed 16 CPUs, 100 GiB of disk."]

@@ -141,4 +141,4 @@ def test_a_group_that_is_parted_is_not_committed() -> None:
 
 def pages(ledger: Ledger) -> list[object]:
     books = [(b.cpu, b.memory, b.disk, b.device_milli, b.whole) for b in ledger.books.values()]
-    return [msgspec.json.encode(books), ledger.whole_free, ledger.owed, ledger.version]
+    return [msgspec.json.encode(books), ledger.whole_free, ledger.awaited, ledger.version]

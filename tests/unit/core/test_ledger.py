@@ -98,7 +98,7 @@ class Room:
             assert book.cpu == self.cpu[place]
         every = [milli for node in self.milli for milli in node]
         assert ledger.whole_free == every.count(DEVICE)
-        assert ledger.owed == sum(milli < 0 for milli in every)
+        assert ledger.awaited == sum(milli < 0 for milli in every)
 
 
 def check_slots(
@@ -139,8 +139,8 @@ def test_one_role_is_found_room_whenever_there_is_any(
             ledger.take(slots, needs)
             room.change(slots, needs, -1)
             # A node whose CPU is promised twice settles nothing, whatever a task needs.
-            owed = any(room.cpu[slot.node] < 0 for slot in slots)
-            assert ledger.settled(slots) is not owed
+            awaited = any(room.cpu[slot.node] < 0 for slot in slots)
+            assert ledger.settled(slots) is not awaited
             held.append((slots, needs))
         elif act == "give" and held:
             slots, needs = held.pop(data.draw(st.integers(0, len(held) - 1)))
@@ -248,10 +248,10 @@ def test_a_place_is_settled_once_its_holder_is_gone() -> None:
     ledger.take(place, needs)
     ledger.take(place, needs)
     assert not ledger.settled(place)
-    assert (ledger.owed, ledger.whole_free) == (1, 1)
+    assert (ledger.awaited, ledger.whole_free) == (1, 1)
     ledger.give(place, needs)
     assert ledger.settled(place)
-    assert (ledger.owed, ledger.whole_free) == (0, 1)
+    assert (ledger.awaited, ledger.whole_free) == (0, 1)
 
 
 def test_what_is_promised_already_matters_only_to_who_needs_some_of_it() -> None:

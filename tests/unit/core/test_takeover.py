@@ -1,4 +1,4 @@
-"""Who was promised a place loses it to a more urgent job, or to whom it is owed."""
+"""Who was promised a place loses it to a more urgent job, or to whom it is guaranteed."""
 
 import msgspec
 import pytest

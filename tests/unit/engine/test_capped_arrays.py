@@ -14,7 +14,7 @@ from tests.support.world import PLATFORM, World
 
 
 def two_types() -> World:
-    """One device of each type; vision is owed one, and nlp borrows."""
+    """One device of each type; vision is guaranteed one, and nlp borrows."""
     config = a_config(a_tenant("vision", 1), a_tenant("nlp"))
     nodes = (a_node(0, 1, "A100"), a_node(1, 1, "V100"))
     return World(msgspec.structs.replace(config, nodes=nodes))

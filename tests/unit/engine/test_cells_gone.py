@@ -27,14 +27,14 @@ cells:
     t: {of: T4, count: 4, node: true}
   roots: [%(roots)s]
 tenants:
-  t: {cells: {%(owed)s}}
+  t: {cells: {%(guaranteed)s}}
   u: {cells: {}}
 """
 A1, A2, B1 = "{type: v, nodes: [a1]}", "{type: v, nodes: [a2]}", "{type: k, nodes: [b1]}"
 
 
-def config(*roots: str, owed: str = "v: 1", b1: str = "K80") -> Config:
-    text = HEAD % {"roots": ", ".join(roots), "owed": owed, "b1": b1}
+def config(*roots: str, guaranteed: str = "v: 1", b1: str = "K80") -> Config:
+    text = HEAD % {"roots": ", ".join(roots), "guaranteed": guaranteed, "b1": b1}
     return read(text)
 
 
@@ -45,8 +45,8 @@ def read(text: str) -> Config:
 class There(World):
     """A world with cells for everything."""
 
-    def __init__(self, owed: str = "v: 1") -> None:
-        super().__init__(config(A1, A2, B1, owed=owed))
+    def __init__(self, guaranteed: str = "v: 1") -> None:
+        super().__init__(config(A1, A2, B1, guaranteed=guaranteed))
 
     def runs_on(self, gpus: float, kind: str, tenant: str = "t") -> JobId:
         job = self.submit(a_job().of(tenant).gpus(gpus).types(kind))
@@ -115,11 +115,11 @@ def test_a_job_is_its_tenants_own_again_once_its_cell_is_back() -> None:
 
 @pytest.mark.parametrize("devices", ["[[0, 1]]", "[[1, 2]]", "[[3, 2]]"])
 def test_a_gang_that_lies_in_a_cell_in_part_borrows(devices: str) -> None:
-    world = There(owed="k: 1")
+    world = There(guaranteed="k: 1")
     job = world.runs_on(4, "K80")
     assert world.owns(job)
     half = f"{{type: k-half, nodes: [b1], devices: {devices}}}"
-    foreseen = world.becomes(config(A1, A2, half, owed="k-half: 1"))
+    foreseen = world.becomes(config(A1, A2, half, guaranteed="k-half: 1"))
     assert [loss.job for loss in foreseen.demoted] == [job]
     # Its owner may send it away.
     owner = world.submit(a_job().of("t").gpus(2).types("K80"))
@@ -131,14 +131,14 @@ def test_a_gang_that_lies_in_a_cell_in_part_borrows(devices: str) -> None:
 
 
 def test_who_lies_beside_a_cell_makes_room_on_its_host() -> None:
-    world = There(owed="k: 1")
+    world = There(guaranteed="k: 1")
     full = world.submit(a_job().of("t").gpus(2).types("K80").cpus(22))
     world.cycle()
     world.runs(full)
     gang = world.state.cluster.gangs[full]
     beside = sorted({0, 1, 2, 3} - set(gang.slots[0].devices))
     half = f"{{type: k-half, nodes: [b1], devices: [{beside}]}}"
-    world.becomes(config(A1, A2, half, owed="k-half: 1"))
+    world.becomes(config(A1, A2, half, guaranteed="k-half: 1"))
     assert not world.owns(full)
     owner = world.submit(a_job().of("t").gpus(2).types("K80").cpus(12))
     world.cycle()
@@ -149,7 +149,7 @@ def test_who_lies_beside_a_cell_makes_room_on_its_host() -> None:
 
 
 def test_a_gang_over_two_chains_borrows() -> None:
-    world = There(owed="v: 2")
+    world = There(guaranteed="v: 2")
     job = world.submit(a_job().of("t").tasks(2).gpus(4).types("V100"))
     other = world.submit(a_job().of("t").tasks(2).gpus(4).types("V100"))
     world.cycle()
@@ -160,10 +160,10 @@ def test_a_gang_over_two_chains_borrows() -> None:
     world.cycle()
     assert {slot.node for slot in world.state.cluster.gangs[wide].slots} == {0, 1}
     halves = "{type: v-half, nodes: [a1], devices: [[0, 1, 2, 3]]}"
-    world.becomes(config(halves, A2, B1, owed="v: 1"))
+    world.becomes(config(halves, A2, B1, guaranteed="v: 1"))
     assert not world.owns(wide)
     world.becomes(config("{type: v-half, nodes: [a1], devices: [[4, 5, 6, 7]]}", A2, B1))
-    world.becomes(config(A2, A1, B1, owed="v: 2"))
+    world.becomes(config(A2, A1, B1, guaranteed="v: 2"))
     assert world.owns(wide)
 
 
@@ -180,12 +180,12 @@ def test_a_suspended_gang_goes_on_where_it_is_though_its_cell_is_gone() -> None:
 
 
 def test_a_promise_in_a_cell_that_goes_is_dropped() -> None:
-    world = There(owed="v: 2")
+    world = There(guaranteed="v: 2")
     borrowers = [world.runs_on(8, "V100", "u") for _ in range(2)]
     wide = world.submit(a_job().of("t").tasks(2).gpus(8).types("V100"))
     world.cycle()
     assert wide in world.state.cluster.reserved
-    foreseen = world.becomes(config(A2, B1, owed="v: 1"))
+    foreseen = world.becomes(config(A2, B1, guaranteed="v: 1"))
     assert foreseen.unpromised == (wide,)
     assert wide not in world.state.cluster.reserved
     for job in borrowers:
@@ -194,21 +194,21 @@ def test_a_promise_in_a_cell_that_goes_is_dropped() -> None:
 
 
 def test_a_node_of_another_type_keeps_who_runs_there() -> None:
-    world = There(owed="k: 1")
+    world = There(guaranteed="k: 1")
     job = world.runs_on(4, "K80")
     t4 = "{type: t, nodes: [b1]}"
-    foreseen = world.becomes(config(A1, A2, t4, owed="t: 1", b1="T4"))
+    foreseen = world.becomes(config(A1, A2, t4, guaranteed="t: 1", b1="T4"))
     assert foreseen.refusal == ""
     assert world.is_(job) is JobState.RUNNING
 
 
 def test_a_configuration_without_cells_and_back() -> None:
-    world = There(owed="k: 1")
+    world = There(guaranteed="k: 1")
     job = world.runs_on(4, "K80")
-    nodes, _, _ = (HEAD % {"roots": "", "owed": "", "b1": "K80"}).partition("cells:")
+    nodes, _, _ = (HEAD % {"roots": "", "guaranteed": "", "b1": "K80"}).partition("cells:")
     world.becomes(read(nodes + "tenants: {t: {guaranteed: {gpu: 4}}}\n"))
     assert world.is_(job) is JobState.RUNNING
     world.becomes(config(A1, A2))
     assert not world.owns(job)
-    world.becomes(config(A1, A2, B1, owed="k: 1"))
+    world.becomes(config(A1, A2, B1, guaranteed="k: 1"))
     assert world.owns(job)

@@ -27,8 +27,8 @@ tenants:
 BOTH = "v: 1, socket: 1"
 
 
-def config(owed: str = BOTH, weight: int = 1) -> Config:
-    return read_config((TEXT % (owed, weight)).encode(), source="test", machine=None)[0]
+def config(guaranteed: str = BOTH, weight: int = 1) -> Config:
+    return read_config((TEXT % (guaranteed, weight)).encode(), source="test", machine=None)[0]
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def test_what_changes_for_others_costs_it_nothing(world: World, job: JobId) -> N
     assert owns(world, job)
 
 
-def test_it_is_promoted_when_both_are_owed_again(world: World, job: JobId) -> None:
+def test_it_is_promoted_when_both_are_guaranteed_again(world: World, job: JobId) -> None:
     world.do(c.ApplyConfig(config("v: 1")))
     world.cycle()
     assert not owns(world, job)

@@ -132,16 +132,16 @@ def test_what_holds_by_date_holds_by_the_new_clock(step: int) -> None:
     world.do(c.ApplyConfig(msgspec.structs.replace(config, changes=(more,))))
     world.step(step)
 
-    def owed() -> int:
+    def guaranteed() -> int:
         return world.state.config.tenants[0].guaranteed.gpu_milli // 1000
 
-    assert owed() == (4 if step > 0 else 8)
+    assert guaranteed() == (4 if step > 0 else 8)
     world.wait(max(0, begin - world.wall()))
-    assert owed() == 4
+    assert guaranteed() == 4
     world.wait(end - world.wall() - 1)
-    assert owed() == 4
+    assert guaranteed() == 4
     world.wait(1)
-    assert owed() == 8
+    assert guaranteed() == 8
     world.checked()
 
 

@@ -89,7 +89,7 @@ def let_go(world: World) -> int:
     raise AssertionError("it does not come to rest")
 
 
-def owed(world: World) -> list[int]:
+def guaranteed(world: World) -> list[int]:
     return [tenant.guaranteed.gpu_milli // 1000 for tenant in world.state.config.tenants]
 
 
@@ -106,12 +106,12 @@ def test_the_date_comes_by_itself_and_goes_again() -> None:
     first, second = (Instant(BEGIN + hours * HOUR) for hours in (1, 3))
     assert world.engine.next_due(world.now) == first
     world.wait(HOUR - 1)
-    assert owed(world) == [4, 2]
+    assert guaranteed(world) == [4, 2]
     world.wait(1)
-    assert owed(world) == [2, 6]
+    assert guaranteed(world) == [2, 6]
     assert world.engine.next_due(world.now) == second
     world.wait(2 * HOUR)
-    assert owed(world) == [4, 2]
+    assert guaranteed(world) == [4, 2]
     assert world.engine.next_due(world.now) is None
     assert [(record.at, record.actor) for record in dated(world)] == [
         (first, SYSTEM),
@@ -213,13 +213,13 @@ def restarted(world: World) -> State:
 def test_it_holds_after_a_restart_in_the_middle() -> None:
     world = begun(config(LENT))
     world.wait(HOUR)
-    assert owed(world) == [2, 6]
+    assert guaranteed(world) == [2, 6]
     world.engine.state = restarted(world)
-    assert owed(world) == [2, 6]
+    assert guaranteed(world) == [2, 6]
     world.do(c.ApplyConfig(config(LENT)))
     assert len(dated(world)) == 1, "what the file says is in force already"
     world.wait(2 * HOUR)
-    assert owed(world) == [4, 2]
+    assert guaranteed(world) == [4, 2]
 
 
 def test_what_came_while_nobody_looked_is_caught_up_with() -> None:
@@ -227,10 +227,10 @@ def test_what_came_while_nobody_looked_is_caught_up_with() -> None:
     image = restarted(world)
     world.engine.state = image
     world.wait(2 * HOUR)
-    assert owed(world) == [2, 6]
+    assert guaranteed(world) == [2, 6]
     world.engine.state = restarted(world)
     world.wait(10 * HOUR)
-    assert owed(world) == [4, 2]
+    assert guaranteed(world) == [4, 2]
     assert len(dated(world)) == 2
 
 
@@ -239,12 +239,12 @@ def test_an_event_between_the_date_and_the_look_at_it_hides_nothing() -> None:
     world.now = Instant(BEGIN + HOUR)
     submit(world, "speech", 1)  # Before the tick of that moment.
     world.engine.state = restarted(world)
-    assert owed(world) == [4, 2]
+    assert guaranteed(world) == [4, 2]
     assert world.engine.next_due(world.now) == world.now
     world.wait(0)
-    assert owed(world) == [2, 6]
+    assert guaranteed(world) == [2, 6]
     world.wait(2 * HOUR)
-    assert owed(world) == [4, 2]
+    assert guaranteed(world) == [4, 2]
 
 
 def test_a_file_that_is_applied_in_the_middle_holds_as_of_now() -> None:
@@ -253,11 +253,11 @@ def test_a_file_that_is_applied_in_the_middle_holds_as_of_now() -> None:
     )
     world.wait(2 * HOUR)
     world.do(c.ApplyConfig(config(LENT)))
-    assert owed(world) == [2, 6]
+    assert guaranteed(world) == [2, 6]
     assert as_written(world.state.config) == config(LENT)
     assert digest(world.state.config) == digest(config(LENT))
     world.do(c.ApplyConfig(config("\n  vision: {guaranteed: {gpu: 4}}\n  speech: {}")))
-    assert owed(world) == [4, 0]
+    assert guaranteed(world) == [4, 0]
     assert world.engine.next_due(world.now) is None
 
 

@@ -33,10 +33,12 @@ def a_machine(number: int, machine: Machine) -> Node:
     )
 
 
-def shared(owed: Mapping[str, Resources], *machines: Machine) -> Config:
+def shared(guaranteed: Mapping[str, Resources], *machines: Machine) -> Config:
     nodes = tuple(a_machine(number, machine) for number, machine in enumerate(machines))
     queues = (Queue("default", QueueOrder.SKIP),)
-    return Config(nodes, tuple(Tenant(name, share, queues) for name, share in owed.items()))
+    return Config(
+        nodes, tuple(Tenant(name, share, queues) for name, share in guaranteed.items())
+    )
 
 
 def in_proportion(gpu: int, machine: Machine) -> Resources:
@@ -68,10 +70,10 @@ def grounds(world: World, job: JobId) -> Entitlement:
     return attempt.entitlement
 
 
-def test_one_device_of_two_owed_is_no_loan_where_cpus_are_few() -> None:
+def test_one_device_of_two_guaranteed_is_no_loan_where_cpus_are_few() -> None:
     machine = (8, 2, 24)
-    owed = {"lab": in_proportion(2, machine), "team": in_proportion(6, machine)}
-    world = World(shared(owed, machine))
+    guaranteed = {"lab": in_proportion(2, machine), "team": in_proportion(6, machine)}
+    world = World(shared(guaranteed, machine))
     jobs = [submitted(world, a_file(resources={"gpu": 1})) for _ in range(2)]
     assert [grounds(world, job) for job in jobs] == [OWN, OWN]
     assert need(world, jobs[0]).cpu_milli == 250
@@ -82,14 +84,16 @@ def test_one_device_of_two_owed_is_no_loan_where_cpus_are_few() -> None:
     "machine", [(8, 2, 24), (7, 3, 1.7), (3, 1, 0.5), (8, 0.1, 1), (1, 64, 512)]
 )
 @pytest.mark.parametrize("gpu", [0.3, 0.5, 1, 2])
-def test_as_many_as_are_owed_devices_are_never_loans(machine: Machine, gpu: float) -> None:
-    for owed in range(1, machine[0] + 1):
-        world = World(shared({"lab": in_proportion(owed, machine)}, machine))
+def test_as_many_as_are_guaranteed_devices_are_never_loans(
+    machine: Machine, gpu: float
+) -> None:
+    for guaranteed in range(1, machine[0] + 1):
+        world = World(shared({"lab": in_proportion(guaranteed, machine)}, machine))
         per_device = int(1 / gpu) if gpu < 1 else 1
-        fit = owed * per_device if gpu < 1 else owed // int(gpu)
+        fit = guaranteed * per_device if gpu < 1 else guaranteed // int(gpu)
         jobs = [submitted(world, a_file(resources={"gpu": gpu})) for _ in range(fit)]
         assert all(grounds(world, job) is OWN for job in jobs)
-        many = World(shared({"lab": in_proportion(owed, machine)}, machine))
+        many = World(shared({"lab": in_proportion(guaranteed, machine)}, machine))
         if fit:
             gang = submitted(many, a_file(resources={"gpu": gpu}, count=fit))
             assert grounds(many, gang) is OWN
@@ -113,8 +117,8 @@ def test_of_rich_machines_it_is_the_usual() -> None:
 
 def test_uneven_machines_keep_a_cpu_for_each_of_their_devices() -> None:
     poor, rich = (8, 4, 8), (0, 64, 512)
-    owed = {name: Resources(4000, 34_000, 200 * GIB) for name in ("lab", "team")}
-    world = World(shared(owed, poor, rich))
+    guaranteed = {name: Resources(4000, 34_000, 200 * GIB) for name in ("lab", "team")}
+    world = World(shared(guaranteed, poor, rich))
     jobs = [
         submitted(world, a_file(tenant, resources={"gpu": 1}))
         for tenant in ("lab", "team")
@@ -132,8 +136,8 @@ def test_a_guarantee_without_any_cpu_leaves_the_usual() -> None:
 def test_an_edit_and_another_tenant_choose_anew() -> None:
     machine = (8, 2, 24)
     rich = Resources(2000, 1500, 4 * GIB)
-    owed = {"lab": Resources(2000, 500, GIB // 2), "team": rich, "other": Resources(4000)}
-    world = World(shared(owed, machine))
+    guaranteed = {"lab": Resources(2000, 500, GIB // 2), "team": rich, "other": Resources(4000)}
+    world = World(shared(guaranteed, machine))
     submitted(world, a_file("team", resources={"gpu": 8, "cpu": 0.1}))
     job = submitted(world, a_file(resources={"gpu": 1}, opportunistic=True))
     assert need(world, job) == Resources(1000, 250, 256 * MIB)

@@ -270,12 +270,12 @@ def test_a_queue_reclaims_surplus_of_a_gang_that_another_cannot_do_without(
     world = World(config)
     lent_to = running(world, elastic(2, 8).of("lab", "a"))
     assert staying(world, lent_to) == 8
-    owed = world.submit(a_job().gpus(3).of("lab", "c"))
+    guaranteed = world.submit(a_job().gpus(3).of("lab", "c"))
     world.cycle()
     assert staying(world, lent_to) == 5
     surplus_ends(world, lent_to)
     world.cycle()
-    assert world.is_(owed) is JobState.STARTING
+    assert world.is_(guaranteed) is JobState.STARTING
     beyond = world.submit(a_job().gpus(2).of("lab", "c"))
     world.cycle()
     assert (staying(world, lent_to), world.is_(beyond)) == (5, JobState.QUEUED)

@@ -32,7 +32,7 @@ def counted(nodes: int = 2) -> Config:
 
 
 def in_cells(nodes: int = 2) -> Config:
-    """Nodes of two sockets of four; vision is owed one node, nlp one node or its sockets."""
+    """Nodes of two sockets of four; vision has one node, nlp one node or its sockets."""
     topology = Topology(
         types=(CellType("socket", "A100", 4), CellType("host", "socket", 2, is_node=True)),
         roots=tuple(RootCell("host", f"n{at}", (NodeId(at),)) for at in range(nodes)),

@@ -56,7 +56,7 @@ def test_a_gang_that_does_not_fit_holds_nothing(world: World) -> None:
     second = world.submit(a_job().tasks(4).gpus(1).of("nlp"))
     third = world.submit(a_job().tasks(5).gpus(1).of("nlp"))
     world.cycle()
-    assert world.is_(first) is S.STOPPING, "borrows, and nlp is owed four devices"
+    assert world.is_(first) is S.STOPPING, "borrows, and nlp is guaranteed four devices"
     assert world.is_(second) is S.QUEUED
     assert world.is_(third) is S.QUEUED
     assert world.why(second).reason is Reason.WAITING_FOR_VICTIMS
@@ -261,7 +261,7 @@ def test_suspension_frees_devices_and_keeps_memory(world: World) -> None:
     world.do(c.ResumeJob(job))
     world.cycle()
     assert world.is_(job) is S.SUSPENDED
-    assert world.is_(other) is S.STOPPING, "it borrows the devices that the first is owed"
+    assert world.is_(other) is S.STOPPING, "it borrows the devices that the first is guaranteed"
     world.ends(other, 143)
     world.cycle()
     assert world.is_(job) is S.RUNNING

@@ -214,7 +214,7 @@ def test_in_cells_borrowers_go_for_the_least_alone() -> None:
     assert len(gone) == 1
     world.ends(gone[0], 143)
     world.cycle()
-    # It has what it was promised: another place could cost others what they are owed.
+    # It has what it was promised: another place could cost others what they are guaranteed.
     assert (size(world, job), grounds(world, job)) == (2, Entitlement.GUARANTEED)
 
 

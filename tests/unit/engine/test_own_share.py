@@ -1,4 +1,4 @@
-"""Who is owed a place that others of its tenant have: nobody of its queue goes before it.
+"""Who is guaranteed a place that others of its tenant have: nobody of its queue goes before it.
 
 As on a cluster of the tenant's own, in every order but `skip`, whoever else is there.
 """

@@ -175,9 +175,9 @@ def test_in_cells_too_limits_hold_and_every_guarantee_can_be_had(
             assert most <= QUEUES[name][1]
     settle(world)
     have = held(world)
-    for name, (owed, limit) in QUEUES.items():
+    for name, (guaranteed, limit) in QUEUES.items():
         if waits(world, name):
-            assert have.get(name, 0) >= owed
+            assert have.get(name, 0) >= guaranteed
             assert sum(have.values()) == 16 or have.get(name, 0) == limit
     if waits(world, "b.x"):
         assert have.get("b.x", 0) + have.get("b.y", 0) >= 8

@@ -146,9 +146,9 @@ def test_within_comes_before_beyond_whoever_came_first() -> None:
     submit(world, "a", 4)
     run_all(world)
     beyond = submit(world, "a", 6)
-    owed = submit(world, "c", 6)
+    guaranteed = submit(world, "c", 6)
     world.cycle()
-    assert [world.is_(job).value for job in (*beyond, *owed)] == ["queued", "starting"]
+    assert [world.is_(job).value for job in (*beyond, *guaranteed)] == ["queued", "starting"]
 
 
 def test_a_queue_that_may_not_borrow_stops_at_its_guarantee() -> None:
@@ -268,9 +268,9 @@ def test_limits_hold_and_every_guarantee_can_be_had(steps: list[tuple[str, str, 
     settle(world)
     have = held(world)
     free = 10 - sum(have.values())
-    for name, (owed, limit) in QUEUES.items():
+    for name, (guaranteed, limit) in QUEUES.items():
         if waits(world, name):
-            assert have.get(name, 0) >= owed
+            assert have.get(name, 0) >= guaranteed
             assert not free or have.get(name, 0) == limit
     if waits(world, "b.x"):
         assert have.get("b.x", 0) + have.get("b.y", 0) >= 5
@@ -388,13 +388,15 @@ tenants:
     assert "queue a has queues inside it, and its jobs are there" in warnings[0].message
 
 
-def test_what_may_not_be_preempted_and_is_more_than_its_queue_is_owed_is_refused() -> None:
+def test_what_may_not_be_preempted_and_is_more_than_its_queue_is_guaranteed_is_refused() -> (
+    None
+):
     world = World(tree("a: {guaranteed: {gpu: 4}}, b: {}", 10))
     for queue, gpus in (("a", 8), ("b", 1)):
         with pytest.raises(Rejected) as refused:
             world.submit(a_job().of("lab", queue).gpus(gpus).not_preemptible())
-        owed = {"a": "4 GPUs", "b": "nothing"}[queue]
-        assert f"what queue {queue} of lab is guaranteed: {owed}." in str(refused.value)
+        guaranteed = {"a": "4 GPUs", "b": "nothing"}[queue]
+        assert f"what queue {queue} of lab is guaranteed: {guaranteed}." in str(refused.value)
     first, second = (
         world.submit(a_job().of("lab", "a").gpus(3).not_preemptible()) for _ in range(2)
     )

@@ -111,7 +111,7 @@ def test_never_within_what_its_queue_is_guaranteed_it_holds_up_nobody() -> None:
         return config(promised(replace(a_tenant("t", 8), queues=queues)))
 
     log = History().configure(owing(gpu=6000)).submit(1, 6, preemptible=False)
-    # From here on its queue is owed less than it needs: it can only wait.
+    # From here on its queue is guaranteed less than it needs: it can only wait.
     log.at(5).configure(owing(gpu=4000)).submit(2, 4).at(15).place(2)
     log.at(20).succeed(2).at(40).configure(owing(**{"gpu:A100": 6000})).at(43).place(1)
     assert (wait(log).cases, wait(log).worst) == (2, 10)

@@ -47,8 +47,8 @@ class Twin:
 
     def within(self, name: str) -> list[JobId]:
         cluster = self.world.state.cluster
-        owed = vector(cluster.tenants[name].guaranteed)
-        room = minus(owed, vector(cluster.queues.tenants[name].own()))
+        guaranteed = vector(cluster.tenants[name].guaranteed)
+        room = minus(guaranteed, vector(cluster.queues.tenants[name].own()))
         mine = [job for job in cluster.pending.all() if job.shape.tenant == name]
         found: list[JobId] = []
         asked = ZERO
@@ -57,7 +57,7 @@ class Twin:
                 continue
             spec = self.world.state.jobs[job.id].spec
             need = vector(spec.sized(spec.least_count).total())
-            if job.shape.opportunistic or not fits(need, owed):
+            if job.shape.opportunistic or not fits(need, guaranteed):
                 continue
             asked = plus(asked, need)
             if not fits(asked, room):

@@ -98,8 +98,10 @@ class World:
         return [job for job in self.jobs.values() if job.queued() and not job.held]
 
     def room(self, tenant: str) -> int:
-        owed = next(t for t in self.config.tenants if t.name == tenant).guaranteed.gpu_milli
-        return owed - sum(
+        guaranteed = next(
+            t for t in self.config.tenants if t.name == tenant
+        ).guaranteed.gpu_milli
+        return guaranteed - sum(
             job.need()
             for job in self.active()
             if job.spec.tenant == tenant and job.grounds is Entitlement.GUARANTEED

@@ -21,7 +21,7 @@ def racks(count: int, *pins: PinnedCell) -> Topology:
     return Topology(TYPES, roots, pins)
 
 
-def owed(**cells: int) -> Tenant:
+def guaranteed(**cells: int) -> Tenant:
     return Tenant("t", cells=tuple(CellShare(kind, count) for kind, count in cells.items()))
 
 
@@ -36,17 +36,17 @@ def test_a_chain_is_its_types_from_the_top_to_the_leaf() -> None:
 
 def test_all_of_it_can_be_promised() -> None:
     for cells in ({"rack": 2}, {"node": 8}, {"V100": 64}, {"rack": 1, "node": 3, "switch": 4}):
-        assert shortages(racks(2), [owed(**cells)]) == ()
+        assert shortages(racks(2), [guaranteed(**cells)]) == ()
 
 
 def test_equal_sums_are_not_enough() -> None:
-    assert shortages(racks(1), [owed(socket=1), owed(node=3, switch=3)]) == (
+    assert shortages(racks(1), [guaranteed(socket=1), guaranteed(node=3, switch=3)]) == (
         Shortage("rack", "switch", 3, 2),
     )
 
 
 def test_every_level_that_lacks_cells_is_named() -> None:
-    assert shortages(racks(1), [owed(rack=2, node=3)]) == (
+    assert shortages(racks(1), [guaranteed(rack=2, node=3)]) == (
         Shortage("rack", "rack", 2, 1),
         Shortage("rack", "node", 3, 0),
     )
@@ -54,9 +54,9 @@ def test_every_level_that_lacks_cells_is_named() -> None:
 
 def test_a_pinned_cell_leaves_its_siblings() -> None:
     pinned = racks(1, PinnedCell("p", "switch", NodeId(2), leaf=5))
-    assert shortages(pinned, [owed(node=3, socket=1, switch=1)]) == ()
-    assert shortages(pinned, [owed(rack=1)]) == (Shortage("rack", "rack", 1, 0),)
-    assert shortages(pinned, [owed(node=3, socket=1, switch=2)]) == (
+    assert shortages(pinned, [guaranteed(node=3, socket=1, switch=1)]) == ()
+    assert shortages(pinned, [guaranteed(rack=1)]) == (Shortage("rack", "rack", 1, 0),)
+    assert shortages(pinned, [guaranteed(node=3, socket=1, switch=2)]) == (
         Shortage("rack", "switch", 2, 1),
     )
 
@@ -92,7 +92,7 @@ def test_chains_are_counted_apart() -> None:
 
 def test_nothing_promised_and_nothing_there_are_fine() -> None:
     assert shortages(Topology(), [Tenant("t")]) == ()
-    assert shortages(racks(1), [owed(node=0), Tenant("u")]) == ()
+    assert shortages(racks(1), [guaranteed(node=0), Tenant("u")]) == ()
 
 
 def test_cells_side_by_side_do_not_overlap() -> None:

@@ -54,7 +54,7 @@ class Scene:
             [(book.device_milli.copy(), book.cpu) for book in ledger.books.values()],
             ledger.version,
             ledger.whole_free,
-            ledger.owed,
+            ledger.awaited,
             dict(self.cluster.gangs),
             self.cluster.queues.tenants["t"].own(),
         ]

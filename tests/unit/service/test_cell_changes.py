@@ -86,7 +86,7 @@ def test_a_change_is_told_by_what_it_is(was: str, now: str, expected: list[str])
     assert told(was, now) == expected
 
 
-def owed(text: str) -> dict[str, str]:
+def guaranteed(text: str) -> dict[str, str]:
     changes = differences(config(TEXT), config(text))
     return {
         change.what: change.detail for change in changes if change.what.startswith("tenant")
@@ -95,18 +95,18 @@ def owed(text: str) -> dict[str, str]:
 
 def test_shares_name_the_chain_where_their_type_does_not_tell() -> None:
     fewer = TEXT.replace("v-node/v-node: 1}", "v-node/v-node: 0}")
-    assert owed(fewer) == {
+    assert guaranteed(fewer) == {
         "tenant nlp": "1 v-node of v-rack, 1 v-node → 1 v-node of v-rack",
     }
 
 
 def test_a_share_of_nothing_may_change_too() -> None:
-    assert owed(TEXT.replace("t4-node: 0", "mi-node: 0")) == {
+    assert guaranteed(TEXT.replace("t4-node: 0", "mi-node: 0")) == {
         "tenant vision": "2 v-socket of v-node, 0 t4-node → 2 v-socket of v-node, 0 mi-node",
     }
 
 
 def test_a_pinned_cell_of_another_type_is_worth_less() -> None:
-    told = owed(TEXT.replace("{id: own, type: v-socket", "{id: own, type: V100"))
+    told = guaranteed(TEXT.replace("{id: own, type: v-socket", "{id: own, type: V100"))
     assert told["tenant vision"].startswith("12 GPU, ")
     assert " → 9 GPU, " in told["tenant vision"]

@@ -26,7 +26,7 @@ def gpus(amount: Resources) -> float:
 
 @pytest.fixture
 def config() -> Config:
-    """Sixteen devices: a is owed 8, b 4, c nothing."""
+    """Sixteen devices: a is guaranteed 8, b 4, c nothing."""
     return a_config(a_tenant("a", 8), a_tenant("b", 4), a_tenant("c"), nodes=2)
 
 
@@ -122,7 +122,7 @@ def test_up_to_a_job_nobody_is_starved() -> None:
 
 
 def test_who_has_nothing_of_its_quarter_is_not_called_served() -> None:
-    """Its only job is for more than it is owed, and others have all there is."""
+    """Its only job is for more than it is guaranteed, and others have all there is."""
     world = World(a_config(a_tenant("a", 2), a_tenant("b", 6)))
     world.submit(a_job().gpus(8).of("b"))
     world.cycle()
@@ -201,8 +201,8 @@ def test_work_on_hosts_and_work_on_devices_do_not_hinder_each_other() -> None:
 
 def test_work_that_asks_for_no_disk_is_not_cut_where_the_disk_ran_out() -> None:
     """a may not borrow, and its disk is used up; its devices are its own all the same."""
-    owed = replace(a_tenant("a", 4).guaranteed, disk=100 * GIB)
-    world = World(a_config(replace(a_tenant("a", borrow=False), guaranteed=owed)))
+    guaranteed = replace(a_tenant("a", 4).guaranteed, disk=100 * GIB)
+    world = World(a_config(replace(a_tenant("a", borrow=False), guaranteed=guaranteed)))
     for _ in range(2):
         world.submit(a_job().gpus(1).disk(100 * GIB).of("a"))
     job = world.submit(a_job().gpus(2).of("a"))

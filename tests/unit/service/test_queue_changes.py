@@ -36,7 +36,7 @@ def test_queues_come_and_go() -> None:
     assert told(old, new) == ["- queue lab/a: ", "+ queue lab/c: "]
 
 
-def test_the_keys_of_a_tenant_are_named_beside_what_it_is_owed() -> None:
+def test_the_keys_of_a_tenant_are_named_beside_what_it_is_guaranteed() -> None:
     old = read("guaranteed: {gpu: 8, cpu: 1, memory: 1GiB}")
     new = read(
         "guaranteed: {gpu: 4, cpu: 1, memory: 1GiB}, users: [ann], weight: 2", "share: drf"

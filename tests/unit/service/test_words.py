@@ -23,20 +23,20 @@ def test_an_estimate_is_told_as_of_when_it_was_given() -> None:
 
 
 def test_who_loses_the_guarantee_is_told_by_what_right() -> None:
-    queues = (Queue("default"), Queue("owed"))
+    queues = (Queue("default"), Queue("guaranteed"))
     tenant = msgspec.structs.replace(a_tenant("vision", 8), queues=queues)
     world = World(a_config(tenant))
     mine = world.submit(a_job())
     urgent = world.submit(a_job().priority(900))
-    owed = world.submit(a_job().of("vision", "owed"))
+    guaranteed = world.submit(a_job().of("vision", "guaranteed"))
 
     def told(other: int) -> str:
         event = e.AttemptDemoted(mine, AttemptNo(1), JobId(other))
         return in_words(event, NOW, world.state)
 
     assert told(urgent) == f"borrows now: job {urgent} of its tenant is more urgent"
-    assert told(owed) == (
+    assert told(guaranteed) == (
         "borrows now: its guarantee goes to another job of its tenant: "
-        f"job {owed} of queue owed"
+        f"job {guaranteed} of queue guaranteed"
     )
     assert told(99) == "borrows now: its guarantee goes to job 99 of its tenant"

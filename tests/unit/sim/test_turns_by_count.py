@@ -1,4 +1,4 @@
-"""Turns where tenants are owed numbers of devices, not machines."""
+"""Turns where tenants are guaranteed numbers of devices, not machines."""
 
 from allotment.model.quantity import DEVICE, Resources
 from allotment.model.tenancy import Tenant
@@ -9,8 +9,8 @@ from allotment.sim.trace import Trace, TraceJob
 
 
 def test_a_gang_goes_whose_share_is_needed_though_its_devices_are_not() -> None:
-    # b is owed two devices, and a large young job of its must have both. Where its old job
-    # sits nobody needs the device; it has to go all the same.
+    # b is guaranteed two devices, and a large young job of its must have both. Where its old
+    # job sits nobody needs the device; it has to go all the same.
     nodes = cluster_of("2x2")
     each = nodes[0].total()
     owners = Owners(tuple(Tenant(name, each, borrow=False) for name in "ab"))

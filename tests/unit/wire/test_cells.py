@@ -1,4 +1,4 @@
-"""Cells in the configuration: how hardware lies together, and who is owed what of it."""
+"""Cells in the configuration: how hardware lies together, and who is guaranteed what of it."""
 
 from pathlib import Path
 

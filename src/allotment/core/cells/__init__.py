@@ -1,1 +1,1 @@
-"""Cells: which hardware a tenant is owed, and where its gangs go within it (HiveD, OSDI'20)."""
+"""Cells: the hardware of a guarantee, and where gangs go within it (HiveD, OSDI'20)."""

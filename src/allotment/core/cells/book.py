@@ -3,7 +3,7 @@
 A guaranteed task *takes* leaves in cells of its tenant; an opportunistic one is *lent*
 leaves that no guaranteed task takes, and is in no tenant's way: a tenant gets its cell as if
 the borrower were not there. That is what keeps the shares safe: at every moment each tenant
-can have all the healthy cells it is owed by sending borrowers away (HiveD, OSDI'20,
+can have all the healthy cells it is guaranteed by sending borrowers away (HiveD, OSDI'20,
 theorem 1; `engine/audit_cells.py` checks it by trying).
 
 The book follows from what is taken, lent and shut, whatever the order in which it came.
@@ -84,15 +84,15 @@ class Cells:
                         self.holdings[tenant.name, name] = {at: holding}
                         break
         for tenant in tenants:
-            owed: dict[int, dict[int, int]] = {}
+            guaranteed: dict[int, dict[int, int]] = {}
             for share in tenant.cells:
                 at = self.chain_of(share.type, share.chain)
-                levels = owed.setdefault(at, {})
+                levels = guaranteed.setdefault(at, {})
                 level = self.chains[at].names.index(share.type)
                 levels[level] = levels.get(level, 0) + share.count
             self.holdings[tenant.name, ""] = {
                 at: Holding(self.chains[at], self.spaces[at], levels)
-                for at, levels in sorted(owed.items())
+                for at, levels in sorted(guaranteed.items())
             }
 
     def chain_of(self, kind: str, chain: str = "") -> int:
@@ -326,7 +326,7 @@ class Cells:
         ]
 
     def stands(self, tenant: str, pin: str, slots: Sequence[Slot], quota: Quota) -> bool:
-        """Whether a place that was promised can still be had: it is owed, and healthy."""
+        """Whether a place that was promised can still be had: it is guaranteed, and healthy."""
         holdings = self.holdings.get((tenant, pin), {})
         for slot in slots:
             for at, number in self._at.get(slot.node, ()):

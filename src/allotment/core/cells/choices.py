@@ -40,7 +40,7 @@ def fresh_cells(
     """Return free cells of a level, in the order in which they had best be bound.
 
     Those without borrowers first; of these the ones that need no splitting of larger
-    cells. A larger one is split only if no tenant is owed it. Each is legal given that those
+    cells. A larger one is split only if it is in no guarantee. Each is legal given that those
     before it are bound too; while hardware is broken, given that those in `bound` are,
     which may grow meanwhile. Nothing is bound here; no larger cell is split but for one that
     `suits`.
@@ -65,7 +65,7 @@ def _healthy_or_not(
 
 def _healthy(space: Space, level: int, region: Cell | None, suits: Suits) -> Iterator[Cell]:
     chain = space.chain
-    left = spare(chain, space.count, space.owed)
+    left = spare(chain, space.count, space.unbound)
     for quiet in (True, False):
         for up in range(level, chain.top + 1):
             for number in space.free_at(up, *_range(chain, up, region), quiet=quiet):
@@ -215,7 +215,7 @@ def _group(
 def _choices(space: Space, free: Sequence[Cell], count: int) -> Iterator[tuple[Cell, ...]]:
     """Return groups of so many of the free cells of a node: the nearest to each other first.
 
-    Then those that take the smallest larger cells apart: others may be owed larger ones.
+    Then those that take the smallest larger cells apart: others may be guaranteed larger ones.
     """
     yield _together(space.chain, free, count)
     yield tuple(sorted(free, key=space.free_around)[:count])

@@ -1,4 +1,4 @@
-"""What one tenant has of a chain: cells it holds, cells it is still owed, and room in them.
+"""What one tenant has of a chain: cells it holds, cells it may still bind, and room in them.
 
 A cell is bound to a tenant when the first guaranteed task comes to sit in it, and let go
 when the last one leaves: which physical cell serves a share is decided anew every time
@@ -24,15 +24,15 @@ _Place = tuple[JobId, int]
 class Holding:
     """One tenant's account in one chain, or that of one pinned cell."""
 
-    def __init__(self, chain: Chain, space: Space, owed: dict[int, int]) -> None:
-        """`owed` is how many cells of each level the tenant is promised."""
+    def __init__(self, chain: Chain, space: Space, guaranteed: dict[int, int]) -> None:
+        """`guaranteed` is how many cells of each level the tenant may bind."""
         self.chain = chain
         self.space = space
-        self.promised = dict(owed)
-        self.unbound = dict(owed)
+        self.guaranteed = dict(guaranteed)
+        self.unbound = dict(guaranteed)
         """Cells that could still be bound, by level. Below 0 only when a share was cut."""
-        for level, cells in owed.items():
-            space.owed[level] += cells
+        for level, cells in guaranteed.items():
+            space.unbound[level] += cells
         self.pinned: Cell | None = None
         self.keeps = False
         """Whether cells stay bound, and their gangs count, though they leave: in a trial,
@@ -166,7 +166,7 @@ class Holding:
     def _bind(self, cell: Cell) -> None:
         level = cell[0]
         self.unbound[level] = self.unbound.get(level, 0) - 1
-        self.space.owed[level] -= 1
+        self.space.unbound[level] -= 1
         for node in self.chain.nodes_of(cell):
             if self.space.held[node] & self.chain.mask_of(cell):
                 raise InvariantViolated(f"{self.chain.name_of(cell)} is held already")
@@ -177,7 +177,7 @@ class Holding:
         level = cell[0]
         del self.bound[cell]
         self.unbound[level] += 1
-        self.space.owed[level] += 1
+        self.space.unbound[level] += 1
         mine, mask = self.mine[level], self.chain.mask_of(cell)
         for node in self.chain.nodes_of(cell):
             left = mine.pop(node) & ~mask
@@ -254,7 +254,7 @@ class Holding:
         return 0 if rated is None else rated[0]
 
     def room_in_all(self) -> int:
-        """Count the leaves in bound cells that are left, and those of cells still owed."""
+        """Count the leaves that are left in bound cells, and those of cells not bound yet."""
         size = self.chain.size
         bound = sum(room * len(nodes) for rooms in self.rooms.values()
                     for room, nodes in rooms.items())  # fmt: skip

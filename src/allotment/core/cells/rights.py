@@ -32,7 +32,7 @@ def objection(
     """
     holdings = cells.holdings.get((tenant, pin))
     if not holdings or not quota:
-        return f"tenant {tenant} is owed no cells there"
+        return f"tenant {tenant} has no guaranteed cells there"
     spots: list[tuple[Spot, int]] = []
     for at, (slot, need) in enumerate(zip(slots, needs, strict=True)):
         kind = quota[at if len(quota) > 1 else 0]
@@ -48,7 +48,7 @@ def objection(
         spots.append((spot, names.index(kind)))
     holding = holdings.get(spots[0][0].chain) if spots else None
     if holding is None:
-        return f"tenant {tenant} is owed no cells there"
+        return f"tenant {tenant} has no guaranteed cells there"
     return _in_holding(cells, holding, spots)
 
 
@@ -107,13 +107,13 @@ def _could_be_bound(holding: Holding, cell: Cell) -> bool:
     return not any(space.held[node] & mask for node in chain.nodes_of(cell))
 
 
-def _not_owed(holding: Holding, bound: Sequence[Cell]) -> str:
-    """Check that a tenant is owed so many more cells, and that they lie beside each other."""
+def _not_guaranteed(holding: Holding, bound: Sequence[Cell]) -> str:
+    """Check that a guarantee has so many more cells, and that they lie together."""
     chain = holding.chain
     levels = {cell[0] for cell in bound}
     for level in levels:
         if sum(1 for cell in bound if cell[0] == level) > holding.unbound.get(level, 0):
-            return f"no more {chain.names[level]} are owed"
+            return f"no more {chain.names[level]} are guaranteed"
     if len(levels) > 1 and any(
         chain.above(cell, level) in bound
         for cell in bound
@@ -131,9 +131,9 @@ def _too_much(
     claims: dict[tuple[int, int], int],
     levels: Sequence[int],
 ) -> str:
-    """Check the sums: cells that are owed, room for claims, and the shares of all others."""
+    """Check the sums: guaranteed cells, room for claims, and the shares of all others."""
     chain, space = holding.chain, holding.space
-    if wrong := _not_owed(holding, bound):
+    if wrong := _not_guaranteed(holding, bound):
         return wrong
     for level in set(levels):
         for node, mask in used.items():
@@ -151,7 +151,7 @@ def _too_much(
             if left.bit_count() < claimed:
                 return f"the host share of node {chain.nodes[node]} is used up"
     if not allows(space, bound):
-        return "another tenant is owed those cells"
+        return "those cells are guaranteed to another tenant"
     return ""
 
 

@@ -39,7 +39,7 @@ def find(
     requests: tuple[Request, ...],
     avoid: Avoid = NOWHERE,
 ) -> Found | None:
-    """Find room for a gang in the cells its tenant is owed; None if there is none.
+    """Find room for a gang in the cells of its tenant; None if there is none.
 
     What is to `avoid` is left out. Asked the same again before anything is written in the
     book, it gives the same at once.
@@ -92,7 +92,7 @@ def _in_chain(
         return None
     for region in _common(cells, at, holding, requests):
         found = Attempt(cells, at, holding, region, avoid).place_all(requests)
-        if found is None and region is not None and _owed_of_many_levels(holding):
+        if found is None and region is not None and _guaranteed_of_many_levels(holding):
             # The small cells it would take first may part the large one it could have.
             trial = Attempt(cells, at, holding, region, avoid)
             trial.largest_first = True
@@ -102,7 +102,7 @@ def _in_chain(
     return None
 
 
-def _owed_of_many_levels(holding: Holding) -> bool:
+def _guaranteed_of_many_levels(holding: Holding) -> bool:
     return sum(1 for cells in holding.unbound.values() if cells > 0) > 1
 
 

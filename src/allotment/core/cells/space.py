@@ -21,7 +21,7 @@ LOATH = 1 << 32
 
 
 class Space:
-    """The free cells of one chain, and what is owed of them."""
+    """The free cells of one chain, and what tenants may still bind of them."""
 
     def __init__(self, chain: Chain) -> None:
         self.chain = chain
@@ -36,7 +36,7 @@ class Space:
         """Leaves whose user may be sent away, by node."""
         self.loath = [0] * nodes
         """Those of them whose user is loath to go."""
-        self.owed = [0] * levels
+        self.unbound = [0] * levels
         """Cells that tenants may still ask for, by level."""
         self.count = [0] * levels
         """Free cells, by level."""
@@ -284,17 +284,17 @@ class Space:
             yield per - busy
 
 
-# ── what is owed of it ──────────────────────────────────────────────────────────────────
+# ── what tenants may bind ───────────────────────────────────────────────────────────────
 #
 # Two things must stay true, and each decision is checked against both:
 #
-# 1. If nothing were broken or closed, all that is owed could be dealt out at once. So what a
-#    tenant loses to broken hardware it has again as soon as that is mended.
+# 1. If nothing were broken or closed, all that is guaranteed could be dealt out at once. So
+#    what a tenant loses to broken hardware it has again as soon as that is mended.
 # 2. Of the hardware that is healthy now, no tenant finds less: no level that has enough cells
 #    for all guarantees ends with too few, none that has too few ends with fewer still.
 
 
-def spare(chain: Chain, count: Sequence[int], owed: Sequence[int]) -> list[int]:
+def spare(chain: Chain, count: Sequence[int], unbound: Sequence[int]) -> list[int]:
     """Return, by level, how many cells are in no guarantee; what is negative cannot be had.
 
     A cell of a level is one of its free cells or a part of a larger one that is spare.
@@ -302,15 +302,15 @@ def spare(chain: Chain, count: Sequence[int], owed: Sequence[int]) -> list[int]:
     left = list(count)
     over = 0
     for level in range(chain.top, -1, -1):
-        left[level] += over - owed[level]
+        left[level] += over - unbound[level]
         over = max(0, left[level]) * chain.fanout[level]
     return left
 
 
 def shortage(spaces: Sequence[Space]) -> list[tuple[int, ...]]:
-    """Return, chain by chain and level by level, what is owed and cannot be had: 0 or less."""
+    """Return, by chain and level, what is guaranteed and cannot be had: 0 or less."""
     return [
-        tuple(min(0, left) for left in spare(space.chain, space.count, space.owed))
+        tuple(min(0, left) for left in spare(space.chain, space.count, space.unbound))
         for space in spaces
     ]
 
@@ -325,23 +325,23 @@ def shorter(before: Sequence[tuple[int, ...]], after: Sequence[tuple[int, ...]])
 
 
 def allows(space: Space, cells: Sequence[Cell]) -> bool:
-    """Whether a tenant that is owed these cells may have just these. O(cells · levels).
+    """Whether a tenant with a guarantee of such cells may have these. O(cells · levels).
 
     No tenant has any part of them, and no two overlap.
     """
-    owed = space.owed.copy()
+    left = space.unbound.copy()
     for level, _ in cells:
-        owed[level] -= 1
-    if not _no_less(space, space.count, _count_without(space, cells), owed):
+        left[level] -= 1
+    if not _no_less(space, space.count, _count_without(space, cells), left):
         return False
-    return not space.broken or _no_less(space, space.whole, _whole_without(space, cells), owed)
+    return not space.broken or _no_less(space, space.whole, _whole_without(space, cells), left)
 
 
 def _no_less(
-    space: Space, count: Sequence[int], count_after: Sequence[int], owed_after: Sequence[int]
+    space: Space, count: Sequence[int], count_after: Sequence[int], unbound_after: Sequence[int]
 ) -> bool:
-    before = spare(space.chain, count, space.owed)
-    after = spare(space.chain, count_after, owed_after)
+    before = spare(space.chain, count, space.unbound)
+    after = spare(space.chain, count_after, unbound_after)
     return all(now >= min(then, 0) for now, then in zip(after, before, strict=True))
 
 

@@ -3,7 +3,7 @@
 An owner gets back what others borrow. Only what is beyond any share is preempted: gangs
 that are leaving anyway, places that are reserved for borrowers, then borrowers in the order of
 the victims policy. Where the surplus tasks of elastic borrowers are enough, no whole gang goes.
-No tenant loses anything it is owed, and no two evictions can chase each other: each moves
+No tenant loses anything it is guaranteed, and no two evictions can chase each other: each moves
 capacity from borrowed to guaranteed use, of which there is a finite sum. In cells the place is
 chosen first, as if there were no borrowers; those on it have to go, but for those that need not
 if another place is taken that is as good for the owner.
@@ -15,7 +15,7 @@ if need be by evicting borrowers; then those that turned out not to be needed ke
 cells a place is sought in the cells that the candidates have, and only then in others in their
 place: so fewer must go, and it is the same whichever nodes are free beside. Where hardware is
 lost, no other tenant may have less for it: of cells that are given up and not taken at once,
-lost ones would be made up for out of what others are owed.
+lost ones would be made up for out of what others are guaranteed.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -33,7 +33,7 @@ from allotment.core.entitle import entitlement_of
 from allotment.core.gang import Gang, Standing
 from allotment.core.ledger import Ledger
 from allotment.core.lending import takes_kept
-from allotment.core.owed import book_of, place_beside, yields
+from allotment.core.own_cells import book_of, place_beside, yields
 from allotment.core.plan import PreemptionPlan
 from allotment.core.preemption.search import (
     Candidate,
@@ -77,7 +77,7 @@ def owners_place(trial: Trial, shape: Shape, now: Instant) -> PreemptionPlan | N
     return None if plan is None or _is_kept(cluster, shape, plan.slots) else plan
 
 
-def is_owed(cluster: Cluster, shape: Shape, plan: PreemptionPlan) -> bool:
+def is_guaranteed(cluster: Cluster, shape: Shape, plan: PreemptionPlan) -> bool:
     """Whether a gang may have a place, once it is empty, out of its tenant's share."""
     if _is_kept(cluster, shape, plan.slots):
         return False
@@ -361,7 +361,7 @@ def _search(
             trial,
             candidates,
             lambda: owners_place(trial, shape, now),
-            lambda plan: is_owed(cluster, shape, plan),
+            lambda plan: is_guaranteed(cluster, shape, plan),
         )
     return plan and msgspec.structs.replace(plan, demote=_demoted(cluster, shape, plan))
 
@@ -403,7 +403,7 @@ def fits_by_demotion(
 ) -> bool:
     """Whether there is a place once gangs only lose their share, and stay as borrowers.
 
-    Cells that they give up are free then: where hardware is lost, others may be owed
+    Cells that they give up are free then: where hardware is lost, others may be guaranteed
     them first.
     """
     with Trial(cluster) as trial:

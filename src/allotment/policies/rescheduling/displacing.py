@@ -36,13 +36,13 @@ def displace(
 ) -> PreemptionPlan | None:
     """Find the gangs whose turn is over so that a waiting job gets its own; None if none is."""
     plan = _displace(cluster, waiting, _worse(cluster, order, waiting, now))
-    if plan is None or plan.entitlement is GUARANTEED or not is_owed(cluster, plan.evict):
+    if plan is None or plan.entitlement is GUARANTEED or not is_guaranteed(cluster, plan.evict):
         return plan
     worse = _worse(cluster, order, waiting, now, borrowers=True)
     return _displace(cluster, waiting, worse)
 
 
-def is_owed(cluster: Cluster, victims: Sequence[JobId]) -> bool:
+def is_guaranteed(cluster: Cluster, victims: Sequence[JobId]) -> bool:
     """Whether any has its place as its tenant's own."""
     return any(cluster.gangs[job].entitlement is GUARANTEED for job in victims)
 
@@ -62,7 +62,7 @@ def _displace(cluster: Cluster, waiting: Standing, worse: list[Gang]) -> Preempt
                 return None
             return PreemptionPlan(slots, needs, entitlement=entitled)
 
-        spare = _coming(cluster) > cluster.ledger.owed * DEVICE
+        spare = _coming(cluster) > cluster.ledger.awaited * DEVICE
         going = leaving(cluster) if spare else []
         if spare:
             trial.let_all_part()
@@ -112,7 +112,7 @@ def displace_from(
         if not has_right or any(slot.node in nodes for slot in other.slots)
     ]
     plan = _clear(cluster, gang, worse, now)
-    if plan is None or plan.entitlement is GUARANTEED or not is_owed(cluster, plan.evict):
+    if plan is None or plan.entitlement is GUARANTEED or not is_guaranteed(cluster, plan.evict):
         return plan
     borrowers = [other for other in worse if other.entitlement is not GUARANTEED]
     return _clear(cluster, gang, borrowers, now)
@@ -198,7 +198,7 @@ def _worse(
     """Return just enough gangs that rank behind, worst first; none when all are not enough."""
     ledger = cluster.ledger
     # What leaving gangs will free counts, less what of it is promised already.
-    coming = max(0, _coming(cluster) - ledger.owed * DEVICE)
+    coming = max(0, _coming(cluster) - ledger.awaited * DEVICE)
     missing = waiting.gpu_milli - ledger.whole_free * DEVICE - coming
     worse: list[Gang] = []
     key = cluster.pending.key(waiting.id)

@@ -22,7 +22,7 @@ from allotment.core.trial import Trial
 from allotment.model.ids import JobId, NodeId
 from allotment.model.ledger import Entitlement, Placement, Slot
 from allotment.model.quantity import DEVICE, Instant, Resources
-from allotment.policies.rescheduling.displacing import is_owed
+from allotment.policies.rescheduling.displacing import is_guaranteed
 from allotment.policies.rescheduling.ports import Moving, Packing
 from allotment.policies.rescheduling.running import Running
 
@@ -136,8 +136,8 @@ def displace_pairs(
         plan = search(trial, candidates, fits, going=leaving(cluster))
     if plan is None or entitled is None:
         return None
-    if entitled is not Entitlement.GUARANTEED and is_owed(cluster, plan.evict):
-        return None  # What its tenant is owed stays, as in `displacing.py`.
+    if entitled is not Entitlement.GUARANTEED and is_guaranteed(cluster, plan.evict):
+        return None  # What its tenant is guaranteed stays, as in `displacing.py`.
     part = needs_of(shape.requests)
     units = [*([gang] for _, gang in sorted(cluster.placed.leaving.items())), *units]
     evict = [gang.id for unit in reversed(units) for gang in unit if gang.id in plan.evict]

@@ -17,5 +17,7 @@ class LeastLost:
 
     def key(self, gang: Gang, now: Instant) -> tuple[int, ...]:
         devices = max(1000, sum(need.gpu_milli for need in gang.needs))
-        owed = 2 if gang.entitlement is Entitlement.GUARANTEED else int(not gang.opportunistic)
-        return (owed, gang.priority, (now - gang.saved_at) * devices)
+        guaranteed = (
+            2 if gang.entitlement is Entitlement.GUARANTEED else int(not gang.opportunistic)
+        )
+        return (guaranteed, gang.priority, (now - gang.saved_at) * devices)

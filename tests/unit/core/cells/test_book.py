@@ -227,7 +227,7 @@ SPOILT: dict[str, Callable[[Cells], object]] = {
     "count": lambda cells: _space(cells).count.__setitem__(0, 1),
     "whole": lambda cells: _space(cells).whole.__setitem__(0, 1),
     "lent": lambda cells: _space(cells).lent.__setitem__(2, 1),
-    "owed": lambda cells: _space(cells).owed.__setitem__(NODE, 1),
+    "guaranteed": lambda cells: _space(cells).unbound.__setitem__(NODE, 1),
     "order": lambda cells: _space(cells).buckets()[NODE][0].append(1),
     "taken": lambda cells: cells.uses[0].taken.__setitem__(2, 1),
     "bound": lambda cells: _holding(cells).bound.__setitem__((NODE, 0), 0),
@@ -252,9 +252,9 @@ def test_shares_that_cannot_be_had_are_found_though_hardware_is_broken() -> None
     cells = a_book(owns("a", node=4))
     cells.set_open(NodeId(0), is_open=False)
     assert list(flaws(cells)) == []
-    cells.spaces[0].owed[NODE] += 1
+    cells.spaces[0].unbound[NODE] += 1
     cells.holdings["a", ""][0].unbound[NODE] += 1
-    cells.holdings["a", ""][0].promised[NODE] += 1
+    cells.holdings["a", ""][0].guaranteed[NODE] += 1
     assert [flaw for flaw in flaws(cells) if "not safe" in flaw]
 
 

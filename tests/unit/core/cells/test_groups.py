@@ -115,7 +115,7 @@ def test_who_owns_all_gets_groups_wherever_they_fit(
     REQUESTS,
     REQUESTS,
 )  # fmt: skip
-def test_who_owns_a_part_gets_groups_that_are_together_and_owed(
+def test_who_owns_a_part_gets_groups_that_are_together_and_guaranteed(
     owned: tuple[tuple[str, int], ...], first: Request, second: Request
 ) -> None:
     cells = a_book(tuple(CellShare(*each) for each in owned))

@@ -96,7 +96,7 @@ def test_cells_that_are_promised_to_others_are_left_to_them() -> None:
     assert not {slot.node for slot in world.job(job).attempts[0].slots} & home
     ended(world, first)
     world.cycle()
-    assert borrows(world, job), "the other two machines are owed to another as a whole"
+    assert borrows(world, job), "the other two machines are guaranteed to another as a whole"
     assert is_sound(world)
 
 

@@ -203,7 +203,7 @@ def test_small_cells_further_apart_serve_where_larger_ones_are_owed_to_others() 
     cells = a_book(owns("a", V100=2), owns("b", pair=1, socket=1, node=2))
     cells.set_bad(NodeId(0), frozenset({0, 2}))
     cells.set_bad(NodeId(1), frozenset({0, 2, 4}))
-    # Both pairs of a socket are broken in part: nobody is owed what is left of them.
+    # Both pairs of a socket are broken in part: nobody is guaranteed what is left of them.
     assert take(cells, "a", gang(1, 2)) == {1, 3}
     cells = a_book(owns("a", V100=4, node=1), owns("b", V100=1, pair=2, socket=1, node=1))
     cells.set_bad(NodeId(0), frozenset({0}))
@@ -374,16 +374,18 @@ def at(node: int, *devices: int) -> Slot:
 
 def test_objections_say_what_is_wrong() -> None:
     a = owns("a", node=1)
-    assert refused((owns("b"),), ("node",), at(0, 0)) == "tenant a is owed no cells there"
-    assert refused((a,), (), at(0, 0)) == "tenant a is owed no cells there"
-    assert refused((a,), ("rack",), at(0, 0)) == "no more rack are owed"
-    assert refused((a,), ("node",), at(0, 0), at(1, 0)) == "no more node are owed"
+    assert (
+        refused((owns("b"),), ("node",), at(0, 0)) == "tenant a has no guaranteed cells there"
+    )
+    assert refused((a,), (), at(0, 0)) == "tenant a has no guaranteed cells there"
+    assert refused((a,), ("rack",), at(0, 0)) == "no more rack are guaranteed"
+    assert refused((a,), ("node",), at(0, 0), at(1, 0)) == "no more node are guaranteed"
     assert refused((a,), ("node",), at(0, 0), at(0, 0)) == "leaves of node 0 are in use"
     assert "host share" in refused((a,), ("node",), at(0, *range(8)), cpus=65)
     assert "leaf by leaf" in refused((owns("a", pair=1),), ("pair",), at(0, 0), cpus=9)
     both = (owns("a", V100=1, node=1), owns("b", node=3))
     assert refused(both[:1], ("V100",), at(0, 0)) == ""
-    assert refused(both, ("V100",), at(0, 0)) == "another tenant is owed those cells"
+    assert refused(both, ("V100",), at(0, 0)) == "those cells are guaranteed to another tenant"
 
 
 def test_the_smallest_cells_by_which_a_gang_may_keep_its_place() -> None:

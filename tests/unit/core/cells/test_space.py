@@ -135,14 +135,14 @@ def test_free_cells_with_the_fewest_borrowers_come_first() -> None:
 
 # ── shares ──────────────────────────────────────────────────────────────────────────────
 
-OWED = st.tuples(*[st.integers(0, most) for most in (4, 3, 3, 3, 1)])
+GUARANTEED = st.tuples(*[st.integers(0, most) for most in (4, 3, 3, 3, 1)])
 
 
-def deal(free: set[int], owed: list[int]) -> bool:
-    """Find a cell for everything that is owed by trying: largest first, buddies apart."""
+def deal(free: set[int], guaranteed: list[int]) -> bool:
+    """Find a cell for everything that is guaranteed by trying: largest first, buddies apart."""
     for level in range(4, -1, -1):
-        if owed[level]:
-            left = [n if at != level else n - 1 for at, n in enumerate(owed)]
+        if guaranteed[level]:
+            left = [n if at != level else n - 1 for at, n in enumerate(guaranteed)]
             seen: list[list[set[int]]] = []
             for cell in cells_at(level):
                 if leaves_of(cell) <= free:
@@ -156,19 +156,21 @@ def deal(free: set[int], owed: list[int]) -> bool:
     return True
 
 
-@given(st.sets(st.integers(0, 15)), OWED)
-def test_shares_can_be_had_when_nothing_lacks(gone: set[int], owed: tuple[int, ...]) -> None:
+@given(st.sets(st.integers(0, 15)), GUARANTEED)
+def test_shares_can_be_had_when_nothing_lacks(
+    gone: set[int], guaranteed: tuple[int, ...]
+) -> None:
     free = set(range(16)) - gone
     count = [len(cells) for cells in largest(free)]
-    left = spare(CHAIN, count, owed)
-    possible = deal(free, list(owed))
+    left = spare(CHAIN, count, guaranteed)
+    possible = deal(free, list(guaranteed))
     assert (min(left) >= 0) == possible
-    assert can_be_dealt(CHAIN, count, owed) == possible
+    assert can_be_dealt(CHAIN, count, guaranteed) == possible
 
 
-def a_space(owed: tuple[int, ...], held: list[Cell], shut: dict[int, int]) -> Space:
+def a_space(guaranteed: tuple[int, ...], held: list[Cell], shut: dict[int, int]) -> Space:
     space = Space(CHAIN)
-    space.owed = list(owed)
+    space.unbound = list(guaranteed)
     taken: set[int] = set()
     for cell in held:
         if not leaves_of(cell) & taken:
@@ -180,35 +182,35 @@ def a_space(owed: tuple[int, ...], held: list[Cell], shut: dict[int, int]) -> Sp
 
 
 @given(
-    OWED,
+    GUARANTEED,
     st.lists(CELL, max_size=4),
     st.dictionaries(st.integers(0, NODES - 1), st.integers(0, 255), max_size=2),
     st.lists(CELL, min_size=1, max_size=3),
 )
 def test_what_is_allowed_takes_from_nobody(
-    owed: tuple[int, ...], held: list[Cell], shut: dict[int, int], asked: list[Cell]
+    guaranteed: tuple[int, ...], held: list[Cell], shut: dict[int, int], asked: list[Cell]
 ) -> None:
-    space = a_space(owed, held, shut)
+    space = a_space(guaranteed, held, shut)
     cells: list[Cell] = []
     for cell in asked:
         apart = not any(leaves_of(cell) & leaves_of(other) for other in cells)
         if apart and space.is_unheld(cell):
             cells.append(cell)
-    enough = all(sum(c[0] == level for c in cells) <= owed[level] for level in range(5))
+    enough = all(sum(c[0] == level for c in cells) <= guaranteed[level] for level in range(5))
     if not cells or not enough:
         return
     before = lacking(space)
     whole = [len(some) for some in largest({
         leaf for leaf in range(LEAVES) if not space.held[leaf // WIDTH] >> leaf % WIDTH & 1
     })]  # fmt: skip
-    mendable = can_be_dealt(CHAIN, whole, space.owed)
+    mendable = can_be_dealt(CHAIN, whole, space.unbound)
     answer = allows(space, cells)
     for cell in cells:
         space.hold(cell)
-        space.owed[cell[0]] -= 1
+        space.unbound[cell[0]] -= 1
     harmless = not worse([before], [lacking(space)])
     if mendable:
-        assert answer == (harmless and can_be_dealt(CHAIN, space.whole, space.owed))
+        assert answer == (harmless and can_be_dealt(CHAIN, space.whole, space.unbound))
     elif answer:
         assert harmless
 
@@ -217,7 +219,7 @@ def test_parts_of_broken_cells_are_not_given_away_for_good() -> None:
     """Two nodes are broken: pairs may be taken from one of them, not from both."""
     space = a_space((0, 4, 0, 3, 0), [], {0: 1, 1: 1})
     space.hold((NODE, 2))
-    space.owed[NODE] -= 1
+    space.unbound[NODE] -= 1
     pairs: list[Cell] = [(PAIR, 1), (PAIR, 5)]
     assert allows(space, pairs[:1])
     assert allows(space, pairs[1:])

@@ -22,13 +22,13 @@ def book_of(cluster: Cluster) -> Cells:
     return cluster.cells
 
 
-def owed_place(cluster: Cluster, shape: Shape) -> Found | None:
+def guaranteed_place(cluster: Cluster, shape: Shape) -> Found | None:
     """Find where a gang of this shape may be now out of its tenant's own cells.
 
     What was not found is not looked for again until something was given back.
     """
     cells = book_of(cluster)
-    if shape.opportunistic or cluster.memos.unowed.get(shape) == cluster.ledger.version:
+    if shape.opportunistic or cluster.memos.unguaranteed.get(shape) == cluster.ledger.version:
         return None
     found: Found | None = None
     if not _too_large(cells, shape):
@@ -36,7 +36,7 @@ def owed_place(cluster: Cluster, shape: Shape) -> Found | None:
         if found is not None:
             found = _uncrowded(cluster, cells, shape, found) or found
     if found is None:
-        remember(cluster.memos.unowed, shape, cluster.ledger.version)
+        remember(cluster.memos.unguaranteed, shape, cluster.ledger.version)
     return found
 
 
@@ -73,7 +73,7 @@ def _uncrowded(cluster: Cluster, cells: Cells, shape: Shape, found: Found) -> Fo
 
 
 def _too_large(cells: Cells, shape: Shape) -> bool:
-    """Whether it is plain that too few leaves are left of all that the tenant is owed."""
+    """Whether it is plain that too few leaves are left of all that the tenant is guaranteed."""
     whole = sum(r.count * r.devices for r in shape.requests if r.need.gpu_milli >= DEVICE)
     return whole > cells.room_of(shape.tenant, shape.pin)
 
