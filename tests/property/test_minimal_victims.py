@@ -18,13 +18,14 @@ from allotment.core.gang import Gang
 from allotment.core.plan import PreemptionPlan
 from allotment.core.preemption.room import place_cost
 from allotment.core.trial import Trial
+from allotment.engine.audit import audit
 from allotment.model import commands as c
 from allotment.model.ids import JobId
 from allotment.model.ledger import Entitlement, Slot
 from allotment.model.lifecycle import JobState
 from allotment.model.tenancy import Config, Preempt, QueueOrder
 from tests.support.builders import JobBuilder, a_config, a_job, a_tenant, gpus
-from tests.support.world import World
+from tests.support.world import Unaudited, World
 from tests.unit.core.cells.plots import MACHINES, TOPOLOGY, owns
 
 NODES, WIDTH = 3, 4
@@ -68,7 +69,7 @@ def a_world(preempt: Preempt) -> World:
         msgspec.structs.replace(a_tenant(name, share, order=QueueOrder.SKIP), preempt=preempt)
         for name, share in (("a", GUARANTEED), ("b", NODES * WIDTH - GUARANTEED))
     )
-    return World(a_config(*tenants, nodes=NODES, devices=WIDTH))
+    return Unaudited(a_config(*tenants, nodes=NODES, devices=WIDTH))
 
 
 def start(world: World, job: JobBuilder) -> None:
@@ -100,6 +101,8 @@ def ends(world: World, jobs: Collection[int]) -> None:
 def victims_of(world: World, job: JobId) -> tuple[JobId, ...]:
     """Return which gangs a cycle evicts for a job."""
     world.cycle()
+    audit(world.state)
+    assert world.engine.refusals == 0
     place = world.state.cluster.reserved.get(job)
     return () if place is None else place.victims
 
@@ -143,7 +146,7 @@ def busy_cells(rng: random.Random) -> World:
     """Let owners and borrowers start, and some of them end."""
     owners = (owns("a", node=1, socket=1), owns("b", node=1, pair=2), owns("c"))
     tenants = (msgspec.structs.replace(each, guaranteed=gpus(32)) for each in owners)
-    world = World(Config(MACHINES, tuple(tenants), topology=TOPOLOGY))
+    world = Unaudited(Config(MACHINES, tuple(tenants), topology=TOPOLOGY))
     jobs = rng.randint(6, 16)
     for _ in range(jobs):
         job = a_job().of(rng.choice("abccccc")).gpus(rng.choice([1, 1, 2, 3, 4, 6, 8]))

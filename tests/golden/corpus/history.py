@@ -25,7 +25,7 @@ from allotment.model.spec import Checkpoint, GiveWay, JobSpec, TaskRole
 from allotment.service.why import why
 from tests.golden.corpus.grid import NODES, QUEUES, TENANTS, USERS, Point, config, point
 from tests.support.builders import POLICIES
-from tests.support.world import FAILED, PLATFORM, World
+from tests.support.world import FAILED, PLATFORM, Unaudited
 
 MOVES = 120
 ASK_EVERY = 12
@@ -36,31 +36,13 @@ INPUTS = {"spec", "config", "words", "because", "reason", "message", "warnings",
 """Fields of events that repeat what was put in, or are words for people."""
 
 
-class Lines(World):
-    """A world without the audit: what holds is for other tests to say."""
-
-    def cycle(self) -> None:
-        """Schedule until nothing more can be done."""
-        for _ in range(1000):
-            again = self.engine.cycle(self.now)
-            self.collect()
-            if not again:
-                return
-        raise AssertionError("scheduling does not come to rest")
-
-    def collect(self) -> None:
-        records, effects = self.engine.take()
-        self.log += records
-        self.effects += effects
-
-
 class History:
     """A cluster at one point of the grid, and what happens to it."""
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
         self.point: Point = point(self.rng)
-        self.world = Lines(config(self.point))
+        self.world = Unaudited(config(self.point))
         self.reasons: list[str] = []
         self._refusals = 0
         """Of engines before the one that runs."""

@@ -1,6 +1,7 @@
 """A history replayed as the service decided gives that history again."""
 
 from collections.abc import Iterable, Sequence
+from functools import cache
 from random import Random
 
 import msgspec
@@ -71,10 +72,16 @@ def a_life(seed: int, jobs: int = 80) -> list[Wish]:
     return wishes
 
 
+@cache
+def a_long_one(order: QueueOrder, seed: int) -> Lived:
+    """Play such a life; nobody changes it afterwards."""
+    return Lived(a_cluster(order)).play(a_life(seed))
+
+
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("order", list(QueueOrder))
 def test_every_job_starts_when_it_did(order: QueueOrder, seed: int) -> None:
-    lived = Lived(a_cluster(order)).play(a_life(seed))
+    lived = a_long_one(order, seed)
     found = history(lived)
     evictions = sum(row.preemptions for row in found.happened)
     assert evictions, "borrowers have to leave, or nothing is tried"
@@ -197,7 +204,7 @@ def test_an_elastic_job_goes_on_with_fewer_tasks_the_slower() -> None:
 @pytest.mark.parametrize("left_out", ["array", "depends_on", "priority", "queue"])
 def test_each_of_them_matters(left_out: str) -> None:
     """Without it, the same history would come out otherwise: it is really carried."""
-    lived = Lived(a_cluster(QueueOrder.STRICT)).play(a_life(2))
+    lived = a_long_one(QueueOrder.STRICT, 2)
     found = history(lived)
     plain = {"array": None, "depends_on": (), "priority": 100, "queue": "other"}[left_out]
     specs = [msgspec.structs.replace(s, **{left_out: plain}) for s in found.wishes.specs]
@@ -261,7 +268,7 @@ def test_the_services_own_is_clairvoyant_where_its_queues_are_told_all() -> None
 
 
 def test_one_pool_knows_no_tenants() -> None:
-    found = history(Lived(a_cluster(QueueOrder.SKIP)).play(a_life(3)))
+    found = history(a_long_one(QueueOrder.SKIP, 3))
     scenario = replayed(found, Again("backfill", one_pool=True))
     assert scenario.wishes is None
     assert simulate(scenario).summary is not None
@@ -283,7 +290,7 @@ def test_other_machines_may_lack_a_level() -> None:
 
 @pytest.mark.parametrize("pair", ["within=rack", "prefer=switch", "across_racks=0.5"])
 def test_a_setting_of_a_level_that_the_machines_lack_is_refused(pair: str) -> None:
-    found = history(Lived(a_cluster(QueueOrder.SKIP)).play(a_life(3)))
+    found = history(a_long_one(QueueOrder.SKIP, 3))
     level = "switch" if "switch" in pair else "rack"
     with pytest.raises(
         BadSetting, match=f"--set {pair}: no node of this cluster is in a {level}"
