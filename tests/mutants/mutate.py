@@ -1,4 +1,4 @@
-"""Single changes of a source: a comparison, and/or, not, + and -.
+"""Single changes in the functions of a source: a comparison, and/or, not, + and -.
 
 The change is made in the text, so that all else of the file stays as it is.
 """
@@ -25,20 +25,29 @@ OTHER: dict[type[ast.AST], str] = {
 }
 
 
+Span = tuple[int, int, int | None, int | None]
+"""Where a node begins and ends: line and column, of each."""
+
+
 class Mutant(NamedTuple):
     """A source with one change."""
 
-    line: int
-    """From 1."""
+    span: Span
+    """Of the changed expression, in the source before."""
     before: str
     after: str
     text: str
     """The whole source."""
 
+    @property
+    def line(self) -> int:
+        """From 1."""
+        return self.span[0]
+
 
 def mutants(source: str) -> Iterator[Mutant]:
-    """Yield every mutant of a source, in the order of its lines."""
-    for node in ast.walk(ast.parse(source)):
+    """Yield every mutant of a source, outer expressions first."""
+    for node in _in_functions(ast.parse(source)):
         match node:
             case ast.Compare(left, [operator], [right]):
                 yield from _with(source, node, f"({_of(source, left)}) {OTHER[type(operator)]}"
@@ -53,6 +62,25 @@ def mutants(source: str) -> Iterator[Mutant]:
                                                f" ({_of(source, right)})")  # fmt: skip
             case _:
                 pass
+
+
+def span(node: ast.expr) -> Span:
+    """Return where a node is."""
+    return node.lineno, node.col_offset, node.end_lineno, node.end_col_offset
+
+
+def _in_functions(tree: ast.Module) -> Iterator[ast.AST]:
+    """Yield what runs when a function is called: not its decorators and default values."""
+    inside: set[ast.AST] = set()
+    for node in ast.walk(tree):
+        match node:
+            case ast.FunctionDef(body=body) | ast.AsyncFunctionDef(body=body):
+                inside.update(part for line in body for part in ast.walk(line))
+            case ast.Lambda(body=body):
+                inside.update(ast.walk(body))
+            case _:
+                pass
+    return (node for node in ast.walk(tree) if node in inside)
 
 
 def _of(source: str, node: ast.expr) -> str:
@@ -73,4 +101,4 @@ def _with(source: str, node: ast.expr, after: str) -> Iterator[Mutant]:
         compile(text, "mutant", "exec")
     except SyntaxError:
         return
-    yield Mutant(node.lineno, before, after, text)
+    yield Mutant(span(node), before, after, text)
