@@ -1,8 +1,8 @@
 """A backend without processes: its tasks do what a script says, at the loop's own pace.
 
 It passes the contract suite of all backends, and a service of tests runs on it. A task's
-command is its script: `fake 0.2 exit 3` runs for 0.2 s and ends with code 3; anything else
-ends at once with 0. Nothing survives the service.
+command is its script: `fake 0.2 exit 3` runs for 0.2 s and ends with code 3, `fake refused` is
+not taken; anything else ends at once with 0. Nothing survives the service.
 """
 
 import asyncio
@@ -15,38 +15,42 @@ from allotment.model.ids import JobId, TaskKey
 from allotment.model.quantity import Millis
 from allotment.model.reasons import StopCause
 from allotment.model.reports import Seen, TaskReport
-from allotment.service.ports import LaunchRequest, LogChunk, Report
+from allotment.service.ports import GangLaunch, LogChunk, Refused, Report, TaskLaunch
 
 SCRIPT = re.compile(r"fake(?: (?P<seconds>[0-9.]+|forever))?(?: exit (?P<code>\d+))?")
+REFUSED = "fake refused"
 SIGNALS = {"TERM": 15, "KILL": 9, "INT": 2, "USR1": 10, "USR2": 12, "HUP": 1}
 
 
 class FakeTask:
     """One task's life."""
 
-    def __init__(self, request: LaunchRequest, sink: Callable[[Report], None]) -> None:
-        self.request = request
+    def __init__(
+        self, task: TaskLaunch, sink: Callable[[Report], None], *, at_barrier: bool
+    ) -> None:
+        self.task = task
+        self._at_barrier = at_barrier
         self._sink = sink
-        found = SCRIPT.fullmatch(request.argv[-1])
+        found = SCRIPT.fullmatch(task.argv[-1])
         script = found.groupdict() if found else {}
         seconds = script.get("seconds") or "0"
         self._left: float | None = None if seconds == "forever" else float(seconds)
         self._code = int(script.get("code") or 0)
         self._timer: asyncio.TimerHandle | None = None
         self._began = 0.0
-        self.report = TaskReport(request.key, Seen.READY)
+        self.report = TaskReport(task.key, Seen.READY)
 
     def begin(self) -> None:
         """Come up to the barrier, or run at once."""
-        if self.request.at_barrier:
-            self._say(TaskReport(self.request.key, Seen.READY))
+        if self._at_barrier:
+            self._say(TaskReport(self.task.key, Seen.READY))
         else:
             self.go()
 
     def go(self) -> None:
         """Pass the barrier."""
         if self.report.seen is Seen.READY:
-            self._say(TaskReport(self.request.key, Seen.RUNNING, pid=1))
+            self._say(TaskReport(self.task.key, Seen.RUNNING, pid=1))
             self.thaw()
 
     def thaw(self) -> None:
@@ -69,7 +73,7 @@ class FakeTask:
 
     def _end(self, exit_: Exit, cause: StopCause | None = None) -> None:
         if self.report.seen is not Seen.ENDED:
-            key, pid = self.request.key, self.report.pid
+            key, pid = self.task.key, self.report.pid
             self._say(TaskReport(key, Seen.ENDED, pid, exit=exit_, stopped_for=cause))
 
     def _say(self, report: TaskReport) -> None:
@@ -94,10 +98,16 @@ class FakeBackend:
         """Hand a report to whoever listens now: a task may outlive its first listener."""
         self._sink(report)
 
-    async def launch(self, request: LaunchRequest) -> None:
-        if request.key not in self.tasks:
-            task = self.tasks[request.key] = FakeTask(request, self._hear)
-            task.begin()
+    async def launch(self, gang: GangLaunch) -> Refused:
+        refused: dict[TaskKey, str] = {}
+        for each in gang.tasks:
+            if each.argv[-1] == REFUSED:
+                refused[each.key] = f"{each.binding.node} does not take it"
+            elif each.key not in self.tasks:
+                task = FakeTask(each, self._hear, at_barrier=gang.at_barrier)
+                self.tasks[each.key] = task
+                task.begin()
+        return refused
 
     async def open_barrier(self, keys: Sequence[TaskKey]) -> None:
         for key in keys:

@@ -9,9 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
+from allotment.backends.together import gather_all
 from allotment.model.cluster import Node
 from allotment.model.engines import Ability
-from allotment.model.errors import BackendError, Code, Rejected
+from allotment.model.errors import Code, Rejected
 from allotment.model.ids import JobId, NodeId, TaskKey
 from allotment.model.quantity import Millis
 from allotment.model.reasons import StopCause
@@ -21,14 +22,16 @@ from allotment.service.ports import (
     DeviceUse,
     Distant,
     Enterable,
-    LaunchRequest,
+    GangLaunch,
     Limit,
     Limited,
     LogChunk,
     Measurable,
     NodeClosing,
+    Refused,
     Report,
     Silence,
+    TaskLaunch,
     TaskUse,
 )
 
@@ -60,12 +63,22 @@ class Router:
         if isinstance(report, TaskReport) and report.seen is Seen.ENDED:
             self._owners.pop(report.key, None)
 
-    async def launch(self, request: LaunchRequest) -> None:
-        engine = self._owners.get(request.key) or self._engines.get(request.engine)
-        if engine is None:
-            raise BackendError(f"node {request.node} is on no engine that this service has")
-        self._owners[request.key] = engine
-        await engine.launch(request)
+    async def launch(self, gang: GangLaunch) -> Refused:
+        """Start each task on its engine: those of one engine are one request to it."""
+        refused: dict[TaskKey, str] = {}
+        by_engine: dict[Backend, list[TaskLaunch]] = {}
+        for task in gang.tasks:
+            there = task.binding
+            engine = self._owners.get(task.key) or self._engines.get(there.engine)
+            if engine is None:
+                refused[task.key] = f"node {there.node} is on no engine that this service has"
+                continue
+            self._owners[task.key] = engine
+            by_engine.setdefault(engine, []).append(task)
+        parts = [engine.launch(gang.only(tasks)) for engine, tasks in by_engine.items()]
+        for part in await gather_all(parts):
+            refused |= part
+        return refused
 
     async def open_barrier(self, keys: Sequence[TaskKey]) -> None:
         for key in keys:

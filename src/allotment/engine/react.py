@@ -18,11 +18,8 @@ from allotment.model.quantity import Instant, Millis
 
 
 def _launch(state: State, event: e.AttemptPlaced) -> list[f.AnyEffect]:
-    at_barrier = len(event.slots) > 1
-    return [
-        f.LaunchTask(TaskKey(event.job, event.attempt, TaskIndex(index)), at_barrier)
-        for index in range(len(event.slots))
-    ]
+    tasks = tuple(TaskIndex(index) for index in range(len(event.slots)))
+    return [f.LaunchGang(event.job, event.attempt, tasks, at_barrier=len(tasks) > 1)]
 
 
 def _pass(state: State, event: e.BarrierOpened) -> list[f.AnyEffect]:
@@ -89,9 +86,14 @@ def pending_effects(state: State, now: Instant) -> Iterator[f.AnyEffect]:
 
 def _missing(job: JobRecord, attempt: AttemptRecord, now: Instant) -> Iterator[f.AnyEffect]:
     if attempt.state is AttemptState.STARTING:
-        for key in job.task_keys():
-            if attempt.task(key.index).state is TaskState.PLACED:
-                yield f.LaunchTask(key, len(attempt.slots) > 1)
+        placed = tuple(
+            key.index
+            for key in job.task_keys()
+            if attempt.task(key.index).state is TaskState.PLACED
+        )
+        if placed:
+            at_barrier = len(attempt.slots) > 1
+            yield f.LaunchGang(job.id, attempt.no, placed, at_barrier=at_barrier)
         if attempt.barrier_at:
             yield f.OpenBarrier(job.id, attempt.no)
     elif attempt.state is AttemptState.STOPPING and attempt.stop is not None:

@@ -220,6 +220,7 @@ def _ended(
 ) -> Emit:
     key = report.key
     assert report.exit is not None, "an ended task has an exit"
+    is_short = _is_short(attempt, task, report)
     if report.pid:
         yield from _running(job, attempt, task, report)
     cause = report.stopped_for
@@ -234,9 +235,18 @@ def _ended(
         return
     if attempt.stop is not None:
         return
-    verdict = judge(job, attempt)
+    verdict = Verdict.FAILED if is_short else judge(job, attempt)
     if verdict is not Verdict.OPEN:
         yield stop_rest(job, attempt, verdict)
+
+
+def _is_short(attempt: AttemptRecord, task: TaskRecord, report: TaskReport) -> bool:
+    """Whether a gang can't begin any more: it lost a task before its barrier opened.
+
+    However many failures its job allows, those that wait there would wait for nothing.
+    """
+    waits = attempt.state is STARTING and not attempt.barrier_at and len(attempt.slots) > 1
+    return waits and not report.pid and task.state in (TaskState.PLACED, TaskState.READY)
 
 
 def stop_rest(job: JobRecord, attempt: AttemptRecord, verdict: Verdict) -> e.StopRequested:

@@ -5,7 +5,7 @@ All are idempotent: they may be given again after a restart.
 
 import msgspec
 
-from allotment.model.ids import AttemptNo, JobId, NodeId, TaskKey
+from allotment.model.ids import AttemptNo, JobId, NodeId, TaskIndex, TaskKey
 from allotment.model.quantity import Millis
 from allotment.model.reasons import StopCause
 
@@ -14,11 +14,18 @@ class Effect(msgspec.Struct, frozen=True):
     """Something to be done outside."""
 
 
-class LaunchTask(Effect, frozen=True):
-    """Start a task, once; hold it at the barrier if its gang has more than one."""
+class LaunchGang(Effect, frozen=True):
+    """Start tasks of a gang, each once; those of a gang of several wait at the barrier."""
 
-    key: TaskKey
+    job: JobId
+    attempt: AttemptNo
+    tasks: tuple[TaskIndex, ...]
+    """All of them; after a restart those that may never have been started."""
     at_barrier: bool
+
+    @property
+    def keys(self) -> tuple[TaskKey, ...]:
+        return tuple(TaskKey(self.job, self.attempt, index) for index in self.tasks)
 
 
 class OpenBarrier(Effect, frozen=True):
@@ -71,4 +78,4 @@ class OpenNode(Effect, frozen=True):
 
 
 NodeEffect = CloseNode | OpenNode
-AnyEffect = LaunchTask | OpenBarrier | StopTask | FreezeTask | ThawTask | TellSize | NodeEffect
+AnyEffect = LaunchGang | OpenBarrier | StopTask | FreezeTask | ThawTask | TellSize | NodeEffect

@@ -12,12 +12,12 @@ from allotment.engine.state import State
 from allotment.model import effects as f
 from allotment.model.diagnosis import Exit
 from allotment.model.errors import BackendError, EngineAway
-from allotment.model.ids import AttemptNo, JobId, NodeId, TaskKey
+from allotment.model.ids import AttemptNo, JobId, NodeId
 from allotment.model.reports import Seen, TaskReport
 from allotment.service.folders import folders_of, prepare, tell_size
 from allotment.service.host_accounts import HostAccounts
-from allotment.service.launch import Account, Folders, launch_request
-from allotment.service.ports import Backend, NodeClosing
+from allotment.service.launch import Account, Folders, gang_launch
+from allotment.service.ports import Backend, GangLaunch, NodeClosing, Refused
 from allotment.service.telemetry import Telemetry
 from allotment.service.threads import Threads
 from allotment.service.withheld import failed_for_secrets
@@ -86,13 +86,13 @@ class Dispatcher:
             await self._carry_out(effect)
         except Exception as error:
             log.exception("an order could not be given", order=repr(effect))
-            if isinstance(effect, f.LaunchTask):
-                self._give_up(effect.key, f"a bug in Allotment: {error!r}")
+            if isinstance(effect, f.LaunchGang):
+                self._give_up(dict.fromkeys(effect.keys, f"a bug in Allotment: {error!r}"))
 
     async def _carry_out(self, effect: f.AnyEffect) -> None:
         match effect:
-            case f.LaunchTask(key, at_barrier):
-                await self._launch(key, at_barrier=at_barrier)
+            case f.LaunchGang():
+                await self._launch(effect)
             case f.OpenBarrier(job, attempt):
                 record = self.state.jobs.get(job)
                 keys = [k for k in record.task_keys() if k.attempt == attempt] if record else []
@@ -121,40 +121,54 @@ class Dispatcher:
                 "the engine neither opens nor closes a node", order=repr(effect), why=trouble
             )
 
-    async def _launch(self, key: TaskKey, *, at_barrier: bool) -> None:
-        job = self._starting(key)
+    async def _launch(self, order: f.LaunchGang) -> None:
+        job = self._starting(order)
         if job is None:
             return
         if job.spec.withheld:
             told = Exit(platform_error="its secrets are not there")
-            self._report(
-                TaskReport(key, Seen.ENDED, exit=told, diagnosis=failed_for_secrets(job))
-            )
+            why = failed_for_secrets(job)
+            for key in order.keys:
+                self._report(TaskReport(key, Seen.ENDED, exit=told, diagnosis=why))
             return
-        nodes = self.state.cluster.nodes
         try:
             account = await self._accounts.of(job.owner)
-            if key.index == 0 or not at_barrier:
+            if order.tasks[0] == 0:
                 await self._prepare(job, account)
-            if self._starting(key) is not job:
+            if self._starting(order) is not job:
                 return
-            request = launch_request(
+            gang = gang_launch(
                 job,
-                key,
+                order.keys,
                 self.state.config,
-                nodes,
+                self.state.cluster.nodes,
                 self._folders,
                 account,
-                at_barrier=at_barrier,
+                at_barrier=order.at_barrier,
             )
         except BackendError as error:
-            self._give_up(key, str(error))
+            self._give_up(dict.fromkeys(order.keys, str(error)))
             return
-        trouble = await self._try(
-            lambda: self._backend.launch(request), lambda: self._starting(key) is job
-        )
-        if trouble and self._starting(key) is job:
-            self._give_up(key, trouble)
+        refused = await self._start(gang, lambda: self._starting(order) is job)
+        if self._starting(order) is job:
+            self._give_up(refused)
+
+    async def _start(self, gang: GangLaunch, is_wanted: Callable[[], bool]) -> Refused:
+        """Have a gang started; return which tasks are refused even so often asked for.
+
+        Those that start are told to end when the refusals are reported: a gang is whole.
+        """
+        refused: Refused = {}
+
+        async def launch() -> None:
+            nonlocal refused
+            refused = {}
+            refused = await self._backend.launch(gang)
+            if refused:
+                raise BackendError("; ".join(dict.fromkeys(refused.values())))
+
+        trouble = await self._try(launch, is_wanted)
+        return refused or ({task.key: trouble for task in gang.tasks} if trouble else {})
 
     async def _prepare(self, job: JobRecord, account: Account) -> None:
         """Make the folders of an attempt. Raises BackendError.
@@ -175,11 +189,11 @@ class Dispatcher:
                 f"system of {where} does not answer"
             ) from None
 
-    def _starting(self, key: TaskKey) -> JobRecord | None:
-        """Return the job of a task, while this attempt of it is under way."""
-        job = self.state.jobs.get(key.job)
+    def _starting(self, order: f.LaunchGang) -> JobRecord | None:
+        """Return the job of a gang, while this attempt of it is under way."""
+        job = self.state.jobs.get(order.job)
         attempt = job.attempt if job else None
-        return job if attempt is not None and attempt.no == key.attempt else None
+        return job if attempt is not None and attempt.no == order.attempt else None
 
     async def _tell_size(self, job: JobId, no: AttemptNo) -> None:
         record = self.state.jobs.get(job)
@@ -187,9 +201,9 @@ class Dispatcher:
         if record is not None and attempt is not None and attempt.no == no:
             tell_size(record, self._folders, self.state.cluster.nodes)
 
-    def _give_up(self, key: TaskKey, trouble: str) -> None:
-        exit_ = Exit(platform_error=trouble)
-        self._report(TaskReport(key, Seen.ENDED, exit=exit_))
+    def _give_up(self, refused: Refused) -> None:
+        for key, why in refused.items():
+            self._report(TaskReport(key, Seen.ENDED, exit=Exit(platform_error=why)))
 
     async def _try(
         self,
@@ -217,7 +231,7 @@ class Dispatcher:
 
 def _lane_of(effect: f.AnyEffect) -> Lane:
     match effect:
-        case f.OpenBarrier(job) | f.TellSize(job):
+        case f.LaunchGang(job) | f.OpenBarrier(job) | f.TellSize(job):
             return job
         case f.CloseNode(node) | f.OpenNode(node):
             return "node", node

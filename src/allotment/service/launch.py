@@ -1,6 +1,7 @@
 """A task of an attempt → what a backend needs to run it. Pure: no clock, no files."""
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 
@@ -9,13 +10,14 @@ import msgspec
 from allotment.engine.records import AttemptRecord, JobRecord
 from allotment.model.cluster import Node
 from allotment.model.ids import AttemptNo, JobId, NodeId, TaskIndex, TaskKey
+from allotment.model.ledger import Slot
 from allotment.model.port_layout import has_tf_roles, ports_of, task_port
 from allotment.model.quantity import DEVICE, MIB, Millis
 from allotment.model.spec import NEVER, Checkpoint, Dialect, JobSpec, TaskRole
 from allotment.model.tenancy import Config
 from allotment.service.batch.files import batch_argv, batch_path, hosts_path, tools_folder
 from allotment.service.batch.variables import batch_env
-from allotment.service.ports import Identity, LaunchRequest
+from allotment.service.ports import Binding, GangLaunch, Identity, TaskLaunch
 
 Env = dict[str, str]
 Nodes = Mapping[NodeId, Node]
@@ -72,33 +74,25 @@ class Account(msgspec.Struct, frozen=True):
     identity: Identity | None = None
 
 
-def launch_request(  # noqa: PLR0913 - all that a request is made of
+def gang_launch(  # noqa: PLR0913 - all that a request is made of
     job: JobRecord,
-    key: TaskKey,
+    keys: Sequence[TaskKey],
     config: Config,
     nodes: Nodes,
     folders: Folders,
     account: Account,
     *,
     at_barrier: bool,
-) -> LaunchRequest:
-    """Build the request for one task."""
+) -> GangLaunch:
+    """Build the request for some tasks of the attempt under way, or all."""
     attempt = job.attempts[-1]
     spec = job.running_as
-    role, number = spec.role_of(key.index)
-    slot = attempt.slots[key.index]
     output = folders.output(job.id, spec, attempt.no)
     own = folders.attempt(job.id, attempt.no)
     tools = tools_folder(folders.root) if spec.batch is not None else ""
-    return LaunchRequest(
-        key=key,
-        name=f"{role.name}.{number}",
-        node=nodes[slot.node].name,
-        argv=argv_of(role) if spec.batch is None else batch_argv(folders.root, own),
-        env=tuple(sorted(task_env(job, key.index, nodes, folders, account).items())),
+    return GangLaunch(
+        tasks=tuple(_task_launch(job, key, nodes, folders, account) for key in keys),
         workdir=spec.workdir or spec.code_dir or output,
-        resources=role.resources,
-        devices=slot.devices,
         identity=account.identity,
         read_only=tuple(path for path in (spec.data_dir, spec.code_dir, own, tools) if path),
         writable=(output, folders.checkpoints(job.id, spec)),
@@ -106,9 +100,32 @@ def launch_request(  # noqa: PLR0913 - all that a request is made of
         hold_on_failure_ms=spec.hold_on_failure_ms,
         log_bytes=config.limits.task_log_bytes,
         pids=config.limits.task_pids,
-        engine=nodes[slot.node].engine,
         limit_ms=_limit_ms(spec),
+        labels=(("tenant", spec.tenant), ("queue", spec.queue), ("user", job.owner.user)),
     )
+
+
+def _task_launch(
+    job: JobRecord, key: TaskKey, nodes: Nodes, folders: Folders, account: Account
+) -> TaskLaunch:
+    attempt, spec = job.attempts[-1], job.running_as
+    role, number = spec.role_of(key.index)
+    own = folders.attempt(job.id, attempt.no)
+    return TaskLaunch(
+        key=key,
+        name=f"{role.name}.{number}",
+        binding=binding_of(attempt.slots[key.index], nodes),
+        argv=argv_of(role) if spec.batch is None else batch_argv(folders.root, own),
+        env=tuple(sorted(task_env(job, key.index, nodes, folders, account).items())),
+        resources=role.resources,
+    )
+
+
+def binding_of(slot: Slot, nodes: Nodes) -> Binding:
+    """Name the node and devices of a slot as an engine knows them."""
+    node = nodes[slot.node]
+    counted = Counter(each.type for each in node.devices if each.index in slot.devices)
+    return Binding(node.name, slot.devices, tuple(sorted(counted.items())), node.engine)
 
 
 def _limit_ms(spec: JobSpec) -> Millis:

@@ -1,6 +1,6 @@
 """What the service wants of the outside: small protocols, filled in by `wiring`."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
 import msgspec
@@ -157,22 +157,42 @@ class Identity(msgspec.Struct, frozen=True):
     groups: tuple[int, ...] = ()
 
 
-class LaunchRequest(msgspec.Struct, frozen=True):
-    """Everything a backend needs to run one task. Built by a pure function.
+class Binding(msgspec.Struct, frozen=True):
+    """Where a task runs, and with which devices."""
 
-    `env` is the whole environment. `read_only` and `writable` are host paths. `devices`
-    are device indexes on the task's node. `argv` has a shell line already wrapped.
+    node: str
+    devices: tuple[int, ...] = ()
+    """By index. An engine that cannot pin devices gives as many of the same types."""
+    types: tuple[tuple[str, int], ...] = ()
+    """How many devices of each type these are, by the types' names."""
+    engine: str = ""
+    """The engine of its node; '' where there is but one."""
+
+
+class TaskLaunch(msgspec.Struct, frozen=True):
+    """What tells one task of a gang from the others.
+
+    `env` is the whole environment, secrets included. `argv` has a shell line already wrapped.
     """
 
     key: TaskKey
     name: str
     """`role.index`, for people and folder names."""
-    node: str
+    binding: Binding
     argv: tuple[str, ...]
     env: tuple[tuple[str, str], ...]
-    workdir: str
     resources: Resources
-    devices: tuple[int, ...] = ()
+
+
+class GangLaunch(msgspec.Struct, frozen=True):
+    """Everything a backend needs to run a gang. Built by a pure function.
+
+    After a restart its tasks may be just those of the gang that did not start before.
+    `read_only` and `writable` are host paths.
+    """
+
+    tasks: tuple[TaskLaunch, ...]
+    workdir: str
     identity: Identity | None = None
     read_only: tuple[str, ...] = ()
     writable: tuple[str, ...] = ()
@@ -180,11 +200,19 @@ class LaunchRequest(msgspec.Struct, frozen=True):
     hold_on_failure_ms: Millis = Millis(0)
     log_bytes: int = 64 << 20
     pids: int = 1024
-    engine: str = ""
-    """The engine of its node; '' where there is but one."""
     limit_ms: Millis = Millis(0)
     """How long it may run at most, its grace included; 0 without a limit. The service ends it
     in time: this is for engines that want to know."""
+    labels: tuple[tuple[str, str], ...] = ()
+    """Whose it is, for people who look at the engine."""
+
+    def only(self, tasks: Iterable[TaskLaunch]) -> "GangLaunch":
+        """Return the same with just some of its tasks."""
+        return msgspec.structs.replace(self, tasks=tuple(tasks))
+
+
+Refused = Mapping[TaskKey, str]
+"""Why an engine does not take tasks."""
 
 
 Report = AnyReport
@@ -211,8 +239,12 @@ class Backend(Protocol):
         """Connect, and from now on hand every report to `sink`, on this event loop."""
         ...
 
-    async def launch(self, request: LaunchRequest) -> None:
-        """Start the task unless it was ever started; its reports follow."""
+    async def launch(self, gang: GangLaunch) -> Refused:
+        """Start each task of a gang unless it was ever started; their reports follow.
+
+        Returns which of them it refuses; it neither starts them nor takes the others back.
+        Raises EngineAway where it is not known of all whether they start.
+        """
         ...
 
     async def open_barrier(self, keys: Sequence[TaskKey]) -> None: ...

@@ -103,10 +103,9 @@ class Machines:
 
     def carry_out(self, effect: f.AnyEffect, now: Instant) -> None:
         """Do what the engine wants; a gang is started with its first task."""
-        if isinstance(effect, f.LaunchTask):
-            key = effect.key
-            if key.index == 0:
-                self._launch(key.job, key.attempt, now)
+        if isinstance(effect, f.LaunchGang):
+            if effect.tasks[0] == 0:
+                self._launch(effect.job, effect.attempt, now)
         elif isinstance(effect, f.StopTask):
             key = effect.key
             shrink = self._shrinking(key.job, key.attempt)

@@ -20,13 +20,18 @@ from allotment.model.errors import EngineAway
 from allotment.model.ids import AttemptNo, JobId, NodeId, TaskIndex, TaskKey
 from allotment.model.quantity import MIB, Millis, Resources
 from allotment.model.reports import Seen, TaskReport
-from allotment.service.ports import Backend, LaunchRequest, Report
+from allotment.service.ports import Backend, Binding, GangLaunch, Report, TaskLaunch
 from tests.support.cluster import end_launchers
 from tests.support.patience import PATIENCE_S
 from tests.support.slurm import TOOLS, Slurm, a_slurm
 
 SCRIPTS = {
-    "fake": {"ok": "fake", "fails": "fake 0 exit 3", "forever": "fake forever"},
+    "fake": {
+        "ok": "fake",
+        "refused": "fake refused",
+        "fails": "fake 0 exit 3",
+        "forever": "fake forever",
+    },
     "local": {"ok": "true", "fails": "exit 3", "forever": "sleep 1000"},
     "slurm": {"ok": "true", "fails": "exit 3", "forever": "sleep 1000"},
     "pilot": {"ok": "true", "fails": "exit 3", "forever": "sleep 1000"},
@@ -55,19 +60,39 @@ class Driver:
             self.heard.append(report)
             self._news.set()
 
-    def request(self, script: str, job: int = 1, index: int = 0) -> LaunchRequest:
-        command = self.scripts.get(script, script)
-        return LaunchRequest(
-            key=TaskKey(JobId(job), AttemptNo(1), TaskIndex(index)),
-            name=f"main.{index}",
-            node="n1",
-            argv=("/bin/sh", "-c", command),
-            env=(("PATH", "/usr/bin:/bin"),),
-            workdir=str(self.work),
-            resources=Resources(cpu_milli=100, memory=64 * MIB),
-            writable=(str(self.work),),
-            engine=self.engine,
+    def gang(self, *scripts: str, job: int = 1, at_barrier: bool = False) -> GangLaunch:
+        """Describe a gang of a task for each script, in turn on both nodes."""
+        tasks = tuple(
+            TaskLaunch(
+                key=TaskKey(JobId(job), AttemptNo(1), TaskIndex(index)),
+                name=f"main.{index}",
+                binding=Binding(f"n{1 + index % 2}", engine=self.engine),
+                argv=("/bin/sh", "-c", self.scripts.get(script, script)),
+                env=(("PATH", "/usr/bin:/bin"),),
+                resources=Resources(cpu_milli=100, memory=64 * MIB),
+            )
+            for index, script in enumerate(scripts)
         )
+        return GangLaunch(
+            tasks, str(self.work), writable=(str(self.work),), at_barrier=at_barrier
+        )
+
+    def refused(self, task: TaskLaunch) -> TaskLaunch:
+        """Return a task as no engine of this kind takes it."""
+        match self.engine:
+            case "slurm" | "gpus":
+                nowhere = msgspec.structs.replace(task.binding, node="n9")
+                return msgspec.structs.replace(task, binding=nowhere)
+            case "local" | "here" | "pilot":
+                return msgspec.structs.replace(task, argv=())
+            case _:
+                return task
+
+    async def launch(self, script: str, job: int = 1) -> TaskKey:
+        """Have a job of one task started; return the task's key."""
+        gang = self.gang(script, job=job)
+        assert await self.backend.launch(gang) == {}
+        return gang.tasks[0].key
 
     async def until(self, check: Callable[[], bool]) -> None:
         async with asyncio.timeout(PATIENCE_S):
@@ -146,9 +171,8 @@ def test_a_task_runs_and_its_end_is_told(name: str) -> None:
     async def story() -> None:
         async with a_backend(name) as driver:
             for job, script, code in ((1, "ok", 0), (2, "fails", 3)):
-                request = driver.request(script, job)
-                await driver.backend.launch(request)
-                end = await driver.until_seen(request.key, Seen.ENDED)
+                key = await driver.launch(script, job)
+                end = await driver.until_seen(key, Seen.ENDED)
                 assert end.exit is not None
                 assert end.exit.code == code
                 assert end.exit.ok is (code == 0)
@@ -160,11 +184,10 @@ def test_a_task_runs_and_its_end_is_told(name: str) -> None:
 def test_launching_again_starts_nothing(name: str) -> None:
     async def story() -> None:
         async with a_backend(name) as driver:
-            request = driver.request("forever")
-            await driver.backend.launch(request)
-            first = await driver.until_seen(request.key, Seen.RUNNING)
-            await driver.backend.launch(request)
-            (now,) = await driver.backend.observe([request.key])
+            key = await driver.launch("forever")
+            first = await driver.until_seen(key, Seen.RUNNING)
+            assert await driver.backend.launch(driver.gang("forever")) == {}
+            (now,) = await driver.backend.observe([key])
             assert (now.seen, now.pid) == (Seen.RUNNING, first.pid)
 
     asyncio.run(story())
@@ -174,20 +197,37 @@ def test_launching_again_starts_nothing(name: str) -> None:
 def test_a_gang_waits_at_the_barrier(name: str) -> None:
     async def story() -> None:
         async with a_backend(name) as driver:
-            gang = [
-                msgspec.structs.replace(driver.request("ok", index=i), at_barrier=True)
-                for i in range(3)
-            ]
-            for request in gang:
-                await driver.backend.launch(request)
-            for request in gang:
-                await driver.until_seen(request.key, Seen.READY)
+            gang = driver.gang("ok", "ok", "ok", at_barrier=True)
+            keys = [task.key for task in gang.tasks]
+            assert await driver.backend.launch(gang) == {}
+            for key in keys:
+                await driver.until_seen(key, Seen.READY)
             assert {report.seen for report in driver.heard} == {Seen.READY}
-            await driver.backend.open_barrier([request.key for request in gang])
-            for request in gang:
-                end = await driver.until_seen(request.key, Seen.ENDED)
+            await driver.backend.open_barrier(keys)
+            for key in keys:
+                end = await driver.until_seen(key, Seen.ENDED)
                 assert end.exit is not None
                 assert end.exit.ok
+
+    asyncio.run(story())
+
+
+@every
+def test_refused_tasks_are_named_and_the_others_can_be_taken_back(name: str) -> None:
+    async def story() -> None:
+        async with a_backend(name) as driver:
+            good, bad = driver.gang("ok", "refused", at_barrier=True).tasks
+            gang = driver.gang("ok", at_barrier=True).only((good, driver.refused(bad)))
+            refused = await driver.backend.launch(gang)
+            assert list(refused) == [bad.key], "just the one"
+            assert refused[bad.key]
+            await driver.until_seen(good.key, Seen.READY)
+            assert await driver.backend.launch(gang) == refused, "nothing has changed"
+            await driver.backend.stop(good.key, "TERM", Millis(1000))
+            end = await driver.until_seen(good.key, Seen.ENDED)
+            assert end.exit is not None
+            assert not end.exit.ok
+            assert driver.seen(bad.key) == []
 
     asyncio.run(story())
 
@@ -196,11 +236,10 @@ def test_a_gang_waits_at_the_barrier(name: str) -> None:
 def test_a_stopped_task_ends_by_the_signal(name: str) -> None:
     async def story() -> None:
         async with a_backend(name) as driver:
-            request = driver.request("forever")
-            await driver.backend.launch(request)
-            await driver.until_seen(request.key, Seen.RUNNING)
-            await driver.backend.stop(request.key, "TERM", Millis(5000))
-            end = await driver.until_seen(request.key, Seen.ENDED)
+            key = await driver.launch("forever")
+            await driver.until_seen(key, Seen.RUNNING)
+            await driver.backend.stop(key, "TERM", Millis(5000))
+            end = await driver.until_seen(key, Seen.ENDED)
             assert end.exit is not None
             assert end.exit.signal == 15 or end.exit.code == 143
 
@@ -226,13 +265,12 @@ def test_unknown_tasks_are_left_out_and_stopping_them_is_fine(name: str) -> None
 def test_what_ended_is_still_known_until_forgotten(name: str) -> None:
     async def story() -> None:
         async with a_backend(name) as driver:
-            request = driver.request("fails")
-            await driver.backend.launch(request)
-            await driver.until_seen(request.key, Seen.ENDED)
-            (now,) = await driver.backend.observe([request.key])
+            key = await driver.launch("fails")
+            await driver.until_seen(key, Seen.ENDED)
+            (now,) = await driver.backend.observe([key])
             assert now.seen is Seen.ENDED
-            await driver.backend.forget(request.key.job)
-            assert list(await driver.backend.observe([request.key])) == []
+            await driver.backend.forget(key.job)
+            assert list(await driver.backend.observe([key])) == []
 
     asyncio.run(story())
 
@@ -243,9 +281,8 @@ def test_the_highest_job_is_known(name: str) -> None:
         async with a_backend(name) as driver:
             assert await driver.backend.highest_job() == 0
             for job in (7, 12, 9):
-                request = driver.request("ok", job)
-                await driver.backend.launch(request)
-                await driver.until_seen(request.key, Seen.ENDED)
+                key = await driver.launch("ok", job)
+                await driver.until_seen(key, Seen.ENDED)
             assert await driver.backend.highest_job() == 12
 
     asyncio.run(story())
@@ -256,15 +293,14 @@ def test_a_frozen_task_stands_still_and_goes_on(name: str) -> None:
     async def story() -> None:
         async with a_backend(name) as driver:
             script = "fake 1" if name == "fake" else "sleep 1"
-            request = driver.request(script)
-            await driver.backend.launch(request)
-            await driver.until_seen(request.key, Seen.RUNNING)
-            await driver.backend.freeze(request.key)
+            key = await driver.launch(script)
+            await driver.until_seen(key, Seen.RUNNING)
+            await driver.backend.freeze(key)
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(1.2):
-                    await driver.until(lambda: Seen.ENDED in driver.seen(request.key))
-            await driver.backend.thaw(request.key)
-            await driver.until_seen(request.key, Seen.ENDED)
+                    await driver.until(lambda: Seen.ENDED in driver.seen(key))
+            await driver.backend.thaw(key)
+            await driver.until_seen(key, Seen.ENDED)
 
     asyncio.run(story())
 
@@ -273,18 +309,17 @@ def test_a_frozen_task_stands_still_and_goes_on(name: str) -> None:
 def test_output_is_read_in_pieces_and_from_the_end(name: str) -> None:
     async def story() -> None:
         async with a_backend(name) as driver:
-            request = driver.request("seq 1 2000; echo oops >&2")
-            await driver.backend.launch(request)
-            await driver.until_seen(request.key, Seen.ENDED)
+            key = await driver.launch("seq 1 2000; echo oops >&2")
+            await driver.until_seen(key, Seen.ENDED)
             text, offset = b"", 0
-            while chunk := await driver.backend.read_log(request.key, "stdout", offset, 777):
+            while chunk := await driver.backend.read_log(key, "stdout", offset, 777):
                 if not chunk.data:
                     break
                 text, offset = text + chunk.data, chunk.next
             assert text.split() == [str(n).encode() for n in range(1, 2001)]
-            last = await driver.backend.read_log(request.key, "stdout", -5, 100)
+            last = await driver.backend.read_log(key, "stdout", -5, 100)
             assert last.data == b"2000\n"
-            oops = await driver.backend.read_log(request.key, "stderr", 0, 100)
+            oops = await driver.backend.read_log(key, "stderr", 0, 100)
             assert oops.data == b"oops\n"
 
     asyncio.run(story())
@@ -294,17 +329,16 @@ def test_output_is_read_in_pieces_and_from_the_end(name: str) -> None:
 def test_tasks_outlive_the_backend_and_are_found_again(name: str) -> None:
     async def story() -> None:
         async with a_backend(name) as driver:
-            request = driver.request("forever")
-            await driver.backend.launch(request)
-            running = await driver.until_seen(request.key, Seen.RUNNING)
+            key = await driver.launch("forever")
+            running = await driver.until_seen(key, Seen.RUNNING)
             await driver.backend.close()
             again = new_backend(name, driver.folder)
             other = Driver(again, driver.folder, name)
             await again.start(other.hear)
-            (found,) = await again.observe([request.key])
+            (found,) = await again.observe([key])
             assert (found.seen, found.pid) == (Seen.RUNNING, running.pid)
-            await again.stop(request.key, "TERM", Millis(1000))
-            await other.until_seen(request.key, Seen.ENDED)
+            await again.stop(key, "TERM", Millis(1000))
+            await other.until_seen(key, Seen.ENDED)
             await again.close()
 
     asyncio.run(story())

@@ -172,7 +172,7 @@ def test_an_element_of_an_array_keeps_its_index_when_cloned_or_edited(live: Live
     assert (specs[made].name, specs[made].priority) == ("job.3", 7)
     live.wait_for(made, "running")
     key = TaskKey(made, AttemptNo(1), TaskIndex(0))
-    env = dict(live.backend.tasks[key].request.env)
+    env = dict(live.backend.tasks[key].task.env)
     assert (env["ALLOT_ARRAY_INDEX"], env["ALLOT_ARRAY_SIZE"]) == ("3", "5")
     assert env["ALLOT_ARRAY_ID"] == str(made)
 

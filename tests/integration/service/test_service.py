@@ -20,10 +20,10 @@ from allotment.model.errors import Code, InvariantViolated, Rejected, StoreError
 from allotment.model.ids import Actor, JobId, NodeId, TaskKey
 from allotment.model.lifecycle import JobState as S
 from allotment.model.reasons import Reason
-from allotment.model.spec import Dependency, JobSpec
+from allotment.model.spec import Completion, Dependency, JobSpec
 from allotment.service.clock import SteadyClock
 from allotment.service.listing import Which
-from allotment.service.ports import ArchivedJob, LaunchRequest, LogChunk, Store
+from allotment.service.ports import ArchivedJob, GangLaunch, LogChunk, Refused, Store
 from allotment.service.selector import Selector
 from allotment.service.service import Service
 from allotment.service.views import EventView, JobRow
@@ -293,10 +293,10 @@ class Clumsy(FakeBackend):
         super().__init__()
         self.launches = launches
 
-    async def launch(self, request: LaunchRequest) -> None:
+    async def launch(self, gang: GangLaunch) -> Refused:
         if not self.launches:
-            raise KeyError(request.name)
-        await super().launch(request)
+            raise KeyError(gang.tasks[0].name)
+        return await super().launch(gang)
 
     async def read_log(self, key: TaskKey, stream: str, offset: int, size: int) -> LogChunk:
         if self.launches:
@@ -319,6 +319,33 @@ def test_a_bug_in_a_backend_ends_the_job_and_nothing_else(
             assert why in diagnosis.cause + diagnosis.evidence
             other = await service.submit(c.SubmitJob(a_script("fake forever")), ME)
             await until(lambda: bool(service.state.jobs[other.id].attempts))
+
+    asyncio.run(story())
+
+
+def test_a_gang_of_which_one_task_is_refused_is_taken_back(tmp_path: Path) -> None:
+    """Also where its job would do with fewer: none of it has begun."""
+
+    async def story() -> None:
+        backend = FakeBackend()
+        async with running(tmp_path, backend) as service:
+            spec = a_script("fake forever")
+            good = msgspec.structs.replace(spec.roles[0], name="good")
+            bad = msgspec.structs.replace(
+                good, name="bad", command="fake refused", completion=Completion(min_failed=0)
+            )
+            spec = msgspec.structs.replace(spec, roles=(good, bad))
+            made = await service.submit(c.SubmitJob(spec), ME)
+            job = service.state.jobs[made.id]
+            await until(lambda: bool(job.attempts) and bool(job.attempts[0].ended_at))
+            first = job.attempts[0]
+            assert first.diagnosis is not None
+            assert "does not take it" in first.diagnosis.cause + first.diagnosis.evidence
+            assert not first.barrier_at
+            (key, task) = next(iter(backend.tasks.items()))
+            assert key.index == 0
+            assert task.report.exit is not None
+            assert task.report.exit.signal
 
     asyncio.run(story())
 

@@ -12,7 +12,7 @@ from allotment.model.ids import AttemptNo, JobId, NodeId, TaskIndex, TaskKey
 from allotment.model.quantity import MIB, Millis, Resources
 from allotment.model.reasons import StopCause
 from allotment.model.reports import Seen, TaskReport
-from allotment.service.ports import LaunchRequest, Report
+from allotment.service.ports import Binding, GangLaunch, Report, TaskLaunch
 from tests.support.patience import PATIENCE_S
 from tests.support.slurm import TOOLS, Slurm
 
@@ -49,21 +49,19 @@ async def end_at_barrier(slurm: Slurm, folder: Path, who: str) -> TaskReport:
             heard.append(report)
             (over if report.seen is Seen.ENDED else ready).set()
 
-    request = LaunchRequest(
+    task = TaskLaunch(
         key=KEY,
         name="main.0",
-        node="n1",
+        binding=Binding("n1"),
         argv=("/bin/true",),
         env=(("PATH", "/usr/bin:/bin"),),
-        workdir="/",
         resources=Resources(cpu_milli=1000, memory=64 * MIB),
-        at_barrier=True,
     )
     ours = SlurmBackend(folder / "state", "main", lambda: [NODE])
     await ours.start(hear)
     try:
         async with asyncio.timeout(PATIENCE_S):
-            await ours.launch(request)
+            await ours.launch(GangLaunch((task,), "/", at_barrier=True))
             await ready.wait()
             if who == "stop":
                 await ours.stop(KEY, "TERM", Millis(1000), StopCause.CANCELLED)

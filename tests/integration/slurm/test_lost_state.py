@@ -11,7 +11,7 @@ from allotment.model.cluster import Node
 from allotment.model.ids import AttemptNo, JobId, NodeId, TaskIndex, TaskKey
 from allotment.model.quantity import MIB, Resources
 from allotment.model.reports import Seen, TaskReport
-from allotment.service.ports import LaunchRequest, Report
+from allotment.service.ports import Binding, GangLaunch, Report, TaskLaunch
 from tests.support.patience import PATIENCE_S
 from tests.support.slurm import TOOLS, Slurm, a_slurm
 
@@ -20,17 +20,17 @@ pytestmark = [pytest.mark.needs_root, pytest.mark.needs_tool(*TOOLS)]
 NODE = Node(NodeId(1), "n1", 4000, 2000 * MIB, 0)
 
 
-def a_request(job: int, folder: Path) -> LaunchRequest:
+def a_request(job: int, folder: Path) -> GangLaunch:
     """Ask for a whole node, so that of two the second waits in Slurm."""
-    return LaunchRequest(
+    task = TaskLaunch(
         key=TaskKey(JobId(job), AttemptNo(1), TaskIndex(0)),
         name="main.0",
-        node="n1",
+        binding=Binding("n1"),
         argv=("/bin/sleep", "1000"),
         env=(("PATH", "/usr/bin:/bin"),),
-        workdir=str(folder),
         resources=Resources(cpu_milli=4000, memory=64 * MIB),
     )
+    return GangLaunch((task,), str(folder))
 
 
 def test_what_slurm_forgot_and_shows_no_sign_has_ended(
@@ -42,17 +42,17 @@ def test_what_slurm_forgot_and_shows_no_sign_has_ended(
     with a_slurm() as slurm:
         monkeypatch.setenv("SLURM_CONF", str(slurm.conf))
         ends = asyncio.run(lose_state(slurm, tmp_path, first, second))
-    waited = ends[second.key].exit
+    waited = ends[second.tasks[0].key].exit
     assert waited is not None
     assert waited.lost
     assert "does not know it any more" in waited.platform_error
-    ran = ends[first.key].exit
+    ran = ends[first.tasks[0].key].exit
     assert ran is not None
     assert not ran.ok
 
 
 async def lose_state(
-    slurm: Slurm, folder: Path, *requests: LaunchRequest
+    slurm: Slurm, folder: Path, *requests: GangLaunch
 ) -> dict[TaskKey, TaskReport]:
     """Start the first task, have the second wait, and lose both; return their ends."""
     ends: dict[TaskKey, TaskReport] = {}

@@ -14,7 +14,7 @@ from allotment.model.cluster import Device, Node
 from allotment.model.ids import AttemptNo, DeviceIndex, JobId, NodeId, TaskIndex, TaskKey
 from allotment.model.quantity import MIB, Millis, Resources
 from allotment.model.reasons import StopCause
-from allotment.service.ports import Identity, LaunchRequest
+from allotment.service.ports import Binding, GangLaunch, Identity, TaskLaunch
 
 KEY = TaskKey(JobId(7), AttemptNo(2), TaskIndex(1))
 
@@ -114,13 +114,14 @@ def test_a_hold_is_renewed_before_its_end(left: str, limit: str, is_nearly_over:
 
 
 def test_what_is_said_is_understood_as_it_was_meant() -> None:
-    request = LaunchRequest(
-        key=KEY, name="main.1", node="n3", argv=("true",), env=(("A", "1"),), workdir="/",
-        resources=Resources(gpu_milli=2000, cpu_milli=1500), devices=(5, 6),
-        identity=Identity(1000, 1001, (4,)), at_barrier=True,
+    task = TaskLaunch(
+        key=KEY, name="main.1", argv=("true",), env=(("A", "1"),),
+        binding=Binding("n3", (5, 6), (("a100", 2),)),
+        resources=Resources(gpu_milli=2000, cpu_milli=1500),
     )  # fmt: skip
+    gang = GangLaunch((task,), "/", Identity(1000, 1001, (4,)), at_barrier=True)
     said = [
-        m.Call(1, m.Launch(request)),
+        m.Call(1, m.Launch(gang)),
         m.Call(2, m.Stop(KEY, "TERM", Millis(5), StopCause.NODE_LOST)),
         m.Call(3, m.ReadLog(KEY, "stdout", -5, 10)),
         m.Welcome(),

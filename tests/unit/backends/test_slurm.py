@@ -21,51 +21,62 @@ from allotment.backends.slurm.status import Row, report, rows_of
 from allotment.backends.slurm.strays import STRAY_S, Strays
 from allotment.backends.slurm.task import environment
 from allotment.backends.status import RunnerStatus, indexes_in, status_from
-from allotment.model.cluster import Device
+from allotment.model.cluster import Device, Node
 from allotment.model.ids import AttemptNo, DeviceIndex, JobId, NodeId, TaskIndex, TaskKey
+from allotment.model.ledger import Slot
 from allotment.model.quantity import MIB, MINUTE, Millis, Resources
 from allotment.model.reports import NodeReport, Seen
-from allotment.service.ports import Identity, LaunchRequest, Limit
+from allotment.service.launch import binding_of
+from allotment.service.ports import Binding, GangLaunch, Identity, Limit, TaskLaunch
 
 KEY = TaskKey(JobId(7), AttemptNo(2), TaskIndex(1))
-REQUEST = LaunchRequest(
+TASK = TaskLaunch(
     key=KEY,
     name="main.1",
-    node="n3",
+    binding=Binding("n3", (4, 5), (("a100", 2),)),
     argv=("python3", "train.py"),
     env=(("A", "1"), ("CUDA_VISIBLE_DEVICES", "5,6")),
-    workdir="/data",
     resources=Resources(gpu_milli=2000, cpu_milli=1500, memory=100 * MIB + 1),
-    devices=(4, 5),
+)
+GANG = GangLaunch(
+    (TASK,),
+    workdir="/data",
     identity=Identity(1000, 1001),
     at_barrier=True,
     limit_ms=Millis(61_000),
+    labels=(("tenant", "vision"),),
 )
 
 
 def test_a_job_asks_for_just_its_node_and_what_it_needs() -> None:
-    options = options_of(REQUEST, "allot-ab", "gpu", "/s/7", "gpu:a100:2")
+    options = options_of(GANG, TASK, "allot-ab", "gpu", "/s/7")
     assert set(options) >= {
         "--job-name=allot-ab-7.2.1", "--partition=gpu", "--nodelist=n3", "--nodes=1",
         "--ntasks=1", "--cpus-per-task=2", "--mem=101M", "--gres=gpu:a100:2",
         "--no-requeue", "--export=NIL", "--uid=1000", "--gid=1001",
+        "--comment=allotment 7.2.1 tenant=vision",
     }  # fmt: skip
 
 
 def test_devices_are_said_by_slurm_and_secrets_are_in_no_option() -> None:
-    told = json.loads(document_of(REQUEST))
+    told = json.loads(document_of(GANG, TASK))
     assert told["env"] == {"A": "1"}
     assert told["at_barrier"] is True
-    assert "train.py" not in " ".join(options_of(REQUEST, "p", "gpu", "/s/7"))
+    assert "train.py" not in " ".join(options_of(GANG, TASK, "p", "gpu", "/s/7"))
 
 
 def test_the_devices_of_a_task_are_of_the_types_that_were_chosen() -> None:
-    devices = [Device(DeviceIndex(n), "v100" if n < 6 else "a100") for n in range(8)]
-    assert gres_of(REQUEST, devices) == "gpu:v100:2"
-    assert gres_of(replace(REQUEST, devices=(5, 6)), devices) == "gpu:a100:1,gpu:v100:1"
-    untyped = [Device(DeviceIndex(n), UNTYPED) for n in range(8)]
-    assert gres_of(REQUEST, untyped) == "gpu:2"
-    assert gres_of(replace(REQUEST, devices=(), resources=Resources()), devices) == ""
+    devices = tuple(Device(DeviceIndex(n), "v100" if n < 6 else "a100") for n in range(8))
+    node = Node(NodeId(3), "n3", 8000, 1, 1, devices)
+
+    def asked(node: Node, *indexes: int) -> str:
+        return gres_of(binding_of(Slot(NodeId(3), indexes), {NodeId(3): node}))
+
+    assert asked(node, 4, 5) == "gpu:v100:2"
+    assert asked(node, 5, 6) == "gpu:a100:1,gpu:v100:1"
+    assert asked(node) == ""
+    untyped = tuple(Device(DeviceIndex(n), UNTYPED) for n in range(8))
+    assert asked(replace(node, devices=untyped), 4, 5) == "gpu:2"
 
 
 def test_a_path_with_quotes_stays_one_word() -> None:

@@ -30,7 +30,7 @@ def test_a_job_starts_runs_and_succeeds(world: World) -> None:
     assert world.is_(job) is S.QUEUED
     world.cycle()
     assert world.is_(job) is S.STARTING
-    assert [type(effect) for effect in world.effects] == [f.LaunchTask]
+    assert [type(effect) for effect in world.effects] == [f.LaunchGang]
     world.runs(job)
     assert world.is_(job) is S.RUNNING
     world.ends(job)
@@ -41,9 +41,9 @@ def test_a_job_starts_runs_and_succeeds(world: World) -> None:
 def test_a_gang_starts_whole_through_one_barrier(world: World) -> None:
     job = world.submit(a_job().tasks(3).gpus(1))
     world.cycle()
-    launches = [e for e in world.effects if isinstance(e, f.LaunchTask)]
-    assert len(launches) == 3
-    assert all(launch.at_barrier for launch in launches)
+    (launch,) = (e for e in world.effects if isinstance(e, f.LaunchGang))
+    assert [key.index for key in launch.keys] == [0, 1, 2]
+    assert launch.at_barrier
     world.runs(job)
     barriers = [e for e in world.effects if isinstance(e, f.OpenBarrier)]
     assert len(barriers) == 1
@@ -191,6 +191,21 @@ def test_min_failed_lets_a_job_live_with_failures(world: World) -> None:
     world.task_ends(keys[1])
     world.task_ends(keys[2])
     assert world.is_(job) is S.SUCCEEDED
+
+
+def test_a_gang_that_lost_a_task_before_its_barrier_gives_back_its_place(world: World) -> None:
+    job = world.submit(a_job().tasks(3).completes(min_failed=2))
+    world.cycle()
+    first, second, third = world.job(job).task_keys()
+    world.tell(TaskReport(first, Seen.READY))
+    refused = Exit(platform_error="its node does not take it")
+    world.tell(TaskReport(second, Seen.ENDED, exit=refused, diagnosis=PLATFORM))
+    assert world.is_(job) is S.STOPPING, "it would wait for nothing"
+    world.wait(1)
+    world.task_ends(first, 1)
+    world.tell(TaskReport(third, Seen.ENDED, exit=refused, diagnosis=PLATFORM))
+    assert world.is_(job) is S.QUEUED, "it is tried again"
+    assert world.state.cluster.ledger.free().gpu_milli == 8000
 
 
 def test_min_succeeded_completes_the_job_and_stops_the_rest(world: World) -> None:

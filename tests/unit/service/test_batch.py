@@ -14,7 +14,7 @@ from allotment.service.batch.files import batch_files, tool_files, tools_folder
 from allotment.service.batch.tools.patterns import Known, expand_lsf, expand_slurm
 from allotment.service.batch.tools.scontrol import hostnames
 from allotment.service.folders import make_tools
-from allotment.service.launch import Account, Folders, hostfile, launch_request, task_env
+from allotment.service.launch import Account, Folders, gang_launch, hostfile, task_env
 from tests.support.builders import a_config, a_job, a_tenant
 from tests.support.world import World
 
@@ -74,13 +74,13 @@ def test_a_script_runs_by_a_program_of_ours_with_files_of_its_user_alone() -> No
     job = next(iter(world.state.jobs.values()))
     nodes = world.state.cluster.nodes
     key = job.task_keys()[0]
-    request = launch_request(
-        job, key, world.state.config, nodes, FOLDERS, ACCOUNT, at_barrier=False
+    gang = gang_launch(
+        job, [key], world.state.config, nodes, FOLDERS, ACCOUNT, at_barrier=False
     )
     folder = "/state/attempts/1/1"
     tools = tools_folder("/state")
-    assert request.argv == (f"{tools}/run", f"{folder}/batch")
-    assert {folder, tools} <= set(request.read_only)
+    assert gang.tasks[0].argv == (f"{tools}/run", f"{folder}/batch")
+    assert {folder, tools} <= set(gang.read_only)
     assert job.spec.batch is not None
     files = batch_files(job, job.spec.batch, nodes, "alice")
     assert files["batch/slurm_script"].text == "#!/bin/sh\ntrue\n"

@@ -6,10 +6,11 @@ import msgspec
 
 from allotment.engine.records import JobRecord
 from allotment.model.cluster import Nic
-from allotment.model.ids import JobId, TaskIndex
+from allotment.model.ids import JobId, NodeId, TaskIndex
 from allotment.model.quantity import GIB, MIB, Resources
 from allotment.model.spec import Dialect, JobSpec, Port, TaskRole
-from allotment.service.launch import Account, Folders, hostfile, launch_request, task_env
+from allotment.service.launch import Account, Folders, gang_launch, hostfile, task_env
+from allotment.service.ports import Binding
 from tests.support.builders import a_config, a_job, a_tenant
 from tests.support.world import World
 
@@ -136,20 +137,25 @@ def test_the_request_has_paths_and_limits() -> None:
         a_job().gpus(2).spec(), data_dir="/data", code_dir="/code", output_dir="/out"
     )
     world, job = placed(spec)
-    request = launch_request(
+    gang = gang_launch(
         job,
-        job.task_keys()[0],
+        job.task_keys(),
         world.state.config,
         world.state.cluster.nodes,
         FOLDERS,
         ACCOUNT,
         at_barrier=False,
     )
-    assert request.argv == ("/bin/sh", "-c", "true")
-    assert request.workdir == "/code"
-    assert request.read_only == ("/data", "/code", "/state/attempts/1/1")
-    assert request.writable == ("/out/1/attempt-1", "/state/checkpoints/1")
-    assert request.devices == (0, 1)
+    (task,) = gang.tasks
+    assert task.argv == ("/bin/sh", "-c", "true")
+    assert gang.workdir == "/code"
+    assert gang.read_only == ("/data", "/code", "/state/attempts/1/1")
+    assert gang.writable == ("/out/1/attempt-1", "/state/checkpoints/1")
+    assert dict(gang.labels)["tenant"] == "vision"
+    (kind,) = {device.type for device in world.state.cluster.nodes[NodeId(0)].devices}
+    assert task.binding == Binding(
+        world.state.cluster.nodes[NodeId(0)].name, (0, 1), ((kind, 2),)
+    )
 
 
 def test_the_host_file_counts_tasks_on_each_node() -> None:

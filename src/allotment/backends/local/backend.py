@@ -36,7 +36,15 @@ from allotment.model.reports import Seen, TaskReport
 from allotment.rights.removing import remove
 from allotment.service.forever import forever
 from allotment.service.isolated import isolated
-from allotment.service.ports import DeviceUse, LaunchRequest, LogChunk, Report, TaskUse
+from allotment.service.ports import (
+    DeviceUse,
+    GangLaunch,
+    LogChunk,
+    Refused,
+    Report,
+    TaskLaunch,
+    TaskUse,
+)
 
 log = structlog.get_logger("allot.local")
 
@@ -104,16 +112,25 @@ class LocalBackend:
 
     # ── tasks ───────────────────────────────────────────────────────────────────────────
 
-    async def launch(self, request: LaunchRequest) -> None:
-        self._live.add(request.key)
+    async def launch(self, gang: GangLaunch) -> Refused:
+        refused: dict[TaskKey, str] = {}
+        for task in gang.tasks:
+            try:
+                await self._launch(gang, task)
+            except BackendError as error:
+                refused[task.key] = str(error)
+        return refused
+
+    async def _launch(self, gang: GangLaunch, task: TaskLaunch) -> None:
+        self._live.add(task.key)
         try:
-            answer = await self._launcher.launch(self._translate(request))
+            answer = await self._launcher.launch(self._translate(gang, task))
         except BackendError:
-            if self._read(request.key) is None:
-                self._live.discard(request.key)
+            if self._read(task.key) is None:
+                self._live.discard(task.key)
             raise
         if not answer.get("launched"):
-            self._look_at(request.key)
+            self._look_at(task.key)
 
     async def open_barrier(self, keys: Sequence[TaskKey]) -> None:
         for key in keys:
@@ -260,32 +277,31 @@ class LocalBackend:
         finally:
             os.close(fd)
 
-    def _translate(self, request: LaunchRequest) -> Request:
-        """Put a launch request in the launcher's words."""
-        need = request.resources
-        devices = [
-            path for index in request.devices for path in self._device_files.get(index, ())
-        ]
+    def _translate(self, gang: GangLaunch, task: TaskLaunch) -> Request:
+        """Put what is asked for in the launcher's words."""
+        need = task.resources
+        indexes = task.binding.devices
+        devices = [path for index in indexes for path in self._device_files.get(index, ())]
         made: Request = {
-            "key": task_name(request.key),
-            "argv": list(request.argv),
-            "env": dict(request.env),
-            "cwd": request.workdir,
-            "read_only": list(request.read_only),
-            "writable": list(request.writable),
+            "key": task_name(task.key),
+            "argv": list(task.argv),
+            "env": dict(task.env),
+            "cwd": gang.workdir,
+            "read_only": list(gang.read_only),
+            "writable": list(gang.writable),
             "devices": devices,
             "cpu_milli": need.cpu_milli,
             "memory_bytes": need.memory,
             "disk_bytes": need.disk,
-            "pids": request.pids,
-            "log_bytes": request.log_bytes,
-            "hold_at_barrier": request.at_barrier,
-            "hold_on_failure_ms": request.hold_on_failure_ms,
+            "pids": gang.pids,
+            "log_bytes": gang.log_bytes,
+            "hold_at_barrier": gang.at_barrier,
+            "hold_on_failure_ms": gang.hold_on_failure_ms,
         }
-        if request.identity is not None:
-            made["uid"] = request.identity.uid
-            made["gid"] = request.identity.gid
-            made["groups"] = list(request.identity.groups)
+        if gang.identity is not None:
+            made["uid"] = gang.identity.uid
+            made["gid"] = gang.identity.gid
+            made["groups"] = list(gang.identity.groups)
         return made
 
 

@@ -54,7 +54,7 @@ from allotment.model.errors import BackendError
 from allotment.model.health import HealthReport
 from allotment.model.ids import NodeId
 from allotment.model.reports import TaskReport
-from allotment.service.ports import Report
+from allotment.service.ports import GangLaunch, Report
 
 DIAL_S = 10.0
 LOOK_EVERY_S = 15.0
@@ -204,14 +204,17 @@ class Agent:
                 return self._backend.read_log(key, stream, offset, size)
             case Uses(keys):
                 return self._backend.uses(keys)
+            case Launch(gang):
+                return self._launch(gang)
             case _:
                 return self._order(op)
 
-    def _order(self, op: Launch | OpenBarrier | Stop | Freeze | Thaw) -> Awaitable[None]:
+    async def _launch(self, gang: GangLaunch) -> object:
+        return list((await self._backend.launch(gang)).items())
+
+    def _order(self, op: OpenBarrier | Stop | Freeze | Thaw) -> Awaitable[None]:
         backend = self._backend
         match op:
-            case Launch(request):
-                return backend.launch(request)
             case OpenBarrier(keys):
                 return backend.open_barrier(keys)
             case Stop(key, signal, grace_ms, cause):

@@ -27,6 +27,7 @@ from allotment.backends.pilot.link import Link
 from allotment.backends.pilot.squeue import PilotRow, rows
 from allotment.backends.slurm import client
 from allotment.backends.slurm.client import SlurmNode
+from allotment.backends.together import gather_all
 from allotment.model.cluster import Node
 from allotment.model.engines import Ability
 from allotment.model.errors import BackendError, EngineAway
@@ -37,7 +38,15 @@ from allotment.model.reasons import StopCause
 from allotment.model.reports import NodeReport, Seen, TaskReport
 from allotment.service.forever import forever
 from allotment.service.isolated import isolated
-from allotment.service.ports import DeviceUse, LaunchRequest, LogChunk, Report, TaskUse
+from allotment.service.ports import (
+    DeviceUse,
+    GangLaunch,
+    LogChunk,
+    Refused,
+    Report,
+    TaskLaunch,
+    TaskUse,
+)
 
 log = structlog.get_logger("allot.pilot")
 
@@ -307,22 +316,41 @@ class PilotBackend:
 
     # ── tasks ───────────────────────────────────────────────────────────────────────────
 
-    async def launch(self, request: LaunchRequest) -> None:
-        hold = self._holds.get(request.node)
-        if hold is None:
-            raise BackendError(f"the configuration has no node {request.node}")
-        link = await self._link_up(hold)
-        hold.live.add(request.key)
-        self._where[request.key] = hold
-        self._jobs.setdefault(request.key.job, set()).add(hold.node.name)
+    async def launch(self, gang: GangLaunch) -> Refused:
+        """Start each task on its node, once all the nodes are held."""
+        refused: dict[TaskKey, str] = {}
+        by_hold: dict[Hold, list[TaskLaunch]] = {}
+        for task in gang.tasks:
+            hold = self._holds.get(task.binding.node)
+            if hold is None:
+                refused[task.key] = f"the configuration has no node {task.binding.node}"
+            else:
+                by_hold.setdefault(hold, []).append(task)
+        links = await gather_all([self._link_up(hold) for hold in by_hold])
+        parts = [
+            self._launch_on(hold, link, gang.only(tasks))
+            for (hold, tasks), link in zip(by_hold.items(), links, strict=True)
+        ]
+        for part in await gather_all(parts):
+            refused |= part
+        return refused
+
+    async def _launch_on(self, hold: Hold, link: Link, gang: GangLaunch) -> Refused:
+        """Start the tasks of one node. Raises EngineAway."""
+        for task in gang.tasks:
+            hold.live.add(task.key)
+            self._where[task.key] = hold
+            self._jobs.setdefault(task.key.job, set()).add(hold.node.name)
         try:
-            await link.call(m.Launch(request))
+            answer = await link.call(m.Launch(gang), list[tuple[TaskKey, str]])
         except EngineAway:
             raise
-        except BackendError:
-            if not hold.has(request.key):
-                hold.ended(request.key)
-            raise
+        except BackendError as error:
+            answer = [(task.key, str(error)) for task in gang.tasks]
+        for key, _ in answer:
+            if not hold.has(key):
+                hold.ended(key)
+        return dict(answer)
 
     async def _link_up(self, hold: Hold) -> Link:
         """Return the link to a node, which is held again if it was given back."""

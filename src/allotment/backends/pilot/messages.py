@@ -14,9 +14,9 @@ from allotment.model.ids import TaskKey
 from allotment.model.quantity import Millis
 from allotment.model.reasons import StopCause
 from allotment.model.reports import TaskReport
-from allotment.service.ports import LaunchRequest
+from allotment.service.ports import GangLaunch
 
-PROTOCOL = 1
+PROTOCOL = 2
 LONGEST_HELLO = 16 * 1024
 LONGEST = 64 << 20
 _LENGTH = struct.Struct(">I")
@@ -88,9 +88,12 @@ FromAgent = Hello | Answer | Fault | TaskNews | HealthNews
 
 
 class Launch(msgspec.Struct, frozen=True, tag="launch"):
-    """`Backend.launch`; the others below are its other calls likewise."""
+    """`Backend.launch` of a gang's tasks on this node; the others below likewise.
 
-    request: LaunchRequest
+    Answered with those it refuses, and why.
+    """
+
+    gang: GangLaunch
 
 
 class OpenBarrier(msgspec.Struct, frozen=True, tag="open_barrier"):

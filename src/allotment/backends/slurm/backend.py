@@ -22,7 +22,6 @@ from allotment.backends.slurm.enter import enter_argv, inside_argv
 from allotment.backends.slurm.nodes import NodeWatch
 from allotment.backends.slurm.request import (
     document_of,
-    gres_of,
     name_of,
     options_of,
     script_of,
@@ -31,17 +30,27 @@ from allotment.backends.slurm.request import (
 from allotment.backends.slurm.status import NEVER, WAITS, Row, Rows, report
 from allotment.backends.slurm.strays import STRAY_S, Strays
 from allotment.backends.status import RunnerStatus, status_from
+from allotment.backends.together import gather_all
 from allotment.model.cluster import Node
 from allotment.model.diagnosis import Exit
 from allotment.model.engines import Ability
-from allotment.model.errors import BackendError
+from allotment.model.errors import BackendError, EngineAway
 from allotment.model.ids import JobId, TaskKey
 from allotment.model.quantity import MINUTE, Millis
 from allotment.model.reasons import StopCause
 from allotment.model.reports import Seen, TaskReport
 from allotment.rights.removing import remove
 from allotment.service.forever import forever
-from allotment.service.ports import Identity, LaunchRequest, Limit, LogChunk, Report, Silence
+from allotment.service.ports import (
+    GangLaunch,
+    Identity,
+    Limit,
+    LogChunk,
+    Refused,
+    Report,
+    Silence,
+    TaskLaunch,
+)
 
 log = structlog.get_logger("allot.slurm")
 
@@ -167,19 +176,34 @@ class SlurmBackend:
 
     # ── tasks ───────────────────────────────────────────────────────────────────────────
 
-    async def launch(self, request: LaunchRequest) -> None:
-        key = request.key
+    async def launch(self, gang: GangLaunch) -> Refused:
+        found = await gather_all([self._launch_or_refuse(gang, task) for task in gang.tasks])
+        keys = (task.key for task in gang.tasks)
+        return {key: why for key, why in zip(keys, found, strict=True) if why}
+
+    async def _launch_or_refuse(self, gang: GangLaunch, task: TaskLaunch) -> str:
+        """Return why a task is refused; '' where it is not. Raises EngineAway."""
+        try:
+            await self._launch(gang, task)
+        except EngineAway:
+            raise
+        except BackendError as error:
+            return str(error)
+        return ""
+
+    async def _launch(self, gang: GangLaunch, task: TaskLaunch) -> None:
+        key = task.key
         record = self._record(key)
         is_new = record is None
         if record is None:
-            record = await asyncio.to_thread(self._prepare, request)
+            record = await asyncio.to_thread(self._prepare, gang, task)
         if not record.job:
             name = (name_of(self._prefix, key), record.uid)
             self._launching.add(name)
             try:
                 # An answer that got lost may have been a yes.
                 row = None if is_new else (await client.jobs(name[0])).get(name)
-                number = row.id if row else await self._submit(request)
+                number = row.id if row else await self._submit(gang, task)
                 record = msgspec.structs.replace(record, job=number)
                 self._keep(key, record)
                 self._live[key] = record
@@ -187,18 +211,16 @@ class SlurmBackend:
                 self._launching.discard(name)
         self._live[key] = record
 
-    async def _submit(self, request: LaunchRequest) -> str:
-        folder = str(self._folder(request.key).absolute())
-        node = next((node for node in self._nodes() if node.name == request.node), None)
-        gres = gres_of(request, node.devices if node else ())
-        options = options_of(request, self._prefix, self._partition, folder, gres)
-        if request.limit_ms:
-            options.append(f"--time={time_of(request.limit_ms, self.time_limit())}")
-        script = self._folder(request.key).with_suffix(".sh").absolute()
+    async def _submit(self, gang: GangLaunch, task: TaskLaunch) -> str:
+        folder = str(self._folder(task.key).absolute())
+        options = options_of(gang, task, self._prefix, self._partition, folder)
+        if gang.limit_ms:
+            options.append(f"--time={time_of(gang.limit_ms, self.time_limit())}")
+        script = self._folder(task.key).with_suffix(".sh").absolute()
         try:
             script.write_text(script_of(folder, str((self._root / "task.py").absolute())))
         except OSError as error:
-            raise BackendError(f"the script of task {request.key}: {error}") from error
+            raise BackendError(f"the script of task {task.key}: {error}") from error
         async with self._calls:
             return await client.submit(options, str(script))
 
@@ -206,9 +228,9 @@ class SlurmBackend:
         async with self._calls:
             await client.cancel(job)
 
-    def _prepare(self, request: LaunchRequest) -> Submitted:
+    def _prepare(self, gang: GangLaunch, task: TaskLaunch) -> Submitted:
         """Make a task's folder, its user's, with what its first process reads."""
-        folder = self._folder(request.key)
+        folder, identity = self._folder(task.key), gang.identity
         try:
             for parent in (folder.parent.parent, folder.parent):
                 parent.mkdir(exist_ok=True)
@@ -218,16 +240,16 @@ class SlurmBackend:
             path.unlink(missing_ok=True)
             fd = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
             with os.fdopen(fd, "wb") as file:
-                file.write(document_of(request))
-                if request.identity is not None:
-                    os.fchown(fd, request.identity.uid, request.identity.gid)
-            if request.identity is not None:
-                os.chown(folder, request.identity.uid, request.identity.gid)
-            uid = request.identity.uid if request.identity is not None else os.geteuid()
-            record = Submitted(uid, request.identity, node=request.node)
-            self._keep(request.key, record)
+                file.write(document_of(gang, task))
+                if identity is not None:
+                    os.fchown(fd, identity.uid, identity.gid)
+            if identity is not None:
+                os.chown(folder, identity.uid, identity.gid)
+            uid = identity.uid if identity is not None else os.geteuid()
+            record = Submitted(uid, identity, node=task.binding.node)
+            self._keep(task.key, record)
         except OSError as error:
-            raise BackendError(f"the folder of task {request.key}: {error}") from error
+            raise BackendError(f"the folder of task {task.key}: {error}") from error
         return record
 
     async def open_barrier(self, keys: Sequence[TaskKey]) -> None:

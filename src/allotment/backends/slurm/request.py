@@ -1,15 +1,12 @@
 """A task → the Slurm job that runs it. Pure: no clock, no files."""
 
 import json
-from collections import Counter
-from collections.abc import Sequence
 from math import ceil
 
 from allotment.backends.slurm.discover import UNTYPED
-from allotment.model.cluster import Device
-from allotment.model.ids import DeviceIndex, TaskKey
-from allotment.model.quantity import DEVICE, MIB, MINUTE, Millis
-from allotment.service.ports import LaunchRequest, Limit
+from allotment.model.ids import TaskKey
+from allotment.model.quantity import MIB, MINUTE, Millis
+from allotment.service.ports import Binding, GangLaunch, Limit, TaskLaunch
 
 UNSEEN = frozenset(
     {
@@ -32,14 +29,14 @@ def name_of(prefix: str, key: TaskKey) -> str:
     return f"{prefix}-{key.job}.{key.attempt}.{key.index}"
 
 
-def document_of(request: LaunchRequest) -> bytes:
+def document_of(gang: GangLaunch, task: TaskLaunch) -> bytes:
     """Write what the task's first process reads: `request.json`."""
-    env = {name: value for name, value in request.env if name not in UNSEEN}
+    env = {name: value for name, value in task.env if name not in UNSEEN}
     told = {
-        "argv": request.argv,
+        "argv": task.argv,
         "env": env,
-        "cwd": request.workdir,
-        "at_barrier": request.at_barrier,
+        "cwd": gang.workdir,
+        "at_barrier": gang.at_barrier,
     }
     return json.dumps(told).encode()
 
@@ -54,15 +51,16 @@ def script_of(folder: str, runner: str) -> str:
 
 
 def options_of(
-    request: LaunchRequest, prefix: str, partition: str, folder: str, gres: str = ""
+    gang: GangLaunch, task: TaskLaunch, prefix: str, partition: str, folder: str
 ) -> list[str]:
     """Return the options of `sbatch`: one task, on just this node, with just this much."""
-    need = request.resources
+    need = task.resources
+    labels = "".join(f" {name}={value}" for name, value in gang.labels)
     options = [
-        f"--job-name={name_of(prefix, request.key)}",
-        f"--comment=allotment {request.key}",
+        f"--job-name={name_of(prefix, task.key)}",
+        f"--comment=allotment {task.key}{labels}",
         f"--partition={partition}",
-        f"--nodelist={request.node}",
+        f"--nodelist={task.binding.node}",
         "--nodes=1",
         "--ntasks=1",
         f"--cpus-per-task={max(1, ceil(need.cpu_milli / 1000))}",
@@ -73,26 +71,18 @@ def options_of(
         f"--output={folder.replace('%', '%%')}/slurm.log",
         "--open-mode=append",
     ]
-    if gres:
+    if gres := gres_of(task.binding):
         options.append(f"--gres={gres}")
-    if request.identity is not None:
-        options += [f"--uid={request.identity.uid}", f"--gid={request.identity.gid}"]
+    if gang.identity is not None:
+        options += [f"--uid={gang.identity.uid}", f"--gid={gang.identity.gid}"]
     return options
 
 
-def gres_of(request: LaunchRequest, devices: Sequence[Device]) -> str:
-    """Return the devices of a task by type and number, such as `gpu:a100:2`; '' for none.
-
-    `devices` are those of its node, by index.
-    """
-    if not request.devices:
-        count = ceil(request.resources.gpu_milli / DEVICE)
-        return f"gpu:{count}" if count else ""
-    kinds = {device.index: device.type for device in devices}
-    counted = Counter(kinds.get(DeviceIndex(index), UNTYPED) for index in request.devices)
+def gres_of(binding: Binding) -> str:
+    """Return the devices of a task by type and number, such as `gpu:a100:2`; '' for none."""
     return ",".join(
         f"gpu:{count}" if kind == UNTYPED else f"gpu:{kind}:{count}"
-        for kind, count in sorted(counted.items())
+        for kind, count in binding.types
     )
 
 

@@ -133,8 +133,8 @@ class Lived:
     def _carry_out(self) -> None:
         effects, self.world.effects = self.world.effects, []
         for effect in effects:
-            if isinstance(effect, f.LaunchTask) and effect.key.index == 0:
-                self._plan(START_MS, "runs", effect.key.job)
+            if isinstance(effect, f.LaunchGang):
+                self._plan(START_MS, "runs", effect.job)
             elif isinstance(effect, f.StopTask) and effect.key.index == 0:
                 job = effect.key.job
                 # It saves at once; what it does between the warning and the end is lost.
