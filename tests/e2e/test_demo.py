@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("numpy")
-pytestmark = [pytest.mark.slow, pytest.mark.alone]
+pytestmark = pytest.mark.slow
 
 DEMO = [sys.executable, "-m", "allotment.cli", "demo"]
 LIMIT_S = 150
@@ -45,6 +45,7 @@ def processes_of(folder: Path) -> list[str]:
     return found
 
 
+@pytest.mark.alone
 def test_the_demo_shows_what_it_promises(folder: Path) -> None:
     began = time.monotonic()
     done = subprocess.run(

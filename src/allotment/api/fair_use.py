@@ -90,7 +90,7 @@ class FairUse:
                 del held[actor.user]
 
     async def in_turn(self, kind: str, actor: Actor, work: Callable[[], Awaitable[T]]) -> T:
-        """Do something long when it is the user's turn, and give what it gives."""
+        """Do something long when it is the user's turn, and return what it gives."""
         queue = self._long[kind]
         await queue.turn(actor.user)
         try:

@@ -47,7 +47,7 @@ class Attached:
         self._after = 0
 
     def until_the_end(self, shown: int = 0) -> JobView:
-        """Print the output of every attempt after the one numbered `shown`; give the job.
+        """Print the output of every attempt after the one numbered `shown`; return the job.
 
         Whoever comes late is not told what was before.
         """

@@ -39,7 +39,7 @@ def events(
 ) -> None:
     """Show what happened, oldest first: of one job, or the newest of the whole cluster.
 
-    With --json, print one object a line; give its `seq` to --after.
+    With --json, print one object a line; pass its `seq` to --after.
 
     Examples:
       allot events 12

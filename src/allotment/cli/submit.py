@@ -238,7 +238,7 @@ def _tell_of(made: list[Submitted], ready: list[Prepared], as_json: bool) -> Non
 
 
 def _await(client: Client, made: list[Submitted]) -> int:
-    """Wait for jobs that ask for it; give the highest exit code."""
+    """Wait for jobs that ask for it; return the highest exit code."""
     codes: list[int] = []
     for each in made:
         with detachable(each.id):

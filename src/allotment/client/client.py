@@ -423,7 +423,7 @@ class Client:
             return decode(reply.read(), OutputPage)
 
     def fetch(self, ref: Ref, file: OutputFile, folder: str | Path) -> Path:
-        """Copy one output file to the same place below `folder`; give its path.
+        """Copy one output file to the same place below `folder`; return its path.
 
         It appears there complete or not at all.
         """
@@ -470,7 +470,7 @@ class Client:
         return decode(self._get("/v1/reservations"), list[ReservationView])
 
     def reserve(self, note: ReservationNote) -> list[ReservationView]:
-        """Set nodes aside for a time; give all that are set then."""
+        """Set nodes aside for a time; return all that are set then."""
         body = msgspec.to_builtins(note)
         return decode(self._send("POST", "/v1/reservations", body), list[ReservationView])
 

@@ -99,7 +99,7 @@ class Transport:
         *,
         again: bool = False,
     ) -> Reply:
-        """Send a request and give the answer, whatever its status.
+        """Send a request and return the answer, whatever its status.
 
         `again` says that it may be sent twice. Where the service says that this user asks
         for too much at once, nothing was done: it is sent again some times, later and later.
@@ -145,7 +145,7 @@ class Transport:
         *,
         again: bool = False,
     ) -> bytes:
-        """Send a request and give the body of a successful answer. Raises ApiError."""
+        """Send a request and return the body of a successful answer. Raises ApiError."""
         reply = self.call(method, path, body, headers, again=again)
         try:
             data = reply.read()

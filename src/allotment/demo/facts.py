@@ -37,7 +37,7 @@ class Facts:
         return self.all[-1].seq if self.all else 0
 
     def take(self, views: Iterable[EventView]) -> list[Fact]:
-        """Add what is new; give it."""
+        """Add what is new; return it."""
         new = [fact_of(view) for view in views if view.seq > self.last]
         self.all += new
         for fact in new:

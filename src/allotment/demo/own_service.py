@@ -78,7 +78,7 @@ class OwnService:
         self._keep = True
 
     def _stop(self) -> bool:
-        """End all jobs, then the service, then its launcher; tell whether all of it worked."""
+        """End all jobs, the service, then its launcher; return whether all of it worked."""
         try:
             done = _allot("down", "--state", str(self.state), "--cancel-jobs", limit=DOWN_S)
             cancelled = done.returncode == 0

@@ -32,7 +32,7 @@ LIMIT_S = 150.0
 
 
 def main(arguments: Sequence[str] = ()) -> int:
-    """Run the demo and give its exit code."""
+    """Run the demo and return its exit code."""
     console = plain_or_live()
     if arguments:
         console.print("allot demo takes no arguments.")

@@ -101,7 +101,7 @@ class Training:
         return State(int(start[0]), *np.split(start[1:], 3))
 
     def _take_step(self) -> bool:
-        """Train on one batch; tell whether any process was asked to stop.
+        """Train on one batch; return whether any process was asked to stop.
 
         That travels with the gradients, so that all hear of it at the same step.
         """
@@ -196,7 +196,7 @@ class Checkpoints:
         self.folder, self.keep = folder, keep
 
     def newest(self, length: int) -> State | None:
-        """Read the newest good one, of so many weights; say which are bad."""
+        """Read the newest good one, of so many weights; return which are bad."""
         asked = os.environ.get("ALLOT_RESUME_FROM")
         for path in [*([Path(asked)] if asked else []), *reversed(self._paths())]:
             try:

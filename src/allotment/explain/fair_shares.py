@@ -21,7 +21,7 @@ from allotment.explain.claims import ZERO, Claim, Grant, Node, Vector, check, gr
 
 
 def fluid(capacity: Vector, top: Claim) -> dict[str, Grant]:
-    """Divide a cluster among claims whose tasks may be cut; give each its part, by name.
+    """Divide a cluster among claims whose tasks may be cut; return the part of each, by name.
 
     Guarantees are granted even where they exceed the capacity, or the limit of a claim above,
     together: the caller checks that. Raises ValueError where the claims make no sense.
@@ -37,7 +37,7 @@ def fluid(capacity: Vector, top: Claim) -> dict[str, Grant]:
 
 
 def whole(capacity: Vector, top: Claim) -> dict[str, Grant]:
-    """Divide a cluster among claims in whole tasks, one by one; give each its part, by name.
+    """Divide a cluster among claims in whole tasks; return the part of each, by name.
 
     Whose next task does not fit is passed over. Guarantees come first: as many tasks as fit
     in them. Raises ValueError where the claims make no sense.
@@ -128,7 +128,7 @@ def _growth(node: Node, flow: list[Fraction], capacity: Vector) -> Fraction:
 
 
 def _set_flows(top: Node, leaves: list[tuple[Node, Fraction]]) -> list[Node]:
-    """Note how fast each claim takes what; give those that take anything."""
+    """Note how fast each claim takes what; return those that take anything."""
     moving: dict[Node, None] = {}
     for leaf, speed in leaves:
         leaf.speed = speed

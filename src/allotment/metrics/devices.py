@@ -14,7 +14,7 @@ class SharedDevices:
         self._holders: dict[tuple[int, int], int] = {}
 
     def take(self, slots: Iterable[Slot]) -> int:
-        """Add a holder to each device; give the devices that had none, in thousandths."""
+        """Add a holder to each device; return the devices that had none, in thousandths."""
         holders, new = self._holders, 0
         for slot in slots:
             for index in slot.devices:
@@ -25,7 +25,7 @@ class SharedDevices:
         return new * DEVICE
 
     def give(self, slots: Iterable[Slot]) -> int:
-        """Take a holder away; give the devices that have none left, in thousandths."""
+        """Take a holder away; return the devices that have none left, in thousandths."""
         holders, left = self._holders, 0
         for slot in slots:
             for index in slot.devices:

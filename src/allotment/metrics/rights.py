@@ -88,7 +88,7 @@ class Right:
         self._caps: dict[tuple[str, str], Cap] = {}
 
     def configure(self, tenant: Tenant) -> bool:
-        """Take what the configuration says; tell whether queues are bounded otherwise now.
+        """Take what the configuration says; return whether queues are bounded otherwise now.
 
         If so all caps begin anew, at nothing held, and nothing is watched any more.
         """

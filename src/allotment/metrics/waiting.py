@@ -24,7 +24,7 @@ class Share(Right):
         self.queues: dict[str, Queue] = {}
 
     def set_up(self, tenant: Tenant) -> bool:
-        """Take what the configuration says; tell whether queues are bounded otherwise now."""
+        """Take what the configuration says; return whether queues are bounded otherwise now."""
         for queue in tenant.queues:
             self.queue(queue.name).skips = queue.order is QueueOrder.SKIP
         return self.configure(tenant)
@@ -72,7 +72,7 @@ class Array:
         return True
 
     def leave(self, job: int) -> "list[Ask]":
-        """Take a member out; give those that may come in for it."""
+        """Take a member out; return those that may come in for it."""
         self._inside.discard(job)
         self._outside.pop(job, None)
         room = max(0, self._cap - len(self._inside))

@@ -210,7 +210,7 @@ class Dispatcher:
         call: Callable[[], Awaitable[None]],
         is_wanted: Callable[[], bool] = lambda: True,
     ) -> str:
-        """Call until it works or patience ends; give the last trouble, empty when it worked.
+        """Call until it works or patience ends; return the last trouble, empty when it worked.
 
         While the engine is away there is no end to patience: what it runs goes on without us.
         """

@@ -104,7 +104,7 @@ class Reports:
         return await self._historian.objectives(self._of_date(since), last, next_job)
 
     async def _on_disk(self, until: int | None) -> tuple[JobId, int]:
-        """Wait until all that happened so far can be read; give the next id and the end."""
+        """Wait until all that happened so far can be read; return the next id and the end."""
         next_job, newest = self._state.next_job, self._state.seq
         now = self._now()
         # Its own writes are in it: what happened before the question is on disk.

@@ -24,7 +24,7 @@ class Threads:
         self._queue = FairQueue(lambda: each, total)
 
     async def run(self, who: Hashable, work: Callable[[], T], patience_s: float) -> T:
-        """Do some work for a user, and give what it gives or raise what it raises.
+        """Do some work for a user, and return what it gives or raise what it raises.
 
         Raises TimeoutError when it has not returned after so long, or when it could not
         begin in that time because others of the same user do not return.

@@ -98,7 +98,7 @@ def run_times(state: State, past: Sequence[JobRecord], now: Instant) -> dict[Job
 
 
 def _with_job(question: Question, policies: Policies) -> tuple[JobId, bytes]:
-    """Submit the job to a copy; give its id and the copy. Raises Rejected."""
+    """Submit the job to a copy; return its id and the copy. Raises Rejected."""
     assert question.submit is not None, "there is a job to be submitted"
     state = State.from_image(msgspec.msgpack.decode(question.image, type=Image), policies)
     engine = Engine(state)

@@ -198,7 +198,7 @@ class _Fold:
     # ── result ──────────────────────────────────────────────────────────────────────────
 
     def result(self, until_ms: int) -> History:
-        """Close what is open, and give what there is."""
+        """Close what is open, and return what there is."""
         ran: list[Job] = []
         for job in self._jobs.values():
             self._stopped(job, until_ms)

@@ -108,7 +108,7 @@ class Simulation:
     # ── running ─────────────────────────────────────────────────────────────────────────
 
     def run(self, jobs: Sequence[TraceJob]) -> Iterator[int]:
-        """Play the whole trace; give how many of its jobs have come, now and then."""
+        """Play the whole trace; return how many of its jobs have come, now and then."""
         first = Instant(jobs[0].submit_ms) if jobs else Instant(0)
         configs = deque(
             (Instant(first + max(0, after)), config) for after, config in self._configs

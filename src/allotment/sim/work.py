@@ -81,7 +81,7 @@ class Work(msgspec.Struct, gc=False):
         return now - self.stopped_at
 
     def stop(self, now: Instant, keep_ms: int = 0) -> int:
-        """Stop making progress; give the work lost.
+        """Stop making progress; return the work lost.
 
         With `keep_ms`, it stops by a fault: checkpoints are at the multiples of that, and
         what was done since the last of them is lost, but nothing that an earlier stop kept.

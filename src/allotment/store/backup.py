@@ -133,7 +133,7 @@ def flush_to_disk(path: Path) -> None:
 
 
 def checked_copy(source: Path, target: Path) -> Seq:
-    """Copy a backup to a new file, of the newest schema; give the number of its last event.
+    """Copy a backup to a new file, of the newest schema; return the number of its last event.
 
     Raises StoreError, leaving no file, when it is damaged or nothing could be replayed.
     """
@@ -163,7 +163,7 @@ def _check_pages(source: Path) -> None:
 
 
 def _checked(path: Path, source: Path) -> Seq:
-    """Look at every row; have the mark begin anew where it is put; give the last event."""
+    """Look at every row; have the mark begin anew where it is put; return the last event."""
     with contextlib.closing(sqlite3.connect(path)) as connection, connection:
         found = find_end(connection)
         wrong = found.damage.text if found.damage else next(everything_wrong(connection), "")

@@ -108,7 +108,7 @@ def find_end(connection: sqlite3.Connection) -> Finding:
 
 
 def _follow(connection: sqlite3.Connection, end: End) -> tuple[End, str]:
-    """Go on from one event to the last that is whole and next; say what is wrong there."""
+    """Go on from one event to the last that is whole and next; return what is wrong there."""
     for row in connection.execute(TAIL, (end.seq,)):
         if row[0] != end.seq + 1:
             return end, _gap(end.seq + 1, row[0] - 1)
@@ -245,7 +245,7 @@ def doubts(path: Path) -> list[str] | None:
 
 
 def everything_wrong(connection: sqlite3.Connection) -> Iterator[str]:
-    """Look at every row and every index; say what is not as it was written."""
+    """Look at every row and every index; return what is not as it was written."""
     yield from _wrong_pages(connection)
     yield from _some(_wrong_events(connection), "events are damaged")
     yield from _some(_wrong_archived(connection), "archived jobs are damaged")

@@ -143,7 +143,7 @@ def _advice(damage: Damage) -> str:
 
 
 def _keep_aside(path: Path) -> str:
-    """Copy what is there, for whoever can read more of it; give the folder."""
+    """Copy what is there, for whoever can read more of it; return the folder."""
     folder = path.with_name(f"{path.name}.damaged-{time.strftime('%Y%m%d-%H%M%S')}")
     folder.mkdir(mode=0o700)
     for file in (path, beside(path)[0], path.with_name(MARK)):

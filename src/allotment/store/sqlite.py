@@ -131,7 +131,7 @@ class SqliteStore:
         return gone
 
     def _forget_some(self, jobs: Sequence[JobId]) -> list[JobId]:
-        """Forget what fits one transaction; say which jobs are gone altogether.
+        """Forget what fits one transaction; return which jobs are gone altogether.
 
         Only a job with more events than that is there by halves meanwhile.
         """
@@ -229,7 +229,7 @@ class SqliteStore:
 
 
 def restore(source: Path, folder: Path) -> Seq:
-    """Put a backup in place of a missing log; give its last event's number.
+    """Put a backup in place of a missing log; return its last event's number.
 
     The caller holds the folder's lock. Nothing is overwritten, and nothing is there before
     the backup was checked. Raises StoreError.

@@ -129,7 +129,7 @@ class _Maker:
         made.roots += self._roots(entry, top, nodes, labels)
 
     def _types(self, entry: Entry) -> str:
-        """Enter the types of a line; give the top one."""
+        """Enter the types of a line; return the top one."""
         child = entry.machine.device or HOST_LEAF
         for level, count in (*entry.machine.levels, *entry.groups):
             name = f"{entry.model}-{level}"

@@ -60,7 +60,7 @@ def machines_of(
 
 
 def _number(name: str, machine: Machine) -> str:
-    """Number the devices of a machine; say what is not as HiveD has it."""
+    """Number the devices of a machine; return what is not as HiveD has it."""
     leaves = sorted(machine.index_of, key=lambda leaf: (leaf[1], leaf[0]))
     wanted = [index for _, index in leaves]
     if len(set(wanted)) < len(wanted):

@@ -44,7 +44,7 @@ def side_by_side(run: Callable[[int], Ran]) -> Sequence[Ran]:
 
 
 def _forked(run: Callable[[int], Ran], which: int) -> int:
-    """Begin a run in a fork, which dies with us; give where its result will be read."""
+    """Begin a run in a fork, which dies with us; return where its result will be read."""
     ours, theirs = os.pipe()
     parent = os.getpid()
     if os.fork():

@@ -78,7 +78,7 @@ def serve(  # noqa: PLR0913 - the command line's one call
     accept_loss: bool = False,
     ready_fd: int = -1,
 ) -> int:
-    """Run a service until it is told to stop; give the exit code.
+    """Run a service until it is told to stop; return the exit code.
 
     What keeps it from starting is said on stderr, in full.
     """
@@ -215,7 +215,7 @@ def _store(options: Options) -> Store:
 
 
 def restore(file: Path, folder: Path) -> Seq:
-    """Put a backup in place of a missing log; give its last event's number."""
+    """Put a backup in place of a missing log; return its last event's number."""
     from allotment.store.sqlite import restore as put_back  # noqa: PLC0415
 
     os.umask(0o077)

@@ -148,7 +148,7 @@ def test_a_full_device_leaves_no_model(folder: Folder) -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_who_ends_it_finds_nothing_half_written(folder: Folder, number: signal.Signals) -> None:
     folder.write("made.csv", "as it was")
-    with folder.started("generate", "--jobs", "50000000", "--out", "made.csv") as process:
+    with folder.started("generate", "--jobs", "3000000", "--out", "made.csv") as process:
         for _ in range(20 * PATIENCE_S):
             if is_half_written(folder):
                 break

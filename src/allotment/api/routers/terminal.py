@@ -78,7 +78,7 @@ def _argv(greeting: Greeting) -> list[str]:
 
 
 async def _greeting(websocket: WebSocket) -> Greeting | None:
-    """Read the first frame; hang up and give None when it is not one."""
+    """Read the first frame; hang up and return None when it is not one."""
     try:
         async with asyncio.timeout(GREETING_S):
             message = await websocket.receive()

@@ -43,7 +43,7 @@ def upgrade() -> None:
 
 
 def _chain(connection: sa.Connection) -> tuple[int, int]:
-    """Chain events and snapshots; give how many events there are, and where the log ends."""
+    """Chain events and snapshots; return how many events there are, and where the log ends."""
     snapshots = connection.exec_driver_sql("SELECT seq, data FROM snapshots ORDER BY seq")
     waiting = list(snapshots.fetchall())
     before = kept = last = 0
