@@ -22,6 +22,7 @@ from allotment.service.ports import (
     DeviceUse,
     Distant,
     Enterable,
+    Finds,
     GangLaunch,
     Limit,
     Limited,
@@ -144,6 +145,14 @@ class Router:
         name, engine = self._at(node)
         found = engine.silence(node) if isinstance(engine, Distant) else None
         return msgspec.structs.replace(found, engine=name) if found is not None else None
+
+    def found_nodes(self) -> Mapping[str, Sequence[Node]]:
+        return {
+            name: nodes
+            for name, engine in self._engines.items()
+            if isinstance(engine, Finds)
+            for nodes in engine.found_nodes().values()
+        }
 
     def time_limit(self) -> Limit | None:
         """Return the longest of all bounds; None where a task may run without one."""

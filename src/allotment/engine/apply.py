@@ -489,6 +489,7 @@ def _task(state: State, event: e.TaskEvent) -> TaskRecord:
 
 _APPLY: dict[type[e.Event], Callable[[State, e.Record, Any], None]] = {
     e.ConfigApplied: _config_applied,
+    e.NodesFound: _config_applied,
     e.NodeDrained: _set_node(NodeState.DRAINED),
     e.NodeUndrained: _set_node(NodeState.READY),
     e.NodeLost: _set_node(NodeState.LOST),

@@ -12,12 +12,14 @@ from allotment.engine.admit import check_fit
 from allotment.engine.again import submit_again
 from allotment.engine.completion import finish
 from allotment.engine.defaults import with_defaults
+from allotment.engine.found import find_nodes
 from allotment.engine.health import declare
 from allotment.engine.queueing import check_queue, check_queues, check_user, in_its_queue
 from allotment.engine.records import JobRecord
 from allotment.engine.report import grace_of
 from allotment.engine.reservations import end, reserve
 from allotment.engine.state import State
+from allotment.engine.stays import check_stays, with_stable_ids
 from allotment.model import commands as c
 from allotment.model import events as e
 from allotment.model.cluster import BY_ENGINE, NodeState
@@ -70,6 +72,8 @@ def decide(  # noqa: C901, PLR0911, PLR0912 - one line a command
             return end(state, name)
         case c.ApplyConfig(config):
             return _configure(state, config, now)
+        case c.FindNodes():
+            return find_nodes(state, command, now)
 
 
 def _find(state: State, job: JobId) -> JobRecord:
@@ -332,43 +336,8 @@ def _configure(state: State, config: Config, now: Instant) -> Emit:
             yield e.ConfigApplied(config)
         return
     check_queues(state, config)
-    kept = {node.id: node for node in config.nodes}
-    for gang in state.cluster.holders():
-        for slot in gang.slots:
-            node = kept.get(slot.node)
-            old = state.cluster.nodes[slot.node]
-            if node is None or any(index >= len(node.devices) for index in slot.devices):
-                what = "a device of it" if node else "it"
-                raise Rejected(
-                    Code.CONFLICT,
-                    f"Node {old.name}: job {gang.id} still uses {what}, so it cannot go yet.",
-                    f"Drain it (`allot drain {old.name}`) and wait, or cancel that job; the "
-                    "old configuration stays in force.",
-                )
+    check_stays(state, config)
     yield e.ConfigApplied(config)
-
-
-def with_stable_ids(old: Config, new: Config) -> Config:
-    """Return nodes of the same name the same id, and new ones an id never used before."""
-    known = {node.name: node.id for node in old.nodes}
-    free = max((node.id for node in old.nodes), default=-1) + 1
-    stable: dict[NodeId, NodeId] = {}
-    for node in new.nodes:
-        if node.name in known:
-            stable[node.id] = known[node.name]
-        else:
-            stable[node.id] = NodeId(free)
-            free += 1
-    nodes = tuple(msgspec.structs.replace(node, id=stable[node.id]) for node in new.nodes)
-    roots = tuple(
-        msgspec.structs.replace(root, nodes=tuple(stable[node] for node in root.nodes))
-        for root in new.topology.roots
-    )
-    pins = tuple(
-        msgspec.structs.replace(pin, node=stable[pin.node]) for pin in new.topology.pins
-    )
-    topology = msgspec.structs.replace(new.topology, roots=roots, pins=pins)
-    return msgspec.structs.replace(new, nodes=nodes, topology=topology)
 
 
 # ── nodes ───────────────────────────────────────────────────────────────────────────────

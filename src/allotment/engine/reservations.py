@@ -203,7 +203,8 @@ def _chosen(state: State, command: ReserveNodes) -> tuple[NodeId, ...]:
 
 
 def _devices(state: State, node: Node, kind: str) -> int:
-    bad = state.cluster.ledger.books[node.id].bad
+    book = state.cluster.ledger.books[node.id]
+    bad = book.bad - book.taken  # What others use now is theirs to give back.
     return sum(
         1 for device in node.devices if kind in ("", device.type) and device.index not in bad
     )

@@ -394,6 +394,9 @@ class State:
         # Only now: a gang on hardware that is shut stays as it is.
         self._forget_gone_parts()
         there = self.cluster.nodes
+        # Their ids may be given again.
+        self.nodes = {node: how for node, how in self.nodes.items() if node in there}
+        self.shut_since = {node: at for node, at in self.shut_since.items() if node in there}
         self.others = {node: use for node, use in self.others.items() if node in there}
         self.taken = {node: self.taken[node] for node in self.others}
         for node in {*self.nodes, *(part[0] for part in self.health), *self.others}:

@@ -85,6 +85,7 @@ class Accounts:
         """Return the methods by the kind of event they take."""
         return {
             e.ConfigApplied: self._configured,
+            e.NodesFound: self._configured,
             e.JobSubmitted: self._submitted,
             e.JobEdited: self._edited,
             e.AttemptPlaced: self._placed,

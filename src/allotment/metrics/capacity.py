@@ -21,6 +21,7 @@ class Capacity:
         """Return the methods by the kind of event they take."""
         return {
             e.ConfigApplied: self._configured,
+            e.NodesFound: self._configured,
             e.NodeDrained: self._shut,
             e.NodeLost: self._shut,
             e.NodeUndrained: self._opened,

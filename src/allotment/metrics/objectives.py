@@ -180,6 +180,7 @@ class Promises:
         """Return the methods by the kind of event they take."""
         own: dict[type[e.Event], Handler] = {
             e.ConfigApplied: self._configured,
+            e.NodesFound: self._configured,
             e.JobEdited: self._withdrawn,
             e.JobHeld: self._withdrawn,
             e.Reserved: self._reserved,

@@ -63,6 +63,7 @@ class WaitCauses:
         """Return the methods by the kind of event they take."""
         return {
             e.ConfigApplied: self._configured,
+            e.NodesFound: self._configured,
             e.JobSubmitted: self._submitted,
             e.JobEdited: self._edited,
             e.JobHeld: self._held,

@@ -141,6 +141,13 @@ class ApplyConfig(Command, frozen=True):
     config: Config
 
 
+class FindNodes(Command, frozen=True):
+    """Put the nodes in force that an engine has found: the configuration with them."""
+
+    engine: str
+    config: Config
+
+
 AnyCommand = (
     SubmitJob
     | SubmitAgain
@@ -157,4 +164,5 @@ AnyCommand = (
     | ReserveNodes
     | EndReservation
     | ApplyConfig
+    | FindNodes
 )

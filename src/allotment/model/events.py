@@ -54,6 +54,15 @@ class ConfigApplied(Event, frozen=True):
     """No command asked for it: a date came from which other values hold."""
 
 
+class NodesFound(ConfigApplied, frozen=True):
+    """The configuration was replaced since nodes of an engine joined, changed or left."""
+
+    engine: str = ""
+    came: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    left: tuple[str, ...] = ()
+
+
 class NodeDrained(Event, frozen=True):
     """An administrator keeps new work off a node; what runs there goes on."""
 
@@ -447,6 +456,7 @@ AnyEvent = (
     | JobNoted
     | ClockStepped
     | OthersSeen
+    | NodesFound
 )
 
 

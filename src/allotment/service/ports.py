@@ -5,6 +5,7 @@ from typing import Protocol, runtime_checkable
 
 import msgspec
 
+from allotment.model.cluster import Node
 from allotment.model.engines import Ability
 from allotment.model.events import Record
 from allotment.model.forecast import Answer, Question
@@ -350,6 +351,15 @@ class Limited(Protocol):
     def time_limit(self) -> Limit | None:
         """Return the longest that a task may run; None where there is no bound, or it is not
         known yet."""
+        ...
+
+
+@runtime_checkable
+class Finds(Protocol):
+    """An ability of some backends: find which nodes their engines have now."""
+
+    def found_nodes(self) -> Mapping[str, Sequence[Node]]:
+        """Return the nodes by engine, '' where there is but one; none before the first look."""
         ...
 
 

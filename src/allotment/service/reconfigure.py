@@ -1,11 +1,12 @@
 """Changing the configuration while jobs run: first what it would do, then doing it."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 
 from allotment.engine.foresee import Foresight, digest, foresee
+from allotment.model.cluster import Node
 from allotment.model.commands import ApplyConfig
 from allotment.model.dated import as_written
 from allotment.model.errors import Code, Problem, Rejected
@@ -35,6 +36,9 @@ class ConfigFiles(msgspec.Struct, frozen=True):
     """Writes a configuration in full, as `read` takes it."""
     announce: Callable[[bytes], None]
     """Keeps the text of a configuration that is about to be applied."""
+    found: Callable[[str, Sequence[Node]], tuple[Config, tuple[Problem, ...]]]
+    """Takes note of the nodes that an engine has found, and reads what is kept with them.
+    Raises BadInput."""
     keep: Callable[[], None]
     """Lets the next start find what was announced; without it, the log decides there."""
 
@@ -46,7 +50,8 @@ class Reconfiguring:
         self._pipeline = pipeline
         self._read, self._write = files.read, files.write
         self._announce, self._keep = files.announce, files.keep
-        self._one_at_a_time = asyncio.Lock()
+        self.found = files.found
+        self.one_at_a_time = asyncio.Lock()
         self._last = ("", SYSTEM)
         """The configuration that was applied last since the start, and who did."""
 
@@ -76,7 +81,7 @@ class Reconfiguring:
         """
         may_administer(actor)
         expect = expect or digest(self._pipeline.state.config)
-        async with self._one_at_a_time:
+        async with self.one_at_a_time:
             plan = await self.plan(text, source, actor)
             current = digest(self._pipeline.state.config)
             if current not in (expect, plan.proposed):

@@ -22,6 +22,7 @@ from allotment.model.quantity import Instant
 from allotment.model.reasons import Blocked
 from allotment.model.spec import JobSpec
 from allotment.model.tenancy import Config, Visibility
+from allotment.service import joining
 from allotment.service import views as v
 from allotment.service.access import (
     is_admin,
@@ -41,9 +42,11 @@ from allotment.service.estimating import Estimating
 from allotment.service.event_feed import EventFeed, Told, seen
 from allotment.service.finding import Finding
 from allotment.service.folders import PathCheck
+from allotment.service.forever import forever
 from allotment.service.hardware import hardware_views, part_of, places_of, reports_of
 from allotment.service.hardware_view import HardwareView, HealthNote
 from allotment.service.host_ports import port_is_free
+from allotment.service.joining import Joining
 from allotment.service.launch import Folders
 from allotment.service.listing import Listing
 from allotment.service.live_use import LiveUse
@@ -119,6 +122,8 @@ class Service:
         self.folders = Folders(state_dir)
         self.pipeline = Pipeline(engine, store, backend, clock, self.folders)
         self.reconfiguring = Reconfiguring(self.pipeline, config_files)
+        self._joining = Joining(self.pipeline, backend, self.reconfiguring)
+        self._looking: asyncio.Task[None] | None = None
         committer = self.pipeline.committer
         self.turns = turns = Turns()
         """For what looks at all jobs at once."""
@@ -178,6 +183,8 @@ class Service:
         await reconcile(self.pipeline, self._backend)
         self._hold_without_secrets()
         self.pipeline.start()
+        looking = forever(self._joining.look, joining.LOOK_EVERY_S, "nodes of engines")
+        self._looking = asyncio.create_task(looking)
         self.ready = True
 
     async def _skip_used_ids(self) -> None:
@@ -198,6 +205,9 @@ class Service:
     async def stop(self) -> None:
         """Stop; tasks run on and are adopted at the next start."""
         self.ready = False
+        if self._looking is not None:
+            self._looking.cancel()
+            await asyncio.gather(self._looking, return_exceptions=True)
         await self._backend.close()
         await self.pipeline.stop()
         self._store.close()
@@ -317,6 +327,7 @@ class Service:
                 | c.ReserveNodes()
                 | c.EndReservation()
                 | c.ApplyConfig()
+                | c.FindNodes()
             ):
                 may_administer(actor)
             case c.SubmitJob() | c.SubmitAgain():

@@ -51,6 +51,7 @@ class Standing:
         self._jobs: dict[JobId, _Job] = {}
         self._handlers: Mapping[type[e.Event], Callable[[Any], None]] = {
             e.ConfigApplied: self._configured,
+            e.NodesFound: self._configured,
             e.NodeDrained: self._shut,
             e.NodeLost: self._shut,
             e.NodeUndrained: self._opened,

@@ -2,6 +2,7 @@
 
 from allotment.engine.evicted import demoted_for
 from allotment.engine.state import State
+from allotment.explain.cell_words import listed
 from allotment.model import events as e
 from allotment.model.cluster import Node
 from allotment.model.health import HardwareHealth
@@ -48,6 +49,8 @@ def in_words(  # noqa: C901, PLR0911, PLR0912, PLR0915
     """
     nodes = state.cluster.nodes
     match event:
+        case e.NodesFound():
+            return _found(event)
         case e.ConfigApplied(config, True):
             return _by_date(config)
         case e.ConfigApplied(config):
@@ -184,6 +187,13 @@ def _estimated(expected: Instant | None, at: Instant) -> str:
     if expected is None:
         return "its start was estimated: at no known time"
     return f"estimated to start in {show_millis(max(0, expected - at))}"
+
+
+def _found(event: e.NodesFound) -> str:
+    """Return which nodes joined, changed and left: `nodes of gpus: n3 joined, n1 left`."""
+    parts = ((event.came, "joined"), (event.changed, "changed"), (event.left, "left"))
+    told = "; ".join(f"{listed(names)} {how}" for names, how in parts if names)
+    return f"nodes of {event.engine}: {told or 'what is theirs changed'}"
 
 
 def _health(event: e.HealthChanged, nodes: dict[NodeId, Node]) -> str:

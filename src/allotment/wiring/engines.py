@@ -31,7 +31,7 @@ class Engines(msgspec.Struct, frozen=True):
     setups: tuple[EngineSetup, ...] = (EngineSetup(SOLE, EngineType.LOCAL),)
     machine: Node | None = None
     """This machine, where an engine of the service is on it."""
-    found: Mapping[str, tuple[Node, ...]] = {}
+    found: dict[str, tuple[Node, ...]] = {}
     """The nodes of the other engines, by the name of these."""
 
     @property
@@ -60,6 +60,12 @@ class Engines(msgspec.Struct, frozen=True):
         if problems := tuple(self._problems(config)):
             raise BadInput(problems, source)
         return config, warnings
+
+    def learn(self, engine: str, nodes: Sequence[Node]) -> None:
+        """Take note of the nodes that an engine has found since it was looked for."""
+        name = engine or self.setups[0].name
+        self.found[name] = tuple(nodes)
+        _keep_found(self.folder, name, self.found[name])
 
     def _equipped(self, config: Config) -> Config:
         """Return a configuration whose nodes know what their engines cannot do."""
@@ -221,6 +227,12 @@ def _nodes_of(folder: Path | None, setup: EngineSetup) -> tuple[Node, ...]:
         if is_sole or kept is None:
             return ()  # The configuration in force lists them.
         return msgspec.json.decode(kept.read_bytes(), type=tuple[Node, ...])
-    if kept is not None and setup.name != SOLE:
-        write_whole(kept, msgspec.json.encode(found), 0o600)
+    if folder is not None:
+        _keep_found(folder, setup.name, found)
     return found
+
+
+def _keep_found(folder: Path, name: str, nodes: tuple[Node, ...]) -> None:
+    """Let the next start know what was found, should the engine not answer then."""
+    if name != SOLE:
+        write_whole(folder / f"nodes-of-{name}.json", msgspec.json.encode(nodes), 0o600)

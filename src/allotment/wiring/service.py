@@ -278,9 +278,20 @@ def config_files(folder: Path, engines: Engines) -> ConfigFiles:
     return ConfigFiles(
         read=engines.read,
         write=_write_config,
+        found=partial(_with_found, folder, engines),
         announce=partial(announce, folder),
         keep=partial(keep, folder),
     )
+
+
+def _with_found(
+    folder: Path, engines: Engines, engine: str, nodes: Sequence[Node]
+) -> tuple[Config, tuple[Problem, ...]]:
+    """Read the configuration that is kept, with what an engine has found. Raises BadInput."""
+    from allotment.wiring.kept_config import CONFIG  # noqa: PLC0415
+
+    engines.learn(engine, nodes)
+    return engines.read(_text_of(folder / CONFIG), CONFIG)
 
 
 def _write_config(config: Config) -> str:

@@ -78,6 +78,7 @@ PUBLIC_WORDS = {
     "NodeDrained.reason", "NodeLost.reason", "HealthChanged.code", "HealthChanged.words",
     "HealthChanged.who", "ReservationEnded.name", "JobRequeued.cause", "JobNoted.text",
     "JobCancelled.by", "EventsLost.because", "TaskStarted.engine_job",
+    "NodesFound.engine", "NodesFound.came", "NodesFound.changed", "NodesFound.left",
     "StopRequested.signal", "ShrinkRequested.signal",
     "AttemptPlaced.quota", "AttemptPromoted.quota", "Reserved.quota", "AttemptResumed.quota",
 }  # fmt: skip

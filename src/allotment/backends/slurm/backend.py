@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import os
 import stat
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from secrets import token_hex
 from time import monotonic
@@ -324,6 +324,9 @@ class SlurmBackend:
 
     async def open_node(self, node: str) -> None:
         await self._watch.open(node)
+
+    def found_nodes(self) -> Mapping[str, Sequence[Node]]:
+        return {"": self._watch.finder.nodes}
 
     def time_limit(self) -> Limit | None:
         there = self._watch.partition

@@ -64,8 +64,11 @@ def _devices(gres: str) -> tuple[Device, ...]:
     )
 
 
-def report_of(node: Node, found: SlurmNode | None) -> NodeReport:
-    """Return how a node is: lost with all that runs there, or only closed to new work."""
+def report_of(node: Node, found: SlurmNode | None, partition: str = "") -> NodeReport:
+    """Return how a node is: lost with all that runs there, or only closed to new work.
+
+    With a partition it has to be there, with as many devices as are counted on.
+    """
     if found is None:
         return NodeReport(node.id, alive=True, closed="Slurm has no such node")
     said = f": {found.reason}" if found.reason else ""
@@ -73,4 +76,18 @@ def report_of(node: Node, found: SlurmNode | None) -> NodeReport:
     if lost:
         return NodeReport(node.id, alive=False, reason=f"it {lost} in Slurm{said}")
     closed = next((CLOSED[word] for word in found.words if word in CLOSED), "")
-    return NodeReport(node.id, alive=True, closed=f"{closed} in Slurm{said}" if closed else "")
+    if closed:
+        return NodeReport(node.id, alive=True, closed=f"{closed} in Slurm{said}")
+    return NodeReport(node.id, alive=True, closed=_otherwise(node, found, partition))
+
+
+def _otherwise(node: Node, found: SlurmNode, partition: str) -> str:
+    """Return what of a node is otherwise in Slurm, such that it cannot be used."""
+    if not partition:
+        return ""
+    if partition not in found.partitions:
+        return f"not in Slurm's partition {partition}"
+    there = len(_devices(found.gres))
+    if there < len(node.devices):
+        return f"it has {there} GPUs in Slurm, not {len(node.devices)}"
+    return ""

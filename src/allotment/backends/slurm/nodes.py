@@ -11,6 +11,7 @@ from allotment.backends.slurm import client
 from allotment.backends.slurm.client import SlurmNode
 from allotment.backends.slurm.contact import Contact
 from allotment.backends.slurm.discover import report_of
+from allotment.backends.slurm.finding import Finder
 from allotment.backends.slurm.settings import Partition
 from allotment.backends.slurm.status import Rows
 from allotment.backends.slurm.usage import NodeLine, lines_of, others_on
@@ -24,6 +25,8 @@ from allotment.service.ports import Report
 LOOK_EVERY_S = 8.0
 SOON_S = 2.0
 """When the next look is, where something waits for it."""
+FORGOTTEN_S = 20.0
+"""For how long a node must be missing in Slurm before what ran there is given up."""
 OURS = "allotment: "
 """How the reason of our own drains begins in Slurm."""
 ALL_EVERY_S = 60.0
@@ -42,9 +45,12 @@ class NodeWatch:
     ) -> None:
         self._nodes, self._contact, self._sink = nodes, contact, sink
         self._name = partition
+        self.finder = Finder(partition)
         self.partition: Partition | None = None
         """As it was when all was last asked."""
-        self._told: dict[NodeId, NodeReport] = {}
+        self._told: dict[tuple[NodeId, str], NodeReport] = {}
+        self._missing: dict[str, float] = {}
+        """Since when Slurm does not know nodes of ours."""
         self._seen: tuple[object, ...] = ()
         """What was wrong, and for which nodes, when all was last asked."""
         self._asked = 0.0
@@ -85,19 +91,31 @@ class NodeWatch:
                     return lines
                 there = {node.name: node for node in await client.nodes()}
                 self.partition = await client.partition(self._name)
+                await self.finder.look(list(there.values()), {node.name for node in nodes})
         except BackendError:
             self._is_full = self._is_full or wants_all
             return ()
         self._seen, self._asked = seen, monotonic()
         await self._open_again(there)
         for node in nodes:
-            told = report_of(node, there.get(node.name))
-            if self._told.get(node.id) != told:
-                self._told[node.id] = told
+            told = self._report(node, there.get(node.name))
+            if self._told.get((node.id, node.name)) != told:
+                self._told[node.id, node.name] = told
                 if told.closed or not told.alive:
                     self._changed[node.name] = monotonic()
                 self._sink(told)
         return lines
+
+    def _report(self, node: Node, found: SlurmNode | None) -> NodeReport:
+        """Return how a node is; one that Slurm has forgotten for a while is lost."""
+        if found is not None:
+            self._missing.pop(node.name, None)
+            return report_of(node, found, self._name)
+        since = self._missing.setdefault(node.name, monotonic())
+        if monotonic() - since < FORGOTTEN_S:
+            self.hurry(full=True)
+            return report_of(node, None)
+        return NodeReport(node.id, alive=False, reason="Slurm does not know it any more")
 
     def tell_others(
         self, lines: Sequence[NodeLine], before: Rows, after: Rows, prefix: str
@@ -137,7 +155,7 @@ class NodeWatch:
         state, reason = await self._now(node)
         if "drain" in state and reason.startswith(OURS):
             await client.resume(node)
-        self._told = {id: told for id, told in self._told.items() if not told.closed}
+        self._told = {node: told for node, told in self._told.items() if not told.closed}
         self.hurry(full=True)
 
     async def _now(self, node: str) -> tuple[str, str]:
