@@ -13,7 +13,7 @@ import msgspec
 
 from allotment.core.cluster import Cluster
 from allotment.core.gang import Gang, Standing
-from allotment.core.quota import NO_TYPE, Account, asked
+from allotment.core.quota import NO_TYPE, Account, Who, asked
 from allotment.core.request import Request, Shape, lease_part, needs_of, total_of
 from allotment.model.amounts import BY_TYPE, JOBS, Vector, of_type
 from allotment.model.ids import JobId
@@ -22,12 +22,12 @@ from allotment.model.ledger import Slot
 
 def caps_matter(cluster: Cluster) -> bool:
     """Whether there is any cap, closed budget or stopped queue at all."""
-    return bool(cluster.queues.used_up or cluster.queues.is_counted or cluster.stops)
+    return cluster.queues.is_counted or bool(cluster.stops)
 
 
 def capped_out(cluster: Cluster, shape: Shape) -> bool:
     """Whether a job may not start now: by a cap, a budget, or as its queue is stopped."""
-    if is_used_up(cluster, shape):
+    if is_used_up(cluster, shape.who, shape.requests):
         return True
     if not cluster.queues.is_counted and not cluster.stops:
         return False
@@ -36,13 +36,12 @@ def capped_out(cluster: Cluster, shape: Shape) -> bool:
     ) is not None
 
 
-def is_used_up(cluster: Cluster, shape: Shape) -> bool:
-    """Whether a budget that counts jobs of a shape is used up, and they ask for devices."""
-    queues = cluster.queues
+def is_used_up(cluster: Cluster, who: Who, requests: tuple[Request, ...]) -> bool:
+    """Whether a budget that counts a job is used up, and it asks for devices."""
     return (
-        bool(queues.used_up)
-        and queues.is_used_up(shape.tenant, shape.queue, shape.user)
-        and total_of(shape.requests).gpu_milli > 0
+        cluster.queues.used_up > 0
+        and any(account.used_up for account in cluster.queues.of(who))
+        and total_of(requests).gpu_milli > 0
     )
 
 
@@ -96,15 +95,7 @@ def resumes_beyond(cluster: Cluster, gang: Gang) -> bool:
     return (
         is_stopped(cluster, gang)
         or cap_on_resuming(cluster, gang) is not None
-        or _is_used_up_for(cluster, gang)
-    )
-
-
-def _is_used_up_for(cluster: Cluster, gang: Gang) -> bool:
-    """Whether a budget that counts a suspended gang is used up."""
-    queue = gang.standing.shape.queue
-    return total_of(gang.requests).gpu_milli > 0 and cluster.queues.is_used_up(
-        gang.tenant, queue, gang.user
+        or is_used_up(cluster, gang.standing.shape.who, gang.requests)
     )
 
 

@@ -106,7 +106,7 @@ class Cluster:
         """The reservations: when nodes are set aside, and for which users."""
         self._fenced = NOWHERE
         """Nodes that are closed only while a place is looked for."""
-        self.names_matter = self.queues.names_matter or fair
+        self.names_matter = self.queues.is_counted or fair
         """Whether jobs of different users or groups may not be alike."""
         self.memos = Memos()
         self.guarantee = guaranteed(self)

@@ -96,9 +96,9 @@ class Gates(ABC):
         """Whether a cap, a budget or a stopped queue keeps a job."""
         return capped_out(self.cluster, job.shape)
 
+    @abstractmethod
     def is_too_large(self, job: Standing) -> bool:
         """Whether it is plain that there is no room, where no job holds up another."""
-        raise NotImplementedError
 
     def is_out_of_turn(self, job: Standing) -> bool:
         """Whether a job's queue leaves what there is to other queues of the tenant."""

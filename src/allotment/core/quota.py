@@ -19,6 +19,11 @@ An account below a tenant may have
 * a soft limit: beyond it a queue goes only while no other queue of the tenant has a job in
   line that would stay below its own.
 
+Any account may have budgets: GPU-hours that its jobs may use in a stretch of time. What was
+used is a sum over time, and needs a clock: the engine keeps it (engine/budgets.py), and says
+which budgets are used up. Meanwhile jobs charged there that ask for devices are passed over,
+and hold up none. What holds devices keeps them.
+
 A part that a quota does not name is not looked at. A job that is not preemptible never runs
 beyond the guaranteed quota of its queue, where its tenant's queues have any.
 """
@@ -51,12 +56,15 @@ from allotment.model.amounts import (
 )
 from allotment.model.ids import JobId
 from allotment.model.ledger import GUARANTEED, Slot
-from allotment.model.quantity import NOTHING, Instant, Resources
+from allotment.model.quantity import NOTHING, Resources
 from allotment.model.queue_tree import QueueTree
 from allotment.model.tenancy import Queue, Tenant
 
 Who = tuple[str, str, str, str]
 """A tenant, a leaf of its queues, a user and a group."""
+
+BudgetPlace = tuple[str, int, str]
+"""A tenant, the number of one of its budgets, and a user where each user has it."""
 
 
 class Account:
@@ -67,7 +75,8 @@ class Account:
     """
 
     __slots__ = (
-        "group", "guaranteed", "lends", "limit", "queue", "soft", "tenant", "use", "user",
+        "budgets", "group", "guaranteed", "lends", "limit", "queue", "soft", "tenant", "use",
+        "used_up", "user",
     )  # fmt: skip
 
     def __init__(
@@ -81,6 +90,9 @@ class Account:
         self.lends = True
         """Whether others may use what is guaranteed to it meanwhile."""
         self.use: Vector = {}
+        self.budgets: tuple[BudgetPlace, ...] = ()
+        self.used_up: list[budgets.Account] = []
+        """Those of its budgets of which all is used."""
 
     def count(self, parts: Vector, sign: int) -> None:
         """Add (+1) or subtract (-1) what a job holds."""
@@ -190,13 +202,12 @@ def has_room(left: Vector, need: Mapping[str, int]) -> bool:
 
 
 class _Bounds(msgspec.Struct, frozen=True):
-    """What is set in one place of the tree: for all its jobs, for each user, for each group."""
+    """The limits in one place of the tree; None where no such account is kept."""
 
-    limit: Vector
-    user: Vector
-    group: Vector
-    is_counted: bool
-    """Whether an account of all its jobs is kept."""
+    limit: Vector | None
+    """Of all its jobs."""
+    user: Vector | None
+    group: Vector | None
 
 
 class QuotaTree:
@@ -213,15 +224,8 @@ class QuotaTree:
         self._reserved: dict[JobId, tuple[Who, Vector]] = {}
         self._taken: dict[JobId, tuple[str, Vector]] = {}
         """What reserved places take of their tenants' guaranteed quota."""
-        self._by_user = {
-            tenant.name
-            for tenant in self._tenants.values()
-            for budget in tenant.budgets
-            if budget.user or budget.each_user
-        }
-        """Tenants with budgets of users."""
-        self.used_up: dict[tuple[str, str, str], list[budgets.Account]] = {}
-        """The budgets of which all is used, by the tenant, queue and user that they count."""
+        self.used_up = 0
+        """How many budgets are used up."""
         self.tenants = defaultdict[str, TenantAccount](lambda: TenantAccount(NOTHING))
         """The accounts of tenants, also of those that are gone and have jobs here."""
         for tenant in self._tenants.values():
@@ -243,8 +247,6 @@ class QuotaTree:
         """Whether any queue has a guaranteed quota or a soft limit."""
         self.is_counted = bool(self._bounds)
         """Whether any account is kept."""
-        self.names_matter = self.is_counted or bool(self._by_user)
-        """Whether it matters anywhere whose job it is."""
         self.by_queue = any(queue for _, queue in self._bounds)
         """Whether any queue has an account, or a limit for users."""
         self.by_type = any(
@@ -262,22 +264,29 @@ class QuotaTree:
             self.guarantees.add(tenant.name)
         if any(queue.terms.soft_limit for queue in tenant.queues):
             self.softs.add(tenant.name)
-        counted = tenant.name in self.guarantees or tenant.name in self.softs
-        for queue in tenant.queues:
-            limit = limit_of(queue)
-            user, group = dict(queue.per_user.parts), dict(queue.per_group.parts)
-            if counted or limit or user or group:
-                bounds = _Bounds(limit, user, group, counted or bool(limit))
-                self._bounds[tenant.name, queue.name] = bounds
-        if per_user := vector_of(tenant.per_user):
-            self._bounds[tenant.name, ""] = _Bounds({}, per_user, {}, is_counted=False)
+        by_user, counted = set[str](), set[str]()
+        for budget in tenant.budgets:
+            (by_user if budget.user or budget.each_user else counted).add(budget.queue)
+        if tenant.name in self.guarantees or tenant.name in self.softs:
+            counted.update(queue.name for queue in tenant.queues)
+        places = [
+            (queue.name, limit_of(queue), dict(queue.per_user.parts), queue.per_group)
+            for queue in tenant.queues
+        ]
+        for name, limit, user, group in (*places, ("", {}, vector_of(tenant.per_user), None)):
+            bounds = _Bounds(
+                limit if limit or name in counted else None,
+                user if user or name in by_user else None,
+                dict(group.parts) if group else None,
+            )
+            if bounds != _Bounds(None, None, None):
+                self._bounds[tenant.name, name] = bounds
 
     def _grow(self, tenant: Tenant) -> None:
         """Set what the queues of a tenant guarantee each other."""
         name, tree = tenant.name, self._trees[tenant.name]
         for queue in tenant.queues:
-            limit = self._bounds[name, queue.name].limit
-            account = self._account(name, queue.name, limit)
+            account = self._account(name, queue.name)
             account.guaranteed = dict(queue.guaranteed.parts)
             account.soft = dict(queue.terms.soft_limit.parts)
             account.lends = queue.terms.lend
@@ -302,9 +311,9 @@ class QuotaTree:
 
     def named(self, tenant: str, queue: str, user: str, groups: Sequence[str]) -> Who:
         """Return the owners that a job is counted for: '' where they do not matter."""
-        by_user, by_group = tenant in self._by_user, False
-        for _, bounds in self._around(tenant, queue):
-            by_user, by_group = by_user or bool(bounds.user), by_group or bool(bounds.group)
+        around = [bounds for _, bounds in self._around(tenant, queue)]
+        by_user = any(bounds.user is not None for bounds in around)
+        by_group = any(bounds.group is not None for bounds in around)
         group = self._group(tenant, groups) if by_group else ""
         return tenant, queue, user if by_user else "", group
 
@@ -341,20 +350,25 @@ class QuotaTree:
     def _open(self, who: Who) -> Iterator[Account]:
         tenant, queue, user, group = who
         for name, bounds in self._around(tenant, queue):
-            if bounds.user and user:
-                yield self._account(tenant, name, bounds.user, user=user)
-            if bounds.group and group:
-                yield self._account(tenant, name, bounds.group, group=group)
-            if bounds.is_counted:
-                yield self._account(tenant, name, bounds.limit)
+            if bounds.user is not None and user:
+                yield self._account(tenant, name, user=user)
+            if bounds.group is not None and group:
+                yield self._account(tenant, name, group=group)
+            if bounds.limit is not None:
+                yield self._account(tenant, name)
 
-    def _account(
-        self, tenant: str, queue: str, limit: Vector, user: str = "", group: str = ""
-    ) -> Account:
+    def _account(self, tenant: str, queue: str, user: str = "", group: str = "") -> Account:
         key = (tenant, queue, user, group)
         found = self._accounts.get(key)
         if found is None:
-            found = self._accounts[key] = Account(tenant, queue, limit, user, group)
+            bounds = self._bounds[tenant, queue]
+            limit = bounds.user if user else bounds.group if group else bounds.limit
+            found = self._accounts[key] = Account(tenant, queue, limit or {}, user, group)
+            found.budgets = tuple(
+                (tenant, number, user if each.each_user else "")
+                for number, each in enumerate(self._tenants[tenant].budgets)
+                if each.queue == queue and each.counts(user) and not group
+            )
         return found
 
     # ── what it holds ───────────────────────────────────────────────────────────────────
@@ -409,35 +423,16 @@ class QuotaTree:
             account.count(parts, sign)
 
     # ── budgets ─────────────────────────────────────────────────────────────────────────
-    #
-    # While a budget is used up, jobs that it counts and that ask for devices are passed over,
-    # and hold up none. What holds devices keeps them. The engine, which knows the time, says
-    # which budgets are used up.
 
     def close(self, budget: budgets.Account) -> None:
         """Let nothing more start that a budget counts."""
-        self.used_up.setdefault(budget.key, []).append(budget)
+        self._account(*budget.key).used_up.append(budget)
+        self.used_up += 1
 
     def reopen(self, budget: budgets.Account) -> None:
         """Undo `close`."""
-        left = [other for other in self.used_up[budget.key] if other is not budget]
-        if left:
-            self.used_up[budget.key] = left
-        else:
-            del self.used_up[budget.key]
-
-    def is_used_up(self, tenant: str, queue: str, user: str) -> bool:
-        """Whether a budget that counts such jobs is used up. O(1)."""
-        return bool(self.used_up) and any(self._used_up(tenant, queue, user))
-
-    def last_renewed(self, tenant: str, queue: str, user: str, now: Instant) -> budgets.Account:
-        """Return the used-up budget of such jobs that is renewed last; there must be one."""
-        closed = [budget for found in self._used_up(tenant, queue, user) for budget in found]
-        return max(closed, key=lambda budget: (budget.period(now)[1], budget.key))
-
-    def _used_up(self, tenant: str, queue: str, user: str) -> Iterator[list[budgets.Account]]:
-        keys = ((tenant, where, whose) for whose in ("", user) for where in ("", queue))
-        return (self.used_up[key] for key in keys if key in self.used_up)
+        self._account(*budget.key).used_up.remove(budget)
+        self.used_up -= 1
 
     # ── what a job of a queue may have ──────────────────────────────────────────────────
 

@@ -9,16 +9,14 @@ costs what is changed, where a copy would cost what exists.
 """
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from types import TracebackType
 
 from allotment.core.cluster import Cluster
 from allotment.core.gang import Gang, ReservedPlace
 from allotment.core.request import lease_part
-from allotment.model.health import WHOLE
 from allotment.model.ids import JobId, NodeId
 from allotment.model.ledger import OPPORTUNISTIC, Slot
-from allotment.model.quantity import NOTHING, Resources
+from allotment.model.quantity import Resources
 
 
 class Trial:
@@ -73,7 +71,7 @@ class Trial:
         """Let a gang be gone."""
         gang = self.cluster.drop(job)
         self._away[job] = gang
-        self._undo.append(lambda: self._put_back(gang))
+        self._undo.append(lambda: self.cluster.add(gang))
         return gang
 
     def let_part(self, job: JobId) -> None:
@@ -120,7 +118,7 @@ class Trial:
 
     def restore(self, gang: Gang) -> None:
         """Bring a dropped gang back."""
-        self._put_back(gang)
+        self.cluster.add(gang)
         self._undo.append(lambda: self.cluster.drop(gang.id))
 
     def demote(self, gang: Gang) -> None:
@@ -145,50 +143,20 @@ class Trial:
             away = self._away.get(job)
             self._undo.append(lambda: self.cluster.reserve(place, away))
 
-    def open_all(self) -> None:
-        """Open closed nodes and mend broken devices, to ask what would fit if all were back."""
+    def open(self, node: NodeId) -> None:
+        """Let a closed node take work."""
+        self.cluster.set_open(node, True)
+        self._undo.append(lambda: self.cluster.set_open(node, False))
+
+    def set_bad(self, node: NodeId, devices: frozenset[int]) -> None:
+        """Set which devices of a node are not to be used."""
+        bad = self.cluster.ledger.books[node].bad
+        self.cluster.set_bad(node, devices)
+        self._undo.append(lambda: self.cluster.set_bad(node, bad))
+
+    def set_others(self, node: NodeId, host: Resources, taken: frozenset[int]) -> None:
+        """Set what others use of a node beside Allotment."""
         ledger = self.cluster.ledger
-        books = ledger.books
-        closed = [n for n, book in books.items() if not book.open and WHOLE not in book.taken]
-        broken = {node: book.bad for node, book in books.items() if book.bad - book.taken}
-        for node in closed:
-            self.cluster.set_open(node, True)
-        for node, devices in broken.items():
-            self.cluster.set_bad(node, devices & books[node].taken)
-        self._undo.append(lambda: _close(self.cluster, closed, broken))
-
-    def let_others_go(self) -> None:
-        """Let what others use beside Allotment be free, to ask what would fit then."""
-        cluster = self.cluster
-        for node in sorted(cluster.ledger.shared):
-            book = cluster.ledger.books[node]
-            host, taken, bad, is_open = book.others, book.taken, book.bad, book.open
-            if WHOLE in taken:
-                cluster.set_open(node, True)
-            cluster.set_bad(node, bad - taken)
-            cluster.ledger.set_others(node, NOTHING, frozenset())
-            self._undo.append(partial(_take_back, cluster, node, host, taken, bad, is_open))
-
-    def _put_back(self, gang: Gang) -> None:
-        self.cluster.add(gang)
-
-
-def _take_back(
-    cluster: Cluster,
-    node: NodeId,
-    host: Resources,
-    taken: frozenset[int],
-    bad: frozenset[int],
-    is_open: bool,  # noqa: FBT001
-) -> None:
-    cluster.ledger.set_others(node, host, taken)
-    cluster.set_bad(node, bad)
-    if WHOLE in taken:
-        cluster.set_open(node, is_open)
-
-
-def _close(cluster: Cluster, nodes: list[NodeId], broken: dict[NodeId, frozenset[int]]) -> None:
-    for node in nodes:
-        cluster.set_open(node, False)
-    for node, devices in broken.items():
-        cluster.set_bad(node, devices)
+        was = ledger.books[node].others, ledger.books[node].taken
+        ledger.set_others(node, host, taken)
+        self._undo.append(lambda: ledger.set_others(node, *was))

@@ -10,6 +10,8 @@ from heapq import heappop, heappush
 import msgspec
 
 from allotment.core.cluster import Cluster
+from allotment.core.gang import Gang
+from allotment.core.quota import BudgetPlace, Who
 from allotment.explain.budgets import renewal, show_gpu_hours, used_of
 from allotment.model.budget import Account
 from allotment.model.ids import JobId
@@ -17,15 +19,12 @@ from allotment.model.quantity import Instant
 from allotment.model.spec import JobSpec
 from allotment.model.tenancy import Tenant
 
-_Place = tuple[str, int, str]
-"""A tenant, the number of one of its budgets, and a user where each user has it."""
-
 
 class _Holder(msgspec.Struct, gc=False):
     """A job that holds devices, and the accounts that count it."""
 
     milli: int
-    places: tuple[_Place, ...]
+    places: tuple[BudgetPlace, ...]
 
 
 class Budgets:
@@ -35,12 +34,12 @@ class Budgets:
         self.exist = False
         """Whether any tenant has a budget."""
         self.wall_ms = wall_ms
-        self._accounts: dict[_Place, Account] = {}
+        self._accounts: dict[BudgetPlace, Account] = {}
         self._tenants: dict[str, Tenant] = {}
         self._holders: dict[JobId, _Holder] = {}
-        self._due: list[tuple[Instant, _Place]] = []
-        self._armed: dict[_Place, Instant] = {}
-        self._closed: set[_Place] = set()
+        self._due: list[tuple[Instant, BudgetPlace]] = []
+        self._armed: dict[BudgetPlace, Instant] = {}
+        self._closed: set[BudgetPlace] = set()
 
     def accounts(self) -> list[Account]:
         """Return all accounts, by tenant, budget and user."""
@@ -73,7 +72,7 @@ class Budgets:
         """Take up accounts as they were, with what is held now."""
         self._take(accounts)
         for gang in cluster.gangs.values() if self._tenants else ():
-            places = self._places(gang.tenant, gang.standing.shape.queue, gang.user, now)
+            places = self._places(gang, cluster, now)
             self._holders[gang.id] = _Holder(_held(gang.id, cluster), places)
         self._look_at_all(cluster, now)
 
@@ -94,8 +93,6 @@ class Budgets:
         self._look_at_all(cluster, now)
 
     def _look_at_all(self, cluster: Cluster, now: Instant) -> None:
-        self._closed.clear()
-        cluster.queues.used_up.clear()
         for place in sorted(self._accounts):
             self._look(place, cluster, now)
 
@@ -111,9 +108,7 @@ class Budgets:
             return
         if holder is None:
             assert gang is not None, "a job that holds nothing gives nothing back"
-            shape = gang.standing.shape
-            places = self._places(gang.tenant, shape.queue, gang.user, now)
-            holder = self._holders[job] = _Holder(0, places)
+            holder = self._holders[job] = _Holder(0, self._places(gang, cluster, now))
         holder.milli = milli
         if not milli:
             del self._holders[job]
@@ -123,19 +118,14 @@ class Budgets:
             account.held += more
             self._look(place, cluster, now)
 
-    def _places(self, tenant: str, queue: str, user: str, now: Instant) -> tuple[_Place, ...]:
-        """Find the accounts that count a job."""
-        found = self._tenants.get(tenant)
-        places = tuple(
-            (tenant, number, user if budget.each_user else "")
-            for number, budget in enumerate(found.budgets if found else ())
-            if budget.queue in ("", queue) and (budget.each_user or budget.user in ("", user))
-        )
+    def _places(self, gang: Gang, cluster: Cluster, now: Instant) -> tuple[BudgetPlace, ...]:
+        """Open the budgets of the accounts that a gang is charged to."""
+        places = _budgets_of(cluster, gang.standing.shape.who)
         for place in places:
             self._account(place, now)
         return places
 
-    def _account(self, place: _Place, now: Instant) -> Account:
+    def _account(self, place: BudgetPlace, now: Instant) -> Account:
         account = self._accounts.get(place)
         if account is None:
             tenant, number, user = place
@@ -159,7 +149,7 @@ class Budgets:
                 del self._armed[place]
                 self._look(place, cluster, now)
 
-    def _look(self, place: _Place, cluster: Cluster, now: Instant) -> None:
+    def _look(self, place: BudgetPlace, cluster: Cluster, now: Instant) -> None:
         """Open or close an account as it stands, and say when to look again."""
         account = self._accounts[place]
         closed = account.closed(now)
@@ -178,28 +168,30 @@ class Budgets:
 
     # ── words ───────────────────────────────────────────────────────────────────────────
 
-    def warnings(self, spec: JobSpec, user: str, now: Instant) -> tuple[str, ...]:
+    def warnings(
+        self, spec: JobSpec, user: str, cluster: Cluster, now: Instant
+    ) -> tuple[str, ...]:
         """Return which budgets that count a job are used up, or more than is wanted."""
-        tenant = self._tenants.get(spec.tenant)
-        if tenant is None or not spec.total().gpu_milli:
+        if not spec.total().gpu_milli:
             return ()
         found: list[str] = []
-        for number, budget in enumerate(tenant.budgets):
-            account = self._accounts.get(
-                (tenant.name, number, user if budget.each_user else "")
-            )
-            if account is None or account.key[1] not in ("", spec.queue):
-                continue
-            if account.key[2] not in ("", user):
+        who = cluster.queues.named(spec.tenant, spec.queue, user, ())
+        for place in sorted(_budgets_of(cluster, who)):
+            account = self._accounts.get(place)
+            if account is None:
                 continue
             if account.closed(now):
                 told = f"{used_of(account, now)}, so it waits. {renewal(account, now)}."
                 found.append(f"budget: {told}")
             elif account.warns(now):
-                soft = show_gpu_hours(budget.soft)
+                soft = show_gpu_hours(account.budget.soft)
                 told = f"{used_of(account, now)}, beyond its soft limit of {soft}"
                 found.append(f"budget: {told}. {renewal(account, now)}.")
         return tuple(found)
+
+
+def _budgets_of(cluster: Cluster, who: Who) -> tuple[BudgetPlace, ...]:
+    return tuple(place for account in cluster.queues.of(who) for place in account.budgets)
 
 
 def _held(job: JobId, cluster: Cluster) -> int:

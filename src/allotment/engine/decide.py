@@ -89,7 +89,7 @@ def _submit(state: State, command: c.SubmitJob, actor: Actor, now: Instant) -> E
     spec = with_defaults(state, in_its_queue(state, command.spec))
     warnings = (*command.warnings, *check(state, spec, actor))
     if state.budgets.exist:
-        warnings += state.budgets.warnings(spec, actor.user, now)
+        warnings += state.budgets.warnings(spec, actor.user, state.cluster, now)
     if command.copies < 1:
         raise Rejected(Code.BAD_SPEC, "An array needs at least one copy.")
     if command.copies * len(spec.depends_on) > MOST_IN_ALL:

@@ -2,11 +2,19 @@
 
 from datetime import UTC, datetime
 
+from allotment.core.cluster import Cluster
+from allotment.core.request import Shape
 from allotment.model.budget import FOREVER, GPU_HOUR, Account, Every
 from allotment.model.quantity import SECOND, Instant, Resources, WallTime
 from allotment.model.reasons import Blocked, Reason
 
 PERIODS = {Every.DAY: "today", Every.WEEK: "this week", Every.MONTH: "this month"}
+
+
+def last_renewed(cluster: Cluster, shape: Shape, now: Instant) -> Account | None:
+    """Return the used-up budget of a job that is renewed last; None without one."""
+    found = [budget for account in cluster.queues.of(shape.who) for budget in account.used_up]
+    return max(found, key=lambda each: (each.period(now)[1], each.key), default=None)
 
 
 def why_used_up(account: Account, need: Resources, now: Instant) -> Blocked:

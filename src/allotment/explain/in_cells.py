@@ -24,6 +24,7 @@ from allotment.explain.cell_shares import (
     share_words,
 )
 from allotment.explain.cell_words import listed, owned
+from allotment.explain.mended import mend_all
 from allotment.explain.question import Question
 from allotment.model.ledger import Entitlement, Slot
 from allotment.model.reasons import Blocked, Reason
@@ -43,7 +44,7 @@ def why_soon_in_cells(asked: Question) -> str:
 
 
 def fits_mended_cells(
-    cluster: Cluster, shape: Shape, mend: Callable[[Trial], None] = Trial.open_all
+    cluster: Cluster, shape: Shape, mend: Callable[[Trial], None] = mend_all
 ) -> bool:
     """Whether a job without a place would have one if all hardware were up."""
     cells = book_of(cluster)

@@ -6,6 +6,7 @@ from allotment.core.request import Shape
 from allotment.core.trial import Trial
 from allotment.explain.cell_words import listed
 from allotment.explain.in_cells import fits_mended_cells
+from allotment.explain.mended import let_others_go
 from allotment.explain.question import Question
 from allotment.model.health import WHOLE
 from allotment.model.quantity import DEVICE, Resources, show_resources
@@ -35,9 +36,9 @@ def _used(book: NodeBook) -> Resources:
 def _fits_alone(cluster: Cluster, shape: Shape) -> bool:
     """Whether a job without a place would have one if others were gone."""
     if cluster.cells is not None:
-        return fits_mended_cells(cluster, shape, Trial.let_others_go)
+        return fits_mended_cells(cluster, shape, let_others_go)
     with Trial(cluster) as trial:
         if cluster.find(shape.requests) is not None:
             return False  # Only its share is too small.
-        trial.let_others_go()
+        let_others_go(trial)
         return cluster.find(shape.requests) is not None

@@ -18,7 +18,7 @@ from allotment.core.request import Shape, lease_part, total_of
 from allotment.core.resuming import WayBack
 from allotment.core.sharing import entitle
 from allotment.core.trial import Trial
-from allotment.explain.budgets import why_used_up
+from allotment.explain.budgets import last_renewed, why_used_up
 from allotment.explain.caps import why_capped, why_not_resumed
 from allotment.explain.cell_words import listed
 from allotment.explain.engines import bound, unable
@@ -31,6 +31,7 @@ from allotment.explain.in_cells import (
     why_no_right_in_cells,
     why_soon_in_cells,
 )
+from allotment.explain.mended import mend_all
 from allotment.explain.others import why_others
 from allotment.explain.protected import with_protected
 from allotment.explain.question import Question
@@ -148,7 +149,7 @@ def _mended_counted(asked: Question) -> Blocked | None:
     with Trial(cluster) as trial:
         if cluster.find(shape.requests) is not None:
             return None  # Only its share is too small.
-        trial.open_all()
+        mend_all(trial)
         if cluster.find(shape.requests) is None:
             return None
     return Blocked(
@@ -175,7 +176,8 @@ def _capped(asked: Question) -> Blocked:
     cluster, shape, now = asked.cluster, asked.job.shape, asked.now
     if (capped := why_capped(cluster, shape)) is not None:
         return capped
-    account = cluster.queues.last_renewed(shape.tenant, shape.queue, shape.user, now)
+    account = last_renewed(cluster, shape, now)
+    assert account is not None, "the gate is shut"
     return why_used_up(account, total_of(shape.requests), now)
 
 
@@ -429,10 +431,9 @@ def _no_cells_back(_: Cluster, tenant: str, __: Resources) -> Blocked:
 
 def _used_up(cluster: Cluster, gang: Gang, need: Resources, now: Instant) -> Blocked:
     """Return which budget keeps a suspended gang from going on."""
-    queue = gang.standing.shape.queue
-    return why_used_up(
-        cluster.queues.last_renewed(gang.tenant, queue, gang.user, now), need, now
-    )
+    account = last_renewed(cluster, gang.standing.shape, now)
+    assert account is not None, "the gate is shut"
+    return why_used_up(account, need, now)
 
 
 def explain_resume(cluster: Cluster, gang: Gang, now: Instant) -> Blocked:

@@ -6,6 +6,7 @@ import msgspec
 
 from allotment.model.budget import Account, Budget
 from allotment.model.quantity import Instant
+from allotment.model.queue_tree import QueueTree
 from allotment.model.tenancy import Tenant
 
 Whose = tuple[str, str, str]
@@ -18,6 +19,7 @@ class Meter:
     def __init__(self) -> None:
         self.tenants: dict[str, tuple[Budget, ...]] = {}
         """Those that have budgets."""
+        self._trees: dict[str, QueueTree] = {}
         self._accounts: dict[tuple[str, int, str], Account] = {}
 
     def configure(
@@ -26,7 +28,9 @@ class Meter:
         """Take new budgets, and what is held of devices now; the same ones keep their sums."""
         old = list(self._accounts.values())
         self._accounts.clear()
-        self.tenants = {tenant.name: tenant.budgets for tenant in tenants if tenant.budgets}
+        limited = [tenant for tenant in tenants if tenant.budgets]
+        self.tenants = {tenant.name: tenant.budgets for tenant in limited}
+        self._trees = {tenant.name: QueueTree(tenant) for tenant in limited}
         for account in old:
             account.settle(now)
             for number, budget in enumerate(self.tenants.get(account.tenant, ())):
@@ -54,8 +58,11 @@ class Meter:
 
     def _counting(self, whose: Whose, now: Instant) -> Iterator[Account]:
         tenant, queue, user = whose
-        for number, budget in enumerate(self.tenants.get(tenant, ())):
-            if budget.queue not in ("", queue) or (budget.user and budget.user != user):
+        if tenant not in self.tenants:
+            return
+        around = {"", *(each.name for each in self._trees[tenant].upward(queue))}
+        for number, budget in enumerate(self.tenants[tenant]):
+            if budget.queue not in around or (budget.user and budget.user != user):
                 continue
             place = (tenant, number, user if budget.each_user else "")
             account = self._accounts.get(place)

@@ -52,6 +52,10 @@ class Budget(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
             self.queue, self.user, self.each_user, self.every.value, self.begin, self.end,
         )  # fmt: skip
 
+    def counts(self, user: str) -> bool:
+        """Whether an account of a user, or of all where that is '', is one of this budget."""
+        return bool(user) if self.each_user else user == self.user
+
     def period(self, at: WallTime) -> tuple[WallTime, WallTime]:
         """Return the stretch that counts at a moment: its begin, and the end, not included."""
         if self.every is Every.NEVER:

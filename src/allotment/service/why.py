@@ -27,7 +27,10 @@ def why(state: State, job: JobRecord, now: Instant) -> Blocked | None:
     said = (overtaken_words(state.cluster, job.id), state.foretelling.words(job))
     notes = tuple(words for words in said if words)
     if state.budgets.exist and blocked.reason is not Reason.BUDGET:
-        notes = (*state.budgets.warnings(job.spec, job.owner.user, now), *notes)
+        notes = (
+            *state.budgets.warnings(job.spec, job.owner.user, state.cluster, now),
+            *notes,
+        )
     return msgspec.structs.replace(blocked, notes=notes) if notes else blocked
 
 

@@ -143,6 +143,19 @@ def test_only_those_are_held_back_whom_it_counts() -> None:
     assert world.why(also).message.startswith("User alice in tenant vision used 100%")
 
 
+def test_a_queue_with_queues_in_it_has_a_budget_for_all_their_jobs() -> None:
+    config = a_config(a_tenant("vision", 8), nodes=1)
+    queues = (Queue("all"), Queue("day", parent="all"), Queue("night", parent="all"))
+    vision = replace(config.tenants[0], budgets=(daily(2, queue="all"),), queues=queues)
+    world = World(replace(config, tenants=(vision,)))
+    for queue in ("day", "night"):
+        running(world, gpus(1).of("vision", queue))
+    pass_by(world, HOUR)
+    blocked = world.why(submit(world, gpus(1).of("vision", "day")))
+    assert blocked.reason is Reason.BUDGET
+    assert blocked.message.startswith("Queue all of tenant vision used 100%")
+
+
 def test_a_suspended_job_uses_nothing_and_resumes_when_it_is_renewed() -> None:
     world = World(with_budgets(daily(4)))
     job = running(world, gpus(4))
@@ -215,7 +228,7 @@ def test_archived_jobs_still_count_and_a_restart_changes_nothing() -> None:
     again = State.from_image(image, POLICIES)
     assert accounts(again) == accounts(world.state)
     assert again.budgets.next() == MIDNIGHT
-    assert again.cluster.queues.is_used_up("vision", "default", "")
+    assert again.cluster.queues.used_up == 1
 
 
 @pytest.mark.parametrize("seed", range(8))

@@ -53,7 +53,7 @@ class Twin:
         found: list[JobId] = []
         asked = ZERO
         for job in sorted(mine, key=lambda job: (-job.priority, job.id)):
-            if is_used_up(cluster, job.shape):
+            if is_used_up(cluster, job.shape.who, job.shape.requests):
                 continue
             spec = self.world.state.jobs[job.id].spec
             need = vector(spec.sized(spec.least_count).total())
