@@ -44,6 +44,10 @@ class EngineSetup(msgspec.Struct, frozen=True, omit_defaults=True):
     name: str
     type: EngineType
     partition: str = ""
+    accounts: tuple[tuple[str, str], ...] = ()
+    """To which of its accounts the jobs of a tenant are charged."""
+    qos: str = ""
+    """In which of its qualities of service they run."""
 
 
 def lacks_of(abilities: Collection[Ability]) -> tuple[Ability, ...]:

@@ -19,7 +19,13 @@ Found = Mapping[str, Sequence[Node]]
 def engines_of(shape: ConfigShape) -> tuple[EngineSetup, ...]:
     """Return the engines that are configured, in their order."""
     return tuple(
-        EngineSetup(name, engine.type, engine.partition)
+        EngineSetup(
+            name,
+            engine.type,
+            engine.partition,
+            tuple(sorted(engine.accounts.items())),
+            engine.qos,
+        )
         for name, engine in shape.engines.items()
     )
 
@@ -71,6 +77,10 @@ def _wrong(shape: ConfigShape) -> Iterator[Finding]:
             same = f"partition {engine.partition}" if engine.partition else "this machine"
             yield ("engines", name), f"is {same}, as is {seen[what]}", "take one of them out"
         seen.setdefault(what, name)
+        for tenant in engine.accounts:
+            if tenant not in shape.tenants:
+                hint = nearest(tenant, list(shape.tenants), what="tenants")
+                yield ("engines", name, "accounts", tenant), "there is no such tenant", hint
 
 
 def _unknown(shape: ConfigShape, names: list[str]) -> Iterator[Finding]:

@@ -235,9 +235,15 @@ class EngineShape(Shape):
 
     type: Annotated[EngineType, PlainValidator(read_engine_type)]
     partition: NameOrNone = Field(default="", examples=["main"])
+    accounts: dict[str, Name] = Field(default={}, examples=["{vision: research}"])
+    qos: NameOrNone = Field(default="", examples=["normal"])
 
     @model_validator(mode="after")
     def _where(self) -> "EngineShape":
+        for key in ("accounts", "qos"):
+            if getattr(self, key) and self.type is not EngineType.SLURM:
+                message = f"is given, and an engine of type {self.type} has no such"
+                raise Amiss(message, "type: slurm", at=(key,))
         if self.type is not EngineType.LOCAL and not self.partition:
             raise Amiss(
                 "is missing", "name the partition: `sinfo` lists them", at=("partition",)

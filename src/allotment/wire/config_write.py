@@ -65,6 +65,8 @@ def _engines(config: Config) -> Written:
         engine.name: {
             "type": engine.type.value,
             **({"partition": engine.partition} if engine.partition else {}),
+            **({"accounts": dict(engine.accounts)} if engine.accounts else {}),
+            **({"qos": engine.qos} if engine.qos else {}),
         }
         for engine in config.engines
     }

@@ -105,7 +105,7 @@ class Engines(msgspec.Struct, frozen=True):
             case EngineType.SLURM:
                 from allotment.backends.slurm.backend import SlurmBackend  # noqa: PLC0415
 
-                return SlurmBackend(self._folder_of(setup), setup.partition, mine)
+                return SlurmBackend(self._folder_of(setup), setup.partition, mine, setup)
             case EngineType.PILOT:
                 from allotment.backends.pilot.backend import PilotBackend  # noqa: PLC0415
 
@@ -204,6 +204,8 @@ def find_engines(
         if partition and folder is not None and slurm.is_pilot(folder, wanted=pilot):
             kind = EngineType.PILOT
         setups = (EngineSetup(SOLE, kind, partition),)
+    if wrong := tuple(flaw for setup in setups for flaw in slurm.wrong_charges(setup)):
+        raise BadInput(wrong)
     is_here = any(setup.type is EngineType.LOCAL for setup in setups)
     found = {
         setup.name: _nodes_of(folder, setup)

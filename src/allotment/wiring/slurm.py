@@ -5,10 +5,15 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import structlog
+
 from allotment.api.state_folder import write_whole
 from allotment.model.cells import Topology
 from allotment.model.cluster import Node
+from allotment.model.engines import EngineSetup
 from allotment.model.errors import BackendError, BadInput, EngineAway, Problem
+
+log = structlog.get_logger("allot.wiring")
 
 KEPT = "slurm-partition"
 """In the state folder: so that a later start does not run a cluster's jobs on this machine."""
@@ -107,6 +112,45 @@ def discovered(partition: str, *, is_first: bool) -> tuple[Node, ...]:
             ),
         ))  # fmt: skip
     return nodes
+
+
+def wrong_charges(setup: EngineSetup) -> Iterator[Problem]:
+    """Find accounts and qualities of service of an engine that Slurm does not know.
+
+    Where its database does not answer, nothing is found: Slurm itself refuses then.
+    """
+    if not setup.accounts and not setup.qos:
+        return
+    wanted = {"account": {account for _, account in setup.accounts}}
+    if setup.qos:
+        wanted["qos"] = {setup.qos}
+    place = f"engines.{setup.name}"
+    for kind, names in wanted.items():
+        try:
+            with ThreadPoolExecutor(1) as pool:
+                there = pool.submit(_names_of, kind).result()
+        except BackendError as error:
+            log.warning("Slurm's accounting does not answer", engine=setup.name, why=str(error))
+            return
+        if there is None:
+            if kind == "qos":
+                hint = "take it out, or set AccountingStorageType in slurm.conf"
+                yield Problem(
+                    "is given, and Slurm keeps no accounts", f"{place}.qos", hint=hint
+                )
+            continue
+        key = "accounts" if kind == "account" else kind
+        for name in sorted(name for name in names if name.lower() not in there):
+            hint = (
+                f"there: {', '.join(sorted(there)[:20])}; `sacctmgr add {kind} {name}` adds it"
+            )
+            yield Problem(f"Slurm has no {kind} {name}", f"{place}.{key}", hint=hint)
+
+
+def _names_of(kind: str) -> frozenset[str] | None:
+    from allotment.backends.slurm import client  # noqa: PLC0415
+
+    return asyncio.run(client.names(kind))
 
 
 def problems_of(nodes: Sequence[Node], found: Sequence[Node]) -> Iterator[Problem]:

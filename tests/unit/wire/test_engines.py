@@ -79,6 +79,15 @@ def test_engines_are_seen_before_the_rest_is_read() -> None:
             "engines: {gpus: {type: slurm, partition: p}, old: {type: slurm, partition: p}}\n",
             "is partition p, as is gpus",
         ),
+        ("engines: {a: {type: local, qos: x}}\n", "an engine of type local has no such"),
+        (
+            "engines: {a: {type: pilot, partition: x, accounts: {a: b}}}\n",
+            "an engine of type pilot has no such",
+        ),
+        (
+            "engines: {gpus: {type: slurm, partition: p, accounts: {lap: x}}}\n",
+            "there is no such tenant",
+        ),
         ("engines: {any: {type: local}}\n", "cannot be the name of an engine"),
         (ENGINES + "nodes: [{name: a, cpu: 1, memory: 1GiB}]\n", "there are several engines"),
         (

@@ -21,6 +21,7 @@ from allotment.backends.slurm.contact import Contact
 from allotment.backends.slurm.enter import enter_argv, inside_argv
 from allotment.backends.slurm.nodes import NodeWatch
 from allotment.backends.slurm.request import (
+    charges_of,
     document_of,
     name_of,
     options_of,
@@ -33,7 +34,7 @@ from allotment.backends.status import RunnerStatus, status_from
 from allotment.backends.together import gather_all
 from allotment.model.cluster import Node
 from allotment.model.diagnosis import Exit
-from allotment.model.engines import Ability
+from allotment.model.engines import Ability, EngineSetup, EngineType
 from allotment.model.errors import BackendError, EngineAway
 from allotment.model.ids import JobId, TaskKey
 from allotment.model.quantity import MINUTE, Millis
@@ -81,6 +82,9 @@ AGENT = Path(__file__).with_name("mpi_agent.py")
 STREAMS = ("stdout", "stderr")
 
 
+UNNAMED = EngineSetup("", EngineType.SLURM)
+
+
 class Submitted(msgspec.Struct, frozen=True):
     """What the service keeps of a task that it gave to Slurm."""
 
@@ -103,8 +107,13 @@ class SlurmBackend:
     """A suspended Slurm job keeps its devices, and which devices it gets Slurm decides."""
 
     def __init__(
-        self, state_dir: Path, partition: str, nodes: Callable[[], Sequence[Node]]
+        self,
+        state_dir: Path,
+        partition: str,
+        nodes: Callable[[], Sequence[Node]],
+        setup: EngineSetup = UNNAMED,
     ) -> None:
+        self._setup = setup
         self._root = state_dir / "slurm"
         self._partition = partition
         self._nodes = nodes
@@ -214,6 +223,7 @@ class SlurmBackend:
     async def _submit(self, gang: GangLaunch, task: TaskLaunch) -> str:
         folder = str(self._folder(task.key).absolute())
         options = options_of(gang, task, self._prefix, self._partition, folder)
+        options += charges_of(gang, self._setup)
         if gang.limit_ms:
             options.append(f"--time={time_of(gang.limit_ms, self.time_limit())}")
         script = self._folder(task.key).with_suffix(".sh").absolute()

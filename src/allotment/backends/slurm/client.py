@@ -60,6 +60,9 @@ class SlurmNode(msgspec.Struct, frozen=True):
 LINE = "NodeList:|,StateLong:|,CPUsState:|,Memory:|,AllocMem:|,Gres:|,GresUsed:|,Reason:|"
 """The format of `sinfo` that `usage.lines_of` reads."""
 
+NO_ACCOUNTS = "not running a supported accounting_storage plugin"
+"""What `sacctmgr` says where slurm.conf has AccountingStorageType=accounting_storage/none."""
+
 NO_JSON = ("unrecognized option", "invalid option")
 
 
@@ -113,6 +116,24 @@ async def partition(name: str) -> Partition | None:
         if "not found" in str(error).lower():
             return None
         raise
+
+
+async def names(kind: str) -> frozenset[str] | None:
+    """Return the accounts or qualities of service there are, as `account` or `qos`.
+
+    None where Slurm keeps no accounts. Raises BackendError.
+    """
+    try:
+        said = await run(
+            "sacctmgr", "-nP", "show", kind, f"format={kind if kind != 'qos' else 'name'}"
+        )
+    except EngineAway:
+        raise
+    except BackendError as error:
+        if NO_ACCOUNTS in str(error).lower():
+            return None
+        raise
+    return frozenset(said.lower().split())
 
 
 async def settings() -> dict[str, str]:

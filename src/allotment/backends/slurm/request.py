@@ -4,6 +4,7 @@ import json
 from math import ceil
 
 from allotment.backends.slurm.discover import UNTYPED
+from allotment.model.engines import EngineSetup
 from allotment.model.ids import TaskKey
 from allotment.model.quantity import MIB, MINUTE, Millis
 from allotment.service.ports import Binding, GangLaunch, Limit, TaskLaunch
@@ -76,6 +77,15 @@ def options_of(
     if gang.identity is not None:
         options += [f"--uid={gang.identity.uid}", f"--gid={gang.identity.gid}"]
     return options
+
+
+def charges_of(gang: GangLaunch, setup: EngineSetup) -> list[str]:
+    """Return the options that say to which account of Slurm a gang is charged."""
+    account = dict(setup.accounts).get(dict(gang.labels).get("tenant", ""), "")
+    return [
+        *([f"--account={account}"] if account else []),
+        *([f"--qos={setup.qos}"] if setup.qos else []),
+    ]
 
 
 def gres_of(binding: Binding) -> str:
