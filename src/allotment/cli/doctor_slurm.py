@@ -158,8 +158,8 @@ async def _from_inside(folder: Path, partition: str) -> Finding:
     from allotment.backends.slurm import client  # noqa: PLC0415 - only here
     from allotment.backends.slurm.request import PYTHON  # noqa: PLC0415
 
-    runner = folder.absolute() / "slurm" / "task.py"
-    if not runner.exists():
+    runner = next(folder.absolute().glob("slurm/task-*.pyz"), None)
+    if runner is None:
         return Finding("nodes see", Level.NOTE, "not looked at: the service never ran here")
     look = f'[ -x {PYTHON} ] || echo python; [ -r "$0" ] || echo folder; echo looked'
     try:

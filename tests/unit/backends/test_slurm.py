@@ -1,7 +1,9 @@
 """The pure parts of the Slurm backend: what is asked for, and what an answer means."""
 
 import json
+import subprocess
 from itertools import permutations
+from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
@@ -9,6 +11,8 @@ from msgspec.structs import replace
 from allotment.backends.slurm.client import SlurmNode
 from allotment.backends.slurm.discover import UNTYPED, nodes_of, report_of
 from allotment.backends.slurm.enter import enter_argv, inside_argv
+from allotment.backends.slurm.output import pieces_in
+from allotment.backends.slurm.packed import packed
 from allotment.backends.slurm.request import (
     document_of,
     gres_of,
@@ -19,7 +23,7 @@ from allotment.backends.slurm.request import (
 from allotment.backends.slurm.settings import Partition, partition_of
 from allotment.backends.slurm.status import Row, report, rows_of
 from allotment.backends.slurm.strays import STRAY_S, Strays
-from allotment.backends.slurm.task import environment
+from allotment.backends.slurm.task import environment, reserve, write_in_room
 from allotment.backends.status import RunnerStatus, indexes_in, status_from
 from allotment.model.cluster import Device, Node
 from allotment.model.ids import AttemptNo, DeviceIndex, JobId, NodeId, TaskIndex, TaskKey
@@ -314,3 +318,43 @@ def test_the_limits_of_a_partition_are_read() -> None:
     assert partition_of(text.format("1-02:30:00")) == Partition("gpu", 1590, preempts=True)
     assert partition_of(text.format("UNLIMITED")) == Partition("gpu", None, preempts=True)
     assert partition_of("") is None
+
+
+def test_the_first_process_is_one_file_that_any_python_runs(tmp_path: Path) -> None:
+    sources = {"a.b.other": "WORD = 'found'\n"}
+    sources["allotment.backends.slurm.task"] = (
+        "from a.b.other import WORD\ndef start(words): print(WORD, *words)\n"
+    )
+    name, content = packed(sources)
+    assert packed(sources) == (name, content)
+    assert packed({**sources, "a.b.other": "WORD = ''"})[0] != name
+    (tmp_path / name).write_bytes(content)
+    words = ["/usr/bin/python3", "-I", "-S", str(tmp_path / name), "x"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.stdout == "found x\n", done.stderr
+
+
+def test_pieces_of_output_are_found_among_whatever_else_is_there() -> None:
+    names = ["stdout.tail.30", "stdout.log", "stdout.tail.x", "stderr.tail.7", "stdout.tail.4"]
+    assert pieces_in(names, "stdout") == [
+        (0, "stdout.log"), (4, "stdout.tail.4"), (30, "stdout.tail.30"),
+    ]  # fmt: skip
+    forged = (f"stdout.tail.{n}" for n in range(100_000))
+    assert len(pieces_in(forged, "stdout")) == 5
+
+
+def test_a_status_needs_no_room_but_what_was_reserved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    reserve("status.json")
+    room = tmp_path / "status.json.part"
+    first = room.stat().st_ino
+    for phase in ("ready", "running", "ended"):
+        write_in_room("status.json", json.dumps({"phase": phase}).encode())
+        told = status_from((tmp_path / "status.json").read_bytes())
+        assert told is not None
+        assert told.phase == phase
+    assert {path.name for path in tmp_path.iterdir()} == {"status.json", "status.json.part"}
+    inodes = {path.stat().st_ino for path in tmp_path.iterdir()}
+    assert first in inodes, "the same two files take turns"

@@ -8,7 +8,9 @@ import asyncio
 import contextlib
 import os
 import stat
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from secrets import token_hex
 from time import monotonic
@@ -16,10 +18,13 @@ from time import monotonic
 import msgspec
 import structlog
 
+from allotment.backends.local.output import Piece, chunk_of
 from allotment.backends.slurm import client, nodes
 from allotment.backends.slurm.contact import Contact
 from allotment.backends.slurm.enter import enter_argv, inside_argv
 from allotment.backends.slurm.nodes import NodeWatch
+from allotment.backends.slurm.output import pieces_in
+from allotment.backends.slurm.packed import MODULES, packed
 from allotment.backends.slurm.request import (
     charges_of,
     document_of,
@@ -77,7 +82,6 @@ SILENT_S = 120.0
 MOST_STATUS = 64 * 1024
 CALLS = 8
 """How many commands of Slurm that change something run side by side."""
-RUNNER = Path(__file__).with_name("task.py")
 AGENT = Path(__file__).with_name("mpi_agent.py")
 STREAMS = ("stdout", "stderr")
 
@@ -117,6 +121,8 @@ class SlurmBackend:
         self._root = state_dir / "slurm"
         self._partition = partition
         self._nodes = nodes
+        self._runner = self._root
+        """What starts a task on a node."""
         self._prefix = ""
         self._sink: Callable[[Report], None] = lambda report: None
         self._live: dict[TaskKey, Submitted] = {}
@@ -149,11 +155,16 @@ class SlurmBackend:
         self._root.chmod(0o711)  # whatever the umask: users reach their tasks' folders
         (self._root / "tasks").mkdir(exist_ok=True)
         (self._root / "tasks").chmod(0o711)
-        for name, source, mode in (("task.py", RUNNER, 0o644), ("mpi-agent", AGENT, 0o755)):
-            part = self._root / f"{name}.part"
-            part.write_bytes(source.read_bytes())
+        name, archive = packed({module: _source_of(module) for module in MODULES})
+        self._runner = self._root.absolute() / name
+        for path, content, mode in (
+            (self._runner, archive, 0o644),
+            (self._root / "mpi-agent", AGENT.read_bytes(), 0o755),
+        ):
+            part = path.with_suffix(".part")
+            part.write_bytes(content)
             part.chmod(mode)
-            part.rename(self._root / name)  # a job that starts just now reads all of it
+            part.rename(path)  # a job that starts just now reads all of it
         self._prefix = self._own_name()
         self._watch = NodeWatch(self._nodes, self._partition, self._contact, sink)
         with contextlib.suppress(BackendError, TimeoutError):
@@ -228,7 +239,7 @@ class SlurmBackend:
             options.append(f"--time={time_of(gang.limit_ms, self.time_limit())}")
         script = self._folder(task.key).with_suffix(".sh").absolute()
         try:
-            script.write_text(script_of(folder, str((self._root / "task.py").absolute())))
+            script.write_text(script_of(folder, str(self._runner)))
         except OSError as error:
             raise BackendError(f"the script of task {task.key}: {error}") from error
         async with self._calls:
@@ -322,9 +333,9 @@ class SlurmBackend:
             raise BackendError(f"task {key} has no job in Slurm")
         if record.identity is None and record.uid != os.geteuid():
             raise BackendError(f"an older version started task {key}: its groups are not known")
-        runner, folder = self._root / "task.py", self._folder(key).absolute()
+        folder = self._folder(key).absolute()
         code = f"{folder}/code.{token_hex(8)}"
-        inside = inside_argv(str(runner.absolute()), str(folder), code, argv)
+        inside = inside_argv(str(self._runner), str(folder), code, argv)
         return enter_argv(record.job, record.identity, client.surroundings(), code, inside)
 
     # ── nodes ───────────────────────────────────────────────────────────────────────────
@@ -357,16 +368,28 @@ class SlurmBackend:
     async def read_log(self, key: TaskKey, stream: str, offset: int, size: int) -> LogChunk:
         if stream not in STREAMS:
             raise BackendError(f"there is no stream {stream!r}; there are stdout and stderr")
-        fd = self._open(key, f"{stream}.log")
-        if fd is None:
-            return LogChunk(b"", max(offset, 0))
+        pieces: list[Piece] = []
+        with contextlib.ExitStack() as opened:
+            for start, name in pieces_in(self._names(key), stream):
+                fd = self._open(key, name)
+                if fd is not None:
+                    opened.callback(os.close, fd)
+                    length = os.fstat(fd).st_size
+                    pieces.append(Piece(start, length, partial(os.pread, fd)))
+            return chunk_of(pieces, offset, size)
+
+    def _names(self, key: TaskKey) -> Iterator[str]:
+        """Go through the names in a task's folder, not through those behind a link."""
         try:
-            end = os.fstat(fd).st_size
-            at = max(0, end + offset) if offset < 0 else offset
-            data = os.pread(fd, size, at)
+            at = os.open(self._folder(key), os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        except OSError:
+            return
+        try:
+            with os.scandir(at) as entries:
+                for entry in entries:
+                    yield entry.name
         finally:
-            os.close(fd)
-        return LogChunk(data, at + len(data))
+            os.close(at)
 
     async def forget(self, job: JobId) -> None:
         folder = self._root / "tasks" / str(job)
@@ -606,3 +629,10 @@ class SlurmBackend:
             log.warning("a task cannot be told something", task=str(key), why=str(error))
         finally:
             os.close(at)
+
+
+def _source_of(module: str) -> str:
+    found = find_spec(module)
+    assert found is not None, module
+    assert found.origin is not None, module
+    return Path(found.origin).read_text()

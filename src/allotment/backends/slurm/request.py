@@ -38,6 +38,7 @@ def document_of(gang: GangLaunch, task: TaskLaunch) -> bytes:
         "env": env,
         "cwd": gang.workdir,
         "at_barrier": gang.at_barrier,
+        "log_bytes": gang.log_bytes,
     }
     return json.dumps(told).encode()
 

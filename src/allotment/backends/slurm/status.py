@@ -132,7 +132,7 @@ def _exit(row: Row, *, started: bool) -> Exit:
     if row.state in ("COMPLETED", "FAILED") and not started:
         return Exit(
             platform_error=f"its first process did not come up on {row.node}: is the state "
-            "folder on a disk that the node sees, and Python 3 there?"
+            "folder on a disk that the node sees and that has room, and Python 3 there?"
         )
     return Exit(lost=True, platform_error=_why(row.state, row.node))
 

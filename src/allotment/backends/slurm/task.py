@@ -1,11 +1,12 @@
 """The first process of a task inside its Slurm job. Standard library only: it runs anywhere.
 
-    python3 -I -S task.py FOLDER
-    python3 -I -S task.py enter FOLDER FILE COMMAND…    a further step of the same job
+    python3 -I -S task-….pyz FOLDER
+    python3 -I -S task-….pyz enter FOLDER FILE COMMAND…    a further step of the same job
 
 The folder lies on a disk that the service sees, too. `request.json` says what to run; `go`
 opens the barrier; `stop` says by which signal to end, and after how many ms by force. What
-becomes of the task is written to `status.json`, always as a whole.
+becomes of the task is written to `status.json`, always as a whole, into room that was taken
+beforehand: also on a disk that is full. Output goes through us into logs of bounded size.
 
 A second copy, as Slurm may start after a requeue or a repeated submission, ends at once:
 only one can make the claim.
@@ -17,6 +18,7 @@ import contextlib
 import json
 import os
 import resource
+import select
 import signal
 import sys
 import time
@@ -25,13 +27,20 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
+from allotment.backends.local.runner.logs import DEFAULT_CAP_BYTES, CappedLog
+
 LOOK_S = 0.1
 BEAT_S = 20.0
 """How often it shows that it is there, by the time of its claim."""
 KILL_WAIT_MS = 1000
 """How long Slurm lets a job live at least that it told to end."""
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
+NO_ROOM = 74
 SAY_TRIES = 60
+ROOM = 8192
+"""Bytes of a status at most, blanks included."""
+DRAIN_S = 1.0
+"""How long output is taken from what outlives the command."""
 TOLD_S = 1.0
 ENDED_BY_SIGNAL = (-signal.SIGTERM, -signal.SIGKILL, 128 + signal.SIGTERM, 128 + signal.SIGKILL)
 """How a command ends that Slurm ended, itself or below a shell."""
@@ -45,6 +54,8 @@ def main(folder: str) -> int:
         os.close(os.open("claim", os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
     except FileExistsError:
         return 0
+    if not has_room():
+        return NO_ROOM
     return Task({**json.loads(Path("request.json").read_bytes()), "folder": folder}).run()
 
 
@@ -68,6 +79,18 @@ def enter(folder: str, code: str, argv: list[str]) -> int:
     return 0
 
 
+def has_room() -> bool:
+    """Whether there is room for a status; waits for it a while."""
+    for _ in range(SAY_TRIES):
+        try:
+            reserve("status.json")
+        except OSError:
+            time.sleep(1)
+        else:
+            return True
+    return False
+
+
 class NotStarted(Exception):
     """The command cannot be run; `code` is the exit code that shells give for that."""
 
@@ -88,6 +111,10 @@ class Task:
         self.kill_at: float | None = None
         self.missed = 0
         """How often our folder was not there."""
+        self.logs: dict[int, CappedLog] = {}
+        """By the end of the pipe that is ours."""
+        self.open: set[int] = set()
+        """Pipes at whose other end somebody may write."""
         self.began = self.beaten = time.monotonic()
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, self.hear)
@@ -117,6 +144,7 @@ class Task:
             code, used = self.wait()
         finally:
             self.sweep()
+        self.finish_logs()
         if code in ENDED_BY_SIGNAL and not self.ended_by:
             self.ended_by = "slurm" if self.hears_soon() else ""
         how = {"signal": -code} if code < 0 else {"exit_code": code}
@@ -142,10 +170,7 @@ class Task:
 
     def start(self) -> int:
         """Fork the command; return its pid. Raises OSError."""
-        out = [
-            os.open(f"{name}.log", os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600)
-            for name in ("stdout", "stderr")
-        ]
+        out = [self.open_log(name) for name in ("stdout", "stderr")]
         told, tell = os.pipe()
         pid = os.fork()
         if pid == 0:
@@ -156,10 +181,39 @@ class Task:
             words = pipe.read(4000).decode(errors="replace")
         if words:
             os.waitpid(pid, 0)
-            with Path("stderr.log").open("a", encoding="utf-8") as log:
-                log.write(f"{self.request['argv'][0]}: {words[1:]}\n")
+            *_, stderr = self.logs.values()
+            stderr.say(f"{self.request['argv'][0]}: {words[1:]}\n")
+            self.finish_logs()
             raise NotStarted(NOT_FOUND if words[0] == "?" else NOT_EXECUTABLE)
         return pid
+
+    def open_log(self, stream: str) -> int:
+        """Open one log; return the end of its pipe that is the command's."""
+        ours, theirs = os.pipe()
+        os.set_blocking(ours, False)
+        cap = self.request.get("log_bytes", DEFAULT_CAP_BYTES)
+        self.logs[ours] = CappedLog(f"{stream}.log", cap)
+        self.open.add(ours)
+        return theirs
+
+    def take_output(self, seconds: float) -> None:
+        """Take output that is there, or comes soon."""
+        ready, _, _ = select.select(list(self.open), [], [], max(0.0, seconds))
+        self.open -= {source for source in ready if not self.logs[source].feed(source)}
+
+    def look(self) -> None:
+        """Take output for a moment, or until there will be no more."""
+        until, is_open = time.monotonic() + LOOK_S, bool(self.open)
+        while (left := until - time.monotonic()) > 0 and bool(self.open) == is_open:
+            self.take_output(left)
+
+    def finish_logs(self) -> None:
+        """Take the last output. A process that escaped may hold a pipe open: not for long."""
+        until = time.monotonic() + DRAIN_S
+        while self.open and (left := until - time.monotonic()) > 0:
+            self.take_output(left)
+        for log in self.logs.values():
+            log.finish()
 
     def become(self, out: list[int], tell: int) -> NoReturn:
         """Become the command; what keeps us from it goes through the pipe."""
@@ -187,7 +241,7 @@ class Task:
                 return os.waitstatus_to_exitcode(status), usage_of(used, self.began)
             self.obey()
             self.beat()
-            time.sleep(LOOK_S)
+            self.look()
 
     def beat(self) -> None:
         """Show that we are there, for a service whose Slurm has forgotten us."""
@@ -239,15 +293,19 @@ class Task:
             "version": 1, "phase": phase, "pid": self.pid,
             "node": os.environ.get("SLURMD_NODENAME", ""),
             "engine_job": os.environ.get("SLURM_JOB_ID", ""),
-            "devices_got": os.environ.get("SLURM_JOB_GPUS", ""), **more,
+            "devices_got": os.environ.get("SLURM_JOB_GPUS", ""),
+            "log_dropped": {
+                log.path.removesuffix(".log"): log.dropped for log in self.logs.values()
+            },
+            **more,
         }  # fmt: skip
         for _ in range(SAY_TRIES):
             try:
-                write_whole("status.json", json.dumps(status))
+                write_in_room("status.json", json.dumps(status).encode())
             except FileNotFoundError:
                 return  # The folder is gone: nobody wants to know any more.
             except OSError:
-                time.sleep(1)  # A full disk, or one that does not answer.
+                time.sleep(1)  # A disk that does not answer, or one that moves what it writes.
             else:
                 return
 
@@ -284,7 +342,7 @@ def environment_of(request: dict[str, Any]) -> dict[str, str]:
         "ALLOT_TASK_FOLDER": request["folder"],
         "OMPI_MCA_ras": "^slurm",
         "OMPI_MCA_plm": "rsh",
-        "OMPI_MCA_plm_rsh_agent": str(Path(__file__).with_name("mpi-agent")),
+        "OMPI_MCA_plm_rsh_agent": str(Path(sys.argv[0]).with_name("mpi-agent")),
         "OMPI_MCA_plm_rsh_no_tree_spawn": "1",
     }
     return {**for_mpi, **env}
@@ -310,6 +368,37 @@ def write_whole(name: str, text: str) -> None:
     part.replace(name)
 
 
+def reserve(name: str) -> None:
+    """Take the room on the disk that writing a file will need. Raises OSError."""
+    with Path(f"{name}.part").open("wb") as file:
+        file.write(b" " * ROOM)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def write_in_room(name: str, data: bytes) -> None:
+    """Write a file as a whole, into room that was reserved. Raises OSError.
+
+    What it replaces becomes the room for the next one.
+    """
+    part, old = Path(f"{name}.part"), Path(f"{name}.old")
+    fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        os.pwrite(fd, data.ljust(ROOM), 0)
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+    old.unlink(missing_ok=True)
+    with contextlib.suppress(OSError):
+        os.link(name, old)
+    part.replace(name)
+    with contextlib.suppress(OSError):
+        if os.path.lexists(old):
+            old.replace(part)
+        else:
+            reserve(name)
+
+
 def read(name: str) -> str:
     """Return what the service told us under this name; '' for nothing."""
     try:
@@ -319,7 +408,8 @@ def read(name: str) -> str:
         return ""
 
 
-if __name__ == "__main__":
-    if sys.argv[1] == "enter":
-        sys.exit(enter(sys.argv[2], sys.argv[3], sys.argv[4:]))
-    sys.exit(main(sys.argv[1]))
+def start(words: list[str]) -> int:
+    """Do what the command line says; return the exit code."""
+    if words[0] == "enter":
+        return enter(words[1], words[2], words[3:])
+    return main(words[0])

@@ -1,0 +1,36 @@
+"""The first process of tasks as one file, which any Python 3 of a node runs by itself. Pure.
+
+It needs one more module of ours. A zip archive holds both, uncompressed, under the names that
+they have here.
+"""
+
+import io
+import zipfile
+from collections.abc import Mapping
+from hashlib import sha256
+
+MODULES = ("allotment.backends.slurm.task", "allotment.backends.local.runner.logs")
+MAIN = """\
+import sys
+from allotment.backends.slurm.task import start
+sys.exit(start(sys.argv[1:]))
+"""
+
+
+def packed(sources: Mapping[str, str]) -> tuple[str, bytes]:
+    """Return name and content of the archive of some modules' source texts.
+
+    The name changes with the content: what runs is never replaced.
+    """
+    files = {"__main__.py": MAIN}
+    for module, text in sources.items():
+        *parents, name = module.split(".")
+        for depth in range(1, len(parents) + 1):
+            files["/".join((*parents[:depth], "__init__.py"))] = ""
+        files["/".join((*parents, f"{name}.py"))] = text
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w", zipfile.ZIP_STORED) as archive:
+        for path, text in sorted(files.items()):
+            archive.writestr(zipfile.ZipInfo(path), text)
+    content = made.getvalue()
+    return f"task-{sha256(content).hexdigest()[:12]}.pyz", content
