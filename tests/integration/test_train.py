@@ -388,3 +388,14 @@ def test_wrong_arguments_are_named(
     gang = job.start(1, *args, **env)
     assert gang.end() == [2]
     assert complaint in gang.err[0]
+
+
+def test_a_signal_that_comes_late_ends_nothing_any_more(job: Job) -> None:
+    gang = job.start(1, *SLOWLY)
+    (member,) = gang.members
+    gang.until("step 3")
+    member.send_signal(signal.SIGUSR1)
+    gang.until("stopped at")
+    while member.poll() is None:
+        member.send_signal(signal.SIGUSR1)
+    assert gang.end() == [train.EXIT_CHECKPOINTED]

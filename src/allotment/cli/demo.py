@@ -1,18 +1,70 @@
-"""`allot demo`: three teams' training jobs on this machine."""
+"""`allot demo`: three teams' training jobs on this machine, or on a Slurm cluster."""
 
+from enum import StrEnum
 from importlib import import_module
+from pathlib import Path
+from typing import Annotated
 
 import typer
 
+from allotment.cli.output import Failed
 
-def demo() -> None:
-    """Run three teams' training jobs on this machine, and show what each gets.
+
+class Engine(StrEnum):
+    """What may run the jobs of the demo."""
+
+    LOCAL = "local"
+    SLURM = "slurm"
+
+
+def demo(
+    *,
+    engine: Annotated[
+        Engine, typer.Option("--engine", help="What runs the jobs: this machine, or Slurm.")
+    ] = Engine.LOCAL,
+    native: Annotated[
+        bool,
+        typer.Option(
+            "--native", help="On Slurm: one job a task, instead of whole nodes held by pilots."
+        ),
+    ] = False,
+    partition: Annotated[
+        str,
+        typer.Option(
+            "--partition",
+            metavar="PARTITION",
+            help="On Slurm: where; otherwise the first partition that is large enough.",
+            show_default=False,
+        ),
+    ] = "",
+    folder: Annotated[
+        Path | None,
+        typer.Option(
+            "--folder",
+            metavar="FOLDER",
+            help="On Slurm: a folder that all nodes see; otherwise your home folder.",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Run three teams' training jobs, and show what each gets.
 
     It takes about a minute, and uses its own service, which ends with it. The exit code is 0
     only if everything it shows really happened.
 
+    With --engine slurm they run on a Slurm cluster that is there: on six GPUs of it with
+    --native, otherwise on one or more nodes that are held as a whole meanwhile.
+
     Examples:
       allot demo
+      allot demo --engine slurm
+      allot demo --engine slurm --native --partition gpu
     """
+    if engine is Engine.LOCAL and (native or partition or folder):
+        raise Failed("--native, --partition and --folder are for Slurm.", "Add --engine slurm.")
     # By name: the demo stands beside the command line, neither imports the other.
-    raise typer.Exit(import_module("allotment.demo.story").main())
+    wanted = None
+    if engine is Engine.SLURM:
+        where = str(folder.absolute()) if folder is not None else ""
+        wanted = import_module("allotment.demo.on_slurm").OnSlurm(partition, native, where)
+    raise typer.Exit(import_module("allotment.demo.story").main(wanted))

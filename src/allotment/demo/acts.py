@@ -54,6 +54,9 @@ class Story:
         for name in names:
             self.client.submit(cast.job(name, self.setting))
 
+    def _long(self, seconds: int) -> int:
+        return seconds * self.setting.pace
+
     def _running(self, *names: str) -> bool:
         return all(self.watch.state(name) is JobState.RUNNING for name in names)
 
@@ -66,7 +69,7 @@ class Story:
         )
         self._submit(LARGE, BASE)
         self.watch.until(
-            "the start of both gangs", lambda: self._running(LARGE, BASE), seconds=30
+            "the start of both gangs", lambda: self._running(LARGE, BASE), self._long(30)
         )
 
     def _queue(self) -> None:
@@ -91,7 +94,9 @@ class Story:
         )
         self._submit(BROKEN)
         self.watch.until(
-            f"the end of {BROKEN}", lambda: self.watch.state(BROKEN) is JobState.FAILED, 40
+            f"the end of {BROKEN}",
+            lambda: self.watch.state(BROKEN) is JobState.FAILED,
+            self._long(40),
         )
         failed = self.watch.facts.first(e.JobFailed, BROKEN)
         if failed is not None:
@@ -102,7 +107,7 @@ class Story:
         self.watch.until(
             f"a first checkpoint of {LARGE}",
             lambda: self.watch.facts.first(e.CheckpointSaved, LARGE) is not None,
-            seconds=30,
+            self._long(30),
         )
         self.screen.act(
             "4  A tenant reclaims its guarantee",
@@ -115,7 +120,7 @@ class Story:
         self.watch.look()
         if blocked is not None:
             self.screen.answer(f"allot why {OWNER}", _in_words(blocked))
-        self.watch.until(f"the start of {OWNER}", lambda: self._running(OWNER), seconds=30)
+        self.watch.until(f"the start of {OWNER}", lambda: self._running(OWNER), self._long(30))
 
     def _why_owner_waits(self) -> Blocked | None:
         """Ask while it lasts: the borrower is gone in the blink of an eye."""
@@ -134,12 +139,12 @@ class Story:
         self.watch.until(
             f"the second start of {LARGE}",
             lambda: self.watch.facts.first(e.AttemptStarted, LARGE, 2) is not None,
-            seconds=60,
+            self._long(60),
         )
         step = self.evidence.resumed_at_step = self._resumed_at()
         if step is not None:
             self.screen.answer(f"allot logs {LARGE}", [f"resumed at step {step} from …"])
-        self.watch.until("the end of all jobs", self._all_over, seconds=60)
+        self.watch.until("the end of all jobs", self._all_over, self._long(60))
 
     def _all_over(self) -> bool:
         states = [self.watch.state(name) for name in cast.NAMES]

@@ -46,16 +46,17 @@ def job(name: str, setting: Setting) -> dict[str, object]:
             "cpu": place.cpu_milli / 1000,
             "memory": f"{place.memory}B",
         },
-        "command": [sys.executable, "train.py", *_options(name)],
+        "command": [sys.executable, "train.py", *_options(name, setting)],
         "checkpoint": {"signal": "USR1", "grace": f"{GRACE_S}s"},
         "env": {"PYTHONDONTWRITEBYTECODE": "1"},
         "retry": RETRIES if name == BROKEN else 0,
-        "max_run_time": "2min",
+        "max_run_time": f"{2 * setting.pace}min",
     }
 
 
-def _options(name: str) -> list[str]:
-    options = ["--steps", str(STEPS[name]), "--step-time-ms", str(STEP_MS[name])]
+def _options(name: str, setting: Setting) -> list[str]:
+    options = ["--steps", str(STEPS[name]), "--step-time-ms"]
+    options += [str(STEP_MS[name] * setting.pace)]
     options += ["--checkpoint-every", str(CHECKPOINT_EVERY), "--log-every", "5"]
     if name == BROKEN:
         options += ["--fail-at-step", "12", "--fail-with", "cuda-oom"]

@@ -29,6 +29,20 @@ ALLOT = isolated("allotment.cli")
 UP_S, DOWN_S, LATE_S = 45.0, 60.0, 30.0
 
 
+class Engine(msgspec.Struct, frozen=True):
+    """What runs the jobs of a service."""
+
+    words: tuple[str, ...] = ()
+    """Options of `allot up`."""
+    beside: str | None = None
+    """Where the folder is made; None for temporary files' place."""
+    up_s: float = UP_S
+
+
+HERE = Engine()
+"""The service's own machine."""
+
+
 class NotUp(Exception):
     """The service did not come up; its own words are the message."""
 
@@ -39,9 +53,10 @@ class OwnService:
     The folder stays when `keep` was called, or something could not be ended.
     """
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, engine: Engine = HERE) -> None:
         self._config = config
-        self.folder = Path(tempfile.mkdtemp(prefix="allot-demo-"))
+        self._engine = engine
+        self.folder = Path(tempfile.mkdtemp(prefix="allot-demo-", dir=engine.beside))
         if os.geteuid() == 0:
             self.folder.chmod(0o711)  # or scratch folders, which any user must reach, lie apart
         self.state = self.folder / "state"
@@ -59,9 +74,10 @@ class OwnService:
 
     def _start(self, file: Path) -> None:
         try:
-            done = _allot("up", "--state", str(self.state), "--config", str(file), limit=UP_S)
+            words = ("--state", str(self.state), "--config", str(file), *self._engine.words)
+            done = _allot("up", *words, limit=self._engine.up_s)
         except subprocess.TimeoutExpired as error:
-            raise NotUp(f"`allot up` did not return within {UP_S:g} s.") from error
+            raise NotUp(f"`allot up` did not return within {self._engine.up_s:g} s.") from error
         if done.returncode:
             raise NotUp((done.stderr or done.stdout).strip())
 
@@ -138,10 +154,15 @@ def _holder(lock: Path) -> int:
 
 def _retire_launcher(state: Path) -> bool:
     """Tell the launcher, which outlives its service, that no more will come."""
+    # Through /proc: a socket's path may have 107 bytes, a folder more.
+    try:
+        folder = os.open((state / SOCKET).parent, os.O_PATH | os.O_DIRECTORY)
+    except FileNotFoundError:
+        return True
     with socket.socket(socket.AF_UNIX) as link:
         link.settimeout(LATE_S)
         try:
-            link.connect(str(state / SOCKET))
+            link.connect(f"/proc/self/fd/{folder}/{Path(SOCKET).name}")
             link.sendall(json.dumps({"op": "retire"}).encode() + b"\n")
             while link.recv(4096):
                 pass  # it hangs up when it ends
@@ -149,4 +170,6 @@ def _retire_launcher(state: Path) -> bool:
             return True
         except OSError:
             return False
+        finally:
+            os.close(folder)
     return True

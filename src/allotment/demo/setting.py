@@ -1,10 +1,11 @@
-"""What the demo plays on: this machine, cut into six places, two for each of three teams.
+"""What the demo plays on: a machine or more, cut into six places, two for each of three teams.
 
 Real GPUs are used where there are any: six, three, two or one of them, each cut so that they
 make six places. Without any, six virtual devices stand in for them. The training itself is
 small and runs on the CPU in both cases.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 
 import msgspec
@@ -26,14 +27,21 @@ LEAST_MEMORY = 96 * MIB
 
 
 class Setting(msgspec.Struct, frozen=True):
-    """The machine as the demo uses it. `place` is what one process asks for."""
+    """The machines as the demo uses them. `place` is what one process asks for."""
 
-    node: Node
+    nodes: tuple[Node, ...]
     place: Resources
+    pace: int = 1
+    """How many times longer a step takes: jobs start later where others start them."""
+    where: str = "this machine"
+
+    @property
+    def devices(self) -> tuple[Device, ...]:
+        return tuple(device for node in self.nodes for device in node.devices)
 
     @property
     def virtual(self) -> bool:
-        return all(device.virtual for device in self.node.devices)
+        return all(device.virtual for device in self.devices)
 
     @property
     def shared(self) -> bool:
@@ -59,7 +67,53 @@ def setting_of(machine: Node) -> Setting:
             f"The demo needs {LEAST_MEMORY * parts // MIB} MiB of memory, and this machine has "
             f"{machine.memory // MIB}."
         )
-    return Setting(msgspec.structs.replace(machine, devices=devices), place)
+    return Setting((msgspec.structs.replace(machine, devices=devices),), place)
+
+
+SLURM_PACE = 2
+
+
+def setting_on_slurm(found: Sequence[Node], where: str, *, divides: bool) -> Setting:
+    """Cut nodes of a cluster into places, in turn one of each. Raises TooSmall.
+
+    GPUs are all of one type. Where they cannot be divided, each place is a whole one.
+    """
+    kinds = Counter(device.type for node in found for device in node.devices)
+    kind, there = max(kinds.items(), key=lambda item: (item[1], item[0]), default=("", 0))
+    least = 1 if divides else PLACES
+    if there < least:
+        raise TooSmall(
+            f"The demo needs {least} GPUs of one type, and {where} has {there} free."
+        )
+    count = max(count for count in (1, 2, 3, 6) if count <= there)
+    nodes = _dealt(found, kind, count)
+    each = PLACES // count
+    parts = [(node, each * len(node.devices) + 1) for node in nodes]
+    place = Resources(
+        gpu_milli=DEVICE // each,
+        cpu_milli=min(MOST_CPU_MILLI, *(node.cpu_milli // part for node, part in parts)),
+        memory=min(MOST_MEMORY, *(node.memory // part for node, part in parts)),
+    )
+    if place.memory < LEAST_MEMORY or (not divides and place.cpu_milli < MOST_CPU_MILLI):
+        raise TooSmall(
+            f"The demo needs a CPU and {LEAST_MEMORY // MIB} MiB of memory for each GPU that "
+            f"it uses, and a node of {where} has less."
+        )
+    return Setting(nodes, place, SLURM_PACE, where)
+
+
+def _dealt(found: Sequence[Node], kind: str, count: int) -> tuple[Node, ...]:
+    """Take so many devices of a type, one of each node in turn; leave out nodes without any."""
+    own = {node.id: [each for each in node.devices if each.type == kind] for node in found}
+    order = sorted((turn, node.id) for node in found for turn in range(len(own[node.id])))[
+        :count
+    ]
+    taken = Counter(node for _, node in order)
+    return tuple(
+        msgspec.structs.replace(node, devices=tuple(own[node.id][: taken[node.id]]))
+        for node in found
+        if taken[node.id]
+    )
 
 
 def _devices(found: Sequence[Device]) -> tuple[Device, ...]:
@@ -72,15 +126,15 @@ def _devices(found: Sequence[Device]) -> tuple[Device, ...]:
 
 def config_of(setting: Setting) -> Config:
     """Return three teams equal guarantees, and make retries come soon enough to watch."""
-    node = setting.node
+    nodes = setting.nodes
     share = Resources(
         gpu_milli=setting.place.gpu_milli * PLACES_EACH,
-        cpu_milli=node.cpu_milli // len(TEAMS),
-        memory=node.memory // len(TEAMS),
-        gpu_memory=sum(device.memory for device in node.devices) // len(TEAMS),
+        cpu_milli=sum(node.cpu_milli for node in nodes) // len(TEAMS),
+        memory=sum(node.memory for node in nodes) // len(TEAMS),
+        gpu_memory=sum(device.memory for device in setting.devices) // len(TEAMS),
     )
     return Config(
-        nodes=(node,),
+        nodes=nodes,
         tenants=tuple(Tenant(team, share) for team in TEAMS),
         limits=Limits(backoff_first_ms=500),
         default_tenant=TEAMS[0],

@@ -11,7 +11,7 @@ import importlib.util
 import signal
 import sys
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 
 from rich.console import Console
 from rich.text import Text
@@ -20,7 +20,8 @@ from allotment.client import Client
 from allotment.demo import checks, report
 from allotment.demo.acts import Story
 from allotment.demo.checks import Evidence
-from allotment.demo.own_service import NotUp, OwnService
+from allotment.demo.on_slurm import OnSlurm, on_slurm
+from allotment.demo.own_service import HERE, Engine, NotUp, OwnService
 from allotment.demo.screen import Screen, plain_or_live
 from allotment.demo.setting import PLACES, Setting, TooSmall, config_of, setting_of
 from allotment.demo.watch import Stuck, Watch
@@ -31,18 +32,15 @@ LIMIT_S = 150.0
 """After so long something is wrong, on any machine."""
 
 
-def main(arguments: Sequence[str] = ()) -> int:
-    """Run the demo and return its exit code."""
+def main(slurm: OnSlurm | None = None) -> int:
+    """Run the demo, here or on Slurm, and return its exit code."""
     console = plain_or_live()
-    if arguments:
-        console.print("allot demo takes no arguments.")
-        return 2
     if importlib.util.find_spec("numpy") is None:
         console.print("The demo trains with numpy, which is not here: use `make demo`.")
         return FAILED
     try:
         with _ending_politely():
-            return _play(console)
+            return _play(console, slurm)
     except KeyboardInterrupt:
         console.print("Interrupted.")
         return INTERRUPTED
@@ -68,12 +66,19 @@ def _ending_politely() -> Generator[None]:
             signal.signal(number, handler)
 
 
-def _play(console: Console) -> int:
+def _stage(slurm: OnSlurm | None) -> tuple[Setting, Engine]:
+    """Return what is played on, and what runs the jobs there."""
+    if slurm is not None:
+        return on_slurm(slurm)
     from allotment.wiring.service import this_machine  # noqa: PLC0415 - a whole world, only here
 
-    setting = setting_of(this_machine())
+    return setting_of(this_machine()), HERE
+
+
+def _play(console: Console, slurm: OnSlurm | None) -> int:
+    setting, engine = _stage(slurm)
     _introduce(console, setting)
-    own = OwnService(config_of(setting))
+    own = OwnService(config_of(setting), engine)
     try:
         with own, Client(state=str(own.state)) as client:
             good = _tell(console, client, setting, own)
@@ -88,16 +93,18 @@ def _play(console: Console) -> int:
 
 
 def _introduce(console: Console, setting: Setting) -> None:
-    count = len(setting.node.devices)
-    kind = setting.node.devices[0].type
+    count = len(setting.devices)
+    kind = setting.devices[0].type
     devices = f"{count} GPU{'s' if count > 1 else ''} ({kind})"
+    if len(setting.nodes) > 1:
+        devices += f" on {len(setting.nodes)} nodes"
     note = "The training is small and stays on the CPU; the GPUs are only handed out."
     if setting.virtual:
         devices = f"{count} virtual GPUs"
         note = "This machine has no GPU, so these are only counted; all else is real."
     elif setting.shared:
         note += f" {PLACES // count} processes share one."
-    console.print(Text("Allotment: three teams share one machine", style="bold"))
+    console.print(Text(f"Allotment: three teams share {setting.where}", style="bold"))
     console.print(f"{devices} make {PLACES} places, two guaranteed to each team.")
     console.print(note)
     console.print("Starting a service for this …")
@@ -106,7 +113,7 @@ def _introduce(console: Console, setting: Setting) -> None:
 def _tell(console: Console, client: Client, setting: Setting, own: OwnService) -> bool:
     """Play the story, then report; return whether all of it happened."""
     began = time.monotonic()
-    watch = Watch(client, began + LIMIT_S)
+    watch = Watch(client, began + LIMIT_S * setting.pace)
     evidence = Evidence(watch.facts)
     try:
         with Screen(console, watch) as screen:
@@ -119,4 +126,4 @@ def _tell(console: Console, client: Client, setting: Setting, own: OwnService) -
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

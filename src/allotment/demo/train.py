@@ -83,6 +83,11 @@ class Training:
             time.sleep(max(0.0, pause_ends - time.monotonic()))
         return self._finish()
 
+    def _heed_no_more(self) -> None:
+        """Let no signal end this process any more: all is decided, and one may come late."""
+        for number in (signal.SIGTERM, signal.SIGUSR1):
+            signal.signal(number, signal.SIG_IGN)
+
     def _on_signal(self, number: int, frame: object) -> None:
         self.stop_asked = True
 
@@ -128,6 +133,7 @@ class Training:
 
     def _stop(self, saved: bool) -> int:
         """Leave, but not before rank 0 has the checkpoint safe."""
+        self._heed_no_more()
         safe = self.ring.add(np.array([float(saved)]))[0] > 0
         how = "at the checkpoint of" if safe else "without a checkpoint at"
         self._say(f"stopped {how} step {self.state.step}")

@@ -9,7 +9,7 @@ from allotment.demo import cast, report
 from allotment.demo.cast import BASE, BROKEN, LARGE, NAMES, OWNER, PROCESSES, TUNE
 from allotment.demo.checks import CUDA_OOM, Check, Evidence, verdict
 from allotment.demo.facts import Facts
-from allotment.demo.setting import Setting, TooSmall, config_of, setting_of
+from allotment.demo.setting import Setting, TooSmall, config_of, setting_of, setting_on_slurm
 from allotment.demo.trained import Metrics, Trained
 from allotment.model import commands as c
 from allotment.model import events as e
@@ -17,7 +17,7 @@ from allotment.model.cluster import Device, Node
 from allotment.model.diagnosis import Diagnosis, Owner, RetryClass
 from allotment.model.ids import DeviceIndex, JobId, NodeId
 from allotment.model.lifecycle import JobState
-from allotment.model.quantity import DEVICE, GIB, Resources
+from allotment.model.quantity import DEVICE, GIB, MIB, Resources
 from allotment.model.reasons import Blocked, Reason
 from allotment.service.views import EventView
 from allotment.wire.config import config_to_wire, read_config
@@ -224,3 +224,41 @@ def test_a_place_is_enough_for_one_process() -> None:
 
 def test_all_places_are_asked_for() -> None:
     assert sum(PROCESSES[name] for name in (BROKEN, LARGE, BASE)) == 6
+
+
+def nodes_with(*gpus: int, cpus: int = 4) -> list[Node]:
+    return [
+        Node(
+            NodeId(n), f"n{n}", cpus * 1000, 2000 * MIB, GIB,
+            tuple(Device(DeviceIndex(i), "a100") for i in range(count)),
+        )
+        for n, count in enumerate(gpus)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("gpus", "divides", "taken"),
+    [
+        ((4, 4), False, [3, 3]), ((8,), True, [6]), ((1, 0, 8), False, [1, 5]),
+        ((2, 2), True, [2, 1]), ((1, 0), True, [1]), ((2,) * 9, False, [1] * 6),
+    ],
+)  # fmt: skip
+def test_nodes_of_a_cluster_make_six_places(
+    gpus: tuple[int, ...], divides: bool, taken: list[int]
+) -> None:
+    setting = setting_on_slurm(nodes_with(*gpus, cpus=8), "partition x", divides=divides)
+    assert [len(node.devices) for node in setting.nodes] == taken
+    assert sum(taken) * DEVICE // setting.place.gpu_milli == 6
+    world = Told(setting)
+    world.hand_in(LARGE, BASE)
+    assert all(world.is_(job) is JobState.STARTING for job in world.ids.values())
+    world.hand_in(TUNE)
+    blocked = world.why(world.ids[TUNE])
+    assert blocked.reason is Reason.CAPACITY
+
+
+def test_what_a_cluster_lacks_for_the_demo_is_said() -> None:
+    with pytest.raises(TooSmall, match="needs 6 GPUs of one type, and partition x has 5"):
+        setting_on_slurm(nodes_with(5), "partition x", divides=False)
+    with pytest.raises(TooSmall, match="needs a CPU"):
+        setting_on_slurm(nodes_with(6), "partition x", divides=False)
