@@ -113,7 +113,7 @@ class Slurm:
         self.until(lambda: (f / "munge.sock").exists())
         self.start_controller()
         for n in range(1, self.nodes + 1):
-            self._start(f"n{n}", "slurmd", "-D", "-N", f"n{n}", "-f", str(self.conf))
+            self.start_node(f"n{n}")
         idle = ("sinfo", "-h", "-t", "idle", "-p", "main", "-o", "%D")
         self.until(lambda: self.say(*idle) == str(self.nodes))
 
@@ -121,6 +121,24 @@ class Slurm:
         """Start slurmctld, and wait until it answers."""
         self._start("slurmctld", "slurmctld", "-D", "-f", str(self.conf))
         self.until(lambda: "is UP" in self.say("scontrol", "ping"))
+
+    def start_node(self, name: str) -> None:
+        """Start the daemon of a node."""
+        self._start(name, "slurmd", "-D", "-N", name, "-f", str(self.conf))
+
+    def steps(self) -> list[int]:
+        """Return the pids of Slurm's own processes for jobs on all nodes."""
+        mark = f"SLURM_CONF={self.conf}".encode()
+        found: list[int] = []
+        for entry in Path("/proc").iterdir():
+            if not entry.name.isdecimal():
+                continue
+            with contextlib.suppress(OSError):
+                if (entry / "comm").read_text().strip() != "slurmstepd":
+                    continue
+                if mark in (entry / "environ").read_bytes().split(b"\0"):
+                    found.append(int(entry.name))
+        return found
 
     def kill(self, name: str) -> None:
         """Kill a daemon outright."""

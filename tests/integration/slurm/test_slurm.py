@@ -1,5 +1,7 @@
 """A service on a real Slurm of two nodes: jobs, users, and what goes wrong on either side."""
 
+import os
+import signal
 import subprocess
 from pathlib import Path
 
@@ -59,6 +61,17 @@ def test_what_is_cancelled_in_slurm_is_tried_again(cluster: OnSlurm) -> None:
     first, second = cluster.job(job)["attempts"]
     assert "scancel" in str(first)
     assert second["state"] == "ended"
+
+
+def test_a_task_that_slurm_lost_hold_of_ends_and_is_tried_again(cluster: OnSlurm) -> None:
+    job = cluster.submit(shell("[ $ALLOT_ATTEMPT -gt 1 ] || exec sleep 7654321"))
+    cluster.wait_for(job, "running")
+    (step,) = cluster.slurm.steps()
+    os.kill(step, signal.SIGKILL)
+    cluster.wait_for(job, "succeeded")
+    assert "slurmstepd" in str(cluster.job(job)["attempts"][0])
+    assert not ps_has("sleep 7654321")
+    until(lambda: not cluster.slurm_jobs(), "Slurm to have ended its job")
 
 
 def test_jobs_run_on_while_controller_and_service_are_away(

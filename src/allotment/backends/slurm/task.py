@@ -108,6 +108,8 @@ class Task:
         self.ended_by = ""
         self.told = 0
         """The last signal by which Slurm told us to end; 0 for none."""
+        self.parent = os.getppid()
+        """Slurm's own process for this job, which starts and ends us."""
         self.kill_at: float | None = None
         self.missed = 0
         """How often our folder was not there."""
@@ -129,7 +131,9 @@ class Task:
         """Do all there is to do."""
         self.say("ready")
         if not self.pass_barrier():
-            self.say("ended", signal=signal.SIGTERM, ended_by=self.ended_by)
+            self.say(
+                "ended", signal=signal.SIGTERM, ended_by=self.ended_by, **self.orphans_word()
+            )
             return 0
         try:
             self.pid = self.start()
@@ -148,7 +152,7 @@ class Task:
         if code in ENDED_BY_SIGNAL and not self.ended_by:
             self.ended_by = "slurm" if self.hears_soon() else ""
         how = {"signal": -code} if code < 0 else {"exit_code": code}
-        self.say("ended", usage=used, ended_by=self.ended_by, **how)
+        self.say("ended", usage=used, ended_by=self.ended_by, **how, **self.orphans_word())
         return 0
 
     def hears_soon(self) -> bool:
@@ -160,13 +164,27 @@ class Task:
 
     def pass_barrier(self) -> bool:
         """Wait for all of the gang; whether it opened before we were told to end."""
-        while not (self.told or Path("stop").exists()):
+        while not (self.told or self.is_orphan() or Path("stop").exists()):
             if not self.request["at_barrier"] or Path("go").exists():
                 return True
             self.beat()
             time.sleep(LOOK_S)
-        self.ended_by = "stop" if Path("stop").exists() else "slurm"
+        self.ended_by = "slurm" if self.told or not self.is_orphan() else "orphan"
+        if Path("stop").exists():
+            self.ended_by = "stop"
         return False
+
+    def is_orphan(self) -> bool:
+        """Whether Slurm lost hold of us: it would neither end us nor say that we ended."""
+        return os.getppid() != self.parent
+
+    def orphans_word(self) -> dict[str, str]:
+        """Return what a status says besides of a task that ends as an orphan."""
+        if self.ended_by != "orphan":
+            return {}
+        node = os.environ.get("SLURMD_NODENAME", "its node")
+        why = f"Slurm's own process of it (slurmstepd) is gone on {node}"
+        return {"platform_error": why}
 
     def start(self) -> int:
         """Fork the command; return its pid. Raises OSError."""
@@ -255,10 +273,12 @@ class Task:
         if self.kill_at is None:
             if self.told or self.is_forgotten():
                 self.end("TERM", KILL_WAIT_MS, "slurm")
+            elif self.is_orphan():
+                self.end("TERM", KILL_WAIT_MS, "orphan")
             elif (words := read("stop").split())[1:] and words[1].isdecimal():
                 self.end(words[0], int(words[1]), "stop")
         elif time.monotonic() >= self.kill_at:
-            self.ended_by = "slurm" if self.ended_by == "slurm" else "kill"
+            self.ended_by = "kill" if self.ended_by == "stop" else self.ended_by
             self.send(signal.SIGKILL)
 
     def is_forgotten(self) -> bool:

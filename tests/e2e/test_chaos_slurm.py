@@ -1,0 +1,325 @@
+"""What may break on a Slurm cluster, broken under load: nothing lost, nothing run twice.
+
+What the service says is checked against marks that the tasks leave on the disk, and against
+locks of the kernel's, one a device, that a task holds for as long as a process of it lives.
+"""
+
+import contextlib
+import os
+import random
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from tests.support.cluster import until
+from tests.support.on_slurm import OnSlurm, a_shared_folder
+from tests.support.slurm import TOOLS, a_slurm
+
+pytestmark = [pytest.mark.slow, pytest.mark.needs_root, pytest.mark.needs_tool(*TOOLS)]
+
+FAULTS = int(os.environ.get("ALLOT_FAULTS", "12"))
+"""`make nightly` makes 200."""
+CONFIG = """\
+nodes:
+- {name: n1, cpu: 4, memory: 2000MiB, disk: 1TiB, gpu: {type: a100, count: 4}}
+- {name: n2, cpu: 4, memory: 2000MiB, disk: 1TiB, gpu: {type: a100, count: 4}}
+tenants:
+  a: {guaranteed: {gpu: 4}, queues: {default: {order: skip}}}
+  b: {guaranteed: {gpu: 4}, queues: {default: {order: skip}}}
+limits: {platform_retries: 1000, backoff: {first: 100ms, most: 1s}}
+"""
+SCRIPT = """\
+me=$ALLOT_JOB_ID.$ALLOT_ATTEMPT.$ALLOT_ROLE_INDEX
+exec 9>> {marks}/lock.$ALLOT_NODE.$ALLOT_DEVICES
+flock -n 9 || echo twice $me on $ALLOT_NODE $ALLOT_DEVICES >> {marks}/marks
+echo begin $me >> {marks}/marks
+sleep {seconds}
+echo end $me >> {marks}/marks
+"""
+DRAINED_S = 300
+
+
+class Load(threading.Thread):
+    """Submits gangs, each with a key, a few at a time; a submission in doubt is repeated."""
+
+    def __init__(self, cluster: OnSlurm, marks: Path) -> None:
+        super().__init__()
+        self.cluster = cluster
+        self.marks = marks
+        self.rng = random.Random(7)
+        self.over = threading.Event()
+        self.accepted: list[int] = []
+
+    def run(self) -> None:
+        count = 0
+        while not self.over.is_set():
+            count += 1
+            spec = self.a_job()
+            while True:
+                # The service is killed now and then: whatever that does to a call.
+                with contextlib.suppress(Exception):
+                    self.accepted.append(self.cluster.submit(spec, key=f"chaos-{count}"))
+                    break
+                time.sleep(0.05)
+            self.over.wait(0.8)
+
+    def a_job(self) -> dict[str, object]:
+        seconds = self.rng.choice([0.1, 0.5, 1, 2])
+        return {
+            "name": "chaos",
+            "tenant": self.rng.choice("ab"),
+            "count": self.rng.choice([1, 2, 3]),
+            "command": SCRIPT.format(marks=self.marks, seconds=seconds),
+            "resources": {"gpu": 1, "cpu": 1, "memory": "64MiB"},
+        }
+
+
+class Chaos:
+    """Breaks things, and has them mended as an administrator or systemd would."""
+
+    def __init__(self, cluster: OnSlurm, rng: random.Random) -> None:
+        self.cluster, self.slurm, self.rng = cluster, cluster.slurm, rng
+        self.done: Counter[str] = Counter()
+
+    def strike(self, kind: str) -> None:
+        """Do one kind of fault."""
+        faults: dict[str, Callable[[], None]] = {
+            "service": self._service,
+            "slurmctld": self._slurmctld,
+            "slurmd": self._slurmd,
+            "slurmstepd": self._slurmstepd,
+            "node down": self._node_down,
+            "scancel": self._scancel,
+            "runner": self._runner,
+        }
+        faults[kind]()
+        self.done[kind] += 1
+
+    def _service(self) -> None:
+        self.cluster.kill()
+        self.cluster.up()
+
+    def _slurmctld(self) -> None:
+        self.slurm.until_saved()  # What it forgets otherwise is tried in test_lost_state.
+        self.slurm.kill("slurmctld")
+        self.slurm.start_controller()
+
+    def _slurmd(self) -> None:
+        node = self.rng.choice(["n1", "n2"])
+        self.slurm.kill(node)
+        time.sleep(self.rng.uniform(0, 1))
+        self.slurm.start_node(node)
+
+    def _slurmstepd(self) -> None:
+        until(lambda: bool(self.slurm.steps()), "something to run")
+        with contextlib.suppress(ProcessLookupError, IndexError):
+            os.kill(self.rng.choice(self.slurm.steps()), signal.SIGKILL)
+
+    def _node_down(self) -> None:
+        node = self.rng.choice(["n1", "n2"])
+        self.slurm.say("scontrol", "update", f"nodename={node}", "state=down", "reason=chaos")
+        time.sleep(self.rng.uniform(0, 2))
+        self.slurm.say("scontrol", "update", f"nodename={node}", "state=resume")
+
+    def _scancel(self) -> None:
+        until(lambda: bool(self.cluster.slurm_jobs()), "something to run")
+        with contextlib.suppress(IndexError):
+            self.slurm.say("scancel", self.rng.choice(self.cluster.slurm_jobs()))
+
+    def _runner(self) -> None:
+        until(lambda: bool(runners(self.cluster.state)), "a node to be held")
+        with contextlib.suppress(ProcessLookupError, IndexError):
+            os.kill(self.rng.choice(runners(self.cluster.state)), signal.SIGKILL)
+
+
+def runners(state: Path) -> list[int]:
+    """Return the pids of the runners on held nodes."""
+    found: list[int] = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            with contextlib.suppress(OSError):
+                words = (entry / "cmdline").read_bytes()
+                is_runner = b"pilot.agent" in words and b"pilot.fence" not in words
+                if is_runner and str(state).encode() in words:
+                    found.append(int(entry.name))
+    return found
+
+
+class Held(OnSlurm):
+    """A service that holds whole nodes."""
+
+    def up(self) -> None:
+        done = self.start("--slurm", "main", "--pilot", "--config", str(self.config))
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("engine", "kinds", "faults"),
+    [
+        (
+            OnSlurm,
+            ("service", "slurmstepd", "node down", "scancel", "slurmctld", "slurmd"),
+            FAULTS * 2 // 3,
+        ),
+        (Held, ("runner", "service", "scancel", "slurmctld", "slurmd"), FAULTS // 3),
+    ],
+    ids=["one job a task", "held nodes"],
+)
+def test_nothing_is_lost_and_nothing_runs_twice(
+    engine: type[OnSlurm], kinds: tuple[str, ...], faults: int
+) -> None:
+    rng = random.Random(2026)
+    order = [kinds[n % len(kinds)] for n in range(faults)]
+    rng.shuffle(order)
+    with a_slurm() as slurm, a_shared_folder() as folder:
+        marks = folder / "marks"
+        marks.mkdir()
+        (marks / "marks").touch()
+        cluster = engine(folder / "state", slurm)
+        cluster.config.write_text(CONFIG)
+        cluster.up()
+        try:
+            told, accepted = play(cluster, marks, order, rng)
+        finally:
+            cluster.down()
+            slurm.clear()
+    check(told, accepted)
+
+
+class Told(NamedTuple):
+    """All that the service says of what happened, and all that the tasks left."""
+
+    events: list[dict[str, Any]]
+    marks: str
+
+
+def play(
+    cluster: OnSlurm, marks: Path, kinds: list[str], rng: random.Random
+) -> tuple[Told, list[int]]:
+    """Break things under load; return what is told when all jobs have ended."""
+    load, chaos = Load(cluster, marks), Chaos(cluster, rng)
+    load.start()
+    try:
+        for kind in kinds:
+            time.sleep(rng.uniform(0.2, 1))
+            began = time.monotonic()
+            chaos.strike(kind)
+            print(f"{kind}: {time.monotonic() - began:.1f} s")
+    finally:
+        load.over.set()
+        load.join()
+    until(lambda: not live(cluster), "every job to end", DRAINED_S)
+    print(f"\n{dict(chaos.done)}; {len(load.accepted)} jobs")
+    return Told(list(events_of(cluster)), (marks / "marks").read_text()), load.accepted
+
+
+def live(cluster: OnSlurm) -> bool:
+    states = "&".join(f"state={each}" for each in ("queued", "starting", "running", "stopping"))
+    return bool(cluster.get(f"/v1/jobs?limit=1&{states}")["items"])
+
+
+def events_of(cluster: OnSlurm) -> Iterator[dict[str, Any]]:
+    after = 0
+    while page := _items(cluster.get(f"/v1/events?after={after}&limit=1000")):
+        yield from page
+        after = page[-1]["seq"]
+
+
+def _items(answer: Any) -> list[dict[str, Any]]:
+    return answer["items"] if isinstance(answer, dict) else answer
+
+
+# ── the checker: it knows events and marks, and nothing of the service ──────────────────
+
+
+def check(told: Told, accepted: list[int]) -> None:
+    """Fail where something was lost, or done twice."""
+    assert len(set(accepted)) == len(accepted), "one key made two jobs"
+    marks = Counter(told.marks.splitlines())
+    assert not [mark for mark in marks if mark.startswith("twice")], "a device was held twice"
+    again = {mark: count for mark, count in marks.items() if count > 1}
+    assert not again, f"a task ran twice: {again}"
+    kinds = Counter((event["kind"], event["job"]) for event in told.events if event.get("job"))
+    for job in accepted:
+        assert kinds["JobSucceeded", job] == 1, story(told, job)
+    last: dict[int, tuple[int, int]] = {}
+    for event in told.events:
+        if event["kind"] == "AttemptPlaced":
+            detail = event["detail"]
+            last[event["job"]] = detail["attempt"], len(detail["slots"])
+    assert set(last) == set(accepted)
+    for job, (attempt, tasks) in last.items():
+        for task in range(tasks):
+            assert marks[f"begin {job}.{attempt}.{task}"] == 1, story(told, job)
+            assert marks[f"end {job}.{attempt}.{task}"] == 1, story(told, job)
+    for mark in marks:
+        _, job, attempt, _ = mark.replace(".", " ").split()
+        assert int(attempt) <= last[int(job)][0], mark
+        if mark.startswith("end") and last[int(job)][1] == 1:
+            assert int(attempt) == last[int(job)][0], f"done, and done again: {mark}"
+    count_devices(told)
+
+
+def count_devices(told: Told) -> None:
+    """Count what each device was promised, from the log alone."""
+    held: Counter[tuple[int, int]] = Counter()
+    slots: dict[int, list[dict[str, Any]]] = {}
+    for event in told.events:
+        if event["kind"] == "AttemptPlaced":
+            slots[event["job"]] = event["detail"]["slots"]
+            for slot in slots[event["job"]]:
+                held.update((slot["node"], device) for device in slot.get("devices", ()))
+            assert max(held.values(), default=0) <= 1, story(told, event["job"])
+        elif event["kind"] == "AttemptEnded":
+            for slot in slots.pop(event["job"]):
+                held.subtract((slot["node"], device) for device in slot.get("devices", ()))
+    assert not any(held.values())
+
+
+def story(told: Told, job: int) -> str:
+    lines = [f"{e['at']} {e['text']}" for e in told.events if e.get("job") == job]
+    return "\n".join((f"job {job}:", *lines))
+
+
+# ── the checker checked ─────────────────────────────────────────────────────────────────
+
+PLACED = {
+    "kind": "AttemptPlaced", "job": 1, "at": 1, "text": "", "seq": 1,
+    "detail": {"attempt": 1, "slots": [{"node": 0, "devices": [3]}]},
+}  # fmt: skip
+OVER = {"kind": "AttemptEnded", "job": 1, "at": 2, "text": "", "seq": 2, "detail": {}}
+DONE = {"kind": "JobSucceeded", "job": 1, "at": 2, "text": "", "seq": 3, "detail": {}}
+OTHER = {**PLACED, "job": 2}
+GOOD = "begin 1.1.0\nend 1.1.0\n"
+
+
+@pytest.mark.parametrize(
+    ("events", "marks", "accepted"),
+    [
+        ([PLACED, OVER], GOOD, [1]),
+        ([PLACED, OVER, DONE], GOOD, [1, 2]),
+        ([PLACED, OVER, DONE], GOOD, [1, 1]),
+        ([PLACED, OVER, DONE], "begin 1.1.0\n", [1]),
+        ([PLACED, OVER, DONE], GOOD + "begin 1.1.0\n", [1]),
+        ([PLACED, OVER, DONE], GOOD + "begin 1.2.0\n", [1]),
+        ([PLACED, OVER, DONE], GOOD + "twice 1.1.0 on n1 3\n", [1]),
+        ([PLACED, DONE], GOOD, [1]),
+        (
+            [PLACED, OTHER, OVER, DONE, {**DONE, "job": 2}],
+            GOOD + GOOD.replace("1.1", "2.1"),
+            [1, 2],
+        ),
+    ],
+)
+def test_the_checker_sees_what_is_wrong(
+    events: list[dict[str, Any]], marks: str, accepted: list[int]
+) -> None:
+    check(Told([PLACED, OVER, DONE], GOOD), [1])
+    with pytest.raises((AssertionError, KeyError)):
+        check(Told(events, marks), accepted)
