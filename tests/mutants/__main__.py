@@ -16,7 +16,8 @@ from tests.mutants.trial import Drawn, Trial
 
 ROOT = Path(__file__).resolve().parents[2]
 MUTATED = ("core", "engine", "explain")
-TESTS = ("tests/unit", "tests/golden", "tests/property")
+UNITS = ("core", "engine", "explain", "policies", "service", "sim", "metrics")
+TESTS = (*(f"tests/unit/{name}" for name in UNITS), "tests/golden", "tests/property")
 
 OPTIONS = ("-q", "-s", "-p", "no:cacheprovider", "-W", "ignore:Module already imported")
 

@@ -24,7 +24,7 @@ from hypothesis import HealthCheck, Phase, settings
 from tests.mutants.exchange import compiled, exchange, marked, observe
 from tests.mutants.mutate import Mutant
 
-LONGEST_S = 90
+LONGEST_S = 45
 """Of processor time. A mutant that lives so long counts as alive."""
 HANGS_S = 10
 """So much longer than ten times its usual time, and a test counts as one that never ends."""
@@ -98,8 +98,9 @@ class Trial:
         if session.testsfailed:
             pytest.exit("the tests cannot be collected", returncode=2)
         tests = self._reaching(session.items)
-        if self._failed:
-            pytest.exit(f"these fail on the sources as they are: {self._failed}", returncode=2)
+        for name in self._failed:
+            print(f"left out, since it fails on the sources as they are: {name}")
+        self._failed.clear()
         gc.collect()
         for drawn, reaching in zip(self._drawn, tests, strict=True):
             self.verdicts.append(self._tried(drawn, sorted(reaching, key=_seconds)))
@@ -114,12 +115,13 @@ class Trial:
         caches = _caches()
         found: list[list[Reaching]] = [[] for _ in self._drawn]
         for item, following in zip_longest(items, items[1:]):
-            before = time.process_time()
+            before, failed = time.process_time(), len(self._failed)
+            self._reached.clear()
             _run(item, following, caches)
             reaching = Reaching(item, time.process_time() - before)
-            for number in self._reached:
-                found[number].append(reaching)
-            self._reached.clear()
+            if len(self._failed) == failed:
+                for number in self._reached:
+                    found[number].append(reaching)
         return found
 
     def _tried(self, drawn: Drawn, reaching: Sequence[Reaching]) -> Verdict:
