@@ -107,7 +107,9 @@ class BreakingHardware(Histories):
         for loss in lost_cells(self.world.state):
             assert cells is not None
             assert loss.broken or loss.missing or loss.shared
-            assert 0 < loss.since <= self.world.now
+            # Since when others use a node is not known.
+            assert 0 <= loss.since <= self.world.now
+            assert loss.since or self.world.state.others
         for space in cells.spaces if cells is not None else ():
             assert free_if(space, space.broken) == space.count
             if not space.broken:
