@@ -1,7 +1,10 @@
 """Nodes of a real Slurm: drained from either side, and not known while it does not answer."""
 
+import re
+
 import pytest
 
+from allotment.backends.slurm.backend import START_S
 from tests.support.cluster import until
 from tests.support.on_slurm import OnSlurm, shell
 from tests.support.slurm import TOOLS
@@ -72,6 +75,27 @@ def test_a_drain_of_ours_that_slurm_did_not_end_is_ended_later(cluster: OnSlurm)
     cluster.slurm.say("scontrol", "update", "nodename=n1", "state=drain", "reason=allotment: x")
     until(lambda: in_slurm(cluster, "n1")[0] == "idle", "its end once more")
     until(lambda: here(cluster, "n1")[0] == "ready", "its end")
+
+
+def test_a_job_that_came_to_a_node_just_drained_is_taken_back_soon(cluster: OnSlurm) -> None:
+    """It waits in Slurm's queue for ever else, or a minute: while other nodes are free."""
+    first = cluster.submit(shell("sleep 1000", resources={"gpu": 4}))
+    cluster.wait_for(first, "running")
+    (taken,) = cluster.job(first)["row"]["nodes"]
+    (free,) = {"n1", "n2"} - {taken}
+    cluster.slurm.say("scontrol", "update", f"nodename={free}", "state=drain", "reason=fan")
+    job = cluster.submit(
+        shell("sleep 1000", resources={"gpu": 4})
+    )  # Not seen yet, most likely.
+    until(lambda: here(cluster, free)[0] == "drained", "the drain to be seen")
+    until(lambda: cluster.state_of(job) == "queued", "it to be taken back")
+    cluster.allot("cancel", str(first))
+    cluster.wait_for(job, "running")
+    *early, last = cluster.job(job)["attempts"]
+    assert {task["node"] for task in last["tasks"]} == {taken}
+    for attempt in early:
+        found = re.search(r"not started in (\d+) s", str(attempt))
+        assert found is None or int(found[1]) < START_S
 
 
 def test_jobs_of_a_slurm_that_is_away_are_shown_as_not_known(cluster: OnSlurm) -> None:

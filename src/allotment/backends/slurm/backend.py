@@ -61,7 +61,7 @@ from allotment.service.ports import (
 log = structlog.get_logger("allot.slurm")
 
 LOOK_EVERY_S = 0.5
-ASK_EVERY_S = 3.0
+ASK_EVERY_S = 4.0
 """How often Slurm is asked for all jobs, while there are any of ours."""
 FIRST_S = 3.0
 """How long a start waits for Slurm's first answer: what our own processes say is there."""
@@ -430,7 +430,7 @@ class SlurmBackend:
     async def _look_at_nodes(self) -> None:
         """See how nodes are, and what others use of them: that takes a look at all jobs before
         and after, which are those that are asked for in any case."""
-        if monotonic() - self._asked > 2 * ASK_EVERY_S:
+        if monotonic() - self._asked > nodes.LOOK_EVERY_S:
             await self._ask()
         before = self._rows
         lines = await self._watch.look()

@@ -17,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import resource
 import select
 import signal
@@ -42,6 +43,8 @@ ROOM = 8192
 DRAIN_S = 1.0
 """How long output is taken from what outlives the command."""
 TOLD_S = 1.0
+OF_JOB = re.compile(r".*?/job_\d+(?=/|$)")
+TICKS = os.sysconf("SC_CLK_TCK")
 ENDED_BY_SIGNAL = (-signal.SIGTERM, -signal.SIGKILL, 128 + signal.SIGTERM, 128 + signal.SIGKILL)
 """How a command ends that Slurm ended, itself or below a shell."""
 FORGOTTEN_LOOKS = 50
@@ -256,7 +259,8 @@ class Task:
         while True:
             pid, status, used = os.wait4(self.pid, os.WNOHANG)
             if pid:
-                return os.waitstatus_to_exitcode(status), usage_of(used, self.began)
+                usage = with_all(usage_of(used, self.began), usage_of_job())
+                return os.waitstatus_to_exitcode(status), usage
             self.obey()
             self.beat()
             self.look()
@@ -376,6 +380,51 @@ def usage_of(used: resource.struct_rusage, began: float) -> dict[str, int]:
         "cpu_system_ms": int(used.ru_stime * 1000),
         "max_rss_bytes": used.ru_maxrss * 1024,
     }
+
+
+def groups_of_job(own: str, mount: Path) -> dict[str, Path]:
+    """Return the control groups of our whole Slurm job by controller; version 2 has but ''."""
+    found: dict[str, Path] = {}
+    for line in own.splitlines():
+        _, kinds, path = line.split(":", 2)
+        job = OF_JOB.match(path)
+        if job is not None:
+            for kind in kinds.split(","):
+                found[kind] = mount / kind / job[0].lstrip("/")
+    return found
+
+
+def usage_in(groups: Mapping[str, Path]) -> dict[str, int]:
+    """Return what all processes of a job used, those too that nobody waited for."""
+    found: dict[str, int] = {}
+    with contextlib.suppress(OSError, ValueError, KeyError):
+        if "cpuacct" in groups:
+            told, unit = (groups["cpuacct"] / "cpuacct.stat").read_text(), 1000 // TICKS
+            user, system = (int(part) * unit for part in told.split()[1::2])
+        else:
+            told = (groups[""] / "cpu.stat").read_text().split()
+            each = dict(zip(told[::2], told[1::2], strict=False))
+            user, system = (int(each[f"{kind}_usec"]) // 1000 for kind in ("user", "system"))
+        found |= {"cpu_user_ms": user, "cpu_system_ms": system}
+    with contextlib.suppress(OSError, ValueError, KeyError):
+        name = "memory.max_usage_in_bytes" if "memory" in groups else "memory.peak"
+        folder = groups["memory"] if "memory" in groups else groups[""]
+        found["peak_memory_bytes"] = int((folder / name).read_text())
+    return found
+
+
+def usage_of_job() -> dict[str, int]:
+    """Return what our Slurm job used, where Slurm keeps jobs in control groups."""
+    try:
+        own = Path("/proc/self/cgroup").read_text(encoding="utf-8")
+    except OSError:
+        return {}
+    return usage_in(groups_of_job(own, Path("/sys/fs/cgroup")))
+
+
+def with_all(command: dict[str, int], job: Mapping[str, int]) -> dict[str, int]:
+    """Return the larger of both figures: what the command used is the least of its job."""
+    return {**command, **{name: max(command.get(name, 0), n) for name, n in job.items()}}
 
 
 def write_whole(name: str, text: str) -> None:
