@@ -72,11 +72,20 @@ def discover(
             "--slurm", metavar="PARTITION", help="Describe the nodes of a Slurm partition."
         ),
     ] = "",
+    kubernetes: Annotated[
+        str,
+        typer.Option(
+            "--kubernetes",
+            metavar="KUBECONFIG",
+            help="Describe the nodes of a Kubernetes cluster; `default`: kubectl's own.",
+        ),
+    ] = "",
 ) -> None:
     """Describe this machine and how its devices lie together, as a configuration.
 
     For a cluster, put the output of several machines together under `nodes` and `cells`. With
-    `--slurm`, describe the nodes of a partition, and its switches as cells.
+    `--slurm`, describe the nodes of a partition, and its switches as cells; with
+    `--kubernetes`, those of a cluster.
     """
     from allotment.wire.config_machine import machines_to_wire  # noqa: PLC0415 - only here
     from allotment.wire.config_text import config_text  # noqa: PLC0415
@@ -86,6 +95,11 @@ def discover(
     if slurm:
         nodes, topology = described(slurm)
         head = f"Partition {slurm} as `allot config discover` found it."
+    elif kubernetes:
+        from allotment.wiring import kubernetes as cluster  # noqa: PLC0415 - only here
+
+        nodes, topology = cluster.described(kubernetes)
+        head = "The cluster as `allot config discover` found it."
     else:
         node, topology = discovered()
         nodes, head = (node,), f"{node.name} as `allot config discover` found it."

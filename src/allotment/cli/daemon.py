@@ -33,6 +33,7 @@ class Settings(msgspec.Struct, frozen=True):
     accept_loss: bool = False
     slurm: str = ""
     pilot: bool = False
+    kubernetes: str = ""
 
     def argv(self) -> list[str]:
         """Write them as the arguments of `allot up`."""
@@ -42,6 +43,7 @@ class Settings(msgspec.Struct, frozen=True):
         words += ["--gpus", str(self.gpus)] if self.gpus is not None else []
         words += ["--slurm", self.slurm] if self.slurm else []
         words += ["--pilot"] if self.pilot else []
+        words += ["--kubernetes", self.kubernetes] if self.kubernetes else []
         words += ["--accept-loss"] if self.accept_loss else []
         return words
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from allotment import __version__
 from allotment.cli.doctor_finding import Finding, Level
 from allotment.cli.doctor_isolation import isolation
+from allotment.cli.doctor_kubernetes import kubernetes
 from allotment.cli.doctor_slurm import slurm
 from allotment.client import ApiError, Client, Unreachable
 from allotment.model.errors import StoreError
@@ -34,6 +35,7 @@ def findings(folder: Path) -> list[Finding]:
         lambda: service(folder),
         lambda: books(folder),
         lambda: slurm(folder),
+        lambda: kubernetes(folder),
     ]
     return [finding for check in checks for finding in _safely(check)]
 

@@ -58,6 +58,15 @@ def up(  # noqa: PLR0913 - one argument an option
             help="With --slurm: hold whole nodes, and run the jobs there by our own runner.",
         ),
     ] = False,
+    kubernetes: Annotated[
+        str,
+        typer.Option(
+            "--kubernetes",
+            metavar="KUBECONFIG",
+            help="Run the jobs as pods of a Kubernetes cluster; `default`: kubectl's own.",
+            show_default=False,
+        ),
+    ] = "",
     foreground: Annotated[
         bool,
         typer.Option("--foreground", help="Stay in the foreground, and log here; for systemd."),
@@ -88,6 +97,7 @@ def up(  # noqa: PLR0913 - one argument an option
       allot up --state /tmp/try --gpus 8
       allot up --state /shared/allotment --slurm gpu
       allot up --state /shared/allotment --slurm gpu --pilot
+      allot up --kubernetes ~/.kube/config
     """  # fmt: skip
     if config is not None and not config.is_file():
         raise Failed(
@@ -97,7 +107,7 @@ def up(  # noqa: PLR0913 - one argument an option
         raise Failed("--pilot holds nodes of a Slurm partition.", "Name it: --slurm PARTITION.")
     settings = Settings(
         folder_of(state), config.absolute() if config else None, port, gpus, accept_loss, slurm,
-        pilot,
+        pilot, _cluster_file(kubernetes),
     )  # fmt: skip
     if foreground:
         raise typer.Exit(_serve(settings, ready_fd))
@@ -113,6 +123,15 @@ def up(  # noqa: PLR0913 - one argument an option
         say_json({**_listening(settings.folder), "health": health})
         return
     _tell(settings.folder, health)
+
+
+def _cluster_file(named: str) -> str:
+    """Return the kubeconfig that is meant by its whole path: the service stands elsewhere."""
+    if not named:
+        return ""
+    from allotment.backends.kubernetes.kubeconfig import found_file  # noqa: PLC0415 - only here
+
+    return found_file("" if named == "default" else named)
 
 
 def _tell_gpus(folder: Path, gpus: int) -> None:
@@ -155,6 +174,7 @@ def _serve(settings: Settings, ready_fd: int) -> int:
         backend="slurm" if settings.slurm else "local",
         slurm=settings.slurm,
         pilot=settings.pilot,
+        kubernetes=settings.kubernetes,
         accept_loss=settings.accept_loss,
         ready_fd=ready_fd,
     )

@@ -25,7 +25,7 @@ def why_others(asked: Question) -> Blocked | None:
     return Blocked(
         Reason.OTHERS,
         f"It would fit if others did not use, beside Allotment, of {listed(used)}.",
-        hint="It starts when they end: see `allot nodes`, and `squeue` for Slurm.",
+        hint="It starts when they end: see `allot nodes`; `squeue`, `kubectl get pods -A`.",
     )
 
 

@@ -5,7 +5,7 @@ from enum import StrEnum
 
 import msgspec
 
-from allotment.model.quantity import DEVICE, Resources
+from allotment.model.quantity import DEVICE, Millis, Resources
 from allotment.model.spec import GiveWay
 
 ANY_ENGINE = "any"
@@ -36,10 +36,12 @@ class EngineType(StrEnum):
     """A partition of a Slurm cluster, each task a Slurm job."""
     PILOT = "pilot"
     """A partition whose nodes are held as a whole, and run by our own runner."""
+    KUBERNETES = "kubernetes"
+    """A Kubernetes cluster, each task a pod."""
 
 
 class EngineSetup(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An engine as it is configured. `partition` is told where it has such."""
+    """An engine as it is configured: `partition` of those of Slurm, the rest of Kubernetes."""
 
     name: str
     type: EngineType
@@ -48,6 +50,15 @@ class EngineSetup(msgspec.Struct, frozen=True, omit_defaults=True):
     """To which of its accounts the jobs of a tenant are charged."""
     qos: str = ""
     """In which of its qualities of service they run."""
+    kubeconfig: str = ""
+    context: str = ""
+    namespace: str = ""
+    image: str = ""
+    """For jobs that name none."""
+    volumes: tuple[tuple[str, str], ...] = ()
+    """Paths in pods, and the claim of what is there; or `host`."""
+    force_after_ms: Millis = Millis(0)
+    """For how long a node is silent until what ran there is taken for dead; 0: never."""
 
 
 def lacks_of(abilities: Collection[Ability]) -> tuple[Ability, ...]:

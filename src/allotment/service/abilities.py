@@ -10,7 +10,7 @@ from allotment.model.errors import Code, Rejected
 from allotment.model.ids import JobId
 from allotment.model.quantity import show_millis
 from allotment.model.spec import NEVER, Checkpoint, JobSpec
-from allotment.service.ports import Backend, Limited
+from allotment.service.ports import Backend, Contained, Limited
 
 INSTEAD = {
     Ability.SUSPENDS: "Let it save and come back: `on_eviction: requeue`, or cancel it.",
@@ -27,10 +27,12 @@ def check_able(command: c.AnyCommand, state: State, backend: Backend | None = No
         case c.SubmitJob(spec=spec) | c.EditJob(spec=spec):
             _check_spec(spec, state.cluster)
             _check_time(spec, backend)
+            _check_image(spec, backend)
         case c.SubmitAgain(specs):
             for spec in specs:
                 _check_spec(spec, state.cluster)
                 _check_time(spec, backend)
+                _check_image(spec, backend)
         case _:
             pass
 
@@ -48,6 +50,16 @@ def _check_spec(spec: JobSpec, cluster: Cluster) -> None:
     if engines and not able(cluster, requests):
         asked = next(ability for request in requests for ability in request.asks)
         raise Rejected(Code.NOT_SUPPORTED, unable(cluster, requests), INSTEAD[asked])
+
+
+def _check_image(spec: JobSpec, backend: Backend | None) -> None:
+    """Raise Rejected where a job would need an image to run in, and has none."""
+    if isinstance(backend, Contained) and not (spec.image or backend.default_image):
+        raise Rejected(
+            Code.NOT_SUPPORTED,
+            "The job names no image to run in, and the engine has none for such jobs.",
+            "Add `image: …`. An administrator can set one for all: `image` under `engines`.",
+        )
 
 
 def _check_time(spec: JobSpec, backend: Backend | None) -> None:

@@ -101,6 +101,7 @@ def gang_launch(  # noqa: PLR0913 - all that a request is made of
         log_bytes=config.limits.task_log_bytes,
         pids=config.limits.task_pids,
         limit_ms=_limit_ms(spec),
+        image=spec.image,
         labels=(("tenant", spec.tenant), ("queue", spec.queue), ("user", job.owner.user)),
     )
 

@@ -204,6 +204,8 @@ class GangLaunch(msgspec.Struct, frozen=True):
     limit_ms: Millis = Millis(0)
     """How long it may run at most, its grace included; 0 without a limit. The service ends it
     in time: this is for engines that want to know."""
+    image: str = ""
+    """The container image that its job names; '' for none."""
     labels: tuple[tuple[str, str], ...] = ()
     """Whose it is, for people who look at the engine."""
 
@@ -342,6 +344,14 @@ class Limit(msgspec.Struct, frozen=True):
     most_ms: Millis
     where: str
     """Whose limit it is, in its words: `Slurm's partition gpu`."""
+
+
+@runtime_checkable
+class Contained(Protocol):
+    """An ability of some backends: tasks run in container images, and cannot without."""
+
+    default_image: str
+    """For jobs that name none; '' where they have to."""
 
 
 @runtime_checkable

@@ -56,6 +56,7 @@ from allotment.service.pipeline import Pipeline, load
 from allotment.service.ports import (
     Backend,
     Clock,
+    Contained,
     Forecast,
     Store,
 )
@@ -290,7 +291,7 @@ class Service:
         await self._paths.check(command.spec, actor)
         spec = self._complete(command.spec, actor)
         warnings = command.warnings
-        if spec.image:
+        if spec.image and not isinstance(self._backend, Contained):
             warnings += (
                 f"image: {spec.image} cannot be used by the {self._backend.name} backend yet; "
                 "the job runs on the machine's own software.",

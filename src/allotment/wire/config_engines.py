@@ -25,6 +25,12 @@ def engines_of(shape: ConfigShape) -> tuple[EngineSetup, ...]:
             engine.partition,
             tuple(sorted(engine.accounts.items())),
             engine.qos,
+            engine.kubeconfig,
+            engine.context,
+            engine.namespace,
+            engine.image,
+            tuple(sorted(engine.volumes.items())),
+            engine.force_after,
         )
         for name, engine in shape.engines.items()
     )
@@ -67,14 +73,16 @@ def with_engines(
 
 def _wrong(shape: ConfigShape) -> Iterator[Finding]:
     """Find engines that are in each other's way, and names that mean something else."""
-    seen: dict[tuple[EngineType, str], str] = {}
+    seen: dict[tuple[str, ...], str] = {}
     for name, engine in shape.engines.items():
-        what = engine.type, engine.partition
+        what = engine.type.value, engine.partition, engine.kubeconfig, engine.context
         if name == ANY_ENGINE:
             hint = f"in a job, `engine: {ANY_ENGINE}` means several: take another name"
             yield ("engines", name), "cannot be the name of an engine", hint
         if what in seen:
             same = f"partition {engine.partition}" if engine.partition else "this machine"
+            if engine.type is EngineType.KUBERNETES:
+                same = "that cluster"
             yield ("engines", name), f"is {same}, as is {seen[what]}", "take one of them out"
         seen.setdefault(what, name)
         for tenant in engine.accounts:

@@ -31,6 +31,7 @@ from allotment.wire.fields import (
     Line,
     Name,
     NameOrNone,
+    Path,
     Retry,
     Size,
     SizeOrNone,
@@ -77,8 +78,11 @@ def read_host_arch(value: object) -> Arch:
 def read_engine_type(value: object) -> EngineType:
     """Read what kind of system runs tasks."""
     if value not in tuple(EngineType):
-        hint = "local: this machine; slurm: a partition of Slurm; pilot: one held as a whole"
-        raise not_a("local, slurm or pilot", value, hint)
+        hint = (
+            "local: this machine; slurm: a partition of Slurm; pilot: one held as a whole; "
+            "kubernetes: a cluster"
+        )
+        raise not_a("local, slurm, pilot or kubernetes", value, hint)
     return EngineType(str(value))
 
 
@@ -231,12 +235,18 @@ class NicShape(Shape):
 
 
 class EngineShape(Shape):
-    """A system that runs tasks: this machine, or a partition of a Slurm cluster."""
+    """A system that runs tasks: this machine, a partition of Slurm, a Kubernetes cluster."""
 
     type: Annotated[EngineType, PlainValidator(read_engine_type)]
     partition: NameOrNone = Field(default="", examples=["main"])
     accounts: dict[str, Name] = Field(default={}, examples=["{vision: research}"])
     qos: NameOrNone = Field(default="", examples=["normal"])
+    kubeconfig: Word = Field(default="", examples=["/etc/allotment/kubeconfig"])
+    context: Word = Field(default="", examples=["gpu-cluster"])
+    namespace: NameOrNone = Field(default="", examples=["allotment"])
+    image: Word = Field(default="", examples=["pytorch/pytorch:2.6.0"])
+    volumes: dict[Path, Name] = Field(default={}, examples=["{/shared: host}"])
+    force_after: Duration = Field(default=Millis(0), examples=["30min"])
 
     @model_validator(mode="after")
     def _where(self) -> "EngineShape":
@@ -244,13 +254,22 @@ class EngineShape(Shape):
             if getattr(self, key) and self.type is not EngineType.SLURM:
                 message = f"is given, and an engine of type {self.type} has no such"
                 raise Amiss(message, "type: slurm", at=(key,))
-        if self.type is not EngineType.LOCAL and not self.partition:
+        of_slurm = self.type in (EngineType.SLURM, EngineType.PILOT)
+        if of_slurm and not self.partition:
             raise Amiss(
                 "is missing", "name the partition: `sinfo` lists them", at=("partition",)
             )
-        if self.type is EngineType.LOCAL and self.partition:
-            raise Amiss("is given, and this machine has none", "type: slurm", at=("partition",))
+        if not of_slurm and self.partition:
+            owner = "this machine" if self.type is EngineType.LOCAL else "Kubernetes"
+            raise Amiss(f"is given, and {owner} has none", "type: slurm", at=("partition",))
+        if self.type is not EngineType.KUBERNETES:
+            for key in OF_KUBERNETES:
+                if getattr(self, key):
+                    raise Amiss("is for engines of Kubernetes", "type: kubernetes", at=(key,))
         return self
+
+
+OF_KUBERNETES = ("kubeconfig", "context", "namespace", "image", "volumes", "force_after")
 
 
 class NodeShape(Shape):

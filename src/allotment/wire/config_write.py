@@ -64,12 +64,20 @@ def _engines(config: Config) -> Written:
     return {
         engine.name: {
             "type": engine.type.value,
-            **({"partition": engine.partition} if engine.partition else {}),
+            **{key: value for key in ENGINE_WORDS if (value := getattr(engine, key))},
             **({"accounts": dict(engine.accounts)} if engine.accounts else {}),
-            **({"qos": engine.qos} if engine.qos else {}),
+            **({"volumes": dict(engine.volumes)} if engine.volumes else {}),
+            **_after(engine.force_after_ms),
         }
         for engine in config.engines
     }
+
+
+ENGINE_WORDS = ("partition", "qos", "kubeconfig", "context", "namespace", "image")
+
+
+def _after(force_after_ms: int) -> Written:
+    return {"force_after": write_duration(force_after_ms)} if force_after_ms else {}
 
 
 def _nic(nic: Nic) -> Written:

@@ -14,7 +14,7 @@ from allotment.model.ids import DeviceIndex, NodeId
 from allotment.model.spec import GiveWay
 from allotment.model.tenancy import Config
 from allotment.service.ports import Backend
-from allotment.wiring import slurm
+from allotment.wiring import kubernetes, slurm
 
 log = structlog.get_logger("allot.wiring")
 
@@ -40,9 +40,20 @@ class Engines(msgspec.Struct, frozen=True):
         return self.setups[0].name == SOLE
 
     @property
+    def named(self) -> tuple[EngineSetup, ...]:
+        """The engines that a configuration has to name."""
+        return () if self.is_sole else self.setups
+
+    @property
     def first_nodes(self) -> tuple[Node, ...]:
         """The nodes to make a configuration of that there is not yet."""
-        return (self.machine,) if self.machine is not None else self.found[SOLE]
+        if self.machine is not None:
+            return (self.machine,)
+        return tuple(
+            msgspec.structs.replace(node, engine=setup.name)
+            for setup in self.setups
+            for node in self.found[setup.name]
+        )
 
     def read(self, text: bytes, source: str) -> tuple[Config, tuple[Problem, ...]]:
         """Read a configuration, and check it against the engines. Raises BadInput."""
@@ -51,8 +62,7 @@ class Engines(msgspec.Struct, frozen=True):
         config, warnings = read_config(
             text, source=source, machine=self.machine, found=self.found
         )
-        named = () if self.is_sole else self.setups
-        if set(config.engines) != set(named):
+        if set(config.engines) != set(self.named):
             hint = "allot down, then allot up --config FILE: jobs run on meanwhile"
             problem = Problem("change only when the service starts again", "engines", hint=hint)
             raise BadInput((problem,), source)
@@ -79,7 +89,8 @@ class Engines(msgspec.Struct, frozen=True):
         for setup in self.setups:
             if found := self.found.get(setup.name):
                 mine = [node for node in config.nodes if node.engine == setup.name]
-                yield from slurm.problems_of(mine, found)
+                where = kubernetes if setup.type is EngineType.KUBERNETES else slurm
+                yield from slurm.problems_of(mine, found, where.SYSTEM)
         if all(Ability.SUSPENDS in node.lacks for node in config.nodes):
             for tenant in config.tenants:
                 if tenant.on_eviction is GiveWay.SUSPEND:
@@ -110,6 +121,12 @@ class Engines(msgspec.Struct, frozen=True):
                 from allotment.backends.pilot.backend import PilotBackend  # noqa: PLC0415
 
                 return PilotBackend(self._folder_of(setup), setup.partition, mine)
+            case EngineType.KUBERNETES:
+                from allotment.backends.kubernetes.backend import (  # noqa: PLC0415
+                    KubernetesBackend,
+                )
+
+                return KubernetesBackend(self._folder_of(setup), setup, mine)
             case EngineType.LOCAL:
                 from allotment.backends.local.backend import LocalBackend  # noqa: PLC0415
 
@@ -118,8 +135,9 @@ class Engines(msgspec.Struct, frozen=True):
                 return local
 
     def _folder_of(self, setup: EngineSetup) -> Path:
-        """Return where a Slurm engine keeps what it does: where it did when it was alone."""
-        if setup.name == SOLE or slurm.kept_in(self.folder) == setup.partition:
+        """Return where an engine keeps what it does: where it did when it was alone."""
+        was_sole = bool(setup.partition) and slurm.kept_in(self.folder) == setup.partition
+        if setup.name == SOLE or was_sole:
             return self.folder
         folder = self.folder / "engines" / setup.name
         for each in (folder.parent, folder):
@@ -157,6 +175,10 @@ def abilities_of(kind: EngineType) -> frozenset[Ability]:
             from allotment.backends.pilot.backend import PilotBackend  # noqa: PLC0415
 
             return PilotBackend.abilities
+        case EngineType.KUBERNETES:
+            from allotment.backends.kubernetes.backend import KubernetesBackend  # noqa: PLC0415
+
+            return KubernetesBackend.abilities
         case EngineType.LOCAL:
             from allotment.backends.local.backend import LocalBackend  # noqa: PLC0415
 
@@ -174,7 +196,13 @@ def _real_devices(nodes: Sequence[Node]) -> dict[str, tuple[NodeId, DeviceIndex]
 
 
 def find_engines(
-    folder: Path | None, text: bytes, partition: str, machine: Node, *, pilot: bool = False
+    folder: Path | None,
+    text: bytes,
+    partition: str,
+    machine: Node,
+    *,
+    pilot: bool = False,
+    kubeconfig: str = "",
 ) -> Engines:
     """Look for the engines that a configuration names, or that the command line does.
 
@@ -186,6 +214,8 @@ def find_engines(
 
     setups = engines_in(text, source="") if text else ()
     kept = slurm.kept_in(folder) if folder is not None else ""
+    if kubeconfig and not (setups and kubernetes.is_among(setups, kubeconfig)):
+        setups = (kubernetes.setup_of(kubeconfig, is_first=not (text or kept or partition)),)
     if setups and partition:
         raise BadInput((
             Problem("the configuration names engines", "engines", hint="leave out --slurm"),
@@ -221,11 +251,12 @@ def _nodes_of(folder: Path | None, setup: EngineSetup) -> tuple[Node, ...]:
     is_sole = folder is not None and setup.name == SOLE and bool(slurm.kept_in(folder))
     is_first = not is_sole and (kept is None or not kept.exists())
     try:
-        found = slurm.discovered(setup.partition, is_first=is_first)
+        found = _discovered(setup, is_first=is_first)
     except EngineAway as error:
+        where = kubernetes if setup.type is EngineType.KUBERNETES else slurm
         if is_first:
-            raise slurm.unanswered(error) from error
-        log.warning("Slurm does not answer; its jobs go on", why=str(error))
+            raise where.unanswered(error) from error
+        log.warning(f"{where.SYSTEM} does not answer; its jobs go on", why=str(error))
         if is_sole or kept is None:
             return ()  # The configuration in force lists them.
         return msgspec.json.decode(kept.read_bytes(), type=tuple[Node, ...])
@@ -238,3 +269,9 @@ def _keep_found(folder: Path, name: str, nodes: tuple[Node, ...]) -> None:
     """Let the next start know what was found, should the engine not answer then."""
     if name != SOLE:
         write_whole(folder / f"nodes-of-{name}.json", msgspec.json.encode(nodes), 0o600)
+
+
+def _discovered(setup: EngineSetup, *, is_first: bool) -> tuple[Node, ...]:
+    if setup.type is EngineType.KUBERNETES:
+        return kubernetes.discovered(setup, is_first=is_first)
+    return slurm.discovered(setup.partition, is_first=is_first)

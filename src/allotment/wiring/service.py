@@ -58,6 +58,8 @@ class Options(msgspec.Struct, frozen=True):
     """The partition of a Slurm cluster, where the backend is `slurm`."""
     pilot: bool = False
     """Whether its nodes are held as a whole, and tasks run by our own runner there."""
+    kubernetes: str = ""
+    """The kubeconfig of a cluster, for a first configuration."""
     store: str = "sqlite"
     accept_loss: bool = False
     """Go on with what is left of a damaged event log."""
@@ -74,6 +76,7 @@ def serve(  # noqa: PLR0913 - the command line's one call
     backend: str = "local",
     slurm: str = "",
     pilot: bool = False,
+    kubernetes: str = "",
     store: str = "sqlite",
     accept_loss: bool = False,
     ready_fd: int = -1,
@@ -92,6 +95,7 @@ def serve(  # noqa: PLR0913 - the command line's one call
         backend,
         slurm,
         pilot,
+        kubernetes,
         store,
         accept_loss,
         ready_fd,
@@ -164,8 +168,9 @@ def build(options: Options, lock: FolderLock) -> Opened:
 
     machine, device_files = look(options.gpus)
     engines = find_engines(
-        options.folder, _config_text(options), options.slurm, machine, pilot=options.pilot
-    )
+        options.folder, _config_text(options), options.slurm, machine,
+        pilot=options.pilot, kubeconfig=options.kubernetes,
+    )  # fmt: skip
     found = configuration(options, engines)
     store = _store(options)
     try:
@@ -254,7 +259,7 @@ def configuration(options: Options, engines: Engines) -> Found:
     kept = options.folder / CONFIG
     path = options.config or kept
     is_first = options.config is None and not kept.exists()
-    data = _default_text(engines.first_nodes) if is_first else _text_of(path)
+    data = _default_text(engines) if is_first else _text_of(path)
     config, warnings = engines.read(data, str(path))
     for warning in warnings:
         log.warning(f"{path}: {warning}")
@@ -309,7 +314,7 @@ def _text_of(path: Path) -> bytes:
         raise BadInput((Problem(f"cannot be read: {why}"),), str(path)) from error
 
 
-def _default_text(nodes: Sequence[Node]) -> bytes:
+def _default_text(engines: Engines) -> bytes:
     """Write the configuration of a first start: one tenant for each team of users."""
     from ruamel.yaml import YAML  # noqa: PLC0415
 
@@ -319,7 +324,8 @@ def _default_text(nodes: Sequence[Node]) -> bytes:
     text = io.BytesIO()
     yaml = YAML()
     yaml.indent(mapping=2, sequence=4, offset=2)
-    written = config_to_wire(default_config(nodes, teams_here()))
+    made = default_config(engines.first_nodes, teams_here())
+    written = config_to_wire(msgspec.structs.replace(made, engines=engines.named))
     yaml.dump(written, text)  # pyright: ignore[reportUnknownMemberType]
     return DEFAULT_HEAD + text.getvalue()
 

@@ -153,16 +153,22 @@ def _names_of(kind: str) -> frozenset[str] | None:
     return asyncio.run(client.names(kind))
 
 
-def problems_of(nodes: Sequence[Node], found: Sequence[Node]) -> Iterator[Problem]:
-    """Find what of configured nodes the partition has not."""
+SYSTEM = "Slurm"
+
+
+def problems_of(
+    nodes: Sequence[Node], found: Sequence[Node], system: str = SYSTEM
+) -> Iterator[Problem]:
+    """Find what of configured nodes their engine has not."""
     there = {node.name: node for node in found}
     for node in nodes:
         real = there.get(node.name)
         if real is None:
-            yield Problem(f"Slurm's partition has no node {node.name}", "nodes")
+            whose = "Slurm's partition" if system == SYSTEM else system
+            yield Problem(f"{whose} has no node {node.name}", "nodes")
         elif len(node.devices) > len(real.devices):
             yield Problem(
-                f"node {node.name} has {len(real.devices)} GPUs in Slurm, not "
+                f"node {node.name} has {len(real.devices)} GPUs in {system}, not "
                 f"{len(node.devices)}",
                 "nodes",
             )

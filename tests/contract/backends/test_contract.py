@@ -11,17 +11,21 @@ import msgspec
 import pytest
 
 from allotment.backends.fake import FakeBackend
+from allotment.backends.kubernetes.backend import KubernetesBackend
 from allotment.backends.local.backend import LocalBackend
 from allotment.backends.pilot.backend import PilotBackend
 from allotment.backends.router import Router
 from allotment.backends.slurm.backend import SlurmBackend
 from allotment.model.cluster import Node
+from allotment.model.engines import EngineSetup, EngineType
 from allotment.model.errors import EngineAway
 from allotment.model.ids import AttemptNo, JobId, NodeId, TaskIndex, TaskKey
 from allotment.model.quantity import MIB, Millis, Resources
 from allotment.model.reports import Seen, TaskReport
 from allotment.service.ports import Backend, Binding, GangLaunch, Report, TaskLaunch
 from tests.support.cluster import end_launchers
+from tests.support.kubernetes import IMAGE, Kubernetes, a_kubernetes
+from tests.support.kubernetes import MARKS as FOR_KUBERNETES
 from tests.support.patience import PATIENCE_S
 from tests.support.slurm import TOOLS, Slurm, a_slurm
 
@@ -35,6 +39,7 @@ SCRIPTS = {
     "local": {"ok": "true", "fails": "exit 3", "forever": "sleep 1000"},
     "slurm": {"ok": "true", "fails": "exit 3", "forever": "sleep 1000"},
     "pilot": {"ok": "true", "fails": "exit 3", "forever": "sleep 1000"},
+    "kubernetes": {"ok": "true", "fails": "exit 3", "forever": "sleep 1000"},
 }
 """By the engine that runs a task."""
 ROUTED = ("routed to here", "routed to gpus")
@@ -80,7 +85,7 @@ class Driver:
     def refused(self, task: TaskLaunch) -> TaskLaunch:
         """Return a task as no engine of this kind takes it."""
         match self.engine:
-            case "slurm" | "gpus":
+            case "slurm" | "gpus" | "kubernetes":
                 nowhere = msgspec.structs.replace(task.binding, node="n9")
                 return msgspec.structs.replace(task, binding=nowhere)
             case "local" | "here" | "pilot":
@@ -131,6 +136,9 @@ def new_backend(name: str, folder: Path) -> Backend:
             return FakeBackend()
         case "slurm":
             return SlurmBackend(folder, "main", lambda: NODES)
+        case "kubernetes":
+            setup = EngineSetup("kubernetes", EngineType.KUBERNETES, image=IMAGE)
+            return KubernetesBackend(folder, setup, lambda: NODES)
         case "pilot":
             return PilotBackend(folder, "main", lambda: NODES)
         case _ if name in ROUTED:
@@ -147,10 +155,22 @@ def slurm() -> Iterator[Slurm]:
         yield running
 
 
+@pytest.fixture(scope="module")
+def kubernetes() -> Iterator[Kubernetes]:
+    with a_kubernetes() as running:
+        yield running
+
+
 @pytest.fixture
 def name(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     if request.param in ("fake", "local"):
         yield request.param
+        return
+    if request.param == "kubernetes":
+        kubernetes: Kubernetes = request.getfixturevalue("kubernetes")
+        monkeypatch.setenv("KUBECONFIG", str(kubernetes.kubeconfig))
+        yield request.param
+        kubernetes.clear()
         return
     slurm: Slurm = request.getfixturevalue("slurm")
     monkeypatch.setenv("SLURM_CONF", str(slurm.conf))
@@ -160,8 +180,9 @@ def name(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
 
 MARKS = [pytest.mark.needs_root, pytest.mark.needs_tool(*TOOLS)]
 WITH_SLURM = [pytest.param(name, marks=MARKS) for name in ("slurm", "pilot", *ROUTED)]
-every = pytest.mark.parametrize("name", ["fake", "local", *WITH_SLURM], indirect=True)
-real = pytest.mark.parametrize("name", ["local", *WITH_SLURM], indirect=True)
+REMOTE = [*WITH_SLURM, pytest.param("kubernetes", marks=FOR_KUBERNETES)]
+every = pytest.mark.parametrize("name", ["fake", "local", *REMOTE], indirect=True)
+real = pytest.mark.parametrize("name", ["local", *REMOTE], indirect=True)
 freezing = pytest.mark.parametrize("name", ["fake", "local", *WITH_SLURM[1:3]], indirect=True)
 """Those that are able to suspend."""
 
@@ -309,17 +330,20 @@ def test_a_frozen_task_stands_still_and_goes_on(name: str) -> None:
 def test_output_is_read_in_pieces_and_from_the_end(name: str) -> None:
     async def story() -> None:
         async with a_backend(name) as driver:
-            key = await driver.launch("seq 1 2000; echo oops >&2")
+            # A pod's output is one stream.
+            stream = "stdout" if name == "kubernetes" else "stderr"
+            key = await driver.launch("echo oops >&2; sleep 0.1; seq 1 2000")
             await driver.until_seen(key, Seen.ENDED)
             text, offset = b"", 0
             while chunk := await driver.backend.read_log(key, "stdout", offset, 777):
                 if not chunk.data:
                     break
                 text, offset = text + chunk.data, chunk.next
-            assert text.split() == [str(n).encode() for n in range(1, 2001)]
+            numbers = [str(n).encode() for n in range(1, 2001)]
+            assert text.split() == ([b"oops"] if stream == "stdout" else []) + numbers
             last = await driver.backend.read_log(key, "stdout", -5, 100)
             assert last.data == b"2000\n"
-            oops = await driver.backend.read_log(key, "stderr", 0, 100)
+            oops = await driver.backend.read_log(key, stream, 0, 5)
             assert oops.data == b"oops\n"
 
     asyncio.run(story())

@@ -7,7 +7,7 @@ from allotment.model.cluster import Node
 from allotment.model.engines import EngineSetup, EngineType
 from allotment.model.errors import BadInput
 from allotment.model.ids import NodeId
-from allotment.model.quantity import GIB
+from allotment.model.quantity import GIB, Millis
 from allotment.wire.config import config_to_wire, engines_in, read_config
 from tests.support.builders import a_node
 
@@ -68,10 +68,26 @@ def test_engines_are_seen_before_the_rest_is_read() -> None:
     assert engines_in(b"engines: {x: {type: lsf}}\ntenants: {a: {}}\n", source="c") == ()
 
 
+def test_a_cluster_of_kubernetes_is_read_and_written() -> None:
+    text = (
+        "engines: {k: {type: kubernetes, kubeconfig: /k, namespace: n, image: 'a/b:1', "
+        "volumes: {/shared: data, /scratch: host}, force_after: 30min}}\n"
+    )
+    (setup,) = engines_in((text + TENANTS).encode(), source="c")
+    assert setup == EngineSetup(
+        "k", EngineType.KUBERNETES, kubeconfig="/k", namespace="n", image="a/b:1",
+        volumes=(("/scratch", "host"), ("/shared", "data")), force_after_ms=Millis(1_800_000),
+    )  # fmt: skip
+    found = {"k": FOUND["gpus"]}
+    config, _ = read_config((text + TENANTS).encode(), source="c", machine=None, found=found)
+    again = msgspec.json.encode(config_to_wire(config))
+    assert read_config(again, source="c", machine=None)[0].engines == config.engines
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("engines: {a: {type: lsf}}\n", "local, slurm or pilot"),
+        ("engines: {a: {type: lsf}}\n", "local, slurm, pilot or kubernetes"),
         ("engines: {a: {type: slurm}}\n", "partition: is missing"),
         ("engines: {a: {type: local, partition: x}}\n", "this machine has none"),
         ("engines: {a: {type: local}, b: {type: local}}\n", "is this machine, as is a"),
@@ -87,6 +103,12 @@ def test_engines_are_seen_before_the_rest_is_read() -> None:
         (
             "engines: {gpus: {type: slurm, partition: p, accounts: {lap: x}}}\n",
             "there is no such tenant",
+        ),
+        ("engines: {a: {type: local, image: x}}\n", "is for engines of Kubernetes"),
+        ("engines: {a: {type: kubernetes, partition: x}}\n", "Kubernetes has none"),
+        (
+            "engines: {k: {type: kubernetes}, l: {type: kubernetes}}\n",
+            "is that cluster, as is k",
         ),
         ("engines: {any: {type: local}}\n", "cannot be the name of an engine"),
         (ENGINES + "nodes: [{name: a, cpu: 1, memory: 1GiB}]\n", "there are several engines"),

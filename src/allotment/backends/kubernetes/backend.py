@@ -1,0 +1,641 @@
+"""The Kubernetes backend: each task a pod, found again by its name and by a record of ours.
+
+A pod is made first, and bound to its node when its gang may begin: so that either all pods of
+a gang are there, or none runs. The kubelet picks the devices; how many, the core plans.
+"""
+
+import asyncio
+import contextlib
+import shutil
+from collections.abc import Callable, Sequence
+from math import ceil
+from pathlib import Path
+from secrets import token_hex
+from signal import SIGTERM
+from time import monotonic
+
+import msgspec
+import structlog
+
+from allotment.backends.kubernetes.client import NOTE, Client, Denied
+from allotment.backends.kubernetes.cluster import Cluster
+from allotment.backends.kubernetes.contact import Contact
+from allotment.backends.kubernetes.discover import (
+    device_of,
+    is_silent,
+    others_of,
+    report_of,
+)
+from allotment.backends.kubernetes.enter import enter_argv
+from allotment.backends.kubernetes.kubeconfig import access_of, found_file
+from allotment.backends.kubernetes.logs import FILE, Follower
+from allotment.backends.kubernetes.objects import KubeNode, Pod
+from allotment.backends.kubernetes.record import Launched, Records
+from allotment.backends.kubernetes.request import (
+    LAUNCH,
+    Place,
+    binding_of,
+    deletion_of,
+    missing_paths,
+    name_of,
+    pod_of,
+    secret_of,
+)
+from allotment.backends.kubernetes.status import (
+    Told,
+    hindrance,
+    is_over,
+    is_running,
+    report,
+    words_of,
+)
+from allotment.backends.together import gather_all
+from allotment.model.cluster import Node
+from allotment.model.diagnosis import Diagnosis, Exit, Owner, RetryClass
+from allotment.model.engines import Ability, EngineSetup
+from allotment.model.errors import BackendError, EngineAway
+from allotment.model.ids import JobId, NodeId, TaskKey
+from allotment.model.others import Others
+from allotment.model.quantity import Millis
+from allotment.model.reasons import StopCause
+from allotment.model.reports import NodeReport, OthersReport, Seen, TaskReport
+from allotment.service.forever import forever
+from allotment.service.ports import GangLaunch, LogChunk, Refused, Report, Silence, TaskLaunch
+
+log = structlog.get_logger("allot.kubernetes")
+
+FIRST_S = 5.0
+"""How long a start waits for the first answers."""
+LOOK_EVERY_S = 1.0
+LOG_S = 15.0
+"""How long the end of a task waits for the last of its output."""
+STRAY_S = 30.0
+"""How long a pod of ours may be there that no task stands behind."""
+BACK_S = 30.0
+"""After a node reports again: what it still ran of pods that are gone, it has ended by then."""
+STREAMS = ("stdout", "stderr")
+TERM, KILL = "TERM", "KILL"
+
+NO_IMAGE = Diagnosis(
+    "no_image",
+    "It names no image, and its engine has none for jobs that do not.",
+    Owner.USER,
+    RetryClass.NEVER,
+    "Name one: `image: …`. An administrator can set one for all under engines, `image`.",
+)
+UNSEEN_PATHS = Diagnosis(
+    "path_not_in_pod",
+    "It reads folders of the service's machine that its pod would not see.",
+    Owner.USER,
+    RetryClass.NEVER,
+    "Put them on a disk that the nodes share, and name it under engines, `volumes`.",
+)
+
+
+class KubernetesBackend:
+    """Runs tasks in one namespace. `nodes` are those of the configuration."""
+
+    name = "kubernetes"
+    abilities = frozenset({Ability.ENTERS})
+    """A pod that is paused would keep its devices, and which it gets its kubelet decides."""
+
+    def __init__(
+        self, state_dir: Path, setup: EngineSetup, nodes: Callable[[], Sequence[Node]]
+    ) -> None:
+        self.default_image = setup.image
+        self._root = state_dir / "kubernetes"
+        self._setup, self._nodes = setup, nodes
+        self._kubeconfig = found_file(setup.kubeconfig)
+        self._records = Records(self._root)
+        self._prefix = ""
+        self._contact = Contact()
+        self._sink: Callable[[Report], None] = lambda report: None
+        self._live: dict[TaskKey, Launched] = {}
+        self._keys: dict[str, TaskKey] = {}
+        """Of live tasks, by the uid of their pods."""
+        self._told: dict[TaskKey, Seen] = {}
+        self._told_nodes: dict[NodeId, NodeReport] = {}
+        self._told_others: dict[NodeId, Others] = {}
+        self._waits: dict[TaskKey, float] = {}
+        """Since when a bound task has not begun."""
+        self._overdue: dict[TaskKey, float] = {}
+        """When a task that got another signal than TERM is to be ended."""
+        self._fenced: dict[TaskKey, Pod | None] = {}
+        """Tasks whose pods are gone, on nodes of which nobody knows what they do."""
+        self._back: dict[str, float] = {}
+        """When a node that was silent reported again."""
+        self._silent: dict[str, float] = {}
+        """Since when a node has been silent."""
+        self._strays: dict[str, float] = {}
+        self._follows: dict[TaskKey, tuple[Follower, asyncio.Task[None]]] = {}
+        self._ending: dict[TaskKey, asyncio.Task[None]] = {}
+        self._is_adopted = False
+        self._loops: list[asyncio.Task[None]] = []
+        self._news = asyncio.Event()
+
+    # ── life ────────────────────────────────────────────────────────────────────────────
+
+    async def start(self, sink: Callable[[Report], None]) -> None:
+        self._sink = sink
+        self._prefix = self._records.prepare()
+        access = access_of(self._kubeconfig, self._setup.context)
+        namespace = self._setup.namespace or access.namespace
+        self._client = Client(access, namespace, self._contact)
+        self._cluster = Cluster(self._client, self._prefix, self._on_pod, self._news.set)
+        first = asyncio.create_task(self._cluster.start())
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(FIRST_S):
+                await asyncio.shield(first)
+        self._look_at_nodes()
+        self._loops = [
+            first,
+            asyncio.create_task(forever(self._look, LOOK_EVERY_S, "tasks on Kubernetes")),
+            asyncio.create_task(forever(self._on_news, 0.2, "Kubernetes' nodes")),
+        ]
+
+    async def close(self) -> None:
+        follows = [task for _, task in self._follows.values()]
+        await self._cluster.close()
+        running = [*self._loops, *follows, *self._ending.values()]
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+        self._client.close()
+
+    # ── tasks ───────────────────────────────────────────────────────────────────────────
+
+    async def launch(self, gang: GangLaunch) -> Refused:
+        found = await gather_all([self._launch_or_refuse(gang, task) for task in gang.tasks])
+        keys = (task.key for task in gang.tasks)
+        return {key: why for key, why in zip(keys, found, strict=True) if why}
+
+    async def _launch_or_refuse(self, gang: GangLaunch, task: TaskLaunch) -> str:
+        """Return why a task is refused; '' where it is not. Raises EngineAway."""
+        try:
+            await self._launch(gang, task)
+        except EngineAway:
+            raise
+        except BackendError as error:
+            return str(error)
+        return ""
+
+    async def _launch(self, gang: GangLaunch, task: TaskLaunch) -> None:
+        key = task.key
+        record = self._record(key)
+        if record is None:
+            name, node = name_of(self._prefix, key), task.binding.node
+            if self._cluster.nodes and node not in self._cluster.nodes:
+                raise BackendError(f"Kubernetes has no node {node}")
+            record = Launched(name, node, token_hex(8), log_bytes=gang.log_bytes)
+            if (refused := self._refusal(gang, key, record)) is not None:
+                self._records.keep(key, refused)
+                self._sink(self._end_report(key, refused))
+                return
+            self._keep(key, record)
+        if record.exit is not None:
+            return
+        if not record.is_bound:
+            record = await self._make(gang, task, record)
+        self._adopt(key, record)
+        if not gang.at_barrier:
+            await self._bind(key, record)
+        elif not record.is_bound:
+            self._sink(TaskReport(key, Seen.READY, engine_job=record.name))
+
+    def _refusal(self, gang: GangLaunch, key: TaskKey, record: Launched) -> Launched | None:
+        """Return the end of a task that cannot be a pod."""
+        if not (gang.image or self._setup.image):
+            exit_ = Exit(platform_error="it names no image")
+            return msgspec.structs.replace(record, exit=exit_, diagnosis=NO_IMAGE)
+        if missing := missing_paths(gang, key, dict(self._setup.volumes)):
+            exit_ = Exit(platform_error=f"its pod does not see {', '.join(missing)}")
+            told = msgspec.structs.replace(UNSEEN_PATHS, evidence=", ".join(missing))
+            return msgspec.structs.replace(record, exit=exit_, diagnosis=told)
+        return None
+
+    async def _make(self, gang: GangLaunch, task: TaskLaunch, record: Launched) -> Launched:
+        """Make a task's pod and its Secret, or find those that an earlier try made."""
+        found = self._cluster.nodes.get(record.node)
+        place = Place(
+            self._prefix, gang.image or self._setup.image,
+            device_of(found)[0] if found is not None else "", dict(self._setup.volumes),
+        )  # fmt: skip
+        document = pod_of(gang, task, record.name, record.token, place)
+        pod = await self._client.make_pod(document)
+        if (pod.metadata.labels or {}).get(LAUNCH) != record.token:
+            raise BackendError(
+                f"pod {record.name} in namespace {self._client.namespace} is not ours: who "
+                "else may make pods there?"
+            )
+        uid = pod.metadata.uid
+        record = msgspec.structs.replace(record, uid=uid)
+        self._keep(task.key, record)
+        await self._client.make_secret(secret_of(record.name, uid, record.token, task))
+        return record
+
+    def _adopt(self, key: TaskKey, record: Launched) -> None:
+        self._live[key] = record
+        if record.uid:
+            self._keys[record.uid] = key
+
+    async def open_barrier(self, keys: Sequence[TaskKey]) -> None:
+        waiting = [(key, record) for key in keys if (record := self._record(key)) is not None]
+        await asyncio.gather(*(self._bind(key, record) for key, record in waiting))
+
+    async def _bind(self, key: TaskKey, record: Launched) -> None:
+        """Put a task's pod on its node. Where that is refused, the task has ended."""
+        if record.is_bound or record.exit is not None or not record.uid:
+            return
+        found = self._cluster.nodes.get(record.node)
+        boot = found.status.node_info.boot_id if found is not None else ""
+        if refused := await self._refused_to_bind(record):
+            log.warning("a pod is not put on its node", pod=record.name, why=refused)
+            await self._delete(record, 0)
+            self._end(key, Exit(platform_error=f"it was not put on its node: {refused}"))
+            return
+        self._keep(
+            key, msgspec.structs.replace(self._live.get(key, record), is_bound=True, boot=boot)
+        )
+        self._waits.setdefault(key, monotonic())
+        if (pod := self._cluster.pods.get(record.uid)) is not None:
+            self._hear(key, pod)
+
+    async def _refused_to_bind(self, record: Launched) -> str:
+        """Bind a pod; return why that is refused, '' where it is not."""
+        if self._cluster.is_listed and record.node not in self._cluster.nodes:
+            return f"Kubernetes has no node {record.node}"
+        document = binding_of(record.name, record.uid, record.node)
+        try:
+            await self._client.bind(record.name, document)
+        except Denied as error:
+            return str(error)
+        return ""
+
+    async def stop(
+        self, key: TaskKey, signal: str, grace_ms: Millis, cause: StopCause | None = None
+    ) -> None:
+        record = self._record(key)
+        if record is None or record.exit is not None:
+            return
+        if not record.is_stopped or (cause is not None and record.cause is None):
+            cause = cause if record.cause is None else record.cause
+            record = msgspec.structs.replace(record, is_stopped=True, cause=cause)
+            self._keep(key, record)
+        self._adopt(key, record)
+        if not record.uid:
+            await self._never_made(key, record)
+            return
+        if not record.is_bound:
+            await self._delete(record, 0)
+            self._end(key, Exit(signal=SIGTERM))
+            return
+        pod = self._cluster.pods.get(record.uid)
+        can_hear = pod is not None and is_running(pod)
+        if signal.removeprefix("SIG") in (TERM, KILL) or not can_hear or grace_ms <= 0:
+            await self._delete(record, max(1, ceil(grace_ms / 1000)))
+            return
+        await self._signal(record, signal.removeprefix("SIG"))
+        self._overdue[key] = monotonic() + grace_ms / 1000
+
+    async def _never_made(self, key: TaskKey, record: Launched) -> None:
+        """End a task whose pod was asked for and never heard of."""
+        pod = await self._client.pod(record.name)
+        if pod is not None and (pod.metadata.labels or {}).get(LAUNCH) == record.token:
+            await self._delete(msgspec.structs.replace(record, uid=pod.metadata.uid), 0)
+        self._end(key, Exit(signal=SIGTERM))
+
+    async def _delete(self, record: Launched, grace_s: int) -> bool:
+        return await self._client.delete_pod(record.name, deletion_of(record.uid, grace_s))
+
+    async def _signal(self, record: Launched, signal: str) -> None:
+        """Send all processes of a task a signal, by a command inside it."""
+        argv = self._entering(record, ["/bin/sh", "-c", f"kill -{signal} -1"])
+        process = await asyncio.create_subprocess_exec(
+            *argv, cwd="/", stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        _, wrong = await process.communicate()
+        if process.returncode not in (0, 137):
+            text = wrong.decode(errors="replace").strip()[:300]
+            log.warning("a signal did not reach a task", pod=record.name, why=text)
+
+    async def freeze(self, key: TaskKey) -> None:
+        """Do nothing: it is never asked, as it is not able to."""
+
+    async def thaw(self, key: TaskKey) -> None:
+        """Do nothing, as `freeze`."""
+
+    async def highest_job(self) -> JobId:
+        return JobId(max(self._records.jobs(), default=0))
+
+    async def observe(self, keys: Sequence[TaskKey]) -> Sequence[TaskReport]:
+        found: list[TaskReport] = []
+        for key in keys:
+            record = self._record(key)
+            if record is None or not (record.uid or record.exit):
+                continue  # Launched again, its pod is found by its name.
+            if record.exit is not None:
+                found.append(self._end_report(key, record))
+                continue
+            self._adopt(key, record)
+            found.append(self._now(key, record))
+        self._is_adopted = True
+        return found
+
+    def _now(self, key: TaskKey, record: Launched) -> TaskReport:
+        pod = self._cluster.pods.get(record.uid)
+        if not record.is_bound:
+            return TaskReport(key, Seen.READY, engine_job=record.name)
+        told = self._read(key, record, pod) if pod is not None else None
+        if told is None or told.seen is Seen.ENDED:  # its output comes first
+            return TaskReport(key, Seen.UNKNOWN, engine_job=record.name)
+        return told
+
+    def enter_argv(self, key: TaskKey, argv: Sequence[str]) -> list[str]:
+        record = self._record(key)
+        if record is None or not record.is_bound:
+            raise BackendError(f"task {key} has no pod that runs")
+        return self._entering(record, argv)
+
+    def _entering(self, record: Launched, argv: Sequence[str]) -> list[str]:
+        return enter_argv(
+            self._kubeconfig, self._setup.context,
+            self._client.namespace, record.name, argv,
+        )  # fmt: skip
+
+    # ── nodes ───────────────────────────────────────────────────────────────────────────
+
+    async def close_node(self, node: str, reason: str) -> None:
+        """Cordon a node, unless it is: whose doing that was, stays."""
+        found = await self._client.node(node)
+        if found is not None and not found.spec.unschedulable:
+            await self._cordon(node, closed=True, note=reason or "no reason given")
+
+    async def open_node(self, node: str) -> None:
+        """Undo our own cordon of a node."""
+        found = await self._client.node(node)
+        if found is not None and NOTE in (found.metadata.annotations or {}):
+            await self._cordon(node, closed=False, note=None)
+        self._told_nodes = {
+            id: told for id, told in self._told_nodes.items() if not told.closed
+        }
+        self._news.set()
+
+    async def _cordon(self, node: str, *, closed: bool, note: str | None) -> None:
+        try:
+            await self._client.cordon(node, closed=closed, note=note)
+        except Denied as error:
+            if error.status != 403:
+                raise
+            log.warning("a node is closed here, and not in Kubernetes", why=str(error))
+
+    def silence(self, node: str) -> Silence | None:
+        away = self._contact
+        if away.trouble:
+            return Silence("Kubernetes", Millis(int(away.silent_s * 1000)), away.trouble)
+        since = self._silent.get(node)
+        if since is None:
+            return None
+        for_ms = Millis(int((monotonic() - since) * 1000))
+        return Silence(f"Kubernetes node {node}", for_ms, "its kubelet does not report")
+
+    async def _on_news(self) -> None:
+        await self._news.wait()
+        self._news.clear()
+        self._look_at_nodes()
+
+    def _look_at_nodes(self) -> None:
+        if not self._cluster.node_watch.listed.is_set() or self._cluster.node_watch.refused:
+            return
+        for node in self._nodes():
+            found = self._cluster.nodes.get(node.name)
+            self._note_silence(node.name, found is not None and is_silent(found))
+            told = report_of(node, found)
+            if self._told_nodes.get(node.id) != told:
+                self._told_nodes[node.id] = told
+                self._sink(told)
+            if found is not None:
+                self._tell_others(node, found)
+
+    def _tell_others(self, node: Node, found: KubeNode) -> None:
+        others = others_of(node, found, self._cluster.others_on(node.name))
+        if self._told_others.get(node.id) != others:
+            self._told_others[node.id] = others
+            self._sink(OthersReport(node.id, others))
+
+    def _note_silence(self, node: str, is_now: bool) -> None:
+        if is_now:
+            self._back.pop(node, None)
+            self._silent.setdefault(node, monotonic())
+        elif self._silent.pop(node, None) is not None:
+            self._back[node] = monotonic()
+
+    def _is_certain(self, node: str) -> bool:
+        """Whether what is gone in Kubernetes does not run on a node any more.
+
+        It does not where the node is gone itself, or has reported for a while; or where the
+        rule of its engine says that it has been silent for long enough.
+        """
+        if node not in self._cluster.nodes:
+            return self._cluster.node_watch.listed.is_set()
+        since = self._silent.get(node)
+        if since is not None:
+            force_s = self._setup.force_after_ms / 1000
+            return bool(force_s) and monotonic() - since >= force_s
+        back = self._back.get(node)
+        return back is None or monotonic() - back >= BACK_S
+
+    # ── what it keeps ───────────────────────────────────────────────────────────────────
+
+    async def read_log(self, key: TaskKey, stream: str, offset: int, size: int) -> LogChunk:
+        if stream not in STREAMS:
+            raise BackendError(f"there is no stream {stream!r}; there are stdout and stderr")
+        path = self._records.folder(key) / (FILE if stream == "stdout" else "stderr.log")
+        try:
+            with path.open("rb") as file:
+                end = file.seek(0, 2)
+                at = max(0, end + offset) if offset < 0 else offset
+                file.seek(at)
+                data = file.read(size)
+        except FileNotFoundError:
+            return LogChunk(b"", max(offset, 0))
+        return LogChunk(data, at + len(data))
+
+    async def forget(self, job: JobId) -> None:
+        for key in [key for key in self._live if key.job == job]:
+            self._part(key)
+        await asyncio.to_thread(shutil.rmtree, self._records.job(job), ignore_errors=True)
+
+    def _record(self, key: TaskKey) -> Launched | None:
+        return self._live.get(key) or self._records.read(key)
+
+    def _keep(self, key: TaskKey, record: Launched) -> None:
+        self._records.keep(key, record)
+        if key in self._live:
+            self._live[key] = record
+
+    # ── hearing ─────────────────────────────────────────────────────────────────────────
+
+    def _on_pod(self, pod: Pod, is_gone: bool) -> None:
+        key = self._keys.get(pod.metadata.uid)
+        if key is None:
+            return
+        if is_gone:
+            self._gone(key, pod)
+        else:
+            self._hear(key, pod)
+
+    def _read(self, key: TaskKey, record: Launched, pod: Pod) -> TaskReport | None:
+        node = self._cluster.nodes.get(record.node)
+        return report(key, pod, Told(record.is_stopped, record.boot), node)
+
+    def _hear(self, key: TaskKey, pod: Pod) -> None:
+        record = self._live.get(key)
+        if record is None or key in self._ending:
+            return
+        told = self._read(key, record, pod)
+        if told is None:
+            return
+        self._waits.pop(key, None)
+        self._follow(key, record)
+        if told.seen is Seen.ENDED and told.exit is not None:
+            if told.pid and key not in self._told:  # it was too short to be seen at it
+                self._sink(TaskReport(key, Seen.RUNNING, told.pid, engine_job=record.name))
+            self._told[key] = Seen.ENDED
+            self._end(key, told.exit, pod=pod)
+        elif self._told.get(key) is not told.seen:
+            self._told[key] = told.seen
+            self._sink(told)
+
+    def _gone(self, key: TaskKey, pod: Pod | None) -> None:
+        """Hear that a pod is not there any more: whether its task has ended depends."""
+        record = self._live.get(key)
+        if record is None or key in self._ending:
+            return
+        if pod is not None and is_over(pod):
+            self._hear(key, pod)
+            return
+        if record.is_bound and not self._is_certain(record.node):
+            self._fenced.setdefault(key, pod)
+            return
+        if record.is_stopped:
+            exit_ = Exit(signal=SIGTERM)
+        else:
+            why = "its pod is gone from Kubernetes: somebody deleted it, or its node is gone"
+            exit_ = Exit(lost=True, platform_error=why)
+        self._end(key, exit_, pod=pod)
+
+    def _follow(self, key: TaskKey, record: Launched) -> None:
+        if key not in self._follows:
+            folder, most = self._records.folder(key), record.log_bytes
+            follower = Follower(self._client, record.name, folder, most)
+            self._follows[key] = (follower, asyncio.create_task(follower.run()))
+
+    def _end(
+        self, key: TaskKey, exit_: Exit, why: Diagnosis | None = None, pod: Pod | None = None
+    ) -> None:
+        """Tell the end of a task, once all is there that it wrote."""
+        if key not in self._ending:
+            finish = self._finish(key, exit_, why, pod)
+            self._ending[key] = asyncio.create_task(finish)
+
+    async def _finish(
+        self, key: TaskKey, exit_: Exit, why: Diagnosis | None, pod: Pod | None
+    ) -> None:
+        record = self._live.get(key)
+        if record is None:
+            return
+        follow = self._follows.get(key)
+        if follow is not None:
+            follow[0].is_over = True
+            await asyncio.wait({follow[1]}, timeout=LOG_S)
+            exit_ = msgspec.structs.replace(exit_, log_dropped=follow[0].dropped)
+        if pod is not None and (words := words_of(pod)):
+            path = self._records.folder(key) / "stderr.log"
+            path.write_text(f"{words}\n")
+        record = msgspec.structs.replace(record, exit=exit_, diagnosis=why)
+        self._keep(key, record)
+        if pod is not None:
+            with contextlib.suppress(BackendError):  # then it is a stray later
+                await self._delete(record, 0 if is_over(pod) else 1)
+        self._part(key)
+        self._sink(self._end_report(key, record))
+
+    def _end_report(self, key: TaskKey, record: Launched) -> TaskReport:
+        return TaskReport(
+            key, Seen.ENDED, exit=record.exit, diagnosis=record.diagnosis,
+            stopped_for=record.cause, engine_job=record.name,
+        )  # fmt: skip
+
+    def _part(self, key: TaskKey) -> None:
+        record = self._live.pop(key, None)
+        if record is not None:
+            self._keys.pop(record.uid, None)
+        follow = self._follows.pop(key, None)
+        if follow is not None:
+            follow[1].cancel()
+        for known in (self._told, self._waits, self._overdue, self._fenced, self._ending):
+            known.pop(key, None)
+
+    # ── looking ─────────────────────────────────────────────────────────────────────────
+
+    async def _look(self) -> None:
+        """Look for what does not happen: tasks that do not begin, or do not end."""
+        if self._contact.trouble or not self._cluster.is_listed:
+            return
+        for key, record in list(self._live.items()):
+            try:
+                await self._look_at(key, record)
+            except BackendError as error:  # of one task, and no others have to wait for it
+                log.warning("a task is looked at again later", task=str(key), why=str(error))
+        if self._is_adopted:
+            await self._end_strays()
+
+    async def _look_at(self, key: TaskKey, record: Launched) -> None:
+        pod = self._cluster.pods.get(record.uid) if record.uid else None
+        now = monotonic()
+        if key in self._fenced or (pod is None and record.is_bound):
+            await self._look_for(key, record)
+        elif pod is not None and record.is_bound and key not in self._ending:
+            self._hear(key, pod)
+            overdue = self._overdue.get(key)
+            if overdue is not None and now >= overdue:
+                self._overdue[key] = now + LOG_S
+                await self._delete(record, 1)
+            elif key in self._waits and record.node not in self._silent:
+                await self._weigh(key, record, pod, now - self._waits[key])
+
+    async def _look_for(self, key: TaskKey, record: Launched) -> None:
+        """Look for a pod that no watch has told of; it may be gone for good."""
+        pod = await self._client.pod(record.name)
+        if pod is None or pod.metadata.uid != record.uid:
+            known = self._fenced.pop(key, None)
+            self._gone(key, known)
+        else:
+            self._fenced.pop(key, None)
+            self._hear(key, pod)
+
+    async def _weigh(self, key: TaskKey, record: Launched, pod: Pod, waited_s: float) -> None:
+        """End a task that will not begin."""
+        why, diagnosis = hindrance(pod, waited_s)
+        if not why:
+            return
+        await self._delete(record, 1)
+        self._end(key, Exit(platform_error=why), diagnosis, pod)
+
+    async def _end_strays(self) -> None:
+        """End pods of ours that no task stands behind, such as one whose making was never
+        answered and that is not wanted any more."""
+        now = monotonic()
+        strays = {
+            uid: pod
+            for uid, pod in self._cluster.pods.items()
+            if uid not in self._keys and pod.metadata.name.startswith(f"{self._prefix}-")
+        }
+        self._strays = {uid: self._strays.get(uid, now) for uid in strays}
+        for uid, since in self._strays.items():
+            if now - since >= STRAY_S:
+                name = strays[uid].metadata.name
+                log.warning("a pod without a task is ended", pod=name)
+                with contextlib.suppress(BackendError):
+                    await self._client.delete_pod(name, deletion_of(uid, 1))

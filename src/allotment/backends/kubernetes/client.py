@@ -1,0 +1,329 @@
+"""What is asked of the API server. Thin: what it says is read elsewhere."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import msgspec
+
+from allotment.backends.kubernetes.contact import Contact
+from allotment.backends.kubernetes.http import Answer, Http, Quiet
+from allotment.backends.kubernetes.kubeconfig import Access
+from allotment.backends.kubernetes.objects import KubeNode, Pod, read
+from allotment.backends.kubernetes.request import CONTAINER
+from allotment.backends.kubernetes.rights import Right
+from allotment.model.errors import BackendError, EngineAway
+
+PAGE = 500
+TRIES = 4
+PAUSE_S, LONGEST_PAUSE_S = 0.25, 5.0
+BUSY = frozenset({429, 500, 502, 503, 504})
+"""What a server answers that may do better in a moment."""
+MERGE = "application/merge-patch+json"
+GONE = 410
+LOG_SILENCE_S = None
+"""A task may write nothing for as long as it likes."""
+
+Query = Mapping[str, str | int]
+NO_QUERY: Query = {}
+
+
+class Denied(BackendError):
+    """The API server said no. `status` is HTTP's number."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class _Said(msgspec.Struct, frozen=True):
+    message: str = ""
+    reason: str = ""
+
+
+class _ListMeta(msgspec.Struct, frozen=True, rename="camel"):
+    resource_version: str = ""
+    next: str = msgspec.field(default="", name="continue")
+
+
+class Page(msgspec.Struct, frozen=True):
+    """A part of a list, with each object as it came."""
+
+    metadata: _ListMeta = _ListMeta()
+    items: tuple[msgspec.Raw, ...] | None = None
+
+
+class Change(msgspec.Struct, frozen=True):
+    """One line of a watch."""
+
+    type: str
+    object: msgspec.Raw
+
+
+class Client:
+    """Asks one API server, in one namespace. Whatever it asks may be asked twice."""
+
+    def __init__(self, access: Access, namespace: str, contact: Contact) -> None:
+        self.http = Http(access)
+        self.namespace = namespace
+        self._contact = contact
+
+    def close(self) -> None:
+        self.http.close()
+
+    # ── asking ──────────────────────────────────────────────────────────────────────────
+
+    async def ask(
+        self, method: str, path: str, document: object = None, kind: str = "application/json"
+    ) -> bytes:
+        """Ask, and return what is said. Raises Denied, EngineAway, BackendError."""
+        body = b"" if document is None else msgspec.json.encode(document)
+        pause = PAUSE_S
+        for more in reversed(range(TRIES)):
+            answer = await self._once(method, path, body, kind)
+            if answer.status < 300:
+                return answer.body
+            if answer.status == 401 and more == TRIES - 1:
+                self.http.credentials.forget()
+            elif answer.status not in BUSY:
+                raise refusal(answer)
+            elif more:
+                told = answer.headers.get("retry-after", "")
+                await asyncio.sleep(float(told) if told.isdecimal() else pause)
+                pause = min(pause * 2, LONGEST_PAUSE_S)
+            else:
+                why = str(refusal(answer))
+                self._contact.missed(why)
+                raise EngineAway(why)
+        raise AssertionError("the last try returns or raises")
+
+    async def _once(self, method: str, path: str, body: bytes, kind: str) -> Answer:
+        try:
+            answer = await self.http.ask(method, path, body, kind)
+        except EngineAway as error:
+            self._contact.missed(str(error))
+            raise
+        if answer.status not in BUSY:
+            self._contact.answered()
+        return answer
+
+    def _pods(self, name: str = "", part: str = "", words: Query = NO_QUERY) -> str:
+        return _path(f"/api/v1/namespaces/{self.namespace}/pods", name, part, words)
+
+    # ── pods ────────────────────────────────────────────────────────────────────────────
+
+    async def make_pod(self, pod: Mapping[str, Any]) -> Pod:
+        """Make a pod, or return the one of that name that is there already."""
+        try:
+            return _pod(await self.ask("POST", self._pods(), pod))
+        except Denied as error:
+            if error.status != 409:
+                raise
+            return _pod(await self.ask("GET", self._pods(pod["metadata"]["name"])))
+
+    async def pod(self, name: str) -> Pod | None:
+        """Return a pod; None where there is none of that name."""
+        try:
+            return _pod(await self.ask("GET", self._pods(name)))
+        except Denied as error:
+            if error.status == 404:
+                return None
+            raise
+
+    async def make_secret(self, secret: Mapping[str, Any]) -> None:
+        """Make a Secret, unless it is there already."""
+        path = f"/api/v1/namespaces/{self.namespace}/secrets"
+        try:
+            await self.ask("POST", path, secret)
+        except Denied as error:
+            if error.status != 409:
+                raise
+
+    async def bind(self, name: str, binding: Mapping[str, Any]) -> None:
+        """Put a pod on a node. One that is there already is fine; on another is not."""
+        try:
+            await self.ask("POST", self._pods(name, "binding"), binding)
+        except Denied as error:
+            there = await self.pod(name) if error.status == 409 else None
+            if there is None or there.spec.node_name != binding["target"]["name"]:
+                raise
+
+    async def delete_pod(self, name: str, deletion: Mapping[str, Any]) -> bool:
+        """End a pod. Whether it was there to be ended."""
+        try:
+            await self.ask("DELETE", self._pods(name), deletion)
+        except Denied as error:
+            if error.status in (404, 409):  # gone, or another of that name is there
+                return False
+            raise
+        return True
+
+    @contextlib.asynccontextmanager
+    async def log(self, name: str, since: str) -> AsyncGenerator[AsyncIterator[bytes]]:
+        """Follow what a pod writes, each line behind its time. Raises Denied, EngineAway."""
+        words = {"container": CONTAINER, "follow": "true", "timestamps": "true"}
+        path = self._pods(name, "log", words | ({"sinceTime": since} if since else {}))
+        async with self.http.open(path, LOG_SILENCE_S) as (answer, pieces):
+            if answer.status != 200:
+                body = b"".join([piece async for piece in pieces])
+                raise refusal(msgspec.structs.replace(answer, body=body))
+            yield pieces
+
+    # ── nodes ───────────────────────────────────────────────────────────────────────────
+
+    async def nodes(self) -> list[KubeNode]:
+        """Return all nodes."""
+        found: list[KubeNode] = []
+        token = ""
+        while True:
+            page = await self.page("/api/v1/nodes", token)
+            found += [node for raw in page.items or () if (node := read(raw, KubeNode))]
+            token = page.metadata.next
+            if not token:
+                return found
+
+    async def cordon(self, node: str, *, closed: bool, note: str | None) -> None:
+        """Have Kubernetes start nothing new on a node, or start again; with a note why."""
+        document = {
+            "spec": {"unschedulable": closed or None},
+            "metadata": {"annotations": {NOTE: note}},
+        }
+        await self.ask("PATCH", _path("/api/v1/nodes", node), document, MERGE)
+
+    async def node(self, name: str) -> KubeNode | None:
+        """Return one node."""
+        try:
+            return read(await self.ask("GET", _path("/api/v1/nodes", name)), KubeNode)
+        except Denied as error:
+            if error.status == 404:
+                return None
+            raise
+
+    # ── lists and what changes ──────────────────────────────────────────────────────────
+
+    async def page(self, path: str, token: str = "") -> Page:
+        """Return a part of a list. Raises Denied, EngineAway."""
+        words: Query = {"limit": PAGE, **({"continue": token} if token else {})}
+        said = await self.ask("GET", _path(path, words=words))
+        try:
+            return msgspec.json.decode(said, type=Page)
+        except msgspec.DecodeError as error:
+            raise BackendError(f"what GET {path} says is no list: {error}") from error
+
+    @contextlib.asynccontextmanager
+    async def watch(
+        self, path: str, version: str, seconds: int
+    ) -> AsyncGenerator[AsyncIterator[Change]]:
+        """Follow what changes after a version. Raises Denied (410: list again), EngineAway."""
+        words: Query = {"watch": "true", "resourceVersion": version,
+                        "timeoutSeconds": seconds, "allowWatchBookmarks": "true"}  # fmt: skip
+        try:
+            async with self.http.open(_path(path, words=words), SILENCE_S) as (answer, pieces):
+                if answer.status != 200:
+                    body = b"".join([piece async for piece in pieces])
+                    raise refusal(msgspec.structs.replace(answer, body=body))
+                self._contact.answered()
+                yield _changes(pieces)
+        except EngineAway as error:
+            if not isinstance(error, Quiet):
+                self._contact.missed(str(error))
+            raise
+
+    # ── what there is and what is allowed ───────────────────────────────────────────────
+
+    async def version(self) -> tuple[int, int]:
+        """Return the server's version, such as (1, 31)."""
+        said = msgspec.json.decode(await self.ask("GET", "/version"), type=_Version)
+        digits = "".join(each for each in said.minor if each.isdecimal())
+        return int(said.major or 0), int(digits or 0)
+
+    async def may(self, right: Right) -> bool:
+        """Whether we have a right."""
+        resource, _, part = right.resource.partition("/")
+        asked = {
+            "verb": right.verb,
+            "resource": resource,
+            "subresource": part,
+            "group": right.group,
+            "namespace": "" if right.everywhere else self.namespace,
+        }
+        document = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": asked},
+        }  # fmt: skip
+        path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+        said = msgspec.json.decode(await self.ask("POST", path, document), type=_Review)
+        return said.status.allowed
+
+    async def has_namespace(self) -> bool | None:
+        """Whether our namespace is there; None where we may not know."""
+        try:
+            await self.ask("GET", f"/api/v1/namespaces/{self.namespace}")
+        except Denied as error:
+            return False if error.status == 404 else None
+        return True
+
+
+NOTE = "allotment.io/closed"
+SILENCE_S = 90.0
+"""For longer a watch is not silent: bookmarks come about each minute."""
+
+
+class _Version(msgspec.Struct, frozen=True):
+    major: str = ""
+    minor: str = ""
+
+
+class _Allowed(msgspec.Struct, frozen=True):
+    allowed: bool = False
+
+
+class _Review(msgspec.Struct, frozen=True):
+    status: _Allowed = _Allowed()
+
+
+def refusal(answer: Answer) -> Denied:
+    """Return what a server says instead of doing it."""
+    try:
+        said = msgspec.json.decode(answer.body, type=_Said)
+    except msgspec.DecodeError:
+        said = _Said(" ".join(answer.body.decode(errors="replace").split())[:300])
+    why = said.message or said.reason or "no reason given"
+    return Denied(answer.status, f"Kubernetes: {why} (HTTP {answer.status})")
+
+
+async def _changes(pieces: AsyncIterator[bytes]) -> AsyncIterator[Change]:
+    async for line in lines_of(pieces):
+        try:
+            yield msgspec.json.decode(line, type=Change)
+        except msgspec.DecodeError as error:
+            raise EngineAway(f"what a watch says is not understood: {error}") from error
+
+
+async def lines_of(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Put lines together, each with its end; the last may have none."""
+    kept: list[bytes] = []
+    async for piece in pieces:
+        *whole, rest = piece.split(b"\n")
+        for line in whole:
+            yield b"".join((*kept, line, b"\n"))
+            kept.clear()
+        if rest:
+            kept.append(rest)
+    if kept:
+        yield b"".join(kept)
+
+
+def _pod(said: bytes) -> Pod:
+    pod = read(said, Pod)
+    if pod is None or not pod.metadata.uid:
+        raise BackendError("Kubernetes says something of a pod that is not understood")
+    return pod
+
+
+def _path(base: str, name: str = "", part: str = "", words: Query = NO_QUERY) -> str:
+    path = "/".join((base, *(quote(each, safe="") for each in (name, part) if each)))
+    return f"{path}?{urlencode(words)}" if words else path

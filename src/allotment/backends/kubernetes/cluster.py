@@ -1,0 +1,127 @@
+"""The nodes and pods of a cluster as they are now, kept by two watches.
+
+Of pods of others only what they ask for is kept: there may be very many.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+import msgspec
+import structlog
+
+from allotment.backends.kubernetes.client import Client
+from allotment.backends.kubernetes.objects import KubeNode, Pod
+from allotment.backends.kubernetes.request import SERVICE
+from allotment.backends.kubernetes.usage import NOTHING, Use, total, use_of
+from allotment.backends.kubernetes.watch import Watch
+
+log = structlog.get_logger("allot.kubernetes")
+
+
+class Others(msgspec.Struct, frozen=True):
+    """A pod that is not ours."""
+
+    node: str
+    use: Use
+
+
+class Cluster:
+    """What was heard of a cluster. `on_pod` is told of each of our pods that changed, and
+    whether it is gone; `on_nodes` that something of nodes or of others' pods did."""
+
+    def __init__(
+        self,
+        client: Client,
+        service: str,
+        on_pod: Callable[[Pod, bool], None],
+        on_nodes: Callable[[], None],
+    ) -> None:
+        self._service, self._namespace = service, client.namespace
+        self._on_pod, self._on_nodes = on_pod, on_nodes
+        self.nodes: dict[str, KubeNode] = {}
+        self.pods: dict[str, Pod] = {}
+        """Ours, by their uid."""
+        self.is_listed = False
+        """Whether it is known which pods there are."""
+        self._others: dict[str, Others] = {}
+        self._by_node: dict[str, set[str]] = {}
+        own = f"/api/v1/namespaces/{client.namespace}/pods"
+        self.wide = Watch(client, "/api/v1/pods", Pod, self._all_pods, self._pod)
+        self.narrow = Watch(client, own, Pod, self._all_pods, self._pod)
+        self.node_watch = Watch(client, "/api/v1/nodes", KubeNode, self._all_nodes, self._node)
+        self._running: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        """Begin to watch; return when all was listed once. Raises nothing."""
+        self._running = [asyncio.create_task(self.node_watch.run())]
+        wide = asyncio.create_task(self.wide.run())
+        self._running.append(wide)
+        await self.wide.listed.wait()
+        if self.wide.refused:
+            # What pods of other namespaces take is then not counted; ours are heard of.
+            log.warning("pods of other namespaces are not counted", why=self.wide.refused)
+            wide.cancel()
+            self._running.append(asyncio.create_task(self.narrow.run()))
+            await self.narrow.listed.wait()
+        await self.node_watch.listed.wait()
+
+    async def close(self) -> None:
+        for task in self._running:
+            task.cancel()
+        await asyncio.gather(*self._running, return_exceptions=True)
+
+    def others_on(self, node: str) -> Use:
+        """Return what pods of others ask for on a node."""
+        uids = self._by_node.get(node)
+        return total(self._others[uid].use for uid in uids) if uids else NOTHING
+
+    # ── pods ────────────────────────────────────────────────────────────────────────────
+
+    def _is_ours(self, pod: Pod) -> bool:
+        labels, namespace = pod.metadata.labels or {}, pod.metadata.namespace
+        return labels.get(SERVICE) == self._service and namespace == self._namespace
+
+    def _all_pods(self, found: Sequence[Pod]) -> None:
+        there = {pod.metadata.uid for pod in found}
+        gone = [pod for uid, pod in self.pods.items() if uid not in there]
+        self._others.clear()
+        self._by_node.clear()
+        self.is_listed = True
+        for pod in found:
+            self._pod(pod, False)
+        for pod in gone:
+            self._pod(pod, True)
+        self._on_nodes()
+
+    def _pod(self, pod: Pod, is_gone: bool) -> None:
+        uid = pod.metadata.uid
+        if self._is_ours(pod) or uid in self.pods:
+            if is_gone:
+                self.pods.pop(uid, None)
+            else:
+                self.pods[uid] = pod
+            self._on_pod(pod, is_gone)
+            return
+        before = self._others.pop(uid, None)
+        if before is not None:
+            self._by_node[before.node].discard(uid)
+        use, node = use_of(pod), pod.spec.node_name or ""
+        if not is_gone and node and use != NOTHING:
+            self._others[uid] = Others(node, use)
+            self._by_node.setdefault(node, set()).add(uid)
+        elif before is None:
+            return
+        self._on_nodes()
+
+    # ── nodes ───────────────────────────────────────────────────────────────────────────
+
+    def _all_nodes(self, found: Sequence[KubeNode]) -> None:
+        self.nodes = {node.metadata.name: node for node in found}
+        self._on_nodes()
+
+    def _node(self, node: KubeNode, is_gone: bool) -> None:
+        if is_gone:
+            self.nodes.pop(node.metadata.name, None)
+        else:
+            self.nodes[node.metadata.name] = node
+        self._on_nodes()

@@ -1,0 +1,141 @@
+"""What Kubernetes says of its nodes → nodes of ours, and whether they take work. Pure."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from allotment.backends.kubernetes.objects import KubeNode, Taint, Words, milli, whole
+from allotment.backends.kubernetes.usage import DEVICES, Use
+from allotment.model.cluster import Device, Node
+from allotment.model.ids import DeviceIndex, NodeId
+from allotment.model.others import NOBODY, Others
+from allotment.model.quantity import MIB
+from allotment.model.reports import NodeReport
+from allotment.model.spec import Arch
+
+TYPES = ("nvidia.com/gpu.product", "amd.com/gpu.product-name", "gpu.intel.com/product")
+"""Labels that name the type of a node's devices."""
+UNTYPED = "gpu"
+WHERE = "Kubernetes"
+MEMORY = "nvidia.com/gpu.memory"
+"""A label: what a device has, in MiB."""
+ARCHS = {"amd64": Arch.X86_64, "arm64": Arch.ARM64}
+CONTROL = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
+OWN_TAINT = "allotment"
+"""The key of a taint by which a node is kept for Allotment."""
+MOST_DEVICES = 1024
+MOST_LABEL = 63
+
+
+def device_of(found: KubeNode) -> tuple[str, int]:
+    """Return the resource that a node's devices are counted by, and how many there are."""
+    there = found.status.allocatable or {}
+    for name in DEVICES:
+        if count := min(whole(there.get(name, 0)), MOST_DEVICES):
+            return name, count
+    return "", 0
+
+
+def nodes_of(found: Sequence[KubeNode]) -> tuple[Node, ...]:
+    """Return the nodes that may run tasks, by name: all but those of the control plane."""
+    mine = sorted(
+        (node for node in found if not _is_control(node)), key=lambda node: node.metadata.name
+    )
+    return tuple(_node(place, node) for place, node in enumerate(mine))
+
+
+def _is_control(found: KubeNode) -> bool:
+    return any(taint.key in CONTROL for taint in found.spec.taints or ())
+
+
+def _node(place: int, found: KubeNode) -> Node:
+    there, labels = found.status.allocatable or {}, found.metadata.labels or {}
+    _, count = device_of(found)
+    kind = next((_word(labels[name]) for name in TYPES if labels.get(name)), UNTYPED)
+    memory = whole(labels.get(MEMORY, 0)) * MIB
+    return Node(
+        id=NodeId(place),
+        name=found.metadata.name,
+        cpu_milli=milli(there.get("cpu", 0)),
+        memory=whole(there.get("memory", 0)),
+        disk=whole(there.get("ephemeral-storage", 0)),
+        devices=tuple(
+            Device(DeviceIndex(index), kind, memory, virtual=False) for index in range(count)
+        ),
+        arch=ARCHS.get(found.status.node_info.architecture, Arch.ANY),
+        address=_address(found),
+        labels=tuple(sorted((_word(name), value) for name, value in _kept(labels))),
+    )
+
+
+def _kept(labels: Words) -> list[tuple[str, str]]:
+    """Return the labels that people and topologies go by: where a node stands."""
+    prefix = "topology.kubernetes.io/"
+    return [
+        (name.removeprefix(prefix), value)
+        for name, value in labels.items()
+        if name.startswith(prefix) and value
+    ]
+
+
+def _word(text: str) -> str:
+    """Return a label as a name of ours: letters, digits, and what joins them."""
+    plain = "".join(each if each.isalnum() or each in "-_." else "-" for each in text)
+    return plain.strip("-_.")[:MOST_LABEL].lower() or UNTYPED
+
+
+def _address(found: KubeNode) -> str:
+    for address in found.status.addresses or ():
+        if address.type == "InternalIP":
+            return address.address
+    return found.metadata.name
+
+
+SILENT = "silent: its kubelet does not report, so what runs there may run on"
+
+
+def is_silent(found: KubeNode) -> bool:
+    """Whether nobody knows what a node does: it has not reported for a while."""
+    return found.ready.status == "Unknown"
+
+
+def report_of(node: Node, found: KubeNode | None) -> NodeReport:
+    """Return how a node is: lost with all that runs there, or only closed to new work.
+
+    Lost is only one that is not there any more. One that went silent may run what it ran.
+    """
+    if found is None:
+        return NodeReport(node.id, alive=False, reason="Kubernetes has no such node any more")
+    return NodeReport(node.id, alive=True, closed=_closed(found))
+
+
+def _closed(found: KubeNode) -> str:
+    ready = found.ready
+    if ready.status == "Unknown":
+        return f"{SILENT} (Kubernetes: {ready.reason or 'NodeStatusUnknown'})"
+    if ready.status != "True":
+        return f"not ready in Kubernetes: {ready.message or ready.reason}"
+    if found.spec.unschedulable:
+        return "cordoned in Kubernetes"
+    for taint in found.spec.taints or ():
+        if taint.effect in ("NoSchedule", "NoExecute") and not tolerated(taint):
+            value = f"={taint.value}" if taint.value else ""
+            return f"tainted in Kubernetes: {taint.key}{value}:{taint.effect}"
+    return ""
+
+
+def tolerated(taint: Taint) -> bool:
+    """Whether our pods go to a node in spite of this: it is kept for devices, or for us."""
+    own = taint.key in DEVICES or taint.key.partition("/")[0] == OWN_TAINT
+    return own or taint.key.startswith("node.kubernetes.io/")
+
+
+def others_of(node: Node, found: KubeNode, use: Use) -> Others:
+    """Return what of a node is not ours to use: what pods of others ask for, and devices that
+    it had and does not offer any more."""
+    _, there = device_of(found)
+    gone = max(0, len(node.devices) - there)
+    count = min(use.devices + gone, len(node.devices))
+    kind = node.devices[0].type if node.devices else ""
+    others = Others(((kind, count),) if count else (), use.cpu_milli, use.memory)
+    return msgspec.structs.replace(others, where=WHERE) if others != NOBODY else NOBODY

@@ -1,0 +1,208 @@
+"""HTTP/1.1 to one server: short exchanges over kept connections, and answers that go on."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from urllib.parse import urlsplit
+
+import msgspec
+
+from allotment import __version__
+from allotment.backends.kubernetes.kubeconfig import Access, Credentials
+from allotment.model.errors import BackendError, EngineAway
+
+ANSWER_S = 30.0
+CONNECT_S = 10.0
+CONNECTIONS = 32
+"""How many short exchanges run side by side."""
+LONGEST_HEAD = 1 << 20
+PIECE = 1 << 16
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What came back."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes = b""
+
+
+class _Wire:
+    """One connection."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+        self.is_used = False
+
+    @property
+    def is_open(self) -> bool:
+        return not self._reader.at_eof() and not self._writer.is_closing()
+
+    async def ask(self, head: bytes, body: bytes) -> Answer:
+        """Send a request and return the head of its answer."""
+        self._writer.write(head + body)
+        await self._writer.drain()
+        lines = (await self._reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
+        status = int(lines[0].split(" ", 2)[1])
+        pairs = (line.partition(":") for line in lines[1:] if line)
+        return Answer(status, {name.lower(): value.strip() for name, _, value in pairs})
+
+    async def pieces(self, answer: Answer) -> AsyncIterator[bytes]:
+        """Go through the body of an answer as it comes."""
+        if "chunked" in answer.headers.get("transfer-encoding", ""):
+            while size := int((await self._reader.readuntil(b"\r\n")).partition(b";")[0], 16):
+                yield await self._reader.readexactly(size)
+                await self._reader.readexactly(2)
+            await self._reader.readuntil(b"\r\n")
+            return
+        left = int(answer.headers.get("content-length", "-1"))
+        while left and (piece := await self._reader.read(PIECE if left < 0 else left)):
+            left -= len(piece) if left > 0 else 0
+            yield piece
+        if left > 0:
+            raise asyncio.IncompleteReadError(b"", left)
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+BROKEN = (OSError, EOFError, ValueError, IndexError, asyncio.LimitOverrunError)
+
+
+class Quiet(EngineAway):
+    """Nothing came for a while over a connection that is there, as far as one can see."""
+
+
+class Http:
+    """Asks one server. Whatever keeps an answer from coming is EngineAway."""
+
+    def __init__(self, access: Access) -> None:
+        self._access = access
+        self.credentials = Credentials(access)
+        place = urlsplit(access.server)
+        self._host = place.hostname or ""
+        self._port = place.port or (443 if place.scheme == "https" else 80)
+        self._authority, self._prefix = place.netloc, place.path
+        self._idle: list[_Wire] = []
+        self._gate = asyncio.Semaphore(CONNECTIONS)
+
+    async def ask(
+        self, method: str, path: str, body: bytes = b"", kind: str = "application/json"
+    ) -> Answer:
+        """Ask, and return the whole answer. Raises EngineAway, BackendError.
+
+        What was asked over a connection that just broke is asked again: so nothing may be
+        asked here that does harm when it is done twice.
+        """
+        async with self._gate:
+            for _ in range(CONNECTIONS + 2):
+                head = await self._head(method, path, body, kind)
+                wire = await self._wire()
+                try:
+                    async with asyncio.timeout(ANSWER_S):
+                        answer = await self._whole(wire, head, body)
+                except TimeoutError:
+                    wire.close()
+                    raise EngineAway(f"no answer from {self._authority} in 30 s") from None
+                except BROKEN as error:
+                    wire.close()
+                    if wire.is_used:
+                        continue
+                    raise EngineAway(f"{self._authority}: {_words(error)}") from error
+                except BaseException:
+                    wire.close()
+                    raise
+                if answer.headers.get("connection", "").lower() == "close":
+                    wire.close()
+                else:
+                    wire.is_used = True
+                    self._idle.append(wire)
+                return answer
+        raise EngineAway(f"{self._authority} breaks every connection")
+
+    async def _whole(self, wire: _Wire, head: bytes, body: bytes) -> Answer:
+        answer = await wire.ask(head, body)
+        parts = [piece async for piece in wire.pieces(answer)]
+        return msgspec.structs.replace(answer, body=b"".join(parts))
+
+    @contextlib.asynccontextmanager
+    async def open(
+        self, path: str, silence_s: float | None
+    ) -> AsyncGenerator[tuple[Answer, AsyncIterator[bytes]]]:
+        """Ask for an answer that goes on, over a connection of its own.
+
+        Raises EngineAway where nothing comes for `silence_s`.
+        """
+        head = await self._head("GET", path, b"", "application/json")
+        wire = await self._fresh()
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                answer = await wire.ask(head, b"")
+            yield answer, _patient(wire.pieces(answer), silence_s)
+        except (TimeoutError, *BROKEN) as error:
+            raise EngineAway(f"{self._authority}: {_words(error)}") from error
+        finally:
+            wire.close()
+
+    def close(self) -> None:
+        """Close what is kept open."""
+        while self._idle:
+            self._idle.pop().close()
+
+    async def _head(self, method: str, path: str, body: bytes, kind: str) -> bytes:
+        token = await self.credentials.token()
+        lines = [
+            f"{method} {self._prefix}{path} HTTP/1.1",
+            f"Host: {self._authority}",
+            f"User-Agent: allotment/{__version__}",
+            "Accept: application/json, */*",
+            *([f"Authorization: Bearer {token}"] if token else []),
+            *([f"Content-Type: {kind}"] if body else []),
+            f"Content-Length: {len(body)}",
+        ]
+        if any("\n" in line or "\r" in line for line in lines):
+            raise BackendError("a request to Kubernetes would have a line break in its head")
+        return ("\r\n".join(lines) + "\r\n\r\n").encode()
+
+    async def _wire(self) -> _Wire:
+        while self._idle:
+            wire = self._idle.pop()
+            if wire.is_open:
+                return wire
+            wire.close()
+        return await self._fresh()
+
+    async def _fresh(self) -> _Wire:
+        tls = await self.credentials.tls()
+        name = self._access.server_name or self._host
+        try:
+            async with asyncio.timeout(CONNECT_S):
+                reader, writer = await asyncio.open_connection(
+                    self._host, self._port, ssl=tls, limit=LONGEST_HEAD,
+                    server_hostname=name if tls is not None else None,
+                )  # fmt: skip
+        except (TimeoutError, OSError) as error:
+            raise EngineAway(f"{self._authority}: {_words(error)}") from error
+        return _Wire(reader, writer)
+
+
+async def _patient(
+    pieces: AsyncIterator[bytes], silence_s: float | None
+) -> AsyncIterator[bytes]:
+    while True:
+        try:
+            async with asyncio.timeout(silence_s):
+                piece = await anext(pieces)
+        except StopAsyncIteration:
+            return
+        except TimeoutError:
+            raise Quiet(f"nothing came for {silence_s:.0f} s") from None
+        yield piece
+
+
+def _words(error: BaseException) -> str:
+    if isinstance(error, TimeoutError):
+        return "no answer in time"
+    if isinstance(error, EOFError):
+        return "the connection broke"
+    return str(error) or type(error).__name__

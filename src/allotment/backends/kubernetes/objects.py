@@ -1,0 +1,213 @@
+"""What we read of Kubernetes' objects: some fields, and none that has to be there.
+
+An object of anybody's may have odd values in them, and a newer server more fields. So each is
+read by itself, and one that cannot be read is passed over, alone.
+"""
+
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import TypeVar
+
+import msgspec
+
+Words = Mapping[str, str]
+
+
+class Object(msgspec.Struct, frozen=True, rename="camel"):
+    """A part of an object, with names as the API writes them."""
+
+
+class Meta(Object, frozen=True):
+    """What every object has."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    deletion_timestamp: str | None = None
+    labels: Words | None = None
+    annotations: Words | None = None
+
+
+class Asked(Object, frozen=True):
+    """What a container asks for: amounts as text or numbers."""
+
+    requests: Mapping[str, str | int | float] | None = None
+    limits: Mapping[str, str | int | float] | None = None
+
+
+class Container(Object, frozen=True):
+    """A container of a pod."""
+
+    resources: Asked = Asked()
+
+
+class PodSpec(Object, frozen=True):
+    """What a pod is to be."""
+
+    node_name: str | None = None
+    containers: tuple[Container, ...] = ()
+    init_containers: tuple[Container, ...] | None = None
+    overhead: Mapping[str, str | int | float] | None = None
+
+
+class Waiting(Object, frozen=True):
+    """Why a container does not run yet."""
+
+    reason: str = ""
+    message: str = ""
+
+
+class Running(Object, frozen=True):
+    """Since when a container runs."""
+
+    started_at: str | None = None
+
+
+class Terminated(Object, frozen=True):
+    """How a container ended."""
+
+    exit_code: int = 0
+    signal: int = 0
+    reason: str = ""
+    message: str = ""
+
+
+class ContainerState(Object, frozen=True):
+    """How a container is: at most one of these is there."""
+
+    waiting: Waiting | None = None
+    running: Running | None = None
+    terminated: Terminated | None = None
+
+
+class ContainerStatus(Object, frozen=True):
+    """How a container is, and which it is."""
+
+    name: str = ""
+    state: ContainerState = ContainerState()
+
+
+class Condition(Object, frozen=True):
+    """One thing that is so, or is not, of a pod or a node."""
+
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+
+
+class PodStatus(Object, frozen=True):
+    """How a pod is."""
+
+    phase: str = ""
+    reason: str = ""
+    message: str = ""
+    conditions: tuple[Condition, ...] | None = None
+    container_statuses: tuple[ContainerStatus, ...] | None = None
+
+
+class Pod(Object, frozen=True):
+    """A pod, of ours or of others."""
+
+    metadata: Meta = Meta()
+    spec: PodSpec = PodSpec()
+    status: PodStatus = PodStatus()
+
+    @property
+    def is_over(self) -> bool:
+        return self.status.phase in ("Succeeded", "Failed")
+
+
+class Taint(Object, frozen=True):
+    """What keeps pods off a node."""
+
+    key: str = ""
+    value: str = ""
+    effect: str = ""
+
+
+class NodeSpec(Object, frozen=True):
+    """What a node is to be."""
+
+    unschedulable: bool = False
+    taints: tuple[Taint, ...] | None = None
+
+
+class Address(Object, frozen=True):
+    """Where a node is reached."""
+
+    type: str = ""
+    address: str = ""
+
+
+class NodeInfo(Object, frozen=True):
+    """What a node's kubelet says of it."""
+
+    architecture: str = ""
+    boot_id: str = msgspec.field(default="", name="bootID")
+    kubelet_version: str = ""
+
+
+class NodeStatus(Object, frozen=True):
+    """How a node is."""
+
+    allocatable: Mapping[str, str | int | float] | None = None
+    conditions: tuple[Condition, ...] | None = None
+    addresses: tuple[Address, ...] | None = None
+    node_info: NodeInfo = NodeInfo()
+
+
+class KubeNode(Object, frozen=True):
+    """A node as Kubernetes shows it."""
+
+    metadata: Meta = Meta()
+    spec: NodeSpec = NodeSpec()
+    status: NodeStatus = NodeStatus()
+
+    @property
+    def ready(self) -> Condition:
+        """Whether its kubelet is ready: True, False, or Unknown where it went silent."""
+        for condition in self.status.conditions or ():
+            if condition.type == "Ready":
+                return condition
+        return Condition("Ready", "False", message="its kubelet has not reported yet")
+
+
+T = TypeVar("T", Pod, KubeNode)
+
+
+def read(data: bytes | msgspec.Raw, kind: type[T]) -> T | None:
+    """Read an object; None where it cannot be read."""
+    try:
+        return msgspec.json.decode(data, type=kind, strict=False)
+    except msgspec.DecodeError:
+        return None
+
+
+UNITS: Mapping[str, int | Decimal] = {
+    "n": Decimal("1e-9"), "u": Decimal("1e-6"), "m": Decimal("1e-3"), "": 1,
+    "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15, "E": 10**18,
+    "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40, "Pi": 1 << 50, "Ei": 1 << 60,
+}  # fmt: skip
+MOST = 2**53
+
+
+def milli(amount: str | int | float) -> int:
+    """Return thousandths of an amount such as `1500m` or `2`; 0 of what is none."""
+    return _scaled(amount, 1000)
+
+
+def whole(amount: str | int | float) -> int:
+    """Return an amount such as `16Gi` as a whole number; 0 of what is none."""
+    return _scaled(amount, 1)
+
+
+def _scaled(amount: str | int | float, by: int) -> int:
+    text = str(amount)
+    digits = text.rstrip("numkKMGTPEi")
+    factor = UNITS.get(text[len(digits) :], 0)
+    try:
+        return min(max(0, int(Decimal(digits) * factor * by)), MOST)
+    except (ArithmeticError, ValueError):
+        return 0

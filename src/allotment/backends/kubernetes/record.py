@@ -1,0 +1,88 @@
+"""What the service keeps of the tasks that it gave to Kubernetes, beside their pods.
+
+A pod may be deleted, or changed, by whoever has the right to; this file is the service's own.
+"""
+
+import os
+from pathlib import Path
+from secrets import token_hex
+
+import msgspec
+
+from allotment.model.diagnosis import Diagnosis, Exit
+from allotment.model.errors import BackendError
+from allotment.model.ids import TaskKey
+from allotment.model.reasons import StopCause
+
+
+class Launched(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A task that was given to Kubernetes."""
+
+    name: str
+    """Of its pod."""
+    node: str
+    token: str
+    """What only we knew before the pod was there: by it that pod is ours."""
+    uid: str = ""
+    """Of its pod; empty until the API server has answered."""
+    is_bound: bool = False
+    boot: str = ""
+    """Which start of its node that was."""
+    log_bytes: int = 0
+    cause: StopCause | None = None
+    """For what it was told to stop."""
+    is_stopped: bool = False
+    exit: Exit | None = None
+    diagnosis: Diagnosis | None = None
+
+
+class Records:
+    """The records and logs of tasks, in a folder of the state folder."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def prepare(self) -> str:
+        """Make the folder; return what the names of our pods begin with: no other's do."""
+        (self._root / "tasks").mkdir(mode=0o700, parents=True, exist_ok=True)
+        path = self._root / "name"
+        if not path.exists():
+            part = path.with_suffix(".part")
+            part.write_text(f"allot-{token_hex(4)}")
+            part.rename(path)
+        return path.read_text()
+
+    def folder(self, key: TaskKey) -> Path:
+        return self._root / "tasks" / str(key.job) / str(key.attempt) / str(key.index)
+
+    def job(self, job: int) -> Path:
+        return self._root / "tasks" / str(job)
+
+    def jobs(self) -> list[int]:
+        """Return the jobs of which anything is kept."""
+        names = [path.name for path in (self._root / "tasks").glob("*")]
+        return [int(name) for name in names if name.isdecimal()]
+
+    def read(self, key: TaskKey) -> Launched | None:
+        """Return what is kept of a task; None for nothing. Raises BackendError."""
+        path = self.folder(key) / "record.json"
+        try:
+            return msgspec.json.decode(path.read_bytes(), type=Launched)
+        except FileNotFoundError:
+            return None
+        except (OSError, msgspec.DecodeError) as error:
+            # That it cannot be read does not say that it never was.
+            raise BackendError(f"what is known of task {key}: {path}: {error}") from error
+
+    def keep(self, key: TaskKey, record: Launched) -> None:
+        """Keep what is known, through crashes too. Raises BackendError."""
+        path = self.folder(key) / "record.json"
+        part = path.with_suffix(".part")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with part.open("wb") as file:
+                file.write(msgspec.json.encode(record))
+                os.fsync(file.fileno())
+            part.rename(path)
+        except OSError as error:
+            raise BackendError(f"what task {key} is cannot be kept: {error}") from error

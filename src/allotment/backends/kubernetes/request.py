@@ -1,0 +1,222 @@
+"""A task → the pod that runs it, and what goes with it. Pure."""
+
+import base64
+from collections.abc import Mapping
+from math import ceil
+from typing import Any
+
+import msgspec
+
+from allotment.model.ids import TaskKey
+from allotment.model.quantity import DEVICE
+from allotment.service.ports import GangLaunch, TaskLaunch
+
+SCHEDULER = "allotment"
+"""Who places our pods: no other scheduler touches one that names it."""
+OURS = "allotment.io/"
+SERVICE = "allotment.io/service"
+"""A label: of which service a pod is."""
+LAUNCH = "allotment.io/launch"
+"""A label: what nobody could know before the pod was there."""
+TASK = "allotment.io/task"
+CONTAINER = "task"
+VISIBLE = frozenset(
+    {"CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES",
+     "HIP_VISIBLE_DEVICES"}
+)  # fmt: skip
+"""Which devices a task has the kubelet says, which picks them."""
+FROM_HOST = "host"
+"""Of a volume: the node's own folder of that path, such as one on a shared disk."""
+
+Volumes = Mapping[str, str]
+"""By path in the pod: the PersistentVolumeClaim that is there, or FROM_HOST."""
+
+
+def name_of(prefix: str, key: TaskKey) -> str:
+    """Return the name of a task's pod: by it a repeat finds what was made before."""
+    return f"{prefix}-{key.job}-{key.attempt}-{key.index}"
+
+
+def secret_of(name: str, uid: str, token: str, task: TaskLaunch) -> dict[str, Any]:
+    """Return the Secret with a task's environment. It goes when its pod goes."""
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": uid}
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": f"{name}-{token}", "ownerReferences": [owner]},
+        "type": "Opaque",
+        "data": {
+            name: base64.b64encode(value.encode()).decode()
+            for name, value in _env(task).items()
+        },
+    }
+
+
+def _env(task: TaskLaunch) -> dict[str, str]:
+    return {name: value for name, value in task.env if name not in VISIBLE}
+
+
+def missing_paths(gang: GangLaunch, key: TaskKey, volumes: Volumes) -> list[str]:
+    """Return the folders that a task reads and its pod would not see.
+
+    That with its attempt's host file, which the service makes, is not missed.
+    """
+    own = f"/attempts/{key.job}/{key.attempt}"
+    return [
+        path
+        for path in gang.read_only
+        if not _volume_of(path, volumes) and not path.endswith(own)
+    ]
+
+
+class Place(msgspec.Struct, frozen=True):
+    """What a pod gets of the engine and of its node."""
+
+    service: str
+    """Whose pod it is."""
+    image: str
+    device: str
+    """The resource that its node's devices are; '' where it has none."""
+    volumes: Volumes = {}
+
+
+def pod_of(
+    gang: GangLaunch, task: TaskLaunch, name: str, token: str, place: Place
+) -> dict[str, Any]:
+    """Return the pod of a task.
+
+    It names no node: one is bound to it when the task is to begin.
+    """
+    mounts, places = _mounts(gang, place.volumes)
+    devices = len(task.binding.devices) or ceil(task.resources.gpu_milli / DEVICE)
+    unseen = [] if devices else [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}]
+    container: dict[str, Any] = {
+        "name": CONTAINER,
+        "image": place.image,
+        "command": [_escaped(word) for word in task.argv],
+        "envFrom": [{"secretRef": {"name": f"{name}-{token}"}}],
+        "env": unseen,
+        "workingDir": gang.workdir,
+        "resources": _resources(task, place.device, devices),
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+        },
+        "volumeMounts": mounts,
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": name,
+            "labels": {
+                **{f"{OURS}{name}": _label(value) for name, value in gang.labels},
+                SERVICE: place.service,
+                TASK: _label(task.name),
+                LAUNCH: token,
+            },
+        },
+        "spec": {
+            "schedulerName": SCHEDULER,
+            "restartPolicy": "Never",
+            # Addresses and ports of a gang are those of its nodes.
+            "hostNetwork": True,
+            "dnsPolicy": "ClusterFirstWithHostNet",
+            # Its first process is then no init, which signals would pass by.
+            "shareProcessNamespace": True,
+            "automountServiceAccountToken": False,
+            "enableServiceLinks": False,
+            "terminationGracePeriodSeconds": 30,
+            "securityContext": _security(gang),
+            "tolerations": [
+                # What becomes of tasks on a silent node the service decides, not the cluster.
+                {"key": "node.kubernetes.io/unreachable", "operator": "Exists"},
+                {"key": "node.kubernetes.io/not-ready", "operator": "Exists"},
+                *(
+                    {"key": key, "operator": "Exists"}
+                    for key in (place.device, SCHEDULER)
+                    if key
+                ),
+            ],
+            "containers": [container],
+            "volumes": places,
+        },
+    }
+
+
+def binding_of(name: str, uid: str, node: str) -> dict[str, Any]:
+    """Return what puts a pod on a node, once."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "metadata": {"name": name, "uid": uid},
+        "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+    }
+
+
+def deletion_of(uid: str, grace_s: int) -> dict[str, Any]:
+    """Return how a pod is ended. With no grace at all the API would forget it at once."""
+    return {
+        "apiVersion": "v1",
+        "kind": "DeleteOptions",
+        "gracePeriodSeconds": grace_s,
+        "preconditions": {"uid": uid},
+    }
+
+
+def _resources(task: TaskLaunch, device: str, devices: int) -> dict[str, Any]:
+    need = task.resources
+    amounts = {
+        **({"cpu": f"{need.cpu_milli}m"} if need.cpu_milli else {}),
+        **({"memory": str(need.memory)} if need.memory else {}),
+        **({"ephemeral-storage": str(need.disk)} if need.disk else {}),
+        **({device: str(devices)} if devices and device else {}),
+    }
+    return {"requests": amounts, "limits": amounts}
+
+
+def _security(gang: GangLaunch) -> dict[str, Any]:
+    who = gang.identity
+    profile = {"seccompProfile": {"type": "RuntimeDefault"}}
+    if who is None:
+        return profile
+    groups = {"supplementalGroups": list(who.groups)} if who.groups else {}
+    return {**profile, "runAsUser": who.uid, "runAsGroup": who.gid, **groups}
+
+
+def _mounts(
+    gang: GangLaunch, volumes: Volumes
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Return where the pod sees what: the volumes, and for the rest folders of its own."""
+    mounts: list[dict[str, Any]] = [{"name": "shm", "mountPath": "/dev/shm"}]
+    places: list[dict[str, Any]] = [{"name": "shm", "emptyDir": {"medium": "Memory"}}]
+    for number, (path, claim) in enumerate(sorted(volumes.items())):
+        host = {"hostPath": {"path": path, "type": "Directory"}}
+        kept = {"persistentVolumeClaim": {"claimName": claim}}
+        places.append({"name": f"v{number}", **(host if claim == FROM_HOST else kept)})
+        mounts.append({"name": f"v{number}", "mountPath": path})
+    # Not where it works: that may be a folder of the image, with files in it.
+    own = dict.fromkeys(path for path in gang.writable if not _volume_of(path, volumes))
+    for number, path in enumerate(own):
+        places.append({"name": f"own{number}", "emptyDir": {}})
+        mounts.append({"name": f"own{number}", "mountPath": path})
+    return mounts, places
+
+
+def _volume_of(path: str, volumes: Volumes) -> str:
+    """Return the volume that a path is on; '' for none."""
+    for place in sorted(volumes, key=len, reverse=True):
+        if path == place or path.startswith(f"{place.rstrip('/')}/"):
+            return place
+    return ""
+
+
+def _escaped(word: str) -> str:
+    """Keep Kubernetes from putting a variable where a word says `$(NAME)`."""
+    return word.replace("$(", "$$(")
+
+
+def _label(text: str) -> str:
+    return "".join(each if each.isalnum() or each in "-_." else "-" for each in text)[
+        :63
+    ].strip("-_.")

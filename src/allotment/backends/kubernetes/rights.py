@@ -1,0 +1,41 @@
+"""Which rights the service needs in a cluster, and for what. Pure."""
+
+import msgspec
+
+
+class Right(msgspec.Struct, frozen=True):
+    """One verb on one kind of objects."""
+
+    verb: str
+    resource: str
+    """With its sub-resource: `pods/log`."""
+    everywhere: bool
+    """In all namespaces, or of objects that are in none."""
+    use: str
+    """What does not work without."""
+    is_needed: bool = True
+    group: str = ""
+
+    def __str__(self) -> str:
+        where = " in all namespaces" if self.everywhere and self.resource != "nodes" else ""
+        return f"{self.verb} {self.resource}{where}"
+
+
+RIGHTS = (
+    Right("list", "nodes", True, "finding nodes"),
+    Right("watch", "nodes", True, "noticing that a node is lost or closed"),
+    Right("get", "nodes", True, "`allot drain` closes a node here only", is_needed=False),
+    Right("patch", "nodes", True, "`allot drain` closes a node here only", is_needed=False),
+    Right("list", "pods", True, "what others use is not counted", is_needed=False),
+    Right("watch", "pods", True, "what others use is not counted", is_needed=False),
+    Right("list", "pods", False, "finding the pods of tasks"),
+    Right("watch", "pods", False, "hearing how tasks are"),
+    Right("get", "pods", False, "finding a pod whose making was not answered"),
+    Right("create", "pods", False, "starting tasks"),
+    Right("delete", "pods", False, "stopping tasks"),
+    Right("create", "pods/binding", False, "putting tasks on their nodes"),
+    Right("get", "pods/log", False, "reading what tasks write"),
+    Right("create", "secrets", False, "giving tasks their environment"),
+    Right("create", "pods/exec", False, "`allot exec`, and signals other than TERM", False),
+    Right("get", "pods/exec", False, "`allot exec`, and signals other than TERM", False),
+)

@@ -1,0 +1,180 @@
+"""A pod as Kubernetes shows it → a report on its task. Pure.
+
+That a pod is not there, or that its node is silent, is no news of a task's end.
+"""
+
+from signal import SIGTERM
+
+import msgspec
+
+from allotment.backends.kubernetes.objects import (
+    Condition,
+    ContainerState,
+    KubeNode,
+    Pod,
+    Terminated,
+)
+from allotment.backends.kubernetes.request import CONTAINER
+from allotment.model.diagnosis import Diagnosis, Exit, Owner, RetryClass
+from allotment.model.ids import TaskKey
+from allotment.model.reports import Seen, TaskReport
+
+NO_PROGRAM = ("executable file not found", "no such file or directory")
+START_CODE = 127
+
+REFUSED_IMAGE = (
+    "not found", "unauthorized", "denied", "forbidden", "invalid reference", "manifest unknown",
+    "authentication required", "couldn't parse image",
+)  # fmt: skip
+"""What a registry says of an image that will not be there next time either."""
+IMAGE = frozenset(
+    {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull",
+     "RegistryUnavailable", "ImageInspectError"}
+)  # fmt: skip
+NOT_MADE = frozenset(
+    {"CreateContainerConfigError", "CreateContainerError", "RunContainerError",
+     "CrashLoopBackOff"}
+)  # fmt: skip
+
+IMAGE_MISSING = Diagnosis(
+    "image_missing",
+    "Its image cannot be had.",
+    Owner.USER,
+    RetryClass.NEVER,
+    "Check the name of the image, and that the cluster may pull it (imagePullSecrets of the "
+    "service account that pods use).",
+)
+IMAGE_PULL = Diagnosis(
+    "image_pull",
+    "Its image could not be pulled in time.",
+    Owner.PLATFORM,
+    RetryClass.PLATFORM,
+    "It is tried again by itself. An administrator looks whether the nodes reach the registry.",
+)
+
+
+class Told(msgspec.Struct, frozen=True):
+    """What we did to a pod: it says what an end is to be put down to."""
+
+    is_stopped: bool = False
+    boot: str = ""
+    """Which start of its node it was put on."""
+
+
+def report(key: TaskKey, pod: Pod, told: Told, node: KubeNode | None) -> TaskReport | None:
+    """Return how a task is; None while nothing of it is known that would be news."""
+    state = _state(pod)
+    if pod.is_over or state.terminated is not None:
+        exit_ = exit_of(pod, told, node)
+        pid = int(state.terminated is not None and not _never_ran(state.terminated))
+        return TaskReport(key, Seen.ENDED, pid, exit=exit_, engine_job=pod.metadata.name)
+    if state.running is not None:
+        return TaskReport(key, Seen.RUNNING, pid=1, engine_job=pod.metadata.name)
+    return None
+
+
+def exit_of(pod: Pod, told: Told, node: KubeNode | None) -> Exit:
+    """Return how a pod ended, and whose doing that was."""
+    ended = _state(pod).terminated
+    if ended is not None and ended.exit_code == 0 and pod.status.reason == "":
+        return Exit(code=0)
+    if why := _not_its_fault(pod, told, node, ended):
+        return Exit(code=ended.exit_code if ended else None, lost=True, platform_error=why)
+    if ended is None and told.is_stopped:
+        return Exit(signal=SIGTERM)
+    if ended is None:
+        why = pod.status.message or pod.status.reason or "no word of how"
+        return Exit(lost=True, platform_error=f"Kubernetes ended its pod: {why}")
+    if ended.reason == "OOMKilled":
+        return Exit(signal=9, oom=True)
+    if _never_ran(ended) and any(words in ended.message.lower() for words in NO_PROGRAM):
+        return Exit(code=START_CODE)
+    if _never_ran(ended):
+        return Exit(platform_error=f"its container did not start: {ended.message}")
+    return Exit(code=ended.exit_code) if not ended.signal else Exit(signal=ended.signal)
+
+
+def _not_its_fault(
+    pod: Pod, told: Told, node: KubeNode | None, ended: Terminated | None
+) -> str:
+    """Return what was done to a pod by others than its user and ourselves; '' for nothing."""
+    disrupted = _condition(pod, "DisruptionTarget")
+    boot = node.status.node_info.boot_id if node is not None else ""
+    if told.boot and boot and told.boot != boot:
+        return "its node was started anew"
+    if pod.status.reason:  # OutOfcpu, Evicted, UnexpectedAdmissionError, NodeLost, Shutdown …
+        more = f": {pod.status.message}" if pod.status.message else ""
+        return f"its node refused or ended it ({pod.status.reason}{more})"
+    if disrupted is not None and not told.is_stopped:
+        return f"Kubernetes ended its pod: {disrupted.message or disrupted.reason}"
+    if pod.metadata.deletion_timestamp and not told.is_stopped and ended is not None:
+        return (
+            "its pod was deleted in Kubernetes (kubectl delete, or a drain), not by Allotment"
+        )
+    return ""
+
+
+def words_of(pod: Pod) -> str:
+    """Return what Kubernetes says of an end that the task's own output does not."""
+    ended = _state(pod).terminated
+    if ended is None or ended.reason in ("", "Completed", "Error"):
+        return ""
+    return f"{ended.reason}: {ended.message}" if ended.message else ""
+
+
+def is_over(pod: Pod) -> bool:
+    """Whether a pod will run nothing any more, and has told how it ended."""
+    return pod.is_over or _state(pod).terminated is not None
+
+
+def is_running(pod: Pod) -> bool:
+    """Whether its container runs."""
+    return _state(pod).running is not None
+
+
+def hindrance(pod: Pod, waited_s: float) -> tuple[str, Diagnosis | None]:
+    """Return why a pod that waits for so long is not waited for any longer; '' to go on."""
+    waiting = _state(pod).waiting
+    if waiting is None:
+        return (
+            (f"its node did not begin it in {waited_s:.0f} s", None)
+            if waited_s >= UNTOUCHED_S
+            else ("", None)
+        )
+    text = f"{waiting.reason}: {waiting.message}".strip(": ")
+    if waiting.reason in IMAGE:
+        is_final = waiting.reason in ("InvalidImageName", "ErrImageNeverPull")
+        if is_final or any(word in waiting.message.lower() for word in REFUSED_IMAGE):
+            return text, msgspec.structs.replace(IMAGE_MISSING, evidence=text[:500])
+        if waited_s >= IMAGE_S:
+            return text, msgspec.structs.replace(IMAGE_PULL, evidence=text[:500])
+    elif waiting.reason in NOT_MADE and waited_s >= MADE_S:
+        return f"its container cannot be made: {text}", None
+    elif waited_s >= PULL_S:
+        return f"it did not begin in {waited_s / 60:.0f} min: {text}", None
+    return "", None
+
+
+UNTOUCHED_S = 120.0
+IMAGE_S = 180.0
+MADE_S = 60.0
+PULL_S = 3600.0
+"""For as long as an image may take that is being pulled."""
+
+
+def _never_ran(ended: Terminated) -> bool:
+    return ended.reason in ("StartError", "ContainerCannotRun")
+
+
+def _state(pod: Pod) -> ContainerState:
+    for status in pod.status.container_statuses or ():
+        if status.name == CONTAINER:
+            return status.state
+    return ContainerState()
+
+
+def _condition(pod: Pod, kind: str) -> Condition | None:
+    for condition in pod.status.conditions or ():
+        if condition.type == kind and condition.status == "True":
+            return condition
+    return None

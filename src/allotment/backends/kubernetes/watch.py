@@ -1,0 +1,113 @@
+"""Keeps in step with the objects of one kind: a list, then what changes, for ever."""
+
+import asyncio
+from collections.abc import Callable
+from time import monotonic
+from typing import Generic, TypeVar
+
+import msgspec
+import structlog
+
+from allotment.backends.kubernetes.client import GONE, Client, Denied
+from allotment.backends.kubernetes.http import Quiet
+from allotment.backends.kubernetes.objects import KubeNode, Pod, read
+from allotment.model.errors import BackendError
+
+log = structlog.get_logger("allot.kubernetes")
+
+T = TypeVar("T", Pod, KubeNode)
+WATCH_S = 300
+RESYNC_S = 600.0
+"""How often all is listed again, though nothing seems to be missed."""
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 10.0
+
+
+class _Bare(msgspec.Struct, frozen=True, rename="camel"):
+    resource_version: str = ""
+
+
+class _Marked(msgspec.Struct, frozen=True):
+    metadata: _Bare = _Bare()
+    code: int = 0
+    message: str = ""
+
+
+class Watch(Generic[T]):
+    """Tells what there is whenever it lists, and each change after that."""
+
+    def __init__(
+        self,
+        client: Client,
+        path: str,
+        kind: type[T],
+        replace: Callable[[list[T]], None],
+        change: Callable[[T, bool], None],
+    ) -> None:
+        self._client, self._path, self._kind = client, path, kind
+        self._replace, self._change = replace, change
+        self.refused = ""
+        """Why it may not be listed; '' where it may."""
+        self.listed = asyncio.Event()
+        """It was listed, or it may not be."""
+        self._version = ""
+        """The newest that was seen."""
+        self._until = 0.0
+
+    async def run(self) -> None:
+        """Go on until cancelled."""
+        pause = FIRST_PAUSE_S
+        while True:
+            try:
+                if not self._version or monotonic() >= self._until:
+                    await self._list()
+                await self._follow()
+                pause = FIRST_PAUSE_S
+            except Quiet:  # that nothing is new is no trouble
+                pause = FIRST_PAUSE_S
+            except BackendError as error:
+                self._note(error)
+                pause = min(pause * 2, LONGEST_PAUSE_S)
+            except Exception:
+                log.exception("a watch is begun again", path=self._path)
+                self._version, pause = "", LONGEST_PAUSE_S
+            await asyncio.sleep(pause)
+
+    def _note(self, error: BackendError) -> None:
+        if not isinstance(error, Denied):
+            return  # Away: it goes on from where it was.
+        self._version = ""
+        if error.status == GONE:
+            return  # What changed meanwhile is not kept there any more.
+        self.listed.set()
+        if str(error) != self.refused:
+            self.refused = str(error)
+            log.warning("this may not be watched", path=self._path, why=self.refused)
+
+    async def _list(self) -> None:
+        found: list[T] = []
+        token = ""
+        while True:
+            page = await self._client.page(self._path, token)
+            found += [each for raw in page.items or () if (each := read(raw, self._kind))]
+            token = page.metadata.next
+            if not token:
+                break
+        self.refused = ""
+        self._replace(found)
+        self.listed.set()
+        self._version = page.metadata.resource_version
+        self._until = monotonic() + RESYNC_S
+
+    async def _follow(self) -> None:
+        """Follow changes while they come."""
+        async with self._client.watch(self._path, self._version, WATCH_S) as changes:
+            async for change in changes:
+                self._take(change.type, change.object)
+
+    def _take(self, type_: str, data: msgspec.Raw) -> None:
+        marked = msgspec.json.decode(data, type=_Marked)
+        if type_ == "ERROR":
+            raise Denied(marked.code or GONE, f"Kubernetes: {marked.message}")
+        if type_ != "BOOKMARK" and (found := read(data, self._kind)) is not None:
+            self._change(found, type_ == "DELETED")
+        self._version = marked.metadata.resource_version or self._version

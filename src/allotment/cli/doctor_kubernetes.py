@@ -1,0 +1,133 @@
+"""What `allot doctor` looks at where jobs run as pods of a Kubernetes cluster."""
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from allotment.cli.doctor_finding import Finding, Level
+from allotment.cli.words import count
+from allotment.model.engines import EngineSetup, EngineType
+from allotment.model.errors import BackendError
+
+if TYPE_CHECKING:
+    from allotment.backends.kubernetes.client import Client
+    from allotment.backends.kubernetes.objects import KubeNode
+    from allotment.backends.kubernetes.rights import Right
+
+CONFIG = "config.yaml"
+OLDEST, NEWEST = (1, 20), (1, 37)
+"""The first that is known to work, and the last whose changes were looked at."""
+MOST_NAMED = 5
+PATIENCE_S = 20.0
+MANIFESTS = "kubectl apply -k ops/kubernetes gives the service account all it needs."
+
+
+def kubernetes(folder: Path) -> list[Finding]:
+    """Check each cluster of the configuration; nothing where there is none."""
+    path = folder / CONFIG
+    if not path.exists():
+        return []
+    from allotment.wire.config import engines_in  # noqa: PLC0415 - only here
+
+    setups = engines_in(path.read_bytes(), source=str(path))
+    return [
+        finding
+        for setup in setups
+        if setup.type is EngineType.KUBERNETES
+        for finding in asyncio.run(_look(setup))
+    ]
+
+
+async def _look(setup: EngineSetup) -> list[Finding]:
+    from allotment.backends.kubernetes.client import Client  # noqa: PLC0415 - only here
+    from allotment.backends.kubernetes.contact import Contact  # noqa: PLC0415
+    from allotment.backends.kubernetes.kubeconfig import access_of, found_file  # noqa: PLC0415
+
+    try:
+        access = access_of(found_file(setup.kubeconfig), setup.context)
+        client = Client(access, setup.namespace or access.namespace, Contact())
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                return await _findings(client, access.server, setup)
+        finally:
+            client.close()
+    except TimeoutError:
+        return [Finding("kubernetes", Level.BAD, "it does not answer", away_advice(""))]
+    except BackendError as error:
+        return [Finding("kubernetes", Level.BAD, str(error), away_advice(str(error)))]
+
+
+async def _findings(client: "Client", server: str, setup: EngineSetup) -> list[Finding]:
+    from allotment.backends.kubernetes.rights import RIGHTS  # noqa: PLC0415 - only here
+
+    found = [version_finding(await client.version(), server)]
+    if await client.has_namespace() is False:
+        text = f"there is no namespace {client.namespace}"
+        found.append(Finding("namespace", Level.BAD, text, MANIFESTS))
+    missing = [right for right in RIGHTS if not await client.may(right)]
+    found += rights_findings(missing, len(RIGHTS), client.namespace)
+    if not any(right.resource == "nodes" and right.verb == "list" for right in missing):
+        found += node_findings(await client.nodes())
+    found.append(image_finding(setup.image))
+    return found
+
+
+def away_advice(trouble: str) -> str:
+    """Return what to do where the cluster does not answer."""
+    if "401" in trouble or "Unauthorized" in trouble:
+        return "Its token or certificate is not accepted: log in again, and write it anew."
+    if "kubeconfig" in trouble:
+        return "Mend it, or name another under engines: `kubeconfig: FILE`."
+    return "Try `kubectl get nodes` with the same kubeconfig. What runs goes on meanwhile."
+
+
+def version_finding(version: tuple[int, int], server: str) -> Finding:
+    """Judge the version of the API server."""
+    text = f"version {version[0]}.{version[1]}, {server}"
+    if version < OLDEST:
+        return Finding("kubernetes", Level.BAD, text, "1.20 or newer is needed.")
+    if version > NEWEST:
+        advice = f"Newer than what was looked at ({NEWEST[0]}.{NEWEST[1]}): try it first."
+        return Finding("kubernetes", Level.WARN, text, advice)
+    return Finding("kubernetes", Level.OK, text)
+
+
+def rights_findings(
+    missing: Sequence["Right"], total: int, namespace: str
+) -> Iterator[Finding]:
+    """Name each right that is missing, and what does not work without it."""
+    if not missing:
+        yield Finding("rights", Level.OK, f"all {total} that are needed, namespace {namespace}")
+    for right in missing:
+        level = Level.BAD if right.is_needed else Level.WARN
+        where = "" if right.everywhere else f" in namespace {namespace}"
+        yield Finding("rights", level, f"no right to {right}{where}: {right.use}", MANIFESTS)
+
+
+def node_findings(nodes: Sequence["KubeNode"]) -> Iterator[Finding]:
+    """Name nodes that take no tasks, and why."""
+    from allotment.backends.kubernetes.discover import (  # noqa: PLC0415 - only here
+        device_of,
+        nodes_of,
+        report_of,
+    )
+
+    there = {node.metadata.name: node for node in nodes}
+    ours = nodes_of(nodes)
+    gpus = sum(device_of(there[node.name])[1] for node in ours)
+    yield Finding("nodes", Level.OK, f"{count(len(ours), 'node')}, {count(gpus, 'GPU')}")
+    closed = {node.name: report_of(node, there[node.name]).closed for node in ours}
+    named = [f"{name} ({why})" for name, why in closed.items() if why]
+    if named:
+        more = f" and {len(named) - MOST_NAMED} more" if len(named) > MOST_NAMED else ""
+        text = f"closed: {', '.join(named[:MOST_NAMED])}{more}"
+        yield Finding("nodes", Level.WARN, text, "`kubectl describe node` says more.")
+
+
+def image_finding(image: str) -> Finding:
+    """Say whether jobs have to name an image."""
+    if image:
+        return Finding("image", Level.OK, f"{image}, where a job names none")
+    text = "none is set: jobs have to name theirs"
+    return Finding("image", Level.NOTE, text, "Set one under engines: `image: …`.")

@@ -1,0 +1,100 @@
+"""A Kubernetes cluster: its nodes, and how a service comes to know of it."""
+
+import asyncio
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from allotment.model.cells import Topology
+from allotment.model.cluster import Node
+from allotment.model.engines import EngineSetup, EngineType
+from allotment.model.errors import BackendError, BadInput, EngineAway, Problem
+
+SYSTEM = "Kubernetes"
+NAME = "kubernetes"
+"""Of an engine that the command line gave."""
+USUAL = "default"
+"""On the command line: the kubeconfig that `kubectl` would read."""
+FIRST_S, AGAIN_S = 30.0, 3.0
+"""How long a start waits for the cluster: where it can go on without, not for long."""
+
+
+def setup_of(kubeconfig: str, *, is_first: bool = True) -> EngineSetup:
+    """Return the engine that the command line means. Raises BadInput, BackendError.
+
+    It is for the first configuration of a service; after that, that names it.
+    """
+    from allotment.backends.kubernetes.kubeconfig import access_of, found_file  # noqa: PLC0415
+
+    if not is_first:
+        raise BadInput((
+            Problem(
+                "--kubernetes is for a service without a configuration yet",
+                "engines",
+                hint="name it there: engines: {k8s: {type: kubernetes, kubeconfig: …}}",
+            ),
+        ))  # fmt: skip
+    file = found_file("" if kubeconfig == USUAL else kubeconfig)
+    namespace = access_of(file).namespace
+    return EngineSetup(NAME, EngineType.KUBERNETES, kubeconfig=file, namespace=namespace)
+
+
+def is_among(setups: Sequence[EngineSetup], kubeconfig: str) -> bool:
+    """Whether the engine that the command line means is configured."""
+    from allotment.backends.kubernetes.kubeconfig import found_file  # noqa: PLC0415
+
+    file = found_file("" if kubeconfig == USUAL else kubeconfig)
+    return any(
+        setup.type is EngineType.KUBERNETES and found_file(setup.kubeconfig) == file
+        for setup in setups
+    )
+
+
+def unanswered(error: EngineAway) -> BackendError:
+    """Return that the cluster does not answer where that is needed, and what to try."""
+    return BackendError(
+        f"Kubernetes does not answer: {error}. Try `kubectl get nodes` on this machine with "
+        "the same kubeconfig."
+    )
+
+
+def discovered(setup: EngineSetup, *, is_first: bool) -> tuple[Node, ...]:
+    """Return the nodes of a cluster. Raises BadInput, BackendError, EngineAway.
+
+    Where it is not the first time, a start can go on without: then it does not wait long.
+    """
+    with ThreadPoolExecutor(1) as pool:  # where we are, a loop runs already
+        nodes = pool.submit(lambda: asyncio.run(_found(setup, is_first=is_first))).result()
+    if not nodes:
+        raise BadInput((
+            Problem(
+                "Kubernetes has no node that may run pods",
+                "engines",
+                hint="`kubectl get nodes` lists them; those of the control plane do not count",
+            ),
+        ))  # fmt: skip
+    return nodes
+
+
+async def _found(setup: EngineSetup, *, is_first: bool) -> tuple[Node, ...]:
+    from allotment.backends.kubernetes.client import Client  # noqa: PLC0415
+    from allotment.backends.kubernetes.contact import Contact  # noqa: PLC0415
+    from allotment.backends.kubernetes.discover import nodes_of  # noqa: PLC0415
+    from allotment.backends.kubernetes.kubeconfig import access_of, found_file  # noqa: PLC0415
+
+    access = access_of(found_file(setup.kubeconfig), setup.context)
+    client = Client(access, setup.namespace or access.namespace, Contact())
+    try:
+        async with asyncio.timeout(FIRST_S if is_first else AGAIN_S):
+            return nodes_of(await client.nodes())
+    except TimeoutError:
+        raise EngineAway("no answer in time") from None
+    finally:
+        client.close()
+
+
+def described(kubeconfig: str) -> tuple[tuple[Node, ...], Topology]:
+    """Return the nodes of a cluster as a configuration lists them. Raises as `discovered`."""
+    try:
+        return discovered(setup_of(kubeconfig), is_first=True), Topology()
+    except EngineAway as error:
+        raise unanswered(error) from error

@@ -1,0 +1,102 @@
+"""Nodes of a real Kubernetes: closed on either side, used by others, silent, and gone."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.cluster import until
+from tests.support.kubernetes import MARKS, SILENT_S
+from tests.support.on_kubernetes import OnKubernetes
+from tests.support.on_slurm import shell
+from tests.support.patience import PATIENCE_S
+
+pytestmark = MARKS
+
+
+def test_nodes_are_closed_on_either_side(cluster: OnKubernetes) -> None:
+    kubernetes = cluster.kubernetes
+    kubernetes.kubectl("cordon", "n1")
+    until(lambda: cluster.node("n1")["state"] == "drained", "the cordon to be heard of")
+    assert "cordoned in Kubernetes" in str(cluster.node("n1"))
+    kubernetes.kubectl("uncordon", "n1")
+    until(lambda: cluster.node("n1")["state"] == "ready", "the end of the cordon")
+    cluster.allot("drain", "n2", "--reason", "bad fan")
+
+    def is_cordoned() -> bool:
+        return bool(kubernetes.get("node", "n2")["spec"].get("unschedulable"))
+
+    until(is_cordoned, "the drain to be seen in Kubernetes")
+    cluster.allot("undrain", "n2")
+    until(lambda: not is_cordoned(), "the end of the drain")
+    until(lambda: cluster.node("n2")["state"] == "ready", "the node to be ready")
+
+
+def test_what_others_use_is_counted(cluster: OnKubernetes) -> None:
+    cluster.occupy("theirs", "n1", 3)
+    until(lambda: "others" in str(cluster.node("n1")), "their pod to be heard of")
+    small = cluster.submit(shell("true", resources={"gpu": 1}))
+    both = cluster.submit(shell("true", count=2, resources={"gpu": 4}))
+    cluster.wait_for(small, "succeeded")
+    assert cluster.state_of(both) == "queued"
+    assert "others" in cluster.allot("why", str(both)).stdout
+    cluster.kubernetes.kubectl("delete", "pod", "theirs", "-n", "default", "--grace-period=1")
+    cluster.wait_for(both, "succeeded")
+
+
+@pytest.fixture
+def silenced(cluster: OnKubernetes) -> Iterator[tuple[OnKubernetes, int, str]]:
+    """A job whose node went silent while it runs, and that node."""
+    kubernetes = cluster.kubernetes
+    job = cluster.submit(shell("[ $ALLOT_ATTEMPT -gt 1 ] || sleep 1000"))
+    cluster.wait_for(job, "running")
+    (pod,) = cluster.pods_of(job)
+    node = pod["spec"]["nodeName"]
+    kubernetes.kill(f"{node}-kubelet")
+    try:
+        until(
+            lambda: "silent" in str(cluster.node(node)),
+            "the node to be called silent",
+            PATIENCE_S + SILENT_S,
+        )
+        yield cluster, job, node
+    finally:
+        if f"{node}-kubelet" not in kubernetes.running:
+            kubernetes.again(f"{node}-kubelet")
+        kubernetes.until(lambda: kubernetes.is_ready(node), f"{node} to be ready")
+        kubernetes.offer(node, 4)
+
+
+def test_a_job_on_a_silent_node_is_not_run_twice(
+    silenced: tuple[OnKubernetes, int, str],
+) -> None:
+    cluster, job, node = silenced
+    other = cluster.submit(shell("echo on $ALLOT_NODE"))
+    cluster.wait_for(other, "succeeded")
+    assert node not in cluster.output(other)
+    # Forgotten by the API, its pod is not known to be dead.
+    (pod,) = cluster.pods_of(job)
+    cluster.kubernetes.kubectl(
+        "delete", "pod", pod["metadata"]["name"], "-n", "allotment", "--force",
+        "--grace-period=0",
+    )  # fmt: skip
+    until(lambda: not cluster.pods_of(job), "its pod to be forgotten")
+    shown = cluster.job(job)
+    assert shown["row"]["state"] == "running"
+    assert len(shown["attempts"]) == 1
+    assert "does not report" in str(shown["row"]["unheard"])
+    # Its node is taken out of the cluster: what it did is over.
+    cluster.kubernetes.kubectl("delete", "node", node)
+    cluster.wait_for(job, "succeeded")
+    assert len(cluster.job(job)["attempts"]) == 2
+
+
+def test_a_job_on_a_node_that_comes_back_goes_on(
+    silenced: tuple[OnKubernetes, int, str],
+) -> None:
+    cluster, job, node = silenced
+    cluster.kubernetes.again(f"{node}-kubelet")
+    until(lambda: cluster.node(node)["state"] == "ready", "the node to be back")
+    shown = cluster.job(job)
+    assert (shown["row"]["state"], len(shown["attempts"])) == ("running", 1)
+    assert cluster.allot("cancel", str(job)).returncode == 0
+    cluster.wait_for(job, "cancelled")

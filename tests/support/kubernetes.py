@@ -1,0 +1,458 @@
+"""A real Kubernetes for tests: a control plane on this machine, and two kubelets that run pods.
+
+The programs are found in BUILD; nothing of it is installed. Each node has a
+containerd of its own and a mount namespace that both live in, so that its mounts go with its
+last process.
+"""
+
+import base64
+import contextlib
+import json
+import os
+import secrets
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.patience import PATIENCE_S
+
+BUILD = Path("~/.cache/allotment-k8s").expanduser()
+BIN = BUILD / "bin"
+PROGRAMS = (
+    "etcd", "kube-apiserver", "kube-controller-manager", "kubelet", "kubectl", "containerd",
+    "containerd-shim-runc-v2", "ctr", "runc", "cni/loopback",
+)  # fmt: skip
+IMAGE = "localhost/busybox:1"
+NAMESPACE = "allotment"
+MANIFESTS = Path(__file__).parents[2] / "ops" / "kubernetes"
+GPUS = 4
+SILENT_S = 12
+"""After which a node whose kubelet does not report is called so."""
+GRACE_S = 5
+
+WHY = "needs a build of Kubernetes in ~/.cache/allotment-k8s"
+MARKS = [pytest.mark.needs_root, pytest.mark.may_skip(WHY), pytest.mark.slow]
+
+
+def skip_without() -> None:
+    """Skip a test where there is no Kubernetes to be had, naming what is missing."""
+    missing = [name for name in PROGRAMS if not (BIN / name).exists()]
+    images = [name for name in ("busybox", "pause") if not _image(name).exists()]
+    if missing or images:
+        pytest.skip(f"{WHY}; missing: {', '.join((*missing, *images))}")
+
+
+def _image(name: str) -> Path:
+    return BUILD / "images" / f"{name}.tar"
+
+
+CONTAINERD = """\
+version = 2
+root = "{node}/root"
+state = "{node}/state"
+disabled_plugins = ["io.containerd.internal.v1.opt", "io.containerd.snapshotter.v1.btrfs",
+  "io.containerd.snapshotter.v1.zfs", "io.containerd.snapshotter.v1.devmapper"]
+[grpc]
+  address = "{node}/c.sock"
+[ttrpc]
+  address = "{node}/t.sock"
+[plugins."io.containerd.grpc.v1.cri"]
+  sandbox_image = "localhost/pause:1"
+  restrict_oom_score_adj = true
+  disable_tcp_service = true
+  stream_server_address = "127.0.0.1"
+  stream_server_port = "0"
+  [plugins."io.containerd.grpc.v1.cri".cni]
+    bin_dir = "{bin}/cni"
+    conf_dir = "{node}/cni"
+  [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
+    runtime_type = "io.containerd.runc.v2"
+    [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
+      BinaryName = "{bin}/runc"
+"""
+MOUNTS = (
+    'mount --make-rprivate / && mkdir -p /var/lib/kubelet && mount --bind "$1" /var/lib/kubelet'
+    " && echo ready && exec sleep infinity"
+)
+
+
+class Kubernetes:
+    """The daemons, and what they are asked by."""
+
+    def __init__(self, folder: Path, nodes: Sequence[str] = ("n1", "n2")) -> None:
+        self.folder = folder
+        self.nodes = tuple(nodes)
+        self.admin = folder / "admin.kubeconfig"
+        self.kubeconfig = folder / "service.kubeconfig"
+        """Of the service account that the manifests make."""
+        self._mark = folder.name
+        self._tokens: list[str] = []
+        self._ports = iter(_free_ports(8 + 3 * len(self.nodes)))
+        self._etcd, self._peer, self._api = (next(self._ports) for _ in range(3))
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
+        self._commands: dict[str, Sequence[str | Path]] = {}
+
+    # ── asking ──────────────────────────────────────────────────────────────────────────
+
+    def kubectl(self, *words: str, text: str = "") -> str:
+        """Run kubectl as the administrator; return what it says. Raises where it fails."""
+        done = subprocess.run(
+            [BIN / "kubectl", f"--kubeconfig={self.admin}", *words],
+            input=text, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        if done.returncode:
+            raise RuntimeError(f"kubectl {' '.join(words)}: {done.stderr}")
+        return done.stdout
+
+    def get(self, *words: str) -> Any:
+        return json.loads(self.kubectl("get", *words, "-o", "json"))
+
+    def apply(self, document: object) -> None:
+        """Make an object, or change it."""
+        self.kubectl("apply", "-f", "-", text=json.dumps(document))
+
+    def apply_manifests(self) -> None:
+        self.kubectl("apply", "-k", str(MANIFESTS))
+
+    @property
+    def running(self) -> frozenset[str]:
+        """The daemons that were started and not killed."""
+        return frozenset(self._running)
+
+    def pods(self) -> list[dict[str, Any]]:
+        """Return the pods of tasks."""
+        return self.get("pods", "-n", NAMESPACE)["items"]
+
+    def until(self, check: Callable[[], object], what: str, patience_s: float = 0) -> None:
+        """Wait for something. Raises TimeoutError."""
+        until = time.monotonic() + (patience_s or PATIENCE_S)
+        while not check():
+            if time.monotonic() > until:
+                raise TimeoutError(f"{what}; logs: {self._last_words()}")
+            time.sleep(0.1)
+
+    def _asks(self, *words: str) -> bool:
+        with contextlib.suppress(RuntimeError):
+            self.kubectl(*words)
+            return True
+        return False
+
+    def _last_words(self) -> str:
+        logs = sorted(self.folder.glob("*.log"))
+        return "\n".join(
+            f"{log.name}: {log.read_text(errors='replace')[-600:]}" for log in logs
+        )
+
+    # ── starting ────────────────────────────────────────────────────────────────────────
+
+    def start_all(self) -> None:
+        """Start all, and wait for nodes that are ready, with GPUs, and for our account."""
+        self._write_keys()
+        self.start_control()
+        for number, name in enumerate(self.nodes, 1):
+            self._start_node(name, number)
+        self.apply_manifests()
+        self.until(self._write_account, "the service account")
+        for name in self.nodes:
+            self.until(lambda name=name: self.is_ready(name), f"node {name} to be ready")
+            self.offer(name, GPUS)
+
+    def start_control(self) -> None:
+        f = self.folder
+        at = f"http://127.0.0.1:{self._etcd}"
+        peer = f"http://127.0.0.1:{self._peer}"
+        self._start(
+            "etcd", BIN / "etcd", "--name=k8s", f"--data-dir={f}/etcd",
+            f"--listen-client-urls={at}", f"--advertise-client-urls={at}",
+            f"--listen-peer-urls={peer}", f"--initial-advertise-peer-urls={peer}",
+            f"--initial-cluster=k8s={peer}",
+        )  # fmt: skip
+        self._start(
+            "apiserver", BIN / "kube-apiserver", "--bind-address=127.0.0.1",
+            f"--secure-port={self._api}", "--insecure-port=0", f"--etcd-servers={at}",
+            "--advertise-address=127.0.0.1", "--endpoint-reconciler-type=none",
+            f"--tls-cert-file={f}/apiserver.crt", f"--tls-private-key-file={f}/apiserver.key",
+            f"--client-ca-file={f}/ca.crt", f"--token-auth-file={f}/tokens.csv",
+            "--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction",
+            "--service-account-issuer=https://kubernetes.default.svc",
+            f"--service-account-key-file={f}/sa.pub",
+            f"--service-account-signing-key-file={f}/sa.key",
+            "--service-cluster-ip-range=10.96.0.0/16", "--allow-privileged=true",
+            "--kubelet-preferred-address-types=InternalIP",
+            f"--kubelet-client-certificate={f}/to-kubelet.crt",
+            f"--kubelet-client-key={f}/to-kubelet.key",
+            f"--default-not-ready-toleration-seconds={GRACE_S}",
+            f"--default-unreachable-toleration-seconds={GRACE_S}",
+        )  # fmt: skip
+        self.until(lambda: self._asks("get", "--raw", "/readyz"), "the API server")
+        self._start(
+            "controllers", BIN / "kube-controller-manager",
+            f"--kubeconfig={f}/controllers.kubeconfig", "--port=0", "--leader-elect=false",
+            f"--secure-port={next(self._ports)}", f"--cert-dir={f}/controllers",
+            f"--service-account-private-key-file={f}/sa.key", f"--root-ca-file={f}/ca.crt",
+            "--node-monitor-period=1s", f"--node-monitor-grace-period={SILENT_S}s",
+            "--node-startup-grace-period=30s", "--controllers=*",
+        )  # fmt: skip
+
+    def _start_node(self, name: str, number: int) -> None:
+        node = self.folder / name
+        for each in ("kubelet", "cni", "root", "state"):
+            (node / each).mkdir(parents=True)
+        (node / "cni" / "10.conflist").write_text(
+            '{"cniVersion":"0.4.0","name":"k","plugins":[{"type":"loopback"}]}'
+        )
+        (node / "containerd.toml").write_text(CONTAINERD.format(node=node, bin=BIN))
+        for group in _hierarchies():
+            own = group / self._group(name)
+            own.mkdir(exist_ok=True)
+            for file in ("cpuset.cpus", "cpuset.mems"):
+                if (group / file).exists():
+                    (own / file).write_text((group / file).read_text())
+        holder = self._start(
+            f"{name}-mounts", "unshare", "-m", "sh", "-c", MOUNTS, "sh", node / "kubelet",
+            out=subprocess.PIPE,
+        )  # fmt: skip
+        assert holder.stdout is not None
+        with holder.stdout:
+            assert holder.stdout.readline() == b"ready\n"
+        inside = ("nsenter", "-m", "-t", str(holder.pid))
+        self._start(
+            f"{name}-containerd", *inside, BIN / "containerd", "-c", node / "containerd.toml"
+        )
+        self.until(lambda: self._ctr(name, "version") is not None, f"containerd of {name}")
+        for image in ("pause", "busybox"):
+            self._ctr(name, "images", "import", str(_image(image)))
+        port = next(self._ports)
+        settings = {
+            "apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
+            "address": "0.0.0.0", "port": port, "readOnlyPort": 0,
+            "healthzBindAddress": "127.0.0.1", "healthzPort": next(self._ports),
+            "authentication": {"anonymous": {"enabled": False}, "webhook": {"enabled": True},
+                               "x509": {"clientCAFile": f"{self.folder}/ca.crt"}},
+            "authorization": {"mode": "Webhook"},
+            "cgroupDriver": "cgroupfs", "cgroupRoot": f"/{self._group(name)}",
+            "cgroupsPerQOS": True, "enforceNodeAllocatable": ["pods"], "failSwapOn": False,
+            "makeIPTablesUtilChains": False, "hairpinMode": "none",
+            "imageGCHighThresholdPercent": 100, "evictionHard": {"memory.available": "50Mi"},
+            "nodeStatusUpdateFrequency": "2s", "nodeStatusReportFrequency": "5s",
+            "nodeLeaseDurationSeconds": 8, "syncFrequency": "5s",
+            "volumePluginDir": f"{node}/plugins",
+        }  # fmt: skip
+        (node / "kubelet.json").write_text(json.dumps(settings))
+        self._start(
+            f"{name}-kubelet", *inside, BIN / "kubelet", f"--config={node}/kubelet.json",
+            f"--kubeconfig={self.folder}/{name}.kubeconfig", f"--hostname-override={name}",
+            "--root-dir=/var/lib/kubelet", f"--cert-dir={node}/pki",
+            "--container-runtime=remote", f"--container-runtime-endpoint=unix://{node}/c.sock",
+            "--runtime-cgroups=/", "--kubelet-cgroups=",
+        )  # fmt: skip
+
+    def is_ready(self, name: str) -> bool:
+        with contextlib.suppress(RuntimeError):
+            conditions = self.get("node", name)["status"]["conditions"]
+            return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+        return False
+
+    def offer(self, node: str, gpus: int) -> None:
+        """Have a node offer GPUs that are only counted, as a device plugin would."""
+        amounts = {"nvidia.com/gpu": str(gpus)}
+        patch = {"status": {"capacity": amounts, "allocatable": amounts}}
+        token = self._tokens[0].split(",")[0]
+        subprocess.run(
+            ["curl", "-sf", "--cacert", self.folder / "ca.crt", "-X", "PATCH",
+             "-H", f"Authorization: Bearer {token}",
+             "-H", "Content-Type: application/strategic-merge-patch+json",
+             "-d", json.dumps(patch),
+             f"https://127.0.0.1:{self._api}/api/v1/nodes/{node}/status"],
+            check=True, capture_output=True,
+        )  # fmt: skip
+        self.until(
+            lambda: (
+                self.get("node", node)["status"]["allocatable"].get("nvidia.com/gpu")
+                == str(gpus)
+            ),
+            "GPUs to be offered",
+        )
+
+    # ── breaking ────────────────────────────────────────────────────────────────────────
+
+    def kill(self, name: str) -> None:
+        """Kill a daemon outright."""
+        process = self._running.pop(name)
+        process.kill()
+        process.wait()
+
+    def again(self, name: str) -> None:
+        """Start a daemon that was killed."""
+        self._start(name, *self._commands[name])
+
+    def clear(self) -> None:
+        """Delete what pods there are, and have every node take pods again."""
+        self.kubectl(
+            "delete", "pods", "--all", "-n", NAMESPACE, "--wait=false", "--grace-period=1"
+        )
+        self.kubectl(
+            "delete", "pods", "--all", "-n", "default", "--wait=false", "--grace-period=1"
+        )
+        for name in self.nodes:
+            self.kubectl("uncordon", name)
+        self.until(lambda: not self.pods(), "the pods to be gone")
+
+    # ── parts ───────────────────────────────────────────────────────────────────────────
+
+    def _group(self, node: str) -> str:
+        return f"{self._mark}-{node}"
+
+    def _ctr(self, node: str, *words: str) -> str | None:
+        done = subprocess.run(
+            [BIN / "ctr", "-a", self.folder / node / "c.sock", "-n", "k8s.io", *words],
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        return done.stdout if done.returncode == 0 else None
+
+    def _start(
+        self, name: str, *words: str | Path, out: int | None = None
+    ) -> "subprocess.Popen[bytes]":
+        self._commands[name] = words
+        path = os.environ.get("PATH", "")
+        with (self.folder / f"{name}.log").open("ab") as log:
+            process = subprocess.Popen(
+                [str(word) for word in words], stdout=out or log, stderr=log,
+                stdin=subprocess.DEVNULL, start_new_session=True,
+                env={**os.environ, "PATH": f"{BIN}:{path}:/usr/sbin:/sbin"},
+            )  # fmt: skip
+        self._running[name] = process
+        return process
+
+    def _write_keys(self) -> None:
+        f = self.folder
+
+        def openssl(*words: str) -> None:
+            subprocess.run(["openssl", *words], check=True, capture_output=True, cwd=f)
+
+        openssl("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "30",
+                "-subj", "/CN=test-ca", "-keyout", "ca.key", "-out", "ca.crt")  # fmt: skip
+        for name, subject, more in (
+            ("apiserver", "/CN=kube-apiserver",
+             "subjectAltName=DNS:localhost,DNS:kubernetes.default.svc,IP:127.0.0.1,IP:10.96.0.1"),
+            ("to-kubelet", "/O=system:masters/CN=to-kubelet", "extendedKeyUsage=clientAuth"),
+        ):  # fmt: skip
+            (f / f"{name}.ext").write_text(more)
+            openssl("req", "-newkey", "rsa:2048", "-nodes", "-subj", subject,
+                    "-keyout", f"{name}.key", "-out", f"{name}.csr")  # fmt: skip
+            openssl("x509", "-req", "-days", "30", "-in", f"{name}.csr", "-CA", "ca.crt",
+                    "-CAkey", "ca.key", "-CAcreateserial", "-out", f"{name}.crt",
+                    "-extfile", f"{name}.ext")  # fmt: skip
+        openssl("genrsa", "-out", "sa.key", "2048")
+        openssl("rsa", "-in", "sa.key", "-pubout", "-out", "sa.pub")
+        self._write_access("admin", "admin", "system:masters")
+        self._write_access("controllers", "system:kube-controller-manager", "system:masters")
+        for name in self.nodes:
+            self._write_access(name, f"system:node:{name}", "system:nodes")
+        (f / "tokens.csv").write_text("".join(self._tokens))
+
+    def _write_access(self, name: str, user: str, group: str) -> None:
+        token = secrets.token_hex(16)
+        self._tokens.append(f'{token},{user},{user},"{group}"\n')
+        self.write_kubeconfig(self.folder / f"{name}.kubeconfig", token)
+
+    def write_kubeconfig(self, path: Path, token: str, namespace: str = "default") -> None:
+        """Write how the cluster is asked with a token."""
+        ca = base64.b64encode((self.folder / "ca.crt").read_bytes()).decode()
+        server = f"https://127.0.0.1:{self._api}"
+        config = {
+            "apiVersion": "v1", "kind": "Config", "current-context": "c",
+            "clusters": [{"name": "c", "cluster":
+                          {"server": server, "certificate-authority-data": ca}}],
+            "users": [{"name": "u", "user": {"token": token}}],
+            "contexts": [{"name": "c", "context":
+                          {"cluster": "c", "user": "u", "namespace": namespace}}],
+        }  # fmt: skip
+        path.write_text(json.dumps(config))
+        path.chmod(0o600)
+
+    def _write_account(self) -> bool:
+        """Write the kubeconfig of the service's account. Whether it has a token yet."""
+        for secret in self.get("secrets", "-n", NAMESPACE)["items"]:
+            owner = secret["metadata"].get("annotations", {})
+            if owner.get("kubernetes.io/service-account.name") == "allotment":
+                token = base64.b64decode(secret["data"]["token"]).decode()
+                self.write_kubeconfig(self.kubeconfig, token, NAMESPACE)
+                return True
+        return False
+
+    def stop_all(self) -> None:
+        """End all that was started: containers outlive their daemons, so those first."""
+        for name in self.nodes:
+            self._end(f"{name}-kubelet")
+        for name in self.nodes:
+            for ids in ("tasks", "containers"):
+                for id_ in (self._ctr(name, ids, "ls", "-q") or "").split():
+                    end = ("tasks", "rm", "-f") if ids == "tasks" else ("containers", "rm")
+                    self._ctr(name, *end, id_)
+            self._end(f"{name}-containerd")
+            self._end(f"{name}-mounts")
+            for group in _hierarchies():
+                _remove_group(group / self._group(name))
+        for name in ("controllers", "apiserver", "etcd"):
+            self._end(name)
+
+    def _end(self, name: str) -> None:
+        process = self._running.pop(name, None)
+        if process is None:
+            return
+        process.terminate()
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _hierarchies() -> list[Path]:
+    """Return where a node needs a cgroup of its own: each hierarchy, or the only one."""
+    top = Path("/sys/fs/cgroup")
+    if (top / "cgroup.controllers").exists():
+        return [top]
+    return [each for each in top.iterdir() if (each / "cgroup.procs").exists()]
+
+
+def _remove_group(group: Path) -> None:
+    if not group.exists():
+        return
+    for each in sorted(
+        (p for p in group.rglob("*") if p.is_dir()), key=lambda p: -len(p.parts)
+    ):
+        with contextlib.suppress(OSError):
+            each.rmdir()
+    with contextlib.suppress(OSError):
+        group.rmdir()
+
+
+@contextlib.contextmanager
+def a_kubernetes() -> Iterator[Kubernetes]:
+    """Start a Kubernetes of two nodes, and end it; skip where there is none to be had."""
+    skip_without()
+    folder = Path(tempfile.mkdtemp(prefix="allot-k8s-", dir="/var/tmp"))
+    kubernetes = Kubernetes(folder)
+    try:
+        kubernetes.start_all()
+        yield kubernetes
+    finally:
+        kubernetes.stop_all()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _free_ports(count: int) -> list[int]:
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]

@@ -1,0 +1,408 @@
+"""The pure parts of the Kubernetes backend: what is asked for, and what an answer means."""
+
+import asyncio
+import base64
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+from ruamel.yaml import YAML
+
+from allotment.backends.kubernetes.client import lines_of
+from allotment.backends.kubernetes.discover import nodes_of, others_of, report_of
+from allotment.backends.kubernetes.enter import exit_code
+from allotment.backends.kubernetes.kubeconfig import access_of
+from allotment.backends.kubernetes.objects import KubeNode, Pod, milli, read, whole
+from allotment.backends.kubernetes.request import (
+    FROM_HOST,
+    Place,
+    binding_of,
+    missing_paths,
+    pod_of,
+    secret_of,
+)
+from allotment.backends.kubernetes.rights import RIGHTS
+from allotment.backends.kubernetes.status import Told, hindrance, report
+from allotment.backends.kubernetes.usage import Use, use_of
+from allotment.cli.doctor_kubernetes import rights_findings, version_finding
+from allotment.model.diagnosis import RetryClass
+from allotment.model.errors import BackendError
+from allotment.model.ids import AttemptNo, JobId, TaskIndex, TaskKey
+from allotment.model.others import NOBODY, Others
+from allotment.model.quantity import GIB, MIB, Resources
+from allotment.model.reports import Seen
+from allotment.service.ports import Binding, GangLaunch, Identity, TaskLaunch
+
+KEY = TaskKey(JobId(7), AttemptNo(2), TaskIndex(1))
+TASK = TaskLaunch(
+    key=KEY,
+    name="main.1",
+    binding=Binding("n3", (4, 5)),
+    argv=("python3", "train.py", "$(HOME)"),
+    env=(("A", "1"), ("CUDA_VISIBLE_DEVICES", "5,6")),
+    resources=Resources(gpu_milli=2000, cpu_milli=1500, memory=100 * MIB),
+)
+GANG = GangLaunch(
+    tasks=(TASK,),
+    workdir="/state/outputs/7/attempt-2",
+    identity=Identity(1000, 1001, (7,)),
+    read_only=("/state/attempts/7/2",),
+    writable=("/state/outputs/7/attempt-2",),
+    labels=(("user", "a b"),),
+)
+PLACE = Place("allot-1", "pytorch:1", "nvidia.com/gpu")
+OPS = Path(__file__).parents[3] / "ops" / "kubernetes"
+
+
+def a_pod(**status: object) -> Pod:
+    return msgspec.convert(
+        {"metadata": {"name": "p", "uid": "u"}, "spec": {"nodeName": "n1"}, "status": status},
+        Pod,
+    )
+
+
+def ended(code: int, reason: str = "Error", message: str = "", **more: object) -> Pod:
+    state = {"terminated": {"exitCode": code, "reason": reason, "message": message}}
+    return a_pod(
+        phase="Succeeded" if code == 0 else "Failed",
+        containerStatuses=[{"name": "task", "state": state}],
+        **more,
+    )
+
+
+def waiting(reason: str, message: str = "") -> Pod:
+    state = {"waiting": {"reason": reason, "message": message}}
+    return a_pod(phase="Pending", containerStatuses=[{"name": "task", "state": state}])
+
+
+def a_node(**more: object) -> KubeNode:
+    tree = {
+        "metadata": {
+            "name": "n1",
+            "labels": {
+                "nvidia.com/gpu.product": "NVIDIA A100-SXM4-80GB",
+                "nvidia.com/gpu.memory": "81920",
+                "topology.kubernetes.io/zone": "z1",
+            },
+        },
+        "spec": more.pop("spec", {}),
+        "status": {
+            "allocatable": {"cpu": "7910m", "memory": "32Gi", "nvidia.com/gpu": "4"},
+            "conditions": [{"type": "Ready", "status": more.pop("ready", "True")}],
+            "addresses": [{"type": "InternalIP", "address": "10.0.0.4"}],
+            "nodeInfo": {"architecture": "amd64", "bootID": more.pop("boot", "b1")},
+        },
+    }
+    return msgspec.convert(tree, KubeNode)
+
+
+def test_a_pod_is_what_its_task_asked_for() -> None:
+    pod = pod_of(GANG, TASK, "allot-1-7-2-1", "token", PLACE)
+    spec, (container,) = pod["spec"], pod["spec"]["containers"]
+    amounts = {"cpu": "1500m", "memory": str(100 * MIB), "nvidia.com/gpu": "2"}
+    assert container["resources"] == {"requests": amounts, "limits": amounts}
+    assert container["image"] == "pytorch:1"
+    assert container["command"] == ["python3", "train.py", "$$(HOME)"]
+    assert spec["securityContext"]["runAsUser"] == 1000
+    assert spec["securityContext"]["supplementalGroups"] == [7]
+    assert pod["metadata"]["labels"]["allotment.io/user"] == "a-b"
+    assert spec["restartPolicy"] == "Never"
+    assert "nodeName" not in spec, "it is bound when its gang may begin"
+    assert {t["key"] for t in spec["tolerations"]} >= {"nvidia.com/gpu", "allotment"}
+    mounts = {mount["mountPath"] for mount in container["volumeMounts"]}
+    assert mounts == {"/dev/shm", "/state/outputs/7/attempt-2"}
+
+
+def test_a_task_without_gpus_sees_none() -> None:
+    task = replace(TASK, binding=Binding("n3"), resources=Resources(cpu_milli=100))
+    (container,) = pod_of(GANG, task, "p", "t", PLACE)["spec"]["containers"]
+    assert container["resources"]["limits"] == {"cpu": "100m"}
+    assert {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"} in container["env"]
+
+
+def test_the_environment_is_in_a_secret_that_goes_with_its_pod() -> None:
+    secret = secret_of("p", "uid-1", "token", TASK)
+    assert secret["data"] == {"A": base64.b64encode(b"1").decode()}
+    (owner,) = secret["metadata"]["ownerReferences"]
+    assert (owner["kind"], owner["uid"]) == ("Pod", "uid-1")
+    (container,) = pod_of(GANG, TASK, "p", "token", PLACE)["spec"]["containers"]
+    (source,) = container["envFrom"]
+    assert source["secretRef"]["name"] == secret["metadata"]["name"]
+
+
+def test_folders_are_on_volumes_or_missed() -> None:
+    volumes = {"/shared": "data", "/scratch": FROM_HOST}
+    gang = replace(GANG, read_only=("/shared/images", "/home/me", "/state/attempts/7/2"))
+    assert missing_paths(gang, KEY, volumes) == ["/home/me"]
+    spec = pod_of(gang, TASK, "p", "t", replace(PLACE, volumes=volumes))["spec"]
+    kinds = {name for place in spec["volumes"] for name in place if name != "name"}
+    assert kinds == {"emptyDir", "hostPath", "persistentVolumeClaim"}
+
+
+def test_a_binding_is_for_just_this_pod() -> None:
+    binding = binding_of("p", "uid-1", "n3")
+    assert binding["metadata"] == {"name": "p", "uid": "uid-1"}
+    assert binding["target"]["name"] == "n3"
+
+
+@pytest.mark.parametrize(
+    ("text", "amount"),
+    [("2", 2000), ("1500m", 1500), ("1e1", 10_000), (0.5, 500), ("5Q", 0), ("", 0), ("-1", 0)],
+)
+def test_amounts_are_read(text: str | float, amount: int) -> None:
+    assert milli(text) == amount
+
+
+def test_sizes_are_read_and_bounded() -> None:
+    assert whole("16Gi") == 16 * GIB
+    assert whole("128974848") == 128974848
+    assert whole("129M") == 129_000_000
+    assert whole("9999999E") == 2**53
+
+
+def test_an_object_that_cannot_be_read_is_none() -> None:
+    assert read(b'{"metadata": {"name": "p", "labels": null}, "spec": {"x": [1]}}', Pod)
+    assert read(b'{"metadata": []}', Pod) is None
+    assert read(b'{"spec": {"containers": "none"}}', Pod) is None
+
+
+# ── nodes ───────────────────────────────────────────────────────────────────────────────
+
+
+def test_nodes_are_found_with_their_devices() -> None:
+    control = a_node(spec={"taints": [{"key": "node-role.kubernetes.io/master"}]})
+    (node,) = nodes_of(
+        [a_node(), replace(control, metadata=replace(control.metadata, name="m"))]
+    )
+    assert (node.name, node.cpu_milli, node.memory) == ("n1", 7910, 32 * GIB)
+    assert [device.type for device in node.devices] == ["nvidia-a100-sxm4-80gb"] * 4
+    assert node.devices[0].memory == 80 * GIB
+    assert node.labels == (("zone", "z1"),)
+    assert node.address == "10.0.0.4"
+
+
+@pytest.mark.parametrize(
+    ("found", "closed"),
+    [
+        (a_node(), ""),
+        (a_node(ready="False"), "not ready"),
+        (a_node(ready="Unknown"), "silent"),
+        (a_node(spec={"unschedulable": True}), "cordoned"),
+        (a_node(spec={"taints": [{"key": "mine", "effect": "NoSchedule"}]}), "tainted"),
+        (a_node(spec={"taints": [{"key": "nvidia.com/gpu", "effect": "NoSchedule"}]}), ""),
+        (a_node(spec={"taints": [{"key": "allotment", "effect": "NoSchedule"}]}), ""),
+    ],
+)
+def test_a_node_is_closed_for_a_reason(found: KubeNode, closed: str) -> None:
+    (node,) = nodes_of([a_node()])
+    told = report_of(node, found)
+    assert told.alive
+    assert closed in told.closed
+    assert bool(told.closed) is bool(closed)
+
+
+def test_a_node_is_lost_only_when_it_is_gone() -> None:
+    (node,) = nodes_of([a_node()])
+    assert not report_of(node, None).alive
+    assert report_of(node, a_node(ready="Unknown")).alive, "what it runs may run on"
+
+
+def test_what_others_ask_for_is_counted() -> None:
+    (node,) = nodes_of([a_node()])
+    pod = msgspec.convert(
+        {
+            "spec": {
+                "containers": [
+                    {
+                        "resources": {
+                            "requests": {"cpu": "1"},
+                            "limits": {"nvidia.com/gpu": "1"},
+                        }
+                    },
+                    {"resources": {"limits": {"memory": "1Gi", "cpu": "500m"}}},
+                ],
+                "initContainers": [{"resources": {"requests": {"cpu": "2"}}}],
+            }
+        },
+        Pod,
+    )
+    assert use_of(pod) == Use(2000, GIB, 1)
+    assert use_of(replace(pod, status=replace(pod.status, phase="Failed"))) == Use()
+    used = others_of(node, a_node(), use_of(pod))
+    assert used == Others((("nvidia-a100-sxm4-80gb", 1),), 2000, GIB, "Kubernetes")
+    assert others_of(node, a_node(), Use()) == NOBODY
+
+
+def test_devices_that_are_not_offered_any_more_are_not_to_be_had() -> None:
+    (node,) = nodes_of([a_node()])
+    found = a_node()
+    status = replace(found.status, allocatable={"nvidia.com/gpu": "3"})
+    ((_, count),) = others_of(node, replace(found, status=status), Use()).devices
+    assert count == 1
+
+
+# ── ends ────────────────────────────────────────────────────────────────────────────────
+
+ENDS = {
+    "succeeded": (ended(0, "Completed"), Told(), {"code": 0}),
+    "failed": (ended(3), Told(), {"code": 3}),
+    "out of memory": (ended(137, "OOMKilled"), Told(), {"signal": 9, "oom": True}),
+    "no program": (ended(128, "StartError", 'exec: "/x": no such file or directory'), Told(),
+                   {"code": 127}),
+    "stopped": (ended(143), Told(is_stopped=True), {"code": 143}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("pod", "told", "wanted"), ENDS.values(), ids=ENDS)
+def test_ends_of_its_own_are_told(pod: Pod, told: Told, wanted: dict[str, object]) -> None:
+    found = report(KEY, pod, told, a_node())
+    assert found is not None
+    assert found.exit is not None
+    assert found.seen is Seen.ENDED
+    assert {name: getattr(found.exit, name) for name in wanted} == wanted
+    assert not found.exit.platform_error
+
+
+OTHERS_DOING = {
+    "refused": a_pod(phase="Failed", reason="OutOfcpu", message="too little"),
+    "evicted": a_pod(phase="Failed", reason="Evicted", message="disk pressure"),
+    "devices": a_pod(phase="Failed", reason="UnexpectedAdmissionError", message="none left"),
+    "preempted": ended(143, conditions=[{"type": "DisruptionTarget", "status": "True",
+                                         "reason": "PreemptionByScheduler"}]),
+    "deleted": replace(ended(143), metadata=replace(ended(1).metadata, deletion_timestamp="t")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("pod", OTHERS_DOING.values(), ids=OTHERS_DOING)
+def test_what_others_did_is_not_the_jobs_fault(pod: Pod) -> None:
+    found = report(KEY, pod, Told(), a_node())
+    assert found is not None
+    assert found.exit is not None
+    assert found.exit.platform_error
+    assert not found.exit.ok
+
+
+def test_a_reboot_is_not_the_jobs_fault() -> None:
+    found = report(KEY, ended(137), Told(boot="b0"), a_node(boot="b1"))
+    assert found is not None
+    assert found.exit is not None
+    assert "started anew" in found.exit.platform_error
+
+
+def test_a_pod_that_has_not_begun_is_no_news() -> None:
+    assert report(KEY, waiting("ContainerCreating"), Told(), a_node()) is None
+    assert report(KEY, a_pod(phase="Pending"), Told(), a_node()) is None
+
+
+@pytest.mark.parametrize(
+    ("pod", "waited_s", "retry"),
+    [
+        (waiting("InvalidImageName"), 0, RetryClass.NEVER),
+        (waiting("ErrImagePull", "manifest unknown"), 0, RetryClass.NEVER),
+        (waiting("ErrImagePull", "pull access denied"), 0, RetryClass.NEVER),
+        (waiting("ImagePullBackOff", "dial tcp: timeout"), 500, RetryClass.PLATFORM),
+        (waiting("ImagePullBackOff", "dial tcp: timeout"), 10, None),
+        (waiting("ContainerCreating"), 500, None),
+    ],
+)
+def test_images_that_cannot_be_had(pod: Pod, waited_s: float, retry: RetryClass | None) -> None:
+    _, diagnosis = hindrance(pod, waited_s)
+    assert (diagnosis.retry if diagnosis else None) is retry
+
+
+def test_what_does_not_begin_is_not_waited_for_without_end() -> None:
+    assert hindrance(waiting("CreateContainerConfigError", "no Secret"), 100)[0]
+    assert hindrance(a_pod(phase="Pending"), 1000)[0]
+    assert not hindrance(a_pod(phase="Pending"), 10)[0]
+
+
+# ── asking ──────────────────────────────────────────────────────────────────────────────
+
+
+def test_lines_are_put_together() -> None:
+    async def story() -> list[bytes]:
+        async def pieces():
+            for piece in (b"a", b"b\nc\n", b"", b"d", b"e"):
+                yield piece
+
+        return [line async for line in lines_of(pieces())]
+
+    assert asyncio.run(story()) == [b"ab\n", b"c\n", b"de"]
+
+
+def test_exit_codes_of_exec_are_read() -> None:
+    cause = {"reason": "ExitCode", "message": "7"}
+    failed = {"status": "Failure", "message": "no", "details": {"causes": [cause]}}
+    assert exit_code(json.dumps(failed).encode()) == 7
+    assert exit_code(b'{"status": "Success"}') == 0
+    assert exit_code(b"no JSON") == 255
+
+
+def a_kubeconfig(folder: Path, **user: object) -> str:
+    tree = {
+        "current-context": "c",
+        "clusters": [{"name": "k", "cluster": {"server": "https://k:6443/"}}],
+        "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u", "namespace": "n"}}],
+        "users": [{"name": "u", "user": user}],
+    }
+    path = folder / "kubeconfig"
+    path.write_text(json.dumps(tree))
+    return str(path)
+
+
+def test_a_kubeconfig_is_read(tmp_path: Path) -> None:
+    access = access_of(a_kubeconfig(tmp_path, token="t"))
+    assert (access.server, access.namespace, access.token) == ("https://k:6443", "n", "t")
+    plugin = access_of(a_kubeconfig(tmp_path, exec={"command": "login", "args": ["-x"]})).plugin
+    assert plugin is not None
+    assert (plugin.command, plugin.args) == ("login", ("-x",))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{}", "current-context is missing"),
+        ("[", "no YAML"),
+        ("current-context: c\ncontexts: []", "there is no context c"),
+    ],
+)
+def test_a_kubeconfig_that_is_wrong_is_refused(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "k").write_text(text)
+    with pytest.raises(BackendError, match=said):
+        access_of(str(tmp_path / "k"))
+
+
+# ── rights ──────────────────────────────────────────────────────────────────────────────
+
+
+def granted(file: str) -> set[tuple[str, str]]:
+    """Return what the role of a manifest allows: verbs and resources."""
+    role, *_ = YAML(typ="safe", pure=True).load_all((OPS / file).read_text())
+    return {
+        (verb, resource)
+        for rule in role["rules"]
+        for verb in rule["verbs"]
+        for resource in rule["resources"]
+    }
+
+
+def test_the_manifests_grant_what_is_needed_and_no_more() -> None:
+    for file, everywhere in (("role.yaml", False), ("cluster-role.yaml", True)):
+        wanted = {(r.verb, r.resource) for r in RIGHTS if r.everywhere is everywhere}
+        assert granted(file) == wanted
+
+
+def test_rights_that_are_missing_are_named_one_by_one() -> None:
+    found = list(rights_findings(RIGHTS[:1] + RIGHTS[-1:], len(RIGHTS), "ns"))
+    assert [finding.level for finding in found] == ["bad", "warn"]
+    assert "no right to list nodes: finding nodes" in found[0].text
+    assert "no right to get pods/exec in namespace ns" in found[1].text
+
+
+@pytest.mark.parametrize(
+    ("minor", "level"), [(19, "bad"), (20, "ok"), (36, "ok"), (60, "warn")]
+)
+def test_versions_are_judged(minor: int, level: str) -> None:
+    assert version_finding((1, minor), "https://k").level == level
