@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from allotment.model import events as e
 from allotment.model.health import HardwareHealth
 from allotment.model.ids import JobId
+from allotment.model.others import NOBODY
 from allotment.model.quantity import show_millis
 
 EVICTED = "evicted"
@@ -21,6 +22,7 @@ class Unplayed:
         self._frozen: dict[JobId, int] = {}
         self._suspensions = self._suspended_ms = 0
         self._broken: set[tuple[int, int | None]] = set()
+        self._shared: set[int] = set()
         self._reservations: set[str] = set()
 
     def feed(self, at: int, event: e.AnyEvent) -> None:
@@ -38,6 +40,8 @@ class Unplayed:
                 self._thaw(job, at)
             case e.HealthChanged() if event.now is not HardwareHealth.HEALTHY:
                 self._broken.add((event.node, event.device))
+            case e.OthersSeen(node, use) if use != NOBODY:
+                self._shared.add(node)
             case e.ReservationSet(reservation):
                 self._reservations.add(reservation.name)
             case _:
@@ -71,6 +75,11 @@ class Unplayed:
             yield (
                 f"Nodes and devices that were suspect or bad: {len(self._broken)}. In the "
                 "replay they work."
+            )
+        if self._shared:
+            yield (
+                f"Nodes of which others used a part, beside Allotment: {len(self._shared)}. In "
+                "the replay all of them is free."
             )
         if self._reservations:
             count = len(self._reservations)

@@ -91,6 +91,28 @@ def test_a_node_that_slurm_forgot_is_lost_with_its_jobs_and_leaves(cluster: Mixe
         slurm.start_controller()
 
 
+@pytest.mark.needs_tool("openssl")
+def test_nodes_join_and_leave_that_are_held_as_a_whole(slurm: Slurm) -> None:
+    slurm.say("scontrol", "update", "partitionname=main", "nodes=n1")
+    with a_shared_folder() as made:
+        cluster = Mixed(made / "state", slurm, CONFIG.replace("slurm,", "pilot,"))
+        cluster.up()
+        try:
+            assert nodes(cluster) == ["n1"]
+            slurm.say("scontrol", "update", "partitionname=main", "nodes=n1,n2")
+            until(lambda: nodes(cluster) == ["n1", "n2"], "a node to join")
+            wide = cluster.submit(shell("echo $ALLOT_NODE", count=2, resources={"gpu": 4}))
+            cluster.wait_for(wide, "succeeded")
+            assert set(cluster.nodes_of(wide)) == {"n1", "n2"}
+            slurm.say("scontrol", "update", "partitionname=main", "nodes=n1")
+            until(lambda: nodes(cluster) == ["n1"], "a node to leave")
+            until(lambda: not slurm.say("squeue", "-h", "-w", "n2"), "it to be given back")
+        finally:
+            cluster.down()
+            slurm.clear()
+            slurm.say("scontrol", "update", "partitionname=main", "nodes=n1,n2")
+
+
 def _without_switches(slurm: Slurm) -> None:
     """Have the topology name only nodes that there are."""
     (slurm.folder / "topology.conf").write_text("SwitchName=top Nodes=n[2-3]\n")

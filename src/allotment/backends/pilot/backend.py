@@ -27,6 +27,7 @@ from allotment.backends.pilot.link import Link
 from allotment.backends.pilot.squeue import PilotRow, rows
 from allotment.backends.slurm import client
 from allotment.backends.slurm.client import SlurmNode
+from allotment.backends.slurm.finding import Finder
 from allotment.backends.together import gather_all
 from allotment.model.cluster import Node
 from allotment.model.engines import Ability
@@ -112,6 +113,7 @@ class PilotBackend:
         self._asked = self._looked = -1e9
         self._away = ""
         self._slurm_nodes: dict[str, SlurmNode] = {}
+        self._finder = Finder(partition)
         self._told: dict[NodeId, NodeReport] = {}
         self._door = Door(self._root, self._admit, self._meet)
         self._stepping: asyncio.Task[None] | None = None
@@ -250,7 +252,9 @@ class PilotBackend:
             if now - self._asked >= (ASK_SELDOM_S if settled else ASK_OFTEN_S):
                 await self._ask()
             if now - self._looked >= NODES_EVERY_S:
-                self._slurm_nodes = {node.name: node for node in await client.nodes()}
+                there = await client.nodes()
+                await self._finder.look(there, {node.name for node in self._nodes()})
+                self._slurm_nodes = {node.name: node for node in there}
                 self._looked = now
             self._away = ""
         except EngineAway as error:
@@ -313,6 +317,9 @@ class PilotBackend:
         if hold.is_configured and self._told.get(hold.node.id) != report:
             self._told[hold.node.id] = report
             self._sink(report)
+
+    def found_nodes(self) -> Mapping[str, Sequence[Node]]:
+        return {"": self._finder.nodes}
 
     # ── tasks ───────────────────────────────────────────────────────────────────────────
 

@@ -189,7 +189,7 @@ class Hold:
 
     def report(self, rows: Mapping[str, PilotRow], found: SlurmNode | None) -> NodeReport:
         """Return how the node is."""
-        in_slurm = slurm_report(self.node, found) if found else None
+        in_slurm = slurm_report(self.node, found, self._partition) if found else None
         if in_slurm is not None and not in_slurm.alive and self.link is None:
             return in_slurm
         if not self.kept.is_asked_for and self._why:
