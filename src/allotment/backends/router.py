@@ -17,6 +17,7 @@ from allotment.model.ids import JobId, NodeId, TaskKey
 from allotment.model.quantity import Millis
 from allotment.model.reasons import StopCause
 from allotment.model.reports import Seen, TaskReport
+from allotment.service.image_view import ImageRow, ImageView
 from allotment.service.ports import (
     Backend,
     DeviceUse,
@@ -24,6 +25,8 @@ from allotment.service.ports import (
     Enterable,
     Finds,
     GangLaunch,
+    ImageWish,
+    Imaging,
     Limit,
     Limited,
     LogChunk,
@@ -162,6 +165,32 @@ class Router:
         if len(known) < len(limits):
             return None
         return max(known, key=lambda limit: limit.most_ms)
+
+    async def resolve_image(self, wish: ImageWish) -> str:
+        named = self._engines.get(wish.engine)
+        fetching = [e for e in self._engines.values() if isinstance(e, Imaging)]
+        if not fetching or not (named is None or isinstance(named, Imaging)):
+            return wish.reference  # Its engine fetches images by itself, or refuses them.
+        return await self._imaging().resolve_image(wish)
+
+    async def inspect_image(self, wish: ImageWish) -> ImageView:
+        return await self._imaging().inspect_image(wish)
+
+    async def warm_image(self, wish: ImageWish) -> ImageView:
+        return await self._imaging().warm_image(wish)
+
+    async def image_rows(self, uid: int | None) -> Sequence[ImageRow]:
+        return await self._imaging().image_rows(uid)
+
+    async def remove_image(self, image: str) -> None:
+        await self._imaging().remove_image(image)
+
+    def _imaging(self) -> Imaging:
+        """Return the engine that runs images: there is one store, that of this machine."""
+        for engine in self._engines.values():
+            if isinstance(engine, Imaging):
+                return engine
+        raise Rejected(Code.NOT_SUPPORTED, "No engine here can run images.")
 
     async def close_node(self, node: str, reason: str) -> None:
         _, engine = self._at(node)

@@ -62,6 +62,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "objectives": ("objectives", CLUSTER),
     "drain": ("cluster", CLUSTER),
     "undrain": ("cluster", CLUSTER),
+    "image": ("image", CLUSTER),
     "reservations": ("reservations", CLUSTER),
     "reserve": ("reservations", CLUSTER),
     "unreserve": ("reservations", CLUSTER),

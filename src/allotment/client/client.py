@@ -36,6 +36,7 @@ from allotment.service.config_view import ConfigInForce, ConfigPlan
 from allotment.service.estimate_view import Accuracy, StartEstimate
 from allotment.service.fairness_view import FairnessReport
 from allotment.service.hardware_view import HardwareView, HealthNote
+from allotment.service.image_view import ImageRow, ImageView
 from allotment.service.live_view import LiveTask
 from allotment.service.objectives_view import ObjectivesReport
 from allotment.service.queue_view import TenantQueues
@@ -464,6 +465,26 @@ class Client:
     def undrain(self, node: str) -> None:
         """Let a drained node take work again."""
         self._send("POST", node_path(node, ":undrain"), {})
+
+    def images(self) -> list[ImageRow]:
+        """List the images in the machine's store that you have used."""
+        return decode(self._get("/v1/images"), list[ImageRow])
+
+    def inspect_image(self, image: str) -> ImageView:
+        """Return what an image consists of, and what would have to be fetched of it."""
+        return decode(self._get(path_to("/v1/images:inspect", [("image", image)])), ImageView)
+
+    def warm_image(self, image: str) -> ImageView:
+        """Fetch an image ahead; returns when it is there."""
+        while True:
+            found = decode(self._send("POST", "/v1/images:warm", {"image": image}), ImageView)
+            if found.is_here:
+                return found
+            image = found.image  # The same bytes, should the tag move meanwhile.
+
+    def remove_image(self, image: str) -> None:
+        """Remove an image from the store, unless a task uses it. For the administrator."""
+        self._send("POST", "/v1/images:remove", {"image": image})
 
     def reservations(self) -> list[ReservationView]:
         """List the reservations: nodes, times, and for whom they are."""

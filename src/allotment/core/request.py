@@ -6,10 +6,10 @@ from functools import lru_cache
 import msgspec
 
 from allotment.model.amounts import vector_of
-from allotment.model.engines import Ability, asks_of
+from allotment.model.engines import Ability, asked_by, asks_of
 from allotment.model.ledger import Slot
 from allotment.model.quantity import DEVICE, NOTHING, Resources, is_part_of_device
-from allotment.model.spec import Arch, GiveWay, JobSpec, TaskRole
+from allotment.model.spec import Arch, JobSpec, TaskRole
 
 
 class Request(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
@@ -183,7 +183,7 @@ def shape_of(spec: JobSpec, user: str = "", group: str = "") -> Shape:
         spec.prefer,
         spec.pin,
         spec.opportunistic,
-        spec.on_eviction,
+        asked_by(spec.on_eviction, image=bool(spec.image)),
         spec.engine,
         user,
         group,
@@ -200,7 +200,7 @@ def _shape(  # noqa: PLR0913, PLR0917 - the parts of the key of a cache
     prefer: str,
     pin: str,
     opportunistic: bool,  # noqa: FBT001 - the parts of the key
-    on_eviction: GiveWay,
+    asks: tuple[Ability, ...],
     engine: str,
     user: str,
     group: str,
@@ -215,7 +215,7 @@ def _shape(  # noqa: PLR0913, PLR0917 - the parts of the key of a cache
             prefer,
             role.group,
             role.group_within,
-            asks_of(role.resources, on_eviction),
+            asks_of(role.resources, asks),
             engine,
         )
         for role in roles

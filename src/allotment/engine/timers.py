@@ -126,7 +126,9 @@ def deadlines(job: JobRecord, limits: Limits) -> list[int]:
 def start_deadline(job: JobRecord, limits: Limits) -> int:
     """Return by when an attempt must run: its phases', then its barrier's limit."""
     attempt = job.attempts[-1]
-    if attempt.barrier_at or len(attempt.slots) == 1:
-        since = attempt.barrier_at or attempt.placed_at
-        return since + limits.phase_ms
-    return attempt.placed_at + limits.phase_ms + limits.barrier_ms
+    if attempt.barrier_at:
+        return attempt.barrier_at + limits.phase_ms
+    pull_ms = limits.pull_ms if job.spec.image else 0
+    if len(attempt.slots) == 1:
+        return attempt.placed_at + pull_ms + limits.phase_ms
+    return attempt.placed_at + pull_ms + limits.phase_ms + limits.barrier_ms

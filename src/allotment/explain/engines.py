@@ -10,6 +10,7 @@ from allotment.model.engines import ANY_ENGINE, Ability
 ASKED = {
     Ability.SUSPENDS: "suspend it such that others get its GPUs",
     Ability.DIVIDES: "give it a part of a GPU",
+    Ability.IMAGES: "run it in an image",
 }
 """What a job asks for, in words."""
 

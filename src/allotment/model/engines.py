@@ -25,6 +25,8 @@ class Ability(StrEnum):
     """A command can be run inside a running task's isolation."""
     MEASURES = "measures"
     """What running tasks and their devices use can be told."""
+    IMAGES = "images"
+    """A task can bring an image as its software."""
 
 
 class EngineType(StrEnum):
@@ -66,7 +68,12 @@ def lacks_of(abilities: Collection[Ability]) -> tuple[Ability, ...]:
     return tuple(ability for ability in Ability if ability not in abilities)
 
 
-def asks_of(need: Resources, on_eviction: GiveWay) -> tuple[Ability, ...]:
-    """Return what a task's engine must be able to do, wherever it is put."""
+def asked_by(on_eviction: GiveWay, *, image: bool) -> tuple[Ability, ...]:
+    """Return what a job asks of the engine of each of its tasks."""
     suspends = (Ability.SUSPENDS,) if on_eviction is GiveWay.SUSPEND else ()
-    return (*suspends, Ability.DIVIDES) if need.gpu_milli % DEVICE else suspends
+    return (*suspends, Ability.IMAGES) if image else suspends
+
+
+def asks_of(need: Resources, asks: tuple[Ability, ...]) -> tuple[Ability, ...]:
+    """Return what a task's engine must be able to do, wherever it is put."""
+    return (*asks, Ability.DIVIDES) if need.gpu_milli % DEVICE else asks

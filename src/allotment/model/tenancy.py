@@ -231,6 +231,10 @@ class Limits(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     breaker_ppm: int = 100_000
     """What share of each type of device automatic means may take out of use, in millionths."""
     per_user: PerUser = PerUser()
+    image_store: int = 50 << 30
+    """Bytes of unpacked images that a machine keeps for the next task."""
+    pull_ms: int = HOUR
+    """How much longer an attempt with an image may take to start."""
 
 
 class Share(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -15,6 +15,7 @@ from allotment.service.ports import Backend, Contained, Limited
 INSTEAD = {
     Ability.SUSPENDS: "Let it save and come back: `on_eviction: requeue`, or cancel it.",
     Ability.DIVIDES: "Ask for a whole number of GPUs.",
+    Ability.IMAGES: "Take `image` out; images need a service of root's, on its own machine.",
 }
 """What to do where no engine is able to."""
 

@@ -335,7 +335,7 @@ def _named(spec: JobSpec) -> list[tuple[str, str, int]]:
     wanted = (
         ("data", spec.data_dir, os.R_OK),
         ("code", spec.code_dir, os.R_OK),
-        ("workdir", spec.workdir, os.X_OK),
+        ("workdir", "" if spec.image else spec.workdir, os.X_OK),
         ("output", spec.output_dir, os.W_OK | os.X_OK),
         ("checkpoint.dir", spec.checkpoint.dir if spec.checkpoint else "", os.W_OK | os.X_OK),
     )

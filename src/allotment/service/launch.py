@@ -17,7 +17,7 @@ from allotment.model.spec import NEVER, Checkpoint, Dialect, JobSpec, TaskRole
 from allotment.model.tenancy import Config
 from allotment.service.batch.files import batch_argv, batch_path, hosts_path, tools_folder
 from allotment.service.batch.variables import batch_env
-from allotment.service.ports import Binding, GangLaunch, Identity, TaskLaunch
+from allotment.service.ports import Binding, GangLaunch, Identity, ImageWish, TaskLaunch
 
 Env = dict[str, str]
 Nodes = Mapping[NodeId, Node]
@@ -103,6 +103,21 @@ def gang_launch(  # noqa: PLR0913 - all that a request is made of
         limit_ms=_limit_ms(spec),
         image=spec.image,
         labels=(("tenant", spec.tenant), ("queue", spec.queue), ("user", job.owner.user)),
+        image_wish=image_wish(spec, account) if spec.image else None,
+        named=frozenset(name for name, _ in (*spec.env, *spec.secrets)),
+    )
+
+
+def image_wish(spec: JobSpec, account: Account) -> ImageWish:
+    """Return a job's image and who wants to use it."""
+    return ImageWish(
+        spec.image,
+        account.name,
+        account.home,
+        account.shell,
+        account.identity,
+        begins_in=spec.workdir or spec.code_dir,
+        engine=spec.engine,
     )
 
 

@@ -14,6 +14,7 @@ from allotment.model.lifecycle import JobState
 from allotment.model.quantity import Instant, Millis, Resources, WallTime
 from allotment.model.reasons import StopCause
 from allotment.model.reports import AnyReport, TaskReport
+from allotment.service.image_view import ImageRow, ImageView
 
 # ── time ────────────────────────────────────────────────────────────────────────────────
 
@@ -158,6 +159,22 @@ class Identity(msgspec.Struct, frozen=True):
     groups: tuple[int, ...] = ()
 
 
+class ImageWish(msgspec.Struct, frozen=True):
+    """An image, and who wants to use it: that user's rights and passwords count."""
+
+    reference: str
+    """As written; of an accepted job, with its digest."""
+    user: str
+    home: str
+    shell: str = "/bin/sh"
+    identity: Identity | None = None
+    """None for whoever we are."""
+    begins_in: str = ""
+    """The folder that its job names to begin in; '' where the image may say."""
+    engine: str = ""
+    """The engine that its job names."""
+
+
 class Binding(msgspec.Struct, frozen=True):
     """Where a task runs, and with which devices."""
 
@@ -206,6 +223,11 @@ class GangLaunch(msgspec.Struct, frozen=True):
     in time: this is for engines that want to know."""
     image: str = ""
     """The container image that its job names; '' for none."""
+    image_wish: ImageWish | None = None
+    """The same and for whom, for an engine that fetches it itself. Without `argv` the image's
+    own command is meant."""
+    named: frozenset[str] = frozenset()
+    """The variables that its user named: no image changes them."""
     labels: tuple[tuple[str, str], ...] = ()
     """Whose it is, for people who look at the engine."""
 
@@ -371,6 +393,27 @@ class Finds(Protocol):
     def found_nodes(self) -> Mapping[str, Sequence[Node]]:
         """Return the nodes by engine, '' where there is but one; none before the first look."""
         ...
+
+
+@runtime_checkable
+class Imaging(Protocol):
+    """An ability of some backends: run tasks in images. All raise Rejected."""
+
+    async def resolve_image(self, wish: ImageWish) -> str:
+        """Return an image's name with the digest it has now; it can run, and the user may."""
+        ...
+
+    async def inspect_image(self, wish: ImageWish) -> ImageView: ...
+
+    async def warm_image(self, wish: ImageWish) -> ImageView:
+        """Fetch an image, so that it is there when a task wants it."""
+        ...
+
+    async def image_rows(self, uid: int | None) -> Sequence[ImageRow]:
+        """List what is in the store: of a user what that has used, with None all."""
+        ...
+
+    async def remove_image(self, image: str) -> None: ...
 
 
 @runtime_checkable

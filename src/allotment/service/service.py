@@ -15,6 +15,7 @@ from allotment.engine.engine import Engine
 from allotment.engine.state import State
 from allotment.model import commands as c
 from allotment.model import events as e
+from allotment.model.engines import Ability
 from allotment.model.errors import Code, InvariantViolated, Rejected
 from allotment.model.ids import SYSTEM, Actor, JobId, NodeId
 from allotment.model.lifecycle import JobState
@@ -46,6 +47,7 @@ from allotment.service.forever import forever
 from allotment.service.hardware import hardware_views, part_of, places_of, reports_of
 from allotment.service.hardware_view import HardwareView, HealthNote
 from allotment.service.host_ports import port_is_free
+from allotment.service.images import Images
 from allotment.service.joining import Joining
 from allotment.service.launch import Folders
 from allotment.service.listing import Listing
@@ -56,7 +58,6 @@ from allotment.service.pipeline import Pipeline, load
 from allotment.service.ports import (
     Backend,
     Clock,
-    Contained,
     Forecast,
     Store,
 )
@@ -144,6 +145,7 @@ class Service:
         self._depending = Depending(self.state, self.finding, self._archive)
         self._live_use = LiveUse(self.state, backend, self.pipeline.progress.of)
         self._paths = PathCheck(state_dir)
+        self.images = Images(backend)
         self._changes = Threads("changes", each=1, total=2)
         self.steering = Steering(
             self.pipeline, self.finding, self.selecting, self.job, self._prepared_again
@@ -291,21 +293,25 @@ class Service:
         await self._paths.check(command.spec, actor)
         spec = self._complete(command.spec, actor)
         warnings = command.warnings
-        if spec.image and not isinstance(self._backend, Contained):
+        if spec.image and Ability.IMAGES not in self._backend.abilities:
             warnings += (
                 f"image: {spec.image} cannot be used by the {self._backend.name} backend yet; "
                 "the job runs on the machine's own software.",
             )
+        spec = await self.images.settled(spec, actor)
         return msgspec.structs.replace(command, spec=spec, warnings=warnings)
 
     async def _prepared_again(self, spec: JobSpec, actor: Actor) -> JobSpec:
         """Check and complete a job that was submitted before. Raises Rejected."""
         await self._paths.check(spec, actor)
-        return self._complete(spec, actor)
+        return await self.images.settled(self._complete(spec, actor), actor)
 
     async def dry_run(self, command: c.SubmitJob, actor: Actor) -> StartEstimate:
         """Return whether, where and when a job would start. Raises Rejected."""
-        return await self.estimating.dry_run(await self._prepared(command, actor), actor)
+        command = await self._prepared(command, actor)
+        if words := await self.images.expected(command.spec, actor):
+            command = msgspec.structs.replace(command, warnings=(*command.warnings, words))
+        return await self.estimating.dry_run(command, actor)
 
     async def start_of(self, job: JobId) -> StartEstimate:
         """Return when a job starts, as a range and with its grounds. Raises Rejected."""
@@ -351,6 +357,7 @@ class Service:
             was_spec = self.spec_of(job, actor)
             spec = await self._changes.run(actor.user, partial(change, was_spec), PATIENCE_S)
             await self._paths.check(spec, actor)
+            spec = await self.images.settled(spec, record.owner)
             if self.finding.live(job).spec is was:
                 edit = c.EditJob(job, self._complete(spec, record.owner))
                 await self.act(edit, actor)

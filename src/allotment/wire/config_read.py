@@ -314,6 +314,8 @@ def _limits(shape: LimitsShape) -> Limits:
         half_life_ms=shape.half_life,
         predict_milli=shape.predict,
         breaker_ppm=shape.breaker,
+        image_store=shape.image_store,
+        pull_ms=shape.pull,
         per_user=PerUser(
             shape.per_user.requests,
             shape.per_user.streams,

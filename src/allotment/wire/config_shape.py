@@ -445,6 +445,8 @@ class LimitsShape(Shape):
     keep_history: Duration = Millis(LIMITS.keep_history_ms)
     task_log: Size = LIMITS.task_log_bytes
     task_pids: Annotated[int, PlainValidator(read_pids)] = LIMITS.task_pids
+    image_store: Size = LIMITS.image_store
+    pull: Duration = Millis(LIMITS.pull_ms)
     ports: Annotated[tuple[int, int], PlainValidator(read_port_range)] = LIMITS.ports
     preempt_rules: PreemptRulesShape = Field(
         default=PreemptRulesShape(), examples=["{min_run: 10m}"]

@@ -191,6 +191,8 @@ def _limits(limits: Limits) -> Written:
         "keep_history": write_duration(limits.keep_history_ms),
         "task_log": write_size(limits.task_log_bytes),
         "task_pids": limits.task_pids,
+        "image_store": write_size(limits.image_store),
+        "pull": write_duration(limits.pull_ms),
         "ports": _ports(*limits.ports),
         "half_life": write_duration(limits.half_life_ms),
         "per_user": msgspec.structs.asdict(limits.per_user),

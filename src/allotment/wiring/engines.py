@@ -1,5 +1,6 @@
 """The engines of a service: which there are, the nodes they find, and what they cannot do."""
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -18,7 +19,6 @@ from allotment.wiring import kubernetes, slurm
 
 log = structlog.get_logger("allot.wiring")
 
-Nodes = Callable[[], Sequence[Node]]
 DeviceFiles = Mapping[int, tuple[str, ...]]
 SOLE = ""
 """The name of an engine that the configuration does not name."""
@@ -99,18 +99,24 @@ class Engines(msgspec.Struct, frozen=True):
                     yield Problem(message, place, hint="requeue")
         yield from _small_cells(config)
 
-    def backend(self, device_files: DeviceFiles, nodes: Nodes) -> Backend:
+    def backend(self, device_files: DeviceFiles, config: Callable[[], Config]) -> Backend:
         """Build what runs tasks: the only engine, or one that sends each to its own."""
-        made = {setup.name: self._backend(setup, device_files, nodes) for setup in self.setups}
+
+        def nodes() -> Sequence[Node]:
+            return config().nodes
+
+        made = {setup.name: self._backend(setup, device_files, config) for setup in self.setups}
         if len(made) == 1:
             return next(iter(made.values()))
         from allotment.backends.router import Router  # noqa: PLC0415
 
         return Router(made, nodes)
 
-    def _backend(self, setup: EngineSetup, device_files: DeviceFiles, nodes: Nodes) -> Backend:
+    def _backend(
+        self, setup: EngineSetup, device_files: DeviceFiles, config: Callable[[], Config]
+    ) -> Backend:
         def mine() -> list[Node]:
-            return [node for node in nodes() if node.engine == setup.name]
+            return [node for node in config().nodes if node.engine == setup.name]
 
         match setup.type:
             case EngineType.SLURM:
@@ -129,8 +135,12 @@ class Engines(msgspec.Struct, frozen=True):
                 return KubernetesBackend(self._folder_of(setup), setup, mine)
             case EngineType.LOCAL:
                 from allotment.backends.local.backend import LocalBackend  # noqa: PLC0415
+                from allotment.backends.local.images.images import Images  # noqa: PLC0415
 
-                local = LocalBackend(self.folder, device_files)
+                images = None
+                if os.geteuid() == 0:
+                    images = Images(self.folder, lambda: config().limits.image_store)
+                local = LocalBackend(self.folder, device_files, images)
                 local.watch_devices(lambda: _real_devices(mine()))
                 return local
 
@@ -182,6 +192,8 @@ def abilities_of(kind: EngineType) -> frozenset[Ability]:
         case EngineType.LOCAL:
             from allotment.backends.local.backend import LocalBackend  # noqa: PLC0415
 
+            if os.geteuid() != 0:
+                return LocalBackend.abilities - {Ability.IMAGES}
             return LocalBackend.abilities
 
 

@@ -179,7 +179,7 @@ def build(options: Options, lock: FolderLock) -> Opened:
 
             backend: Backend = FakeBackend()
         else:
-            backend = engines.backend(device_files, lambda: service.state.config.nodes)
+            backend = engines.backend(device_files, lambda: service.state.config)
         service = Service(
             store=store,
             backend=backend,

@@ -96,7 +96,7 @@ class KubernetesBackend:
     """Runs tasks in one namespace. `nodes` are those of the configuration."""
 
     name = "kubernetes"
-    abilities = frozenset({Ability.ENTERS})
+    abilities = frozenset({Ability.ENTERS, Ability.IMAGES})
     """A pod that is paused would keep its devices, and which it gets its kubelet decides."""
 
     def __init__(

@@ -8,6 +8,7 @@ catches what a lost datagram would have told.
 import asyncio
 import contextlib
 import os
+import signal
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -19,6 +20,9 @@ import structlog
 from allotment.backends.local.device_use import device_uses_of
 from allotment.backends.local.device_watch import LOOK_EVERY_S as DEVICES_EVERY_S
 from allotment.backends.local.device_watch import DeviceWatch, Locate
+from allotment.backends.local.images.images import Images
+from allotment.backends.local.images.trouble import ImageTrouble
+from allotment.backends.local.in_image import with_image
 from allotment.backends.local.launcher_client import LauncherClient
 from allotment.backends.local.output import read_output
 from allotment.backends.local.runner import layout
@@ -26,19 +30,22 @@ from allotment.backends.local.runner.claim import is_held
 from allotment.backends.local.runner.schema import Request
 from allotment.backends.local.task_use import uses_of
 from allotment.backends.status import RunnerStatus, report_of, status_from
-from allotment.model.diagnosis import Exit
+from allotment.model.diagnosis import Diagnosis, Exit
 from allotment.model.engines import Ability
-from allotment.model.errors import BackendError
+from allotment.model.errors import BackendError, Code, Rejected
 from allotment.model.ids import AttemptNo, JobId, NodeId, TaskIndex, TaskKey
 from allotment.model.quantity import Millis
 from allotment.model.reasons import StopCause
 from allotment.model.reports import Seen, TaskReport
 from allotment.rights.removing import remove
+from allotment.service.abilities import INSTEAD
 from allotment.service.forever import forever
+from allotment.service.image_view import ImageRow, ImageView
 from allotment.service.isolated import isolated
 from allotment.service.ports import (
     DeviceUse,
     GangLaunch,
+    ImageWish,
     LogChunk,
     Refused,
     Report,
@@ -61,8 +68,22 @@ class LocalBackend:
     abilities = frozenset(Ability)
 
     def __init__(
-        self, state_dir: Path, device_files: Mapping[int, tuple[str, ...]] | None = None
+        self,
+        state_dir: Path,
+        device_files: Mapping[int, tuple[str, ...]] | None = None,
+        images: Images | None = None,
     ) -> None:
+        self._images = images
+        self._preparing: dict[TaskKey, asyncio.Task[None]] = {}
+        """Tasks whose images come."""
+        self._stopped: dict[TaskKey, StopCause | None] = {}
+        """Of those, what was stopped meanwhile, and for what."""
+        self._launching: set[TaskKey] = set()
+        """Of those, whose image is there: what was begun is not broken off."""
+        self._held: dict[TaskKey, int] = {}
+        """Descriptors that keep images in the store until their tasks do it themselves."""
+        self._no_images = ""
+        """Why images cannot be run here; '' where they can."""
         self._state_dir = state_dir
         self._device_files = device_files or {}
         self._launcher = LauncherClient(state_dir)
@@ -80,7 +101,12 @@ class LocalBackend:
     async def start(self, sink: Callable[[Report], None]) -> None:
         self._sink = sink
         (self._state_dir / layout.RUN).mkdir(mode=0o700, exist_ok=True)
-        await self._launcher.hello()
+        told = await self._launcher.hello()
+        if told.get("namespaces") != "own":
+            why = told.get("missing", {}).get("own", "namespaces cannot be made")
+            self._no_images = f"No image can be run on this machine: {why}."
+        if self._images is not None:
+            await self._images.start()
         self._socket = _listen(self._state_dir)
         loop = asyncio.get_running_loop()
         loop.add_reader(self._socket, self._nudged)
@@ -94,6 +120,12 @@ class LocalBackend:
         self._devices, self._locate = DeviceWatch(locate), locate
 
     async def close(self) -> None:
+        for key, task in list(self._preparing.items()):
+            if key not in self._launching:
+                task.cancel()
+        await asyncio.gather(*self._preparing.values(), return_exceptions=True)
+        if self._images is not None:
+            await self._images.close()
         if self._looking is not None:
             self._looking.cancel()
         if self._watching is not None and self._devices is not None:
@@ -122,15 +154,74 @@ class LocalBackend:
         return refused
 
     async def _launch(self, gang: GangLaunch, task: TaskLaunch) -> None:
-        self._live.add(task.key)
+        if gang.image_wish is None:
+            await self._start(self._translate(gang, task), task.key)
+        elif self._read(task.key) is not None:
+            self._look_at(task.key)
+        elif task.key not in self._preparing:
+            self._live.add(task.key)
+            made = self._translate(gang, task)
+            work = self._bring_image(task.key, made, gang.image_wish, gang.named)
+            self._preparing[task.key] = asyncio.get_running_loop().create_task(work)
+
+    async def _start(self, made: Request, key: TaskKey) -> None:
+        self._live.add(key)
         try:
-            answer = await self._launcher.launch(self._translate(gang, task))
+            answer = await self._launcher.launch(made)
         except BackendError:
-            if self._read(task.key) is None:
-                self._live.discard(task.key)
+            if self._read(key) is None:
+                self._live.discard(key)
             raise
         if not answer.get("launched"):
-            self._look_at(task.key)
+            self._look_at(key)
+
+    async def _bring_image(
+        self, key: TaskKey, made: Request, wish: ImageWish, named: frozenset[str]
+    ) -> None:
+        """Have an image there, and start its task; what keeps it from that is told."""
+        try:
+            ready = await self._store().ready(wish)
+            self._launching.add(key)
+            self._held[key] = ready.hold
+            await self._start(with_image(made, wish, ready, named), key)
+        except asyncio.CancelledError:
+            if key in self._stopped:
+                self._never_started(key, Exit(signal=signal.SIGTERM), None)
+        except ImageTrouble as trouble:
+            told = Exit(platform_error=trouble.cause)
+            self._never_started(key, told, trouble.diagnosis())
+        except Exception as error:
+            if not isinstance(error, BackendError):
+                log.exception("a task with an image could not be started", task=str(key))
+            self._never_started(key, Exit(platform_error=str(error)), None)
+        finally:
+            self._preparing.pop(key, None)
+            self._stopped.pop(key, None)
+            self._launching.discard(key)
+
+    async def _stopped_before(self, key: TaskKey, cause: StopCause | None) -> bool:
+        """Stop a task whose image still comes; False where its process is, or may be, there."""
+        preparing = self._preparing.get(key)
+        if preparing is None:
+            return False
+        if key not in self._launching:
+            self._stopped[key] = cause
+            preparing.cancel()
+            return True
+        await asyncio.wait([preparing])
+        return False
+
+    def _never_started(self, key: TaskKey, told: Exit, why: Diagnosis | None) -> None:
+        self._live.discard(key)
+        self._let_image_go(key)
+        cause = self._stopped.get(key)
+        report = TaskReport(key, Seen.ENDED, exit=told, diagnosis=why, stopped_for=cause)
+        self._sink(report)
+
+    def _let_image_go(self, key: TaskKey) -> None:
+        """Let go of a task's image: from here on its supervisor holds it."""
+        if (held := self._held.pop(key, None)) is not None:
+            os.close(held)
 
     async def open_barrier(self, keys: Sequence[TaskKey]) -> None:
         for key in keys:
@@ -139,6 +230,8 @@ class LocalBackend:
     async def stop(
         self, key: TaskKey, signal: str, grace_ms: Millis, cause: StopCause | None = None
     ) -> None:
+        if await self._stopped_before(key, cause):
+            return
         if cause is not None:
             # On a full disk it is only told less well to books that are restored.
             with contextlib.suppress(OSError):
@@ -189,6 +282,30 @@ class LocalBackend:
         folder = str(self._folder(key).absolute())
         return isolated(ENTER, folder, "--", *argv, bare=True)
 
+    # ── images ──────────────────────────────────────────────────────────────────────────
+
+    async def resolve_image(self, wish: ImageWish) -> str:
+        return await self._store().resolve(wish)
+
+    async def inspect_image(self, wish: ImageWish) -> ImageView:
+        return await self._store().inspect(wish)
+
+    async def warm_image(self, wish: ImageWish) -> ImageView:
+        return await self._store().warm(wish)
+
+    async def image_rows(self, uid: int | None) -> Sequence[ImageRow]:
+        return await self._store().rows(uid)
+
+    async def remove_image(self, image: str) -> None:
+        await self._store().remove(image)
+
+    def _store(self) -> Images:
+        """Return where images are; Raises Rejected where none can be run."""
+        if self._images is None or self._no_images:
+            why = self._no_images or "Images need a service that is root's; this one is not."
+            raise Rejected(Code.NOT_SUPPORTED, why, INSTEAD[Ability.IMAGES])
+        return self._images
+
     @property
     def is_idle(self) -> bool:
         """Whether no task is known to run."""
@@ -228,6 +345,7 @@ class LocalBackend:
             log.exception("what became of a task is not understood", task=str(key))
             return
         self._told[key] = mark
+        self._let_image_go(key)
         if report.seen is Seen.ENDED:
             self._live.discard(key)
             self._told.pop(key, None)

@@ -87,7 +87,7 @@ class PilotBackend:
     """
 
     name = "pilot"
-    abilities = frozenset(Ability)
+    abilities = frozenset(Ability) - {Ability.IMAGES}
 
     def __init__(
         self,

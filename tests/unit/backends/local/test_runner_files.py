@@ -142,7 +142,7 @@ def test_folders_in_folders_without_end_are_removed_and_count_as_too_much(
         at = below
     os.close(os.open("file", os.O_CREAT | os.O_WRONLY, dir_fd=at))
     os.close(at)
-    finding = watch.disk(None, str(folder), 1 << 40)
+    finding = watch.disk(None, [str(folder)], 1 << 40)
     assert finding is not None
     assert "too deeply" in finding.cause
     removing.remove(None, str(folder))
@@ -155,8 +155,8 @@ def test_space_is_measured_below_and_links_count_for_themselves(tmp_path: Path) 
     (tmp_path / "link").symlink_to("/usr")
     used = scratch.used_bytes(None, str(tmp_path))
     assert 1 << 20 <= used <= (1 << 20) + (1 << 17)
-    assert watch.disk(None, str(tmp_path), 2 << 20) is None
-    finding = watch.disk(None, str(tmp_path), 1 << 19)
+    assert watch.disk(None, [str(tmp_path)], 2 << 20) is None
+    finding = watch.disk(None, [str(tmp_path)], 1 << 19)
     assert finding is not None
     assert finding.limit == "disk"
 

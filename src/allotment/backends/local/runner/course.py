@@ -161,8 +161,8 @@ class Course:
         if limits.pids and not group.has("pids"):
             self._watch(lambda: watch.pids(root, limits.pids), watch.PERIOD_S)
         if disk_bytes := self._request.get("disk_bytes", 0):
-            root, key = self._host.scratch, self._request["key"]
-            self._watch(lambda: watch.disk(root, key, disk_bytes), watch.DISK_PERIOD_S)
+            place, parts = self._host.scratch, self._surroundings.disk_parts()
+            self._watch(lambda: watch.disk(place, parts, disk_bytes), watch.DISK_PERIOD_S)
 
     def _watch(self, look: Callable[[], watch.Finding | None], period_s: float) -> None:
         if self._status["ended_ms"]:

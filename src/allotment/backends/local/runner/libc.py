@@ -28,6 +28,9 @@ _PR_SET_NAME: Final = 15
 _PR_SET_CHILD_SUBREAPER: Final = 36
 _PR_SET_NO_NEW_PRIVS: Final = 38
 
+_SYS_PIVOT_ROOT: Final = {"x86_64": 155, "ppc64le": 203, "s390x": 217}.get(
+    os.uname().machine, 41
+)
 _SYS_OPEN_TREE: Final = 428
 _SYS_MOVE_MOUNT: Final = 429
 _SYS_MOUNT_SETATTR: Final = 442
@@ -108,6 +111,11 @@ def mount(source: str, target: str, kind: str, flags: int, options: str = "") ->
         os.fsencode(source), os.fsencode(target), kind.encode(), flags, options.encode()
     )
     _check(result, f"mount {target}")
+
+
+def pivot_root(new: str, old: str) -> None:
+    """Make a mounted folder the root of the mount namespace, as pivot_root(2) does."""
+    _check(min(_syscall(_SYS_PIVOT_ROOT, os.fsencode(new), os.fsencode(old)), 0), "pivot_root")
 
 
 def clone_tree(handle: int) -> int:

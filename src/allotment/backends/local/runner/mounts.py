@@ -112,9 +112,9 @@ def build(view: View) -> None:
     """
     # From the host new mounts still arrive (an automounted home); none go back.
     libc.mount("none", "/", "", libc.MS_REC | libc.MS_SLAVE)
-    places = _resolve(view)
+    places = resolve(view)
     for place in places:
-        _check(place, view.hidden)
+        check(place, view.hidden)
     covered = _covered(places, view.hidden)
     for place in places:
         if place.is_read_only and place not in covered:
@@ -129,10 +129,10 @@ def build(view: View) -> None:
         os.close(place.handle)
     devices = [look_at(path) for path in view.devices if under(path, "/dev")]
     libc.mount("proc", "/proc", "proc", libc.MS_NOSUID | libc.MS_NODEV | libc.MS_NOEXEC)
-    _build_dev([*view.plain, *devices], view.folders)
+    build_dev([*view.plain, *devices], open_folders(view.folders))
 
 
-def _resolve(view: View) -> list[Place]:
+def resolve(view: View) -> list[Place]:
     """Resolve all paths, with the rights of the task's user and before anything covers them.
 
     Root may not enter a home that a file server keeps for its owner (root_squash); and where
@@ -154,7 +154,7 @@ def _open(path: str) -> int:
         raise OSError(error.errno, f"{path}: {error.strerror}") from error
 
 
-def _check(place: Place, hidden: str) -> None:
+def check(place: Place, hidden: str) -> None:
     """Raise OSError where to show a place would take away what every task has."""
     system = [name for name in _SYSTEM if under(place.real, name) or under(name, place.real)]
     if place.is_read_only and system:
@@ -245,9 +245,13 @@ def _hide(folder: str) -> None:
     libc.mount("tmpfs", folder, "tmpfs", libc.MS_NOSUID | libc.MS_NODEV, "mode=0755,size=256k")
 
 
-def _build_dev(devices: list[Device], folders: tuple[str, ...]) -> None:
+def open_folders(folders: tuple[str, ...]) -> list[tuple[str, int]]:
+    """Open folders of devices, before what is mounted on /dev covers them."""
+    return [(path, _open(path)) for path in folders]
+
+
+def build_dev(devices: list[Device], kept: list[tuple[str, int]]) -> None:
     """Make device files rather than bind the host's: each bind would be a mount."""
-    kept = [(path, _open(path)) for path in folders]
     libc.mount("tmpfs", "/dev", "tmpfs", libc.MS_NOSUID | libc.MS_NOEXEC, "mode=0755,size=64k")
     umask = os.umask(0)
     for device in devices:

@@ -44,7 +44,7 @@ def new_status(request: Request, boot_id: str) -> Status:
         "cwd": request["cwd"],
         "scratch": "",
         "isolation": {"namespaces": "none", "cgroup": "none", "controllers": [], "groups": []},
-        "phases": [],
+        "phases": [*request.get("phases", ())],
         "frozen": False,
         "exit_code": None,
         "signal": None,

@@ -8,7 +8,14 @@ import os
 import signal
 from typing import cast
 
-from allotment.backends.local.runner import claim, layout, procfs, record, tree
+from allotment.backends.local.runner import (
+    claim,
+    image_root,
+    layout,
+    procfs,
+    record,
+    tree,
+)
 from allotment.backends.local.runner.host import Host
 from allotment.backends.local.runner.schema import Request, Status
 from allotment.rights import removing
@@ -59,6 +66,7 @@ def _end(status: Status, host: Host) -> None:
             tree.send(status["pid"], signal.SIGKILL)
         group.remove()
     removing.remove(host.scratch, status["key"])
+    removing.remove(host.scratch, image_root.beside(status["key"]))
     status["phase"] = "ended"
     status["lost"] = True
     status["frozen"] = False

@@ -4,6 +4,7 @@ Both sides may be of different releases for as long as a task runs, so: new fiel
 optional, old ones keep their meaning, and what breaks this raises the number.
 """
 
+import re
 from typing import Final, Literal, NotRequired, TypedDict, cast
 
 PROTOCOL: Final = 1
@@ -12,10 +13,34 @@ PROTOCOL: Final = 1
 STATUS_VERSION: Final = 1
 """Of status.json."""
 
-PhaseName = Literal["isolation", "mounts", "launch", "barrier"]
+PhaseName = Literal["pull", "unpack", "isolation", "mounts", "launch", "barrier"]
 Stage = Literal["starting", "ready", "running", "holding", "ended"]
 NamespaceChoice = Literal["auto", "own", "bwrap", "none"]
 CgroupChoice = Literal["auto", "none"]
+
+
+class PhaseSpan(TypedDict):
+    """A named part of starting; `end_ms` is 0 while it lasts. Epoch milliseconds."""
+
+    name: PhaseName
+    start_ms: int
+    end_ms: int
+
+
+class Image(TypedDict):
+    """The image that a task brings, as it lies in the store below the state folder.
+
+    `record` is the file that is locked while it is in use, `layers` are names of folders,
+    topmost first; `passwd` and `group` the lines of its user, `home` the user's folder.
+    """
+
+    record: str
+    layers: list[str]
+    passwd: str
+    group: str
+    home: str
+    uid: int
+    gid: int
 
 
 class Request(TypedDict):
@@ -23,8 +48,9 @@ class Request(TypedDict):
 
     `argv` is a list; a string is a line for /bin/sh. `env` is the whole environment.
     `read_only` and `writable` are host paths; `devices` device files to be seen in /dev.
-    `log_bytes` is the cap of each of the two streams. Without `cpu_ceiling` the CPU
-    amount is a weight only. `uid`, `gid`, `groups` need a launcher that is root.
+    `phases` are parts of starting that came before. `log_bytes` is the cap of each of the two
+    streams. Without `cpu_ceiling` the CPU amount is a weight only. `uid`, `gid`, `groups` and
+    `image` need a launcher that is root.
     """
 
     key: str
@@ -47,14 +73,8 @@ class Request(TypedDict):
     hold_on_failure_ms: NotRequired[int]
     namespaces: NotRequired[NamespaceChoice]
     cgroups: NotRequired[CgroupChoice]
-
-
-class PhaseSpan(TypedDict):
-    """A named part of starting; `end_ms` is 0 while it lasts. Epoch milliseconds."""
-
-    name: PhaseName
-    start_ms: int
-    end_ms: int
+    image: NotRequired[Image]
+    phases: NotRequired[list[PhaseSpan]]
 
 
 class Usage(TypedDict):
@@ -147,6 +167,8 @@ _KINDS: Final[dict[str, type | tuple[type, ...]]] = {
     "hold_on_failure_ms": int,
     "namespaces": str,
     "cgroups": str,
+    "image": dict,
+    "phases": list,
 }
 _LARGEST_ID: Final = 2**32 - 2
 _PATHS: Final = ("read_only", "writable", "devices")
@@ -186,6 +208,8 @@ def _check_contents(request: Request) -> None:
     _check_path("cwd", request["cwd"])
     _check_user(request)
     _check_words(request)
+    if "image" in request:
+        _check_image(request["image"])
 
 
 def _check_user(request: Request) -> None:
@@ -195,6 +219,31 @@ def _check_user(request: Request) -> None:
     for number in cast("tuple[object, ...]", ids):
         if not isinstance(number, int) or not 0 <= number <= _LARGEST_ID:
             raise BadRequest(f"uid, gid, groups: {number!r} is no user's or group's number")
+
+
+_OF_IMAGE: Final = {
+    "record": str,
+    "layers": list,
+    "passwd": str,
+    "group": str,
+    "home": str,
+    "uid": int,
+    "gid": int,
+}
+_LAYER: Final = re.compile(r"[0-9a-f]{1,64}")
+
+
+def _check_image(image: Image) -> None:
+    fields = cast("dict[str, object]", image)
+    for name, kind in _OF_IMAGE.items():
+        if not isinstance(fields.get(name), kind):
+            raise BadRequest(f"image.{name}: missing, or not what is expected")
+    layers = cast("list[object]", image["layers"])
+    if not layers or not all(
+        isinstance(name, str) and _LAYER.fullmatch(name) for name in layers
+    ):
+        raise BadRequest("image.layers: names of layers are expected")
+    _check_path("image.home", image["home"])
 
 
 def _check_words(request: Request) -> None:

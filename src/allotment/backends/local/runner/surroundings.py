@@ -2,16 +2,18 @@
 
 import contextlib
 import os
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from allotment.backends.local.runner import bwrap, libc, mounts, scratch
+from allotment.backends.local.runner import bwrap, image_root, libc, mounts, scratch
 from allotment.backends.local.runner.cgroup import Group
 from allotment.backends.local.runner.hierarchy import Hierarchy
 from allotment.backends.local.runner.host import Host
 from allotment.backends.local.runner.mounts import User
-from allotment.backends.local.runner.schema import Isolation, Request
+from allotment.backends.local.runner.schema import Image, Isolation, Request
 from allotment.backends.local.runner.spawn import Command
 from allotment.rights import removing
+
+_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Unavailable(Exception):
@@ -30,6 +32,8 @@ class Limits(NamedTuple):
 def kind_for(request: Request, host: Host) -> str:
     """Return by what a task's namespaces are made: own, bwrap or none. Raises Unavailable."""
     asked = request.get("namespaces", "auto")
+    if "image" in request:
+        asked = "own"
     if asked == "auto":
         return host.namespaces
     works = {"own": host.namespaces == "own", "bwrap": bool(host.bwrap), "none": True}
@@ -82,21 +86,45 @@ class Surroundings:
         except OSError as error:
             text = f"cannot make the scratch folder {self.scratch}: {error.strerror}"
             raise OSError(error.errno, text) from error
+        self._make_room_for_image()
         self._group(self._host.hierarchy).create(self.limits)
+
+    def _make_room_for_image(self) -> None:
+        """Hold the image from now to the end of this process, and make a place for writes."""
+        if "image" in self._request:
+            image_root.hold(self._host.home, self._request["image"])
+            name = image_root.beside(self._request["key"])
+            scratch.make(self._host.scratch, name, os.geteuid(), os.getegid())
 
     def enter_namespaces(self) -> None:
         """Go where the task will be, PID namespace apart: in that one we were born."""
         libc.unshare(libc.CLONE_NEWNS | libc.CLONE_NEWIPC | libc.CLONE_NEWUTS)
-        mounts.build(self._view())
+        if "image" in self._request:
+            self._enter_image(self._request["image"])
+        else:
+            mounts.build(self._view())
         # Back to the state folder as the host mounts it: here it may be read-only.
         os.fchdir(self._host.home)
+
+    def _enter_image(self, image: Image) -> None:
+        name = image_root.beside(self._request["key"])
+        folder = os.open(name, _FOLDER, dir_fd=self._host.scratch)
+        place = (f"{self._host.scratch_root}/{name}", folder)
+        image_root.build(self._view(), image, self._request["cwd"], self._host.home, place)
 
     def remove(self) -> None:
         """Remove what was made."""
         self.group.remove()
-        if self.kind == "own":
+        if "image" in self._request:
+            removing.remove(self._host.scratch, image_root.beside(self._request["key"]))
+        elif self.kind == "own":
             self._unmount_scratch()
         removing.remove(self._host.scratch, self._request["key"])
+
+    def disk_parts(self) -> tuple[str, ...]:
+        """Name what counts as its scratch space, below the folder of scratch folders."""
+        key = self._request["key"]
+        return (key, image_root.written(key)) if "image" in self._request else (key,)
 
     def _unmount_scratch(self) -> None:
         """Where read-only data covered it, it is mounted, and so could not be removed."""

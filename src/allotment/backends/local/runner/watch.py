@@ -1,6 +1,7 @@
 """Limits that no control group enforces: looked at now and then, and answered by a kill."""
 
 import sys
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from allotment.backends.local.runner import procfs, scratch
@@ -40,10 +41,10 @@ def pids(init_pid: int, limit: int) -> Finding | None:
     return Finding("pids", f"ran {count} processes; the limit is {limit}")
 
 
-def disk(root: int | None, name: str, limit_bytes: int) -> Finding | None:
-    """Compare what lies in the scratch folder with its limit."""
-    used = scratch.used_bytes(root, name)
-    if used == sys.maxsize:
+def disk(root: int | None, names: Sequence[str], limit_bytes: int) -> Finding | None:
+    """Compare what lies in the scratch folder, and was written to the image, with its limit."""
+    used = sum(scratch.used_bytes(root, name) for name in names)
+    if used >= sys.maxsize:
         return Finding("disk", "nested folders in its scratch space too deeply to be measured")
     if used <= limit_bytes:
         return None

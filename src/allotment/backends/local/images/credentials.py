@@ -1,0 +1,107 @@
+"""A user's passwords for registries: Docker's file in the user's home, read with its rights.
+
+They go from there into the header of a request, and nowhere else.
+"""
+
+import base64
+import binascii
+import json
+import os
+import stat
+from typing import Any, Final, cast
+
+from allotment.backends.local.images.reference import HUB
+from allotment.backends.local.images.trouble import ImageTrouble, Kind
+from allotment.rights import paths
+from allotment.rights.user import rights_of
+from allotment.service.ports import ImageWish
+
+_FILES: Final = (".docker/config.json", ".config/containers/auth.json")
+_HUB_NAMES: Final = ("https://index.docker.io/v1/", "index.docker.io")
+_MOST_BYTES: Final = 1 << 20
+
+
+def basic_of(wish: ImageWish, registry: str) -> str:
+    """Return what a user logs in with, as a header has it; '' for nobody. May block.
+
+    Raises ImageTrouble where the file cannot be used.
+    """
+    helpers = ""
+    for name in _FILES:
+        text = _read(f"{wish.home.rstrip('/')}/{name}", wish)
+        try:
+            found = json.loads(text or "{}")
+        except ValueError as error:
+            raise ImageTrouble(
+                Kind.DENIED, f"~/{name} is not JSON, so there is no password to be had from it."
+            ) from error
+        known = cast("dict[str, Any]", found if isinstance(found, dict) else {})
+        if basic := _entry(known.get("auths"), registry):
+            return basic
+        helpers = helpers or _helper(known, registry)
+    if helpers:
+        raise ImageTrouble(
+            Kind.DENIED,
+            f"The password for {registry} is kept by the credential helper {helpers}, which "
+            "the service does not run.",
+            f"Run `allot image login {registry}`: it writes a file the service reads as you.",
+        )
+    return ""
+
+
+def _read(path: str, wish: ImageWish) -> bytes:
+    with rights_of(wish.identity):
+        try:
+            handle = paths.resolve(path)
+        except OSError:
+            return b""
+        try:
+            if not stat.S_ISREG(os.fstat(handle).st_mode):
+                return b""
+            fd = os.open(f"/proc/self/fd/{handle}", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return b""
+        finally:
+            os.close(handle)
+        try:
+            return os.read(fd, _MOST_BYTES)
+        finally:
+            os.close(fd)
+
+
+def _names(registry: str) -> tuple[str, ...]:
+    names = (registry, f"https://{registry}", f"http://{registry}", f"https://{registry}/v2/")
+    return (*names, *_HUB_NAMES) if registry == HUB else names
+
+
+def _entry(auths: object, registry: str) -> str:
+    if not isinstance(auths, dict):
+        return ""
+    for name in _names(registry):
+        entry = cast("dict[str, Any]", auths).get(name)
+        if not isinstance(entry, dict):
+            continue
+        fields = cast("dict[str, Any]", entry)
+        if isinstance(fields.get("auth"), str) and _is_pair(fields["auth"]):
+            return fields["auth"]
+        if isinstance(fields.get("username"), str) and isinstance(fields.get("password"), str):
+            pair = f"{fields['username']}:{fields['password']}"
+            return base64.b64encode(pair.encode()).decode()
+    return ""
+
+
+def _is_pair(text: str) -> bool:
+    try:
+        return b":" in base64.b64decode(text, validate=True)
+    except binascii.Error:
+        return False
+
+
+def _helper(known: dict[str, Any], registry: str) -> str:
+    by_registry = known.get("credHelpers")
+    if isinstance(by_registry, dict) and registry in by_registry:
+        return str(cast("dict[str, Any]", by_registry)[registry])
+    store = known.get("credsStore")
+    auths = known.get("auths")
+    is_kept = isinstance(auths, dict) and any(name in auths for name in _names(registry))
+    return store if isinstance(store, str) and is_kept else ""

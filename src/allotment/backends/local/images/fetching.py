@@ -1,0 +1,273 @@
+"""Fetches an image: each layer goes from the registry into the process that unpacks it.
+
+Nothing is kept in between. What a layer is called by is checked on both sides: its digest as it
+comes, and what it is unpacked. Only then does it get its place. Blocks; for threads.
+"""
+
+import contextlib
+import hashlib
+import shutil
+import subprocess
+import threading
+import time
+from http.client import HTTPException
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from allotment.backends.local.images.manifest import (
+    Config,
+    Descriptor,
+    Manifest,
+    Wishes,
+    choose,
+    config_from,
+    manifest_from,
+)
+from allotment.backends.local.images.reference import Reference
+from allotment.backends.local.images.registry import Registry
+from allotment.backends.local.images.store import Image, Layer, Store
+from allotment.backends.local.images.trouble import PASSING, ImageTrouble, Kind
+from allotment.model.quantity import show_bytes
+from allotment.rights.removing import remove
+from allotment.service.isolated import PLAIN, isolated
+
+UNPACK: Final = "allotment.backends.local.images.unpack"
+MOST_FILES: Final = 1_000_000
+"""Of one layer."""
+_PIECE: Final = 1 << 18
+_TRIES: Final = 4
+_FIRST_PAUSE_S: Final = 0.5
+_LEFT_FREE: Final = 20
+"""One part in so many of the disk stays free, whatever the limit of the store."""
+
+
+class Stopped(Exception):
+    """Nobody wants it any more."""
+
+
+class Found(msgspec.Struct, frozen=True):
+    """What a registry has under a digest."""
+
+    reference: Reference
+    manifest: Manifest
+    config: Config
+
+    @property
+    def download(self) -> int:
+        """Return how many bytes its layers are as they come."""
+        return sum(layer.size for layer in self.manifest.layers)
+
+    @property
+    def pairs(self) -> list[tuple[Descriptor, str]]:
+        """Return its layers, topmost last: as they come, and what they are unpacked."""
+        return list(zip(self.manifest.layers, self.config.rootfs.diff_ids, strict=True))
+
+
+def look(registry: Registry, digest: str) -> Found:
+    """Ask what is under a digest. Raises ImageTrouble, also where it cannot run here."""
+    name = str(registry.reference)
+    manifest = manifest_from(registry.manifest(digest), name)
+    if manifest.manifests:
+        manifest = manifest_from(registry.manifest(choose(manifest, name)), name)
+    if manifest.config is None:
+        raise ImageTrouble(Kind.BROKEN, f"The manifest of {name} has no configuration.")
+    config = config_from(registry.small_blob(manifest.config.digest), manifest, name)
+    return Found(registry.reference.at(digest), manifest, config)
+
+
+class _Told(msgspec.Struct, frozen=True):
+    """What the process that unpacks says at its end."""
+
+    bytes: int = 0
+    files: int = 0
+    bad: str = ""
+    cut: bool = False
+    full: str = ""
+
+
+class Fetch:
+    """Fetches one image. `stop` is set by whoever wants it no more."""
+
+    def __init__(self, store: Store, registry: Registry, found: Found, limit: int) -> None:
+        self._store = store
+        self._registry = registry
+        self._found = found
+        self._limit = limit
+        self.stop = threading.Event()
+        self.last_byte_at = time.time()
+
+    def run(self) -> None:
+        """Fetch what is not there yet, and keep the image. Raises ImageTrouble or Stopped."""
+        diff_ids = self._found.config.rootfs.diff_ids
+        with self._store.pinned(diff_ids):
+            made: list[tuple[Path, Layer]] = []
+            try:
+                used = 0
+                for descriptor, diff_id in self._found.pairs:
+                    used += self._layer(descriptor, diff_id, used, made)
+                self.last_byte_at = time.time()
+                self._store.sync()
+                for folder, layer in made:
+                    self._store.keep_layer(folder, layer)
+            except OSError as error:
+                why = error.strerror or str(error)
+                raise ImageTrouble(
+                    Kind.NO_ROOM, f"The store of images cannot be written: {why}."
+                ) from error
+            finally:
+                for folder, _ in made:
+                    if folder.exists():
+                        remove(None, str(folder))
+            self._store.keep(self._found.reference, self._image())
+        self._store.make_room(self._limit)
+
+    def _image(self) -> Image:
+        wishes = self._found.config.config or Wishes()
+        reference = self._found.reference
+        return Image(
+            reference=str(reference),
+            place=reference.place,
+            digest=reference.digest,
+            layers=self._found.config.rootfs.diff_ids,
+            env=wishes.env or (),
+            entrypoint=wishes.entrypoint or (),
+            cmd=wishes.cmd or (),
+            workdir=wishes.workdir or "",
+        )
+
+    # ── one layer ───────────────────────────────────────────────────────────────────
+
+    def _layer(
+        self,
+        descriptor: Descriptor,
+        diff_id: str,
+        before: int,
+        made: list[tuple[Path, Layer]],
+    ) -> int:
+        """See that a layer is there, or made; return how large it is."""
+        known = self._store.layer(diff_id)
+        if known is None:
+            known = next((layer for _, layer in made if layer.diff_id == diff_id), None)
+            if known is not None:
+                return 0
+        elif self._may_share(known, descriptor):
+            return known.bytes
+        folder, layer = self._fetched(descriptor, diff_id, before)
+        made.append((folder, layer))
+        return layer.bytes
+
+    def _may_share(self, known: Layer, descriptor: Descriptor) -> bool:
+        """Whether a layer that is there is this user's to see.
+
+        To know its digest proves nothing. It came from this registry before, which says now
+        that it is in this user's repository, too; else it is fetched again.
+        """
+        source = (self._registry.reference.registry, descriptor.digest)
+        return source in known.sources and self._registry.has_blob(descriptor.digest)
+
+    def _fetched(self, descriptor: Descriptor, diff_id: str, before: int) -> tuple[Path, Layer]:
+        """Fetch a layer; again where that may help. Raises ImageTrouble or Stopped."""
+        pause_s = _FIRST_PAUSE_S
+        for tries_left in reversed(range(_TRIES)):
+            folder = self._store.new_folder()
+            try:
+                return folder, self._unpacked(folder, descriptor, diff_id, before)
+            except ImageTrouble as trouble:
+                remove(None, str(folder))
+                if trouble.kind not in PASSING or not tries_left:
+                    raise
+                if trouble.kind is Kind.NO_ROOM:
+                    self._store.make_room(0)
+            except BaseException:
+                remove(None, str(folder))
+                raise
+            if self.stop.wait(pause_s):
+                raise Stopped
+            pause_s *= 2
+        raise AssertionError("the last try returns or raises")
+
+    def _unpacked(
+        self, folder: Path, descriptor: Descriptor, diff_id: str, before: int
+    ) -> Layer:
+        most = self._most(before)
+        words = isolated(UNPACK, str(folder), diff_id, str(most), str(MOST_FILES), bare=True)
+        with subprocess.Popen(
+            words,
+            env=PLAIN,
+            cwd="/",
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        ) as child:
+            try:
+                self._feed(child, descriptor)
+                told = child.stdout.read() if child.stdout is not None else b""
+            finally:
+                child.kill()
+        return self._judged(told, descriptor, diff_id, most)
+
+    def _most(self, before: int) -> int:
+        """Return how large a layer may be, when the image has so much of others."""
+        disk = shutil.disk_usage(self._store.folder)
+        most = min(self._limit - before, disk.free - disk.total // _LEFT_FREE)
+        if most <= 0:
+            raise ImageTrouble(
+                Kind.NO_ROOM,
+                f"There is no room for {self._found.reference}: the disk has "
+                f"{show_bytes(disk.free)} free, the store may have {show_bytes(self._limit)}.",
+            )
+        return most
+
+    def _feed(self, child: "subprocess.Popen[bytes]", descriptor: Descriptor) -> None:
+        """Hand a layer on as it comes, and check that it is the one that was meant."""
+        assert child.stdin is not None
+        count, digest = 0, hashlib.sha256()
+        with self._registry.blob(descriptor.digest) as answer:
+            while True:
+                if self.stop.is_set():
+                    raise Stopped
+                try:
+                    piece = answer.read(_PIECE)
+                except (OSError, HTTPException) as error:
+                    raise self._registry.away(error) from error
+                if not piece:
+                    break
+                count += len(piece)
+                digest.update(piece)
+                if count > descriptor.size:
+                    break
+                try:
+                    child.stdin.write(piece)
+                except BrokenPipeError:
+                    return  # it has said why
+        if count < descriptor.size:
+            raise self._registry.away(EOFError("it stopped in the middle of a layer"))
+        if f"sha256:{digest.hexdigest()}" != descriptor.digest:
+            raise self._broken(descriptor, "is not what its digest says")
+        with contextlib.suppress(BrokenPipeError):
+            child.stdin.close()
+
+    def _judged(self, told: bytes, descriptor: Descriptor, diff_id: str, most: int) -> Layer:
+        try:
+            found = msgspec.json.decode(told, type=_Told)
+        except msgspec.DecodeError:
+            found = _Told(bad="the process that unpacks it was killed")
+        if found.full:
+            raise ImageTrouble(
+                Kind.NO_ROOM, f"The disk is full while {self._found.reference} is unpacked."
+            )
+        if found.cut:
+            raise self._broken(descriptor, "ends in the middle")
+        if found.bad:
+            why = found.bad.replace(f"{most} bytes", f"the {show_bytes(most)} left for it")
+            raise self._broken(descriptor, f"is not unpacked: {why}")
+        source = (self._registry.reference.registry, descriptor.digest)
+        return Layer(diff_id, found.bytes, found.files, (source,))
+
+    def _broken(self, descriptor: Descriptor, why: str) -> ImageTrouble:
+        return ImageTrouble(
+            Kind.BROKEN, f"{self._found.reference}: layer {descriptor.digest[:19]}… {why}."
+        )

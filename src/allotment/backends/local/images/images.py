@@ -1,0 +1,363 @@
+"""Images for the service: names become digests, rights are asked for, what runs is fetched.
+
+Rights are the registry's: each user is known there by its own password, and what it says is
+believed for a few minutes. An image that is in the store already is no exception, nor is one
+that is named by its digest.
+"""
+
+import asyncio
+import contextlib
+import os
+import time
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Final, TypeVar
+
+import msgspec
+
+from allotment.backends.local.images import store as st
+from allotment.backends.local.images.credentials import basic_of
+from allotment.backends.local.images.fetching import Fetch, Found, Stopped, look
+from allotment.backends.local.images.reference import BadReference, Reference, parse
+from allotment.backends.local.images.registry import Registry
+from allotment.backends.local.images.store import Image, Store
+from allotment.backends.local.images.trouble import ImageTrouble, Kind
+from allotment.model.errors import Code, Rejected
+from allotment.service.image_view import ImageLayer, ImageRow, ImageView
+from allotment.service.ports import ImageWish
+from allotment.service.threads import Threads
+
+BELIEVED_S: Final = 300.0
+"""How long a registry's word that somebody may read something counts."""
+PATIENCE_S: Final = 60.0
+"""For a question."""
+LONGEST_S: Final = 24 * 3600.0
+"""For an image to come."""
+ANSWERED_S: Final = 10.0
+"""After how long whoever fetches ahead hears of it."""
+_MOST_REMEMBERED: Final = 10_000
+T = TypeVar("T")
+
+
+class Ready(msgspec.Struct, frozen=True):
+    """An image to be run. `hold` is an open descriptor that keeps it in the store."""
+
+    image: Image
+    record: str
+    layers: tuple[str, ...]
+    """Names of folders, topmost first."""
+    hold: int
+    pull_ms: tuple[int, int] | None = None
+    """When it was fetched, from when to when; None where it was there."""
+    unpack_ms: tuple[int, int] | None = None
+
+
+class _Shared:
+    """A fetch that several may wait for. It ends when nobody does any more."""
+
+    def __init__(self) -> None:
+        self.waiting = 0
+        self.fetch: Fetch | None = None
+        self.began = self.ended = 0.0
+        self.done: asyncio.Task[None] | None = None
+
+
+class Images:
+    """All there is to do with images on this machine. `limit` is the store's, in bytes."""
+
+    def __init__(self, state_dir: Path, limit: Callable[[], int]) -> None:
+        self._store = Store(state_dir)
+        self._limit = limit
+        self._asking = Threads("registry", each=4, total=16)
+        self._fetching = Threads("images", each=1, total=3)
+        self._reading = Threads("store", each=2, total=4)
+        self._rights: dict[tuple[int, str], float] = {}
+        """Until when it counts that a user may read the image of that exact name."""
+        self._found: dict[str, Found] = {}
+        self._coming: dict[str, _Shared] = {}
+        self._warming: dict[tuple[int, str], asyncio.Task[Ready]] = {}
+        """What users fetch ahead."""
+
+    async def start(self) -> None:
+        """Make the store ready; what a service that was killed left of it goes."""
+        await asyncio.to_thread(self._store.prepare)
+
+    # ── names and rights ────────────────────────────────────────────────────────────
+
+    async def resolve(self, wish: ImageWish) -> str:
+        """Return the name of an image with the digest it has now. Raises Rejected.
+
+        It is this user's to read, and can run here.
+        """
+        reference = _parsed(wish.reference)
+        try:
+            exact = await self._allowed(reference, wish)
+            if self._found.get(exact.exact) is None and self._store.image(exact) is None:
+                await self._look(exact, wish)
+        except ImageTrouble as trouble:
+            raise trouble.refusal() from trouble
+        return str(exact)
+
+    async def _allowed(self, reference: Reference, wish: ImageWish) -> Reference:
+        """Return the very image of a name, which the user may read. Raises ImageTrouble."""
+        now = time.monotonic()
+        if reference.digest and self._rights.get((_uid(wish), reference.exact), 0.0) > now:
+            return reference
+        exact = reference.at(await self._ask(wish, partial(_digest, reference, wish)))
+        if len(self._rights) >= _MOST_REMEMBERED:
+            self._rights = {key: end for key, end in self._rights.items() if end > now}
+        if len(self._rights) < _MOST_REMEMBERED:
+            self._rights[_uid(wish), exact.exact] = now + BELIEVED_S
+        return exact
+
+    async def _look(self, exact: Reference, wish: ImageWish) -> Found:
+        if (known := self._found.get(exact.exact)) is not None:
+            return known
+        found = await self._ask(wish, partial(_looked, exact, wish))
+        while len(self._found) >= _MOST_REMEMBERED:
+            del self._found[next(iter(self._found))]
+        self._found[exact.exact] = found
+        return found
+
+    async def _ask(self, wish: ImageWish, question: Callable[[], T]) -> T:
+        """Ask a registry. Raises ImageTrouble."""
+        try:
+            return await self._asking.run(_uid(wish), question, PATIENCE_S)
+        except TimeoutError:
+            raise ImageTrouble(
+                Kind.AWAY,
+                f"The registry of {wish.reference} did not answer in {PATIENCE_S:.0f} s.",
+            ) from None
+
+    # ── running ─────────────────────────────────────────────────────────────────────
+
+    async def ready(self, wish: ImageWish) -> Ready:
+        """Return an image to be run, fetched if need be. Raises ImageTrouble or Stopped."""
+        exact = parse(wish.reference)
+        try:
+            exact = await self._allowed(exact, wish)
+        except ImageTrouble as trouble:
+            # It was this user's when the job was accepted, and nobody says that it is not.
+            if trouble.kind is not Kind.AWAY or not exact.digest:
+                raise
+            if self._store.image(exact) is None:
+                raise
+        pull = unpack = None
+        while True:
+            hold = self._store.hold(exact)
+            image = self._store.image(exact) if hold is not None else None
+            if hold is not None and image is not None:
+                break
+            if hold is not None:
+                os.close(hold)
+            pull, unpack = await self._come(exact, wish)
+        self._store.note_user(exact, _uid(wish))
+        record = f"{st.FOLDER}/made/{st.image_name(exact)}.json"
+        layers = tuple(st.layer_name(each) for each in reversed(image.layers))
+        return Ready(image, record, layers, hold, pull, unpack)
+
+    async def _come(
+        self, exact: Reference, wish: ImageWish
+    ) -> tuple[tuple[int, int], tuple[int, int]]:
+        """Wait until an image is there; say when it was fetched, and when it was unpacked."""
+        shared = self._coming.get(exact.exact)
+        if shared is None:
+            shared = self._coming[exact.exact] = _Shared()
+            work = self._fetch(exact, wish, shared)
+            shared.done = asyncio.get_running_loop().create_task(work)
+        assert shared.done is not None
+        async with _waiting(shared):
+            await asyncio.shield(shared.done)
+        assert shared.fetch is not None
+        last = shared.fetch.last_byte_at
+        return (
+            (_ms(shared.began), _ms(last)),
+            (_ms(last), _ms(shared.ended)),
+        )
+
+    async def _fetch(self, exact: Reference, wish: ImageWish, shared: _Shared) -> None:
+        try:
+            shared.began = time.time()
+            found = await self._look(exact, wish)
+            registry = await self._ask(wish, partial(_registry, exact, wish))
+            shared.fetch = Fetch(self._store, registry, found, self._limit())
+            if shared.waiting <= 0:
+                raise Stopped
+            await self._fetching.run(_uid(wish), shared.fetch.run, LONGEST_S)
+            shared.ended = time.time()
+        finally:
+            self._coming.pop(exact.exact, None)
+
+    # ── for people ──────────────────────────────────────────────────────────────────
+
+    async def warm(self, wish: ImageWish) -> ImageView:
+        """Fetch an image ahead; answer when it is there, or a little later. Raises Rejected."""
+        exact = msgspec.structs.replace(wish, reference=await self.resolve(wish))
+        key = (_uid(wish), exact.reference)
+        warming = self._warming.get(key)
+        if warming is None:
+            work = self.ready(exact)
+            warming = self._warming[key] = asyncio.get_running_loop().create_task(work)
+        await asyncio.wait([warming], timeout=ANSWERED_S)
+        if warming.done() and self._warming.pop(key, None) is not None:
+            try:
+                os.close(warming.result().hold)
+            except ImageTrouble as trouble:
+                raise trouble.refusal() from trouble
+            except Stopped:
+                why = "The fetch was broken off."
+                raise Rejected(Code.UNAVAILABLE, why, "Try again.") from None
+        return await self.inspect(exact)
+
+    async def close(self) -> None:
+        """Break off what users fetch ahead."""
+        for warming in self._warming.values():
+            warming.cancel()
+        await asyncio.gather(*self._warming.values(), return_exceptions=True)
+
+    async def inspect(self, wish: ImageWish) -> ImageView:
+        """Return what an image consists of, and what it would add. Raises Rejected."""
+        reference = _parsed(wish.reference)
+        try:
+            exact = await self._allowed(reference, wish)
+            found = await self._look(exact, wish)
+        except ImageTrouble as trouble:
+            raise trouble.refusal() from trouble
+        return await self._reading.run(
+            _uid(wish), partial(self._view, exact, found), PATIENCE_S
+        )
+
+    def _view(self, exact: Reference, found: Found) -> ImageView:
+        images = self._store.images()
+        layers: list[ImageLayer] = []
+        for descriptor, diff_id in found.pairs:
+            known = self._store.layer(diff_id)
+            is_ours = known is not None and (
+                (exact.registry, descriptor.digest) in known.sources
+            )
+            others = sum(
+                diff_id in image.layers and (image.place, image.digest) != (
+                    exact.place, exact.digest
+                )
+                for image, _ in images
+            )  # fmt: skip
+            size = known.bytes if known is not None and is_ours else None
+            layers.append(
+                ImageLayer(descriptor.digest, descriptor.size, size, others if is_ours else 0)
+            )
+        wishes = found.config.config
+        return ImageView(
+            image=str(exact),
+            digest=exact.digest,
+            is_here=self._store.image(exact) is not None,
+            layers=tuple(layers),
+            to_fetch=sum(layer.size for layer in layers if layer.unpacked is None),
+            entrypoint=(wishes.entrypoint or ()) if wishes else (),
+            cmd=(wishes.cmd or ()) if wishes else (),
+            env=(wishes.env or ()) if wishes else (),
+            workdir=(wishes.workdir or "") if wishes else "",
+        )
+
+    async def rows(self, uid: int | None) -> list[ImageRow]:
+        """List what is in the store: of a user what that has used, with None all."""
+        return await self._reading.run(uid, partial(self._rows, uid), PATIENCE_S)
+
+    def _rows(self, uid: int | None) -> list[ImageRow]:
+        images = self._store.images()
+        shown = [
+            pair for pair in images if uid is None or self._store.is_known_to(pair[0], uid)
+        ]
+        uses = [each for image, _ in images for each in set(image.layers)]
+        found: list[ImageRow] = []
+        for image, when in shown:
+            layers = [self._store.layer(each) for each in set(image.layers)]
+            sizes = {layer.diff_id: layer.bytes for layer in layers if layer is not None}
+            alone = sum(size for each, size in sizes.items() if uses.count(each) == 1)
+            found.append(
+                ImageRow(
+                    image=image.reference,
+                    digest=image.digest,
+                    bytes=sum(sizes.values()),
+                    alone=alone,
+                    used_at=_ms(when),
+                    in_use=self._store.is_in_use(image),
+                )
+            )
+        return found
+
+    async def remove(self, text: str) -> None:
+        """Remove an image from the store. Raises Rejected."""
+        reference = _parsed(text)
+        work = partial(self._removed, reference)
+        found, used = await self._reading.run("remove", work, PATIENCE_S)
+        if not found:
+            raise Rejected(
+                Code.NOT_FOUND, f"{text} is not in the store.", "See `allot image ls`."
+            )
+        if used:
+            raise Rejected(
+                Code.CONFLICT, f"A task uses {text}.", "Wait until it has ended, or cancel it."
+            )
+
+    def _removed(self, reference: Reference) -> tuple[int, int]:
+        """Remove what has a name; say how many had, and how many of them are in use."""
+        meant = [
+            image
+            for image, _ in self._store.images()
+            if image.place == reference.place
+            and (
+                image.digest == reference.digest
+                if reference.digest
+                else parse(image.reference).tag == reference.tag
+            )
+        ]
+        return len(meant), sum(not self._store.remove(image) for image in meant)
+
+
+@asynccontextmanager
+async def _waiting(shared: _Shared) -> AsyncGenerator[None]:
+    shared.waiting += 1
+    try:
+        yield
+    finally:
+        shared.waiting -= 1
+        if not shared.waiting and shared.fetch is not None:
+            shared.fetch.stop.set()
+        if not shared.waiting and shared.done is not None and not shared.done.done():
+            shared.done.add_done_callback(_heard)
+
+
+def _heard(done: "asyncio.Task[None]") -> None:
+    with contextlib.suppress(Exception, asyncio.CancelledError):
+        done.exception()
+
+
+def _parsed(text: str) -> Reference:
+    try:
+        return parse(text)
+    except BadReference as error:
+        raise Rejected(
+            Code.BAD_SPEC, f"image: {text[:200]} {error}.", "Write it as registry/name:tag."
+        ) from error
+
+
+def _registry(reference: Reference, wish: ImageWish) -> Registry:
+    return Registry(reference, basic_of(wish, reference.registry))
+
+
+def _digest(reference: Reference, wish: ImageWish) -> str:
+    return _registry(reference, wish).digest()
+
+
+def _looked(exact: Reference, wish: ImageWish) -> Found:
+    return look(_registry(exact, wish), exact.digest)
+
+
+def _uid(wish: ImageWish) -> int:
+    return wish.identity.uid if wish.identity is not None else os.geteuid()
+
+
+def _ms(seconds: float) -> int:
+    return int(seconds * 1000)

@@ -1,0 +1,98 @@
+"""Names of images: `registry/name:tag@digest`, as they are written everywhere."""
+
+import ipaddress
+import re
+from typing import Final
+
+import msgspec
+
+HUB: Final = "docker.io"
+_HUB_HOST: Final = "registry-1.docker.io"
+_REGISTRY: Final = re.compile(
+    r"(?:[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?|\[::1\])(?::\d{1,5})?"
+)
+_REPOSITORY: Final = re.compile(r"[a-z0-9]+(?:(?:\.|__?|-+|/)[a-z0-9]+)*")
+_TAG: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
+_DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
+_LONGEST: Final = 512
+
+
+class BadReference(ValueError):
+    """A name that no image can have; the text says why."""
+
+
+class Reference(msgspec.Struct, frozen=True):
+    """An image in a registry. `digest` names its very bytes; '' where only a tag is known."""
+
+    registry: str
+    repository: str
+    tag: str = ""
+    digest: str = ""
+
+    @property
+    def place(self) -> str:
+        """Where it lies, whichever version."""
+        return f"{self.registry}/{self.repository}"
+
+    @property
+    def wanted(self) -> str:
+        """What to ask the registry for."""
+        return self.digest or self.tag
+
+    @property
+    def exact(self) -> str:
+        """Name its bytes, and where they lie."""
+        return f"{self.place}@{self.digest}"
+
+    @property
+    def is_near(self) -> bool:
+        """Whether its registry is on this machine: only there it may be without TLS."""
+        host = self.registry.rpartition(":")[0] if ":" in self.registry else self.registry
+        try:
+            return ipaddress.ip_address(host.strip("[]")).is_loopback
+        except ValueError:
+            return host == "localhost"
+
+    @property
+    def base(self) -> str:
+        """Return the address of its repository's API."""
+        host = _HUB_HOST if self.registry == HUB else self.registry
+        return f"{'http' if self.is_near else 'https'}://{host}/v2/{self.repository}"
+
+    def at(self, digest: str) -> "Reference":
+        """Return the same name with a digest."""
+        return msgspec.structs.replace(self, digest=digest)
+
+    def __str__(self) -> str:
+        tag = f":{self.tag}" if self.tag else ""
+        digest = f"@{self.digest}" if self.digest else ""
+        return f"{self.place}{tag}{digest}"
+
+
+def parse(text: str) -> Reference:
+    """Read a name. Without a registry it is Docker's; without a tag, `latest`.
+
+    Raises BadReference.
+    """
+    if len(text) > _LONGEST:
+        raise BadReference(f"is longer than {_LONGEST} characters")
+    name, at, digest = text.partition("@")
+    if at and not _DIGEST.fullmatch(digest):
+        raise BadReference(
+            "has an @ that no digest follows: @sha256: and 64 hexadecimal digits"
+        )
+    first, slash, rest = name.partition("/")
+    if slash and (first == "localhost" or any(mark in first for mark in ".:")):
+        registry, path = first, rest
+    else:
+        registry, path = HUB, name
+    path, colon, tag = path.partition(":")
+    if registry == HUB and "/" not in path:
+        path = f"library/{path}"
+    if not _REGISTRY.fullmatch(registry):
+        raise BadReference(f"has a registry that cannot be one: {registry}")
+    if not _REPOSITORY.fullmatch(path):
+        raise BadReference("is no name of an image: registry/name:tag, in small letters")
+    if colon and not _TAG.fullmatch(tag):
+        raise BadReference(f"has a tag that cannot be one: {tag}")
+    return Reference(registry, path, tag or ("" if digest else "latest"), digest)

@@ -1,0 +1,58 @@
+"""A task's request where it brings an image: what of that counts, and what its job says."""
+
+import os
+
+from allotment.backends.local.images.images import Ready
+from allotment.backends.local.runner.schema import PhaseSpan, Request
+from allotment.service.ports import ImageWish
+
+OF_ANYBODY = frozenset({"PATH", "SHELL", "LANG"})
+"""Variables that every task gets, and of which an image may have its own."""
+
+
+def with_image(
+    request: Request, wish: ImageWish, ready: Ready, named: frozenset[str]
+) -> Request:
+    """Return a request that runs in an image.
+
+    The job's command takes the place of the image's entry point and command together; without
+    one, these are run. Its variables win over the image's, but for what every task gets.
+    """
+    image = ready.image
+    uid = wish.identity.uid if wish.identity is not None else os.geteuid()
+    gid = wish.identity.gid if wish.identity is not None else os.getegid()
+    given = request["env"]
+    own = dict(word.split("=", 1) for word in image.env if word.find("=") > 0)
+    wins = {name: given[name] for name in given if name in named or name not in OF_ANYBODY}
+    env = {**given, **own, **wins}
+    return {
+        **request,
+        "argv": request["argv"] or [*image.entrypoint, *image.cmd],
+        "env": env,
+        "cwd": wish.begins_in or _folder(image.workdir) or wish.home,
+        "image": {
+            "record": ready.record,
+            "layers": list(ready.layers),
+            "passwd": f"{wish.user}:x:{uid}:{gid}:{wish.user}:{wish.home}:{wish.shell}",
+            "group": f"{wish.user}:x:{gid}:",
+            "home": wish.home,
+            "uid": uid,
+            "gid": gid,
+        },
+        "phases": _phases(ready),
+    }
+
+
+def _folder(path: str) -> str:
+    return path if path.startswith("/") and "\0" not in path else ""
+
+
+def _phases(ready: Ready) -> list[PhaseSpan]:
+    spans: list[PhaseSpan] = []
+    if ready.pull_ms is not None:
+        begin, end = ready.pull_ms
+        spans.append({"name": "pull", "start_ms": begin, "end_ms": end})
+    if ready.unpack_ms is not None:
+        begin, end = ready.unpack_ms
+        spans.append({"name": "unpack", "start_ms": begin, "end_ms": end})
+    return spans

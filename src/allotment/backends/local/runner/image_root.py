@@ -1,0 +1,241 @@
+"""The world of a task that brings an image: its layers, and above them what the task has.
+
+Everything is made in the task's own mount namespace, so it goes with the last of its processes,
+however they end. Layers are shared and only read; what the task writes lies in a folder beside
+its scratch folder, which root alone enters and which counts as scratch space.
+
+First the image becomes the root, then all else is done by plain names in it: a link that an
+image has leads to another place of the same image, whatever it says.
+"""
+
+import errno
+import fcntl
+import os
+import stat
+from typing import Final
+
+from allotment.backends.local.runner import libc, mounts
+from allotment.backends.local.runner.mounts import Place, View
+from allotment.backends.local.runner.schema import Image
+from allotment.rights import paths
+
+LAYERS: Final = "images/layers"
+"""Below the state folder. Options of a mount have one page, so layers are named from there."""
+_FROM_HOST: Final = ("resolv.conf", "hosts", "localtime")
+_MOST_BYTES: Final = 1 << 20
+_LOOK: Final = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
+_NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def beside(key: str) -> str:
+    """Name the folder of what a task writes into its image, beside its scratch folder."""
+    return f"{key}.image"
+
+
+def written(key: str) -> str:
+    """Name the part of it that counts as used."""
+    return f"{beside(key)}/upper"
+
+
+def hold(home: int, image: Image) -> int:
+    """Open the record of an image, and keep it from being removed while that is open.
+
+    Raises OSError when it is gone already.
+    """
+    try:
+        record = os.open(image["record"], os.O_RDONLY | os.O_CLOEXEC, dir_fd=home)
+        fcntl.flock(record, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        if not os.fstat(record).st_nlink:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+    except OSError as error:
+        why = "the image was removed from the store before the task began"
+        raise OSError(error.errno, why) from error
+    return record
+
+
+def build(view: View, image: Image, cwd: str, home: int, written_to: tuple[str, int]) -> None:
+    """Make the world in the calling process's own mount namespace, and go there.
+
+    `home` is the state folder, `written_to` the path and descriptor of the folder for what is
+    written. Needs CAP_SYS_ADMIN, and to be in the task's PID namespace already. Raises OSError
+    that says what failed.
+    """
+    libc.mount("none", "/", "", libc.MS_REC | libc.MS_SLAVE)
+    places = mounts.resolve(view)
+    for place in places:
+        mounts.check(place, view.hidden)
+    trees = [_copy(place.handle, place.path, place.is_read_only) for place in places]
+    system = os.open("/sys", _LOOK)
+    system_tree = _copy(system, "/sys", is_read_only=True)
+    devices = [mounts.look_at(path) for path in view.devices if mounts.under(path, "/dev")]
+    kept = mounts.open_folders(view.folders)
+    host = {name: _read(f"/etc/{name}") for name in _FROM_HOST}
+    layers = _again_here(f"{view.hidden}/{LAYERS}", os.open(LAYERS, _LOOK, dir_fd=home))
+    folder = _again_here(*written_to)
+    _mount_layers(image["layers"], layers, folder)
+    _go_to_root(f"/proc/self/fd/{folder}/root")
+    os.close(layers)
+    os.close(folder)
+    _write_etc(host, image)
+    _make_folders(image, cwd)
+    _make_targets(places)
+    for name in ("proc", "sys", "dev"):
+        _make_plain_folder(f"/{name}")
+    libc.mount("proc", "/proc", "proc", libc.MS_NOSUID | libc.MS_NODEV | libc.MS_NOEXEC)
+    _attach(system_tree, "/sys")
+    mounts.build_dev([*view.plain, *devices], kept)
+    for place, tree in sorted(zip(places, trees, strict=True), key=lambda p: len(p[0].path)):
+        _attach(tree, place.path)
+    for fd in (system, *(place.handle for place in places)):
+        os.close(fd)
+
+
+# ── from the host ───────────────────────────────────────────────────────────────────────
+
+
+def _copy(handle: int, path: str, is_read_only: bool) -> int:  # noqa: FBT001 - of a place
+    """Copy what is mounted at a descriptor; it comes into the image later."""
+    try:
+        tree = libc.clone_tree(handle)
+        if is_read_only:
+            libc.make_tree_read_only(tree)
+    except OSError as error:
+        raise OSError(error.errno, f"{path}: {error.strerror}") from error
+    return tree
+
+
+def _read(path: str) -> bytes | None:
+    """Read a small plain file; None where there is none."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        found = os.fstat(fd)
+        if not stat.S_ISREG(found.st_mode) or found.st_size > _MOST_BYTES:
+            return None
+        return os.read(fd, _MOST_BYTES)
+    finally:
+        os.close(fd)
+
+
+def _again_here(path: str, folder: int) -> int:
+    """Open a folder of ours anew in this mount namespace: of another, none can be mounted."""
+    found = os.open(path, _LOOK)
+    is_same = paths.is_same(found, folder)
+    os.close(folder)
+    if not is_same:
+        os.close(found)
+        raise OSError(errno.ESTALE, f"{path}: it is another folder than before")
+    return found
+
+
+def _mount_layers(names: list[str], layers: int, folder: int) -> None:
+    """Mount the layers, topmost first, under what the task writes."""
+    for name in ("upper", "work", "root"):
+        os.mkdir(name, 0o755, dir_fd=folder)
+    at = f"/proc/self/fd/{folder}"
+    options = f"lowerdir={':'.join(names)},upperdir={at}/upper,workdir={at}/work"
+    os.fchdir(layers)
+    try:
+        flags = libc.MS_NOSUID | libc.MS_NODEV
+        libc.mount("overlay", f"{at}/root", "overlay", flags, options)
+    except OSError as error:
+        why = os.strerror(error.errno or 0)
+        text = f"the layers of the image cannot be mounted (overlay): {why}"
+        raise OSError(error.errno, text) from error
+
+
+def _go_to_root(path: str) -> None:
+    """Make a mounted folder the root, and let go of the one before."""
+    old = os.open("/", _LOOK)
+    os.chdir(path)
+    libc.pivot_root(".", ".")
+    os.fchdir(old)
+    libc.unmount(".")
+    os.close(old)
+    os.chdir("/")
+
+
+# ── in the image ────────────────────────────────────────────────────────────────────────
+
+
+def _write_etc(host: dict[str, bytes | None], image: Image) -> None:
+    """Write who the user is, and what the host knows of names and time."""
+    os.makedirs("/etc", exist_ok=True)
+    for name, data in host.items():
+        if data is not None:
+            _replace(f"/etc/{name}", data)
+    for name in ("passwd", "group"):
+        before = _read(f"/etc/{name}") or b""
+        line, number = image[name].encode(), image[name].split(":")[2].encode()
+        numbers = [words.split(b":")[2:3] for words in before.splitlines()]
+        # Root is called what the image calls it.
+        if number != b"0" or [number] not in numbers:
+            _replace(f"/etc/{name}", line + b"\n" + before)
+
+
+def _replace(path: str, data: bytes) -> None:
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        raise _in_image(path, error) from error
+    fd = os.open(path, _NEW, 0o644)
+    os.write(fd, data)
+    os.close(fd)
+
+
+def _make_folders(image: Image, cwd: str) -> None:
+    """Make what every task needs: a place for small files, its home, where it begins."""
+    if not os.path.isdir("/tmp"):  # noqa: S108 - the image's own
+        _make_folder("/tmp")  # noqa: S108
+        os.chmod("/tmp", 0o1777)  # noqa: S103, S108 - as it is everywhere
+    home = image["home"]
+    if not os.path.isdir(home):
+        _make_folder(home)
+        os.chown(home, image["uid"], image["gid"])
+        os.chmod(home, 0o700)
+    if not os.path.isdir(cwd):
+        _make_folder(cwd)
+
+
+def _make_folder(path: str) -> None:
+    try:
+        os.makedirs(path, exist_ok=True)
+    except OSError as error:
+        raise _in_image(path, error) from error
+
+
+def _make_plain_folder(path: str) -> None:
+    """Make a folder that is one itself: to where a link leads, nothing may be mounted."""
+    if os.path.islink(path):
+        os.unlink(path)
+    _make_folder(path)
+
+
+def _make_targets(places: list[Place]) -> None:
+    """Make a name for each place, before anything of a user's is there."""
+    for place in places:
+        if stat.S_ISDIR(os.fstat(place.handle).st_mode):
+            _make_folder(place.path)
+        elif not os.path.exists(place.path):
+            _make_folder(place.path.rpartition("/")[0])
+            os.close(os.open(place.path, _NEW, 0o644))
+
+
+def _attach(tree: int, path: str) -> None:
+    try:
+        target = paths.resolve(path)
+        try:
+            libc.move_tree(tree, target)
+        finally:
+            os.close(target)
+    except OSError as error:
+        raise _in_image(path, error) from error
+    os.close(tree)
+
+
+def _in_image(path: str, error: OSError) -> OSError:
+    return OSError(error.errno, f"in the image, {path}: {os.strerror(error.errno or 0)}")

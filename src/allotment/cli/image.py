@@ -1,0 +1,160 @@
+"""`allot image`: what the machine keeps of images, and the passwords for registries."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from allotment.cli.image_login import forget, keep
+from allotment.cli.options import AsJson, State
+from allotment.cli.output import Failed, say, say_json, talk
+from allotment.cli.table import Column, print_table
+from allotment.client import Client
+from allotment.model.quantity import show_bytes
+from allotment.service.image_view import ImageRow, ImageView
+
+HELP = {"help_option_names": ["--help", "-h"]}
+COLUMNS = (
+    Column("IMAGE", flexible=True),
+    Column("DIGEST", rank=2),
+    Column("SIZE", right=True),
+    Column("ALONE", rank=1, right=True),
+    Column("USED", rank=3),
+)
+_SHORT = 19
+Name = Annotated[str, typer.Argument(metavar="IMAGE", help="registry/name:tag")]
+Registry = Annotated[str, typer.Argument(metavar="REGISTRY", help="As in names: host:port.")]
+
+image = typer.Typer(
+    help="Images that jobs bring: list, fetch ahead, look into, remove; log in to registries.",
+    rich_markup_mode=None,
+    no_args_is_help=True,
+)
+
+
+@image.command(context_settings=HELP)
+def ls(state: State = "", as_json: AsJson = False) -> None:
+    """List the images in the store: those you have used, to the administrator all.
+
+    SIZE is of all layers, unpacked; ALONE of those that no other image here has.
+    """
+    with Client(state=state) as client:
+        found = client.images()
+    if as_json:
+        say_json(found)
+    elif found:
+        print_table(COLUMNS, [_row(one) for one in found])
+    else:
+        talk("no images are here")
+
+
+def _row(one: ImageRow) -> tuple[str, ...]:
+    return (
+        one.image.partition("@")[0],
+        one.digest[:_SHORT],
+        show_bytes(one.bytes),
+        show_bytes(one.alone),
+        "now" if one.in_use else "",
+    )
+
+
+@image.command(context_settings=HELP)
+def pull(name: Name, state: State = "", as_json: AsJson = False) -> None:
+    """Fetch an image, so that it is there when a task wants it."""
+    _fetch([name], state, as_json=as_json)
+
+
+@image.command(context_settings=HELP)
+def warm(
+    names: Annotated[list[str], typer.Argument(metavar="IMAGE…")],
+    state: State = "",
+    as_json: AsJson = False,
+) -> None:
+    """Fetch images ahead, one after the other."""
+    _fetch(names, state, as_json=as_json)
+
+
+def _fetch(names: list[str], state: str, *, as_json: bool) -> None:
+    with Client(state=state) as client:
+        found = [client.warm_image(name) for name in names]
+    if as_json:
+        say_json(found)
+        return
+    for one in found:
+        talk(f"{one.image} is here: {len(one.layers)} layers")
+
+
+@image.command(context_settings=HELP)
+def inspect(name: Name, state: State = "", as_json: AsJson = False) -> None:
+    """Show an image's layers, how large they are, and what would have to be fetched."""
+    with Client(state=state) as client:
+        found = client.inspect_image(name)
+    if as_json:
+        say_json(found)
+    else:
+        say("\n".join(_lines(found)))
+
+
+def _lines(found: ImageView) -> list[str]:
+    here = "here" if found.is_here else f"{show_bytes(found.to_fetch)} would be fetched"
+    lines = [found.image, f"  {here}"]
+    for key, value in (
+        ("entry point", " ".join(found.entrypoint)),
+        ("command", " ".join(found.cmd)),
+        ("workdir", found.workdir),
+        ("variables", " ".join(word.partition("=")[0] for word in found.env)),
+    ):
+        if value:
+            lines.append(f"  {key:<12}{value}")
+    for layer in found.layers:
+        size = show_bytes(layer.size)
+        place = "" if layer.unpacked is None else f", {show_bytes(layer.unpacked)} on disk"
+        shared = f", shared with {layer.shared_with}" if layer.shared_with else ""
+        lines.append(f"  {layer.digest[:_SHORT]}  {size}{place}{shared}")
+    return lines
+
+
+@image.command(context_settings=HELP)
+def rm(name: Name, state: State = "", as_json: AsJson = False) -> None:
+    """Remove an image from the store, unless a task uses it. For the administrator."""
+    with Client(state=state) as client:
+        client.remove_image(name)
+        left = client.images()
+    if as_json:
+        say_json(left)
+    else:
+        talk(f"{name} is gone from the store")
+
+
+@image.command(context_settings=HELP)
+def login(
+    registry: Registry,
+    user: Annotated[str, typer.Option("--user", "-u", help="Your name there.")],
+    password_stdin: Annotated[
+        bool, typer.Option("--password-stdin", help="Read the password or token from stdin.")
+    ] = False,
+) -> None:
+    """Keep your password or token for a registry, where Docker keeps it too.
+
+    It is written to ~/.docker/config.json, for you alone to read. The service reads it there
+    with your rights when your jobs need it.
+    """
+    if password_stdin:
+        password = sys.stdin.readline().rstrip("\r\n")
+    else:
+        from getpass import getpass  # noqa: PLC0415 - rarely needed
+
+        password = getpass(f"Password for {user} at {registry}: ")
+    if not password:
+        raise Failed("The password is empty.", "Give it on a line of stdin.")
+    path = keep(Path.home(), registry, user, password)
+    talk(f"kept in {path}; `allot image inspect {registry}/NAME` tells whether it is taken")
+
+
+@image.command(context_settings=HELP)
+def logout(registry: Registry) -> None:
+    """Forget your password for a registry."""
+    if not forget(Path.home(), registry):
+        raise Failed(f"There is no password for {registry}.", "See ~/.docker/config.json.")
+    talk(f"forgotten: {registry}")

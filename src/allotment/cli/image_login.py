@@ -1,0 +1,59 @@
+"""Writes a user's own file of passwords for registries, which Docker and podman read too."""
+
+import json
+import os
+from base64 import b64encode
+from pathlib import Path
+from typing import Any, cast
+
+from allotment.cli.output import Failed
+
+FILE = ".docker/config.json"
+
+
+def keep(home: Path, registry: str, user: str, password: str) -> Path:
+    """Add a password; give where. Raises Failed where the file is not what it should be."""
+    found = _read(home)
+    entry = {"auth": b64encode(f"{user}:{password}".encode()).decode()}
+    found["auths"] = {**_auths(found), registry: entry}
+    return _write(home, found)
+
+
+def forget(home: Path, registry: str) -> bool:
+    """Remove a password; False where there is none. Raises Failed as `keep` does."""
+    found = _read(home)
+    auths = _auths(found)
+    if auths.pop(registry, None) is None:
+        return False
+    found["auths"] = auths
+    _write(home, found)
+    return True
+
+
+def _auths(found: dict[str, Any]) -> dict[str, Any]:
+    auths = found.get("auths")
+    return dict(cast("dict[str, Any]", auths)) if isinstance(auths, dict) else {}
+
+
+def _read(home: Path) -> dict[str, Any]:
+    try:
+        found = json.loads((home / FILE).read_bytes())
+    except FileNotFoundError:
+        return {}
+    except ValueError as error:
+        raise Failed(f"~/{FILE} is not JSON: {error}.", "Mend it, or move it away.") from error
+    if not isinstance(found, dict):
+        raise Failed(f"~/{FILE} is no map.", "Mend it, or move it away.")
+    return cast("dict[str, Any]", found)
+
+
+def _write(home: Path, found: dict[str, Any]) -> Path:
+    """Replace the file as a whole, for its user alone."""
+    path = home / FILE
+    path.parent.mkdir(mode=0o700, exist_ok=True)
+    fresh = path.with_name(f".{path.name}.{os.getpid()}")
+    fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with os.fdopen(fd, "w") as file:
+        json.dump(found, file, indent=2)
+    fresh.replace(path)
+    return path

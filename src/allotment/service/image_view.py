@@ -1,0 +1,61 @@
+"""Images as people see them: what is in the store of a machine, and what one consists of."""
+
+import msgspec
+
+from allotment.model.quantity import Moment, show_bytes
+
+
+class ImageRow(msgspec.Struct, frozen=True):
+    """One image in the store."""
+
+    image: str
+    """Its name, with tag and digest, as it was asked for first."""
+    digest: str
+    bytes: int
+    """Of all its layers, unpacked."""
+    alone: int
+    """Of those that no other image here has: what its removal would free."""
+    used_at: Moment
+    in_use: bool
+
+
+class ImageLayer(msgspec.Struct, frozen=True):
+    """One layer of an image."""
+
+    digest: str
+    size: int
+    """As it comes."""
+    unpacked: int | None = None
+    """On disk; null where it is not here."""
+    shared_with: int = 0
+    """How many other images here have it."""
+
+
+class ImageView(msgspec.Struct, frozen=True):
+    """What an image consists of, and what it would add to the store."""
+
+    image: str
+    digest: str
+    is_here: bool
+    layers: tuple[ImageLayer, ...]
+    """The topmost last."""
+    to_fetch: int
+    """Bytes that would have to come."""
+    entrypoint: tuple[str, ...] = ()
+    cmd: tuple[str, ...] = ()
+    env: tuple[str, ...] = ()
+    workdir: str = ""
+
+    def plan(self) -> str:
+        """Say what would be fetched."""
+        missing = sum(layer.unpacked is None for layer in self.layers)
+        return (
+            f"its image is not here yet: {missing} of {len(self.layers)} layers would be "
+            f"fetched, {show_bytes(self.to_fetch)} as they come"
+        )
+
+
+class ImageNote(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The name of an image."""
+
+    image: str

@@ -1,0 +1,87 @@
+"""Images, as the service offers them: each user's own rights count, and an administrator's."""
+
+import os
+from collections.abc import Sequence
+
+import msgspec
+
+from allotment.model.engines import Ability
+from allotment.model.errors import BackendError, Code, Rejected
+from allotment.model.ids import Actor
+from allotment.model.spec import JobSpec
+from allotment.service.abilities import INSTEAD
+from allotment.service.access import is_admin, may_administer
+from allotment.service.host_accounts import HostAccounts
+from allotment.service.image_view import ImageRow, ImageView
+from allotment.service.launch import Account, image_wish
+from allotment.service.ports import Backend, ImageWish, Imaging
+
+
+class Images:
+    """Asks the engine that runs images, if there is one."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._accounts = HostAccounts()
+
+    async def settled(self, spec: JobSpec, owner: Actor) -> JobSpec:
+        """Return a job whose image is named by its very bytes; every attempt runs these.
+
+        Raises Rejected where there is no such image, or it is not this user's to read.
+        """
+        if not spec.image or not isinstance(self._backend, Imaging):
+            return spec  # Admission refuses what no engine can do.
+        if Ability.IMAGES not in self._backend.abilities:
+            return spec
+        if spec.batch is not None:
+            raise Rejected(
+                Code.NOT_SUPPORTED,
+                "A batch script cannot run in an image yet.",
+                "Take `image` out, or give the job a `command` in place of the script.",
+            )
+        wish = image_wish(spec, await self._account(owner))
+        exact = await self._backend.resolve_image(wish)
+        return msgspec.structs.replace(spec, image=exact)
+
+    async def inspect(self, image: str, actor: Actor) -> ImageView:
+        """Return what an image consists of. Raises Rejected."""
+        return await self._engine().inspect_image(await self._wish(image, actor))
+
+    async def warm(self, image: str, actor: Actor) -> ImageView:
+        """Fetch an image ahead. Raises Rejected."""
+        return await self._engine().warm_image(await self._wish(image, actor))
+
+    async def rows(self, actor: Actor) -> Sequence[ImageRow]:
+        """List the images in the store: those this user has used, or all. Raises Rejected."""
+        uid = os.geteuid() if actor.uid is None else actor.uid
+        return await self._engine().image_rows(None if is_admin(actor) else uid)
+
+    async def remove(self, image: str, actor: Actor) -> None:
+        """Remove an image from the store. Raises Rejected."""
+        may_administer(actor)
+        await self._engine().remove_image(image)
+
+    async def expected(self, spec: JobSpec, owner: Actor) -> str:
+        """Return what would be fetched for a job, in words; '' where nothing would."""
+        if not spec.image or not isinstance(self._backend, Imaging) or "@" not in spec.image:
+            return ""  # Another engine fetches it by itself.
+        wish = image_wish(spec, await self._account(owner))
+        view = await self._backend.inspect_image(wish)
+        return view.plan() if not view.is_here else ""
+
+    def _engine(self) -> Imaging:
+        if not isinstance(self._backend, Imaging):
+            raise Rejected(
+                Code.NOT_SUPPORTED, "No engine here can run images.", INSTEAD[Ability.IMAGES]
+            )
+        return self._backend
+
+    async def _wish(self, image: str, actor: Actor) -> ImageWish:
+        account = await self._account(actor)
+        return ImageWish(image, account.name, account.home, identity=account.identity)
+
+    async def _account(self, actor: Actor) -> Account:
+        try:
+            return await self._accounts.of(actor)
+        except BackendError as error:
+            raise Rejected(Code.UNAVAILABLE, f"{error}.", "Try again.") from error

@@ -1,0 +1,183 @@
+"""Jobs that bring images: a real registry, a service of root's, two users of two tenants."""
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.cluster import gone, until
+from tests.support.registry import (
+    USERS,
+    Registry,
+    WithUsers,
+    a_file,
+    a_folder,
+    a_registry,
+    a_service,
+    busybox,
+    layer,
+)
+
+pytestmark = [
+    pytest.mark.needs_root,
+    pytest.mark.needs_tool("docker-registry", "htpasswd", "busybox"),
+    pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning"),
+]
+
+UNTIL_TOLD = "while ! test -e $TMPDIR/go; do sleep 0.05; done"
+
+
+@pytest.fixture
+def registry(reachable: Path) -> Iterator[Registry]:
+    with a_registry(reachable / "registry") as made:
+        yield made
+
+
+@pytest.fixture
+def service(reachable: Path) -> Iterator[WithUsers]:
+    with a_service(reachable) as made:
+        yield made
+
+
+def test_a_job_runs_in_its_image_as_its_user(service: WithUsers, registry: Registry) -> None:
+    top = layer(a_file("bin/.wh.wc"), a_folder("srv"), a_file("srv/note", "from above\n"))
+    settings = {"Env": ["PATH=/bin", "WHO=image", "HOME=/wrong"], "WorkingDir": "/srv"}
+    digest = registry.push("bb", [busybox(), top], config=settings)
+    script = """
+    echo uid=$(id -u) name=$(id -un) home=$HOME who=$WHO path=$PATH pwd=$(pwd)
+    cat note; test -e /bin/wc || echo hidden
+    test -e /usr/bin/python3 || echo no-host
+    echo out > $ALLOT_OUTPUT_DIR/made && touch $HOME/own /tmp/any $TMPDIR/scratch && echo wrote
+    touch /bin/mine 2>/dev/null || echo kept
+    """
+    job = service.run(f"{registry.host}/bb:1", script, "ann")
+    assert job.state == "succeeded", job.view
+    first, *rest = job.output.splitlines()
+    home = service.home("ann")
+    uid = USERS["ann"]
+    assert first == f"uid={uid} name=ann home={home} who=image path=/bin pwd=/srv"
+    assert rest[:3] == ["from above", "hidden", "no-host"]
+    assert {"wrote", "kept"} <= set(rest)
+    made = service.state / "outputs" / str(job.id) / "attempt-1/made"
+    assert made.read_text() == "out\n"
+    assert made.stat().st_uid == uid
+    assert not (home / "own").exists()  # its home is the image's, not the host's
+    assert job.view["spec"]["image"] == f"{registry.host}/bb:1@{digest}"
+    assert job.phases[:2] == ["pull", "unpack"]
+    again = service.run(f"{registry.host}/bb:1", "cat note", "ann")
+    assert "pull" not in again.phases
+    assert again.output == "from above\n"
+
+
+def test_two_tenants_run_two_systems_at_once(service: WithUsers, registry: Registry) -> None:
+    for name in USERS:
+        registry.push(name, [busybox(), layer(a_file("etc/system", name))])
+    wait = "cat /etc/system; touch $ALLOT_OUTPUT_DIR/up; " + UNTIL_TOLD
+    jobs = {name: service.submitted(f"{registry.host}/{name}:1", wait, name) for name in USERS}
+    for job in jobs.values():
+        up = service.state / "outputs" / str(job) / "attempt-1/up"
+        until(up.exists, f"job {job} to be up")
+    for name, job in jobs.items():
+        done = service.allot("exec", str(job), "--", "cat", "/etc/system")
+        assert done.stdout == name, done.stderr
+        (service.state / "scratch" / f"{job}.1.task.0" / "go").touch()
+    for name, job in jobs.items():
+        service.wait_for(job, "succeeded")
+        log = service.state / "tasks" / str(job) / "1/task.0/stdout.log"
+        assert log.read_text() == name
+
+
+def test_a_retry_runs_the_same_bytes(service: WithUsers, registry: Registry) -> None:
+    first = registry.push("bb", [busybox(a_file("which", "one"))])
+    script = f"cat /which; test $ALLOT_ATTEMPT = 2 && exit; {UNTIL_TOLD}; exit 9"
+    job = service.submitted(f"{registry.host}/bb:1", script, "ann", retry=1)
+    service.wait_for(job, "running")
+    registry.push("bb", [busybox(a_file("which", "two"))])
+    (service.state / "scratch" / f"{job}.1.task.0" / "go").touch()
+    service.wait_for(job, "succeeded")
+    texts = [
+        path.read_text() for path in (service.state / "tasks" / str(job)).glob("*/*/stdout.log")
+    ]
+    assert texts == ["one", "one"]
+    assert first in json.dumps(service.get(f"/v1/jobs/{job}"))
+
+
+def test_a_killed_service_finds_its_task_in_the_image_again(
+    service: WithUsers, registry: Registry
+) -> None:
+    registry.push("bb", [busybox()])
+    script = f"{UNTIL_TOLD}; cat /etc/system"
+    job = service.submitted(f"{registry.host}/bb:1", script, "ben")
+    service.wait_for(job, "running")
+    service.kill()
+    service.up()
+    assert service.state_of(job) == "running"
+    (service.state / "scratch" / f"{job}.1.task.0" / "go").touch()
+    service.wait_for(job, "succeeded")
+    assert left(service) == []
+
+
+def test_nothing_is_left_of_a_task_whose_supervisor_is_killed(
+    service: WithUsers, registry: Registry
+) -> None:
+    registry.push("bb", [busybox()])
+    job = service.submitted(f"{registry.host}/bb:1", "sleep 1000", "ben")
+    service.wait_for(job, "running")
+    status = json.loads(
+        (service.state / "tasks" / str(job) / "1/task.0/status.json").read_text()
+    )
+    os.kill(status["supervisor_pid"], signal.SIGKILL)
+    until(lambda: gone(status["pid"]), "the task to be gone")
+    until(lambda: not any("1.task" in name for name in left(service)), "its folders to be gone")
+    service.allot("cancel", str(job))
+    service.wait_for(job, "cancelled", "failed")
+    until(lambda: left(service) == [], "all folders to be gone")
+    assert str(service.state) not in Path("/proc/self/mountinfo").read_text()
+
+
+def test_what_it_writes_into_the_image_counts_as_its_disk(
+    service: WithUsers, registry: Registry
+) -> None:
+    registry.push("bb", [busybox()])
+    script = "dd if=/dev/zero of=$HOME/much bs=1M count=64 && sleep 100"
+    job = service.run(f"{registry.host}/bb:1", script, "ann", resources={"disk": "16MiB"})
+    assert job.state == "failed"
+    assert job.diagnosis["code"] == "disk_limit", job.diagnosis
+    fine = service.run(f"{registry.host}/bb:1", "test -e $HOME/much || echo no", "ann")
+    assert fine.output == "no\n"  # what one task wrote no other sees
+
+
+def left(service: WithUsers) -> list[str]:
+    return [path.name for path in (service.state / "scratch").iterdir()]
+
+
+def test_the_store_shares_layers_and_forgets_what_nobody_uses(
+    service: WithUsers, registry: Registry
+) -> None:
+    base = busybox()
+    for number in range(3):
+        registry.push(f"on-{number}", [base, layer(a_file("which", str(number)))])
+        done = service.allot("image", "pull", f"{registry.host}/on-{number}:1")
+        assert done.returncode == 0, done.stderr
+    assert len(list((service.state / "images/layers").iterdir())) == 4
+    shown = service.allot("image", "inspect", f"{registry.host}/on-0:1").stdout
+    assert "shared with 2" in shown
+    used = json.loads(service.allot("image", "ls", "--json").stdout)
+    assert [row["alone"] < row["bytes"] for row in used] == [True] * 3
+    job = service.submitted(f"{registry.host}/on-1:1", "sleep 1000")
+    service.wait_for(job, "running")
+    refused = service.allot("image", "rm", f"{registry.host}/on-1:1")
+    assert refused.returncode == 1
+    assert "A task uses" in refused.stderr
+    for number in (0, 2):
+        done = service.allot("image", "rm", f"{registry.host}/on-{number}:1")
+        assert done.returncode == 0, done.stderr
+    assert len(list((service.state / "images/layers").iterdir())) == 2
+    service.allot("cancel", str(job))
+    service.wait_for(job, "cancelled")
+    until(lambda: not service.get("/v1/images")[0]["in_use"], "the image to be free")
+    assert service.allot("image", "rm", f"{registry.host}/on-1:1").returncode == 0
+    assert list((service.state / "images/layers").iterdir()) == []
