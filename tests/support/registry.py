@@ -27,7 +27,7 @@ from tests.support.patience import PATIENCE_S
 
 BUSYBOX = Path("/bin/busybox")
 LAYER = "application/vnd.oci.image.layer.v1.tar+gzip"
-CONFIG = "application/vnd.oci.image.config.v1+json"
+CONFIG_TYPE = "application/vnd.oci.image.config.v1+json"
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 PASSWORD = "correct-horse"  # noqa: S105 - of a registry that lives for one test
 
@@ -115,7 +115,11 @@ class Registry:
         manifest = {
             "schemaVersion": 2,
             "mediaType": MANIFEST,
-            "config": {"mediaType": CONFIG, "digest": self.blob(name, body), "size": len(body)},
+            "config": {
+                "mediaType": CONFIG_TYPE,
+                "digest": self.blob(name, body),
+                "size": len(body),
+            },
             "layers": [
                 {"mediaType": LAYER, "digest": self.blob(name, data), "size": len(data)}
                 for data in packed

@@ -84,6 +84,7 @@ class _Told(msgspec.Struct, frozen=True):
     files: int = 0
     bad: str = ""
     cut: bool = False
+    large: bool = False
     full: str = ""
 
 
@@ -207,7 +208,9 @@ class Fetch:
                 told = child.stdout.read() if child.stdout is not None else b""
             finally:
                 child.kill()
-        return self._judged(told, descriptor, diff_id, most)
+        found = self._judged(told, descriptor, before, most)
+        source = (self._registry.reference.registry, descriptor.digest)
+        return Layer(diff_id, found.bytes, found.files, (source,))
 
     def _most(self, before: int) -> int:
         """Return how large a layer may be, when the image has so much of others."""
@@ -250,7 +253,7 @@ class Fetch:
         with contextlib.suppress(BrokenPipeError):
             child.stdin.close()
 
-    def _judged(self, told: bytes, descriptor: Descriptor, diff_id: str, most: int) -> Layer:
+    def _judged(self, told: bytes, descriptor: Descriptor, before: int, most: int) -> _Told:
         try:
             found = msgspec.json.decode(told, type=_Told)
         except msgspec.DecodeError:
@@ -261,11 +264,17 @@ class Fetch:
             )
         if found.cut:
             raise self._broken(descriptor, "ends in the middle")
+        if found.large:
+            raise ImageTrouble(
+                Kind.UNFIT if most == self._limit - before else Kind.NO_ROOM,
+                f"{self._found.reference} is larger than there is room for: the store may have "
+                f"{show_bytes(self._limit)}, and {show_bytes(most)} were left for its layer "
+                f"{descriptor.digest[:19]}…",
+                "Take a smaller image, or have `limits.image_store` raised.",
+            )
         if found.bad:
-            why = found.bad.replace(f"{most} bytes", f"the {show_bytes(most)} left for it")
-            raise self._broken(descriptor, f"is not unpacked: {why}")
-        source = (self._registry.reference.registry, descriptor.digest)
-        return Layer(diff_id, found.bytes, found.files, (source,))
+            raise self._broken(descriptor, f"is not unpacked: {found.bad}")
+        return found
 
     def _broken(self, descriptor: Descriptor, why: str) -> ImageTrouble:
         return ImageTrouble(

@@ -152,7 +152,9 @@ class Images:
                 break
             if hold is not None:
                 os.close(hold)
-            pull, unpack = await self._come(exact, wish)
+            # Another may have broken off what both waited for.
+            with contextlib.suppress(Stopped):
+                pull, unpack = await self._come(exact, wish)
         self._store.note_user(exact, _uid(wish))
         record = f"{st.FOLDER}/made/{st.image_name(exact)}.json"
         layers = tuple(st.layer_name(each) for each in reversed(image.layers))

@@ -40,6 +40,10 @@ class Bad(Exception):
     """The layer is not to be used; the text says why."""
 
 
+class TooLarge(Exception):
+    """The layer is larger than there is room for."""
+
+
 class Plain:
     """The layer's plain bytes: decompressed, counted and hashed as they are read."""
 
@@ -54,7 +58,7 @@ class Plain:
         self.count = 0
 
     def read(self, size: int = _PIECE) -> bytes:
-        """Return so many bytes, fewer only at the end. Raises Bad."""
+        """Return so many bytes, fewer only at the end. Raises Bad or TooLarge."""
         parts, missing = [self._left], size - len(self._left)
         while missing > 0:
             piece = self._piece()
@@ -75,7 +79,7 @@ class Plain:
             if piece:
                 self.count += len(piece)
                 if self.count > self._most:
-                    raise Bad(f"it unpacks to more than {self._most} bytes")
+                    raise TooLarge
                 self._hash.update(piece)
                 return piece
         return b""
@@ -292,7 +296,7 @@ def _write(file: IO[bytes], data: bytes) -> None:
 
 
 def unpack(source: IO[bytes], root: int, diff_id: str, most: tuple[int, int]) -> Layer:
-    """Unpack a layer into an empty folder. Raises Bad, EOFError, OSError or MemoryError."""
+    """Unpack a layer into an empty folder. Raises what `main` tells."""
     plain = Plain(source, most[0])
     layer = Layer(root, most[1])
     try:
@@ -327,6 +331,8 @@ def main() -> None:
         told = {"files": layer.files, "bytes": layer.used}
     except Bad as error:
         told = {"bad": str(error)}
+    except TooLarge:
+        told = {"large": True}
     except EOFError:
         told = {"cut": True}
     except MemoryError:

@@ -1,0 +1,138 @@
+"""What goes wrong on the way of an image, and kills in the middle: no half is ever used."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.cluster import until
+from tests.support.registry import CONFIG, WithUsers, a_file, a_service, busybox, layer
+from tests.support.scripted import Scripted, a_scripted_registry
+
+pytestmark = [
+    pytest.mark.needs_root,
+    pytest.mark.needs_tool("busybox"),
+    pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning"),
+]
+
+
+@pytest.fixture
+def registry() -> Iterator[Scripted]:
+    with a_scripted_registry() as made:
+        yield made
+
+
+@pytest.fixture
+def service(reachable: Path) -> Iterator[WithUsers]:
+    with a_service(reachable) as made:
+        yield made
+
+
+def is_empty(service: WithUsers) -> bool:
+    """Whether nothing of any image is there."""
+    store = service.state / "images"
+    return not any(
+        list((store / name).iterdir()) for name in ("layers", "known", "made", "new")
+    )
+
+
+def blob_asked(registry: Scripted) -> bool:
+    return sum("GET" in line and "/blobs/" in line for line in registry.asked) >= 2
+
+
+def test_a_service_killed_in_the_middle_begins_the_layer_anew(
+    service: WithUsers, registry: Scripted
+) -> None:
+    registry.image("bb", busybox(), layer(a_file("n", "whole")))
+    registry.pause.clear()
+    job = service.submitted(f"{registry.host}/bb:1", "cat /n", "ann")
+    until(lambda: blob_asked(registry), "a layer to come")
+    new = service.state / "images/new"
+    until(lambda: any(new.glob("*/*")), "a layer to be unpacked")
+    service.kill()
+    assert not any((service.state / "images/made").iterdir())
+    registry.pause.set()
+    service.up()
+    service.wait_for(job, "succeeded")
+    log = service.state / "tasks" / str(job) / "1/task.0/stdout.log"
+    assert log.read_text() == "whole"
+    assert list(new.iterdir()) == []
+
+
+def test_a_job_is_cancelled_while_its_image_comes(
+    service: WithUsers, registry: Scripted
+) -> None:
+    registry.image("bb", busybox())
+    registry.pause.clear()
+    job = service.submitted(f"{registry.host}/bb:1", "true", "ann")
+    until(lambda: blob_asked(registry), "a layer to come")
+    service.ask("POST", f"/v1/jobs/{job}:cancel", {})
+    service.wait_for(job, "cancelled")
+    registry.pause.set()
+    until(lambda: is_empty(service), "what had come of it to be gone")
+
+
+def test_a_registry_that_fails_for_a_while_is_asked_again(
+    service: WithUsers, registry: Scripted
+) -> None:
+    digest = registry.image("bb", busybox())
+    service.ask_as("ann", "GET", f"/v1/images:inspect?image={registry.host}/bb@{digest}")
+    registry.fails = 2  # Of the requests for layers: all else it was asked before.
+    assert service.run(f"{registry.host}/bb@{digest}", "true", "ann").state == "succeeded"
+    assert registry.fails == 0
+
+
+def test_a_registry_that_always_stops_in_the_middle_is_the_platforms_matter(
+    service: WithUsers, registry: Scripted
+) -> None:
+    registry.image("bb", busybox())
+    registry.cut = 9_000
+    job = service.run(f"{registry.host}/bb:1", "true", "ann")
+    assert job.state == "failed"
+    assert (job.diagnosis["code"], job.diagnosis["owner"]) == ("registry_away", "platform")
+    assert "stopped in the middle" in job.diagnosis["cause"]
+    assert len(job.view["attempts"]) == 2  # `platform_retries: 1`
+    assert is_empty(service)
+
+
+def test_what_is_refused_says_why(service: WithUsers, registry: Scripted) -> None:
+    registry.image("bb", busybox())
+    assert "has no" in service.refused(f"{registry.host}/bb:2", "ann")
+    assert "does not answer" in service.refused("127.0.0.1:1/bb:2", "ann")
+    for bad in ("http://x/y", "UPPER/case", "a b", "x@sha256:12", f"{registry.host}/bb:!"):
+        assert "bad_spec" in service.refused(bad, "ann")
+
+
+def test_an_image_that_is_here_runs_though_its_registry_is_gone(
+    service: WithUsers, registry: Scripted
+) -> None:
+    digest = registry.image("bb", busybox())
+    assert service.run(f"{registry.host}/bb:1", "true", "ann").state == "succeeded"
+    exact = f"{registry.host}/bb@{digest}"
+    registry.close()
+    assert service.run(exact, "true", "ann").state == "succeeded"
+    assert "does not answer" in service.refused(exact, "ben")
+
+
+def test_the_store_keeps_its_limit(reachable: Path, registry: Scripted) -> None:
+    config = CONFIG.replace("limits: {", "limits: {image_store: 5MiB, ")
+    with a_service(reachable, config) as service:
+        for number in range(3):
+            registry.image(f"bb-{number}", busybox(a_file("n", str(number))))
+            job = service.run(f"{registry.host}/bb-{number}:1", "cat /n", "ann")
+            assert job.output == str(number)
+        here = [row["image"].partition("@")[0] for row in service.get("/v1/images")]
+        assert here == [f"{registry.host}/bb-2:1", f"{registry.host}/bb-1:1"]
+        registry.image("large", layer(a_file("much", bytes(8 << 20))))
+        job = service.run(f"{registry.host}/large:1", "true", "ann")
+        assert (job.state, job.diagnosis["code"]) == ("failed", "image_unfit")
+        assert "5 MiB" in job.diagnosis["cause"]
+
+
+def test_a_dry_run_says_what_would_be_fetched(service: WithUsers, registry: Scripted) -> None:
+    registry.image("bb", busybox())
+    file = service.state.parent / "job.yaml"
+    file.write_text(f"name: x\ntenant: ann\nimage: {registry.host}/bb:1\ncommand: 'true'\n")
+    said = service.allot("submit", "--dry-run", str(file))
+    assert "1 of 1 layers would be fetched" in said.stdout + said.stderr, said
+    assert is_empty(service)

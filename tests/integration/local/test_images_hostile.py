@@ -1,0 +1,289 @@
+"""Layers that anybody could have made: refused or harmless, and the service stays up."""
+
+import hashlib
+import io
+import json
+import os
+import subprocess
+import tarfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from allotment.backends.local.images.fetching import UNPACK
+from allotment.service.isolated import PLAIN, isolated
+from tests.support.registry import (
+    Entry,
+    Registry,
+    WithUsers,
+    a_file,
+    a_folder,
+    a_link,
+    a_registry,
+    a_service,
+    busybox,
+    digest,
+    layer,
+)
+
+pytestmark = [
+    pytest.mark.needs_root,
+    pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning"),
+]
+MIB = 1 << 20
+
+
+def unpacked(
+    folder: Path, *entries: Entry, most: int = 64 * MIB, files: int = 1000
+) -> dict[str, Any]:
+    """Unpack a layer into `folder/layer` as the service does; give what is told."""
+    return unpacked_as(folder, layer(*entries), most=most, files=files)
+
+
+def unpacked_as(
+    folder: Path, data: bytes, diff_id: str = "", most: int = 64 * MIB, files: int = 1000
+) -> dict[str, Any]:
+    place = folder / "layer"
+    place.mkdir()
+    words = isolated(
+        UNPACK, str(place), diff_id or digest(data), str(most), str(files), bare=True
+    )
+    done = subprocess.run(
+        words, input=data, capture_output=True, env=PLAIN, cwd="/", check=False
+    )
+    assert not done.stderr, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_a_plain_layer_is_unpacked_with_owner_mode_and_time(tmp_path: Path) -> None:
+    told = unpacked(
+        tmp_path,
+        a_folder("a", 0o750),
+        a_file("a/x", "hello", 0o640, uid=1234, gid=56),
+        a_link("a/y", "x"),
+        a_link("a/z", "a/x", tarfile.LNKTYPE),
+    )
+    assert "bad" not in told
+    found = (tmp_path / "layer/a/x").stat()
+    assert (found.st_uid, found.st_gid, found.st_mode & 0o7777) == (1234, 56, 0o640)
+    assert (found.st_mtime, found.st_nlink) == (1_700_000_000, 2)
+    assert (tmp_path / "layer/a").stat().st_mode & 0o7777 == 0o750
+    assert (tmp_path / "layer/a/y").readlink() == Path("x")
+
+
+OUTSIDE = [
+    [a_file("../out", "x")],
+    [a_file("a/../../out", "x")],
+    [a_link("up", ".."), a_file("up/out", "x")],
+    [a_link("etc", "/etc"), a_file("etc/out-of-layer", "x")],
+    [a_folder("d"), a_link("d/up", "../.."), a_file("d/up/out", "x")],
+    [a_link("hard", "../secret", tarfile.LNKTYPE)],
+    [a_link("l", "/etc/passwd"), a_link("hard", "l/x", tarfile.LNKTYPE)],
+    [a_link("hard", "/etc/passwd", tarfile.LNKTYPE)],
+]
+
+
+@pytest.mark.parametrize("entries", OUTSIDE)
+def test_nothing_leads_outside(tmp_path: Path, entries: list[Entry]) -> None:
+    (tmp_path / "secret").write_text("secret")
+    told = unpacked(tmp_path, *entries)
+    assert "bad" in told, told
+    assert not (tmp_path / "out").exists()
+    assert not Path("/etc/out-of-layer").exists()
+
+
+def test_a_file_over_a_link_replaces_it(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("secret")
+    entries = (a_link("x", f"{tmp_path}/secret"), a_file("x", "mine"))
+    assert "bad" not in unpacked(tmp_path, *entries)
+    assert (tmp_path / "secret").read_text() == "secret"
+    assert not (tmp_path / "layer/x").is_symlink()
+
+
+def test_an_absolute_name_is_one_of_the_layer(tmp_path: Path) -> None:
+    assert "bad" not in unpacked(tmp_path, a_file("/etc/out-of-layer", "x"))
+    assert (tmp_path / "layer/etc/out-of-layer").read_text() == "x"
+    assert not Path("/etc/out-of-layer").exists()
+
+
+def test_devices_pipes_and_set_uid_bits_are_left_out(tmp_path: Path) -> None:
+    told = unpacked(
+        tmp_path,
+        a_file("disk", type=tarfile.BLKTYPE, devmajor=8, devminor=0),
+        a_file("mem", type=tarfile.CHRTYPE, devmajor=1, devminor=1),
+        a_file("hole", type=tarfile.CHRTYPE, devmajor=0, devminor=0),
+        a_file("pipe", type=tarfile.FIFOTYPE),
+        a_file("su", "#!", 0o6755),
+        a_folder("d", 0o7777),
+        a_file("cap", "x", pax_headers={"SCHILY.xattr.security.capability": "\x01"}),
+    )
+    assert "bad" not in told
+    place = tmp_path / "layer"
+    assert sorted(path.name for path in place.iterdir()) == ["cap", "d", "su"]
+    assert (place / "su").stat().st_mode & 0o7777 == 0o755
+    assert (place / "d").stat().st_mode & 0o7777 == 0o1777
+    assert os.listxattr(place / "cap") == []
+
+
+def test_whiteouts_become_those_of_overlays(tmp_path: Path) -> None:
+    told = unpacked(
+        tmp_path,
+        a_folder("d"),
+        a_file("d/.wh.gone"),
+        a_file("d/.wh..wh..opq"),
+        a_file(".wh.again"),
+        a_folder("again"),
+        a_file(".wh...", "x"),
+        a_file(".wh.", "x"),
+        a_file("kept", "x"),
+        a_file(".wh.kept"),
+    )
+    assert "bad" not in told
+    place = tmp_path / "layer"
+    gone = (place / "d/gone").lstat()
+    assert (gone.st_rdev, gone.st_mode & 0o170000) == (0, 0o020000)
+    for opaque in ("d", "again"):
+        assert os.getxattr(place / opaque, "trusted.overlay.opaque") == b"y"
+    assert (place / "kept").read_text() == "x"
+
+
+def test_a_bomb_stops_at_the_limit(tmp_path: Path) -> None:
+    told = unpacked(tmp_path, a_file("zeros", bytes(8 * MIB)), most=4 * MIB)
+    assert told == {"large": True}
+    used = sum(path.stat().st_blocks * 512 for path in (tmp_path / "layer").rglob("*"))
+    assert used <= 4 * MIB
+
+
+def test_a_million_files_stop_at_the_limit(tmp_path: Path) -> None:
+    told = unpacked(tmp_path, *(a_file(f"f{n}") for n in range(300)), files=200)
+    assert "more than 200 files" in told["bad"]
+    assert len(list((tmp_path / "layer").iterdir())) <= 200
+
+
+def huge_header() -> bytes:
+    """Make a layer of which one header says that it has a terabyte of notes."""
+    entry = tarfile.TarInfo("././@PaxHeader")
+    entry.type, entry.size = tarfile.XHDTYPE, 1 << 40
+    return entry.tobuf(tarfile.GNU_FORMAT) + bytes(4 * MIB)
+
+
+def sparse() -> bytes:
+    entry = tarfile.TarInfo("holes")
+    headers = {"GNU.sparse.size": str(1 << 40), "GNU.sparse.numblocks": "1",
+               "GNU.sparse.map": f"{(1 << 40) - 1},1"}  # fmt: skip
+    entry.pax_headers, entry.size = headers, 1
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive:
+        archive.addfile(entry, io.BytesIO(b"x"))
+    return packed.getvalue()
+
+
+ODD: list[Callable[[], bytes]] = [
+    lambda: b"this is no archive" * 1000,
+    lambda: b"\x1f\x8b" + b"\x00" * 5000,
+    lambda: layer(a_file("x", "y" * 5000))[:700],
+    lambda: layer(a_file("/".join(["d"] * 300), "x")),
+    lambda: layer(a_file("x", "y", uid=-5)),
+    lambda: layer(a_folder("x"), a_file("x", "y")),
+    huge_header,
+    sparse,
+]
+
+
+@pytest.mark.parametrize("number", range(len(ODD)))
+def test_what_no_layer_may_say_is_refused(tmp_path: Path, number: int) -> None:
+    told = unpacked_as(tmp_path, ODD[number](), most=16 * MIB)
+    assert told.keys() <= {"bad", "cut", "large"}, told
+
+
+def test_a_layer_that_is_not_what_it_is_called_is_refused(tmp_path: Path) -> None:
+    lie = f"sha256:{hashlib.sha256(b'else').hexdigest()}"
+    told = unpacked_as(tmp_path, layer(a_file("x", "y")), diff_id=lie)
+    assert "the configuration says" in told["bad"]
+
+
+def test_deep_folders_do_not_use_up_descriptors(tmp_path: Path) -> None:
+    deep = [a_file("/".join(f"{n}-{k}" for k in range(100)), "x") for n in range(30)]
+    told = unpacked(tmp_path, *deep, files=10_000)
+    assert "bad" not in told, told
+
+
+# ── through a service ───────────────────────────────────────────────────────────────────
+
+needs_registry = pytest.mark.needs_tool("docker-registry", "htpasswd", "busybox")
+
+
+@pytest.fixture
+def registry(reachable: Path) -> Iterator[Registry]:
+    with a_registry(reachable / "registry") as made:
+        yield made
+
+
+@pytest.fixture
+def service(reachable: Path) -> Iterator[WithUsers]:
+    with a_service(reachable) as made:
+        yield made
+
+
+@needs_registry
+def test_bad_images_fail_their_jobs_and_leave_nothing(
+    service: WithUsers, registry: Registry
+) -> None:
+    lies = [digest(b"else")]
+    registry.push("lies", [busybox()], diff_ids=lies)
+    registry.push("out", [busybox(), layer(a_link("up", ".."), a_file("up/out", "x"))])
+    registry.push("other", [busybox()], architecture="riscv64")
+    registry.push("torn", [busybox(a_file("own", "torn"))])
+    for name, code in (("lies", "image_broken"), ("out", "image_broken")):
+        job = service.run(f"{registry.host}/{name}:1", "true", "ann")
+        assert (job.state, job.diagnosis["code"]) == ("failed", code), job.view
+        assert (job.diagnosis["owner"], len(job.view["attempts"])) == ("user", 1)
+    assert "riscv64" in service.refused(f"{registry.host}/other:1", "ann")
+    store = service.state / "images"
+    assert list((store / "new").iterdir()) == list((store / "made").iterdir()) == []
+    for blob in (registry.folder / "data/docker/registry/v2/blobs/sha256").glob("*/*/data"):
+        if blob.stat().st_size > 10_000:
+            blob.write_bytes(blob.read_bytes()[:-9] + b"corrupted")
+    job = service.run(f"{registry.host}/torn:1", "true", "ann")
+    assert (job.state, job.diagnosis["code"]) == ("failed", "image_broken"), job.view
+    assert list((store / "new").iterdir()) == list((store / "layers").iterdir()) == []
+    service.get("/healthz")
+
+
+@needs_registry
+def test_an_image_cannot_take_hold_of_what_is_mounted_into_it(
+    service: WithUsers, registry: Registry
+) -> None:
+    """Links of an image where we mount and write lead to places of the image."""
+    evil = layer(
+        a_link("proc", "/etc"),
+        a_link("dev", "/tmp"),  # noqa: S108
+        a_link("sys", "/bin"),
+        a_link("etc/resolv.conf", "/etc/shadow"),
+        a_link("etc/hosts", f"{service.state}/config.yaml"),
+        a_file("etc/group", "x"),
+    )
+    registry.push("evil", [busybox(), evil])
+    script = "cat /proc/self/comm; ls -d /dev/null /sys/kernel; cat /etc/system; id -u"
+    before = (service.state / "config.yaml").read_bytes()
+    job = service.run(f"{registry.host}/evil:1", script, "ben")
+    assert job.state == "succeeded", job.view
+    assert job.output.splitlines()[:4] == ["cat", "/dev/null", "/sys/kernel", "busybox"]
+    assert (service.state / "config.yaml").read_bytes() == before
+
+
+@needs_registry
+def test_no_right_is_got_from_an_image(service: WithUsers, registry: Registry) -> None:
+    shell = Path("/bin/busybox").read_bytes()
+    top = layer(a_file("bin/busybox-root", shell, 0o4755), a_file("root-only", "secret", 0o600))
+    registry.push("su", [busybox(), top])
+    script = """
+    /bin/busybox-root id -u; cat /root-only 2>/dev/null || echo closed
+    ls /proc/1/cwd/ /proc/1/root/ 2>/dev/null || echo no-way
+    ls -d /dev/vda /dev/sda /dev/mem 2>/dev/null || echo no-disk
+    mount -t tmpfs x /tmp 2>/dev/null || echo no-mount
+    """
+    job = service.run(f"{registry.host}/su:1", script, "ben")
+    assert job.output.split() == ["64102", "closed", "no-way", "no-disk", "no-mount"]

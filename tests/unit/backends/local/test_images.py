@@ -1,0 +1,113 @@
+"""Names, passwords and manifests of images, without a registry."""
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from allotment.backends.local.backend import LocalBackend
+from allotment.backends.local.images.credentials import basic_of
+from allotment.backends.local.images.manifest import architecture, config_from, manifest_from
+from allotment.backends.local.images.reference import BadReference, Reference, parse
+from allotment.backends.local.images.trouble import ImageTrouble
+from allotment.backends.pilot.backend import PilotBackend
+from allotment.backends.slurm.backend import SlurmBackend
+from allotment.model.engines import Ability, asked_by, asks_of
+from allotment.model.errors import Code, Rejected
+from allotment.model.quantity import NOTHING
+from allotment.model.spec import GiveWay
+from allotment.service.ports import ImageWish
+
+DIGEST = "sha256:" + "a" * 64
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("torch", Reference("docker.io", "library/torch", "latest")),
+        ("me/torch:2", Reference("docker.io", "me/torch", "2")),
+        ("h.org:5000/a/b:2", Reference("h.org:5000", "a/b", "2")),
+        ("localhost/a", Reference("localhost", "a", "latest")),
+        (f"h.org/a@{DIGEST}", Reference("h.org", "a", "", DIGEST)),
+        (f"h.org/a:1@{DIGEST}", Reference("h.org", "a", "1", DIGEST)),
+    ],
+)
+def test_names_are_read_as_docker_reads_them(text: str, found: Reference) -> None:
+    assert parse(text) == found
+    assert parse(str(found)) == found
+
+
+@pytest.mark.parametrize(
+    "text", ["", "A/b", "h.org/a b", "h.org/../x", "h.org/a:", "a@sha256:1", "x" * 600, "-/a"]
+)
+def test_what_is_no_name_is_refused(text: str) -> None:
+    with pytest.raises(BadReference):
+        parse(text)
+
+
+@pytest.mark.parametrize(
+    ("host", "near"),
+    [("127.0.0.1:5000", True), ("localhost", True), ("[::1]:80", True), ("10.0.0.1:80", False),
+     ("127.0.0.1.evil.org", False), ("localhost.evil.org:80", False)],
+)  # fmt: skip
+def test_only_this_machine_does_without_tls(host: str, near: bool) -> None:
+    reference = parse(f"{host}/a")
+    assert reference.is_near is near
+    assert reference.base.startswith("http://" if near else "https://")
+
+
+def wish(home: Path, text: object) -> ImageWish:
+    (home / ".docker").mkdir(exist_ok=True)
+    (home / ".docker/config.json").write_text(json.dumps(text))
+    return ImageWish("h.org/a", "ann", str(home))
+
+
+def test_a_password_is_found_as_docker_writes_it(tmp_path: Path) -> None:
+    both = {"auths": {"h.org": {"auth": "YTpi"}, "i.org": {"username": "a", "password": "b"}}}
+    user = wish(tmp_path, both)
+    assert basic_of(user, "h.org") == basic_of(user, "i.org") == "YTpi"
+    assert basic_of(user, "j.org") == ""
+    hub = {"auths": {"https://index.docker.io/v1/": {"auth": "YTpi"}}}
+    assert basic_of(wish(tmp_path, hub), "docker.io") == "YTpi"
+
+
+@pytest.mark.parametrize("odd", [[], {"auths": []}, {"auths": {"h.org": {"auth": "?"}}}, 7])
+def test_a_file_that_says_nothing_gives_no_password(tmp_path: Path, odd: object) -> None:
+    assert basic_of(wish(tmp_path, odd), "h.org") == ""
+
+
+def test_credential_helpers_are_named_and_not_run(tmp_path: Path) -> None:
+    user = wish(tmp_path, {"credHelpers": {"h.org": "pass"}})
+    with pytest.raises(ImageTrouble, match="credential helper pass"):
+        basic_of(user, "h.org")
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", '{"layers": [{"digest": "../x"}]}', '{"layers": 1}', "\xff"]
+)
+def test_what_is_no_manifest_is_refused(text: str) -> None:
+    with pytest.raises(ImageTrouble):
+        manifest_from(text.encode("latin-1"), "x")
+
+
+def test_a_layer_packed_otherwise_is_refused_by_name() -> None:
+    layers = [{"digest": DIGEST, "size": 1, "mediaType": "application/x.tar+zstd"}]
+    manifest = manifest_from(json.dumps({"layers": layers}).encode(), "x")
+    config = {"architecture": architecture(), "os": "linux", "rootfs": {"diff_ids": [DIGEST]}}
+    with pytest.raises(ImageTrouble, match="zstd"):
+        config_from(json.dumps(config).encode(), manifest, "x")
+
+
+def test_engines_that_cannot_run_images_say_so() -> None:
+    assert Ability.IMAGES in asks_of(NOTHING, asked_by(GiveWay.REQUEUE, image=True))
+    assert asks_of(NOTHING, asked_by(GiveWay.REQUEUE, image=False)) == ()
+    for engine in (SlurmBackend, PilotBackend):
+        assert Ability.IMAGES not in engine.abilities
+
+
+def test_a_service_that_is_not_roots_refuses_images(tmp_path: Path) -> None:
+    backend = LocalBackend(tmp_path)
+    with pytest.raises(Rejected, match="root's") as refused:
+        asyncio.run(backend.resolve_image(ImageWish("x", "ann", "/")))
+    assert refused.value.code is Code.NOT_SUPPORTED
