@@ -45,7 +45,7 @@ class Question(msgspec.Struct, frozen=True):
     """Who would submit it."""
 
 
-class Course(msgspec.Struct, frozen=True):
+class RunOutcome(msgspec.Struct, frozen=True):
     """What one run came to."""
 
     starts_at: Instant | None
@@ -78,9 +78,9 @@ class Counted(msgspec.Struct, frozen=True):
 class Answer(msgspec.Struct, frozen=True):
     """Three runs, and what they rest on."""
 
-    optimistic: Course
-    expected: Course
-    pessimistic: Course
+    optimistic: RunOutcome
+    expected: RunOutcome
+    pessimistic: RunOutcome
     basis: tuple[Counted, ...] = ()
     """The jobs that hold places before it starts, in the expected run."""
     refusal: str = ""

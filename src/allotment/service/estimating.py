@@ -13,7 +13,7 @@ from allotment.explain.caps import alone_too_large
 from allotment.model import events as e
 from allotment.model.commands import SubmitJob
 from allotment.model.errors import Code, Rejected
-from allotment.model.forecast import Answer, Counted, Course, Ground, Question
+from allotment.model.forecast import Answer, Counted, Ground, Question, RunOutcome
 from allotment.model.ids import SYSTEM, Actor, JobId
 from allotment.model.ledger import Slot
 from allotment.model.lifecycle import JobState, ended_how
@@ -234,7 +234,7 @@ def _never(state: State, job: JobRecord | None, blocked: Blocked | None) -> str:
     return f"It cannot start as the configuration is: {kept}. {hint}".strip()
 
 
-def _seen_until(course: Course) -> Instant | None:
+def _seen_until(course: RunOutcome) -> Instant | None:
     """Return up to when a run that saw no start knows what happens; None where it does not."""
     unknown = course.ended or course.stuck or course.endless
     return None if unknown else course.until
@@ -286,7 +286,7 @@ def _confidence(basis: Sequence[Counted], outlook: Outlook) -> str:
 
 def _note_on(
     found: Answer,
-    middle: Course,
+    middle: RunOutcome,
     now: Instant,
     blocked: Blocked | None,
     after: Blocked | None,

@@ -15,7 +15,7 @@ from allotment.engine.state import State
 from allotment.explain.free import borrowed_by
 from allotment.explain.waiting import explain, explain_resume
 from allotment.model import events as e
-from allotment.model.forecast import Course
+from allotment.model.forecast import RunOutcome
 from allotment.model.ids import JobId
 from allotment.model.lifecycle import JobState
 from allotment.model.quantity import SECOND, Instant, Millis
@@ -106,7 +106,7 @@ class Ahead:
 
     def until_start(
         self, asked: JobId, horizon: int, give_up: Callable[[], bool] = lambda: False
-    ) -> Course:
+    ) -> RunOutcome:
         """Go on until the job is placed, or `horizon` passes, or nothing more will happen.
 
         A job that has a place is waited for to lose it and to get another, or to resume.
@@ -122,7 +122,7 @@ class Ahead:
         self._settle()
         while not starts() and not job.state.finished:
             if give_up():
-                return Course(None, self.now, gave_up=True)
+                return RunOutcome(None, self.now, gave_up=True)
             happens = self._next()
             if happens is None or happens > horizon:
                 return self._unseen(job, happens, horizon)
@@ -130,19 +130,19 @@ class Ahead:
             self._stretch(max(happens, self.now), steps)
         if job.state.finished:
             why = job.diagnosis.cause if job.diagnosis else f"It {job.state.value}."
-            return Course(None, self.now, ended=why)
+            return RunOutcome(None, self.now, ended=why)
         attempt = job.attempts[-1]
         at = Instant(self.now - self._machines.early_ms)
         cluster = self.engine.state.cluster
         lent = borrowed_by(cluster, cluster.gangs[asked]) if asked in cluster.gangs else ()
-        return Course(at, self.now, attempt.slots, attempt.entitlement, borrowed=lent)
+        return RunOutcome(at, self.now, attempt.slots, attempt.entitlement, borrowed=lent)
 
-    def _unseen(self, job: JobRecord, happens: Instant | None, horizon: int) -> Course:
+    def _unseen(self, job: JobRecord, happens: Instant | None, horizon: int) -> RunOutcome:
         """Return how things stand where it has not started, and nothing happens for long."""
         stuck = happens is None or happens >= ENDLESS
         endless = tuple(sorted(self._in_the_way(job)))
         until = self.now if stuck else Instant(horizon)
-        return Course(None, until, blocked=self._why(job.id), stuck=stuck, endless=endless)
+        return RunOutcome(None, until, blocked=self._why(job.id), stuck=stuck, endless=endless)
 
     def _in_the_way(self, job: JobRecord) -> set[JobId]:
         """Name the jobs that run on and on and keep a job waiting, or one it comes after."""

@@ -11,7 +11,7 @@ from allotment.engine.records import JobRecord
 from allotment.engine.state import Image, State
 from allotment.model import events as e
 from allotment.model.errors import Rejected
-from allotment.model.forecast import Answer, Counted, Course, Ground, Question
+from allotment.model.forecast import Answer, Counted, Ground, Question, RunOutcome
 from allotment.model.ids import SYSTEM, JobId
 from allotment.model.quantity import Instant
 from allotment.sim.ahead import (
@@ -22,7 +22,7 @@ from allotment.sim.ahead import (
 )
 from allotment.sim.run_times import Left, RunTimes
 
-UNSEEN = Course(None, Instant(0))
+UNSEEN = RunOutcome(None, Instant(0))
 
 RUNS = 3
 
@@ -36,7 +36,7 @@ Patience = Callable[[int], Callable[[], bool]]
 class Ran(msgspec.Struct, frozen=True):
     """One run, and the grounds of the jobs that held places in it."""
 
-    course: Course
+    course: RunOutcome
     basis: tuple[Counted, ...]
 
 

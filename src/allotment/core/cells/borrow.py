@@ -5,7 +5,7 @@ from itertools import islice
 
 from allotment.core.cells.book import Cells
 from allotment.core.cells.chain import Cell, bits
-from allotment.core.cells.choices import Placing, idle_cells, serves
+from allotment.core.cells.choices import GangSearch, idle_cells, serves
 from allotment.core.ports import Hosts
 from allotment.core.request import Request, devices_of
 from allotment.model.ids import NodeId
@@ -106,7 +106,7 @@ def _roomy(cells: Cells, at: int, requests: tuple[Request, ...], level: int) -> 
             yield (level, number)
 
 
-class _Attempt(Placing[Slot]):
+class _Attempt(GangSearch[Slot]):
     """One gang's places so far."""
 
     state = ("used", "held", "parts", "memory")

@@ -346,7 +346,7 @@ def _free_leaves(holding: Holding, node: int) -> int:
     return holding.chain.full & ~space.held[node] & ~space.shut[node]
 
 
-class Placing(ABC, Generic[P]):
+class GangSearch(ABC, Generic[P]):
     """The places of one gang: role by role, or group by group."""
 
     chain: Chain

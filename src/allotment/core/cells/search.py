@@ -15,7 +15,7 @@ from itertools import islice
 from allotment.core.cells.book import Cells, Found
 from allotment.core.cells.chain import NOWHERE, Avoid, Cell, Chain, bits
 from allotment.core.cells.choices import (
-    Placing,
+    GangSearch,
     fresh_cells,
     group_cells,
     roomy,
@@ -189,7 +189,7 @@ _Place = tuple[int, int, int, int]
 """Level of the cell, number of the node, leaves it sits on, leaves it has beside."""
 
 
-class Attempt(Placing[_Place]):
+class Attempt(GangSearch[_Place]):
     """One gang's places so far: what they take is not free for the next task."""
 
     state = ("bound", "used", "claimed", "parts", "opened")
