@@ -80,3 +80,22 @@ def test_a_device_in_use_is_nobody_elses() -> None:
     slots = (Slot(NodeId(0), (1, 2), 2000),)
     place = Place(Placement(number, slots, GUARANTEED))
     assert refusal(world.state.cluster, place, world.now) == "device 1 of node 0 is in use"
+
+
+def test_a_promise_is_kept_where_it_was_made() -> None:
+    """Another place of the same size is not what was promised, though it is free by now."""
+    world = World(a_config(a_tenant("vision", 4), a_tenant("nlp", 4, borrow=False)))
+    own, borrower = world.submit(vision().gpus(4)), world.submit(vision().gpus(4))
+    world.cycle()
+    world.runs(own)
+    world.runs(borrower)
+    owner = world.submit(nlp().gpus(2))
+    world.cycle()
+    (promised,) = world.state.cluster.reserved[owner].slots
+    world.ends(borrower)
+    free = world.state.cluster.ledger.books[promised.node].device_milli
+    others = tuple(at for at, milli in enumerate(free) if milli and at not in promised.devices)
+    elsewhere = Slot(promised.node, others[:2], 2000)
+    for slot, why in ((promised, ""), (elsewhere, "nothing like it is reserved")):
+        place = Place(Placement(owner, (slot,), GUARANTEED), reserved=True)
+        assert refusal(world.state.cluster, place, world.now) == why
