@@ -2,10 +2,8 @@
 
 import os
 import re
-import shutil
 import signal
 import subprocess
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +12,7 @@ import pytest
 
 from allotment.backends.pilot.fence import find_places, groups_of
 from tests.support.cluster import RealCluster, until
+from tests.support.on_slurm import a_shared_folder
 from tests.support.slurm import TOOLS, Slurm, a_slurm
 
 pytestmark = [pytest.mark.needs_root, pytest.mark.needs_tool(*TOOLS, "openssl")]
@@ -55,6 +54,16 @@ class Piloted(RealCluster):
         rows = self.slurm.say("squeue", "-h", "-t", "R", "-o", "%N %i").splitlines()
         return dict(row.split() for row in rows)
 
+    def clear(self) -> None:
+        """End all jobs."""
+        self.allot("cancel", "--all", "--yes")
+        ended = {"succeeded", "failed", "cancelled"}
+
+        def are_over() -> bool:
+            return {row["state"] for row in self.get("/v1/jobs")["items"]} <= ended
+
+        until(are_over, "jobs to be over")
+
     def output(self, job: int) -> str:
         return self.allot("logs", str(job)).stdout
 
@@ -70,24 +79,30 @@ def slurm() -> Iterator[Slurm]:
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """A folder that every user may pass through, as one on a shared disk."""
-    made = Path(tempfile.mkdtemp(prefix="allot-test-", dir="/var/tmp"))
-    made.chmod(0o755)
-    yield made
-    shutil.rmtree(made, ignore_errors=True)
+    with a_shared_folder() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def service(slurm: Slurm) -> Iterator[Piloted]:
+    with a_shared_folder() as made:
+        running = Piloted(made / "state", slurm)
+        running.up()
+        try:
+            yield running
+        finally:
+            running.down()
+            slurm.clear()
+        until(lambda: not processes(str(running.state)), "nothing to be left")
+        assert not groups(running.state), "control groups are left"
 
 
 @pytest.fixture
-def cluster(slurm: Slurm, folder: Path) -> Iterator[Piloted]:
-    (folder / "state").mkdir()
-    made = Piloted(folder / "state", slurm)
-    made.up()
-    made.until_held()
-    yield made
-    made.down()
-    slurm.clear()
-    until(lambda: not processes(str(made.state)), "nothing to be left")
-    assert not groups(made.state), "control groups are left"
+def cluster(service: Piloted) -> Iterator[Piloted]:
+    """The service, with every node held and no jobs left of other tests."""
+    service.until_held()
+    yield service
+    service.clear()
 
 
 def shell(script: str, **more: object) -> dict[str, object]:
@@ -268,9 +283,10 @@ tenants:
 """
 
 
-def test_a_task_in_cells_has_the_devices_of_one_cell(slurm: Slurm, folder: Path) -> None:
-    (folder / "state").mkdir()
-    cluster = Piloted(folder / "state", slurm, CELLS)
+def test_a_task_in_cells_has_the_devices_of_one_cell(service: Piloted, folder: Path) -> None:
+    service.allot("down")
+    until(lambda: not service.slurm.say("squeue", "-h"), "the nodes to be given back")
+    cluster = Piloted(folder / "state", service.slurm, CELLS)
     cluster.up()
     try:
         show = shell("echo $CUDA_VISIBLE_DEVICES; sleep 1000", resources={"gpu": 1})
@@ -282,7 +298,8 @@ def test_a_task_in_cells_has_the_devices_of_one_cell(slurm: Slurm, folder: Path)
         assert cluster.output(two).strip() in ("0,1", "2,3")
     finally:
         cluster.down()
-        slurm.clear()
+        service.slurm.clear()
+        service.up()
 
 
 def test_a_runner_with_a_wrong_secret_is_not_let_in(cluster: Piloted) -> None:
