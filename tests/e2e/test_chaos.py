@@ -14,7 +14,7 @@ import pytest
 
 from tests.support.cluster import RealCluster, a_real_cluster, until
 
-KILLS = int(os.environ.get("ALLOT_KILLS", "25"))
+KILLS = int(os.environ.get("ALLOT_KILLS", "12"))
 """`make nightly` makes 300."""
 CONFIG = """
 virtual_gpus: {type: virtual, count: 8}
