@@ -3,7 +3,7 @@
 import pytest
 
 from tests.support.cluster import until
-from tests.support.on_slurm import OnSlurm, shell
+from tests.support.on_slurm import OnSlurm, a_shared_folder, shell
 from tests.support.slurm import TOOLS
 
 pytestmark = [pytest.mark.needs_root, pytest.mark.needs_tool(*TOOLS)]
@@ -83,3 +83,26 @@ def test_one_whose_devices_others_took_first_is_taken_back_soon(cluster: OnSlurm
 def _state(cluster: OnSlurm, name: str) -> str:
     (node,) = (node for node in cluster.get("/v1/nodes") if node["name"] == name)
     return str(node["state"])
+
+
+def test_two_services_on_a_partition_are_others_to_each_other(cluster: OnSlurm) -> None:
+    """Neither takes the jobs of the other back, nor places any where they are."""
+    first = cluster.submit(shell("sleep 1000", resources={"gpu": 4}))
+    cluster.wait_for(first, "running")
+    (node,) = cluster.job(first)["row"]["nodes"]
+    with a_shared_folder() as made:
+        second = OnSlurm(made / "state", cluster.slurm)
+        second.up()
+        try:
+            until(lambda: used(second) == {node: (4, 1)}, "the first's job to be seen")
+            job = second.submit(shell("sleep 1000", resources={"gpu": 4}))
+            second.wait_for(job, "running")
+            (other,) = second.job(job)["row"]["nodes"]
+            assert other != node
+            until(lambda: used(cluster) == {other: (4, 1)}, "the other's job to be seen")
+            assert len(cluster.slurm_jobs()) == 2
+            assert cluster.state_of(first) == second.state_of(job) == "running"
+        finally:
+            second.allot("cancel", "--all", "--yes")
+            second.down()
+    until(lambda: not used(cluster), "its end to be seen")
