@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 from itertools import permutations
+from typing import Literal
 
 import pytest
 from hypothesis import given
@@ -49,6 +50,9 @@ class Sliced:
         self.happened = Counter[type[e.Event]]()
         self.had: list[dict[JobId, int]] = []
         """How long each job that is there has run, at every instant."""
+        self.looks: list[Instant] = []
+        self.gave_way: list[tuple[JobId, JobId]] = []
+        """Which gang was suspended for which."""
         self.at, self.now = Counter[tuple[type[e.Event], JobId]](), Instant(-1)
         self.simulation = Simulation(scenario, self._look)
         for _ in self.simulation.run(trace.jobs):
@@ -61,6 +65,8 @@ class Sliced:
             self.at, self.now = Counter(), now
         for record in records:
             self.happened[type(record.event)] += 1
+            if isinstance(record.event, e.AttemptSuspended) and record.event.wanted_by:
+                self.gave_way.append((record.event.job, record.event.wanted_by))
             if isinstance(record.event, e.AttemptEvent):
                 self.at[type(record.event), record.event.job] += 1
         audit(state)
@@ -69,6 +75,7 @@ class Sliced:
         for job in state.jobs:
             assert self.at[e.AttemptSuspended, job] <= 1, "it goes back and forth"
             assert self.at[e.AttemptResumed, job] <= 1, "it goes back and forth"
+        self.looks.append(now)
         self.had.append(
             {job.id: state.standing(job).ran_ms(now) for job in state.jobs.values()}
         )
@@ -137,7 +144,9 @@ def a_trace(rows: Sequence[tuple[int, int, int, int]]) -> list[TraceJob]:
     return jobs
 
 
-@pytest.mark.parametrize("policy", ["priority", "srtf", "las", "las2d", "maxmin", "ftf"])
+@pytest.mark.parametrize(
+    "policy", ["priority", "srtf", "las", "las2d", "maxmin", "ftf", "round_robin"]
+)
 @given(rows=JOBS, cluster=st.sampled_from(["1x4", "2x2", "2x4"]))
 def test_every_job_ends_and_none_goes_back_and_forth(
     policy: str, rows: list[tuple[int, int, int, int]], cluster: str
@@ -162,7 +171,9 @@ def in_cells(nodes: int, *, borrow: bool) -> Owners:
     return Owners(tenants, Topology(LEVELS, roots))
 
 
-@pytest.mark.parametrize("policy", ["priority", "srtf", "las", "las2d", "maxmin", "ftf"])
+@pytest.mark.parametrize(
+    "policy", ["priority", "srtf", "las", "las2d", "maxmin", "ftf", "round_robin"]
+)
 @given(
     rows=JOBS,
     nodes=st.sampled_from([2, 3]),
@@ -209,3 +220,63 @@ def test_a_gang_that_ignores_the_warning_loses_work_unless_it_is_suspended() -> 
         assert run.happened[e.JobSucceeded] == 3
     assert ends["suspend"] == DAY + 30 * MINUTE
     assert ends["requeue"] == DAY + 2_020 * SECOND, "eleven times it lost 20 s"
+
+
+# ── time slices of a queue ──────────────────────────────────────────────────────────────
+
+ROBIN = Settings(round_ms=ROUND)
+
+
+@given(count=st.integers(2, 5), devices=st.sampled_from([1, 2, 4]))
+def test_gangs_of_one_size_have_the_same_share_within_a_slice(count: int, devices: int) -> None:
+    jobs = [a_gang(n, 0, devices, 900) for n in range(count)]
+    run = Sliced(jobs, f"1x{devices}", "round_robin", ROBIN)
+    assert run.happened[e.JobSucceeded] == run.happened[e.AttemptPlaced] == count
+    for had in run.had[: len(run.had) // 2]:
+        assert max(had.values()) - min(had.values()) <= ROUND, "it had more than its turn"
+
+
+@given(
+    sizes=st.lists(st.sampled_from([1, 1, 2, 3, 4]), min_size=2, max_size=8),
+    order=st.sampled_from(["strict", "skip"]),
+)
+def test_no_gang_waits_for_longer_than_a_slice_of_each_before_it(
+    sizes: list[int], order: Literal["strict", "skip"]
+) -> None:
+    jobs = [a_gang(n, 0, size, 1800) for n, size in enumerate(sizes)]
+    settings = Settings(round_ms=ROUND, order=order)
+    run = Sliced(jobs, "1x4", "round_robin", settings)
+    assert run.happened[e.JobSucceeded] == len(jobs)
+    ran, since = dict[JobId, int](), dict[JobId, Instant]()
+    for now, had in zip(run.looks, run.had, strict=True):
+        for job, ms in had.items():
+            if ms > ran.get(job, -1):
+                ran[job], since[job] = ms, now
+            assert now - since[job] <= (len(jobs) + 1) * ROUND, f"job {job} starves"
+
+
+@given(
+    rows=st.lists(
+        st.tuples(st.sampled_from([1, 2, 4]), st.sampled_from([0, 1, 2])),
+        min_size=2,
+        max_size=8,
+    )
+)
+def test_no_gang_gives_way_to_a_less_urgent_one(rows: list[tuple[int, int]]) -> None:
+    jobs = [
+        replace(a_gang(n, 0, size, 600), priority=priority)
+        for n, (size, priority) in enumerate(rows)
+    ]
+    run = Sliced(jobs, "1x4", "round_robin", Settings(round_ms=ROUND, priorities="keep"))
+    assert run.happened[e.JobSucceeded] == len(jobs)
+    urgency = {JobId(n + 1): priority for n, (_, priority) in enumerate(rows)}
+    for gone, came in run.gave_way:
+        assert urgency[came] >= urgency[gone]
+
+
+def test_what_does_not_fit_beside_what_is_kept_waits_until_it_is_gone() -> None:
+    """Each keeps 80 of 128 GiB while suspended, and saves nothing: both run to their end."""
+    jobs = [a_gang(n, 0, 1, 300, gib=80) for n in range(2)]
+    run = Sliced(jobs, "1x1", "round_robin", ROBIN)
+    assert run.happened[e.AttemptSuspended] == run.happened[e.StopRequested] == 0
+    assert run.now == DAY + 600 * SECOND

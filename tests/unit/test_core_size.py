@@ -25,9 +25,9 @@ BLANK = {
     tokenize.ENDMARKER,
 }
 
-MOST_FILES = 57
+MOST_FILES = 58
 MOST_LEVELS = 10
-MOST_LINES = 9_000
+MOST_LINES = 9_100
 
 
 def name_of(path: Path) -> str:

@@ -19,7 +19,7 @@ HELP = {"help_option_names": ["--help", "-h"]}
 
 POLICIES = ", ".join((
     "fifo", "backfill", "easy", "conservative", "priority", "sjf", "srtf", "srsf", "las",
-    "las2d", "ftf", "maxmin", "gavel", "gavel-pack",
+    "las2d", "ftf", "maxmin", "gavel", "round_robin", "gavel-pack",
 ))  # fmt: skip
 SETTINGS = """\b
 Settings (KEY=VALUE; lengths as 30s, 6min, 2d), see docs/guide/simulate.md:

@@ -22,6 +22,7 @@ from allotment.core.policies import Policies, Rescheduler
 from allotment.core.quota import QuotaTree
 from allotment.core.request import Request, Shape, lease_part, needs_of, parts_of, whole
 from allotment.core.reservations import NOWHERE, Reservations
+from allotment.core.slices import slices_of
 from allotment.model.cells import Topology
 from allotment.model.cluster import Node
 from allotment.model.ids import JobId, NodeId
@@ -61,6 +62,10 @@ class Cluster:
         self.device_types = tuple(sorted({d.type for node in nodes for d in node.devices}))
         self.orders = orders = QueueOrders(tenants, policies.ordering, policies.ranking)
         self.overtaking = orders.overtaking
+        self.slices = slices_of(tenants)
+        """In which queues gangs take turns, and how long each is."""
+        made = policies.rescheduler
+        self.rescheduler: Rescheduler | None = made(self) if made is not None else None
         self.outranking = any(tenant.preempt is not Preempt.NONE for tenant in tenants)
         """Whether a more urgent job may make less urgent ones of its tenant give way."""
         self.disruption = disruption_budget(tenants)
@@ -88,7 +93,7 @@ class Cluster:
             or self.queues.by_queue
             or self.queues.any
             or self.stops
-            or policies.rescheduler
+            or self.rescheduler
         )
         self.classes = equivalence_classes(orders.by_queue) if alike else None
         """Classes of shapes; None where those of different queues are never alike."""
@@ -96,8 +101,6 @@ class Cluster:
         self.pending = Pending(orders.ordering, estimates, self.classes, self.overtaking)
         self.ends = Ends(estimates) if estimates is not None else None
         """When placed gangs are expected to end; kept only for queues that plan ahead."""
-        made = policies.rescheduler
-        self.rescheduler: Rescheduler | None = made(self) if made is not None else None
         self.placed = Placed()
         self.gangs, self.reserved = self.placed.gangs, self.placed.reserved
         self._handover = Handover(self.ledger)

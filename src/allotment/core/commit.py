@@ -29,6 +29,7 @@ from allotment.core.request import (
     sized,
 )
 from allotment.core.sharing import borrows
+from allotment.core.slices import line_of, slice_end
 from allotment.core.trial import Trial
 from allotment.model.engines import ANY_ENGINE
 from allotment.model.ids import JobId, NodeId
@@ -362,7 +363,23 @@ def _must_yield(cluster: Cluster, gang: Gang, promise: ReservedPlace, now: Insta
         cluster, cluster.pending[promise.job], gang, now
     ):
         return True
-    return cluster.displaces(now) is not None and _ranks_behind(cluster, gang, promise, now)
+    if cluster.displaces(now) is None:
+        return False
+    if cluster.slices:
+        return _had_its_slice(cluster, gang, promise, now)
+    return _ranks_behind(cluster, gang, promise, now)
+
+
+def _had_its_slice(cluster: Cluster, gang: Gang, promise: ReservedPlace, now: Instant) -> bool:
+    """Whether a gang ran for its time slice, and a job of its queue, no less urgent, waits."""
+    end, back = slice_end(cluster.slices, gang), cluster.gangs.get(promise.job)
+    if end is None or end > now or promise.entitlement is not gang.entitlement:
+        return False
+    if back is None and promise.job not in cluster.pending:
+        return False
+    waiting = cluster.pending[promise.job] if back is None else back.standing
+    same = line_of(waiting.shape) == line_of(gang.standing.shape)
+    return same and waiting.priority >= gang.priority
 
 
 def _ranks_behind(cluster: Cluster, gang: Gang, promise: ReservedPlace, now: Instant) -> bool:

@@ -29,9 +29,9 @@ def proposals(cluster: Cluster, now: Instant) -> Proposals:
     # 2. Promote borrowers whose tenant has room in its guarantee again.
     if cluster.placed.borrowers and _room_may_be_back(cluster):
         yield from _promote(cluster, now)
-    # 3. Suspended gangs that want to go on get their own devices first; where gangs take turns,
-    #    each waits like a job.
-    if cluster.placed.resuming and cluster.rescheduler is None:
+    # 3. Suspended gangs that want to go on get their own devices first; those that take turns
+    #    wait like jobs.
+    if cluster.placed.resuming:
         yield from _resume(cluster, now)
     # 4. In order: what tenants are guaranteed, by eviction of borrowers if need be.
     # 5. In order: what is left, to those that may borrow.
@@ -143,7 +143,10 @@ def _is_kept(cluster: Cluster, gang: Gang) -> bool:
 
 
 def _resume(cluster: Cluster, now: Instant) -> Proposals:
+    rescheduler = cluster.rescheduler
     for _, gang in sorted(cluster.placed.resuming.items()):
+        if rescheduler is not None and rescheduler.deals(gang):
+            continue
         decision = WayBack(cluster, gang, now).decision()
         if decision is not None:
             yield decision

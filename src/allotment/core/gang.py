@@ -36,6 +36,8 @@ class Standing(msgspec.Struct, frozen=True, gc=False):
     """When it should have ended; None if that was not said."""
     predicted_ms: Millis = Millis(-1)
     """The run time that is predicted where none was promised; -1 where nothing is known."""
+    switch_ms: Millis = Millis(0)
+    """How long it took from being placed to running, in its present attempt."""
 
     @property
     def runs(self) -> bool:

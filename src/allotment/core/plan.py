@@ -84,6 +84,8 @@ class PreemptionPlan(msgspec.Struct, frozen=True):
     """Jobs whose reserved places it takes over: they wait again."""
     shrink: tuple[tuple[JobId, int], ...] = ()
     """Elastic gangs that scale down, and how many tasks each keeps."""
+    in_turn: bool = False
+    """Whether those that go come back at their turn: suspended where that is possible."""
 
     @property
     def is_free(self) -> bool:

@@ -48,6 +48,10 @@ class Rescheduler(Protocol):
         """Whether any gang ranks behind that place in job order. Cheap."""
         ...
 
+    def deals(self, gang: Gang) -> bool:
+        """Whether a suspended gang waits for its turn; others go first, before any job."""
+        ...
+
     def plan(self, job: Standing, now: Instant) -> PreemptionPlan | None:
         """Find a place for a job that found none by itself, and the gangs displaced for it.
 
@@ -67,9 +71,9 @@ class Policies(msgspec.Struct, frozen=True):
     sharing: Sharing
     placing: Placing
     victims: Victims
-    rescheduler: Callable[..., Rescheduler] | None = None
-    """Makes that of a `Cluster`. None: no gang moves, or is displaced for one of its own tenant
-    that is no more urgent."""
+    rescheduler: Callable[..., Rescheduler | None] | None = None
+    """Makes that of a `Cluster`, if it needs one. Without, no gang moves, or is displaced for
+    one of its own tenant that is no more urgent."""
     exclusive: bool = False
     """Whether each gang is given whole devices, even where it asks for parts of them."""
     estimates: Estimates | None = None

@@ -25,7 +25,9 @@ def evicted_for(state: State, job: JobRecord) -> str:
     if other is None:
         return ""
     mine, theirs = job.spec, other.spec
-    if state.cluster.rescheduler is not None:
+    if took_turn(state, job.id, other.id):
+        return f"Its turn was over, and job {other.id} of its queue had its own."
+    if state.cluster.rescheduler is not None and not state.cluster.slices:
         return f"Its place went to job {other.id}, which comes before it in the job order."
     if mine.tenant != theirs.tenant and job.attempts[-1].suspended_at:
         return (
@@ -43,11 +45,20 @@ def evicted_for(state: State, job: JobRecord) -> str:
     return f"Another job of its own tenant got its place: job {other.id}{queue}."
 
 
+def took_turn(state: State, one: JobId, other: JobId) -> bool:
+    """Whether two jobs take turns on the devices of their queue."""
+    jobs = [state.jobs.get(job) for job in (one, other)]
+    lines = {(job.spec.tenant, job.spec.queue) for job in jobs if job is not None}
+    return None not in jobs and len(lines) == 1 and lines <= state.cluster.slices.keys()
+
+
 def demoted_for(state: State, id: JobId, wanted_by: JobId) -> str:
     """Return to which job of its tenant a job lost its guarantee, and by what right."""
     job, other = state.jobs.get(id), state.jobs.get(wanted_by)
     if job is None or other is None:
         return f"its guarantee goes to job {wanted_by} of its tenant"
+    if took_turn(state, id, wanted_by):
+        return f"it is the turn of job {wanted_by}"
     if _is_more_urgent(other.spec, job.spec):
         return f"job {wanted_by} of its tenant is more urgent"
     queue = _of_queue(other.spec, job.spec)

@@ -650,6 +650,7 @@ class State:
             starting,
             None if spec.deadline_ms == NEVER else Instant(job.submitted_at + spec.deadline_ms),
             self._predicted_ms(job, served) if self.foretelling.on else Millis(-1),
+            switch_of(attempt) if attempt is not None else Millis(0),
         )
         return self._within_reservations(standing, job) if self.reservations else standing
 
@@ -672,7 +673,12 @@ class State:
 
     def begun(self, standing: Standing, attempt: AttemptRecord) -> Standing:
         """Return how a job stands that did when it was given a place, and now runs there."""
-        return replace(standing, since=attempt.running_since, starting=False)
+        return replace(
+            standing,
+            since=attempt.running_since,
+            starting=False,
+            switch_ms=switch_of(attempt),
+        )
 
     def gang(self, job: JobRecord, waited: Standing | None = None) -> Gang:
         """Make the entry of a placed job for the books; `waited` is how it waited."""
@@ -718,3 +724,8 @@ class State:
             self.gang(job), requests=requests, slots=attempt.slots, needs=needs_of(requests)
         )
         return whole.surplus(attempt.staying)
+
+
+def switch_of(attempt: AttemptRecord) -> Millis:
+    """Return how long it took from being placed to running; 0 while it did not."""
+    return Millis(max(0, attempt.started_at - attempt.placed_at))

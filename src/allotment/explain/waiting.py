@@ -36,6 +36,7 @@ from allotment.explain.others import why_others
 from allotment.explain.protected import with_protected
 from allotment.explain.question import Question
 from allotment.explain.queues import why_aside, why_bypassed
+from allotment.explain.turns import next_turn
 from allotment.model.amounts import vector_of
 from allotment.model.quantity import (
     NOTHING,
@@ -442,6 +443,8 @@ def explain_resume(cluster: Cluster, gang: Gang, now: Instant) -> Blocked:
     for part in gang.needs:
         need += lease_part(part)
     blocked = _why_not_back(cluster, gang, need, now)
+    if blocked.reason in (Reason.RESUMING, Reason.QUOTA):
+        blocked = next_turn(cluster, gang, now) or blocked
     return Blocked(
         blocked.reason,
         blocked.message,

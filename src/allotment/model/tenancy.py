@@ -49,6 +49,8 @@ class RankBy(StrEnum):
     """The job that has had the least device-time."""
     DEADLINE = "deadline"
     """The job with the nearest deadline."""
+    ROUND_ROBIN = "round_robin"
+    """Higher priority first, then whichever has waited longest since it last ran."""
 
 
 class QueueState(StrEnum):
@@ -109,6 +111,8 @@ class Queue(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """What the jobs of one user may hold in it at once."""
     per_group: Amounts = NO_AMOUNTS
     """What the jobs of one group may hold in it at once."""
+    time_slice_ms: Millis = Millis(0)
+    """For how long its gangs run before others of it may have their turn; 0 for no turns."""
 
     @property
     def guaranteed(self) -> Amounts:

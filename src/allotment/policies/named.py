@@ -9,6 +9,7 @@ from allotment.policies.fairness.max_min import MaxMin
 from allotment.policies.fairness.over_time import OverTime
 from allotment.policies.ordering.deadline import EarliestDeadline
 from allotment.policies.ordering.las import LeastAttained
+from allotment.policies.ordering.round_robin import RoundRobin
 from allotment.policies.ordering.sjf import ShortestFirst
 
 FAIRNESS: Mapping[ShareBy, Fairness] = {
@@ -24,4 +25,5 @@ def ranking(estimates: Estimates) -> Mapping[RankBy, Ordering]:
         RankBy.SHORTEST: ShortestFirst(estimates),
         RankBy.LEAST_ATTAINED: LeastAttained(),
         RankBy.DEADLINE: EarliestDeadline(),
+        RankBy.ROUND_ROBIN: RoundRobin(),
     }

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from allotment.model.quantity import show_millis
 from allotment.model.tenancy import Queue, Tenant
 from allotment.service.config_view import ConfigChange
 from allotment.service.dated import changed_shares, dated_keys, show_count
@@ -51,6 +52,12 @@ def _of_queue(was: Queue, now: Queue) -> Iterator[str]:
         then, later = str(getattr(was, key)), str(getattr(now, key))
         if then != later:
             yield f"{key} {then} → {later}"
+    if was.time_slice_ms != now.time_slice_ms:
+        then, later = (
+            show_millis(queue.time_slice_ms) if queue.time_slice_ms else "none"
+            for queue in (was, now)
+        )
+        yield f"time_slice {then} → {later}"
     for key, then, later in (
         ("overtaken", was.terms.overtaken or None, now.terms.overtaken or None),
         ("max_jobs", was.max_jobs, now.max_jobs),

@@ -1,6 +1,6 @@
 """Events in words, for people."""
 
-from allotment.engine.evicted import demoted_for
+from allotment.engine.evicted import demoted_for, took_turn
 from allotment.engine.state import State
 from allotment.explain.cell_words import listed
 from allotment.model import events as e
@@ -137,6 +137,8 @@ def in_words(  # noqa: C901, PLR0911, PLR0912, PLR0915
             return "is guaranteed again: its tenant has room"
         case e.AttemptDemoted(job=job, wanted_by=other):
             return f"borrows now: {demoted_for(state, job, other)}"
+        case e.AttemptSuspended(job=mine, wanted_by=job) if job and took_turn(state, mine, job):
+            return f"paused for its turn: job {job} has its devices now"
         case e.AttemptSuspended(wanted_by=job):
             return f"suspended{f' for job {job}' if job else ''}; its devices are free"
         case e.ShrinkRequested(_, _, tasks, signal, grace_ms, wanted_by):

@@ -18,12 +18,14 @@ from allotment.policies.ordering.finish_time_fair import FinishTimeFair
 from allotment.policies.ordering.las import LeastAttained, LeastAttainedInSteps, doubling
 from allotment.policies.ordering.priority import ByPriority
 from allotment.policies.ordering.remaining import LeastRemaining
+from allotment.policies.ordering.round_robin import RoundRobin
 from allotment.policies.ordering.since import LeastSinceChange
 from allotment.policies.ordering.sjf import ShortestFirst
 from allotment.policies.placing.fgd import LeastFragmentation
 from allotment.policies.placing.pack import Pack
 from allotment.policies.placing.spread import Spread
 from allotment.policies.rescheduling.in_pairs import InPairs
+from allotment.policies.rescheduling.in_slices import in_slices
 from allotment.policies.rescheduling.ports import Packing, Turns
 from allotment.policies.rescheduling.taking_turns import TakingTurns
 from allotment.policies.sharing.borrow_and_return import BorrowAndReturn
@@ -53,6 +55,8 @@ class Recipe(msgspec.Struct, frozen=True):
     packs: bool = False
     """Two jobs may share devices: each asks for half of one where it would for a whole, and
     shares it with the partner that chance gave it or with none."""
+    slices: bool = False
+    """Jobs of one queue take turns of a round each, and are suspended meanwhile."""
     told: bool = False
     """Its order goes by run times: with exact ones it is clairvoyant."""
 
@@ -71,6 +75,10 @@ def _attained(settings: Settings, estimates: Estimates) -> Ordering:  # noqa: AR
 
 def _since_change(settings: Settings, estimates: Estimates) -> Ordering:  # noqa: ARG001
     return LeastSinceChange(settings.round_ms)
+
+
+def _round_robin(settings: Settings, estimates: Estimates) -> Ordering:  # noqa: ARG001
+    return RoundRobin()
 
 
 def _at_once(settings: Settings) -> Turns:  # noqa: ARG001
@@ -134,6 +142,11 @@ RECIPES: dict[str, Recipe] = {
         turns=_rounds,
         moves=True,
         by_type=True,
+    ),
+    "round_robin": Recipe(
+        "by turns: suspended after a round, if an equal waits; longest without a turn first",
+        _round_robin,
+        slices=True,
     ),
     "gavel-pack": Recipe(
         "max-min, and jobs that do not all fit share devices in pairs that chance makes",
@@ -225,8 +238,10 @@ def _rescheduler(
     packing: Packing | None,
     *,
     moves: bool,
-) -> Callable[[Cluster], Rescheduler] | None:
+) -> Callable[[Cluster], Rescheduler | None] | None:
     """Return what makes the rescheduler of a policy; `moves` where types differ in speed."""
+    if chosen.slices:
+        return in_slices
     turns = _turns(chosen, settings)
     if turns is None:
         return None

@@ -19,7 +19,7 @@ from allotment.model import commands as c
 from allotment.model import events as e
 from allotment.model.errors import Rejected
 from allotment.model.ids import SYSTEM, Actor, JobId
-from allotment.model.quantity import DEVICE, Instant, Resources, earlier
+from allotment.model.quantity import DEVICE, Instant, Millis, Resources, earlier
 from allotment.model.spec import NEVER, GiveWay, JobSpec, Priority, TaskRole
 from allotment.model.tenancy import Config, Limits, Queue, QueueOrder, RankBy, Tenant
 from allotment.policies.estimates.known import Known
@@ -257,18 +257,22 @@ class Simulation:
 def _configs(scenario: Scenario) -> Iterator[tuple[int, Config]]:
     """Return who owns the cluster, and from when on after the first submission."""
     recipe, settings, wishes = scenario.recipe(), scenario.settings, scenario.wishes
-    order = passing(recipe, settings)
+    order, slice_ms = passing(recipe, settings), settings.round_ms if recipe.slices else 0
     limits = Limits(ports=(0, 0), phase_ms=NEVER)
     if wishes is None:
         owners = scenario.owners
         if owners is None:
             owner = Tenant(ALL, BEYOND_ALL, (Queue("default", order),))
-            tenants = (_evicting(owner, settings),)
+            tenants = (_sliced(_evicting(owner, settings), slice_ms),)
             yield 0, Config(scenario.nodes, tenants, limits, ALL)
             return
         tenants = tuple(
-            _evicting(
-                replace(tenant, queues=_queues(tenant, order), users=(), groups=()), settings
+            _sliced(
+                _evicting(
+                    replace(tenant, queues=_queues(tenant, order), users=(), groups=()),
+                    settings,
+                ),
+                slice_ms,
             )
             for tenant in owners.tenants
         )
@@ -277,7 +281,22 @@ def _configs(scenario: Scenario) -> Iterator[tuple[int, Config]]:
         yield 0, Config(scenario.nodes, tenants, limits, topology=topology, share=share)
         return
     as_configured = wishes.keeps_orders and not settings.order
-    yield from wishes.configs(scenario.nodes, limits, None if as_configured else order)
+    for after, config in wishes.configs(
+        scenario.nodes, limits, None if as_configured else order
+    ):
+        tenants = tuple(_sliced(tenant, slice_ms) for tenant in config.tenants)
+        yield after, replace(config, tenants=tenants)
+
+
+def _sliced(tenant: Tenant, slice_ms: int) -> Tenant:
+    """Let the jobs of each queue take turns, of so long each; 0 for none."""
+    queues = tuple(
+        queue
+        if queue.time_slice_ms == slice_ms
+        else replace(queue, time_slice_ms=Millis(slice_ms))
+        for queue in tenant.queues
+    )
+    return replace(tenant, queues=queues)
 
 
 def _evicting(tenant: Tenant, settings: Settings) -> Tenant:

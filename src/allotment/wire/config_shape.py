@@ -118,7 +118,8 @@ def read_rank(value: object) -> RankBy:
     """Read in what order the jobs of a queue come."""
     if value not in tuple(RankBy):
         hint = "submitted means: higher priority first, then earlier submission"
-        raise not_a("submitted, shortest, least_attained or deadline", value, hint)
+        names = "submitted, shortest, least_attained, deadline or round_robin"
+        raise not_a(names, value, hint)
     return RankBy(str(value))
 
 
@@ -354,6 +355,9 @@ class QueueChangeShape(PeriodShape):
     per_group: CapShape = Field(default=CapShape(), examples=["{gpu: 4}"])
 
 
+SHORTEST_SLICE_MS = 1_000
+
+
 class QueueShape(Shape):
     """Where jobs line up, or a queue of such queues."""
 
@@ -373,10 +377,22 @@ class QueueShape(Shape):
     max_waiting: MostJobs | None = Field(default=None, examples=["100"])
     per_user: CapShape = Field(default=CapShape(), examples=["{gpu: 2}"])
     per_group: CapShape = Field(default=CapShape(), examples=["{gpu: 4}"])
+    time_slice: Duration | None = Field(default=None, examples=["60s"])
     changes: list[QueueChangeShape] = Field(
         default=[], examples=["[{until: 2026-12-15, limit: {gpu: 8}}]"]
     )
     queues: "Queues" = Field(default={}, examples=["{train: {order: skip}}"])
+
+    @model_validator(mode="after")
+    def _sliced(self) -> "QueueShape":
+        if self.time_slice is None:
+            return self
+        if self.time_slice < SHORTEST_SLICE_MS:
+            raise Amiss("is too short", "write 1s or more; 60s is usual", ("time_slice",))
+        if self.rank not in (RankBy.SUBMITTED, RankBy.ROUND_ROBIN):
+            hint = "take it out: jobs that take turns come in the order of their turns"
+            raise Amiss("cannot be had beside time_slice", hint, ("rank",))
+        return self
 
 
 Queues = dict[Name, Annotated[QueueShape, BeforeValidator(_empty_map)]]

@@ -4,13 +4,14 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
+from allotment.model.quantity import Millis
 from allotment.model.queue_tree import flaws
-from allotment.model.tenancy import NO_TERMS, Queue, Tenant, Terms
+from allotment.model.tenancy import NO_TERMS, Queue, RankBy, Tenant, Terms
 from allotment.wire.config_shape import QueueShape, TenantShape
 from allotment.wire.problems import Finding, nearest
 from allotment.wire.tree import Place
 
-OF_LEAVES = frozenset({"order", "rank", "overtaken"})
+OF_LEAVES = frozenset({"order", "rank", "overtaken", "time_slice"})
 """Keys that matter only in a leaf."""
 
 
@@ -81,7 +82,7 @@ def _queues(
     yield Queue(
         path,
         shape.order,
-        shape.rank,
+        RankBy.ROUND_ROBIN if shape.time_slice else shape.rank,
         shape.share,
         shape.weight,
         parent=parent,
@@ -92,6 +93,7 @@ def _queues(
         max_waiting=shape.max_waiting,
         per_user=shape.per_user.amounts(),
         per_group=shape.per_group.amounts(),
+        time_slice_ms=shape.time_slice or Millis(0),
     )
     for key, item in shape.queues.items():
         if item.parent:

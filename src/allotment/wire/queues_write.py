@@ -13,7 +13,7 @@ from allotment.model.tenancy import (
     ShareBy,
     Tenant,
 )
-from allotment.wire.amounts import write_milli, write_size
+from allotment.wire.amounts import write_duration, write_milli, write_size
 from allotment.wire.dated_write import differing, period_to_wire
 from allotment.wire.tree import Plain
 
@@ -75,7 +75,7 @@ def _alone(queue: Queue) -> Written:
     )
     return {
         "order": queue.order.value,
-        **({"rank": queue.rank.value} if queue.rank is not RankBy.SUBMITTED else {}),
+        **_ranked(queue),
         **shared_to_wire(queue.share, queue.weight_milli),
         **({"state": queue.state.value} if queue.state is not QueueState.OPEN else {}),
         **{key: amounts_to_wire(amounts) for key, amounts in caps if amounts},
@@ -85,6 +85,13 @@ def _alone(queue: Queue) -> Written:
         **({} if queue.max_jobs is None else {"max_jobs": queue.max_jobs}),
         **({} if queue.max_waiting is None else {"max_waiting": queue.max_waiting}),
     }
+
+
+def _ranked(queue: Queue) -> Written:
+    """Write in what order jobs come; where they take turns, that goes without saying."""
+    if queue.time_slice_ms:
+        return {"time_slice": write_duration(queue.time_slice_ms)}
+    return {"rank": queue.rank.value} if queue.rank is not RankBy.SUBMITTED else {}
 
 
 def shared_to_wire(share: ShareBy, weight_milli: int) -> Written:

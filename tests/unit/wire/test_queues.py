@@ -6,7 +6,8 @@ import pytest
 
 from allotment.model.amounts import amounts
 from allotment.model.errors import BadInput
-from allotment.model.tenancy import Config, Queue, QueueOrder, QueueState
+from allotment.model.quantity import Millis
+from allotment.model.tenancy import Config, Queue, QueueOrder, QueueState, RankBy
 from allotment.wire.config import config_to_wire, read_config
 
 HEAD = "nodes: [{name: n1, cpu: 8, memory: 32GiB, gpu: {type: V100, count: 8}}]\ntenants:\n"
@@ -27,6 +28,7 @@ TREE = """\
           dev:
       deep: {parent: x}
       x: {parent: research.dev, per_group: {gpu: 1}}
+      turns: {time_slice: 90s}
       default:
 """
 
@@ -47,6 +49,7 @@ def test_queues_nest_and_may_name_their_parent() -> None:
         Queue("research.dev", parent="research"),
         Queue("research.dev.x", parent="research.dev", per_group=amounts({"gpu": 1000})),
         Queue("research.dev.x.deep", parent="research.dev.x"),
+        Queue("turns", rank=RankBy.ROUND_ROBIN, time_slice_ms=Millis(90_000)),
         Queue("default"),
     )
 
@@ -105,6 +108,16 @@ def test_what_is_written_reads_back_the_same() -> None:
             "      a: {queues: {b: {stat: open}}}\n",
             "line 5: tenants.lab.queues.a.queues.b.stat: there is no key `stat` here (did you "
             "mean `state`?)",
+        ),
+        (
+            "      a: {time_slice: 10ms}\n",
+            "line 5: tenants.lab.queues.a.time_slice: is too short (write 1s or more; 60s is "
+            "usual)",
+        ),
+        (
+            "      a: {time_slice: 60s, rank: shortest}\n",
+            "line 5: tenants.lab.queues.a.rank: cannot be had beside time_slice (take it out: "
+            "jobs that take turns come in the order of their turns)",
         ),
         (
             "      a: {per_user: {gpu: 0}}\n",

@@ -14,6 +14,7 @@ from allotment.core.gang import Gang, ReservedPlace
 from allotment.core.plan import Evict, PreemptionPlan
 from allotment.core.request import lease_part
 from allotment.core.sharing import borrows
+from allotment.core.slices import may_pause
 from allotment.core.trial import Trial
 from allotment.model.engines import Ability
 from allotment.model.ids import JobId
@@ -29,7 +30,7 @@ def evict(cluster: Cluster, job: JobId, pin: str, plan: PreemptionPlan, now: Ins
     )
     tell = tuple(each for each in plan.evict if not cluster.gangs[each].leaving)
     told = Evict(place, tell, plan.demote, plan.revoke, shrink=plan.shrink)
-    return _by_mode(cluster, told, now)
+    return _by_mode(cluster, told, now, in_turn=plan.in_turn)
 
 
 def eviction_mode(cluster: Cluster, gang: Gang) -> GiveWay:
@@ -38,9 +39,13 @@ def eviction_mode(cluster: Cluster, gang: Gang) -> GiveWay:
     return gang.on_eviction or (tenant.on_eviction if tenant else GiveWay.REQUEUE)
 
 
-def _by_mode(cluster: Cluster, evict: Evict, now: Instant) -> Evict:
+def _by_mode(cluster: Cluster, evict: Evict, now: Instant, *, in_turn: bool = False) -> Evict:
     """Let gangs that are told to go do so by their mode, where that is possible."""
     modes = {job: eviction_mode(cluster, cluster.gangs[job]) for job in evict.evict}
+    if in_turn:
+        for job in evict.evict:
+            if may_pause(cluster.gangs[job]):
+                modes[job] = GiveWay.SUSPEND
     if GiveWay.SUSPEND in modes.values():
         evict = _suspending(cluster, evict, _frozen(cluster, modes))
     if GiveWay.MIGRATE in modes.values():

@@ -85,6 +85,9 @@ class TakingTurns:
         worst = self.order.worst(now)
         return worst is not None and at < worst
 
+    def deals(self, gang: Gang) -> bool:  # noqa: ARG002 - all take turns
+        return True
+
     def plan(self, job: Standing, now: Instant) -> PreemptionPlan | None:
         suspended = self.cluster.gangs.get(job.id)
         if suspended is not None:

@@ -1,0 +1,51 @@
+"""Time slices: for how long the gangs of a queue run before others of it may have their turn.
+
+Whole gangs take turns, those of one queue among themselves. A gang that was suspended costs
+next to nothing to switch to. One that starts anew from a checkpoint costs what it takes to
+start, so it runs for fifty times as long as that, and is sent away only if it has saved.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from allotment.core.gang import Gang
+from allotment.core.request import Shape
+from allotment.model.quantity import Instant, Millis
+from allotment.model.spec import GiveWay
+from allotment.model.tenancy import Tenant
+
+Slices = Mapping[tuple[str, str], Millis]
+"""How long slices are, by tenant and queue; other queues take no turns."""
+
+SWITCHES = 50
+"""A gang that starts anew runs for at least so many times as long as it took to start."""
+
+
+def slices_of(tenants: Iterable[Tenant]) -> Slices:
+    """Return the slices of all queues that have them."""
+    return {
+        (tenant.name, queue.name): queue.time_slice_ms
+        for tenant in tenants
+        for queue in tenant.queues
+        if queue.time_slice_ms
+    }
+
+
+def line_of(shape: Shape) -> tuple[str, str]:
+    """Return the tenant and the queue of a shape."""
+    return shape.tenant, shape.queue
+
+
+def slice_end(slices: Slices, gang: Gang) -> Instant | None:
+    """Return when a running gang has had its slice; None for one that has none."""
+    standing = gang.standing
+    slice_ms = slices.get(line_of(standing.shape))
+    if slice_ms is None or gang.suspended or not standing.runs or standing.since is None:
+        return None
+    if not may_pause(gang):
+        slice_ms = max(slice_ms, SWITCHES * standing.switch_ms)
+    return Instant(standing.since + slice_ms)
+
+
+def may_pause(gang: Gang) -> bool:
+    """Whether a gang is suspended at the end of its turn, where what it keeps lets it."""
+    return gang.on_eviction in (GiveWay.AS_TENANT, GiveWay.SUSPEND)

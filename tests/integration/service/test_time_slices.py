@@ -1,0 +1,126 @@
+"""Queues with a time slice, on real processes: gangs take turns; nothing is lost or twice."""
+
+import os
+import signal
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.cluster import RealCluster, a_real_cluster, until
+
+CONFIG = """
+virtual_gpus: {type: virtual, count: 4, memory: 16GiB}
+tenants:
+  us:
+    guaranteed: {gpu: 4}
+    queues:
+      default: {order: skip, time_slice: 1s}
+"""
+STEPS = """
+import os, sys, time
+name, steps, folder = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+with open(f"{folder}/{name}.starts", "a") as file:
+    file.write(".")
+with open(f"{folder}/{name}.steps", "a") as file:
+    for _ in range(steps):
+        time.sleep(0.01)
+        file.write(".")
+        file.flush()
+"""
+
+
+class Turns:
+    """A service with four devices, and jobs that count their steps."""
+
+    def __init__(self, cluster: RealCluster, folder: Path) -> None:
+        self.cluster, self.folder = cluster, folder
+
+    def submit(self, name: str, steps: int, **more: Any) -> int:
+        argv = [sys.executable, "-c", STEPS, name, str(steps), str(self.folder)]
+        need = {"gpu": 1, "cpu": 0.1, "memory": "64MiB"}
+        return self.cluster.submit(
+            {"name": name, "command": argv, "resources": need, "tenant": "us", **more}
+        )
+
+    def size(self, name: str, what: str) -> int:
+        file = self.folder / f"{name}.{what}"
+        return file.stat().st_size if file.exists() else 0
+
+    def states(self, jobs: list[int]) -> list[str]:
+        return [self.cluster.state_of(job) for job in jobs]
+
+    def suspended(self, jobs: list[int]) -> list[int]:
+        return [job for job in jobs if self.cluster.state_of(job) == "suspended"]
+
+
+@pytest.fixture
+def turns() -> Iterator[Turns]:
+    with (
+        tempfile.TemporaryDirectory(prefix="allot-") as folder,
+        a_real_cluster(Path(folder), CONFIG) as cluster,
+    ):
+        counts = Path(folder) / "counts"
+        counts.mkdir()
+        yield Turns(cluster, counts)
+
+
+def test_six_jobs_take_turns_on_four_devices(turns: Turns) -> None:
+    cluster = turns.cluster
+    jobs = [turns.submit(f"j{n}", 250) for n in range(6)]
+    until(lambda: bool(turns.suspended(jobs)), "a job to be paused")
+    until(lambda: all(turns.size(f"j{n}", "starts") for n in range(6)), "all to have begun")
+    assert turns.states(jobs).count("running") <= 4
+    for job in jobs:
+        cluster.wait_for(job, "succeeded", "failed")
+    assert turns.states(jobs) == ["succeeded"] * 6
+    assert [turns.size(f"j{n}", "starts") for n in range(6)] == [1] * 6
+    assert [turns.size(f"j{n}", "steps") for n in range(6)] == [250] * 6
+    told = cluster.allot("events").stdout
+    assert "paused for its turn: job" in told
+    assert "borrows now: it is the turn of job" in told
+
+
+def test_why_says_when_a_paused_job_runs_again(turns: Turns) -> None:
+    cluster = turns.cluster
+    jobs = [turns.submit(f"j{n}", 100_000) for n in range(5)]
+
+    def said() -> bool:
+        found = [cluster.get(f"/v1/jobs/{job}/why") for job in turns.suspended(jobs)]
+        words = [why["message"] for why in found if why is not None]
+        return any("turns of 1.0 s" in each and "runs again in about" in each for each in words)
+
+    until(said, "a paused job to say so")
+
+
+def test_a_service_that_is_killed_amid_a_turn_loses_nothing(turns: Turns) -> None:
+    cluster = turns.cluster
+    jobs = [turns.submit(f"j{n}", 300) for n in range(6)]
+    until(lambda: bool(turns.suspended(jobs)), "a job to be paused")
+    cluster.kill()
+    cluster.up()
+    for job in jobs:
+        cluster.wait_for(job, "succeeded", "failed")
+    assert turns.states(jobs) == ["succeeded"] * 6
+    assert [turns.size(f"j{n}", "starts") for n in range(6)] == [1] * 6
+    assert [turns.size(f"j{n}", "steps") for n in range(6)] == [300] * 6
+
+
+def test_a_paused_job_may_be_cancelled_or_die_and_the_others_go_on(turns: Turns) -> None:
+    cluster = turns.cluster
+    jobs = [turns.submit(f"j{n}", 100_000) for n in range(6)]
+    until(lambda: len(turns.suspended(jobs)) >= 2, "two jobs to be paused")
+    ended = turns.suspended(jobs)[:1]
+    cluster.allot("cancel", str(ended[0]))
+    cluster.wait_for(ended[0], "cancelled")
+    rest = [job for job in jobs if job not in ended]
+    until(lambda: bool(turns.suspended(rest)), "another to be paused")
+    dead = turns.suspended(rest)[0]
+    pid = cluster.get(f"/v1/jobs/{dead}")["attempts"][-1]["tasks"][0]["pid"]
+    os.kill(pid, signal.SIGKILL)
+    cluster.wait_for(dead, "failed")
+    rest = [job for job in rest if job != dead]
+    until(lambda: turns.states(rest) == ["running"] * 4, "the others to run")

@@ -1,0 +1,202 @@
+"""Time slices: who gives way, when, and how."""
+
+from msgspec.structs import replace
+
+from allotment.core.commit import refusal
+from allotment.core.gang import ReservedPlace
+from allotment.core.plan import Evict
+from allotment.engine.engine import Engine
+from allotment.engine.state import State
+from allotment.model import commands as c
+from allotment.model.ids import JobId
+from allotment.model.lifecycle import JobState as S
+from allotment.model.quantity import GIB, SECOND, Millis
+from allotment.model.reasons import StopCause
+from allotment.model.spec import GiveWay
+from allotment.model.tenancy import QueueOrder, RankBy, Tenant
+from allotment.policies.rescheduling.in_slices import in_slices
+from tests.support.builders import NOW, POLICIES, JobBuilder, a_config, a_job, a_tenant
+from tests.support.world import World
+
+SLICE = Millis(60 * SECOND)
+
+
+def sliced(tenant: Tenant) -> Tenant:
+    queues = tuple(
+        replace(queue, time_slice_ms=SLICE, rank=RankBy.ROUND_ROBIN) for queue in tenant.queues
+    )
+    return replace(tenant, queues=queues)
+
+
+class SlicedWorld(World):
+    """One node, whose queues take turns."""
+
+    def __init__(self, *tenants: Tenant, devices: int = 1) -> None:
+        self.engine = Engine(State(replace(POLICIES, rescheduler=in_slices)))
+        self.now, self.log, self.effects = NOW, [], []
+        self.do(c.ApplyConfig(a_config(*tenants, devices=devices)))
+
+    def started(self, builder: JobBuilder, after_ms: int = 0) -> JobId:
+        job = self.submit(builder)
+        self.cycle()
+        self.wait(after_ms)
+        self.runs(job)
+        return job
+
+    def later(self, ms: int) -> None:
+        self.wait(ms)
+        self.cycle()
+
+
+def us(devices: float = 1) -> Tenant:
+    return sliced(a_tenant("us", devices, order=QueueOrder.SKIP))
+
+
+def one() -> JobBuilder:
+    return a_job().gpus(1).of("us")
+
+
+def test_a_gang_gives_way_when_its_slice_is_over_and_not_before() -> None:
+    world = SlicedWorld(us())
+    first = world.started(one())
+    second = world.submit(one())
+    world.later(SLICE - 1)
+    assert world.is_(first) is S.RUNNING
+    assert world.engine.next_due(world.now) == world.now + 1
+    world.later(1)
+    assert (world.is_(first), world.is_(second)) == (S.SUSPENDED, S.STARTING)
+    world.runs(second)
+    world.later(SLICE // 2)
+    why = world.why(first)
+    assert "It is paused" in why.message
+    assert "turns of 1 min" in why.message
+    assert "again in about 30" in why.message
+    world.later(SLICE // 2)
+    assert (world.is_(first), world.is_(second)) == (S.RUNNING, S.SUSPENDED)
+
+
+def test_nobody_gives_way_while_nobody_waits() -> None:
+    world = SlicedWorld(us())
+    first = world.started(one())
+    world.later(10 * SLICE)
+    assert world.is_(first) is S.RUNNING
+    assert world.engine.next_due(world.now) is None
+    second = world.submit(one())
+    world.cycle()
+    assert (world.is_(first), world.is_(second)) == (S.SUSPENDED, S.STARTING)
+
+
+def test_a_gang_never_gives_way_to_a_less_urgent_one() -> None:
+    world = SlicedWorld(us())
+    first = world.started(one().priority(700))
+    second = world.submit(one())
+    world.later(SLICE)
+    assert (world.is_(first), world.is_(second)) == (S.RUNNING, S.QUEUED)
+
+
+def test_gangs_of_other_queues_give_no_way() -> None:
+    tenant = a_tenant("us", 1)
+    (queue,) = us().queues
+    world = SlicedWorld(replace(tenant, queues=(*tenant.queues, replace(queue, name="fast"))))
+    first = world.started(one())
+    second = world.submit(a_job().gpus(1).of("us", "fast"))
+    world.later(SLICE)
+    assert (world.is_(first), world.is_(second)) == (S.RUNNING, S.QUEUED)
+
+
+def test_a_large_gang_is_not_passed_for_ever_by_small_ones() -> None:
+    world = SlicedWorld(us(2), devices=2)
+    small = [world.started(one())]
+    world.later(SLICE // 2)
+    small.append(world.started(one()))
+    large = world.submit(a_job().gpus(2).of("us"))
+    another = world.submit(one())
+    world.later(SLICE // 2)
+    assert [world.is_(job) for job in (*small, large, another)] == [
+        S.RUNNING,
+        S.RUNNING,
+        S.QUEUED,
+        S.QUEUED,
+    ], "what gives way is kept for the first in line"
+    world.later(SLICE // 2)
+    assert [world.is_(job) for job in (*small, large)] == [S.SUSPENDED, S.SUSPENDED, S.STARTING]
+
+
+def too_large_to_stay() -> JobBuilder:
+    return one().gpu_memory(50 * GIB)
+
+
+def test_what_cannot_stay_in_memory_is_left_alone_until_it_saved() -> None:
+    world = SlicedWorld(us())
+    first = world.started(too_large_to_stay(), after_ms=2 * SECOND)
+    second = world.submit(too_large_to_stay())
+    world.later(SLICE)
+    assert (world.is_(first), world.is_(second)) == (S.RUNNING, S.QUEUED)
+    world.saves(first)
+    world.cycle()
+    assert world.is_(first) is S.RUNNING, "it took 2 s to start: it runs for 100 s"
+    world.later(40 * SECOND)
+    stop = world.job(first).attempts[-1].stop
+    assert stop is not None
+    assert (stop.cause, stop.wanted_by) == (StopCause.EVICTED, second)
+
+
+def test_a_job_that_lost_what_it_did_is_not_sent_away_again() -> None:
+    world = SlicedWorld(us())
+    first = world.started(too_large_to_stay())
+    world.wait(SECOND)
+    world.saves(first)
+    world.wait(5 * SLICE)
+    second = world.submit(too_large_to_stay())
+    world.cycle()
+    world.ends(first, 143)
+    world.cycle()
+    world.runs(second)
+    assert world.is_(first) is S.QUEUED
+    world.ends(second)
+    world.cycle()
+    world.runs(first)
+    third = world.submit(too_large_to_stay())
+    world.wait(SLICE)
+    world.saves(first)
+    world.cycle()
+    assert (world.is_(first), world.is_(third)) == (S.RUNNING, S.QUEUED)
+
+
+def test_what_asks_to_be_requeued_is_not_suspended() -> None:
+    world = SlicedWorld(us())
+    first = world.started(one().giving_way(GiveWay.REQUEUE))
+    second = world.submit(one())
+    world.later(SLICE)
+    assert (world.is_(first), world.is_(second)) == (S.RUNNING, S.QUEUED)
+    world.wait(SECOND)
+    world.saves(first)
+    world.cycle()
+    assert world.job(first).attempts[-1].stop is not None
+
+
+def test_a_borrower_takes_no_turn_from_a_gang_that_is_owed_its_place() -> None:
+    world = SlicedWorld(us(1), sliced(a_tenant("them", 1)), devices=2)
+    first = world.started(one())
+    other = world.started(a_job().gpus(1).of("them"))
+    waits = world.submit(a_job().gpus(2).of("us"))
+    world.later(SLICE)
+    assert [world.is_(job) for job in (first, other, waits)] == [
+        S.RUNNING,
+        S.RUNNING,
+        S.QUEUED,
+    ]
+
+
+def test_the_committer_refuses_a_turn_before_its_time() -> None:
+    world = SlicedWorld(us(), sliced(a_tenant("them")), devices=1)
+    first = world.started(one())
+    second = world.submit(one())
+    cluster = world.state.cluster
+    gang = cluster.gangs[first]
+    place = ReservedPlace(second, gang.slots, gang.needs, gang.entitlement, (first,))
+    turn = Evict(place, (), (first,), suspend=(first,))
+    world.wait(SLICE - 1)
+    assert "may not be evicted" in refusal(cluster, turn, world.now)
+    world.wait(1)
+    assert not refusal(cluster, turn, world.now)
