@@ -82,17 +82,41 @@ class InSlices:
     def deals(self, gang: Gang) -> bool:
         return line_of(gang.standing.shape) in self.cluster.slices
 
-    def suspended(self, now: Instant) -> Sequence[tuple[Key, Gang]]:  # noqa: ARG002
-        gangs = [gang for gang in self.cluster.placed.resuming.values() if self.deals(gang)]
-        return sorted(((_key(gang), gang) for gang in gangs), key=lambda pair: pair[0])
+    def suspended(self, now: Instant) -> Sequence[tuple[Key, Gang]]:
+        """Return those that may have their devices back now, at most; in job order."""
+        busy = self._busy(now)
+        found = [
+            (_key(gang), gang)
+            for gang in self.cluster.placed.resuming.values()
+            if self.deals(gang)
+            and (not _takes_whole(gang) or busy.isdisjoint(_devices(gang.slots)))
+        ]
+        return sorted(found, key=lambda pair: pair[0])
+
+    def _busy(self, now: Instant) -> set[tuple[NodeId, int]]:
+        """Return the devices of gangs that give way to none now. O(gangs)."""
+        over = set(self.order.over(now))
+        return {
+            (slot.node, index)
+            for gang in self.cluster.gangs.values()
+            if not gang.suspended and gang.id not in over
+            for slot in gang.slots
+            for index in slot.devices
+        }
 
     def plan(self, job: Standing, now: Instant) -> PreemptionPlan | None:
         line = line_of(job.shape)
         if line not in self.cluster.slices:
             return None
         suspended = self.cluster.gangs.get(job.id)
-        over = self._over(line, job.priority, now)
-        free = [gang for gang in over if not self._is_kept(line, gang)]
+        free = [
+            gang
+            for gang in self._over(line, job.priority, now)
+            if not self._is_kept(line, gang)
+            and (suspended is None or not _apart(suspended, gang))
+        ]
+        if not free:
+            return None  # Nothing that gives way could be of use to it, now or later.
         if suspended is not None:
             plan = self._way_back(suspended, free, now)
         else:
@@ -156,14 +180,9 @@ class InSlices:
         return plan if safe else None
 
     def _way_back(self, gang: Gang, over: list[Gang], now: Instant) -> PreemptionPlan | None:
-        """Find who leaves the devices of a suspended gang."""
-        cluster, own = self.cluster, _devices(gang.slots)
-        gangs = [
-            other
-            for other in over
-            if (self._can_pause(other) or may_restart(other, now))
-            and own & _devices(other.slots)
-        ]
+        """Find who of those on the devices of a suspended gang leaves them."""
+        cluster = self.cluster
+        gangs = [each for each in over if self._can_pause(each) or may_restart(each, now)]
         leases = tuple(lease_part(need) for need in gang.needs)
         with Trial(cluster) as trial:
 
@@ -198,6 +217,7 @@ class InSlices:
                     and line_of(gang.standing.shape) == line
                     and not gang.suspended
                     and not gang.leaving
+                    and (suspended is None or not _apart(suspended, gang))
                 ):
                     trial.drop(gang.id)
                     if self._can_pause(gang):
@@ -268,6 +288,19 @@ def _fewest(cluster: Cluster, waiting: Standing, gangs: list[Gang]) -> int:
 def _keeps(gang: Gang) -> tuple[Resources, ...]:
     """Return what each task of a gang keeps while it is suspended."""
     return tuple(need - lease_part(need) for need in gang.needs)
+
+
+def _takes_whole(gang: Gang) -> bool:
+    """Whether a gang shares none of its devices."""
+    return all(need.gpu_milli and not need.gpu_milli % DEVICE for need in gang.needs)
+
+
+def _apart(one: Gang, other: Gang) -> bool:
+    """Whether two gangs have no device in common."""
+    nodes = {slot.node for slot in one.slots}
+    if not any(slot.node in nodes for slot in other.slots):
+        return True
+    return _devices(one.slots).isdisjoint(_devices(other.slots))
 
 
 def _key(gang: Gang) -> Key:
