@@ -32,8 +32,10 @@ nodes:
 tenants:
   a: {guaranteed: {gpu: 4}, queues: {default: {order: skip}}}
   b: {guaranteed: {gpu: 4}, queues: {default: {order: skip}}}
-limits: {platform_retries: 1000, backoff: {first: 100ms, most: 1s}}
+limits: {platform_retries: 1000, backoff: {first: 100ms, most: 1s}, phase: 15s, barrier: 5s}
 """
+"""A task that loses its slurmstepd before its first process is there shows no sign of life, and
+Slurm says that it runs: only these limits end it."""
 SCRIPT = """\
 me=$ALLOT_JOB_ID.$ALLOT_ATTEMPT.$ALLOT_ROLE_INDEX
 exec 9>> {marks}/lock.$ALLOT_NODE.$ALLOT_DEVICES
@@ -167,7 +169,11 @@ class Held(OnSlurm):
             ("service", "slurmstepd", "node down", "scancel", "slurmctld", "slurmd"),
             FAULTS * 2 // 3,
         ),
-        (Held, ("runner", "service", "scancel", "slurmctld", "slurmd"), FAULTS // 3),
+        (
+            Held,
+            ("runner", "service", "scancel", "slurmctld", "slurmd", "node down"),
+            FAULTS // 3,
+        ),
     ],
     ids=["one job a task", "held nodes"],
 )

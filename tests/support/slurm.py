@@ -186,7 +186,10 @@ class Slurm:
 
     def _start(self, name: str, *words: str) -> None:
         with (self.folder / f"{name}.out").open("ab") as out:
-            self._running[name] = subprocess.Popen(words, env=self.env, stdout=out, stderr=out)
+            # In its folder: a slurmstepd that crashes leaves its memory where slurmd stands.
+            self._running[name] = subprocess.Popen(
+                words, env=self.env, cwd=self.folder, stdout=out, stderr=out
+            )
 
     def stop_all(self) -> None:
         """End jobs and daemons, in the order in which they need each other."""
