@@ -31,13 +31,16 @@ CONFIGS = sorted(OLDER.glob("*/*.yaml"))
 WORDS = {"message", "hint", "notes", "trouble"}
 """What is for people may be said in other words."""
 
+RENAMED = {"in_line": "eligible", "owed": "guaranteed"}
+"""Fields of answers that have another name now."""
+
 
 def differences(then: object, now: object, at: str = "") -> Iterator[str]:
     """Find what is not as it was; what was not there then is left out."""
     if isinstance(then, dict) and isinstance(now, dict):
         for name, value in then.items():
             if name not in WORDS:
-                yield from differences(value, now.get(name), f"{at}.{name}")
+                yield from differences(value, now.get(RENAMED.get(name, name)), f"{at}.{name}")
     elif isinstance(then, list) and isinstance(now, list) and len(then) == len(now):
         for place, (before, after) in enumerate(zip(then, now, strict=True)):
             yield from differences(before, after, f"{at}[{place}]")
