@@ -224,8 +224,7 @@ class GangLaunch(msgspec.Struct, frozen=True):
     image: str = ""
     """The container image that its job names; '' for none."""
     image_wish: ImageWish | None = None
-    """The same and for whom, for an engine that fetches it itself. Without `argv` the image's
-    own command is meant."""
+    """The same and for whom, for an engine that fetches it itself."""
     named: frozenset[str] = frozenset()
     """The variables that its user named: no image changes them."""
     labels: tuple[tuple[str, str], ...] = ()

@@ -15,8 +15,8 @@ def with_image(
 ) -> Request:
     """Return a request that runs in an image.
 
-    The job's command takes the place of the image's entry point and command together; without
-    one, these are run. Its variables win over the image's, but for what every task gets.
+    The job's command takes the place of the image's entry point and command together. Its
+    variables win over the image's, but for what every task gets.
     """
     image = ready.image
     uid = wish.identity.uid if wish.identity is not None else os.geteuid()
@@ -27,7 +27,6 @@ def with_image(
     env = {**given, **own, **wins}
     return {
         **request,
-        "argv": request["argv"] or [*image.entrypoint, *image.cmd],
         "env": env,
         "cwd": wish.begins_in or _folder(image.workdir) or wish.home,
         "image": {

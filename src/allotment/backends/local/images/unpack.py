@@ -301,7 +301,7 @@ def unpack(source: IO[bytes], root: int, diff_id: str, most: tuple[int, int]) ->
     layer = Layer(root, most[1])
     try:
         with tarfile.TarFile.open(
-            fileobj=cast("IO[bytes]", plain), mode="r|", errorlevel=2
+            fileobj=cast("IO[bytes]", plain), mode="r|", bufsize=_PIECE, errorlevel=2
         ) as archive:
             while (entry := archive.next()) is not None:
                 layer.add(entry, archive)

@@ -1,0 +1,116 @@
+"""What an image costs a task, and how long one takes to come, beside other tools.
+
+Submit → process running is from sending the request to the start that the supervisor noted.
+The cold pull is of 96 MiB in 3,000 files over three layers, from a registry on this machine:
+`allot image pull` as a whole, and `skopeo copy` with `umoci unpack` where they are installed.
+"""
+
+import os
+import random
+import shutil
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+from bench.cluster import BenchCluster, a_cluster, a_job, allot, percentile, until
+from bench.figures import Figure
+from tests.support.registry import Registry, a_file, a_registry, busybox, layer
+
+ROUNDS = 30
+MANY = 200
+TOOLS = ("docker-registry", "htpasswd")
+
+
+def main() -> list[Figure]:
+    if os.geteuid() != 0 or not all(shutil.which(tool) for tool in TOOLS):
+        print("  not root, or no docker-registry and htpasswd: nothing to measure")
+        return []
+    with (
+        tempfile.TemporaryDirectory(prefix="allot-bench-") as folder,
+        a_registry(Path(folder) / "registry") as registry,
+        a_cluster(gpus=8) as cluster,
+    ):
+        registry.push("small", [busybox()])
+        registry.push("large", _large())
+        image = f"{registry.host}/small:1"
+        _start(cluster, image)
+        pairs = [(_start(cluster, ""), _start(cluster, image)) for _ in range(ROUNDS)]
+        bare, inside = ([pair[k] for pair in pairs] for k in (0, 1))
+        many_bare, many_inside = _many(cluster, ""), _many(cluster, image)
+        pull = _pull(cluster, registry)
+        other = _other_tools(registry, Path(folder))
+    added = percentile(inside, 0.5) - percentile(bare, 0.5)
+    figures = [
+        Figure("submit → running in an image, p50", percentile(inside, 0.5), "ms", "lower", 40),
+        Figure("what the image adds, p50", added, "ms", "lower", 12),
+        Figure(f"{MANY} jobs of `true`, in an image", many_inside, "s", "lower"),
+        Figure("  to the same without", many_inside / many_bare, "×", "lower", 1.5),
+        Figure("cold pull of 96 MiB", pull, "s", "lower"),
+    ]
+    if other:
+        figures.append(Figure("  skopeo copy, umoci unpack", other, "s", "lower"))
+        figures.append(Figure("  to these", pull / other, "×", "lower", 1.2))
+    return figures
+
+
+def _large() -> list[bytes]:
+    rng = random.Random(1)
+    half = [rng.randbytes(16 << 10) + bytes(16 << 10) for _ in range(1000)]
+    files = [
+        [a_file(f"data-{part}/{n}", data[part:] + data[:part]) for n, data in enumerate(half)]
+        for part in range(3)
+    ]
+    return [busybox(*files[0]), layer(*files[1]), layer(*files[2])]
+
+
+def _job(image: str) -> bytes:
+    return a_job("/bin/true", gpu=1, **({"image": image} if image else {}))
+
+
+def _start(cluster: BenchCluster, image: str) -> float:
+    connection = cluster.connect()
+    began = time.time_ns()
+    job = connection.submit(_job(image))
+    until(lambda: _state(cluster, job) == "succeeded", "the job to end")
+    task = cluster.connect().get(f"/v1/jobs/{job}")["attempts"][0]["tasks"][0]
+    connection.close()
+    return task["started_at"] - began / 1e6
+
+
+def _state(cluster: BenchCluster, job: int) -> str:
+    connection = cluster.connect()
+    try:
+        return connection.get(f"/v1/jobs/{job}")["row"]["state"]
+    finally:
+        connection.close()
+
+
+def _many(cluster: BenchCluster, image: str) -> float:
+    connection = cluster.connect()
+    began = time.perf_counter()
+    jobs = [connection.submit(_job(image)) for _ in range(MANY)]
+    until(lambda: _state(cluster, jobs[-1]) == "succeeded", "the last job to end")
+    connection.close()
+    return time.perf_counter() - began
+
+
+def _pull(cluster: BenchCluster, registry: Registry) -> float:
+    began = time.perf_counter()
+    done = allot(cluster.state, "image", "pull", f"{registry.host}/large:1")
+    if done.returncode:
+        raise RuntimeError(done.stderr)
+    return time.perf_counter() - began
+
+
+def _other_tools(registry: Registry, folder: Path) -> float:
+    """Measure the same with other tools; 0 where these are not installed."""
+    if not shutil.which("skopeo") or not shutil.which("umoci"):
+        return 0.0
+    began = time.perf_counter()
+    source = f"docker://{registry.host}/large:1"
+    copy = ["skopeo", "--insecure-policy", "copy", "--quiet", "--src-tls-verify=false"]
+    subprocess.run([*copy, source, f"oci:{folder}/oci:1"], check=True)
+    unpack = ["umoci", "unpack", "--image", f"{folder}/oci:1", f"{folder}/bundle"]
+    subprocess.run(unpack, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    return time.perf_counter() - began
