@@ -12,9 +12,11 @@ import os
 import secrets
 import shutil
 import socket
+import ssl
 import subprocess
 import tempfile
 import time
+import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -263,16 +265,7 @@ class Kubernetes:
     def offer(self, node: str, gpus: int) -> None:
         """Have a node offer GPUs that are only counted, as a device plugin would."""
         amounts = {"nvidia.com/gpu": str(gpus)}
-        patch = {"status": {"capacity": amounts, "allocatable": amounts}}
-        token = self._tokens[0].split(",")[0]
-        subprocess.run(
-            ["curl", "-sf", "--cacert", self.folder / "ca.crt", "-X", "PATCH",
-             "-H", f"Authorization: Bearer {token}",
-             "-H", "Content-Type: application/strategic-merge-patch+json",
-             "-d", json.dumps(patch),
-             f"https://127.0.0.1:{self._api}/api/v1/nodes/{node}/status"],
-            check=True, capture_output=True,
-        )  # fmt: skip
+        self._patch_status(node, {"capacity": amounts, "allocatable": amounts})
         self.until(
             lambda: (
                 self.get("node", node)["status"]["allocatable"].get("nvidia.com/gpu")
@@ -280,6 +273,31 @@ class Kubernetes:
             ),
             "GPUs to be offered",
         )
+
+    def add_node(self, name: str) -> None:
+        """Add a node that is ready, for as long as nobody misses its kubelet."""
+        self.apply({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}})
+        amounts = {"cpu": "2", "memory": "2Gi", "ephemeral-storage": "1Gi", "pods": "10"}
+        now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        ready = {"type": "Ready", "status": "True", "reason": "Test", "message": "",
+                 "lastHeartbeatTime": now, "lastTransitionTime": now}  # fmt: skip
+        status = {"capacity": amounts, "allocatable": amounts, "conditions": [ready]}
+        self._patch_status(name, status)
+
+    def _patch_status(self, node: str, status: object) -> None:
+        token = self._tokens[0].split(",")[0]
+        request = urllib.request.Request(
+            f"https://127.0.0.1:{self._api}/api/v1/nodes/{node}/status",
+            json.dumps({"status": status}).encode(),
+            {
+                "Authorization": f"Bearer {token}",
+                "Content-Type": "application/strategic-merge-patch+json",
+            },
+            method="PATCH",
+        )
+        trusted = ssl.create_default_context(cafile=self.folder / "ca.crt")
+        with urllib.request.urlopen(request, context=trusted) as answer:
+            answer.read()
 
     # ── breaking ────────────────────────────────────────────────────────────────────────
 
@@ -403,6 +421,8 @@ class Kubernetes:
                 _remove_group(group / self._group(name))
         for name in ("controllers", "apiserver", "etcd"):
             self._end(name)
+        with contextlib.suppress(OSError):  # it is somebody's, and not empty
+            Path("/var/lib/kubelet").rmdir()
 
     def _end(self, name: str) -> None:
         process = self._running.pop(name, None)

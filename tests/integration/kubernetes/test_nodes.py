@@ -1,11 +1,12 @@
 """Nodes of a real Kubernetes: closed on either side, used by others, silent, and gone."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from tests.support.cluster import until
-from tests.support.kubernetes import MARKS, SILENT_S
+from tests.support.cluster import RealCluster, until
+from tests.support.kubernetes import MARKS, SILENT_S, Kubernetes
 from tests.support.on_kubernetes import OnKubernetes
 from tests.support.on_slurm import shell
 from tests.support.patience import PATIENCE_S
@@ -41,6 +42,28 @@ def test_what_others_use_is_counted(cluster: OnKubernetes) -> None:
     assert "others" in cluster.allot("why", str(both)).stdout
     cluster.kubernetes.kubectl("delete", "pod", "theirs", "-n", "default", "--grace-period=1")
     cluster.wait_for(both, "succeeded")
+
+
+def test_nodes_join_and_leave_where_none_are_listed(
+    kubernetes: Kubernetes, folder: Path
+) -> None:
+    (folder / "state").mkdir()
+    text = f"engines: {{k8s: {{type: kubernetes, kubeconfig: {kubernetes.kubeconfig}}}}}\n"
+    cluster = RealCluster(folder / "state", f"{text}tenants: {{lab: {{}}}}\n")
+
+    def names() -> set[str]:
+        return {node["name"] for node in cluster.get("/v1/nodes")}
+
+    cluster.up()
+    try:
+        assert names() == {"n1", "n2"}
+        kubernetes.add_node("n3")
+        until(lambda: names() == {"n1", "n2", "n3"}, "the new node to join")
+        kubernetes.kubectl("delete", "node", "n3")
+        until(lambda: names() == {"n1", "n2"}, "the node to leave")
+    finally:
+        cluster.down()
+        kubernetes.kubectl("delete", "node", "n3", "--ignore-not-found")
 
 
 @pytest.fixture

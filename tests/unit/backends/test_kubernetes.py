@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from ruamel.yaml import YAML
 
 from allotment.backends.kubernetes.client import lines_of
-from allotment.backends.kubernetes.discover import nodes_of, others_of, report_of
+from allotment.backends.kubernetes.discover import joined, nodes_of, others_of, report_of
 from allotment.backends.kubernetes.enter import exit_code
 from allotment.backends.kubernetes.kubeconfig import access_of
 from allotment.backends.kubernetes.objects import KubeNode, Pod, milli, read, whole
@@ -123,13 +123,21 @@ def test_a_task_without_gpus_sees_none() -> None:
 
 
 def test_the_environment_is_in_a_secret_that_goes_with_its_pod() -> None:
-    secret = secret_of("p", "uid-1", "token", TASK)
+    secret = secret_of(GANG, TASK, "p", "uid-1", "token")
     assert secret["data"] == {"A": base64.b64encode(b"1").decode()}
     (owner,) = secret["metadata"]["ownerReferences"]
     assert (owner["kind"], owner["uid"]) == ("Pod", "uid-1")
     (container,) = pod_of(GANG, TASK, "p", "token", PLACE)["spec"]["containers"]
     (source,) = container["envFrom"]
     assert source["secretRef"]["name"] == secret["metadata"]["name"]
+
+
+def test_what_an_image_says_of_itself_is_left_to_it() -> None:
+    task = replace(TASK, argv=(), env=(("HOME", "/home/a"), ("PATH", "/opt/bin"), ("B", "2")))
+    gang = replace(GANG, named=frozenset({"PATH"}))
+    assert set(secret_of(gang, task, "p", "u", "t")["data"]) == {"PATH", "B"}
+    (container,) = pod_of(gang, task, "p", "t", PLACE)["spec"]["containers"]
+    assert "command" not in container, "the image's own is meant"
 
 
 def test_folders_are_on_volumes_or_missed() -> None:
@@ -207,6 +215,21 @@ def test_a_node_is_lost_only_when_it_is_gone() -> None:
     (node,) = nodes_of([a_node()])
     assert not report_of(node, None).alive
     assert report_of(node, a_node(ready="Unknown")).alive, "what it runs may run on"
+
+
+def test_nodes_join_when_they_take_work_and_leave_when_they_are_gone() -> None:
+    (node,) = nodes_of([a_node()])
+    assert joined([], [a_node()]) == (node,)
+    assert joined([], [a_node(ready="False")]) == ()
+    assert joined([node], []) == ()
+    larger = a_node()
+    amounts = {**(larger.status.allocatable or {}), "nvidia.com/gpu": "8"}
+    larger = replace(larger, status=replace(larger.status, allocatable=amounts))
+    (changed,) = joined([node], [larger])
+    assert len(changed.devices) == 8
+    known = replace(changed, engine="k8s")
+    assert joined([known], [a_node()]) == (changed,), "its kubelet may just have started"
+    assert joined([known], [a_node(ready="Unknown")]) == (changed,)
 
 
 def test_what_others_ask_for_is_counted() -> None:

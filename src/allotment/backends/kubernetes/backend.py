@@ -7,7 +7,7 @@ a gang are there, or none runs. The kubelet picks the devices; how many, the cor
 import asyncio
 import contextlib
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import ceil
 from pathlib import Path
 from secrets import token_hex
@@ -23,6 +23,7 @@ from allotment.backends.kubernetes.contact import Contact
 from allotment.backends.kubernetes.discover import (
     device_of,
     is_silent,
+    joined,
     others_of,
     report_of,
 )
@@ -115,6 +116,7 @@ class KubernetesBackend:
         """Of live tasks, by the uid of their pods."""
         self._told: dict[TaskKey, Seen] = {}
         self._told_nodes: dict[NodeId, NodeReport] = {}
+        self._found: tuple[Node, ...] = ()
         self._told_others: dict[NodeId, Others] = {}
         self._waits: dict[TaskKey, float] = {}
         """Since when a bound task has not begun."""
@@ -230,7 +232,7 @@ class KubernetesBackend:
         uid = pod.metadata.uid
         record = msgspec.structs.replace(record, uid=uid)
         self._keep(task.key, record)
-        await self._client.make_secret(secret_of(record.name, uid, record.token, task))
+        await self._client.make_secret(secret_of(gang, task, record.name, uid, record.token))
         return record
 
     def _adopt(self, key: TaskKey, record: Launched) -> None:
@@ -389,6 +391,9 @@ class KubernetesBackend:
                 raise
             log.warning("a node is closed here, and not in Kubernetes", why=str(error))
 
+    def found_nodes(self) -> Mapping[str, Sequence[Node]]:
+        return {"": self._found}
+
     def silence(self, node: str) -> Silence | None:
         away = self._contact
         if away.trouble:
@@ -407,6 +412,9 @@ class KubernetesBackend:
     def _look_at_nodes(self) -> None:
         if not self._cluster.node_watch.listed.is_set() or self._cluster.node_watch.refused:
             return
+        found_now = joined(self._nodes(), list(self._cluster.nodes.values()))
+        if found_now != self._found:
+            self._found = found_now
         for node in self._nodes():
             found = self._cluster.nodes.get(node.name)
             self._note_silence(node.name, found is not None and is_silent(found))

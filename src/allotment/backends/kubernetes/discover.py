@@ -130,6 +130,27 @@ def tolerated(taint: Taint) -> bool:
     return own or taint.key.startswith("node.kubernetes.io/")
 
 
+def joined(known: Sequence[Node], found: Sequence[KubeNode]) -> tuple[Node, ...]:
+    """Return the nodes there are, as they come into force.
+
+    A new one counts from when it takes work. One that takes none, or whose devices are not
+    offered for a while, as when its kubelet starts again, stays as it was known.
+    """
+    before, there = (
+        {node.name: node for node in known},
+        {each.metadata.name: each for each in found},
+    )
+    mine: list[Node] = []
+    for node in nodes_of(found):
+        old, is_closed = before.get(node.name), _closed(there[node.name]) != ""
+        if old is None and not is_closed:
+            mine.append(node)
+        elif old is not None:
+            stays = is_closed or len(node.devices) < len(old.devices)
+            mine.append(msgspec.structs.replace(old, engine="", lacks=()) if stays else node)
+    return tuple(mine)
+
+
 def others_of(node: Node, found: KubeNode, use: Use) -> Others:
     """Return what of a node is not ours to use: what pods of others ask for, and devices that
     it had and does not offer any more."""

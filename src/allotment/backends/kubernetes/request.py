@@ -25,6 +25,9 @@ VISIBLE = frozenset(
      "HIP_VISIBLE_DEVICES"}
 )  # fmt: skip
 """Which devices a task has the kubelet says, which picks them."""
+OF_IMAGE = frozenset({"PATH", "HOME", "SHELL", "LANG"})
+"""Variables that speak of a machine's software: where the job does not name them, the image
+does, or its runtime."""
 FROM_HOST = "host"
 """Of a volume: the node's own folder of that path, such as one on a shared disk."""
 
@@ -37,7 +40,9 @@ def name_of(prefix: str, key: TaskKey) -> str:
     return f"{prefix}-{key.job}-{key.attempt}-{key.index}"
 
 
-def secret_of(name: str, uid: str, token: str, task: TaskLaunch) -> dict[str, Any]:
+def secret_of(
+    gang: GangLaunch, task: TaskLaunch, name: str, uid: str, token: str
+) -> dict[str, Any]:
     """Return the Secret with a task's environment. It goes when its pod goes."""
     owner = {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": uid}
     return {
@@ -47,13 +52,15 @@ def secret_of(name: str, uid: str, token: str, task: TaskLaunch) -> dict[str, An
         "type": "Opaque",
         "data": {
             name: base64.b64encode(value.encode()).decode()
-            for name, value in _env(task).items()
+            for name, value in _env(gang, task).items()
         },
     }
 
 
-def _env(task: TaskLaunch) -> dict[str, str]:
-    return {name: value for name, value in task.env if name not in VISIBLE}
+def _env(gang: GangLaunch, task: TaskLaunch) -> dict[str, str]:
+    """Return the variables of a task: what an image says better is left to it."""
+    hidden = VISIBLE | (OF_IMAGE - gang.named)
+    return {name: value for name, value in task.env if name not in hidden}
 
 
 def missing_paths(gang: GangLaunch, key: TaskKey, volumes: Volumes) -> list[str]:
@@ -93,7 +100,7 @@ def pod_of(
     container: dict[str, Any] = {
         "name": CONTAINER,
         "image": place.image,
-        "command": [_escaped(word) for word in task.argv],
+        **({"command": [_escaped(word) for word in task.argv]} if task.argv else {}),
         "envFrom": [{"secretRef": {"name": f"{name}-{token}"}}],
         "env": unseen,
         "workingDir": gang.workdir,
