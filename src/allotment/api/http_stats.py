@@ -16,7 +16,7 @@ class HttpStats:
 
     @property
     def asked(self) -> int:
-        """How many requests were answered, whatever the answer."""
+        """Return how many requests were answered, whatever the answer."""
         return sum(self.answers.values()) + sum(self.refusals.values())
 
     def refused(self, code: str) -> None:

@@ -47,7 +47,7 @@ def give_back() -> None:
 
 
 def calm() -> None:
-    """Once started: keep the collector away from what will live as long as we do."""
+    """Keep the collector away from what will live as long as we do: call it once started."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)

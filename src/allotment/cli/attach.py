@@ -112,7 +112,7 @@ def _attempt(event: EventView) -> int:
 
 @contextmanager
 def detachable(job: int) -> Generator[None]:
-    """On Ctrl-C leave the job alone, say how to come back, and end with 130."""
+    """Leave the job alone on Ctrl-C: print how to come back, and end with 130."""
     try:
         yield
     except KeyboardInterrupt:

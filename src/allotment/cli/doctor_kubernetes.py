@@ -126,7 +126,7 @@ def node_findings(nodes: Sequence["KubeNode"]) -> Iterator[Finding]:
 
 
 def image_finding(image: str) -> Finding:
-    """Say whether jobs have to name an image."""
+    """Return whether jobs have to name an image."""
     if image:
         return Finding("image", Level.OK, f"{image}, where a job names none")
     text = "none is set: jobs have to name theirs"

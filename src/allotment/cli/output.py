@@ -41,7 +41,7 @@ def say(text: str = "") -> None:
 
 
 def talk(text: str) -> None:
-    """Report the person at the terminal something that is not data."""
+    """Print for the person at the terminal something that is not data."""
     sys.stdout.flush()
     sys.stderr.write(f"{_shown(text, sys.stderr)}\n")
     sys.stderr.flush()
@@ -106,7 +106,7 @@ def at_line(source: str, problem: Problem) -> str:
 
 
 def error_as_json(error: ApiError | BadInput) -> None:
-    """Report a program what went wrong: one line on stderr."""
+    """Print for a program what went wrong: one line on stderr."""
     body: dict[str, object]
     if isinstance(error, BadInput):
         body = {"code": "bad_spec", "message": str(error), "problems": error.problems}
