@@ -114,6 +114,23 @@ def test_devices_that_nobody_of_ours_has_are_taken_first() -> None:
     assert free(world, slot.node).gpu_milli == 0
 
 
+def test_devices_of_a_type_that_is_not_there_are_any_of_the_node() -> None:
+    """An engine may call a type otherwise than the configuration does."""
+    world = World(COUNTED)
+    seen(world, Others((("a100_80gb", 2),)))
+    assert free(world).gpu_milli == 6_000
+
+
+def test_a_job_waits_for_cpus_that_others_use_without_devices() -> None:
+    world = World(a_config(a_tenant("vision", 8)))
+    seen(world, Others(cpu_milli=10_000, where="Slurm"))
+    job = world.submit(a_job().gpus(1).cpus(60))
+    world.cycle()
+    assert world.is_(job) is S.QUEUED
+    assert world.why(job).reason is Reason.OTHERS
+    assert "(10 CPU)" in world.why(job).message
+
+
 def test_in_cells_the_host_that_others_use_takes_as_many_smallest_cells() -> None:
     """Else a cell would be given whose share of the host is not there."""
     world = World(in_cells())
