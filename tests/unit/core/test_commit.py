@@ -99,3 +99,22 @@ def test_a_promise_is_kept_where_it_was_made() -> None:
     for slot, why in ((promised, ""), (elsewhere, "nothing like it is reserved")):
         place = Place(Placement(owner, (slot,), GUARANTEED), reserved=True)
         assert refusal(world.state.cluster, place, world.now) == why
+
+
+@pytest.mark.parametrize(
+    ("gpus", "second", "why"),
+    [
+        (1, 1, "device 1 of node 0 is in use"),
+        (1, 2, ""),
+        (0.5, 1, ""),
+        (0.75, 1, "device 1 of node 0 is in use"),
+    ],
+)
+def test_tasks_of_one_gang_do_not_hold_a_device_twice(
+    gpus: float, second: int, why: str
+) -> None:
+    world = World(a_config(a_tenant("vision", 4)))
+    number = world.submit(vision().tasks(2).gpus(gpus))
+    slots = tuple(Slot(NodeId(0), (at,), round(1000 * gpus)) for at in (1, second))
+    place = Place(Placement(number, slots, GUARANTEED))
+    assert refusal(world.state.cluster, place, world.now) == why
