@@ -62,35 +62,6 @@ def test_nodes_join_and_leave_with_their_partition(cluster: Mixed) -> None:
     assert "nodes of gpus: n3 left" in events
 
 
-def test_a_node_that_slurm_forgot_is_lost_with_its_jobs_and_leaves(cluster: Mixed) -> None:
-    """And one that changed meanwhile is as it is now."""
-    slurm = cluster.slurm
-    slurm.say("scontrol", "update", "nodename=n2", "state=drain", "reason=the job goes to n1")
-    until(lambda: _node(cluster, "n2")["state"] == "drained", "the drain to be seen")
-    job = cluster.submit(shell(LONG))
-    cluster.wait_for(job, "running")
-    assert cluster.nodes_of(job) == ["n1"]
-    before = slurm.conf.read_text()
-    after = re.sub(r"(?m)^NodeName=n1 .*\n", "", before)
-    after = after.replace("Nodes=n[1-3]", "Nodes=n[2-3]").replace("Nodes=n1 ", "Nodes=n2 ")
-    after = after.replace("RealMemory=2000", "RealMemory=1500")
-    try:
-        slurm.kill("slurmctld")
-        slurm.conf.write_text(after)
-        _without_switches(slurm)
-        slurm.start_controller()
-        slurm.say("scontrol", "update", "nodename=n2", "state=resume")
-        until(lambda: nodes(cluster) == ["n2", "n3"], "a node to leave")
-        assert _node(cluster, "n2")["total"]["memory"] == 1500 << 20
-        cluster.wait_for(job, "running")
-        assert cluster.nodes_of(job)[0] in {"n2", "n3"}
-        assert len(cluster.job(job)["attempts"]) > 1
-    finally:
-        slurm.kill("slurmctld")
-        slurm.conf.write_text(before)
-        slurm.start_controller()
-
-
 @pytest.mark.needs_tool("openssl")
 def test_nodes_join_and_leave_that_are_held_as_a_whole(slurm: Slurm) -> None:
     slurm.say("scontrol", "update", "partitionname=main", "nodes=n1")
@@ -111,6 +82,38 @@ def test_nodes_join_and_leave_that_are_held_as_a_whole(slurm: Slurm) -> None:
             cluster.down()
             slurm.clear()
             slurm.say("scontrol", "update", "partitionname=main", "nodes=n1,n2")
+
+
+def test_a_node_that_slurm_forgot_is_lost_with_its_jobs_and_leaves() -> None:
+    """And one that changed meanwhile is as it is now."""
+    with a_slurm(nodes=3) as slurm, a_shared_folder() as made:
+        slurm.say("scontrol", "update", "partitionname=main", "nodes=n1,n2")
+        cluster = Mixed(made / "state", slurm, CONFIG)
+        cluster.up()
+        try:
+            _forget(slurm, cluster)
+        finally:
+            cluster.down()
+
+
+def _forget(slurm: Slurm, cluster: Mixed) -> None:
+    slurm.say("scontrol", "update", "nodename=n2", "state=drain", "reason=the job goes to n1")
+    until(lambda: _node(cluster, "n2")["state"] == "drained", "the drain to be seen")
+    job = cluster.submit(shell(LONG))
+    cluster.wait_for(job, "running")
+    assert cluster.nodes_of(job) == ["n1"]
+    text = re.sub(r"(?m)^NodeName=n1 .*\n", "", slurm.conf.read_text())
+    text = text.replace("Nodes=n[1-3]", "Nodes=n[2-3]").replace("Nodes=n1 ", "Nodes=n2 ")
+    slurm.kill("slurmctld")
+    slurm.conf.write_text(text.replace("RealMemory=2000", "RealMemory=1500"))
+    _without_switches(slurm)
+    slurm.start_controller()
+    slurm.say("scontrol", "update", "nodename=n2", "state=resume")
+    until(lambda: nodes(cluster) == ["n2", "n3"], "a node to leave")
+    assert _node(cluster, "n2")["total"]["memory"] == 1500 << 20
+    cluster.wait_for(job, "running")
+    assert cluster.nodes_of(job)[0] in {"n2", "n3"}
+    assert len(cluster.job(job)["attempts"]) > 1
 
 
 def _without_switches(slurm: Slurm) -> None:
