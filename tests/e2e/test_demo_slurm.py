@@ -32,12 +32,13 @@ def test_the_demo_shows_on_slurm_what_it_promises(mode: str) -> None:
             capture_output=True, text=True, timeout=LIMIT_S, check=False,
         )  # fmt: skip
         left = slurm.say("squeue", "-h", "-o", "%j")
-        assert [path.name for path in folder.iterdir()] == ["state"], done.stdout
+        kept = sorted(path.name for path in folder.iterdir())
     marks = re.findall(r"^([✓✗]) (.+?) —", done.stdout, re.M)
     assert all(mark == "✓" for mark, _ in marks), done.stdout + done.stderr
     assert "13 of 13 checks hold" in done.stdout
     assert "three teams share partition main" in done.stdout
     assert "6 GPUs (a100) on 2 nodes" in done.stdout
     assert done.returncode == 0, done.stdout + done.stderr
+    assert kept == ["state"], f"it left its folder: {done.stdout}"
     assert left == "", "Slurm has no job of it any more"
     assert "Traceback" not in done.stdout + done.stderr
