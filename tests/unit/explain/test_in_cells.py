@@ -120,13 +120,15 @@ def test_lost_hardware_is_named() -> None:
 
 def test_idle_devices_that_are_kept_for_the_larger_cells_of_others_are_named() -> None:
     world = a_cell_world(
-        "hardware:\n  - 2 x dgx-v100\n"
+        "hardware:\n  - 3 x dgx-v100\n"
         "tenants:\n  small: {cells: {V100: 6}, borrow: false}\n"
         "  large: {cells: {dgx-v100-node: 1}}\n"
+        "  busy: {cells: {dgx-v100-node: 1}}\n"
     )
     bad = [(NodeId(0), DeviceIndex(device)) for device in range(5)]
     bad.append((NodeId(1), DeviceIndex(0)))
     world.do(c.DeclareHealth(tuple(bad), ok=False))
+    placed(world, a_job().of("busy").gpus(8))
     *_, last = placed(world, *[a_job().of("small").gpus(1) for _ in range(4)])
     reason, message = told(world, last)
     assert reason is Reason.NODES_UNAVAILABLE
