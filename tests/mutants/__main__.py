@@ -31,7 +31,7 @@ def main(arguments: Sequence[str]) -> int:
     args = parser.parse_args(arguments)
     trial = Trial(draw(random.Random(args.seed), args.count))
     status = pytest.main([*OPTIONS, *args.tests], plugins=[trial])
-    if status:
+    if not trial.verdicts:
         return status
     alive = [str(each) for each in trial.verdicts if each.lives]
     count = len(trial.verdicts)
