@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allotment.core.preemption.search import priority_of
 from allotment.model import commands as c
 from allotment.model import events as e
 from allotment.model.errors import Rejected
@@ -188,7 +187,9 @@ def climbed(world: World) -> dict[str, list[int]]:
             found[gang.tenant].append(gang.priority)
     for job, promise in cluster.reserved.items():
         if promise.entitlement is Entitlement.GUARANTEED and job not in cluster.gangs:
-            found[cluster.tenant_of(job)].append(priority_of(cluster, job) or 0)
+            standing = cluster.standing_of(job)
+            assert standing is not None, f"job {job} neither waits nor is placed"
+            found[standing.shape.tenant].append(standing.priority)
     return {name: sorted(each, reverse=True) for name, each in found.items()}
 
 

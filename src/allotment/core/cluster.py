@@ -71,7 +71,11 @@ class Cluster:
         self.disruption = disruption_budget(tenants)
         """What protects jobs from more urgent ones of their tenant; None where nothing does."""
         self.ledger = Ledger(nodes)
-        self.cells = _cells(topology, nodes, tenants)
+        self.cells = (
+            Cells(topology, nodes, tenants)
+            if any(tenant.cells or tenant.pins for tenant in tenants)
+            else None
+        )
         """Which tenants are guaranteed which cells; None where shares are counted."""
         self._hardware = [book for book in (self.ledger, self.cells) if book is not None]
         self._topology = topology
@@ -262,9 +266,8 @@ class Cluster:
         if self.ends is not None and self.ends.outlived(now):
             self.pending.arrivals += 1  # Blocked jobs start later: others may overtake them.
         if self.rescheduler is not None and self.rescheduler.rerank(now):
-            self.ledger.version += (
-                1  # A job may now have a place that it could not have before.
-            )
+            # A job may now have a place that it could not have before.
+            self.ledger.version += 1
 
     def displaces(self, now: Instant) -> Rescheduler | None:
         """Return the rescheduler if it may displace gangs now."""
@@ -324,8 +327,7 @@ class Cluster:
 
     def tenant_of(self, job: JobId) -> str:
         """Return the tenant of a job that waits or is placed."""
-        gang = self.gangs.get(job)
-        return gang.tenant if gang else self.pending[job].shape.tenant
+        return self.shape_of(job).tenant
 
     def named(
         self, tenant: str, queue: str, user: str, groups: Sequence[str]
@@ -335,6 +337,13 @@ class Cluster:
         if self.claimants is not None and self.claimants.by_user(tenant, queue):
             return user, group
         return by_cap, group
+
+    def standing_of(self, job: JobId) -> Standing | None:
+        """Return how a job stands that waits or is placed; None if it is neither."""
+        gang = self.gangs.get(job)
+        if gang is None and job in self.pending:
+            return self.pending[job]
+        return gang.standing if gang is not None else None
 
     def shape_of(self, job: JobId) -> Shape:
         """Return the shape of a job that waits or is placed."""
@@ -382,13 +391,8 @@ class Cluster:
 
     def barred(self, job: JobId, slots: Sequence[Slot], now: Instant) -> bool:
         """Whether a reservation keeps a job, waiting or placed, off a place now."""
-        if not self.reservations.all:
-            return False
-        gang = self.gangs.get(job)
-        if gang is None and job not in self.pending:
-            return False
-        shape = gang.standing.shape if gang else self.pending[job].shape
-        return self.reservations.bar(shape, slots, now)
+        standing = self.standing_of(job) if self.reservations.all else None
+        return standing is not None and self.reservations.bar(standing.shape, slots, now)
 
     def shut_nodes(self) -> frozenset[NodeId]:
         """Name the nodes that are drained, lost or broken: closed, but not by a fence."""
@@ -435,10 +439,3 @@ class Cluster:
         return all(
             books[slot.node].open and books[slot.node].sound(slot.devices) for slot in slots
         )
-
-
-def _cells(
-    topology: Topology, nodes: Sequence[Node], tenants: Sequence[Tenant]
-) -> Cells | None:
-    guaranteed = any(tenant.cells or tenant.pins for tenant in tenants)
-    return Cells(topology, nodes, tenants) if guaranteed else None

@@ -3,7 +3,8 @@
 The planner may be wrong, late, or driven by a foolish policy; what passes here breaks no
 invariant. Nothing is searched for: only the proposal is judged. Capacity, caps, cells and
 reclaiming are counted here in their own way; by which entitlement a job may have what it
-needs is asked of the same functions as in the search.
+needs, and whether a place is there beside what suspended gangs keep of it, is asked of the
+same functions as in the search.
 """
 
 from collections.abc import Sequence
@@ -17,6 +18,7 @@ from allotment.core.entitle import is_due, resume_entitlement
 from allotment.core.gang import Gang, ReservedPlace, Standing, held_vector
 from allotment.core.lending import kept_from_borrower, takes_kept
 from allotment.core.plan import Decision, Demote, Evict, Place, Promote, Resume, Unreserve
+from allotment.core.preemption.eviction import fits_beside
 from allotment.core.preemption.search import may_scale_down
 from allotment.core.reclaim import may_reclaim
 from allotment.core.request import (
@@ -24,14 +26,12 @@ from allotment.core.request import (
     Shape,
     demand_of,
     fixed,
-    lease_part,
     needs_of,
     sized,
 )
 from allotment.core.sharing import borrows
 from allotment.core.slices import line_of, slice_end
 from allotment.core.trial import Trial
-from allotment.model.engines import ANY_ENGINE
 from allotment.model.ids import JobId, NodeId
 from allotment.model.ledger import GUARANTEED, OPPORTUNISTIC, Placement, Slot, having
 from allotment.model.quantity import DEVICE, NOTHING, Instant, Resources
@@ -63,39 +63,31 @@ def _place(cluster: Cluster, placement: Placement) -> str:
     if placement.job not in cluster.pending:
         return "the job is not waiting"
     waiting = cluster.pending[placement.job]
-    shape = waiting.shape
-    requests = shape.requests
-    if shape.most:
-        if wrong := _wrong_size(shape, placement.slots):
-            return wrong
-        requests = sized(shape, len(placement.slots))
-    if wrong := _misfit(cluster, requests, placement.slots):
+    if wrong := _wrong_form(cluster, waiting.shape, placement.slots):
         return wrong
-    if wrong := beyond(cluster, shape, requests, placement.slots):
+    shape = fixed(waiting.shape, len(placement.slots))
+    if wrong := _no_room(cluster, shape.requests, placement.slots):
         return wrong
-    if wrong := _no_room(cluster, requests, placement.slots):
-        return wrong
-    if cluster.queues.keeps and (wrong := _kept(cluster, shape, placement)):
-        return wrong
+    if name := takes_kept(cluster, shape, placement.slots, placement.entitlement):
+        return f"queue {name} does not lend"
     claim = Claim(
         shape.tenant,
         shape.pin,
         placement.slots,
-        needs_of(requests),
+        needs_of(shape.requests),
         placement.quota,
-        demand_of(requests),
+        demand_of(shape.requests),
         shape.preemptible,
     )
     return cluster.guarantee.objection(claim, placement.entitlement)
 
 
-def _kept(cluster: Cluster, shape: Shape, placement: Placement) -> str:
-    """Return which queue keeps a part of a place for itself, where some queue does not lend."""
-    if shape.tenant not in cluster.queues.keeps:
-        return ""
-    shape = fixed(shape, len(placement.slots)) if shape.most else shape
-    name = takes_kept(cluster, shape, placement.slots, placement.entitlement)
-    return f"queue {name} does not lend" if name else ""
+def _wrong_form(cluster: Cluster, shape: Shape, slots: tuple[Slot, ...]) -> str:
+    """Check the size and the form of a place for a waiting job, and the caps on it."""
+    if shape.most and (wrong := _wrong_size(shape, slots)):
+        return wrong
+    requests = sized(shape, len(slots))
+    return _misfit(cluster, requests, slots) or beyond(cluster, shape, requests, slots)
 
 
 def _wrong_size(shape: Shape, slots: tuple[Slot, ...]) -> str:
@@ -107,17 +99,12 @@ def _wrong_size(shape: Shape, slots: tuple[Slot, ...]) -> str:
     return ""
 
 
-def _larger(cluster: Cluster, placement: Placement) -> str:
-    """Check a place for a larger gang than the one it was promised to."""
-    with Trial(cluster) as trial:
-        trial.unreserve(placement.job)
-        return _place(cluster, placement)
-
-
 def _promised(cluster: Cluster, placement: Placement) -> str:
     place = cluster.reserved.get(placement.job)
     if place is not None and len(placement.slots) > len(place.slots):
-        return _larger(cluster, placement)
+        with Trial(cluster) as trial:  # A larger gang than the one it was promised to.
+            trial.unreserve(placement.job)
+            return _place(cluster, placement)
     if place is None or place.slots != placement.slots:
         return "nothing like it is reserved"
     if placement.job not in cluster.pending:
@@ -169,21 +156,11 @@ def _outranks(cluster: Cluster, waiting: Standing, gang: Gang, now: Instant) -> 
     return now - since >= cluster.tenants[gang.tenant].preempt_rules.min_run_ms
 
 
-def _may_outrank(cluster: Cluster, waiting: Standing, name: str, priority: int) -> bool:
-    tenant = cluster.tenants.get(name)
-    return (
-        tenant is not None
-        and tenant.preempt is not Preempt.NONE
-        and waiting.shape.tenant == name
-        and waiting.priority > priority
-    )
-
-
 def _promote(cluster: Cluster, decision: Promote) -> str:
     gang, beside = cluster.gangs.get(decision.job), decision.beside
     if gang is None or gang.entitlement is GUARANTEED or gang.leaving:
         return "the gang does not borrow"
-    if gang.tenant in cluster.queues.keeps and (kept := kept_from_borrower(cluster, gang)):
+    if kept := kept_from_borrower(cluster, gang):
         return f"queue {kept.account.queue} does not lend"
     if gang.opportunistic:
         return "it never counts as its tenant's own"
@@ -270,18 +247,11 @@ def _gently(cluster: Cluster, decision: Evict, now: Instant) -> str:
         for job in decision.suspend
     ):
         return "only a running gang can be suspended"
+    if decision.suspend and not fits_beside(cluster, decision, decision.suspend):
+        return "the suspended gangs keep too much of it"
     with Trial(cluster) as trial:
         for job in decision.revoke:
             trial.unreserve(job)
-        mark = trial.mark()
-        for job in promise.victims:
-            gang = trial.drop(job)
-            if job in decision.suspend:
-                trial.hold(gang.slots, tuple(n - lease_part(n) for n in gang.needs))
-        trial.scale_all_down(decision.shrink)
-        if decision.suspend and not trial.fits(promise.slots, promise.needs):
-            return "the suspended gangs keep too much of it"
-        trial.rollback(mark)
         trial.hold(promise.slots, promise.needs)
         for move in decision.moves:
             if wrong := _moves_on(cluster, move, decision.evict):
@@ -336,10 +306,15 @@ def _keeps_promise(cluster: Cluster, job: JobId, wanted: ReservedPlace) -> str:
         return ""
     if wanted.job not in cluster.pending or job in cluster.placed.leaving:
         return f"the promise to job {job} stands"
-    gang = cluster.gangs.get(job)
-    priority = gang.priority if gang is not None else cluster.pending[job].priority
-    taker, tenant = cluster.pending[wanted.job], cluster.tenant_of(job)
-    may = _may_outrank(cluster, taker, tenant, priority)
+    taker, holder = cluster.pending[wanted.job], cluster.standing_of(job)
+    tenant = cluster.tenants.get(taker.shape.tenant)
+    may = (
+        tenant is not None
+        and tenant.preempt is not Preempt.NONE
+        and holder is not None
+        and holder.shape.tenant == tenant.name
+        and holder.priority < taker.priority
+    )
     return "" if may else f"job {job} is no less urgent"
 
 
@@ -372,14 +347,12 @@ def _must_yield(cluster: Cluster, gang: Gang, promise: ReservedPlace, now: Insta
 
 def _had_its_slice(cluster: Cluster, gang: Gang, promise: ReservedPlace, now: Instant) -> bool:
     """Whether a gang ran for its time slice, and a job of its queue, no less urgent, waits."""
-    end, back = slice_end(cluster.slices, gang), cluster.gangs.get(promise.job)
-    if end is None or end > now or promise.entitlement is not gang.entitlement:
+    end, waiting = slice_end(cluster.slices, gang), cluster.standing_of(promise.job)
+    if end is None or end > now or waiting is None:
         return False
-    if back is None and promise.job not in cluster.pending:
-        return False
-    waiting = cluster.pending[promise.job] if back is None else back.standing
     same = line_of(waiting.shape) == line_of(gang.standing.shape)
-    return same and waiting.priority >= gang.priority
+    own = same and promise.entitlement is gang.entitlement
+    return own and waiting.priority >= gang.priority
 
 
 def _ranks_behind(cluster: Cluster, gang: Gang, promise: ReservedPlace, now: Instant) -> bool:
@@ -388,10 +361,9 @@ def _ranks_behind(cluster: Cluster, gang: Gang, promise: ReservedPlace, now: Ins
         return True
     if promise.entitlement is not gang.entitlement:
         return False  # A borrower evicts no gang that is within its tenant's guarantee.
-    back = cluster.gangs.get(promise.job)
-    if back is None and promise.job not in cluster.pending:
+    waiting = cluster.standing_of(promise.job)
+    if waiting is None:
         return False
-    waiting = cluster.pending[promise.job] if back is None else back.standing
     ordering = cluster.policies.ordering
     mine, theirs = ordering.rank(waiting, now), ordering.rank(gang.standing, now)
     moved = (*theirs.key[:-1], theirs.key[-1] + theirs.slope * now)
@@ -435,21 +407,16 @@ def _promise_is_due(cluster: Cluster, decision: Evict, now: Instant) -> str:
     gang = cluster.gangs.get(place.job)
     if gang is not None:
         with Trial(cluster) as trial:
-            _without(trial, decision)
+            _without(trial, decision, decision.revoke)
             entitled = resume_entitlement(cluster, gang, now) is place.entitlement
         return "" if gang.wants_resume and entitled else "it may not resume as that"
     if place.job not in cluster.pending:
         return "the job is not waiting"
     shape = cluster.pending[place.job].shape
-    if shape.most and (wrong := _wrong_size(shape, place.slots)):
+    if wrong := _wrong_form(cluster, shape, place.slots):
         return wrong
     shape = fixed(shape, len(place.slots))
-    wrong = _misfit(cluster, shape.requests, place.slots)
-    if wrong := wrong or beyond(cluster, shape, shape.requests, place.slots):
-        return wrong
-    if shape.tenant in cluster.queues.keeps and (
-        name := _promise_takes_kept(cluster, shape, decision)
-    ):
+    if name := _promise_takes_kept(cluster, shape, decision):
         return f"queue {name} does not lend"
     return _promise_is_guaranteed(cluster, decision, shape)
 
@@ -473,7 +440,7 @@ def _costs_others(cluster: Cluster, decision: Evict) -> str:
         return ""
     before = shortage(spaces)
     with Trial(cluster) as trial:
-        _without(trial, decision)
+        _without(trial, decision, decision.revoke)
         between = shortage(spaces)
         trial.reserve(decision.place)
         after = shortage(spaces)
@@ -493,14 +460,14 @@ def _guaranteed_without(cluster: Cluster, decision: Evict, shape: Shape) -> str:
         shape.preemptible,
     )
     with Trial(cluster) as trial:
-        _without(trial, decision)
+        _without(trial, decision, decision.revoke)
         return cluster.guarantee.objection(claim, promise.entitlement)
 
 
-def _without(trial: Trial, decision: Evict) -> None:
-    """Take from a tenant's own victims what they give up for a job."""
+def _without(trial: Trial, decision: Evict, revoked: Sequence[JobId]) -> None:
+    """Take from a tenant's own victims what they give up for a job, and some promises."""
     cluster, promise = trial.cluster, decision.place
-    for job in decision.revoke:
+    for job in revoked:
         trial.unreserve(job)
     tenant = cluster.tenant_of(promise.job)
     for victim in promise.victims:
@@ -519,7 +486,7 @@ def _misfit(cluster: Cluster, requests: tuple[Request, ...], slots: tuple[Slot, 
     if len(tasks) != len(slots):
         return "not one slot for each task"
     within = requests[0].within
-    if within and not _lie_within(cluster, within, slots):
+    if within and not cluster.guarantee.together(within, slots):
         return f"not within one {within}"
     books = cluster.ledger.books
     if not requests[0].engine and len({books[slot.node].engine for slot in slots}) > 1:
@@ -539,15 +506,10 @@ def _parted(cluster: Cluster, requests: tuple[Request, ...], slots: tuple[Slot, 
         end = first + request.count
         size, level = request.group, request.group_within
         for at in range(first, end, size) if size else ():
-            if not _lie_within(cluster, level, slots[at : min(end, at + size)]):
+            if not cluster.guarantee.together(level, slots[at : min(end, at + size)]):
                 return f"a group of {size} tasks is not within one {level}"
         first = end
     return ""
-
-
-def _lie_within(cluster: Cluster, level: str, slots: tuple[Slot, ...]) -> bool:
-    """Whether slots lie in one region of a level: a cell, or nodes with one label."""
-    return cluster.guarantee.together(level, slots)
 
 
 def _misfit_of_one(cluster: Cluster, request: Request, slot: Slot) -> str:
@@ -556,7 +518,7 @@ def _misfit_of_one(cluster: Cluster, request: Request, slot: Slot) -> str:
         return f"node {slot.node} takes no work"
     if request.arch is not ANY_ARCH and request.arch is not book.arch:
         return f"node {slot.node} has another architecture"
-    if request.engine not in ("", ANY_ENGINE, book.engine) or book.lacks & set(request.asks):
+    if not book.serves(request):
         return f"the engine of node {slot.node} is another, or not able to"
     if not book.sound(slot.devices):
         return f"devices of node {slot.node} are broken"
@@ -569,8 +531,9 @@ def _misfit_of_one(cluster: Cluster, request: Request, slot: Slot) -> str:
 
 def _no_room(cluster: Cluster, requests: tuple[Request, ...], slots: tuple[Slot, ...]) -> str:
     """Add up what the slots take on each node and device, and compare with what is free."""
-    if len(slots) == 1:
-        return _no_room_for_one(cluster, requests[0].need, slots[0])
+    books = {slot.node: cluster.ledger.books[slot.node] for slot in slots}
+    if len(slots) == 1 and books[slots[0].node].has(slots[0], requests[0].need):
+        return ""  # Most gangs are of one.
     host: dict[NodeId, Resources] = {}
     milli: dict[tuple[NodeId, int], int] = {}
     memory: dict[tuple[NodeId, int], int] = {}
@@ -581,7 +544,6 @@ def _no_room(cluster: Cluster, requests: tuple[Request, ...], slots: tuple[Slot,
             place = (slot.node, index)
             milli[place] = milli.get(place, 0) + need.gpu_milli // len(slot.devices)
             memory[place] = memory.get(place, 0) + need.gpu_memory
-    books = {slot.node: cluster.ledger.books[slot.node] for slot in slots}
     for node, book in books.items():
         if not book.host_fits(host[node]):
             return f"node {node} has too little CPU, memory or disk"
@@ -594,19 +556,6 @@ def _no_room(cluster: Cluster, requests: tuple[Request, ...], slots: tuple[Slot,
     return ""
 
 
-def _no_room_for_one(cluster: Cluster, need: Resources, slot: Slot) -> str:
-    """Compare what one task takes with what is free: most gangs are of one."""
-    book = cluster.ledger.books[slot.node]
-    if not book.host_fits(need):
-        return f"node {slot.node} has too little CPU, memory or disk"
-    for index in slot.devices:
-        if need.gpu_milli // len(slot.devices) > book.device_milli[index] or (
-            need.gpu_memory and need.gpu_memory > book.device_memory[index]
-        ):
-            return f"device {index} of node {slot.node} is in use"
-    return ""
-
-
 def _promise_takes_kept(cluster: Cluster, shape: Shape, decision: Evict) -> str:
     """Whether so is a place that others make way for, now or once they have."""
     promise = decision.place
@@ -614,14 +563,8 @@ def _promise_takes_kept(cluster: Cluster, shape: Shape, decision: Evict) -> str:
     if not takes_kept(cluster, shape, *here):
         return ""
     # What its tenant's own give up for it is there, and no longer counts as their queues'.
+    reserved = cluster.reserved
+    owed = [job for job in decision.revoke if reserved[job].entitlement is GUARANTEED]
     with Trial(cluster) as trial:
-        for job in decision.revoke:
-            if cluster.reserved[job].entitlement is GUARANTEED:
-                trial.unreserve(job)
-        for job in promise.victims:
-            gang = cluster.gangs[job]
-            if gang.tenant == shape.tenant and gang.entitlement is GUARANTEED:
-                trial.drop(job)
-        for job, tasks in decision.shrink:
-            trial.scale_down(cluster.gangs[job], tasks)
+        _without(trial, decision, owed)
         return takes_kept(cluster, shape, *here)

@@ -8,7 +8,7 @@ from functools import partial
 
 from allotment.core.cluster import Cluster
 from allotment.core.entitle import is_due, more_urgent
-from allotment.core.gang import Gang, ReservedPlace
+from allotment.core.gang import ReservedPlace
 from allotment.core.lending import kept_from_borrower
 from allotment.core.molding import as_large
 from allotment.core.places import Places
@@ -18,7 +18,6 @@ from allotment.core.resuming import WayBack, in_turn
 from allotment.core.trial import Trial
 from allotment.model.ledger import Placement
 from allotment.model.quantity import Instant
-from allotment.model.tenancy import Preempt
 
 
 def proposals(cluster: Cluster, now: Instant) -> Proposals:
@@ -115,9 +114,7 @@ def _room_may_be_back(cluster: Cluster) -> bool:
 
     Where urgent jobs may take what a borrower were given, their going counts too.
     """
-    return cluster.seen_version != cluster.ledger.version or any(
-        tenant.preempt is not Preempt.NONE for tenant in cluster.tenants.values()
-    )
+    return cluster.seen_version != cluster.ledger.version or cluster.outranking
 
 
 def _promote(cluster: Cluster, now: Instant) -> Proposals:
@@ -129,14 +126,8 @@ def _promote(cluster: Cluster, now: Instant) -> Proposals:
             if gang.opportunistic or gang.leaving or more_urgent(cluster, gang, now):
                 continue
             found = guarantee.promotion(gang)
-            if found is not None and not _is_kept(cluster, gang):
+            if found is not None and kept_from_borrower(cluster, gang) is None:
                 yield Promote(gang.id, *found)
-
-
-def _is_kept(cluster: Cluster, gang: Gang) -> bool:
-    """Whether the room in its tenant's guarantee is kept for another queue."""
-    keeps = cluster.queues.keeps
-    return gang.tenant in keeps and kept_from_borrower(cluster, gang) is not None
 
 
 # ── 3 ───────────────────────────────────────────────────────────────────────────────────

@@ -548,13 +548,7 @@ class Ledger:
         self, requests: tuple[Request, ...], placing: Placing, level: str
     ) -> tuple[Slot, ...] | None:
         """Find room within one region of a level: regions are ranked as nodes are."""
-        wanted = devices_of(requests)
-        rooms: list[tuple[int, int, tuple[NodeId, ...]]] = []
-        for place, nodes in enumerate(self.regions.of(level)):
-            free = sum(self.books[node].whole[ANY_TYPE] for node in nodes)
-            if free >= wanted:
-                rooms.append((placing.rank(free, wanted), place, nodes))
-        for _, _, nodes in sorted(rooms):
+        for nodes in self._rooms_for(devices_of(requests), level, ANY_TYPE, placing, None):
             slots = self._find_among(requests, placing, nodes)
             if slots is not None:
                 return slots
@@ -617,7 +611,8 @@ class Ledger:
         Regions do not overlap and groups are alike, so none that fits is missed.
         """
         one, slots = one_group(request), list[Slot]()
-        for nodes in self._rooms_for(one, request.group_within, kind, placing, among):
+        wanted, level = devices_of((one,)), request.group_within
+        for nodes in self._rooms_for(wanted, level, kind, placing, among):
             while len(slots) < request.count:
                 books = self._ranked(one, kind, placing, nodes)
                 group = _fill(one, kind, books, placing)
@@ -632,14 +627,13 @@ class Ledger:
 
     def _rooms_for(
         self,
-        one: Request,
+        wanted: int,
         level: str,
         kind: str,
         placing: Placing,
         among: tuple[NodeId, ...] | None,
     ) -> Iterator[tuple[NodeId, ...]]:
-        """Return regions with enough whole devices for a group, ranked as nodes are."""
-        wanted = devices_of((one,))
+        """Return regions with enough whole devices for a gang or a group, ranked as nodes."""
         kept = None if among is None else frozenset(among)
         rooms: list[tuple[int, int, tuple[NodeId, ...]]] = []
         for place, region in enumerate(self.regions.of(level)):

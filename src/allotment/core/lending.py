@@ -48,6 +48,8 @@ def kept_of_share(cluster: Cluster, shape: Shape) -> Kept | None:
 
 def kept_from_borrower(cluster: Cluster, gang: Gang) -> Kept | None:
     """Return what a borrower would take of its tenant's guarantee that is another queue's."""
+    if gang.tenant not in cluster.queues.keeps:
+        return None
     queue = gang.standing.shape.queue
     need = cluster.held_on(gang.slots, gang.kept())
     for branch in cluster.queues.chain(gang.tenant, queue):
@@ -159,9 +161,10 @@ def free_of_type(cluster: Cluster, kind: str, by: Entitlement | None) -> int:
 def takes_kept(cluster: Cluster, shape: Shape, slots: Sequence[Slot], by: Entitlement) -> str:
     """Name the queue whose own part a job would take by a place; '' if it takes of none.
 
-    Asked only of tenants in `cluster.queues.keeps`. O(queues that do not lend), and
-    O(borrowers) where one keeps devices by type.
+    O(queues that do not lend), and O(borrowers) where one keeps devices by type.
     """
+    if shape.tenant not in cluster.queues.keeps:
+        return ""
     need = cluster.held_on(slots, needs_of(shape.requests))
     left = (
         cluster.queues.tenants[shape.tenant].left

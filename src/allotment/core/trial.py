@@ -128,9 +128,7 @@ class Trial:
 
     def take_leases(self, gang: Gang) -> None:
         """Hold the leases of a suspended gang, without resuming it."""
-        parts = tuple(lease_part(need) for need in gang.needs)
-        self.cluster.ledger.take(gang.slots, parts)
-        self._undo.append(lambda: self.cluster.ledger.give(gang.slots, parts))
+        self.hold(gang.slots, tuple(lease_part(need) for need in gang.needs))
 
     def reserve(self, place: ReservedPlace) -> None:
         """Record a promise whose slots are not taken yet."""

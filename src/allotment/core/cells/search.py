@@ -170,16 +170,12 @@ def _small_regions(chain: Chain, holding: Holding, level: int, want: int) -> Ite
                 yield (level, cell)
     for kind in sorted(holding.unbound):
         if holding.unbound[kind] > 0 and chain.size[kind] >= want:
-            for cell in fresh_cells(holding.space, kind, None):
-                first = cell[1] * chain.size[kind]
-                yield (level, first // chain.size[level])
-                break
+            for _, number in islice(fresh_cells(holding.space, kind, None), 1):
+                yield (level, number * chain.size[kind] // chain.size[level])
     for kind in sorted(holding.unbound):
         if 0 < chain.size[kind] < want <= holding.unbound[kind] * chain.size[kind]:
-            for whole in side_by_side(holding, kind, want, None):
-                first = whole[0][1] * chain.size[kind]
-                yield (level, first // chain.size[level])
-                break
+            for (_, number), *_ in islice(side_by_side(holding, kind, want, None), 1):
+                yield (level, number * chain.size[kind] // chain.size[level])
 
 
 # ── one try ───────────────────────────────────────────────────────────────────────────────

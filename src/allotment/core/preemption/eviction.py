@@ -24,34 +24,31 @@ from allotment.model.spec import GiveWay
 
 
 def evict(cluster: Cluster, job: JobId, pin: str, plan: PreemptionPlan, now: Instant) -> Evict:
-    """Return the decision to reserve a place, and to tell those that were not told yet."""
+    """Return the decision to reserve a place, and to tell those that were not told yet.
+
+    They go by their mode, where that is possible.
+    """
     place = ReservedPlace(
         job, plan.slots, plan.needs, plan.entitlement, plan.evict, plan.quota, pin
     )
     tell = tuple(each for each in plan.evict if not cluster.gangs[each].leaving)
     told = Evict(place, tell, plan.demote, plan.revoke, shrink=plan.shrink)
-    return _by_mode(cluster, told, now, in_turn=plan.in_turn)
+    modes = {each: eviction_mode(cluster, cluster.gangs[each]) for each in tell}
+    if plan.in_turn:
+        pause = (each for each in tell if may_pause(cluster.gangs[each]))
+        modes |= dict.fromkeys(pause, GiveWay.SUSPEND)
+    if GiveWay.SUSPEND in modes.values():
+        told = _suspending(cluster, told, _frozen(cluster, modes))
+    if GiveWay.MIGRATE in modes.values():
+        leaving = [each for each in told.evict if modes[each] is GiveWay.MIGRATE]
+        return msgspec.structs.replace(told, moves=_moves(cluster, told, leaving, now))
+    return told
 
 
 def eviction_mode(cluster: Cluster, gang: Gang) -> GiveWay:
     """Return what becomes of a gang that must go."""
     tenant = cluster.tenants.get(gang.tenant)
     return gang.on_eviction or (tenant.on_eviction if tenant else GiveWay.REQUEUE)
-
-
-def _by_mode(cluster: Cluster, evict: Evict, now: Instant, *, in_turn: bool = False) -> Evict:
-    """Let gangs that are told to go do so by their mode, where that is possible."""
-    modes = {job: eviction_mode(cluster, cluster.gangs[job]) for job in evict.evict}
-    if in_turn:
-        for job in evict.evict:
-            if may_pause(cluster.gangs[job]):
-                modes[job] = GiveWay.SUSPEND
-    if GiveWay.SUSPEND in modes.values():
-        evict = _suspending(cluster, evict, _frozen(cluster, modes))
-    if GiveWay.MIGRATE in modes.values():
-        leaving = [job for job in evict.evict if modes[job] is GiveWay.MIGRATE]
-        return msgspec.structs.replace(evict, moves=_moves(cluster, evict, leaving, now))
-    return evict
 
 
 def _frozen(cluster: Cluster, modes: dict[JobId, GiveWay]) -> list[JobId]:

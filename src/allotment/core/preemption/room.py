@@ -64,7 +64,7 @@ def owners_place(trial: Trial, shape: Shape, now: Instant) -> PreemptionPlan | N
     cluster, requests = trial.cluster, shape.requests
     if cluster.cells is not None:
         found = place_beside(cluster, shape)
-        if found is None or _is_kept(cluster, shape, found.slots):
+        if found is None or takes_kept(cluster, shape, found.slots, GUARANTEED):
             return None
         return clear_cells(trial, shape, found, now)
     if entitlement_of(cluster, shape) is not GUARANTEED:
@@ -74,24 +74,20 @@ def owners_place(trial: Trial, shape: Shape, now: Instant) -> PreemptionPlan | N
         plan = PreemptionPlan(slots, needs_of(requests))
     else:
         plan = clear_devices(trial, requests, now)
-    return None if plan is None or _is_kept(cluster, shape, plan.slots) else plan
+    if plan is None or takes_kept(cluster, shape, plan.slots, GUARANTEED):
+        return None
+    return plan
 
 
 def is_guaranteed(cluster: Cluster, shape: Shape, plan: PreemptionPlan) -> bool:
     """Whether a gang may have a place, once it is empty, out of its tenant's share."""
-    if _is_kept(cluster, shape, plan.slots):
+    if takes_kept(cluster, shape, plan.slots, GUARANTEED):
         return False
     if cluster.cells is None:
         return entitlement_of(cluster, shape) is GUARANTEED
     return not objection(
         cluster.cells, shape.tenant, shape.pin, plan.slots, plan.needs, plan.quota
     )
-
-
-def _is_kept(cluster: Cluster, shape: Shape, slots: tuple[Slot, ...]) -> bool:
-    """Whether another queue keeps a part of a place for itself."""
-    keeps = cluster.queues.keeps
-    return shape.tenant in keeps and bool(takes_kept(cluster, shape, slots, GUARANTEED))
 
 
 # ── where shares are counted ────────────────────────────────────────────────────────────

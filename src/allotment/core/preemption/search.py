@@ -279,21 +279,13 @@ def _lesser_places(cluster: Cluster, waiting: Standing) -> Iterator[tuple[int, R
     for job, promise in cluster.reserved.items():
         if promise.entitlement is not GUARANTEED or job in cluster.placed.leaving:
             continue
-        priority = priority_of(cluster, job)
+        standing = cluster.standing_of(job)
         if (
-            priority is not None
-            and priority < waiting.priority
-            and cluster.tenant_of(job) == waiting.shape.tenant
+            standing is not None
+            and standing.priority < waiting.priority
+            and standing.shape.tenant == waiting.shape.tenant
         ):
-            yield priority, promise
-
-
-def priority_of(cluster: Cluster, job: JobId) -> int | None:
-    """Return the priority of a job that waits or is placed; None if it is neither."""
-    gang = cluster.gangs.get(job)
-    if gang is not None:
-        return gang.priority
-    return cluster.pending[job].priority if job in cluster.pending else None
+            yield standing.priority, promise
 
 
 def awaited(cluster: Cluster) -> set[JobId]:
