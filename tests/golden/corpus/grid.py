@@ -51,6 +51,14 @@ RULES = (
     PreemptRules(starved_ms=Millis(60 * SECOND), short_ms=Millis(30 * SECOND)),
 )
 WAYS = (GiveWay.REQUEUE, GiveWay.REQUEUE, GiveWay.SUSPEND, GiveWay.CANCEL, GiveWay.MIGRATE)
+RANKS = (
+    RankBy.SUBMITTED,
+    RankBy.SUBMITTED,
+    RankBy.SHORTEST,
+    RankBy.LEAST_ATTAINED,
+    RankBy.DEADLINE,
+)
+"""Not whose turn it is: tests/property/test_time_slicing.py plays such histories."""
 BOTH = (True, False)
 
 
@@ -85,7 +93,7 @@ def point(rng: random.Random) -> Point:
         pick(list(Shape)),
         pick(list(Preempt)),
         pick(list(QueueOrder)),
-        pick((RankBy.SUBMITTED, *RankBy)),
+        pick(RANKS),
         pick(list(ShareBy)),
         pick((ShareBy.FIRST_COME, *ShareBy)),
         pick((True, True, False)),
