@@ -18,14 +18,14 @@ from tests.conftest import ROOT
 from tests.support import event_log
 
 PINNED = {
-    "fifo": "e365c2ad2ab299d26be649a534432304a4d7ddd1a23e3495691502cfbea6cf60",
-    "backfill": "a173fcd8a86db4d41678b1b26cf129b5997a2c719749efb5e4add43cc84612ac",
-    "easy": "72756e64d123e70a5b490f4609a5ad5e5d3dbc9a086b16749075e3aa48a7f9c0",
-    "srtf": "7c113ff8a404a0d8f9a179e1e35f1c12e2fab06e857abc662f8d03072f5d9a07",
-    "las2d": "a5792811c1b68621698661655ee16c6c811750a895a1451cd9944b0f44b28fbb",
-    "maxmin": "e6026ad90bbd85edfd9d54a9851229f018d7f9c72c3d39b4d975fc58e0337e02",
-    "gavel": "a3b34608369345fc2b75dd35bb191d76e039b4f083d1d37867489f6d601974e0",
-    "gavel-pack": "190f905cc4ef40f0a99e508bbcc4eb1963a771c0f0c8cb020b2eae88133ac3f7",
+    "fifo": "911c8bb5b837dbd9a2fa05fd6a54d58bfa140d38301a2ea11ff1fb46e7bb9f70",
+    "backfill": "1bfca15522f6d420bd35ef51e4c5f229ce7795b582debb3bf467e91fda869a46",
+    "easy": "07f78d547d40625e6cfda08b393e911013d0439d26ead03af45cedead5d9a82e",
+    "srtf": "9f9e57db7f008a9204e6d24034bd2175f3f069277e492fffdde5ade76134e71a",
+    "las2d": "43c8af299a424db9301e56b5b7382acdc01fc9cf38aa58c6c6b73d230c22ad11",
+    "maxmin": "a438db71befc34008ccdcd0eeba0fe6795666051e44697f4b95595fa612447a0",
+    "gavel": "c241b9aa5f03846748b82455e84745617a901b1782297b8072177b6f95422c89",
+    "gavel-pack": "6cf9742e58bd4737e725de98e0be4c91f5c59145b7abd538c2d1a6c29c7d06e9",
 }
 POLICIES = tuple(PINNED)
 HASH_SEEDS = ("0", "1", "random")

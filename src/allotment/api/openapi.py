@@ -23,6 +23,7 @@ from allotment.service.config_view import ConfigInForce, ConfigPlan
 from allotment.service.estimate_view import Accuracy, StartEstimate
 from allotment.service.fairness_view import FairnessReport
 from allotment.service.hardware_view import HardwareView, HealthNote
+from allotment.service.image_view import ImageNote, ImageRow, ImageView
 from allotment.service.live_view import LiveTask
 from allotment.service.objectives_view import ObjectivesReport
 from allotment.service.queue_view import TenantQueues
@@ -49,6 +50,9 @@ MODELS = (
     views.Health,
     HardwareView,
     HealthNote,
+    ImageNote,
+    ImageRow,
+    ImageView,
     ReservationNote,
     ReservationView,
     Statistics,

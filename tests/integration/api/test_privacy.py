@@ -32,6 +32,8 @@ PRIVATE = {
     "image": f"{MARK}:1",
     "checkpoint": {"dir": f"/tmp/{MARK}/saved", "every": "10min"},
 }
+# A key means a job of whoever asks: that of another finds nothing.
+ASKS = {"/v1/submissions": "?key=another", "/v1/images:inspect": "?image=busybox"}
 NAMES = {"ref": "1", "attempt": "1", "path": "x", "name": "n0", "tenant": "vision"}
 
 
@@ -45,8 +47,7 @@ def reads(jobs: int) -> list[str]:
             filled = path.replace("{path}", "x")
             for name, value in (NAMES | {"ref": str(job)}).items():
                 filled = filled.replace(f"{{{name}}}", value)
-            # A key means a job of whoever asks: that of another finds nothing.
-            made.append(filled + ("?key=another" if path == "/v1/submissions" else ""))
+            made.append(filled + ASKS.get(path, ""))
     return list(dict.fromkeys(made))
 
 
