@@ -329,7 +329,8 @@ def date_came(state: State, now: Instant) -> Emit:
 
 
 def _configure(state: State, config: Config, now: Instant) -> Emit:
-    config = in_force(with_stable_ids(state.config, config), state.wall(now))
+    stable = with_stable_ids(state.config, config, state.next_node)
+    config = in_force(stable, state.wall(now))
     if config == state.config:
         if state.exceeds_guarantees():
             # An older version let them: as with every configuration, they run on as borrowers.

@@ -68,7 +68,8 @@ def foresee(image: bytes, config: Config, state: State, now: Instant) -> Foresig
     before = State.from_image(msgspec.msgpack.decode(image, type=Image), state.policies)
     after = State.from_image(msgspec.msgpack.decode(image, type=Image), state.policies)
     now = max(now, after.at)
-    config = in_force(with_stable_ids(before.config, config), after.wall(now))
+    stable = with_stable_ids(before.config, config, before.next_node)
+    config = in_force(stable, after.wall(now))
     try:
         list(decide(after, ApplyConfig(config), SYSTEM, now))
     except Rejected as refusal:

@@ -16,7 +16,8 @@ def find_nodes(state: State, command: FindNodes, now: Instant) -> Iterator[e.Any
 
     Raises Rejected where a job is on hardware that would be gone.
     """
-    config = in_force(with_stable_ids(state.config, command.config), state.wall(now))
+    stable = with_stable_ids(state.config, command.config, state.next_node)
+    config = in_force(stable, state.wall(now))
     if config == state.config:
         return
     check_queues(state, config)

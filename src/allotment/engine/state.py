@@ -88,6 +88,8 @@ class Image(msgspec.Struct, omit_defaults=True):
     """What others use of nodes beside Allotment."""
     taken: dict[NodeId, tuple[int, ...]] = {}
     """Which of their devices are counted as used by these."""
+    next_node: NodeId = NodeId(0)
+    """What a node that comes is numbered; older versions went by the configuration."""
 
 
 class ArrayLine:
@@ -126,6 +128,8 @@ class State:
         self.clock_set_at, self.clock_set_ms = Instant(0), 0
         """When it was set last, and by how much."""
         self.next_job = JobId(1)
+        self.next_node = NodeId(0)
+        """Above the ids of all nodes there ever were: none is given again."""
         self.jobs: dict[JobId, JobRecord] = {}
         # Indexes.
         self.cluster = Cluster((), (), policies, guarantee_of)
@@ -304,6 +308,7 @@ class State:
             clock_set_ms=self.clock_set_ms,
             others=self.others,
             taken={node: tuple(sorted(taken)) for node, taken in self.taken.items()},
+            next_node=self.next_node,
         )
 
     @classmethod
@@ -312,6 +317,7 @@ class State:
         state = cls(policies)
         state.seq, state.at, state.next_job = image.seq, image.at, image.next_job
         state.nodes, state.shut_since = image.nodes, image.shut_since
+        state.next_node = image.next_node
         state.wall_ms, state.budgets = image.wall_ms, Budgets(image.wall_ms)
         state.clock_set_at, state.clock_set_ms = image.clock_set_at, image.clock_set_ms
         for condition in image.health:
@@ -369,6 +375,7 @@ class State:
         """Build the books anew for a configuration, with every gang where it is."""
         old = self.cluster
         self.config = config
+        self.next_node = NodeId(max([self.next_node - 1, *(n.id for n in config.nodes)]) + 1)
         spent, losses = self._spent(), self._losses()
         self.cluster = Cluster(
             config.nodes,
@@ -394,7 +401,7 @@ class State:
         # Only now: a gang on hardware that is shut stays as it is.
         self._forget_gone_parts()
         there = self.cluster.nodes
-        # Their ids may be given again.
+        # A node that comes back has another id, and is told of anew.
         self.nodes = {node: how for node, how in self.nodes.items() if node in there}
         self.shut_since = {node: at for node, at in self.shut_since.items() if node in there}
         self.others = {node: use for node, use in self.others.items() if node in there}

@@ -25,10 +25,9 @@ def check_stays(state: State, config: Config) -> None:
                 )
 
 
-def with_stable_ids(old: Config, new: Config) -> Config:
-    """Return nodes of the same name the same id, and new ones an id never used before."""
+def with_stable_ids(old: Config, new: Config, free: int = 0) -> Config:
+    """Return nodes of the same name the same id, and new ones ids from `free` on."""
     known = {node.name: node.id for node in old.nodes}
-    free = max((node.id for node in old.nodes), default=-1) + 1
     stable: dict[NodeId, NodeId] = {}
     for node in new.nodes:
         if node.name in known:

@@ -5,10 +5,16 @@ from itertools import product
 from hypothesis import given
 from hypothesis import strategies as st
 
+from allotment.backends.slurm.contact import Contact
+from allotment.backends.slurm.nodes import NodeWatch
 from allotment.backends.slurm.status import Row, Rows
 from allotment.backends.slurm.usage import NodeLine, devices_of, lines_of, mib_of, others_on
+from allotment.model.cluster import Node
+from allotment.model.ids import NodeId
 from allotment.model.others import NOBODY, Others
 from allotment.model.quantity import MIB
+from allotment.model.reports import OthersReport
+from allotment.service.ports import Report
 
 OURS = "allot-ab"
 
@@ -124,3 +130,22 @@ def test_what_is_known_never_leaves_its_bounds(
     moving = sum((was, now) != ("RUNNING", "RUNNING") for was, now, _ in jobs)
     told = found(a_line(theirs + there), before, after, Others(cpu_milli=known * 1000))
     assert abs(told.cpu_milli // 1000 - theirs) <= moving
+
+
+def test_a_node_that_left_and_came_back_is_told_of_again() -> None:
+    """Also where it was away between two looks only: its id is another one then."""
+    told: list[Report] = []
+    nodes = [Node(NodeId(0), "n1", 8_000, 2000 * MIB, MIB, ())]
+    watch = NodeWatch(lambda: nodes, "gpu", Contact(), told.append)
+    line, use = a_line(2, 100), Others((), 2_000, 100 * MIB, "Slurm")
+    for _ in range(2):
+        watch.tell_others([line], {}, {}, OURS)
+    assert told == [OthersReport(NodeId(0), use)]
+    nodes[0] = Node(NodeId(1), "n1", 8_000, 2000 * MIB, MIB, ())
+    watch.tell_others([line], {}, {}, OURS)
+    assert told[1:] == [OthersReport(NodeId(1), use)]
+    nodes.clear()
+    watch.tell_others([line], {}, {}, OURS)
+    nodes.append(Node(NodeId(1), "n1", 8_000, 2000 * MIB, MIB, ()))
+    watch.tell_others([line], {}, {}, OURS)
+    assert told[2:] == [OthersReport(NodeId(1), use)]

@@ -57,8 +57,8 @@ class NodeWatch:
         self._looked = -LOOK_EVERY_S
         self._is_hurried = self._is_full = False
         """Whether to look soon, and at all there is to see."""
-        self._others: dict[str, Others] = {}
-        """What others use of nodes, by name, as it was told."""
+        self._others: dict[NodeId, Others] = {}
+        """What others use of nodes, as it was told."""
         self._changed: dict[str, float] = {}
         """When it was told last that less can be had of a node, by name."""
         self._to_open: set[str] = set()
@@ -96,6 +96,7 @@ class NodeWatch:
             self._is_full = self._is_full or wants_all
             return ()
         self._seen, self._asked = seen, monotonic()
+        self._forget_all_but(nodes)
         await self._open_again(there)
         for node in nodes:
             told = self._report(node, there.get(node.name))
@@ -105,6 +106,14 @@ class NodeWatch:
                     self._changed[node.name] = monotonic()
                 self._sink(told)
         return lines
+
+    def _forget_all_but(self, nodes: Sequence[Node]) -> None:
+        """Forget what was told of nodes that have left."""
+        here = {(node.id, node.name) for node in nodes}
+        names = {node.name for node in nodes}
+        self._told = {node: told for node, told in self._told.items() if node in here}
+        self._missing = {name: at for name, at in self._missing.items() if name in names}
+        self._changed = {name: at for name, at in self._changed.items() if name in names}
 
     def _report(self, node: Node, found: SlurmNode | None) -> NodeReport:
         """Return how a node is; one that Slurm has forgotten for a while is lost."""
@@ -121,12 +130,17 @@ class NodeWatch:
         self, lines: Sequence[NodeLine], before: Rows, after: Rows, prefix: str
     ) -> None:
         """Tell what others use of our nodes. `lines` lie between two looks at all jobs."""
-        found = others_on(lines, before, after, prefix, self._others)
-        for node in self._nodes():
-            use, known = found.get(node.name), self._others.get(node.name)
+        nodes = self._nodes()
+        # One that left and came back is told of as one that was never there: it has another id.
+        told = {node.id: self._others[node.id] for node in nodes if node.id in self._others}
+        self._others = told
+        names = {node.name: told[node.id] for node in nodes if node.id in told}
+        found = others_on(lines, before, after, prefix, names)
+        for node in nodes:
+            use, known = found.get(node.name), told.get(node.id)
             if use is None or use == known:
                 continue
-            self._others[node.name] = use
+            told[node.id] = use
             if not use.total.fits_in((known or NOBODY).total):
                 self._changed[node.name] = monotonic()
             self._sink(OthersReport(node.id, use))
