@@ -1,6 +1,7 @@
-"""What a pod writes, followed line by line into a file that stays when the pod is gone.
+"""What a pod writes, followed into a file that stays when the pod is gone.
 
-Each line comes behind its time: by that a log that broke off is taken up where it did.
+Each line comes behind its time: by that a log that broke off is taken up with the line in which
+it did.
 Kubernetes puts what a container writes to stdout and stderr together.
 """
 
@@ -11,13 +12,16 @@ from typing import BinaryIO
 
 import structlog
 
-from allotment.backends.kubernetes.client import Client, Denied, lines_of
+from allotment.backends.kubernetes.client import Client, Denied
+from allotment.backends.kubernetes.stamped import Stamped
 from allotment.model.errors import BackendError
 
 log = structlog.get_logger("allot.kubernetes")
 
 PAUSE_S = 0.5
 LAST_TRIES = 4
+PIECE = 1 << 16
+"""How much is looked at before others have their turn."""
 FILE, MARK = "stdout.log", "stdout.mark"
 
 
@@ -26,15 +30,23 @@ class Follower:
 
     def __init__(self, client: Client, name: str, folder: Path, most: int) -> None:
         self._client, self._name, self._folder, self._most = client, name, folder, most
-        self._size, self._marks = 0, -1
+        self._marks = -1
+        self._whole = 0
+        """How much text there was in lines that came whole."""
+        self._open = 0
+        """And in the one under way."""
+        self._marked = 0
         self._newest = b""
-        """The time of the newest line that is kept."""
+        """The time of the newest line that came whole."""
         self._same = 0
-        """How many lines of that time are kept."""
-        self.dropped = 0
-        """Bytes beyond what may be kept."""
+        """How many lines of that time did."""
         self.is_over = False
         """Whether the pod has ended: what does not come soon never will."""
+
+    @property
+    def dropped(self) -> int:
+        """Bytes beyond what may be kept."""
+        return max(0, self._whole + self._open - self._most)
 
     async def run(self) -> None:
         """Follow until the pod writes no more."""
@@ -64,32 +76,50 @@ class Follower:
 
     async def _follow(self) -> bool:
         """Follow once. Whether that was the end of it."""
-        skip, at = self._same, self._newest
+        lines = Stamped(self._newest, self._same)
         with (self._folder / FILE).open("ab") as file:
             async with self._client.log(self._name, self._newest.decode()) as pieces:
-                async for line in lines_of(pieces):
-                    moment, _, text = line.partition(b" ")
-                    if moment < at or (moment == at and skip):
-                        skip -= moment == at
-                        continue
-                    self._keep(file, moment, text)
+                self._open = 0
+                file.truncate(min(self._whole, self._most))  # a line that broke off comes again
+                async for piece in pieces:
+                    for start in range(0, len(piece), PIECE):
+                        self._take(file, lines, piece[start : start + PIECE])
+                        await asyncio.sleep(0)
+            if self.is_over:
+                lines.finish()
+                self._mark(lines, self._open)
+                self._open = 0
         return self.is_over
 
-    def _keep(self, file: BinaryIO, moment: bytes, text: bytes) -> None:
-        room = max(0, self._most - self._size)
-        self.dropped += max(0, len(text) - room)
-        self._size += file.write(text[:room])
-        file.flush()
-        self._same = self._same + 1 if moment == self._newest else 1
-        self._newest = moment
-        os.pwrite(self._marks, b"%016d %08d " % (self._size, self._same) + moment + b" ", 0)
+    def _take(self, file: BinaryIO, lines: Stamped, piece: bytes) -> None:
+        over, rest = lines.take(piece)
+        there = self._whole + self._open
+        if kept := (over + rest)[: max(0, self._most - there)]:
+            file.write(kept)
+            file.flush()
+        if over:
+            self._mark(lines, self._open + len(over))
+            self._open = 0
+        self._open += len(rest)
+
+    def _mark(self, lines: Stamped, more: int) -> None:
+        """Note that so much more came in whole lines."""
+        self._whole += more
+        self._newest, self._same = lines.newest, lines.same
+        size = min(self._whole, self._most)
+        if size != self._marked:
+            mark = b"%016d %08d " % (size, self._same) + self._newest + b" "
+            os.pwrite(self._marks, mark, 0)
+            self._marked = size
 
     def _recall(self) -> None:
         """Go on from what an earlier service kept."""
         try:
             size, same, moment = (self._folder / MARK).read_bytes().split(b" ")[:3]
-            self._size, self._same, self._newest = int(size), int(same), moment
+            self._whole, self._same, self._newest = int(size), int(same), moment
+            self._marked = self._whole
             with (self._folder / FILE).open("r+b") as file:
-                file.truncate(self._size)  # a line that was not marked any more comes again
+                file.truncate(self._whole)  # a line that was not marked any more comes again
         except (OSError, ValueError):
+            self._whole, self._marked, self._same, self._newest = 0, 0, 0, b""
             (self._folder / FILE).write_bytes(b"")

@@ -1,0 +1,132 @@
+"""What a pod writes is kept as it comes, to its bound, however long its lines are."""
+
+import asyncio
+import contextlib
+import os
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from allotment.backends.kubernetes import logs
+from allotment.backends.kubernetes.client import Client
+from allotment.backends.kubernetes.contact import Contact
+from allotment.backends.kubernetes.kubeconfig import Access
+from allotment.backends.kubernetes.logs import FILE, Follower
+from allotment.backends.kubernetes.stamped import Stamped
+from allotment.model.errors import EngineAway
+
+KIB = 1 << 10
+BREAK = b"BREAK"
+"""Stands for a connection that breaks."""
+
+
+class Told(Client):
+    """Tells logs, one a connection; notes after each piece what is kept."""
+
+    def __init__(self, folder: Path, logs: Sequence[Sequence[bytes]]) -> None:
+        super().__init__(Access("http://k"), "ns", Contact())
+        self._file, self._logs = folder / FILE, iter(logs)
+        self.seen: list[int] = []
+        self.asked: list[str] = []
+
+    @contextlib.asynccontextmanager
+    async def log(self, name: str, since: str) -> AsyncGenerator[AsyncIterator[bytes]]:
+        self.asked.append(since)
+        yield self._pieces(next(self._logs))
+
+    async def _pieces(self, log: Sequence[bytes]) -> AsyncIterator[bytes]:
+        for piece in log:
+            if piece == BREAK:
+                raise EngineAway("it broke")
+            yield piece
+            self.seen.append(self._file.stat().st_size)
+
+
+def followed(client: Told, folder: Path, most: int) -> Follower:
+    """Return the follower of a pod that has ended, once it is done."""
+    follower = Follower(client, "p", folder, most)
+    follower.is_over = True
+    asyncio.run(follower.run())
+    return follower
+
+
+@pytest.fixture(autouse=True)
+def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logs, "PAUSE_S", 0)
+
+
+def test_a_line_that_never_ends_is_kept_as_it_comes(tmp_path: Path) -> None:
+    piece = b"x" * (100 * KIB)
+    client = Told(tmp_path, [[b"t1 " + piece, *[piece] * 4]])
+    follower = followed(client, tmp_path, 250 * KIB)
+    assert client.seen == [100 * KIB, 200 * KIB, *[250 * KIB] * 3]
+    assert follower.dropped == 250 * KIB
+    assert (tmp_path / FILE).read_bytes() == b"x" * (250 * KIB)
+
+
+def test_many_lines_are_one_write_and_none_beyond_the_bound(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    marks: list[bytes] = []
+    write = os.pwrite
+
+    def counted(file: int, data: bytes, at: int) -> int:
+        marks.append(data)
+        return write(file, data, at)
+
+    monkeypatch.setattr(os, "pwrite", counted)
+    lines = b"".join(b"t%03d a\n" % index for index in range(1000))
+    follower = followed(Told(tmp_path, [[lines] * 9]), tmp_path, 3 * 2000)
+    assert len(marks) == 3
+    assert (tmp_path / FILE).read_bytes() == b"a\n" * 3000
+    assert follower.dropped == 6 * 2000
+
+
+def test_others_have_their_turn_while_a_pod_writes(tmp_path: Path) -> None:
+    turns: list[int] = []
+
+    async def story() -> None:
+        client = Told(tmp_path, [[b"t1 " + b"x" * (640 * KIB)]])
+        follower = Follower(client, "p", tmp_path, KIB)
+        follower.is_over = True
+        following = asyncio.create_task(follower.run())
+        while not following.done():
+            turns.append(1)
+            await asyncio.sleep(0)
+
+    asyncio.run(story())
+    assert len(turns) >= 10
+
+
+def test_a_line_that_broke_off_comes_again_once(tmp_path: Path) -> None:
+    client = Told(
+        tmp_path,
+        [[b"t1 a\nt2 b", b"c", BREAK], [b"t1 a\nt2 bc", b"d\nt2 e\n", BREAK], [b"t2 e\nt3 f"]],
+    )
+    follower = followed(client, tmp_path, 100)
+    assert client.asked == ["", "t1", "t2"]
+    assert (tmp_path / FILE).read_bytes() == b"a\nbcd\ne\nf"
+    assert follower.dropped == 0
+
+
+def test_a_later_service_goes_on_after_the_last_whole_line(tmp_path: Path) -> None:
+    followed(Told(tmp_path, [[b"t1 a\nt2 b\n"], []]), tmp_path, 100)
+    with (tmp_path / FILE).open("ab") as file:
+        file.write(b"half")
+    client = Told(tmp_path, [[b"t2 b\nt2 c\n"]])
+    followed(client, tmp_path, 100)
+    assert client.asked == ["t2"]
+    assert (tmp_path / FILE).read_bytes() == b"a\nb\nc\n"
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 100])
+def test_times_are_taken_off_wherever_pieces_end(size: int) -> None:
+    text = b"t1 old\nt2 had\nt2 new\nt3 a b\n\nt4 \nt5 open"
+    lines = Stamped(b"t2", 1)
+    pieces = [text[at : at + size] for at in range(0, len(text), size)]
+    found = b"".join(b"".join(lines.take(piece)) for piece in pieces)
+    assert found == b"new\na b\n\nopen"
+    assert (lines.newest, lines.same) == (b"t4", 1)
+    lines.finish()
+    assert (lines.newest, lines.same) == (b"t5", 1)
