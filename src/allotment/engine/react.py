@@ -74,10 +74,11 @@ REACT: dict[type[e.Event], Callable[[State, Any], list[f.AnyEffect]]] = {
 def pending_effects(state: State, now: Instant) -> Iterator[f.AnyEffect]:
     """Return, after a restart, every effect that may be missing in the world."""
     for node, (how, reason) in state.nodes.items():
-        if how is NodeState.READY:
-            yield f.OpenNode(node)
-        elif how is NodeState.DRAINED and not reason.startswith(BY_ENGINE):
+        if how is NodeState.DRAINED and not reason.startswith(BY_ENGINE):
             yield f.CloseNode(node, reason)
+        elif how is not NodeState.LOST:
+            # Its engine may have told meanwhile of a drain that was ours, and is to end.
+            yield f.OpenNode(node)
     for job in state.jobs.values():
         attempt = job.attempt
         if attempt is not None:

@@ -39,7 +39,16 @@ def test_after_a_restart_both_are_told_again(world: World) -> None:
 def test_what_the_engine_closed_it_is_not_told(world: World) -> None:
     world.tell(BY_SLURM)
     assert world.effects == []
-    assert list(pending_effects(world.state, world.now)) == []
+
+
+def test_a_drain_of_ours_that_the_engine_tells_of_first_is_ended_after_a_restart(
+    world: World,
+) -> None:
+    """The service ended before the engine heard of the end, and is told of the drain now."""
+    world.do(c.DrainNode(N0, "x"))
+    world.do(c.UndrainNode(N0))
+    world.tell(NodeReport(N0, alive=True, closed="drained in Slurm: allotment: x"))
+    assert list(pending_effects(world.state, world.now)) == [f.OpenNode(N0)]
 
 
 def test_what_the_engine_closed_is_opened_there(world: World) -> None:
