@@ -55,9 +55,13 @@ class Ready(msgspec.Struct, frozen=True):
 
 
 class _Shared:
-    """A fetch that several may wait for. It ends when nobody does any more."""
+    """A fetch that several may wait for. It ends when nobody does any more.
 
-    def __init__(self) -> None:
+    It asks with the password of the user it is for.
+    """
+
+    def __init__(self, uid: int) -> None:
+        self.uid = uid
         self.waiting = 0
         self.fetch: Fetch | None = None
         self.began = self.ended = 0.0
@@ -76,7 +80,10 @@ class Images:
         self._rights: dict[tuple[int, str], float] = {}
         """Until when it counts that a user may read the image of that exact name."""
         self._found: dict[str, Found] = {}
+        self._own: dict[tuple[int, str], _Shared] = {}
+        """Each user's fetches; until its turn comes, only its user waits for one."""
         self._coming: dict[str, _Shared] = {}
+        """Fetches that are under way, by exact name: whoever may read the image may join."""
         self._warming: dict[tuple[int, str], asyncio.Task[Ready]] = {}
         """What users fetch ahead."""
 
@@ -164,33 +171,50 @@ class Images:
         self, exact: Reference, wish: ImageWish
     ) -> tuple[tuple[int, int], tuple[int, int]]:
         """Wait until an image is there; say when it was fetched, and when it was unpacked."""
-        shared = self._coming.get(exact.exact)
+        uid = _uid(wish)
+        other = self._coming.get(exact.exact)
+        if other is not None and other.uid != uid:
+            # What fails for its user, with its password, need not fail for this one.
+            with contextlib.suppress(ImageTrouble, Stopped):
+                return await _arrival(other)
+        shared = self._own.get((uid, exact.exact))
         if shared is None:
-            shared = self._coming[exact.exact] = _Shared()
+            shared = self._own[uid, exact.exact] = _Shared(uid)
             work = self._fetch(exact, wish, shared)
             shared.done = asyncio.get_running_loop().create_task(work)
-        assert shared.done is not None
-        async with _waiting(shared):
-            await asyncio.shield(shared.done)
-        assert shared.fetch is not None
-        last = shared.fetch.last_byte_at
-        return (
-            (_ms(shared.began), _ms(last)),
-            (_ms(last), _ms(shared.ended)),
-        )
+        return await _arrival(shared)
 
     async def _fetch(self, exact: Reference, wish: ImageWish, shared: _Shared) -> None:
+        loop = asyncio.get_running_loop()
         try:
             shared.began = time.time()
             found = await self._look(exact, wish)
             registry = await self._ask(wish, partial(_registry, exact, wish))
-            shared.fetch = Fetch(self._store, registry, found, self._limit())
+            shared.fetch = fetch = Fetch(self._store, registry, found, self._limit())
             if shared.waiting <= 0:
                 raise Stopped
-            await self._fetching.run(_uid(wish), shared.fetch.run, LONGEST_S)
+
+            def work() -> None:
+                loop.call_soon_threadsafe(self._has_turn, exact, shared)
+                fetch.run()
+
+            await self._fetching.run(shared.uid, work, LONGEST_S)
             shared.ended = time.time()
+        except TimeoutError:
+            if shared.fetch is not None:
+                shared.fetch.stop.set()
+            raise ImageTrouble(
+                Kind.AWAY, f"{exact} did not come in {LONGEST_S / 3600:.0f} hours."
+            ) from None
         finally:
-            self._coming.pop(exact.exact, None)
+            self._own.pop((shared.uid, exact.exact), None)
+            if self._coming.get(exact.exact) is shared:
+                del self._coming[exact.exact]
+
+    def _has_turn(self, exact: Reference, shared: _Shared) -> None:
+        if shared.done is None or shared.done.done():
+            return
+        self._coming.setdefault(exact.exact, shared)
 
     # ── for people ──────────────────────────────────────────────────────────────────
 
@@ -316,6 +340,16 @@ class Images:
             )
         ]
         return len(meant), sum(not self._store.remove(image) for image in meant)
+
+
+async def _arrival(shared: _Shared) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Wait until a fetch has ended; say when it fetched, and when it unpacked."""
+    assert shared.done is not None
+    async with _waiting(shared):
+        await asyncio.shield(shared.done)
+    assert shared.fetch is not None
+    last = shared.fetch.last_byte_at
+    return (_ms(shared.began), _ms(last)), (_ms(last), _ms(shared.ended))
 
 
 @asynccontextmanager
