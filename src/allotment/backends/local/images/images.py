@@ -101,7 +101,7 @@ class Images:
         reference = _parsed(wish.reference)
         try:
             exact = await self._allowed(reference, wish)
-            if self._found.get(exact.exact) is None and self._store.image(exact) is None:
+            if exact.exact not in self._found and not await self._is_here(exact):
                 await self._look(exact, wish)
         except ImageTrouble as trouble:
             raise trouble.refusal() from trouble
@@ -128,6 +128,9 @@ class Images:
         self._found[exact.exact] = found
         return found
 
+    async def _is_here(self, exact: Reference) -> bool:
+        return await asyncio.to_thread(self._store.image, exact) is not None
+
     async def _ask(self, wish: ImageWish, question: Callable[[], T]) -> T:
         """Ask a registry. Raises ImageTrouble."""
         try:
@@ -149,23 +152,42 @@ class Images:
             # It was this user's when the job was accepted, and nobody says that it is not.
             if trouble.kind is not Kind.AWAY or not exact.digest:
                 raise
-            if self._store.image(exact) is None:
+            if not await self._is_here(exact):
                 raise
         pull = unpack = None
-        while True:
-            hold = self._store.hold(exact)
-            image = self._store.image(exact) if hold is not None else None
-            if hold is not None and image is not None:
-                break
-            if hold is not None:
-                os.close(hold)
+        while (held := await self._hold(exact, _uid(wish))) is None:
             # Another may have broken off what both waited for.
             with contextlib.suppress(Stopped):
                 pull, unpack = await self._come(exact, wish)
-        self._store.note_user(exact, _uid(wish))
+        image, hold = held
         record = f"{st.FOLDER}/made/{st.image_name(exact)}.json"
         layers = tuple(st.layer_name(each) for each in reversed(image.layers))
         return Ready(image, record, layers, hold, pull, unpack)
+
+    async def _hold(self, exact: Reference, uid: int) -> tuple[Image, int] | None:
+        """Keep an image that a user uses, while the descriptor is open; None without it."""
+        work = asyncio.to_thread(self._held, exact, uid)
+        held = asyncio.get_running_loop().create_task(work)
+        try:
+            return await asyncio.shield(held)
+        except asyncio.CancelledError:
+            held.add_done_callback(_let_go)
+            raise
+
+    def _held(self, exact: Reference, uid: int) -> tuple[Image, int] | None:
+        hold = self._store.hold(exact)
+        if hold is None:
+            return None
+        try:
+            image = self._store.image(exact)
+            if image is not None:
+                self._store.note_user(exact, uid)
+                return image, hold
+        except BaseException:
+            os.close(hold)
+            raise
+        os.close(hold)
+        return None
 
     async def _come(
         self, exact: Reference, wish: ImageWish
@@ -363,6 +385,11 @@ async def _waiting(shared: _Shared) -> AsyncGenerator[None]:
             shared.fetch.stop.set()
         if not shared.waiting and shared.done is not None and not shared.done.done():
             shared.done.add_done_callback(_heard)
+
+
+def _let_go(held: "asyncio.Task[tuple[Image, int] | None]") -> None:
+    if not held.cancelled() and held.exception() is None and (found := held.result()):
+        os.close(found[1])
 
 
 def _heard(done: "asyncio.Task[None]") -> None:

@@ -84,12 +84,12 @@ class Store:
         """Make the folders; throw away what a service that was killed was making."""
         for name in ("", "layers", "known", "made", "new"):
             (self._root / name).mkdir(mode=0o700, exist_ok=True)
-        for path in (self._root / "new").iterdir():
-            remove(None, str(path))
-            path.unlink(missing_ok=True) if path.is_file() else None
         for path in (self._root / "layers").iterdir():
             if not self._known(path.name).exists():
-                self._drop_folder(path)
+                self._put_aside(path)
+        left = list((self._root / "new").iterdir())
+        # It can be millions of files, and nothing waits for them.
+        threading.Thread(target=_delete, args=[left], name="leftovers", daemon=True).start()
 
     # ── images ──────────────────────────────────────────────────────────────────────
 
@@ -127,9 +127,10 @@ class Store:
     def note_user(self, reference: Reference, uid: int) -> None:
         """Remember that a user has used an image."""
         path = self._made(image_name(reference)).with_suffix(".users")
-        if str(uid) not in self._users(path):
-            with path.open("a") as file:
-                file.write(f"{uid}\n")
+        with self._turn:
+            if str(uid) not in self._users(path):
+                with path.open("a") as file:
+                    file.write(f"{uid}\n")
 
     def is_known_to(self, image: Image, uid: int) -> bool:
         """Whether a user has used an image."""
@@ -152,35 +153,28 @@ class Store:
 
     def remove(self, image: Image) -> bool:
         """Remove an image, and the layers nothing else needs; False where it is in use."""
-        path = self._made(_name_of(image))
         with self._turn:
-            try:
-                fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            except FileNotFoundError:
-                return True
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                path.unlink()
-            except BlockingIOError:
-                return False
-            finally:
-                os.close(fd)
-            path.with_suffix(".users").unlink(missing_ok=True)
-            self._drop_unneeded()
-        return True
+            is_gone = self._forget(image)
+            aside = self._drop_unneeded()
+        _delete(aside)
+        return is_gone
 
     def make_room(self, limit: int) -> bool:
         """Remove what was used least recently until the rest is within a limit.
 
         False where what is in use is more than that.
         """
+        aside: list[Path] = []
         with self._turn:
             for image, _ in reversed(self.images()):
                 if self.used() <= limit:
-                    return True
-                self.remove(image)
-            self._drop_unneeded()
-            return self.used() <= limit
+                    break
+                self._forget(image)
+                aside += self._drop_unneeded()
+            aside += self._drop_unneeded()
+            is_enough = self.used() <= limit
+        _delete(aside)
+        return is_enough
 
     # ── layers ──────────────────────────────────────────────────────────────────────
 
@@ -250,19 +244,40 @@ class Store:
 
     # ── parts ───────────────────────────────────────────────────────────────────────
 
-    def _drop_unneeded(self) -> None:
+    def _forget(self, image: Image) -> bool:
+        """Remove the record of an image; False where it is in use."""
+        path = self._made(_name_of(image))
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return True
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            path.unlink()
+        except BlockingIOError:
+            return False
+        finally:
+            os.close(fd)
+        path.with_suffix(".users").unlink(missing_ok=True)
+        return True
+
+    def _drop_unneeded(self) -> list[Path]:
+        """Take the layers nothing needs from the store; return what is to be deleted."""
         needed = {layer_name(each) for image, _ in self.images() for each in image.layers}
+        aside: list[Path] = []
         for path in (self._root / "known").glob("*.json"):
             if path.stem not in needed and path.stem not in self._pinned:
                 path.unlink(missing_ok=True)
-                self._drop_folder(self._root / "layers" / path.stem)
+                aside += self._put_aside(self._root / "layers" / path.stem)
+        return aside
 
-    def _drop_folder(self, path: Path) -> None:
-        """Remove a layer: at once under its name, so that half of it is never used."""
+    def _put_aside(self, path: Path) -> list[Path]:
+        """Take a layer from its place at once, so that half of it is never used."""
         aside = self._root / "new" / os.urandom(8).hex()
         with contextlib.suppress(FileNotFoundError):
             path.rename(aside)
-            remove(None, str(aside))
+            return [aside]
+        return []
 
     def _made(self, name: str) -> Path:
         return self._root / "made" / f"{name}.json"
@@ -292,3 +307,11 @@ class Store:
 
 def _name_of(image: Image) -> str:
     return hashlib.sha256(f"{image.place}@{image.digest}".encode()).hexdigest()[:32]
+
+
+def _delete(paths: Sequence[Path]) -> None:
+    """Delete trees of files. That takes long: never while others wait for the store."""
+    for path in paths:
+        remove(None, str(path))
+        with contextlib.suppress(OSError):
+            path.unlink()
