@@ -1,5 +1,7 @@
 """Layers that anybody could have made: refused or harmless, and the service stays up."""
 
+import encodings
+import gzip
 import hashlib
 import io
 import json
@@ -14,6 +16,7 @@ import pytest
 
 from allotment.backends.local.images.fetching import UNPACK
 from allotment.service.isolated import PLAIN, isolated
+from tests.support.cluster import until
 from tests.support.registry import (
     Entry,
     Registry,
@@ -180,6 +183,13 @@ def sparse() -> bytes:
     return packed.getvalue()
 
 
+def headers_of_headers(count: int) -> bytes:
+    """Make entries each of which only says that a long name follows."""
+    entry = tarfile.TarInfo("././@LongLink")
+    entry.type, entry.size = tarfile.GNUTYPE_LONGNAME, 2
+    return (entry.tobuf(tarfile.GNU_FORMAT) + b"x".ljust(512, b"\0")) * count
+
+
 ODD: list[Callable[[], bytes]] = [
     lambda: b"this is no archive" * 1000,
     lambda: b"\x1f\x8b" + b"\x00" * 5000,
@@ -196,6 +206,52 @@ ODD: list[Callable[[], bytes]] = [
 def test_what_no_layer_may_say_is_refused(tmp_path: Path, number: int) -> None:
     told = unpacked_as(tmp_path, ODD[number](), most=16 * MIB)
     assert told.keys() <= {"bad", "cut", "large"}, told
+
+
+def with_code(file: str, does: str) -> bytes:
+    """Make a layer that has a source of Python's, in an encoding that it brings along."""
+    codec = Path(encodings.__file__).with_name("evilcodec.py")
+    source = "# -*- coding: evilcodec -*-\n" * 5000
+    code = f"{does}\ndef getregentry(): raise LookupError\n"
+    entries = a_file(file, source), a_file(str(codec), code)
+    return layer(*entries)[: sum(512 + -(-len(data) // 512) * 512 for _, data in entries)]
+
+
+def test_an_error_does_not_run_code_of_the_layer(tmp_path: Path) -> None:
+    """Python reads sources to print a traceback, and runs the encodings that they name."""
+    said = "import os; os.write(1, b'RUNS')"
+    told = unpacked_as(tmp_path, with_code(tarfile.__file__, said) + headers_of_headers(3000))
+    assert "recursion" in told["bad"], told
+    assert (tmp_path / "layer" / tarfile.__file__[1:]).exists()
+
+
+def test_unpacking_has_few_rights_and_mounts_of_its_own(tmp_path: Path) -> None:
+    """With these it does all there is to do, also where names are in any writing."""
+    data = layer(
+        a_file("x", "y", uid=7), a_folder("d", 0o500), a_file("d/.wh.gone"),
+        a_file("d/日本", "z"), a_file("d/.wh..wh..opq"), a_link("hard", "x", tarfile.LNKTYPE),
+    )  # fmt: skip
+    words = isolated(UNPACK, str(tmp_path), digest(data), str(MIB), "10", bare=True)
+    pipe = subprocess.PIPE
+    with subprocess.Popen(words, stdin=pipe, stdout=pipe, env=PLAIN, cwd="/") as child:
+        root = Path(f"/proc/{child.pid}/root")
+        until(lambda: root.readlink() == tmp_path, "the layer to be its root")
+        until(lambda: rights_of(child.pid)[0] == 1 << 21 | 0b1011, "it to let go of rights")
+        assert len(set(rights_of(child.pid))) == 1
+        other = Path(f"/proc/{child.pid}/ns/mnt").readlink()
+        assert other != Path("/proc/self/ns/mnt").readlink()
+        said, _ = child.communicate(gzip.compress(data))
+    assert json.loads(said)["files"] == 6, said
+    assert (tmp_path / "hard").stat().st_uid == 7
+    assert (tmp_path / "d/日本").read_text() == "z"
+    assert os.getxattr(tmp_path / "d", "trusted.overlay.opaque") == b"y"
+
+
+def rights_of(pid: int) -> list[int]:
+    """Return its capabilities: effective, permitted and those it could get back."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    found = dict(line.split(":\t") for line in lines if line.startswith("Cap"))
+    return [int(found[name], 16) for name in ("CapEff", "CapPrm", "CapBnd")]
 
 
 def test_a_layer_that_is_not_what_it_is_called_is_refused(tmp_path: Path) -> None:

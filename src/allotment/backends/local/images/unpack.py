@@ -3,11 +3,13 @@
     python … unpack FOLDER DIFF_ID MOST_BYTES MOST_FILES      (as root; prints one line of JSON)
 
 A process of its own: whatever a layer says, there is nothing else to be reached, its memory is
-bounded, and it ends with whoever feeds it. Entries are made by descriptors of folders that
-are opened without following links. What no task may get from an image is left out: devices,
-set-uid bits, extended attributes. Whiteouts become those of overlay mounts.
+bounded, and it ends with whoever feeds it. It keeps of root's rights the few that it needs, and
+has a mount namespace of its own. Entries are made by descriptors of folders that are opened
+without following links. What no task may get from an image is left out: devices, set-uid bits,
+extended attributes. Whiteouts become those of overlay mounts.
 
-Nothing but the standard library is imported, and all of it before the root changes.
+All that is imported is imported before the root changes, and nothing can be after it: where
+Python has its modules and sources, there are then files of the layer.
 """
 
 import contextlib
@@ -22,6 +24,9 @@ import tarfile
 import zlib
 from typing import IO, Final, cast
 
+from allotment.backends.local.runner import libc
+from allotment.rights.sealing import take_no_more_code
+
 _PIECE: Final = 1 << 18
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -34,6 +39,13 @@ _OPAQUE: Final = ".wh..wh..opq"
 _OPAQUE_MARK: Final = "trusted.overlay.opaque"
 _KEPT_BITS: Final = 0o1777
 _LARGEST_ID: Final = 2**32 - 2
+_RIGHTS: Final = (
+    libc.CAP_CHOWN,
+    libc.CAP_DAC_OVERRIDE,
+    libc.CAP_FOWNER,
+    libc.CAP_SYS_ADMIN,
+)
+"""The last for the mark of an opaque folder. A whiteout is no device, and needs none."""
 
 
 class Bad(Exception):
@@ -306,7 +318,7 @@ def unpack(source: IO[bytes], root: int, diff_id: str, most: tuple[int, int]) ->
             while (entry := archive.next()) is not None:
                 layer.add(entry, archive)
                 vars(archive)["members"].clear()  # or it would remember all of them
-    except (tarfile.TarError, ValueError, OverflowError, UnicodeError) as error:
+    except (tarfile.TarError, ValueError, OverflowError, RecursionError) as error:
         raise Bad(f"it is no archive that can be read: {error}") from error
     if (found := plain.digest()) != diff_id:
         raise Bad(f"unpacked it is {found}, and the configuration says {diff_id}")
@@ -323,24 +335,35 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (_MOST_MEMORY, _MOST_MEMORY))
     os.umask(0o022)
     os.chdir(folder)
+    libc.unshare(libc.CLONE_NEWNS)
+    libc.mount("none", "/", "", libc.MS_REC | libc.MS_SLAVE)
+    take_no_more_code()
     os.chroot(".")
+    libc.keep_capabilities(_RIGHTS)
     root = os.open("/", _FOLDER)
-    told: dict[str, object]
+    told = _told(root, diff_id, (int(most_bytes), int(most_files)))
+    print(json.dumps(told), flush=True)
+    os._exit(0)  # what Python does at its end could fail as well
+
+
+def _told(root: int, diff_id: str, most: tuple[int, int]) -> dict[str, object]:
+    """Unpack stdin, and return what is said of it."""
     try:
-        layer = unpack(sys.stdin.buffer, root, diff_id, (int(most_bytes), int(most_files)))
-        told = {"files": layer.files, "bytes": layer.used}
+        layer = unpack(sys.stdin.buffer, root, diff_id, most)
     except Bad as error:
-        told = {"bad": str(error)}
+        return {"bad": str(error)}
     except TooLarge:
-        told = {"large": True}
+        return {"large": True}
     except EOFError:
-        told = {"cut": True}
+        return {"cut": True}
     except MemoryError:
-        told = {"bad": "it needs more memory to be unpacked than it may have"}
+        return {"bad": "it needs more memory to be unpacked than it may have"}
     except OSError as error:
         is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        told = {"full" if is_full else "bad": error.strerror or str(error)}
-    print(json.dumps(told), flush=True)
+        return {"full" if is_full else "bad": error.strerror or str(error)}
+    except Exception as error:  # noqa: BLE001 - whatever else a layer brings about
+        return {"bad": f"it cannot be unpacked: {type(error).__name__}"}
+    return {"files": layer.files, "bytes": layer.used}
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ Every function raises OSError with the call's errno.
 """
 
 import ctypes
+import errno
 import os
 from typing import Final
 
@@ -23,10 +24,18 @@ MS_MOVE: Final = 8192
 MS_REC: Final = 16384
 MS_SLAVE: Final = 1 << 19
 
+CAP_CHOWN: Final = 0
+CAP_DAC_OVERRIDE: Final = 1
+CAP_FOWNER: Final = 3
+CAP_SYS_ADMIN: Final = 21
+
 _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_NAME: Final = 15
 _PR_SET_CHILD_SUBREAPER: Final = 36
+_PR_CAPBSET_DROP: Final = 24
 _PR_SET_NO_NEW_PRIVS: Final = 38
+_CAPABILITY_VERSION_3: Final = 0x20080522
+_MOST_CAPABILITIES: Final = 64
 
 _SYS_PIVOT_ROOT: Final = {"x86_64": 155, "ppc64le": 203, "s390x": 217}.get(
     os.uname().machine, 41
@@ -93,6 +102,24 @@ def die_with_parent(signum: int) -> None:
 def no_new_privileges() -> None:
     """Let no set-uid program below this process gain rights."""
     _check(_libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "prctl no_new_privs")
+
+
+def keep_capabilities(kept: tuple[int, ...]) -> None:
+    """Let go of all capabilities but these, for good: no program that is run gets one back."""
+    for number in range(_MOST_CAPABILITIES):
+        if number not in kept and _libc.prctl(_PR_CAPBSET_DROP, number, 0, 0, 0) != 0:
+            if ctypes.get_errno() == errno.EINVAL:
+                break  # the kernel knows no more of them
+            _check(-1, "prctl capbset_drop")
+    header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
+    # Effective, permitted and inheritable, of numbers below 32, then above.
+    sets = (ctypes.c_uint32 * 6)()
+    _check(_libc.capget(header, sets), "capget")
+    mask = sum(1 << number for number in kept)
+    permitted = (sets[1] | sets[4] << 32) & mask
+    low, high = permitted & 0xFFFFFFFF, permitted >> 32
+    _check(_libc.capset(header, (ctypes.c_uint32 * 6)(low, low, 0, high, high, 0)), "capset")
+    no_new_privileges()
 
 
 def unshare(flags: int) -> None:
