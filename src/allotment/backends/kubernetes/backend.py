@@ -124,6 +124,8 @@ class KubernetesBackend:
         """When a task that got another signal than TERM is to be ended."""
         self._fenced: dict[TaskKey, Pod | None] = {}
         """Tasks whose pods are gone, on nodes of which nobody knows what they do."""
+        self._taken: set[TaskKey] = set()
+        """Tasks whose pods we take back just now: that one is gone is no news."""
         self._back: dict[str, float] = {}
         """When a node that was silent reported again."""
         self._silent: dict[str, float] = {}
@@ -186,7 +188,8 @@ class KubernetesBackend:
         record = self._record(key)
         if record is None:
             name, node = name_of(self._prefix, key), task.binding.node
-            if self._cluster.nodes and node not in self._cluster.nodes:
+            self._need_nodes()
+            if node not in self._cluster.nodes:
                 raise BackendError(f"Kubernetes has no node {node}")
             record = Launched(name, node, token_hex(8), log_bytes=gang.log_bytes)
             if (refused := self._refusal(gang, key, record)) is not None:
@@ -217,6 +220,7 @@ class KubernetesBackend:
 
     async def _make(self, gang: GangLaunch, task: TaskLaunch, record: Launched) -> Launched:
         """Make a task's pod and its Secret, or find those that an earlier try made."""
+        self._need_nodes()  # they say what its devices are called
         found = self._cluster.nodes.get(record.node)
         place = Place(
             self._prefix, gang.image or self._setup.image,
@@ -248,23 +252,58 @@ class KubernetesBackend:
         """Put a task's pod on its node. Where that is refused, the task has ended."""
         if record.is_bound or record.exit is not None or not record.uid:
             return
+        self._need_nodes()
         found = self._cluster.nodes.get(record.node)
         boot = found.status.node_info.boot_id if found is not None else ""
         if refused := await self._refused_to_bind(record):
             log.warning("a pod is not put on its node", pod=record.name, why=refused)
-            await self._delete(record, 0)
-            self._end(key, Exit(platform_error=f"it was not put on its node: {refused}"))
+            why = Exit(platform_error=f"it was not put on its node: {refused}")
+            await self._take_back(key, record, why)
             return
-        self._keep(
-            key, msgspec.structs.replace(self._live.get(key, record), is_bound=True, boot=boot)
-        )
-        self._waits.setdefault(key, monotonic())
+        self._note_bound(key, record, boot)
         if (pod := self._cluster.pods.get(record.uid)) is not None:
             self._hear(key, pod)
 
+    def _need_nodes(self) -> None:
+        """Raise EngineAway while it is not known which nodes there are."""
+        if not self._cluster.nodes_known:
+            why = self._cluster.node_watch.refused or "its nodes have not been listed yet"
+            raise EngineAway(f"Kubernetes does not tell its nodes: {why}")
+
+    def _note_bound(self, key: TaskKey, record: Launched, boot: str = "") -> Launched:
+        record = msgspec.structs.replace(self._live.get(key, record), is_bound=True, boot=boot)
+        self._keep(key, record)
+        self._waits.setdefault(key, monotonic())
+        return record
+
+    async def _as_it_is(self, key: TaskKey, record: Launched) -> Launched:
+        """Return what is known of a task whose pod was not put on a node, as far as we heard.
+
+        It may be on one: where the answer did not reach us, or was not kept.
+        """
+        pod = await self._client.pod(record.name)
+        is_there = pod is not None and pod.metadata.uid == record.uid
+        if pod is None or not is_there or not pod.spec.node_name:
+            return record
+        return self._note_bound(key, record)
+
+    async def _take_back(self, key: TaskKey, record: Launched, why: Exit) -> None:
+        """Delete a pod that is on no node, which ends its task.
+
+        Where it came to be on one meanwhile, its end is waited for: it is told to end, with a
+        grace. Without, Kubernetes forgets a pod whose processes run.
+        """
+        self._taken.add(key)
+        try:
+            await self._delete(record, 1)
+            if not (await self._as_it_is(key, record)).is_bound:
+                self._end(key, why)
+        finally:
+            self._taken.discard(key)
+
     async def _refused_to_bind(self, record: Launched) -> str:
         """Bind a pod; return why that is refused, '' where it is not."""
-        if self._cluster.is_listed and record.node not in self._cluster.nodes:
+        if record.node not in self._cluster.nodes:
             return f"Kubernetes has no node {record.node}"
         document = binding_of(record.name, record.uid, record.node)
         try:
@@ -288,8 +327,9 @@ class KubernetesBackend:
             await self._never_made(key, record)
             return
         if not record.is_bound:
-            await self._delete(record, 0)
-            self._end(key, Exit(signal=SIGTERM))
+            record = await self._as_it_is(key, record)
+        if not record.is_bound:
+            await self._take_back(key, record, Exit(signal=SIGTERM))
             return
         pod = self._cluster.pods.get(record.uid)
         can_hear = pod is not None and is_running(pod)
@@ -303,7 +343,11 @@ class KubernetesBackend:
         """End a task whose pod was asked for and never heard of."""
         pod = await self._client.pod(record.name)
         if pod is not None and (pod.metadata.labels or {}).get(LAUNCH) == record.token:
-            await self._delete(msgspec.structs.replace(record, uid=pod.metadata.uid), 0)
+            record = msgspec.structs.replace(record, uid=pod.metadata.uid)
+            self._keep(key, record)
+            self._adopt(key, record)
+            await self._take_back(key, record, Exit(signal=SIGTERM))
+            return
         self._end(key, Exit(signal=SIGTERM))
 
     async def _delete(self, record: Launched, grace_s: int) -> bool:
@@ -410,7 +454,7 @@ class KubernetesBackend:
         self._look_at_nodes()
 
     def _look_at_nodes(self) -> None:
-        if not self._cluster.node_watch.listed.is_set() or self._cluster.node_watch.refused:
+        if not self._cluster.nodes_known or self._cluster.node_watch.refused:
             return
         found_now = joined(self._nodes(), list(self._cluster.nodes.values()))
         if found_now != self._found:
@@ -445,7 +489,7 @@ class KubernetesBackend:
         rule of its engine says that it has been silent for long enough.
         """
         if node not in self._cluster.nodes:
-            return self._cluster.node_watch.listed.is_set()
+            return self._cluster.nodes_known
         since = self._silent.get(node)
         if since is not None:
             force_s = self._setup.force_after_ms / 1000
@@ -518,7 +562,7 @@ class KubernetesBackend:
     def _gone(self, key: TaskKey, pod: Pod | None) -> None:
         """Hear that a pod is not there any more: whether its task has ended depends."""
         record = self._live.get(key)
-        if record is None or key in self._ending:
+        if record is None or key in self._ending or key in self._taken:
             return
         if pod is not None and is_over(pod):
             self._hear(key, pod)

@@ -4,6 +4,7 @@ Of pods of others only what they ask for is kept: there may be very many.
 """
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Sequence
 
 import msgspec
@@ -16,6 +17,9 @@ from allotment.backends.kubernetes.usage import NOTHING, Use, total, use_of
 from allotment.backends.kubernetes.watch import Watch
 
 log = structlog.get_logger("allot.kubernetes")
+
+WIDE_AGAIN_S = 300.0
+"""How often it is tried whether all pods may be listed after all."""
 
 
 class Others(msgspec.Struct, frozen=True):
@@ -39,6 +43,8 @@ class Cluster:
         self._service, self._namespace = service, client.namespace
         self._on_pod, self._on_nodes = on_pod, on_nodes
         self.nodes: dict[str, KubeNode] = {}
+        self.nodes_known = False
+        """Whether they were ever listed: one that is not among them is not there."""
         self.pods: dict[str, Pod] = {}
         """Ours, by their uid."""
         self.is_listed = False
@@ -53,17 +59,25 @@ class Cluster:
 
     async def start(self) -> None:
         """Begin to watch; return when all was listed once. Raises nothing."""
-        self._running = [asyncio.create_task(self.node_watch.run())]
-        wide = asyncio.create_task(self.wide.run())
-        self._running.append(wide)
+        watches = (self.node_watch.run(), self._watch_pods())
+        self._running = [asyncio.create_task(watch) for watch in watches]
         await self.wide.listed.wait()
         if self.wide.refused:
-            # What pods of other namespaces take is then not counted; ours are heard of.
-            log.warning("pods of other namespaces are not counted", why=self.wide.refused)
-            wide.cancel()
-            self._running.append(asyncio.create_task(self.narrow.run()))
             await self.narrow.listed.wait()
         await self.node_watch.listed.wait()
+
+    async def _watch_pods(self) -> None:
+        """Watch all pods, and where that is refused those of our namespace for a while."""
+        told = ""
+        while True:
+            await self.wide.run_until_refused()
+            if self.wide.refused != told:
+                told = self.wide.refused
+                # What pods of other namespaces take is not counted; ours are heard of.
+                log.warning("pods of other namespaces are not counted", why=told)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(WIDE_AGAIN_S):
+                    await self.narrow.run()
 
     async def close(self) -> None:
         for task in self._running:
@@ -117,6 +131,7 @@ class Cluster:
 
     def _all_nodes(self, found: Sequence[KubeNode]) -> None:
         self.nodes = {node.metadata.name: node for node in found}
+        self.nodes_known = True
         self._on_nodes()
 
     def _node(self, node: KubeNode, is_gone: bool) -> None:

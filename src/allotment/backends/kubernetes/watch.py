@@ -52,36 +52,47 @@ class Watch(Generic[T]):
         self._version = ""
         """The newest that was seen."""
         self._until = 0.0
+        self._pause = FIRST_PAUSE_S
 
     async def run(self) -> None:
         """Go on until cancelled."""
-        pause = FIRST_PAUSE_S
+        while True:
+            await self.run_until_refused()
+            await asyncio.sleep(self._longer_pause())
+
+    async def run_until_refused(self) -> None:
+        """List, and go on until it may not be listed or watched."""
+        self._version = ""
         while True:
             try:
                 if not self._version or monotonic() >= self._until:
                     await self._list()
                 await self._follow()
-                pause = FIRST_PAUSE_S
+                self._pause = FIRST_PAUSE_S
             except Quiet:  # that nothing is new is no trouble
-                pause = FIRST_PAUSE_S
-            except BackendError as error:
-                self._note(error)
-                pause = min(pause * 2, LONGEST_PAUSE_S)
+                self._pause = FIRST_PAUSE_S
+            except Denied as error:
+                self._version = ""
+                if error.status != GONE and error.status < 500:
+                    self._note_refused(str(error))
+                    return
+                self._longer_pause()  # what changed meanwhile is not kept there any more
+            except BackendError:  # away: it goes on from where it was
+                self._longer_pause()
             except Exception:
                 log.exception("a watch is begun again", path=self._path)
-                self._version, pause = "", LONGEST_PAUSE_S
-            await asyncio.sleep(pause)
+                self._version, self._pause = "", LONGEST_PAUSE_S
+            await asyncio.sleep(self._pause)
 
-    def _note(self, error: BackendError) -> None:
-        if not isinstance(error, Denied):
-            return  # Away: it goes on from where it was.
-        self._version = ""
-        if error.status == GONE:
-            return  # What changed meanwhile is not kept there any more.
+    def _longer_pause(self) -> float:
+        self._pause = min(self._pause * 2, LONGEST_PAUSE_S)
+        return self._pause
+
+    def _note_refused(self, why: str) -> None:
+        if why != self.refused:
+            self.refused = why
+            log.warning("this may not be watched", path=self._path, why=why)
         self.listed.set()
-        if str(error) != self.refused:
-            self.refused = str(error)
-            log.warning("this may not be watched", path=self._path, why=self.refused)
 
     async def _list(self) -> None:
         found: list[T] = []

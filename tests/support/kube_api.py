@@ -1,0 +1,221 @@
+"""An API server of Kubernetes in memory, in the place of the connections to one."""
+
+import asyncio
+import contextlib
+import json
+from collections import defaultdict
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from itertools import count
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from allotment.backends.kubernetes.http import Answer
+from allotment.backends.kubernetes.kubeconfig import Access
+from allotment.model.errors import EngineAway
+
+NODES, ALL_PODS, PODS = "/api/v1/nodes", "/api/v1/pods", "/api/v1/namespaces/ns/pods"
+SECRETS = "/api/v1/namespaces/ns/secrets"
+LOST = 0
+"""In `says`: what is asked is done, and the answer does not arrive."""
+Tree = dict[str, Any]
+
+
+class KubeApi:
+    """Keeps nodes and pods. A pod on a node stays after its deletion until `finish`."""
+
+    def __init__(self) -> None:
+        self.nodes: dict[str, Tree] = {}
+        self.pods: dict[str, Tree] = {}
+        """By namespace/name."""
+        self.says: dict[tuple[str, str], list[int]] = defaultdict(list)
+        """What is answered next instead of the truth, by method and path."""
+        self.forbids: set[tuple[str, str]] = set()
+        self.before: dict[tuple[str, str], Callable[[], None]] = {}
+        """What happens just before something asked is done."""
+        self.asked: list[tuple[str, str]] = []
+        self.graces: list[int] = []
+        self.headers: dict[str, str] = {}
+        self.forgotten = 0
+        self._watches: list[tuple[str, asyncio.Queue[Tree]]] = []
+        self._numbers = count(1)
+
+    # ── in the place of Http ────────────────────────────────────────────────────────────
+
+    def opened(self, access: Access) -> "KubeApi":
+        assert access.server
+        return self
+
+    @property
+    def credentials(self) -> "KubeApi":
+        return self
+
+    def forget(self) -> None:
+        self.forgotten += 1
+
+    def close(self) -> None:
+        """There is nothing to close."""
+
+    async def ask(self, method: str, path: str, body: bytes = b"", kind: str = "") -> Answer:
+        """Answer as the API server does."""
+        await asyncio.sleep(0)
+        what = (method, urlsplit(path).path)
+        self.asked.append(what)
+        if act := self.before.pop(what, None):
+            act()
+        said = self.says[what].pop(0) if self.says[what] else 200
+        if what in self.forbids:
+            said = 403
+        if said not in (200, LOST):
+            return self._no(said, " ".join(what))
+        answer = self._done(*what, json.loads(body or b"null"))
+        if said == LOST:
+            raise EngineAway("the connection broke")
+        return answer
+
+    @contextlib.asynccontextmanager
+    async def open(
+        self, path: str, silence_s: float | None
+    ) -> AsyncGenerator[tuple[Answer, AsyncIterator[bytes]]]:
+        """Tell changes from now on; of a log, nothing."""
+        place = urlsplit(path)
+        queue: asyncio.Queue[Tree] = asyncio.Queue()
+        base, is_watch = place.path, "watch" in parse_qs(place.query)
+        assert silence_s is not None or not is_watch
+        if ("GET", base) in self.forbids:
+            yield self._no(403, base), _pieces([])
+            return
+        if not is_watch:
+            yield Answer(200, {}), _pieces([])
+            return
+        self._watches.append((base, queue))
+        yield Answer(200, {}), self._changes(queue)
+
+    async def _changes(self, queue: "asyncio.Queue[Tree]") -> AsyncIterator[bytes]:
+        while True:
+            yield json.dumps(await queue.get()).encode() + b"\n"
+
+    # ── what others do ──────────────────────────────────────────────────────────────────
+
+    def add_node(self, name: str, **spec: Any) -> None:
+        """Add a node with four devices, or change how it is."""
+        is_there = name in self.nodes
+        self.nodes[name] = {
+            "metadata": {"name": name, "resourceVersion": "1"},
+            "spec": spec,
+            "status": {
+                "allocatable": {"cpu": "8", "memory": "32Gi", "nvidia.com/gpu": "4"},
+                "conditions": [{"type": "Ready", "status": "True"}],
+            },
+        }
+        self._tell("MODIFIED" if is_there else "ADDED", NODES, self.nodes[name])
+
+    def add_pod(self, namespace: str, name: str, node: str) -> None:
+        """Add a pod of others that asks for a device."""
+        asked = {"requests": {"nvidia.com/gpu": "1"}}
+        spec = {"nodeName": node, "containers": [{"resources": asked}]}
+        self._add_pod(namespace, {"metadata": {"name": name}, "spec": spec})
+
+    def our_pod(self) -> Tree:
+        """Return the only pod of our namespace."""
+        (pod,) = (pod for at, pod in self.pods.items() if at.startswith("ns/"))
+        return pod
+
+    def put_on_node(self, node: str) -> None:
+        """Let a binding arrive."""
+        self.our_pod()["spec"]["nodeName"] = node
+
+    def finish(self, code: int) -> None:
+        """Let our pod's task end; where it is being deleted, its pod is gone then."""
+        pod = self.our_pod()
+        state = {"terminated": {"exitCode": code, "reason": "Error"}}
+        statuses = [{"name": "task", "state": state}]
+        pod["status"] = {"phase": "Failed", "containerStatuses": statuses}
+        self._tell_pod("MODIFIED", pod)
+        if pod["metadata"].get("deletionTimestamp"):
+            self.remove()
+
+    def remove(self) -> None:
+        """Take our pod away at once."""
+        pod = self.pods.pop(f"ns/{self.our_pod()['metadata']['name']}")
+        self._tell_pod("DELETED", pod)
+
+    # ── what is asked ───────────────────────────────────────────────────────────────────
+
+    def _done(self, method: str, path: str, document: Tree) -> Answer:
+        base, _, rest = path.removeprefix(f"{PODS}/").partition("/")
+        match method:
+            case "GET" if path == NODES:
+                return _list(list(self.nodes.values()))
+            case "GET" if path in (ALL_PODS, PODS):
+                inside = "ns/" if path == PODS else ""
+                return _list([p for at, p in self.pods.items() if at.startswith(inside)])
+            case "GET":
+                pod = self.pods.get(f"ns/{base}")
+                return _yes(pod) if pod else self._no(404, f"no pod {base}")
+            case "POST" if path == PODS:
+                at = f"ns/{document['metadata']['name']}"
+                return self._no(409, "there") if at in self.pods else self._made(document)
+            case "POST" if rest == "binding":
+                return self._bound(base, document["target"]["name"])
+            case "DELETE":
+                return self._deleted(base, int(document["gracePeriodSeconds"]))
+            case _:
+                return _yes({})
+
+    def _made(self, document: Tree) -> Answer:
+        self._add_pod("ns", document)
+        return _yes(self.our_pod())
+
+    def _add_pod(self, namespace: str, document: Tree) -> None:
+        number = next(self._numbers)
+        meta = {"namespace": namespace, "uid": f"uid-{number}", "resourceVersion": str(number)}
+        document["metadata"] |= meta
+        self.pods[f"{namespace}/{document['metadata']['name']}"] = document
+        self._tell_pod("ADDED", document)
+
+    def _bound(self, name: str, node: str) -> Answer:
+        pod = self.pods.get(f"ns/{name}")
+        if pod is None:
+            return self._no(404, f"no pod {name}")
+        if pod["spec"].get("nodeName"):
+            return self._no(409, "bound already")
+        pod["spec"]["nodeName"] = node
+        self._tell_pod("MODIFIED", pod)
+        return _yes({})
+
+    def _deleted(self, name: str, grace_s: int) -> Answer:
+        pod = self.pods.get(f"ns/{name}")
+        if pod is None:
+            return self._no(404, f"no pod {name}")
+        self.graces.append(grace_s)
+        pod["metadata"]["deletionTimestamp"] = "now"
+        if grace_s and pod["spec"].get("nodeName"):
+            self._tell_pod("MODIFIED", pod)
+        else:
+            self.remove()
+        return _yes(pod)
+
+    def _tell_pod(self, type_: str, pod: Tree) -> None:
+        for path in (ALL_PODS, f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods"):
+            self._tell(type_, path, pod)
+
+    def _tell(self, type_: str, path: str, found: Tree) -> None:
+        for base, queue in self._watches:
+            if base == path:
+                queue.put_nowait({"type": type_, "object": json.loads(json.dumps(found))})
+
+    def _no(self, status: int, message: str) -> Answer:
+        return Answer(status, self.headers, json.dumps({"message": message}).encode())
+
+
+def _yes(tree: Tree) -> Answer:
+    return Answer(200, {}, json.dumps(tree).encode())
+
+
+def _list(found: list[Tree]) -> Answer:
+    return _yes({"metadata": {"resourceVersion": "1"}, "items": found})
+
+
+async def _pieces(found: list[bytes]) -> AsyncIterator[bytes]:
+    for piece in found:
+        yield piece

@@ -1,0 +1,251 @@
+"""The Kubernetes backend where answers are lost or refused: no task is given up that runs."""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncGenerator, Callable
+from pathlib import Path
+
+import pytest
+
+from allotment.backends.kubernetes import backend as backend_of
+from allotment.backends.kubernetes import client as client_of
+from allotment.backends.kubernetes import cluster as cluster_of
+from allotment.backends.kubernetes import logs, watch
+from allotment.backends.kubernetes.backend import KubernetesBackend
+from allotment.model.cluster import Device, Node
+from allotment.model.engines import EngineSetup, EngineType
+from allotment.model.errors import EngineAway
+from allotment.model.ids import AttemptNo, DeviceIndex, JobId, NodeId, TaskIndex, TaskKey
+from allotment.model.quantity import GIB, MIB, Millis, Resources
+from allotment.model.reports import OthersReport, Seen, TaskReport
+from allotment.service.ports import Binding, GangLaunch, Report, TaskLaunch
+from tests.support.kube_api import ALL_PODS, LOST, NODES, PODS, KubeApi
+from tests.support.patience import PATIENCE_S
+
+KEY = TaskKey(JobId(7), AttemptNo(2), TaskIndex(1))
+TASK = TaskLaunch(
+    key=KEY,
+    name="main.1",
+    binding=Binding("n1", (0,)),
+    argv=("train",),
+    env=(),
+    resources=Resources(gpu_milli=1000, cpu_milli=1000, memory=100 * MIB),
+)
+GANG = GangLaunch(tasks=(TASK,), workdir="/state/outputs/7", image="pytorch:1")
+
+
+def a_node(name: str = "n1", place: int = 0) -> Node:
+    devices = tuple(Device(DeviceIndex(index), "gpu") for index in range(4))
+    return Node(NodeId(place), name, 8000, 32 * GIB, 0, devices)
+
+
+class World:
+    """A backend, the API server that it asks, and what it reports."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.api, self.nodes = folder, KubeApi(), [a_node()]
+        self.reports: list[Report] = []
+        self.api.add_node("n1")
+
+    @contextlib.asynccontextmanager
+    async def service(self) -> AsyncGenerator[KubernetesBackend]:
+        """Run a backend, which finds what an earlier one kept."""
+        tree = {
+            "current-context": "c",
+            "clusters": [{"name": "k", "cluster": {"server": "http://k"}}],
+            "contexts": [
+                {"name": "c", "context": {"cluster": "k", "user": "u", "namespace": "ns"}}
+            ],
+            "users": [{"name": "u", "user": {}}],
+        }
+        kubeconfig = self.folder / "kubeconfig"
+        kubeconfig.write_text(json.dumps(tree))
+        setup = EngineSetup("k8s", EngineType.KUBERNETES, kubeconfig=str(kubeconfig))
+        backend = KubernetesBackend(self.folder, setup, lambda: self.nodes)
+        await backend.start(self.reports.append)
+        try:
+            yield backend
+        finally:
+            await backend.close()
+
+    def ends(self) -> list[TaskReport]:
+        return [
+            each
+            for each in self.reports
+            if isinstance(each, TaskReport) and each.seen is Seen.ENDED
+        ]
+
+    def asks(self, method: str, path: str) -> int:
+        return self.api.asked.count((method, path))
+
+    @property
+    def pod(self) -> str:
+        return f"{PODS}/{self.api.our_pod()['metadata']['name']}"
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    made = World(tmp_path)
+    monkeypatch.setattr(client_of, "Http", made.api.opened)
+    monkeypatch.setattr(client_of, "PAUSE_S", 0)
+    monkeypatch.setattr(logs, "PAUSE_S", 0)
+    monkeypatch.setattr(watch, "FIRST_PAUSE_S", 0)
+    monkeypatch.setattr(backend_of, "LOOK_EVERY_S", 0)
+    monkeypatch.setattr(cluster_of, "WIDE_AGAIN_S", 0.01, raising=False)
+    return made
+
+
+async def until(is_so: Callable[[], object]) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while not is_so():
+            await asyncio.sleep(0)
+
+
+async def looked(world: World, path: str) -> None:
+    """Wait until a pod was looked for more than once."""
+    before = world.asks("GET", path)
+    await until(lambda: world.asks("GET", path) >= before + 3)
+
+
+# ── a pod that is bound, though nobody said so ──────────────────────────────────────────
+
+
+def test_a_task_whose_binding_was_not_answered_is_stopped_as_one_that_runs(
+    world: World,
+) -> None:
+    async def story() -> None:
+        async with world.service() as backend:
+            pod = f"{PODS}/{(await launched_at_barrier(world, backend))}"
+            world.api.says["POST", f"{pod}/binding"] = [LOST]
+            with pytest.raises(EngineAway):
+                await backend.open_barrier([KEY])
+            await backend.stop(KEY, "TERM", Millis(5000))
+            assert world.api.graces == [5]
+            assert not world.ends(), "its devices would be given on"
+            world.api.finish(143)
+            await until(world.ends)
+
+    asyncio.run(story())
+
+
+async def launched_at_barrier(world: World, backend: KubernetesBackend) -> str:
+    """Launch a task whose pod is made and not bound; return the pod's name."""
+    gang = GangLaunch(tasks=(TASK,), workdir="/w", image="pytorch:1", at_barrier=True)
+    assert await backend.launch(gang) == {}
+    return world.api.our_pod()["metadata"]["name"]
+
+
+def test_a_binding_that_arrives_late_does_not_end_a_task_that_runs(world: World) -> None:
+    async def story() -> None:
+        async with world.service() as backend:
+            pod = f"{PODS}/{await launched_at_barrier(world, backend)}"
+            world.api.before["DELETE", pod] = lambda: world.api.put_on_node("n1")
+            await backend.stop(KEY, "KILL", Millis(0))
+            assert world.api.graces == [1]
+            assert not world.ends()
+            world.api.finish(137)
+            await until(world.ends)
+
+    asyncio.run(story())
+
+
+def test_a_refused_binding_ends_a_task_unless_an_earlier_one_got_through(
+    world: World,
+) -> None:
+    async def story() -> None:
+        async with world.service() as backend:
+            pod = f"{PODS}/{await launched_at_barrier(world, backend)}"
+            world.api.says["POST", f"{pod}/binding"] = [LOST, 422]
+            with pytest.raises(EngineAway):
+                await backend.open_barrier([KEY])
+            await backend.open_barrier([KEY])
+            assert world.api.graces == [1]
+            assert not world.ends()
+            world.api.finish(143)
+            await until(world.ends)
+
+    asyncio.run(story())
+
+
+def test_a_pod_on_no_node_is_taken_back_at_once(world: World) -> None:
+    async def story() -> None:
+        async with world.service() as backend:
+            await launched_at_barrier(world, backend)
+            await backend.stop(KEY, "TERM", Millis(5000))
+            assert 0 not in world.api.graces
+            await until(world.ends)
+            assert not world.api.pods
+
+    asyncio.run(story())
+
+
+# ── what is not known ───────────────────────────────────────────────────────────────────
+
+
+def test_nothing_is_launched_until_nodes_were_listed(world: World) -> None:
+    async def story() -> None:
+        world.api.forbids.add(("GET", NODES))
+        async with world.service() as backend:
+            with pytest.raises(EngineAway, match="does not tell its nodes"):
+                await backend.launch(GANG)
+            assert not world.api.pods
+            world.api.forbids.clear()
+            listed = world.asks("GET", NODES)
+            await until(lambda: world.asks("GET", NODES) > listed)
+            await until(lambda: world.reports)
+            assert await backend.launch(GANG) == {}
+            assert world.api.our_pod()["spec"]["nodeName"] == "n1"
+
+    asyncio.run(story())
+
+
+def test_nothing_is_bound_until_nodes_were_listed(world: World) -> None:
+    async def story() -> None:
+        async with world.service() as backend:
+            await launched_at_barrier(world, backend)
+        world.api.forbids.add(("GET", NODES))
+        async with world.service() as backend:
+            await backend.observe([KEY])
+            with pytest.raises(EngineAway, match="does not tell its nodes"):
+                await backend.open_barrier([KEY])
+            assert not world.ends()
+
+    asyncio.run(story())
+
+
+def test_a_pod_that_is_gone_is_not_run_again_while_its_node_is_not_known(
+    world: World,
+) -> None:
+    async def story() -> None:
+        async with world.service() as backend:
+            assert await backend.launch(GANG) == {}
+        pod = world.pod
+        world.api.remove()
+        world.api.forbids.add(("GET", NODES))
+        async with world.service() as backend:
+            await backend.observe([KEY])
+            await looked(world, pod)
+            assert not world.ends()
+            world.api.forbids.clear()
+            await until(world.ends)
+            (end,) = world.ends()
+            assert end.exit is not None
+            assert end.exit.lost
+
+    asyncio.run(story())
+
+
+def test_pods_of_others_are_counted_again_once_they_may_be_listed(world: World) -> None:
+    async def story() -> None:
+        world.api.says["GET", ALL_PODS] = [403]
+        world.api.add_pod("theirs", "p", "n1")
+        async with world.service():
+            await until(
+                lambda: any(
+                    isinstance(each, OthersReport) and each.use.devices
+                    for each in world.reports
+                )
+            )
+
+    asyncio.run(story())
