@@ -8,6 +8,7 @@ there. A node on which a job is does not leave, nor lose what the job has, befor
 import asyncio
 from collections.abc import Sequence
 
+import msgspec
 import structlog
 
 from allotment.core.ledger import Slot
@@ -20,8 +21,21 @@ from allotment.service.ports import Backend, Finds
 from allotment.service.reconfigure import Reconfiguring
 
 LOOK_EVERY_S = 1.0
+MOST_LOOKS = 32
+"""How many looks pass at most before what was refused is tried again."""
 
 log = structlog.get_logger("allot.service")
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """What was not put in force, and why: it is tried again ever more seldom, and told once."""
+
+    nodes: tuple[Node, ...]
+    why: str
+    pause: int
+    """In looks."""
+    since: int
+    """The look at which it was refused."""
 
 
 class Joining:
@@ -36,11 +50,14 @@ class Joining:
         """What was put in force of each engine's nodes last."""
         self._seen: dict[str, Sequence[Node]] = {}
         """What was found then, where all of it is in force."""
+        self._refusals: dict[str, Refusal] = {}
+        self._look = 0
 
     async def look(self) -> None:
         """Put in force what has changed."""
         if not isinstance(self._backend, Finds) or self._pipeline.committer.trouble:
             return
+        self._look += 1
         setups = self._pipeline.state.config.engines
         for name, found in self._backend.found_nodes().items():
             if setups and found:  # Else the configuration lists them.
@@ -50,6 +67,9 @@ class Joining:
         if self._seen.get(engine) is found:
             return
         nodes = self._with_those_in_use(engine, found)
+        last = self._refusals.get(engine)
+        if last and last.nodes == nodes and self._look - last.since < last.pause:
+            return
         if self._done.get(engine) != nodes and await self._take(engine, nodes):
             self._done[engine] = nodes
         if self._done.get(engine) == tuple(found):
@@ -62,14 +82,23 @@ class Joining:
                 config, warnings = await asyncio.to_thread(
                     self._reconfiguring.found, engine, nodes
                 )
-                for warning in warnings:
-                    log.warning("nodes changed", engine=engine, but=str(warning))
                 await self._pipeline.command(FindNodes(engine, config), SYSTEM)
             except (BadInput, Rejected) as error:
-                why = "nodes changed, and the configuration in force stays"
-                log.warning(why, engine=engine, because=str(error))
+                self._refused(engine, nodes, str(error))
                 return isinstance(error, BadInput)
+        for warning in warnings:
+            log.warning("nodes changed", engine=engine, but=str(warning))
+        self._refusals.pop(engine, None)
         return True
+
+    def _refused(self, engine: str, nodes: tuple[Node, ...], why: str) -> None:
+        last = self._refusals.get(engine)
+        is_again = last is not None and (last.nodes, last.why) == (nodes, why)
+        pause = min(2 * last.pause, MOST_LOOKS) if last and is_again else 1
+        self._refusals[engine] = Refusal(nodes, why, pause, self._look)
+        if not is_again:
+            words = "nodes changed, and the configuration in force stays"
+            log.warning(words, engine=engine, because=why)
 
     def _with_those_in_use(self, engine: str, found: Sequence[Node]) -> tuple[Node, ...]:
         """Return the nodes that were found, and as they were those that jobs still need."""
