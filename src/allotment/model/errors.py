@@ -3,6 +3,7 @@
     AllotmentError
     ├── Rejected              a refused request: bad spec, no right, no such job
     ├── BadInput              a file or request that cannot be read, with its place
+    │   └── NoNodes           an engine has none now that jobs may run on
     ├── InvariantViolated     we broke: stop the cycle, keep the evidence
     ├── StoreError            the event log cannot be read or written
     └── BackendError          the system that runs tasks cannot be reached or refused
@@ -88,6 +89,10 @@ class BadInput(AllotmentError):
         super().__init__("\n".join(f"{source}: {p}" if source else str(p) for p in problems))
         self.problems = problems
         self.source = source
+
+
+class NoNodes(BadInput):
+    """An engine has no nodes now that jobs may run on."""
 
 
 class InvariantViolated(AllotmentError):

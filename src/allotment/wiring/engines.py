@@ -10,7 +10,7 @@ import structlog
 from allotment.api.state_folder import write_whole
 from allotment.model.cluster import Node
 from allotment.model.engines import Ability, EngineSetup, EngineType, lacks_of
-from allotment.model.errors import BadInput, EngineAway, Problem
+from allotment.model.errors import BadInput, EngineAway, NoNodes, Problem
 from allotment.model.ids import DeviceIndex, NodeId
 from allotment.model.spec import GiveWay
 from allotment.model.tenancy import Config
@@ -70,6 +70,14 @@ class Engines(msgspec.Struct, frozen=True):
         if problems := tuple(self._problems(config)):
             raise BadInput(problems, source)
         return config, warnings
+
+    def with_nodes_of(self, config: Config) -> "Engines":
+        """Return the same engines as if they had found just the nodes of a configuration."""
+        found = {
+            name: tuple(node for node in config.nodes if node.engine == name) or nodes
+            for name, nodes in self.found.items()
+        }
+        return msgspec.structs.replace(self, found=found)
 
     def learn(self, engine: str, nodes: Sequence[Node]) -> None:
         """Take note of the nodes that an engine has found since it was looked for."""
@@ -258,23 +266,28 @@ def find_engines(
 
 
 def _nodes_of(folder: Path | None, setup: EngineSetup) -> tuple[Node, ...]:
-    """Return the nodes that an engine finds; those of last time where it does not answer."""
+    """Return the nodes that an engine finds; those of last time where it has none to show."""
     kept = folder / f"nodes-of-{setup.name}.json" if folder is not None else None
     is_sole = folder is not None and setup.name == SOLE and bool(slurm.kept_in(folder))
     is_first = not is_sole and (kept is None or not kept.exists())
+    where = kubernetes if setup.type is EngineType.KUBERNETES else slurm
     try:
         found = _discovered(setup, is_first=is_first)
+    except NoNodes as error:
+        if is_first:
+            raise
+        log.warning(f"{where.SYSTEM} shows no nodes; its jobs go on", why=str(error))
     except EngineAway as error:
-        where = kubernetes if setup.type is EngineType.KUBERNETES else slurm
         if is_first:
             raise where.unanswered(error) from error
         log.warning(f"{where.SYSTEM} does not answer; its jobs go on", why=str(error))
-        if is_sole or kept is None:
-            return ()  # The configuration in force lists them.
-        return msgspec.json.decode(kept.read_bytes(), type=tuple[Node, ...])
-    if folder is not None:
-        _keep_found(folder, setup.name, found)
-    return found
+    else:
+        if folder is not None:
+            _keep_found(folder, setup.name, found)
+        return found
+    if is_sole or kept is None:
+        return ()  # The configuration in force lists them.
+    return msgspec.json.decode(kept.read_bytes(), type=tuple[Node, ...])
 
 
 def _keep_found(folder: Path, name: str, nodes: tuple[Node, ...]) -> None:

@@ -17,6 +17,27 @@ NEXT = "config.next.yaml"
 Reader = Callable[[bytes, str], tuple[Config, tuple[Problem, ...]]]
 
 
+class Kept:
+    """The text of the configuration in force: at hand, and in the state folder.
+
+    The file is for the next start. What somebody writes into it meanwhile is not in force.
+    """
+
+    def __init__(self, folder: Path, text: bytes = b"") -> None:
+        self.folder, self.text = folder, text
+        self._next = b""
+
+    def announce(self, text: bytes) -> None:
+        """Keep a text that is about to be in force."""
+        announce(self.folder, text)
+        self._next = text
+
+    def keep(self) -> None:
+        """Let what was announced be what is in force."""
+        self.text = self._next
+        keep(self.folder)
+
+
 def announce(folder: Path, text: bytes) -> None:
     """Keep a configuration beside the one in force."""
     write_whole(folder / NEXT, text, 0o600)
@@ -38,14 +59,15 @@ def announced(folder: Path, in_force: Config, read: Reader) -> bytes:
         return b""
     text = after.read_bytes()
     is_newer = not kept.exists() or after.stat().st_mtime_ns >= kept.stat().st_mtime_ns
-    if is_newer and _digest(text, read) == digest(in_force):
+    if is_newer and is_text_of(text, in_force, read):
         return text
     after.unlink()
     return b""
 
 
-def _digest(text: bytes, read: Reader) -> str:
+def is_text_of(text: bytes, config: Config, read: Reader) -> bool:
+    """Whether a configuration is what a text says."""
     try:
-        return digest(read(text, NEXT)[0])
+        return digest(read(text, NEXT)[0]) == digest(config)
     except BadInput:
-        return ""
+        return False

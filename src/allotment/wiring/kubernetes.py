@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from allotment.model.cells import Topology
 from allotment.model.cluster import Node
 from allotment.model.engines import EngineSetup, EngineType
-from allotment.model.errors import BackendError, BadInput, EngineAway, Problem
+from allotment.model.errors import BackendError, BadInput, EngineAway, NoNodes, Problem
 
 SYSTEM = "Kubernetes"
 NAME = "kubernetes"
@@ -61,11 +61,12 @@ def discovered(setup: EngineSetup, *, is_first: bool) -> tuple[Node, ...]:
     """Return the nodes of a cluster. Raises BadInput, BackendError, EngineAway.
 
     Where it is not the first time, a start can go on without: then it does not wait long.
+    That there are none is NoNodes.
     """
     with ThreadPoolExecutor(1) as pool:  # where we are, a loop runs already
         nodes = pool.submit(lambda: asyncio.run(_found(setup, is_first=is_first))).result()
     if not nodes:
-        raise BadInput((
+        raise NoNodes((
             Problem(
                 "Kubernetes has no node that may run pods",
                 "engines",

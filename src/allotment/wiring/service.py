@@ -34,6 +34,7 @@ from allotment.service.reconfigure import ConfigFiles
 from allotment.service.service import Service
 from allotment.store.lock import FolderLock
 from allotment.wiring.engines import Engines, find_engines
+from allotment.wiring.kept_config import CONFIG, Kept, announced, is_text_of
 
 FAILED = 1
 LONGEST_CONFIG = 1 << 20
@@ -122,21 +123,27 @@ class Opened:
         service: Service,
         found: "Found",
         lock: FolderLock,
+        kept: Kept,
+        engines: Engines,
         lost: EventsLost | None = None,
     ) -> None:
         self.service = service
         self.config = found.config
         self.found = found
         self.lock = lock
+        self.kept = kept
+        self.engines = engines
         self.lost = lost
         """What the event log goes on without."""
 
 
 class Found(msgspec.Struct, frozen=True):
-    """A configuration, and the text to keep in the state folder once it is in force."""
+    """A configuration and its text."""
 
     config: Config
-    text: bytes = b""
+    text: bytes
+    is_kept: bool
+    """Else the state folder is to have it, once it is in force."""
 
 
 def open_service(options: Options) -> Opened:
@@ -171,7 +178,9 @@ def build(options: Options, lock: FolderLock) -> Opened:
         options.folder, _config_text(options), options.slurm, machine,
         pilot=options.pilot, kubeconfig=options.kubernetes,
     )  # fmt: skip
-    found = configuration(options, engines)
+    # Where there is no log to fall back on, what is wrong shows before one is made.
+    found = None if _has_log(options) else configuration(options, engines)
+    kept = Kept(options.folder)
     store = _store(options)
     try:
         if options.backend == "fake":
@@ -188,18 +197,17 @@ def build(options: Options, lock: FolderLock) -> Opened:
             state_dir=str(options.folder),
             write_spec=lambda spec: dict(job_to_wire(spec)),
             version=__version__,
-            config_files=config_files(options.folder, engines),
+            config_files=config_files(kept, engines),
             forecast=ChildForecast(),
         )
-        if options.config is None:
-            found = _newest(options.folder, found, service.state.config, engines)
+        found = found or _meant(options, engines, service.state.config)
         if engines.is_sole and engines.setups[0].partition:
             setup = engines.setups[0]
             slurm.keep(options.folder, setup.partition, pilot=setup.type is EngineType.PILOT)
     except BaseException:
         store.close()
         raise
-    return Opened(service, found, lock, _lost(store))
+    return Opened(service, found, lock, kept, engines, _lost(store))
 
 
 def _lost(store: Store) -> EventsLost | None:
@@ -207,6 +215,12 @@ def _lost(store: Store) -> EventsLost | None:
 
     loss = store.loss if isinstance(store, SqliteStore) else None
     return EventsLost(loss.because, loss.events, loss.until) if loss else None
+
+
+def _has_log(options: Options) -> bool:
+    from allotment.store.sqlite import FILE  # noqa: PLC0415
+
+    return options.store != "memory" and (options.folder / FILE).exists()
 
 
 def _store(options: Options) -> Store:
@@ -242,9 +256,7 @@ def this_machine(gpus: int | None = None) -> Node:
 
 
 def _config_text(options: Options) -> bytes:
-    """Return the configuration that is meant; empty where there is none yet."""
-    from allotment.wiring.kept_config import CONFIG  # noqa: PLC0415
-
+    """Return the text that is meant; empty where there is none yet."""
     path = options.config or options.folder / CONFIG
     return _text_of(path) if options.config or path.exists() else b""
 
@@ -254,8 +266,6 @@ def configuration(options: Options, engines: Engines) -> Found:
 
     Raises BadInput with every problem and its line.
     """
-    from allotment.wiring.kept_config import CONFIG  # noqa: PLC0415
-
     kept = options.folder / CONFIG
     path = options.config or kept
     is_first = options.config is None and not kept.exists()
@@ -265,38 +275,56 @@ def configuration(options: Options, engines: Engines) -> Found:
         log.warning(f"{path}: {warning}")
     if options.gpus is not None and options.config is None and not is_first:
         log.warning(f"--gpus changes nothing: {path} says which devices there are")
-    return Found(config, b"" if path == kept and not is_first else data)
+    return Found(config, data, is_kept=path == kept and not is_first)
 
 
-def _newest(folder: Path, found: Found, in_force: Config, engines: Engines) -> Found:
-    """Return what was kept; or what a crash kept from being kept, though it was in force."""
-    from allotment.wiring.kept_config import CONFIG, announced  # noqa: PLC0415
+def _meant(options: Options, engines: Engines, in_force: Config) -> Found:
+    """Read the configuration that is meant, where there was one before. Raises BadInput.
 
-    text = announced(folder, in_force, engines.read)
-    return Found(engines.read(text, CONFIG)[0], text) if text else found
+    It may not fit what engines have by now. Then it is read with the nodes in force, as a
+    service that runs would go on with them: what has changed comes when it fits.
+    """
+    before = engines.with_nodes_of(in_force)
+    try:
+        return _newest(options, engines, in_force, before)
+    except BadInput as error:
+        try:
+            found = _newest(options, before, in_force, before)
+        except BadInput:
+            raise error from None
+        why = "the configuration does not fit what engines have now: the nodes in force stay"
+        log.warning(why, because=str(error))
+        return found
 
 
-def config_files(folder: Path, engines: Engines) -> ConfigFiles:
+def _newest(options: Options, engines: Engines, in_force: Config, before: Engines) -> Found:
+    """Return what is meant; or what a crash kept from being kept, though it was in force."""
+    found = configuration(options, engines)
+    if options.config is None and (text := announced(options.folder, in_force, before.read)):
+        return Found(engines.read(text, CONFIG)[0], text, is_kept=False)
+    return found
+
+
+def config_files(kept: Kept, engines: Engines) -> ConfigFiles:
     """Return how a service reads, writes and keeps configurations."""
-    from allotment.wiring.kept_config import announce, keep  # noqa: PLC0415
-
     return ConfigFiles(
         read=engines.read,
         write=_write_config,
-        found=partial(_with_found, folder, engines),
-        announce=partial(announce, folder),
-        keep=partial(keep, folder),
+        found=partial(_with_found, kept, engines),
+        announce=kept.announce,
+        keep=kept.keep,
     )
 
 
 def _with_found(
-    folder: Path, engines: Engines, engine: str, nodes: Sequence[Node]
+    kept: Kept, engines: Engines, engine: str, nodes: Sequence[Node]
 ) -> tuple[Config, tuple[Problem, ...]]:
-    """Read the configuration that is kept, with what an engine has found. Raises BadInput."""
-    from allotment.wiring.kept_config import CONFIG  # noqa: PLC0415
-
+    """Read the configuration in force with what an engine has found. Raises BadInput."""
     engines.learn(engine, nodes)
-    return engines.read(_text_of(folder / CONFIG), CONFIG)
+    if not kept.text:
+        hint = "put one in force: allot config apply FILE"
+        raise BadInput((Problem("is not what is in force", hint=hint),), CONFIG)
+    return engines.read(kept.text, CONFIG)
 
 
 def _write_config(config: Config) -> str:
@@ -380,20 +408,19 @@ async def _live(options: Options, lock: FolderLock) -> None:
         opened = build(options, lock)
         service = opened.service
         try:
-            await _start(opened, options.folder)
+            await _start(opened)
             await listening.serve(service, __version__, calm)
         finally:
             await service.stop()
     log.info("stopped; tasks run on")
 
 
-async def _start(opened: Opened, folder: Path) -> None:
+async def _start(opened: Opened) -> None:
     """Start with the configuration; with the one before where this one cannot be had."""
-    from allotment.wiring.kept_config import announce, keep  # noqa: PLC0415
-
-    service = opened.service
-    if opened.found.text:
-        announce(folder, opened.found.text)
+    service, found, kept = opened.service, opened.found, opened.kept
+    kept.text = found.text
+    if not found.is_kept:
+        kept.announce(found.text)
     if opened.lost is not None:
         service.note_loss(opened.lost)
     try:
@@ -402,7 +429,16 @@ async def _start(opened: Opened, folder: Path) -> None:
         if not service.state.config.nodes:
             raise
         log.warning(f"the new configuration is not in force, the old one stays: {refusal}")
+        kept.text = _text_in_force(opened)
         await service.start(service.state.config)
         return
-    if opened.found.text:
-        keep(folder)
+    if not found.is_kept:
+        kept.keep()
+
+
+def _text_in_force(opened: Opened) -> bytes:
+    """Return the text of the configuration that was in force before; empty if it is gone."""
+    in_force, file = opened.service.state.config, opened.kept.folder / CONFIG
+    read = opened.engines.with_nodes_of(in_force).read
+    texts = (opened.found.text, _text_of(file) if file.exists() else b"")
+    return next((text for text in texts if is_text_of(text, in_force, read)), b"")

@@ -11,7 +11,7 @@ from allotment.api.state_folder import write_whole
 from allotment.model.cells import Topology
 from allotment.model.cluster import Node
 from allotment.model.engines import EngineSetup
-from allotment.model.errors import BackendError, BadInput, EngineAway, Problem
+from allotment.model.errors import BackendError, BadInput, EngineAway, NoNodes, Problem
 
 log = structlog.get_logger("allot.wiring")
 
@@ -90,7 +90,7 @@ def is_pilot(folder: Path, *, wanted: bool) -> bool:
 
 
 def discovered(partition: str, *, is_first: bool) -> tuple[Node, ...]:
-    """Return the nodes of a partition as Slurm knows them. Raises BadInput, EngineAway.
+    """Return the nodes of a partition as Slurm knows them. Raises NoNodes, EngineAway.
 
     Where it is not the first time, a start can go on without: then it does not wait long.
     """
@@ -105,7 +105,7 @@ def discovered(partition: str, *, is_first: bool) -> tuple[Node, ...]:
     nodes = labelled(nodes_of(found, partition), switches_of(switches))
     if not nodes:
         there = sorted({name for node in found for name in node.partitions})
-        raise BadInput((
+        raise NoNodes((
             Problem(
                 f"Slurm has no partition {partition} with nodes",
                 hint=f"partitions there: {', '.join(there[:20]) or 'none'}",

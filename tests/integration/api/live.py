@@ -27,6 +27,7 @@ from allotment.store.sqlite import SqliteStore
 from allotment.wire.job import job_to_wire
 from allotment.wiring.engines import Engines
 from allotment.wiring.forecast import ChildForecast
+from allotment.wiring.kept_config import Kept
 from allotment.wiring.service import config_files
 from tests.support.builders import POLICIES, a_config, a_tenant
 from tests.support.cluster import UnixConnection
@@ -123,7 +124,7 @@ class Live:
             state_dir=str(self.folder),
             write_spec=lambda spec: dict(job_to_wire(spec)),
             version="test",
-            config_files=config_files(self.folder, Engines(self.folder)),
+            config_files=config_files(Kept(self.folder), Engines(self.folder)),
             forecast=self.forecast,
         )
         await self.service.start(self._config)

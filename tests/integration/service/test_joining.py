@@ -18,6 +18,7 @@ from allotment.service.clock import SteadyClock
 from allotment.service.service import Service
 from allotment.store.sqlite import SqliteStore
 from allotment.wiring.engines import Engines
+from allotment.wiring.kept_config import Kept
 from allotment.wiring.service import config_files
 from tests.integration.service.test_service import a_script, until
 from tests.support.builders import POLICIES, a_node
@@ -53,9 +54,8 @@ async def running(
     folder: Path, backend: Finding, text: bytes = CONFIG
 ) -> AsyncIterator[Service]:
     folder.mkdir(exist_ok=True)
-    (folder / "config.yaml").write_bytes(text)
     engines = Engines(folder, (SETUP,), None, {"gpus": tuple(backend.nodes)})
-    files = config_files(folder, engines)
+    files = config_files(Kept(folder, text), engines)
     service = Service(
         store=SqliteStore.open(folder),
         backend=backend,
@@ -153,6 +153,28 @@ def test_a_configuration_that_does_not_fit_what_is_left_stays_in_force(tmp_path:
             await until(lambda: names(service) == ["n1", "n3"])
 
     asyncio.run(story())
+
+
+def test_a_half_done_edit_is_not_put_in_force_by_a_node_that_joins(tmp_path: Path) -> None:
+    async def story() -> None:
+        backend = Finding(nodes("n1", "n2"))
+        async with running(tmp_path, backend) as service:
+            (tmp_path / "config.yaml").write_bytes(CONFIG.replace(b"gpu: 4", b"gpu: 2"))
+            backend.nodes = nodes("n1", "n2", "n3")
+            await until(lambda: names(service) == ["n1", "n2", "n3"])
+            assert _gpus(service) == 4
+            applied = CONFIG.replace(b"gpu: 4", b"gpu: 3")
+            await service.reconfiguring.apply(applied, "new.yaml", "", Actor("root", 0))
+            (tmp_path / "config.yaml").write_bytes(b"tenants: {")
+            backend.nodes = nodes("n1", "n2", "n4")
+            await until(lambda: names(service) == ["n1", "n2", "n4"])
+            assert _gpus(service) == 3
+
+    asyncio.run(story())
+
+
+def _gpus(service: Service) -> float:
+    return service.state.config.tenants[0].guaranteed.gpu_milli / 1000
 
 
 def _cpus(service: Service) -> int:

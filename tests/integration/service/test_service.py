@@ -29,6 +29,7 @@ from allotment.service.service import Service
 from allotment.service.views import EventView, JobRow
 from allotment.store.sqlite import SqliteStore
 from allotment.wiring.engines import Engines
+from allotment.wiring.kept_config import Kept
 from allotment.wiring.service import config_files
 from tests.support.builders import POLICIES, a_config, a_job, a_tenant
 from tests.support.patience import PATIENCE_S
@@ -56,7 +57,7 @@ def made_service(
         state_dir=str(folder),
         write_spec=lambda spec: {"name": spec.name},
         version="test",
-        config_files=config_files(folder, Engines(folder)),
+        config_files=config_files(Kept(folder), Engines(folder)),
     )
 
 
