@@ -124,10 +124,10 @@ class KubeApi:
         """Let a binding arrive."""
         self.our_pod()["spec"]["nodeName"] = node
 
-    def finish(self, code: int) -> None:
+    def finish(self, code: int, reason: str = "Error", message: str = "") -> None:
         """Let our pod's task end; where it is being deleted, its pod is gone then."""
         pod = self.our_pod()
-        state = {"terminated": {"exitCode": code, "reason": "Error"}}
+        state = {"terminated": {"exitCode": code, "reason": reason, "message": message}}
         statuses = [{"name": "task", "state": state}]
         pod["status"] = {"phase": "Failed", "containerStatuses": statuses}
         self._tell_pod("MODIFIED", pod)

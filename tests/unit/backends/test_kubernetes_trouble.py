@@ -13,12 +13,16 @@ from allotment.backends.kubernetes import client as client_of
 from allotment.backends.kubernetes import cluster as cluster_of
 from allotment.backends.kubernetes import logs, watch
 from allotment.backends.kubernetes.backend import KubernetesBackend
+from allotment.backends.kubernetes.client import Client, Denied
+from allotment.backends.kubernetes.contact import Contact
+from allotment.backends.kubernetes.kubeconfig import Access
+from allotment.backends.kubernetes.record import Launched, Records
 from allotment.model.cluster import Device, Node
 from allotment.model.engines import EngineSetup, EngineType
-from allotment.model.errors import EngineAway
+from allotment.model.errors import BackendError, EngineAway
 from allotment.model.ids import AttemptNo, DeviceIndex, JobId, NodeId, TaskIndex, TaskKey
 from allotment.model.quantity import GIB, MIB, Millis, Resources
-from allotment.model.reports import OthersReport, Seen, TaskReport
+from allotment.model.reports import NodeReport, OthersReport, Seen, TaskReport
 from allotment.service.ports import Binding, GangLaunch, Report, TaskLaunch
 from tests.support.kube_api import ALL_PODS, LOST, NODES, PODS, KubeApi
 from tests.support.patience import PATIENCE_S
@@ -248,4 +252,165 @@ def test_pods_of_others_are_counted_again_once_they_may_be_listed(world: World) 
                 )
             )
 
+    asyncio.run(story())
+
+
+# ── a full disk ─────────────────────────────────────────────────────────────────────────
+
+
+def test_an_end_that_cannot_be_kept_is_told_once_it_can(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries: list[TaskKey] = []
+    keep = Records.keep
+
+    def full(self: Records, key: TaskKey, record: Launched) -> None:
+        if record.exit is not None and len(tries) < 3:
+            tries.append(key)
+            raise BackendError("no space left on device")
+        keep(self, key, record)
+
+    async def story() -> None:
+        async with world.service() as backend:
+            assert await backend.launch(GANG) == {}
+            (world.folder / "kubernetes" / "tasks" / "7" / "2" / "1" / "stderr.log").mkdir()
+            world.api.finish(3, "OOMKilled", "too much")
+            await until(world.ends)
+            assert len(tries) == 3
+
+    monkeypatch.setattr(Records, "keep", full)
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("what", ["uid", "is_bound", "is_stopped"])
+def test_orders_are_given_again_while_nothing_can_be_kept_of_a_pod(
+    world: World, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    keep = Records.keep
+    full = [what]
+
+    def kept(self: Records, key: TaskKey, record: Launched) -> None:
+        if full and getattr(record, what):
+            raise BackendError("no space left on device")
+        keep(self, key, record)
+
+    async def order(backend: KubernetesBackend) -> None:
+        assert await backend.launch(GANG) == {}
+        await backend.stop(KEY, "TERM", Millis(5000))
+
+    async def story() -> None:
+        async with world.service() as backend:
+            with pytest.raises(EngineAway, match="no space left"):
+                await order(backend)
+            full.clear()
+            await order(backend)
+            world.api.finish(143)
+            await until(world.ends)
+
+    monkeypatch.setattr(Records, "keep", kept)
+    asyncio.run(story())
+
+
+# ── what the server answers ─────────────────────────────────────────────────────────────
+
+
+def asked(api: KubeApi, *calls: tuple[str, str]) -> tuple[Contact, list[BaseException | bytes]]:
+    """Ask one thing after the other; return what came of it."""
+
+    async def story() -> list[BaseException | bytes]:
+        found: list[BaseException | bytes] = []
+        for method, path in calls:
+            document = {"gracePeriodSeconds": 1} if method == "DELETE" else None
+            found += await asyncio.gather(
+                client.ask(method, path, document), return_exceptions=True
+            )
+        return found
+
+    contact = Contact()
+    client = Client(Access("http://k"), "ns", contact)
+    return contact, asyncio.run(story())
+
+
+def test_a_server_says_no_more_than_seconds_to_wait(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[float] = []
+    sleep = asyncio.sleep
+
+    async def noted(for_s: float) -> None:
+        pauses.append(for_s)
+        await sleep(0)
+
+    monkeypatch.setattr(asyncio, "sleep", noted)
+    world.api.headers = {"retry-after": "3600"}
+    world.api.says["GET", NODES] = [429]
+    asked(world.api, ("GET", NODES))
+    assert max(pauses) == client_of.LONGEST_PAUSE_S
+
+
+@pytest.mark.parametrize(("status", "is_noted"), [(503, True), (429, False)])
+def test_a_server_in_trouble_is_noted_at_its_first_answer(
+    world: World, status: int, is_noted: bool
+) -> None:
+    troubles: list[str] = []
+
+    class Noting(Contact):
+        def missed(self, why: str) -> None:
+            troubles.append(why)
+
+    async def story() -> None:
+        await Client(Access("http://k"), "ns", Noting()).ask("GET", NODES)
+
+    world.api.says["GET", NODES] = [status]
+    asyncio.run(story())
+    assert bool(troubles) is is_noted
+
+
+def test_a_login_that_ran_out_is_no_refusal(world: World) -> None:
+    world.api.says["GET", NODES] = [401, 401]
+    contact, (away, answer) = asked(world.api, ("GET", NODES), ("GET", NODES))
+    assert isinstance(away, EngineAway)
+    assert isinstance(answer, bytes)
+    assert world.api.forgotten == 1
+    assert not contact.trouble
+
+
+def test_a_right_that_was_there_is_waited_for(world: World) -> None:
+    pod = f"{PODS}/p"
+    world.api.add_pod("ns", "p", "n1")
+    delete = ("DELETE", pod)
+    world.api.says[delete] = [403, 200, 403]
+    _, (never, done, later) = asked(world.api, delete, delete, delete)
+    assert isinstance(never, Denied)
+    assert "allot doctor" in str(never)
+    assert isinstance(done, bytes)
+    assert isinstance(later, EngineAway)
+
+
+def test_a_quota_is_a_refusal_however_often_pods_were_made(world: World) -> None:
+    world.api.says["POST", PODS] = [403]
+    world.api.says["GET", f"{PODS}/p"] = [200]
+    world.api.add_pod("ns", "p", "n1")
+    _, (_, refused) = asked(world.api, ("GET", f"{PODS}/p"), ("POST", PODS))
+    assert isinstance(refused, Denied)
+
+
+# ── ids that are given again ────────────────────────────────────────────────────────────
+
+
+def test_a_node_that_took_the_id_of_one_that_left_is_told_of(world: World) -> None:
+    def told() -> int:
+        return sum(isinstance(each, NodeReport | OthersReport) for each in world.reports)
+
+    async def story() -> None:
+        async with world.service():
+            await until(lambda: told() == 2)
+            for name in ("n2", "n1"):
+                world.reports.clear()
+                world.nodes = [a_node(name)]
+                world.api.add_node(name, unschedulable=True)  # the same as before: a look
+                await until(lambda: told() == 2)
+
+    world.api.add_node("n1", unschedulable=True)
+    world.api.add_node("n2", unschedulable=True)
     asyncio.run(story())

@@ -115,9 +115,10 @@ class KubernetesBackend:
         self._keys: dict[str, TaskKey] = {}
         """Of live tasks, by the uid of their pods."""
         self._told: dict[TaskKey, Seen] = {}
-        self._told_nodes: dict[NodeId, NodeReport] = {}
+        self._told_nodes: dict[tuple[NodeId, str], NodeReport] = {}
+        """By id and name: the id of one that left is given again."""
         self._found: tuple[Node, ...] = ()
-        self._told_others: dict[NodeId, Others] = {}
+        self._told_others: dict[tuple[NodeId, str], Others] = {}
         self._waits: dict[TaskKey, float] = {}
         """Since when a bound task has not begun."""
         self._overdue: dict[TaskKey, float] = {}
@@ -196,7 +197,7 @@ class KubernetesBackend:
                 self._records.keep(key, refused)
                 self._sink(self._end_report(key, refused))
                 return
-            self._keep(key, record)
+            self._records.keep(key, record)
         if record.exit is not None:
             return
         if not record.is_bound:
@@ -423,7 +424,7 @@ class KubernetesBackend:
         if found is not None and NOTE in (found.metadata.annotations or {}):
             await self._cordon(node, closed=False, note=None)
         self._told_nodes = {
-            id: told for id, told in self._told_nodes.items() if not told.closed
+            at: told for at, told in self._told_nodes.items() if not told.closed
         }
         self._news.set()
 
@@ -459,20 +460,24 @@ class KubernetesBackend:
         found_now = joined(self._nodes(), list(self._cluster.nodes.values()))
         if found_now != self._found:
             self._found = found_now
-        for node in self._nodes():
+        nodes = self._nodes()
+        there = {(node.id, node.name) for node in nodes}
+        self._told_nodes = {at: told for at, told in self._told_nodes.items() if at in there}
+        self._told_others = {at: told for at, told in self._told_others.items() if at in there}
+        for node in nodes:
             found = self._cluster.nodes.get(node.name)
             self._note_silence(node.name, found is not None and is_silent(found))
             told = report_of(node, found)
-            if self._told_nodes.get(node.id) != told:
-                self._told_nodes[node.id] = told
+            if self._told_nodes.get((node.id, node.name)) != told:
+                self._told_nodes[node.id, node.name] = told
                 self._sink(told)
             if found is not None:
                 self._tell_others(node, found)
 
     def _tell_others(self, node: Node, found: KubeNode) -> None:
         others = others_of(node, found, self._cluster.others_on(node.name))
-        if self._told_others.get(node.id) != others:
-            self._told_others[node.id] = others
+        if self._told_others.get((node.id, node.name)) != others:
+            self._told_others[node.id, node.name] = others
             self._sink(OthersReport(node.id, others))
 
     def _note_silence(self, node: str, is_now: bool) -> None:
@@ -522,7 +527,11 @@ class KubernetesBackend:
         return self._live.get(key) or self._records.read(key)
 
     def _keep(self, key: TaskKey, record: Launched) -> None:
-        self._records.keep(key, record)
+        """Keep what became of a task. Raises EngineAway, as its pod is there: try again."""
+        try:
+            self._records.keep(key, record)
+        except BackendError as error:
+            raise EngineAway(str(error)) from error
         if key in self._live:
             self._live[key] = record
 
@@ -588,8 +597,28 @@ class KubernetesBackend:
     ) -> None:
         """Tell the end of a task, once all is there that it wrote."""
         if key not in self._ending:
-            finish = self._finish(key, exit_, why, pod)
+            finish = self._finish_or_again(key, exit_, why, pod)
             self._ending[key] = asyncio.create_task(finish)
+
+    async def _finish_or_again(
+        self, key: TaskKey, exit_: Exit, why: Diagnosis | None, pod: Pod | None
+    ) -> None:
+        """Tell an end, once it can be kept: a disk may be full for a while."""
+        pause = LOOK_EVERY_S
+        try:
+            while True:
+                try:
+                    await self._finish(key, exit_, why, pod)
+                except BackendError as error:
+                    log.warning("an end is told later", task=str(key), why=str(error))
+                else:
+                    return
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, LOG_S)
+        except Exception:
+            log.exception("an end is not told; it is looked for again", task=str(key))
+        finally:
+            self._ending.pop(key, None)
 
     async def _finish(
         self, key: TaskKey, exit_: Exit, why: Diagnosis | None, pod: Pod | None
@@ -603,8 +632,8 @@ class KubernetesBackend:
             await asyncio.wait({follow[1]}, timeout=LOG_S)
             exit_ = msgspec.structs.replace(exit_, log_dropped=follow[0].dropped)
         if pod is not None and (words := words_of(pod)):
-            path = self._records.folder(key) / "stderr.log"
-            path.write_text(f"{words}\n")
+            with contextlib.suppress(OSError):  # its end counts more
+                (self._records.folder(key) / "stderr.log").write_text(f"{words}\n")
         record = msgspec.structs.replace(record, exit=exit_, diagnosis=why)
         self._keep(key, record)
         if pod is not None:

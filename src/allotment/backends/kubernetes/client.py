@@ -21,6 +21,7 @@ TRIES = 4
 PAUSE_S, LONGEST_PAUSE_S = 0.25, 5.0
 BUSY = frozenset({429, 500, 502, 503, 504})
 """What a server answers that may do better in a moment."""
+UNKNOWN, FORBIDDEN, CROWDED = 401, 403, 429
 MERGE = "application/merge-patch+json"
 GONE = 410
 LOG_SILENCE_S = None
@@ -69,6 +70,8 @@ class Client:
         self.http = Http(access)
         self.namespace = namespace
         self._contact = contact
+        self._allowed: set[str] = set()
+        """What was ever allowed of our own pods, by method."""
 
     def close(self) -> None:
         self.http.close()
@@ -84,20 +87,51 @@ class Client:
         for more in reversed(range(TRIES)):
             answer = await self._once(method, path, body, kind)
             if answer.status < 300:
+                self._note_right(method, path)
                 return answer.body
-            if answer.status == 401 and more == TRIES - 1:
+            if answer.status == UNKNOWN and more == TRIES - 1:
                 self.http.credentials.forget()
             elif answer.status not in BUSY:
-                raise refusal(answer)
+                raise self._refusal(method, path, answer)
             elif more:
+                if answer.status != CROWDED:
+                    self._contact.missed(str(refusal(answer)))
                 told = answer.headers.get("retry-after", "")
-                await asyncio.sleep(float(told) if told.isdecimal() else pause)
+                wanted = float(told) if told.isdecimal() else pause
+                await asyncio.sleep(min(wanted, LONGEST_PAUSE_S))
                 pause = min(pause * 2, LONGEST_PAUSE_S)
             else:
-                why = str(refusal(answer))
-                self._contact.missed(why)
-                raise EngineAway(why)
+                raise self._away(answer)
         raise AssertionError("the last try returns or raises")
+
+    def _away(self, answer: Answer) -> EngineAway:
+        why = str(refusal(answer))
+        self._contact.missed(why)
+        return EngineAway(why)
+
+    def _refusal(self, method: str, path: str, answer: Answer) -> BackendError:
+        """Return what a refusal means: no, or not now.
+
+        A login runs out, and rights are taken and given again while someone applies them:
+        what is asked of our own pods then, a stop above all, is not dropped for that.
+        """
+        if answer.status == UNKNOWN:
+            return self._away(answer)
+        denied = refusal(answer)
+        if answer.status != FORBIDDEN or not self._is_of_own_pod(method, path):
+            return denied
+        if method in self._allowed:
+            return EngineAway(str(denied))
+        return Denied(FORBIDDEN, f"{denied}; `allot doctor` names the rights that are missing")
+
+    def _is_of_own_pod(self, method: str, path: str) -> bool:
+        """Whether a pod of ours is looked at or ended: only rights can forbid that, where of a
+        new one a quota or an admission may say no."""
+        return method in ("GET", "DELETE") and path.startswith(f"{self._pods()}/")
+
+    def _note_right(self, method: str, path: str) -> None:
+        if self._is_of_own_pod(method, path):
+            self._allowed.add(method)
 
     async def _once(self, method: str, path: str, body: bytes, kind: str) -> Answer:
         try:
@@ -105,7 +139,7 @@ class Client:
         except EngineAway as error:
             self._contact.missed(str(error))
             raise
-        if answer.status not in BUSY:
+        if answer.status not in BUSY and answer.status != UNKNOWN:
             self._contact.answered()
         return answer
 
@@ -223,13 +257,19 @@ class Client:
             async with self.http.open(_path(path, words=words), SILENCE_S) as (answer, pieces):
                 if answer.status != 200:
                     body = b"".join([piece async for piece in pieces])
-                    raise refusal(msgspec.structs.replace(answer, body=body))
+                    raise self._no_watch(msgspec.structs.replace(answer, body=body))
                 self._contact.answered()
                 yield _changes(pieces)
         except EngineAway as error:
             if not isinstance(error, Quiet):
                 self._contact.missed(str(error))
             raise
+
+    def _no_watch(self, answer: Answer) -> BackendError:
+        if answer.status != UNKNOWN:
+            return refusal(answer)
+        self.http.credentials.forget()
+        return EngineAway(str(refusal(answer)))
 
     # ── what there is and what is allowed ───────────────────────────────────────────────
 
