@@ -248,6 +248,12 @@ class PathCheck:
                 f"checkpoint.dir: {checkpoint.dir}: is not an absolute path.",
                 "It is kept from one attempt to the next; leave it out to have one made.",
             )
+        if spec.image and spec.workdir and (trouble := _unsound(spec.workdir)):
+            raise Rejected(
+                Code.PATH_UNUSABLE,
+                f"workdir: {spec.workdir[:200]}: {trouble}.",
+                "It is a path in the image, and made there where it is missing.",
+            )
         for key, path, mode in _named(spec):
             is_made = path == (checkpoint.dir if checkpoint is not None else "")
             look = partial(_look, key, path, mode, owner, self._state_dir, is_made=is_made)
@@ -264,6 +270,17 @@ class PathCheck:
 
 
 PATIENCE_S = 10.0
+LONGEST_PATH = 4095
+MOST_PARTS = 150
+
+
+def _unsound(path: str) -> str:
+    """Return why a path is none that a task could have, whatever is there."""
+    if not path.startswith("/"):
+        return "is not an absolute path"
+    if len(path.encode(errors="replace")) > LONGEST_PATH or path.count("/") > MOST_PARTS:
+        return f"is longer than {LONGEST_PATH} bytes, or has more than {MOST_PARTS} parts"
+    return ""
 
 
 def _look(
@@ -273,8 +290,8 @@ def _look(
 
     One that `is_made` when it is not there needs a folder above it that can be written to.
     """
-    if not path.startswith("/"):
-        return "is not an absolute path"
+    if trouble := _unsound(path):
+        return trouble
     with rights_of(account_of(owner).identity):
         if is_made:
             path = _there(path)

@@ -15,7 +15,9 @@ from typing import Any
 import pytest
 
 from allotment.backends.local.images.fetching import UNPACK
+from allotment.backends.local.runner import image_root, layout
 from allotment.service.isolated import PLAIN, isolated
+from tests.integration.local.harness import Runner
 from tests.support.cluster import until
 from tests.support.registry import (
     Entry,
@@ -266,6 +268,28 @@ def test_deep_folders_do_not_use_up_descriptors(tmp_path: Path) -> None:
     assert "bad" not in told, told
 
 
+def test_an_error_in_an_image_does_not_run_its_code(tmp_path: Path, runner: Runner) -> None:
+    """Nor does the supervisor read there what its own sources are, or leave anything behind."""
+    code = with_code(image_root.__file__, "import os; os.write(2, b'RUNS')")
+    store = runner.state / "images"
+    (store / "made").mkdir(parents=True)
+    (store / "made/x").touch()
+    assert "bad" not in unpacked_as(tmp_path, code + layer())
+    (store / "layers").mkdir()
+    (tmp_path / "layer").rename(store / "layers/a")
+    image = {"record": "images/made/x", "layers": ["a"], "home": "/home", "uid": 1, "gid": 1,
+             "passwd": "no line of a user", "group": "nor of a group"}  # fmt: skip
+    status = runner.run("true", image=image, uid=1, gid=1)
+    assert "IndexError" in status["platform_error"], status
+    log = runner.state / layout.LOG
+    said = log.read_text()
+    os.truncate(log, 0)
+    assert said.startswith("IndexError, through\n")
+    assert f"{image_root.__file__}:" in said
+    assert "RUNS" not in said
+    assert "evilcodec" not in said
+
+
 # ── through a service ───────────────────────────────────────────────────────────────────
 
 needs_registry = pytest.mark.needs_tool("docker-registry", "htpasswd", "busybox")
@@ -297,6 +321,11 @@ def test_bad_images_fail_their_jobs_and_leave_nothing(
         assert (job.state, job.diagnosis["code"]) == ("failed", code), job.view
         assert (job.diagnosis["owner"], len(job.view["attempts"])) == ("user", 1)
     assert "riscv64" in service.refused(f"{registry.host}/other:1", "ann")
+    registry.push("deep", [busybox()], config={"WorkingDir": "/a" * 1100})
+    assert "WorkingDir" in service.refused(f"{registry.host}/deep:1", "ann")
+    spec = {"name": "x", "image": f"{registry.host}/torn:1", "command": "true", "tenant": "ann"}
+    _, answer = service.ask_as("ann", "POST", "/v1/jobs", {**spec, "workdir": "/a" * 200})
+    assert "150 parts" in json.dumps(answer)
     store = service.state / "images"
     assert list((store / "new").iterdir()) == list((store / "made").iterdir()) == []
     for blob in (registry.folder / "data/docker/registry/v2/blobs/sha256").glob("*/*/data"):

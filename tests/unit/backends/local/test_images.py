@@ -99,6 +99,19 @@ def test_a_layer_packed_otherwise_is_refused_by_name() -> None:
         config_from(json.dumps(config).encode(), manifest, "x")
 
 
+@pytest.mark.parametrize("path", ["/a" * 151, "/" + "a" * 1000, "a" * 1001])
+def test_where_an_image_begins_is_a_path_that_can_be(path: str) -> None:
+    manifest = manifest_from(json.dumps({"layers": [{"digest": DIGEST}]}).encode(), "x")
+
+    def config(path: str) -> bytes:
+        about = {"architecture": architecture(), "rootfs": {"diff_ids": [DIGEST]}}
+        return json.dumps({**about, "config": {"WorkingDir": path}}).encode()
+
+    with pytest.raises(ImageTrouble, match="WorkingDir"):
+        config_from(config(path), manifest, "x")
+    assert config_from(config("/a" * 150), manifest, "x")
+
+
 def test_engines_that_cannot_run_images_say_so() -> None:
     assert Ability.IMAGES in asks_of(NOTHING, asked_by(GiveWay.REQUEUE, image=True))
     assert asks_of(NOTHING, asked_by(GiveWay.REQUEUE, image=False)) == ()

@@ -63,6 +63,18 @@ def test_a_good_request_is_taken_as_it_is() -> None:
     assert request_from(dict(GOOD)) == GOOD
 
 
+@pytest.mark.parametrize("path", ["/a" * 151, "/" + "a" * 4095, "/é" + "a" * 4093, "/\ud800"])
+def test_no_path_is_longer_than_paths_can_be(path: str) -> None:
+    image = {"record": "x", "layers": ["a"], "passwd": "a", "group": "a", "uid": 1, "gid": 1}
+    for more in (
+        {"cwd": path}, {"read_only": [path]}, {"writable": [path]},
+        {"image": {**image, "home": path}},
+    ):  # fmt: skip
+        with pytest.raises(BadRequest, match="path"):
+            request_from(GOOD | more)
+    assert request_from(GOOD | {"cwd": "/a" * 150})
+
+
 @given(
     st.dictionaries(
         st.sampled_from(sorted([*GOOD, "uid", "gid", "groups", "pids", "read_only", "other"])),

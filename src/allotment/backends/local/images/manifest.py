@@ -11,6 +11,7 @@ from allotment.backends.local.images.trouble import ImageTrouble, Kind
 Digest = Annotated[str, Meta(pattern=r"^sha256:[0-9a-f]{64}$")]
 Size = Annotated[int, Meta(ge=0, le=2**53)]
 Words = Annotated[tuple[str, ...], Meta(max_length=1000)]
+Folder = Annotated[str, Meta(max_length=1000, pattern=r"^([^/]*/){0,150}[^/]*$")]
 MOST_LAYERS: Final = 120
 """The kernel takes the options of a mount in one page."""
 ACCEPTED: Final = ", ".join((
@@ -52,7 +53,7 @@ class Wishes(msgspec.Struct, frozen=True):
     env: Words | None = msgspec.field(default=None, name="Env")
     entrypoint: Words | None = msgspec.field(default=None, name="Entrypoint")
     cmd: Words | None = msgspec.field(default=None, name="Cmd")
-    workdir: str | None = msgspec.field(default=None, name="WorkingDir")
+    workdir: Folder | None = msgspec.field(default=None, name="WorkingDir")
 
 
 class RootFs(msgspec.Struct, frozen=True):

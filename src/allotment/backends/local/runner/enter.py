@@ -20,6 +20,7 @@ from typing import Final, NamedTuple, NoReturn, cast
 from allotment.backends.local.runner import layout, libc, procfs, spawn
 from allotment.backends.local.runner.mounts import User
 from allotment.backends.local.runner.schema import Status
+from allotment.rights.sealing import take_no_more_code
 
 CANNOT_ENTER: Final = 125
 _ENTERABLE: Final = ("ready", "running", "holding")
@@ -191,6 +192,7 @@ def _run(entry: Entry, namespaces: list[int]) -> NoReturn:
         in_bwrap = status["isolation"]["namespaces"] == "bwrap"
         if in_bwrap:
             _become_user(status)  # whose namespaces they are
+        take_no_more_code()
         for handle in namespaces:
             libc.setns(handle)
         if not in_bwrap:

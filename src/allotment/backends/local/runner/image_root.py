@@ -5,7 +5,8 @@ however they end. Layers are shared and only read; what the task writes lies in 
 its scratch folder, which root alone enters and which counts as scratch space.
 
 First the image becomes the root, then all else is done by plain names in it: a link that an
-image has leads to another place of the same image, whatever it says.
+image has leads to another place of the same image, whatever it says. Whoever builds it must
+have all modules that it will want: what Python would find from then on is the image's.
 """
 
 import errno
@@ -23,6 +24,7 @@ LAYERS: Final = "images/layers"
 """Below the state folder. Options of a mount have one page, so layers are named from there."""
 _FROM_HOST: Final = ("resolv.conf", "hosts", "localtime")
 _MOST_BYTES: Final = 1 << 20
+_MOST_SHOWN: Final = 200
 _LOOK: Final = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -206,6 +208,9 @@ def _make_folder(path: str) -> None:
         os.makedirs(path, exist_ok=True)
     except OSError as error:
         raise _in_image(path, error) from error
+    except (RecursionError, ValueError) as error:
+        problem = OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+        raise _in_image(path[:_MOST_SHOWN], problem) from error
 
 
 def _make_plain_folder(path: str) -> None:

@@ -1,5 +1,6 @@
 """Writes status.json and tells the service that it changed. The file is the truth."""
 
+import contextlib
 import errno
 import json
 import os
@@ -12,14 +13,26 @@ from allotment.backends.local.runner import layout
 from allotment.backends.local.runner.claim import RESERVED_BYTES
 from allotment.backends.local.runner.schema import STATUS_VERSION, Request, Status
 
+_LOG: Final = 2
+_MOST_LINES: Final = 40
 _BUSY: Final = (errno.EAGAIN, errno.ENOBUFS)
 
 
 def note_fault() -> None:
-    """Write the exception at hand to the launcher's log, without importing traceback."""
-    kind, error, trace = sys.exc_info()
-    if kind is not None and error is not None:
-        sys.excepthook(kind, error, trace)
+    """Write the exception at hand to the launcher's log: what it is, and through what lines.
+
+    Not the lines themselves: the root may be an image's, and so its sources.
+    """
+    kind, _, trace = sys.exc_info()
+    if kind is None:
+        return
+    lines: list[str] = []
+    while trace is not None:
+        lines.append(f"  {trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}\n")
+        trace = trace.tb_next
+    text = "".join((f"{kind.__name__}, through\n", *lines[-_MOST_LINES:]))
+    with contextlib.suppress(OSError):  # to have no log is no reason to stop
+        os.write(_LOG, text.encode(errors="replace"))
 
 
 def now_ms() -> int:

@@ -4,6 +4,7 @@ Both sides may be of different releases for as long as a task runs, so: new fiel
 optional, old ones keep their meaning, and what breaks this raises the number.
 """
 
+import os
 import re
 from typing import Final, Literal, NotRequired, TypedDict, cast
 
@@ -171,6 +172,9 @@ _KINDS: Final[dict[str, type | tuple[type, ...]]] = {
     "phases": list,
 }
 _LARGEST_ID: Final = 2**32 - 2
+_LONGEST_PATH: Final = 4095
+_MOST_PARTS: Final = 150
+"""Of a path: to make a folder takes a call for each."""
 _PATHS: Final = ("read_only", "writable", "devices")
 
 
@@ -259,3 +263,9 @@ def _check_words(request: Request) -> None:
 def _check_path(name: str, path: object) -> None:
     if not isinstance(path, str) or not path.startswith("/") or "\0" in path:
         raise BadRequest(f"{name}: {path!r} is not an absolute path")
+    try:
+        length = len(os.fsencode(path))
+    except UnicodeEncodeError:
+        raise BadRequest(f"{name}: {path!r} cannot be a path's name") from None
+    if length > _LONGEST_PATH or path.count("/") > _MOST_PARTS:
+        raise BadRequest(f"{name}: {path[:200]!r}… is too long for a path, or too deep")

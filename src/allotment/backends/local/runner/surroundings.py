@@ -12,6 +12,7 @@ from allotment.backends.local.runner.mounts import User
 from allotment.backends.local.runner.schema import Image, Isolation, Request
 from allotment.backends.local.runner.spawn import Command
 from allotment.rights import removing
+from allotment.rights.sealing import take_no_more_code
 
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -97,19 +98,31 @@ class Surroundings:
             scratch.make(self._host.scratch, name, os.geteuid(), os.getegid())
 
     def enter_namespaces(self) -> None:
-        """Go where the task will be, PID namespace apart: in that one we were born."""
+        """Go where the task will be, PID namespace apart: in that one we were born.
+
+        Raises what keeps us from it, back in the host's files: what was made is there, and
+        what bears such a name in an image is not ours.
+        """
+        host_mounts = os.open("/proc/self/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
         libc.unshare(libc.CLONE_NEWNS | libc.CLONE_NEWIPC | libc.CLONE_NEWUTS)
-        if "image" in self._request:
-            self._enter_image(self._request["image"])
-        else:
-            mounts.build(self._view())
-        # Back to the state folder as the host mounts it: here it may be read-only.
-        os.fchdir(self._host.home)
+        try:
+            if "image" in self._request:
+                self._enter_image(self._request["image"])
+            else:
+                mounts.build(self._view())
+        except BaseException:
+            libc.setns(host_mounts, libc.CLONE_NEWNS)
+            raise
+        finally:
+            os.close(host_mounts)
+            # Back to the state folder as the host mounts it: here it may be read-only.
+            os.fchdir(self._host.home)
 
     def _enter_image(self, image: Image) -> None:
         name = image_root.beside(self._request["key"])
         folder = os.open(name, _FOLDER, dir_fd=self._host.scratch)
         place = (f"{self._host.scratch_root}/{name}", folder)
+        take_no_more_code()
         image_root.build(self._view(), image, self._request["cwd"], self._host.home, place)
 
     def remove(self) -> None:
