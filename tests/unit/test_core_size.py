@@ -8,11 +8,8 @@ change may lower them.
 import ast
 import io
 import tokenize
-from collections import Counter
 from functools import cache
 from pathlib import Path
-
-import pytest
 
 SOURCES = Path(__file__).parents[2] / "src"
 CORE = sorted((SOURCES / "allotment/core").rglob("*.py"))
@@ -105,14 +102,3 @@ def test_no_import_of_the_core_is_hidden_from_the_count() -> None:
         if isinstance(node, ast.Import | ast.ImportFrom)
     ]
     assert (hidden, inside) == ([], [])
-
-
-@pytest.mark.parametrize("package", ["core", "engine", "explain", "model"])
-def test_no_class_name_is_there_twice(package: str) -> None:
-    names = Counter(
-        node.name
-        for path in (SOURCES / "allotment" / package).rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text("utf-8")))
-        if isinstance(node, ast.ClassDef)
-    )
-    assert [name for name, count in names.items() if count > 1] == []

@@ -48,7 +48,7 @@ class Sums(msgspec.Struct, gc=False):
     """What tasks that ended used, as their machine counted it; 0 where none did."""
 
 
-class _Job(msgspec.Struct, gc=False):
+class _JobRows(msgspec.Struct, gc=False):
     """An unfinished job: what its rows are, and what it holds since when."""
 
     spec: JobSpec
@@ -79,7 +79,7 @@ class Accounts:
         self._by = by
         self._user = ""
         self._types: dict[tuple[NodeId, int], str] = {}
-        self._jobs: dict[JobId, _Job] = {}
+        self._jobs: dict[JobId, _JobRows] = {}
 
     def handlers(self) -> Handlers:
         """Return the methods by the kind of event they take."""
@@ -119,7 +119,7 @@ class Accounts:
     # ── jobs ────────────────────────────────────────────────────────────────────────────
 
     def _submitted(self, at: Instant, event: e.JobSubmitted) -> None:
-        self._jobs[event.job] = _Job(event.spec, self._user)
+        self._jobs[event.job] = _JobRows(event.spec, self._user)
 
     def _edited(self, at: Instant, event: e.JobEdited) -> None:
         job = self._jobs.get(event.job)
@@ -187,7 +187,7 @@ class Accounts:
             self._evicted(job, at, event.lost_ms)
         job.amounts, job.since, job.began = {}, -1, -1
 
-    def _evicted(self, job: _Job, at: Instant, lost_ms: int) -> None:
+    def _evicted(self, job: _JobRows, at: Instant, lost_ms: int) -> None:
         # Work from before the stretch that is looked at is none of it.
         lost = min(lost_ms, at - job.began) if job.began >= 0 else 0
         rows = dict.fromkeys(job.keys[type_] for type_ in job.amounts)
@@ -211,7 +211,7 @@ class Accounts:
 
     # ── sums ────────────────────────────────────────────────────────────────────────────
 
-    def _settle(self, job: _Job, at: Instant) -> None:
+    def _settle(self, job: _JobRows, at: Instant) -> None:
         """Sum up what a job held until now."""
         if job.since < 0:
             return
@@ -237,7 +237,7 @@ class Accounts:
             found = self.rows[key] = Sums()
         return found
 
-    def _key(self, id: JobId, job: _Job, type_: str) -> Holding:
+    def _key(self, id: JobId, job: _JobRows, type_: str) -> Holding:
         by, spec = self._by, job.spec
         alone = "job" in by
         return Holding(

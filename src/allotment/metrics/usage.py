@@ -44,7 +44,7 @@ class Totals(msgspec.Struct, frozen=True, gc=False):
     """The most devices that waiting jobs asked for at a time, in thousandths."""
 
 
-class _Job(msgspec.Struct, gc=False):
+class _JobNeed(msgspec.Struct, gc=False):
     """What an unfinished job needs, in thousandths of a device, and what it does."""
 
     need: int
@@ -74,7 +74,7 @@ class Usage:
         """How much more was asked for than there is: millionths of the cluster × ms."""
         self._at = self._from = Instant(0)
         self._most = most_samples
-        self._jobs: dict[int, _Job] = {}
+        self._jobs: dict[int, _JobNeed] = {}
         self._shared = SharedDevices()
         self._curve: Curve | None = None
         """None until the first job comes."""
@@ -171,7 +171,7 @@ class Usage:
             self._from = self._at = at
             self._curve = Curve(Point(at), self._most)
         need, parts = wanted_by(event.spec)
-        job = self._jobs[event.job] = _Job(need, not event.held, parts)
+        job = self._jobs[event.job] = _JobNeed(need, not event.held, parts)
         job.waits_for = need if event.spec.roles[-1].least else -1
         if not event.held:
             self.waiting += 1
@@ -231,7 +231,7 @@ class Usage:
         if job is not None and not job.holds:
             self._take(job)
 
-    def _take(self, job: _Job) -> None:
+    def _take(self, job: _JobNeed) -> None:
         job.holds = True
         self.running += 1
         self.held_milli += job.need

@@ -59,7 +59,7 @@ def cell_tree(state: State, level: str = "", under: str = "") -> CellTree:
                 "Ask for a higher level, or for those under one root or node.",
             )
         if tops:
-            reader = _Reader(state, cells, at, lowest, ills)
+            reader = _ChainReader(state, cells, at, lowest, ills)
             roots += [reader.view(cell, chain.name_of(cell)) for cell in tops]
     if under and not roots:
         raise Rejected(
@@ -109,7 +109,7 @@ def _ills(state: State) -> _Ills:
     return found
 
 
-class _Reader:
+class _ChainReader:
     """Makes the views of one chain."""
 
     def __init__(self, state: State, cells: Cells, at: int, lowest: int, ills: _Ills) -> None:

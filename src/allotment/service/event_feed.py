@@ -36,8 +36,8 @@ GROUP, BREATH_S = 8, 0.008
 ENCODER = msgspec.json.Encoder()
 
 
-class Told(msgspec.Struct, frozen=True, gc=False):
-    """An event as it is told."""
+class FeedEvent(msgspec.Struct, frozen=True, gc=False):
+    """An event as the feed sends it."""
 
     seq: Seq
     job: JobId | None
@@ -47,19 +47,19 @@ class Told(msgspec.Struct, frozen=True, gc=False):
     """What is told to those who may not see all of the job; the same where it is empty."""
 
 
-def _size(told: Told) -> int:
+def _size(told: FeedEvent) -> int:
     return len(told.json) + len(told.for_others)
 
 
 async def seen(
-    source: AsyncGenerator[list[Told]], sees_all: Callable[[JobId], bool]
-) -> AsyncGenerator[list[Told]]:
+    source: AsyncGenerator[list[FeedEvent]], sees_all: Callable[[JobId], bool]
+) -> AsyncGenerator[list[FeedEvent]]:
     """Yield of each event as much as a reader may see who does not see all of every job."""
 
-    def cut(told: Told) -> Told:
+    def cut(told: FeedEvent) -> FeedEvent:
         if not told.for_others or (told.job is not None and sees_all(told.job)):
             return told
-        return Told(told.seq, told.job, told.for_others)
+        return FeedEvent(told.seq, told.job, told.for_others)
 
     async with aclosing(source):
         async for told in source:
@@ -84,14 +84,14 @@ class EventFeed:
         self._turns = turns
         self._followers: dict[asyncio.Event, None] = {}
         self._teller: asyncio.Task[None] | None = None
-        self._newest: deque[Told] = deque()
+        self._newest: deque[FeedEvent] = deque()
         self._bytes = 0
         self._begin = self._end = Seq(0)
         """Every event after the one and up to the other is among the newest."""
 
     async def past(
         self, job: JobId | None, after: int, limit: int | None = None
-    ) -> AsyncGenerator[list[Told]]:
+    ) -> AsyncGenerator[list[FeedEvent]]:
         """Return durable events in order, of one job or of all."""
         left = limit
         while left is None or left > 0:
@@ -106,7 +106,7 @@ class EventFeed:
 
     async def follow(
         self, job: JobId | None, after: int, is_over: Callable[[], bool]
-    ) -> AsyncGenerator[list[Told]]:
+    ) -> AsyncGenerator[list[FeedEvent]]:
         """Return events as they become durable; ends after the last one when it `is_over`."""
         changed = asyncio.Event()
         # A job may be over in memory before its last event is durable, and so told.
@@ -153,7 +153,7 @@ class EventFeed:
             self._teller.cancel()
             self._teller = None
 
-    def _after(self, job: JobId | None, after: int) -> list[Told]:
+    def _after(self, job: JobId | None, after: int) -> list[FeedEvent]:
         """Return what was told after an event that is not before the newest."""
         skipped = max(0, len(self._newest) - (self._end - after))  # there may be gaps
         return [
@@ -184,7 +184,7 @@ class EventFeed:
         if len(records) < PIECE:
             self._end = max(self._end, durable)
 
-    def _keep(self, more: list[Told]) -> None:
+    def _keep(self, more: list[FeedEvent]) -> None:
         self._newest += more
         self._bytes += sum(map(_size, more))
         self._end = more[-1].seq
@@ -210,11 +210,11 @@ class EventFeed:
             return list(self._store.records_of(job, after, size))
         return list(self._store.records(after, size))
 
-    def _tell(self, record: e.Record) -> Told:
+    def _tell(self, record: e.Record) -> FeedEvent:
         whole = ENCODER.encode(self._view(record, record.event))
         left = event_for_others(record.event)
         for_others = b"" if left is record.event else ENCODER.encode(self._view(record, left))
-        return Told(record.seq, record.job, whole, for_others)
+        return FeedEvent(record.seq, record.job, whole, for_others)
 
     def _view(self, record: e.Record, event: e.AnyEvent) -> EventView:
         state = self._state

@@ -38,7 +38,7 @@ class Abandoned(Exception):
     """Nobody waits for the answer any longer."""
 
 
-class Told(Protocol):
+class Answer(Protocol):
     """An answer, and from when on the log it was made of is whole."""
 
     @property
@@ -48,7 +48,7 @@ class Told(Protocol):
     def forgotten(self) -> int: ...
 
 
-T = TypeVar("T", bound=Told)
+T = TypeVar("T", bound=Answer)
 Tell = Callable[[Iterable[e.Record], Instant, Instant], T]
 
 

@@ -27,7 +27,7 @@ MOST_LOOKS = 32
 log = structlog.get_logger("allot.service")
 
 
-class Refusal(msgspec.Struct, frozen=True):
+class RefusedNodes(msgspec.Struct, frozen=True):
     """What was not put in force, and why: it is tried again ever more seldom, and told once."""
 
     nodes: tuple[Node, ...]
@@ -50,7 +50,7 @@ class Joining:
         """What was put in force of each engine's nodes last."""
         self._seen: dict[str, Sequence[Node]] = {}
         """What was found then, where all of it is in force."""
-        self._refusals: dict[str, Refusal] = {}
+        self._refusals: dict[str, RefusedNodes] = {}
         self._look = 0
 
     async def look(self) -> None:
@@ -95,7 +95,7 @@ class Joining:
         last = self._refusals.get(engine)
         is_again = last is not None and (last.nodes, last.why) == (nodes, why)
         pause = min(2 * last.pause, MOST_LOOKS) if last and is_again else 1
-        self._refusals[engine] = Refusal(nodes, why, pause, self._look)
+        self._refusals[engine] = RefusedNodes(nodes, why, pause, self._look)
         if not is_again:
             words = "nodes changed, and the configuration in force stays"
             log.warning(words, engine=engine, because=why)

@@ -7,7 +7,7 @@ from allotment.metrics.objectives import Promises
 from allotment.model import events as e
 from allotment.model.quantity import Instant
 from allotment.service.objectives_view import ObjectivesReport
-from allotment.service.stretch import Known
+from allotment.service.stretch import Retained
 
 
 def objectives_of(
@@ -18,7 +18,7 @@ def objectives_of(
     `records` are the whole log: a wait that began before counts in full when it ends in the
     stretch. `next_job` is the id that the next job will get, 0 where that is not known.
     """
-    known = Known()
+    known = Retained()
     promises = Promises(since)
     folds = Folds(promises)
     folds.feed(_until(records, until, known))
@@ -34,7 +34,7 @@ def objectives_of(
     )
 
 
-def _until(records: Iterable[e.Record], until: Instant, known: Known) -> Iterator[e.Record]:
+def _until(records: Iterable[e.Record], until: Instant, known: Retained) -> Iterator[e.Record]:
     """Return the records up to an instant; the later ones only say what is missing."""
     for record in records:
         known.see(record)

@@ -36,7 +36,7 @@ MOST = 2**53
 Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 
 
-class Told(msgspec.Struct, frozen=True):
+class ProgressLine(msgspec.Struct, frozen=True):
     """What a job writes."""
 
     step: Count
@@ -50,9 +50,9 @@ class Steps:
     def __init__(self, attempt: int) -> None:
         self.attempt = attempt
         self._samples: deque[tuple[int, int]] = deque(maxlen=SAMPLES)
-        self.told: Told | None = None
+        self.told: ProgressLine | None = None
 
-    def add(self, at_ns: int, told: Told) -> None:
+    def add(self, at_ns: int, told: ProgressLine) -> None:
         """Take note; steps or a clock that go back begin a new count."""
         self.told = told
         if self._samples and (
@@ -116,25 +116,25 @@ class ProgressWatch:
         """Wait for nobody who does not answer."""
         self._files.close()
 
-    def _note(self, changed: Changed, told: Told) -> None:
+    def _note(self, changed: Changed, told: ProgressLine) -> None:
         steps = self._steps.get(changed.key.job)
         if steps is None or steps.attempt != changed.key.attempt:
             steps = self._steps[changed.key.job] = Steps(changed.key.attempt)
         steps.add(changed.at_ns, told)
 
 
-def read(changed: Changed) -> Told | None:
+def read(changed: Changed) -> ProgressLine | None:
     """Return what the last whole line tells; None where there is none."""
     lines = [line for line in changed.data.split(b"\n") if line.strip()]
     for line in reversed(lines[-MOST_LINES:]):
         try:
-            return msgspec.json.decode(line, type=Told, strict=False)
+            return msgspec.json.decode(line, type=ProgressLine, strict=False)
         except (msgspec.MsgspecError, ValueError, RecursionError):
             continue
     return None
 
 
-def metrics_of(told: Told) -> Mapping[str, float]:
+def metrics_of(told: ProgressLine) -> Mapping[str, float]:
     """Return the metrics that can be shown: finite numbers, and not too many."""
     kept = [
         (name[:MOST_NAME], value)

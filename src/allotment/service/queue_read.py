@@ -33,7 +33,7 @@ def queue_trees(state: State, now: Instant, only: str = "") -> list[TenantQueues
         )
     leaves = _leaves(state, {tenant.name for tenant in tenants})
     holders = _holders(state.cluster.queues.accounts())
-    return [_Reader(tenant, leaves, holders, now).tree() for tenant in tenants]
+    return [_TreeReader(tenant, leaves, holders, now).tree() for tenant in tenants]
 
 
 class _Sum(msgspec.Struct):
@@ -130,7 +130,7 @@ def _holders(accounts: Iterable[Account]) -> Holders:
     return found
 
 
-class _Reader:
+class _TreeReader:
     """Makes the tree of one tenant, from its leaves up."""
 
     def __init__(self, tenant: Tenant, leaves: Leaves, holders: Holders, now: Instant) -> None:

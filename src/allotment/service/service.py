@@ -40,7 +40,7 @@ from allotment.service.committer import uncertain_submission
 from allotment.service.depending import Depending
 from allotment.service.estimate_view import StartEstimate
 from allotment.service.estimating import Estimating
-from allotment.service.event_feed import EventFeed, Told, seen
+from allotment.service.event_feed import EventFeed, FeedEvent, seen
 from allotment.service.finding import Finding
 from allotment.service.folders import PathCheck
 from allotment.service.forever import forever
@@ -497,13 +497,13 @@ class Service:
 
     def events(
         self, job: JobId | None, after: int, limit: int, actor: Actor
-    ) -> AsyncGenerator[list[Told]]:
+    ) -> AsyncGenerator[list[FeedEvent]]:
         """Return durable events in order, of one job or of all."""
         return self._seen_by(actor, self._feed.past(job, after, limit))
 
     def follow_events(
         self, job: JobId | None, after: int, actor: Actor
-    ) -> AsyncGenerator[list[Told]]:
+    ) -> AsyncGenerator[list[FeedEvent]]:
         """Return events as they become durable; ends when that job has finished."""
         told = self._feed.follow(
             job, after, lambda: job is not None and self.finding.record(job).state.finished
@@ -511,8 +511,8 @@ class Service:
         return self._seen_by(actor, told)
 
     def _seen_by(
-        self, actor: Actor, told: AsyncGenerator[list[Told]]
-    ) -> AsyncGenerator[list[Told]]:
+        self, actor: Actor, told: AsyncGenerator[list[FeedEvent]]
+    ) -> AsyncGenerator[list[FeedEvent]]:
         return told if is_admin(actor) else seen(told, self._owners_view(actor))
 
     def _owners_view(self, actor: Actor) -> Callable[[JobId], bool]:

@@ -189,7 +189,7 @@ class Standing:
         self._jobs.pop(event.job, None)
 
 
-class Known:
+class Retained:
     """From when on a log is complete: what retention took out of it ended before.
 
     Ids are minted one by one, so a missing one is a forgotten job. The oldest ends go first,
@@ -238,7 +238,7 @@ class Stretch:
     def __init__(self, records: Iterable[e.Record], since: Instant, until: Instant) -> None:
         self.standing = Standing()
         """How all stands where the reading is."""
-        self.known = Known()
+        self.known = Retained()
         self.carried = 0
         """Jobs that were there already at the beginning."""
         self.events = 0

@@ -31,7 +31,7 @@ from allotment.model.tenancy import Config
 from allotment.sim.history_job import Job, closed, run
 from allotment.sim.outages import Outage, Outages
 from allotment.sim.readers.shape import NEVER_RAN
-from allotment.sim.replayed_wishes import Share, Wishes, bare
+from allotment.sim.replayed_wishes import DatedConfig, Wishes, bare
 from allotment.sim.trace import Ending, Trace, TraceJob
 from allotment.sim.unplayed import Unplayed
 
@@ -252,10 +252,10 @@ class _Fold:
         job = self._jobs.get(id)
         return job.end_ms if job is not None else -1
 
-    def _shares_of(self, jobs: Sequence[TraceJob]) -> tuple[Share, ...]:
+    def _shares_of(self, jobs: Sequence[TraceJob]) -> tuple[DatedConfig, ...]:
         first = jobs[0].submit_ms if jobs else 0
-        shares = [Share(at - first, config) for at, config in self._shares]
-        return tuple(shares) or (Share(0, Config(self._nodes, ())),)
+        shares = [DatedConfig(at - first, config) for at, config in self._shares]
+        return tuple(shares) or (DatedConfig(0, Config(self._nodes, ())),)
 
     def _warnings(self, jobs: Sequence[TraceJob], outages: Iterable[Outage]) -> Iterable[str]:
         censored = sum(job.ending is Ending.CENSORED for job in jobs)

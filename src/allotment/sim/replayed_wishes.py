@@ -30,7 +30,7 @@ ANY_NODE = "node"
 """The level that needs no label."""
 
 
-class Share(msgspec.Struct, frozen=True):
+class DatedConfig(msgspec.Struct, frozen=True):
     """Who shared the cluster from an instant on."""
 
     after_ms: int
@@ -45,7 +45,7 @@ class Wishes(msgspec.Struct, frozen=True):
     """
 
     specs: tuple[JobSpec, ...]
-    shares: tuple[Share, ...]
+    shares: tuple[DatedConfig, ...]
     keeps_orders: bool = False
     """Whether queues go on as configured, whatever the policy says of passing."""
 

@@ -10,7 +10,7 @@ from allotment.model.cluster import Device, Node
 from allotment.model.ids import DeviceIndex, NodeId
 from allotment.wire.amiss import Amiss
 from allotment.wire.amounts import read_size
-from allotment.wire.cells_machines import HOST_LEAF, KNOWN, Machine, machine_of
+from allotment.wire.cells_machines import HOST_LEAF, KNOWN, MachineModel, machine_of
 from allotment.wire.problems import Finding, nearest
 from allotment.wire.text import shown
 from allotment.wire.tree import Place
@@ -28,12 +28,12 @@ TAKEN = ("node", "device")
 MOST_NODES, MOST_DEVICES = 100_000, 100_000
 
 
-class Entry(msgspec.Struct, frozen=True):
+class HardwareLine(msgspec.Struct, frozen=True):
     """One line as read. `groups` go from the nodes up: ("rack", 4), ("pod", 8)."""
 
     count: int
     model: str
-    machine: Machine
+    machine: MachineModel
     groups: tuple[tuple[str, int], ...]
     prefix: str
 
@@ -59,7 +59,7 @@ def hardware_of(lines: Sequence[str], first: int) -> tuple[Hardware, list[Findin
     return made, found
 
 
-def _entry(line: str) -> Entry:
+def _entry(line: str) -> HardwareLine:
     match = LINE.fullmatch(line.strip())
     if match is None:
         raise Amiss(f"{shown(line)} describes no hardware", HOW)
@@ -76,10 +76,10 @@ def _entry(line: str) -> Entry:
     count, groups = int(match[1]), _groups(match[5], machine)
     _check_full(count, groups)
     model = match[2].replace("×", "x")
-    return Entry(count, model, machine, groups, match[6] or "n")
+    return HardwareLine(count, model, machine, groups, match[6] or "n")
 
 
-def _groups(text: str, machine: Machine) -> tuple[tuple[str, int], ...]:
+def _groups(text: str, machine: MachineModel) -> tuple[tuple[str, int], ...]:
     groups: list[tuple[str, int]] = []
     taken = {*TAKEN, *(name for name, _ in machine.levels)}
     for word, count in GROUPS.findall(text):
@@ -112,7 +112,7 @@ class _Maker:
         self._first = first
         self._numbers: dict[tuple[str, ...], int] = {}
 
-    def add(self, entry: Entry) -> None:
+    def add(self, entry: HardwareLine) -> None:
         """Make what a line says. Raises Amiss when it is too much."""
         made = self._made
         devices = sum(len(node.devices) for node in made.nodes)
@@ -128,7 +128,7 @@ class _Maker:
         ]
         made.roots += self._roots(entry, top, nodes, labels)
 
-    def _types(self, entry: Entry) -> str:
+    def _types(self, entry: HardwareLine) -> str:
         """Enter the types of a line; return the top one."""
         child = entry.machine.device or HOST_LEAF
         for level, count in (*entry.machine.levels, *entry.groups):
@@ -142,7 +142,7 @@ class _Maker:
             child = name
         return child
 
-    def _node(self, entry: Entry) -> Node:
+    def _node(self, entry: HardwareLine) -> Node:
         machine = entry.machine
         count = machine.leaves if machine.device else 0
         device = machine.device, machine.device_memory
@@ -153,7 +153,7 @@ class _Maker:
             tuple(Device(DeviceIndex(i), *device) for i in range(count)), machine.arch,
         )  # fmt: skip
 
-    def _labels(self, entry: Entry) -> list[tuple[tuple[str, str], ...]]:
+    def _labels(self, entry: HardwareLine) -> list[tuple[tuple[str, str], ...]]:
         """Return in which group of each level every node lies."""
         labels: list[list[tuple[str, str]]] = [[] for _ in range(entry.count)]
         each = 1
@@ -168,7 +168,7 @@ class _Maker:
 
     def _roots(
         self,
-        entry: Entry,
+        entry: HardwareLine,
         top: str,
         nodes: Sequence[Node],
         labels: Sequence[tuple[tuple[str, str], ...]],

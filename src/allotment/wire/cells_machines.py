@@ -16,7 +16,7 @@ PAIRS = (("switch", 2), ("socket", 2), ("node", 2))
 """Two devices at each switch, two switches at each of two sockets."""
 
 
-class Machine(msgspec.Struct, frozen=True):
+class MachineModel(msgspec.Struct, frozen=True):
     """A model. `levels` go from the leaf up: a name, and of how many of the one below."""
 
     cpus: int
@@ -36,13 +36,13 @@ class Machine(msgspec.Struct, frozen=True):
         return count
 
 
-CATALOGUE: dict[str, Machine] = {
+CATALOGUE: dict[str, MachineModel] = {
     # NVIDIA DGX-1 with Tesla P100, datasheet: 2 × Xeon E5-2698 v4 (20 cores), 4 × 1.92 TB.
-    "dgx-p100": Machine(40, 512 * GIB, 4 * 1920 * 10**9, PAIRS, "P100", 16 * GIB),
+    "dgx-p100": MachineModel(40, 512 * GIB, 4 * 1920 * 10**9, PAIRS, "P100", 16 * GIB),
     # NVIDIA DGX-1 with Tesla V100, datasheet: the same host, devices of 32 GB.
-    "dgx-v100": Machine(40, 512 * GIB, 4 * 1920 * 10**9, PAIRS, "V100", 32 * GIB),
+    "dgx-v100": MachineModel(40, 512 * GIB, 4 * 1920 * 10**9, PAIRS, "V100", 32 * GIB),
     # NVIDIA DGX-2, datasheet: 16 × V100 32 GB, 2 × Xeon 8168 (24 cores), 8 × 3.84 TB.
-    "dgx2-v100": Machine(
+    "dgx2-v100": MachineModel(
         48,
         1536 * GIB,
         8 * 3840 * 10**9,
@@ -52,28 +52,32 @@ CATALOGUE: dict[str, Machine] = {
     ),
     # NVIDIA DGX A100 640GB, datasheet: 2 × EPYC 7742 (64 cores), 8 × 3.84 TB; its user
     # guide shows pairs of devices at one switch, two pairs at each socket.
-    "dgx-a100": Machine(128, 2 * TIB, 8 * 3840 * 10**9, PAIRS, "A100", 80 * GIB),
+    "dgx-a100": MachineModel(128, 2 * TIB, 8 * 3840 * 10**9, PAIRS, "A100", 80 * GIB),
     # NVIDIA DGX H100, datasheet: 2 × Xeon 8480C (56 cores), 8 × 3.84 TB, one switch each.
-    "dgx-h100": Machine(
+    "dgx-h100": MachineModel(
         112, 2 * TIB, 8 * 3840 * 10**9, (("socket", 4), ("node", 2)), "H100", 80 * GIB
     ),
     # NVIDIA DGX H200, datasheet: as DGX H100, with 141 GB on each device.
-    "dgx-h200": Machine(
+    "dgx-h200": MachineModel(
         112, 2 * TIB, 8 * 3840 * 10**9, (("socket", 4), ("node", 2)), "H200", 141 * 10**9
     ),
     # Azure NC24, NC series: 4 K80 devices on two boards, 24 cores, 224 GiB, 1,440 GiB.
-    "k80-4": Machine(24, 224 * GIB, 1440 * GIB, (("board", 2), ("node", 2)), "K80", 12 * GIB),
+    "k80-4": MachineModel(
+        24, 224 * GIB, 1440 * GIB, (("board", 2), ("node", 2)), "K80", 12 * GIB
+    ),
     # Azure NC24s v2, NCv2 series: 4 × P100, 24 cores, 448 GiB, 2,948 GiB.
-    "p100-4": Machine(
+    "p100-4": MachineModel(
         24, 448 * GIB, 2948 * GIB, (("socket", 2), ("node", 2)), "P100", 16 * GIB
     ),
     # AWS g4dn.12xlarge: 4 × T4, 48 vCPUs, 192 GiB, 900 GB.
-    "t4-4": Machine(48, 192 * GIB, 900 * 10**9, (("node", 4),), "T4", 16 * GIB),
+    "t4-4": MachineModel(48, 192 * GIB, 900 * 10**9, (("node", 4),), "T4", 16 * GIB),
     # AMD Instinct MI100 brochure: 32 GB, hives of 4 by Infinity Fabric. The host is of the
     # size common for 8 of them (2 × EPYC of 64 cores); AMD fixes none.
-    "mi100-8": Machine(128, 1 * TIB, 4 * TB, (("hive", 4), ("node", 2)), "MI100", 32 * GIB),
+    "mi100-8": MachineModel(
+        128, 1 * TIB, 4 * TB, (("hive", 4), ("node", 2)), "MI100", 32 * GIB
+    ),
     # Google Cloud TPU v3-8: 4 chips of 32 GiB, 96 vCPUs, 334 GB.
-    "tpu-v3-8": Machine(96, 334 * 10**9, 100 * GIB, (("node", 4),), "TPUv3", 32 * GIB),
+    "tpu-v3-8": MachineModel(96, 334 * 10**9, 100 * GIB, (("node", 4),), "TPUv3", 32 * GIB),
 }
 
 HOST_LEAF = "core"
@@ -90,7 +94,7 @@ KNOWN = (*CATALOGUE, "cpu-32", "arm64-64", "8xV100")
 """What a message lists; the last three stand for any number."""
 
 
-def machine_of(name: str) -> Machine | None:
+def machine_of(name: str) -> MachineModel | None:
     """Find a model: of the catalogue, `cpu-32`, `arm64-64`, or `8xV100`; None if unknown."""
     if found := CATALOGUE.get(name.lower()):
         return found
@@ -98,10 +102,12 @@ def machine_of(name: str) -> Machine | None:
         count = int(cores[2])
         arch = Arch.ARM64 if cores[1] == "arm64" else Arch.X86_64
         levels = (("node", count),)
-        return Machine(count, count * MEMORY_A_CORE, count * DISK_A_CORE, levels, arch=arch)
+        return MachineModel(
+            count, count * MEMORY_A_CORE, count * DISK_A_CORE, levels, arch=arch
+        )
     plain = PLAIN.fullmatch(name)
     if plain and int(plain[1]) <= MOST_DEVICES:
         count = int(plain[1])
         cpus, memory = count * CPUS_A_DEVICE, count * MEMORY_A_DEVICE
-        return Machine(cpus, memory, 0, (("node", count),), plain[2])
+        return MachineModel(cpus, memory, 0, (("node", count),), plain[2])
     return None

@@ -20,7 +20,7 @@ class Share(msgspec.Struct, frozen=True):
     memory: int = 8 * GIB
 
 
-class Machine(msgspec.Struct):
+class HivedNode(msgspec.Struct):
     """A node: what is at each index, over all cells that it lies in."""
 
     place: Place
@@ -38,16 +38,16 @@ def host_leaves(skus: Mapping[str, HivedSku]) -> set[str]:
 
 def machines_of(
     roots: Sequence[LaidRoot], skus: Mapping[str, HivedSku]
-) -> tuple[dict[str, Machine], list[Finding]]:
+) -> tuple[dict[str, HivedNode], list[Finding]]:
     """Collect the machines of all roots, by name, with warnings.
 
     HiveD may number leaves as it likes; our devices are 0, 1, 2 …, as the machine has them.
     """
-    machines: dict[str, Machine] = {}
+    machines: dict[str, HivedNode] = {}
     hosts, warnings = host_leaves(skus), list[Finding]()
     for root in roots:
         for node in root.nodes:
-            machine = machines.setdefault(node.name, Machine(node.place))
+            machine = machines.setdefault(node.name, HivedNode(node.place))
             if root.leaf in hosts:
                 machine.cores[root.leaf] = len(node.leaves)
             else:
@@ -59,7 +59,7 @@ def machines_of(
     return machines, warnings
 
 
-def _number(name: str, machine: Machine) -> str:
+def _number(name: str, machine: HivedNode) -> str:
     """Number the devices of a machine; return what is not as HiveD has it."""
     leaves = sorted(machine.index_of, key=lambda leaf: (leaf[1], leaf[0]))
     wanted = [index for _, index in leaves]
@@ -80,7 +80,7 @@ def _number(name: str, machine: Machine) -> str:
 
 
 def node_to_wire(
-    name: str, machine: Machine, skus: Mapping[str, HivedSku], share: Share
+    name: str, machine: HivedNode, skus: Mapping[str, HivedSku], share: Share
 ) -> dict[str, Plain]:
     """Write a machine for our configuration."""
     kinds = [*machine.devices, *(k for k, count in machine.cores.items() for _ in range(count))]

@@ -8,7 +8,7 @@ from allotment.wire.cells_types import circles
 from allotment.wire.hived_cells import LaidRoot, laid_out
 from allotment.wire.hived_names import Names
 from allotment.wire.hived_nodes import (
-    Machine,
+    HivedNode,
     Share,
     leaf_word,
     machines_of,
@@ -102,7 +102,7 @@ class Writer:
             self._places["cells", "types", ours, "count"] = (*place, "childCellNumber")
         return types
 
-    def _root(self, at: int, machines: Mapping[str, Machine]) -> Written:
+    def _root(self, at: int, machines: Mapping[str, HivedNode]) -> Written:
         root = self._roots[at]
         place: Place = ("physicalCluster", "physicalCells", at)
         self._places["cells", "roots", at] = place
@@ -124,7 +124,7 @@ class Writer:
             **devices,
         }
 
-    def _pins(self, machines: Mapping[str, Machine]) -> list[Plain]:
+    def _pins(self, machines: Mapping[str, HivedNode]) -> list[Plain]:
         """Write the pinned cells that a tenant owns; others are ordinary cells."""
         owned = {pin.id for tenant in self._shape.tenants.values() for pin in tenant.pins}
         pins: list[Plain] = []
@@ -207,7 +207,7 @@ class Writer:
         ]
         return word if len(alike) == 1 else f"{self._names.of('type', top, place)}/{word}"
 
-    def _assumed(self, machines: Mapping[str, Machine]) -> Iterator[Finding]:
+    def _assumed(self, machines: Mapping[str, HivedNode]) -> Iterator[Finding]:
         kinds = {kind for m in machines.values() for kind in (*m.devices, *m.cores)}
         skus = self._shape.cluster.skus
         without = sorted(kind for kind in kinds if kind not in skus)

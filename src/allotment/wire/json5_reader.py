@@ -51,7 +51,7 @@ def read_json5(text: str, source: str) -> tuple[Tree, tuple[Problem, ...]]:
 
     Raises BadInput where the text is not JSON5.
     """
-    reader = _Reader(text, source)
+    reader = _Json5Reader(text, source)
     tree = reader.whole()
     return tree, tuple(reader.problems)
 
@@ -62,7 +62,7 @@ def starts_like_json(text: str) -> bool:
     return text.startswith("{", start.end() if start else 0)
 
 
-class _Reader:
+class _Json5Reader:
     """Recursive descent over a text; `_at` is always at a token's start."""
 
     def __init__(self, text: str, source: str) -> None:

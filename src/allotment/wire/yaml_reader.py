@@ -70,7 +70,7 @@ def read_yaml(text: str, source: str) -> tuple[Tree, tuple[Problem, ...]]:
     Raises BadInput when it is not YAML, or not the YAML that is accepted here.
     """
     refuse_control(text, CONTROL, source)
-    reader = _Reader(text, source)
+    reader = _YamlReader(text, source)
     return reader.document(), tuple(reader.problems)
 
 
@@ -85,7 +85,7 @@ def scalar_of(text: str) -> Scalar:
     return text
 
 
-class _Reader:
+class _YamlReader:
     """Folds events into a tree. Recursion is bounded by MOST_DEPTH."""
 
     def __init__(self, text: str, source: str) -> None:

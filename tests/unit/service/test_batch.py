@@ -11,7 +11,7 @@ from allotment.model.ids import TaskIndex
 from allotment.model.quantity import Millis
 from allotment.model.spec import Batch, Checkpoint, Dialect, JobSpec
 from allotment.service.batch.files import batch_files, tool_files, tools_folder
-from allotment.service.batch.tools.patterns import Known, expand_lsf, expand_slurm
+from allotment.service.batch.tools.patterns import PatternValues, expand_lsf, expand_slurm
 from allotment.service.batch.tools.scontrol import hostnames
 from allotment.service.folders import make_tools
 from allotment.service.launch import Account, Folders, gang_launch, hostfile, task_env
@@ -20,7 +20,9 @@ from tests.support.world import World
 
 FOLDERS = Folders("/state")
 ACCOUNT = Account("alice", "/home/alice")
-KNOWN = Known(job=128, array=120, member=3, name="train", node="n7", user="ada", restarts=2)
+KNOWN = PatternValues(
+    job=128, array=120, member=3, name="train", node="n7", user="ada", restarts=2
+)
 
 
 def a_script(**changes: object) -> JobSpec:

@@ -14,7 +14,7 @@ from allotment.api.render import ENCODER, JSON, NO_STORE, Caller, Job, TheServic
 from allotment.api.shapes import End
 from allotment.api.streams import HEARTBEAT, SSE, Stream, event
 from allotment.model.ids import Actor, JobId
-from allotment.service.event_feed import Told
+from allotment.service.event_feed import FeedEvent
 from allotment.service.service import Service
 from allotment.service.views import EventView
 
@@ -22,7 +22,7 @@ router = APIRouter(tags=["events"])
 
 MOST_ITEMS = 2_000
 
-Source = AsyncGenerator[list[Told]]
+Source = AsyncGenerator[list[FeedEvent]]
 
 After = Annotated[int, Query(ge=0, lt=1 << 62, description="Leave out events up to this one.")]
 Limit = Annotated[int, Query(ge=1, le=MOST_ITEMS)]
@@ -87,14 +87,14 @@ def _stream(
 
 async def _page(told: Source) -> Response:
     """Answer with a list, piece by piece: it may be long."""
-    nothing: list[Told] = []
+    nothing: list[FeedEvent] = []
     first = await anext(told, nothing)  # what cannot be read is said before it begins
     # It ends as a whole or breaks off: half of it would look like all.
     never = asyncio.Event()
     return Stream(_list(first, told), never, media_type=JSON, headers=NO_STORE)
 
 
-async def _list(first: list[Told], rest: Source) -> AsyncGenerator[bytes]:
+async def _list(first: list[FeedEvent], rest: Source) -> AsyncGenerator[bytes]:
     async with aclosing(rest):
         yield b"[" + b",".join(each.json for each in first)
         async for told in rest:

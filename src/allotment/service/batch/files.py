@@ -102,7 +102,7 @@ def _plan(
 ) -> dict[str, object]:
     """Return what the program is told that runs the script."""
     array = spec.array
-    known = patterns.Known(
+    known = patterns.PatternValues(
         job=job.id,
         array=array.parent if array else job.id,
         member=array.index if array else None,

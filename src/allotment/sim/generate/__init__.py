@@ -5,7 +5,7 @@ from allotment.sim.generate.default import default_model
 from allotment.sim.generate.drawing import drawn, generate, planned
 from allotment.sim.generate.fit_report import FitReport, FitRow, Verdict
 from allotment.sim.generate.fitting import anonymous, fit
-from allotment.sim.generate.loading import Reached, Span
+from allotment.sim.generate.loading import Reached, SubmitPeriod
 from allotment.sim.generate.model import BadModel, Model, model_from_json, model_to_json
 from allotment.sim.generate.writing import Written, write_csv
 
@@ -15,7 +15,7 @@ __all__ = [
     "FitRow",
     "Model",
     "Reached",
-    "Span",
+    "SubmitPeriod",
     "Verdict",
     "Written",
     "anonymous",

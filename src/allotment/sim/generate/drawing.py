@@ -12,7 +12,14 @@ from random import Random
 from allotment.model.quantity import Resources
 from allotment.sim.generate.calendar import START_MS, weekly
 from allotment.sim.generate.curve import ALL_PPM, DRAW_BITS, drawer
-from allotment.sim.generate.loading import LONGEST_SPAN_MS, Reached, Span, Work, fitted, reached
+from allotment.sim.generate.loading import (
+    LONGEST_SPAN_MS,
+    Reached,
+    SubmitPeriod,
+    WorkSum,
+    fitted,
+    reached,
+)
 from allotment.sim.generate.model import BadModel, Model, Size, check
 from allotment.sim.trace import Ending, TraceJob
 
@@ -36,7 +43,7 @@ def generate(
 
 def planned(
     model: Model, jobs: int, seed: int, load: float | None = None, capacity_milli: int = 0
-) -> tuple[Span, Reached | None]:
+) -> tuple[SubmitPeriod, Reached | None]:
     """Choose when so many jobs come; with a load, say also what they come to.
 
     They come at the model's rate, or at the rate that makes the load `load` of a cluster of
@@ -47,13 +54,13 @@ def planned(
     check(model)
     _check_asked(model, jobs, seed, load, capacity_milli)
     if load is None:
-        return Span(_at_own_rate(model, jobs)), None
-    draw, work = _work(model, seed), Work(capacity_milli)
+        return SubmitPeriod(_at_own_rate(model, jobs)), None
+    draw, work = _work(model, seed), WorkSum(capacity_milli)
     for _ in range(jobs):
         (_, _, _, gpu_milli), run_ms = draw()
         work.add(gpu_milli, run_ms)
 
-    def measure(span: Span) -> Reached:
+    def measure(span: SubmitPeriod) -> Reached:
         draw = _work(model, seed)
         told = (
             (submit_ms, asked[3], run_ms)
@@ -65,7 +72,7 @@ def planned(
     return fitted(work, load, measure)
 
 
-def drawn(model: Model, jobs: int, seed: int, span: Span) -> Iterator[TraceJob]:
+def drawn(model: Model, jobs: int, seed: int, span: SubmitPeriod) -> Iterator[TraceJob]:
     """Draw the jobs of a plan."""
     when = _arrivals(model, jobs, seed, span.length_ms)
     work = _work(model, seed)

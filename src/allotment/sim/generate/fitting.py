@@ -14,7 +14,7 @@ import msgspec
 
 from allotment.model.quantity import DEVICE
 from allotment.sim.generate.curve import ALL_PPM, curve_of
-from allotment.sim.generate.model import BadModel, Model, Runs, Share, Size
+from allotment.sim.generate.model import BadModel, Model, Runs, Size, TenantJobs
 from allotment.sim.generate.rhythm import rhythm_of
 from allotment.sim.trace import Ending, Trace, TraceJob
 
@@ -137,7 +137,7 @@ def _bound(gpu_milli: int) -> int:
 
 def _tenants(
     jobs: Sequence[TraceJob], sizes: Sequence[Size], stands_for: dict[Shape, Shape]
-) -> tuple[tuple[Share, ...], tuple[int, ...]]:
+) -> tuple[tuple[TenantJobs, ...], tuple[int, ...]]:
     """Tenants with their mixes of sizes, and the mix of all those with too few jobs."""
     places = {(size.tasks, size.gpu_milli): place for place, size in enumerate(sizes)}
     place_of = {shape: places[kept] for shape, kept in stands_for.items()}
@@ -146,10 +146,10 @@ def _tenants(
         mix = counts.setdefault(job.tenant, [0] * len(sizes))
         mix[place_of[_shape(job)]] += 1
     others = [0] * len(sizes)
-    shares: list[Share] = []
+    shares: list[TenantJobs] = []
     for name in sorted(counts, key=lambda name: (-sum(counts[name]), name)):
         mix, total = counts[name], sum(counts[name])
         if total < FEWEST_FOR_MIX:
             others = list(map(int.__add__, others, mix))
-        shares.append(Share(name, total, tuple(mix) if total >= FEWEST_FOR_MIX else ()))
+        shares.append(TenantJobs(name, total, tuple(mix) if total >= FEWEST_FOR_MIX else ()))
     return tuple(shares), tuple(others) if any(others) else ()

@@ -29,7 +29,7 @@ CLOSE = 0.01
 """Nearer than this part of the load, nothing is mended."""
 
 
-class Span(msgspec.Struct, frozen=True, gc=False):
+class SubmitPeriod(msgspec.Struct, frozen=True, gc=False):
     """When jobs are submitted, and for how long they run at most."""
 
     length_ms: int
@@ -48,7 +48,7 @@ class Reached(msgspec.Struct, frozen=True, gc=False):
     """Jobs that are larger than the cluster, which never run there."""
 
 
-class Work:
+class WorkSum:
     """The work of jobs in classes of run times: enough to choose a span without them."""
 
     def __init__(self, capacity_milli: int) -> None:
@@ -102,7 +102,7 @@ def _class(run_ms: int) -> int:
 
 
 def reached(
-    drawn: Iterable[tuple[int, int, int]], last_ms: int, span: Span, capacity: int
+    drawn: Iterable[tuple[int, int, int]], last_ms: int, span: SubmitPeriod, capacity: int
 ) -> Reached:
     """Sum up jobs: when each is submitted, thousandths of devices, and its uncut run time."""
     used = cut = too_large = 0
@@ -116,7 +116,9 @@ def reached(
     return Reached(load, span.longest_ms, cut, too_large)
 
 
-def fitted(work: Work, load: float, measure: Callable[[Span], Reached]) -> tuple[Span, Reached]:
+def fitted(
+    work: WorkSum, load: float, measure: Callable[[SubmitPeriod], Reached]
+) -> tuple[SubmitPeriod, Reached]:
     """Choose the span, and mend it until the jobs of it have the load.
 
     The rhythm of days and weeks makes the load of a span jump: first a shorter span with more
@@ -141,10 +143,12 @@ def fitted(work: Work, load: float, measure: Callable[[Span], Reached]) -> tuple
     return best
 
 
-def _tried(span_ms: float, measure: Callable[[Span], Reached]) -> tuple[Span, Reached]:
-    span = Span(round(span_ms), max(1, round(span_ms / PART)))
+def _tried(
+    span_ms: float, measure: Callable[[SubmitPeriod], Reached]
+) -> tuple[SubmitPeriod, Reached]:
+    span = SubmitPeriod(round(span_ms), max(1, round(span_ms / PART)))
     return span, measure(span)
 
 
-def _off(found: tuple[Span, Reached], load: float) -> float:
+def _off(found: tuple[SubmitPeriod, Reached], load: float) -> float:
     return abs(found[1].load / load - 1)

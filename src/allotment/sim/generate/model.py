@@ -51,7 +51,7 @@ class Runs(msgspec.Struct, frozen=True, gc=False):
     run_ms: Curve
 
 
-class Share(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+class TenantJobs(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A tenant: its jobs, and how many of them have each size of `Model.sizes`."""
 
     name: str
@@ -85,7 +85,7 @@ class Model(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     sizes: tuple[Size, ...]
     runs: tuple[Runs, ...]
     """By rising `up_to_gpu_milli`; the last is also for anything above."""
-    tenants: tuple[Share, ...]
+    tenants: tuple[TenantJobs, ...]
     other_sizes: tuple[int, ...] = ()
     failed_ppm: int = 0
     """Jobs that end in failure, in millionths of all."""

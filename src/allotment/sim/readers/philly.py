@@ -47,12 +47,12 @@ def _tells(head: str) -> bool:
 
 
 def _read(text: Text, options: Options) -> Iterable[Row]:
-    reader = _Reader(options)
+    reader = _PhillyReader(options)
     rows = [reader.row(entry) for entry in _entries(text)]
     return closed(rows, reader.last_ms)
 
 
-class _Reader:
+class _PhillyReader:
     """Makes jobs of entries, and remembers the last instant seen."""
 
     def __init__(self, options: Options) -> None:

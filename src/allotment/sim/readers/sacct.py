@@ -50,7 +50,7 @@ def _tells(head: str) -> bool:
 def _read(text: Text, options: Options) -> Iterable[Row]:
     table = Table(text, NEEDS, "|")
     _check(table, text.name)
-    return table.jobs(_Reader(table, options).job)
+    return table.jobs(_SacctReader(table, options).job)
 
 
 def _check(table: Table, name: str) -> None:
@@ -63,7 +63,7 @@ def _check(table: Table, name: str) -> None:
             )
 
 
-class _Reader:
+class _SacctReader:
     """Makes jobs of rows; remembers requests, which repeat."""
 
     def __init__(self, table: Table, options: Options) -> None:

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from allotment.metrics.series import completed
 from allotment.model.quantity import DEVICE, SECOND
-from allotment.sim.report.figure import Figure, Table, bars_legend
+from allotment.sim.report.figure import Figure, FigureTable, bars_legend
 from allotment.sim.report.marks import Picture, label, line, px, svg, text
 from allotment.sim.report.scales import Scale, span_ticks
 from allotment.sim.report.view import View, demand
@@ -69,7 +69,7 @@ def _filled(
         finding=_finding(views, groups, who_waits),
         pictures=(_picture(f"{figure.key}-svg", figure.heading, views, groups),),
         legend=bars_legend(views),
-        table=Table(
+        table=FigureTable(
             ("mean queueing delay of", "", *(view.name for view in views)),
             tuple((g.name, g.note, *map(_shown, g.means_ms)) for g in groups),
             words=2,

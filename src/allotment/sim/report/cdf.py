@@ -4,7 +4,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 
 from allotment.sim.idle import nothing_waits
-from allotment.sim.report.figure import Figure, Table, lines_legend
+from allotment.sim.report.figure import Figure, FigureTable, lines_legend
 from allotment.sim.report.marks import Box, Picture, axes, curve, read_off, steps, svg
 from allotment.sim.report.scales import (
     Scale,
@@ -68,14 +68,14 @@ PARTS = (10, 25, 50, 75, 90, 99, 100)
 """Per cent of the jobs."""
 
 
-def _table(views: Sequence[View], column: Column) -> Table:
+def _table(views: Sequence[View], column: Column) -> FigureTable:
     head = ("policy", *(f"{part} % of jobs within" for part in PARTS))
     rows = tuple(
         (view.name, *(duration(nearest(column(view), part)) for part in PARTS))
         for view in views
         if column(view)
     )
-    return Table(head, rows)
+    return FigureTable(head, rows)
 
 
 def nearest(ordered: Sequence[int], part: int) -> int:

@@ -8,7 +8,7 @@ from allotment.sim.report.view import View
 from allotment.sim.report.words import safe
 
 
-class Table(msgspec.Struct, frozen=True):
+class FigureTable(msgspec.Struct, frozen=True):
     """The same as a picture, for those who read better than they see."""
 
     head: tuple[str, ...]
@@ -31,7 +31,7 @@ class Figure(msgspec.Struct, frozen=True):
     legend: str = ""
     full: bool = False
     """As wide as the page."""
-    table: Table | None = None
+    table: FigureTable | None = None
 
 
 def markup(figure: Figure) -> str:
@@ -69,11 +69,11 @@ def _as_table(figure: Figure) -> str:
     )
 
 
-def _left(place: int, table: Table) -> str:
+def _left(place: int, table: FigureTable) -> str:
     return ' class="w"' if place < table.words else ""
 
 
-def _cell(place: int, words: str, table: Table) -> str:
+def _cell(place: int, words: str, table: FigureTable) -> str:
     if not place:
         return f'<th scope="row">{safe(words)}</th>'
     return f"<td{_left(place, table)}>{safe(words)}</td>"

@@ -6,7 +6,7 @@ import msgspec
 
 from allotment.sim.chart import LARGEST, Chart, Span
 from allotment.sim.outcome import JobOutcome
-from allotment.sim.report.figure import Figure, Table, marks_legend
+from allotment.sim.report.figure import Figure, FigureTable, marks_legend
 from allotment.sim.report.marks import Picture, label, line, px, svg, text
 from allotment.sim.report.scales import Scale
 from allotment.sim.report.series import axis_between
@@ -40,7 +40,7 @@ MARKS = (
 )
 
 
-class Course(msgspec.Struct, frozen=True):
+class JobSpans(msgspec.Struct, frozen=True):
     """One job and the stretches for which it ran."""
 
     job: JobOutcome
@@ -77,7 +77,7 @@ def jobs(views: Sequence[View]) -> Figure:
     )
 
 
-def courses(view: View, chart: Chart) -> list[Course]:
+def courses(view: View, chart: Chart) -> list[JobSpans]:
     """Return the jobs to draw in order of submission: all, or the largest of many."""
     rows = view.run.jobs
     places = chart.jobs
@@ -88,10 +88,10 @@ def courses(view: View, chart: Chart) -> list[Course]:
     for span in chart.spans:
         if span.job in spans:
             spans[span.job].append(span)
-    return [Course(rows[place], tuple(spans[place])) for place in places]
+    return [JobSpans(rows[place], tuple(spans[place])) for place in places]
 
 
-def _how(view: View, drawn: Sequence[Course], pause_ms: int) -> str:
+def _how(view: View, drawn: Sequence[JobSpans], pause_ms: int) -> str:
     said = (
         "each row is a job, in order of submission, named by its id and how many devices it "
         "asks for. It runs where there is a bar, and waits where there is a dotted line; an "
@@ -109,7 +109,7 @@ def _how(view: View, drawn: Sequence[Course], pause_ms: int) -> str:
     return said
 
 
-def _picture(view: View, drawn: Sequence[Course], low: int, high: int) -> str:
+def _picture(view: View, drawn: Sequence[JobSpans], low: int, high: int) -> str:
     bottom = TOP + ROW * len(drawn) + 4
     x, ticks, name = axis_between(low, high, LEFT, RIGHT)
     shapes = [text(LEFT, TOP - 10, view.name, "b")]
@@ -126,7 +126,7 @@ def _picture(view: View, drawn: Sequence[Course], low: int, high: int) -> str:
     return svg(picture, shapes)
 
 
-def _row(view: View, course: Course, x: Scale, top: float) -> str:
+def _row(view: View, course: JobSpans, x: Scale, top: float) -> str:
     job, middle = course.job, px(top + THICK / 2)
     edges = [job.submit_ms]
     bars: list[str] = []
@@ -160,7 +160,7 @@ def _row(view: View, course: Course, x: Scale, top: float) -> str:
     return f"<g><title>{safe(_told(course))}</title>{''.join(shapes)}</g>"
 
 
-def _told(course: Course) -> str:
+def _told(course: JobSpans) -> str:
     job = course.job
     said = f"{job.id} of {job.tenant or 'no tenant'}, {devices(job.gpu_milli)}: "
     if job.start_ms < 0:
@@ -172,7 +172,7 @@ def _told(course: Course) -> str:
     return f"{said}, preempted {counted(job.preemptions, 'time')}" if job.preemptions else said
 
 
-def part_running(drawn: Sequence[Course]) -> str:
+def part_running(drawn: Sequence[JobSpans]) -> str:
     """Return which part of their stay the jobs ran."""
     ended = [course.job for course in drawn if course.job.end_ms >= 0]
     stay = sum(job.end_ms - job.submit_ms for job in ended)
@@ -181,7 +181,7 @@ def part_running(drawn: Sequence[Course]) -> str:
     return f"{percent(sum(job.ran_ms for job in ended) / stay)} of their stay these jobs run."
 
 
-def _finding(views: Sequence[View], drawn: Sequence[Sequence[Course]]) -> str:
+def _finding(views: Sequence[View], drawn: Sequence[Sequence[JobSpans]]) -> str:
     parts: list[str] = []
     for view, some in list(zip(views, drawn, strict=True))[:5]:
         ended = [course.job for course in some if course.job.end_ms >= 0]
@@ -197,7 +197,7 @@ def _finding(views: Sequence[View], drawn: Sequence[Sequence[Course]]) -> str:
     )
 
 
-def _table(views: Sequence[View], drawn: Sequence[Sequence[Course]]) -> Table:
+def _table(views: Sequence[View], drawn: Sequence[Sequence[JobSpans]]) -> FigureTable:
     head = ("policy", "job", "tenant", "devices", "waited", "ran", "preempted")
     rows = [
         (
@@ -212,4 +212,4 @@ def _table(views: Sequence[View], drawn: Sequence[Sequence[Course]]) -> Table:
         for view, some in zip(views, drawn, strict=True)
         for course in some
     ]
-    return Table(head, tuple(rows), words=3)
+    return FigureTable(head, tuple(rows), words=3)

@@ -7,7 +7,7 @@ from allotment.sim.chart import Chart, Row
 from allotment.sim.outcome import Run
 from allotment.sim.report import hours
 from allotment.sim.report.cells import Cells, Map, row_means
-from allotment.sim.report.figure import Figure, Table
+from allotment.sim.report.figure import Figure, FigureTable
 from allotment.sim.report.look import LEVELS
 from allotment.sim.report.marks import Picture, label, px, svg, text
 from allotment.sim.report.scales import Scale, Ticks
@@ -61,7 +61,7 @@ def cluster(views: Sequence[View]) -> Figure:
     return Figure("heat", heading, how, finding, pictures, full=len(views) > 1, table=means)
 
 
-def table(views: Sequence[View]) -> Table:
+def table(views: Sequence[View]) -> FigureTable:
     """Return the mean use of every row of the widest picture."""
     charts = [chart for view in views if (chart := view.run.chart) is not None]
     rows: list[tuple[str, ...]] = []
@@ -74,7 +74,7 @@ def table(views: Sequence[View]) -> Table:
         rows.append((short(own.name, 24), short(own.kind, 16), *shares))
     together = max(chart.nodes_a_row for chart in charts)
     first = "node" if together == 1 else f"{together} nodes from"
-    return Table((first, "devices", *(view.name for view in views)), tuple(rows), words=2)
+    return FigureTable((first, "devices", *(view.name for view in views)), tuple(rows), words=2)
 
 
 def _mean(run: Run, row: Row) -> float:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from allotment.sim.outcome import Run, Sample
-from allotment.sim.report.figure import Figure, Table, lines_legend
+from allotment.sim.report.figure import Figure, FigureTable, lines_legend
 from allotment.sim.report.marks import (
     Box,
     Picture,
@@ -86,7 +86,7 @@ STRETCHES = 12
 
 def _table(
     views: Sequence[View], show: Callable[[View, float], str], value: Callable[[Sample], int]
-) -> Table:
+) -> FigureTable:
     low, high = window(views)
     edges = [low + (high - low) * n // STRETCHES for n in range(STRETCHES + 1)]
     means = [means_between(view.run.samples, edges, value) for view in views]
@@ -100,7 +100,7 @@ def _table(
         )
         for n in range(STRETCHES)
     )
-    return Table(("mean from here on", *(view.name for view in views)), rows)
+    return FigureTable(("mean from here on", *(view.name for view in views)), rows)
 
 
 def _when(at: int, begin: int) -> str:

@@ -20,7 +20,7 @@ from allotment.wire.batch.export import read_export
 from allotment.wire.batch.options import (
     Given,
     Option,
-    Table,
+    OptionTable,
     Takes,
     read_options,
     silently,
@@ -414,7 +414,7 @@ OPTIONS: tuple[Option, ...] = (
 )  # fmt: skip
 
 
-class BsubTable(Table):
+class BsubTable(OptionTable):
     """Options of one dash and a whole name (`-gpu num=2`); a letter may have its value
     attached (`-n4`)."""
 

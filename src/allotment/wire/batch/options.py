@@ -66,7 +66,7 @@ def silently(draft: Draft, value: str) -> None:
     """Take an option that asks for what is done anyway."""
 
 
-class Table:
+class OptionTable:
     """The options of one dialect, by name and by letter."""
 
     def __init__(self, options: Sequence[Option], *, dashes: str) -> None:
@@ -147,7 +147,7 @@ class Table:
 
 
 def with_words(
-    table: Table, given: Iterable[Given | Problem], words: Iterable[Word]
+    table: OptionTable, given: Iterable[Given | Problem], words: Iterable[Word]
 ) -> list[Given | Problem]:
     """Add what is said elsewhere than in a script, in place of what that says of the same."""
     more = list(table.given(words))
@@ -159,7 +159,10 @@ def with_words(
 
 
 def read_options(
-    table: Table, given: Iterable[Given | Problem], draft: Draft, ignored: Iterable[str] = ()
+    table: OptionTable,
+    given: Iterable[Given | Problem],
+    draft: Draft,
+    ignored: Iterable[str] = (),
 ) -> tuple[list[Problem], list[Problem]]:
     """Write options into a draft, in order: a later one wins. Return problems and warnings.
 

@@ -19,8 +19,8 @@ from allotment.wire.batch.draft import Draft
 from allotment.wire.batch.export import read_export
 from allotment.wire.batch.options import (
     Option,
+    OptionTable,
     Read,
-    Table,
     Takes,
     read_options,
     refused,
@@ -421,7 +421,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("wrap", refused("stands for a script, and this is one", "take it out"), ""),
 )  # fmt: skip
 
-TABLE = Table(OPTIONS, dashes="--")
+TABLE = OptionTable(OPTIONS, dashes="--")
 
 VARIABLES = {
     "array-inx": "array", "burst-buffer": "bb", "cpu-freq-req": "cpu-freq",

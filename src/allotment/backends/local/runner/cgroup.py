@@ -19,7 +19,7 @@ _KILL_ROUNDS: Final = 200
 _KILL_PAUSE_S: Final = 0.01
 
 
-class Limits(Protocol):
+class GroupLimits(Protocol):
     """The amounts a group can enforce; 0 is no limit."""
 
     @property
@@ -54,7 +54,7 @@ class Group:
     def __init__(self) -> None:
         self.controllers: list[str] = []
 
-    def create(self, limits: Limits) -> None:
+    def create(self, limits: GroupLimits) -> None:
         """Make the groups. Raises OSError when one cannot be made or limited."""
 
     def open_doors(self) -> list[int]:

@@ -3,7 +3,7 @@
 import os
 from typing import Final
 
-from allotment.backends.local.runner.cgroup import RUNNER, Counts, Group, Limits
+from allotment.backends.local.runner.cgroup import RUNNER, Counts, Group, GroupLimits
 from allotment.backends.local.runner.cgroup_files import (
     make_dir,
     members,
@@ -33,7 +33,7 @@ class GroupV1(Group):
             self._dirs["devices"] = f"{bases['devices']}/{SHARED_DEVICES}"
         self._devices = devices
 
-    def create(self, limits: Limits) -> None:
+    def create(self, limits: GroupLimits) -> None:
         for name, path in self._dirs.items():
             if name != "devices" or not self._shares_devices:
                 make_dir(path)

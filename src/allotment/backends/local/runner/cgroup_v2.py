@@ -2,7 +2,7 @@
 
 import os
 
-from allotment.backends.local.runner.cgroup import RUNNER, Counts, Group, Limits
+from allotment.backends.local.runner.cgroup import RUNNER, Counts, Group, GroupLimits
 from allotment.backends.local.runner.cgroup_files import (
     make_dir,
     members,
@@ -24,7 +24,7 @@ class GroupV2(Group):
         self._base = base
         self._dir = f"{base}/{key}"
 
-    def create(self, limits: Limits) -> None:
+    def create(self, limits: GroupLimits) -> None:
         make_dir(self._dir)
         if self.has("cpu") and limits.cpu_milli:
             # cpu.weight runs from 1 to 10000 with 100 in the middle: one CPU weighs 100.

@@ -17,7 +17,7 @@ _LONGEST_LINE_BYTES: Final = 4096
 _LONGEST_GRACE_MS: Final = 7 * 24 * 3600 * 1000
 
 
-class Command(NamedTuple):
+class Instruction(NamedTuple):
     """One line, understood. `signum` and `grace_ms` are 0 where they do not apply."""
 
     verb: str
@@ -32,7 +32,7 @@ def open_fifo(path: str) -> int:
     return os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
 
 
-def take(fd: int, pending: bytes) -> tuple[list[Command], bytes]:
+def take(fd: int, pending: bytes) -> tuple[list[Instruction], bytes]:
     """Read what is there; give the whole commands and the rest. Nonsense is skipped."""
     try:
         pending += os.read(fd, _READ_BYTES)
@@ -45,18 +45,18 @@ def take(fd: int, pending: bytes) -> tuple[list[Command], bytes]:
     return [command for command in found if command is not None], rest
 
 
-def parse(line: str) -> Command | None:
+def parse(line: str) -> Instruction | None:
     """Understand one line; None for what is no command."""
     match line.split():
         case ["go" | "kill" | "freeze" | "thaw" as verb]:
-            return Command(verb)
+            return Instruction(verb)
         case ["signal", name]:
             signum = signal_number(name)
-            return Command("signal", signum) if signum else None
+            return Instruction("signal", signum) if signum else None
         case ["stop", name, grace] if grace.isdecimal():
             signum = signal_number(name)
             grace_ms = min(int(grace), _LONGEST_GRACE_MS)
-            return Command("stop", signum, grace_ms) if signum else None
+            return Instruction("stop", signum, grace_ms) if signum else None
         case _:
             return None
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from allotment.backends.local.runner import layout, procfs, verdict, watch
 from allotment.backends.local.runner.book import Book
-from allotment.backends.local.runner.control import Command
+from allotment.backends.local.runner.control import Instruction
 from allotment.backends.local.runner.host import Host
 from allotment.backends.local.runner.schema import Request
 from allotment.backends.local.runner.stopping import Stopper
@@ -122,7 +122,7 @@ class Course:
 
     # ── orders ──────────────────────────────────────────────────────────────────────
 
-    def obey(self, command: Command) -> None:
+    def obey(self, command: Instruction) -> None:
         """Carry out one line of the control pipe."""
         match command.verb:
             case "go" if self._status["phase"] == "ready":
@@ -139,7 +139,7 @@ class Course:
             case _:
                 pass
 
-    def _end_now(self, command: Command) -> None:
+    def _end_now(self, command: Instruction) -> None:
         """Before it runs, and after it failed, there is nobody to ask."""
         self.stopper.ended_by = self.stopper.ended_by or command.verb
         self.stopper.kill()

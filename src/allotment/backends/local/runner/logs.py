@@ -18,7 +18,7 @@ DEFAULT_CAP_BYTES: Final = 64 << 20
 MARKER: Final = "\n[allotment: {} bytes of output are missing here]\n"
 
 
-class Piece(NamedTuple):
+class LogFile(NamedTuple):
     """A stretch of the stream: where it starts, and the file that holds it."""
 
     start: int
@@ -38,7 +38,7 @@ class CappedLog:
         self._left = self._head_bytes
         self._fd = -1
         self._current = path
-        self._tail: list[Piece] = []
+        self._tail: list[LogFile] = []
         self._overwritten = 0
 
     @property
@@ -88,7 +88,7 @@ class CappedLog:
             self._overwritten += self._tail[0].start - oldest.start
             _forget(oldest.path)
         self._current = f"{self.path.removesuffix('.log')}.tail.{start}"
-        self._tail.append(Piece(start, self._current))
+        self._tail.append(LogFile(start, self._current))
         self._left = self._piece_bytes
 
     def _write(self, part: memoryview) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 
-class Known(NamedTuple):
+class PatternValues(NamedTuple):
     """What patterns may name. `member` is None outside of arrays; `step` in a script."""
 
     job: int
@@ -25,7 +25,7 @@ _SLURM = re.compile(r"%(\d*)([%AabJjNnrstuxS])")
 _MOST_DIGITS = 10
 
 
-def expand_slurm(pattern: str, known: Known) -> str:
+def expand_slurm(pattern: str, known: PatternValues) -> str:
     """Put values in a pattern of Slurm's. A pattern with `\\\\` in it stays as it is."""
     if "\\" in pattern:
         return pattern.replace("\\", "")
@@ -48,10 +48,13 @@ def expand_slurm(pattern: str, known: Known) -> str:
     return _SLURM.sub(value, pattern)
 
 
-def expand_lsf(pattern: str, known: Known) -> str:
+def expand_lsf(pattern: str, known: PatternValues) -> str:
     """Put values in a pattern of LSF's: %J the job, %I its index, 0 outside of arrays."""
     index = known.member or 0
     return pattern.replace("%J", str(known.array)).replace("%I", str(index))
 
 
-EXPAND: dict[str, Callable[[str, Known], str]] = {"slurm": expand_slurm, "lsf": expand_lsf}
+EXPAND: dict[str, Callable[[str, PatternValues], str]] = {
+    "slurm": expand_slurm,
+    "lsf": expand_lsf,
+}

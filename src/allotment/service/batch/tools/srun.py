@@ -14,9 +14,9 @@ from collections.abc import Mapping
 from typing import NoReturn
 
 from allotment.service.batch.tools.options import Misused, read_options
-from allotment.service.batch.tools.patterns import Known, expand_slurm
+from allotment.service.batch.tools.patterns import PatternValues, expand_slurm
 from allotment.service.batch.tools.signals import alone, listen, send_group
-from allotment.service.batch.tools.srun_options import OPTIONS, Wish
+from allotment.service.batch.tools.srun_options import OPTIONS, StepOptions
 from allotment.service.batch.tools.steps import Book, Held, Whole
 
 PASSED_ON = (
@@ -31,7 +31,7 @@ CHUNK = 1 << 16
 class Step:
     """One run of srun: so many tasks of one command."""
 
-    def __init__(self, wish: Wish, command: list[str]) -> None:
+    def __init__(self, wish: StepOptions, command: list[str]) -> None:
         env = os.environ
         self._wish = wish
         self._command = command
@@ -133,11 +133,11 @@ class Step:
             return 0 if rank == int(wanted) else os.open(os.devnull, os.O_RDONLY)
         return os.open(expand_slurm(wanted, self._known(rank)), os.O_RDONLY)
 
-    def _known(self, rank: int) -> Known:
+    def _known(self, rank: int) -> PatternValues:
         env = os.environ
         job = int(env.get("SLURM_JOB_ID", "0"))
         index = env.get("SLURM_ARRAY_TASK_ID")
-        return Known(
+        return PatternValues(
             job=job,
             array=int(env.get("SLURM_ARRAY_JOB_ID", job)),
             member=None if index is None else int(index),
@@ -303,7 +303,7 @@ def _say(text: str) -> None:
 
 def run(words: list[str]) -> int:
     """Run a step; return the highest exit code of its tasks. Raises Misused."""
-    wish = Wish()
+    wish = StepOptions()
     command = read_options(OPTIONS, words, wish)
     if not command:
         raise Misused("there is no command to run")

@@ -8,10 +8,10 @@ from typing import Any
 
 from allotment.service.batch.tools.options import Misused, Option
 
-Read = Callable[["Wish", str], None]
+Read = Callable[["StepOptions", str], None]
 
 
-class Wish:
+class StepOptions:
     """What a step asks for; None: what the job has."""
 
     def __init__(self) -> None:
@@ -40,18 +40,18 @@ class Wish:
 
 
 def _refuse(why: str) -> Read:
-    def read(wish: Wish, value: str) -> None:
+    def read(wish: StepOptions, value: str) -> None:
         raise Misused(why)
 
     return read
 
 
-def _nothing(wish: Wish, value: str) -> None:
+def _nothing(wish: StepOptions, value: str) -> None:
     """Read an option that has nothing to do within a job on one node."""
 
 
 def _sets(field: str, convert: Callable[[str], Any] = str) -> Read:
-    def read(wish: Wish, value: str) -> None:
+    def read(wish: StepOptions, value: str) -> None:
         setattr(wish, field, convert(value))
 
     return read
@@ -68,33 +68,33 @@ def _yes(value: str) -> bool:
     return value not in ("0", "no")
 
 
-def _nodes(wish: Wish, value: str) -> None:
+def _nodes(wish: StepOptions, value: str) -> None:
     if int(value.partition("-")[0]) != 1:
         raise Misused(f"{value} nodes, and the job has one")
 
 
-def _nodelist(wish: Wish, value: str) -> None:
+def _nodelist(wish: StepOptions, value: str) -> None:
     here = {os.environ.get("SLURM_JOB_NODELIST", ""), "localhost", "127.0.0.1"}
     if not set(value.split(",")) <= here:
         raise Misused(f"{value} is not a node of this job")
 
 
-def _exclude(wish: Wish, value: str) -> None:
+def _exclude(wish: StepOptions, value: str) -> None:
     if os.environ.get("SLURM_JOB_NODELIST", "") in value.split(","):
         raise Misused("leaves no node")
 
 
-def _relative(wish: Wish, value: str) -> None:
+def _relative(wish: StepOptions, value: str) -> None:
     if int(value):
         raise Misused("the job has one node, number 0")
 
 
-def _jobid(wish: Wish, value: str) -> None:
+def _jobid(wish: StepOptions, value: str) -> None:
     if value != os.environ.get("SLURM_JOB_ID"):
         raise Misused(f"{value} is another job; a step can be started in its own alone")
 
 
-def _mpi(wish: Wish, value: str) -> None:
+def _mpi(wish: StepOptions, value: str) -> None:
     if value not in ("none", "openmpi"):
         raise Misused(f"there is no {value} here; start MPI programs with mpirun")
 
