@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from functools import partial
 
 import structlog
@@ -12,7 +12,8 @@ from allotment.engine.state import State
 from allotment.model import effects as f
 from allotment.model.diagnosis import Exit
 from allotment.model.errors import BackendError, EngineAway
-from allotment.model.ids import AttemptNo, JobId, NodeId
+from allotment.model.ids import AttemptNo, JobId, NodeId, TaskKey
+from allotment.model.lifecycle import TaskState
 from allotment.model.reports import Seen, TaskReport
 from allotment.service.folders import folders_of, prepare, tell_size
 from allotment.service.host_accounts import HostAccounts
@@ -26,6 +27,8 @@ log = structlog.get_logger("allot.service")
 
 TRIES = 5
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0
+STOP_AGAIN_S, STOP_SELDOM_S = 5.0, 300.0
+"""How long after tries that failed a task is told to stop again: at first, and at most."""
 PATIENCE_S = 30.0
 """How long a file system may take to make a folder."""
 
@@ -51,6 +54,10 @@ class Dispatcher:
         self._report = report
         self._lanes: dict[Lane, deque[f.AnyEffect]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._left: set[TaskKey] = set()
+        """Whose launch was left in the middle for a stop: the engine may not know of them."""
+        self._pauses: dict[TaskKey, float] = {}
+        """Before tasks that no try could stop are told again."""
         self._threads = Threads("folders")
         self._accounts = HostAccounts()
 
@@ -61,10 +68,13 @@ class Dispatcher:
             lane = self._lanes.get(name)
             if lane is None:
                 lane = self._lanes[name] = deque()
-                task = asyncio.get_running_loop().create_task(self._drain(name, lane))
-                self._tasks.add(task)
-                task.add_done_callback(self._tasks.discard)
+                self._spawn(self._drain(name, lane))
             lane.append(effect)
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def close(self) -> None:
         """Stop in the middle: what is not done is derived again at the next start."""
@@ -99,8 +109,8 @@ class Dispatcher:
                 await self._try(lambda: self._backend.open_barrier(keys))
             case f.TellSize(job, attempt):
                 await self._try(partial(self._tell_size, job, attempt))
-            case f.StopTask(key, signal, grace_ms, cause):
-                await self._try(lambda: self._backend.stop(key, signal, grace_ms, cause))
+            case f.StopTask():
+                await self._stop(effect)
             case f.FreezeTask(key):
                 await self._try(lambda: self._backend.freeze(key))
             case f.ThawTask(key):
@@ -120,6 +130,44 @@ class Dispatcher:
             log.warning(
                 "the engine neither opens nor closes a node", order=repr(effect), why=trouble
             )
+
+    async def _stop(self, order: f.StopTask) -> None:
+        """Have a task stopped, and once more after a while where that cannot be ordered."""
+        key, is_wanted = order.key, partial(self._is_stopping, order.key)
+        trouble = await self._try(partial(self._tell_to_stop, order), is_wanted)
+        if not trouble or not is_wanted():
+            self._left.discard(key)
+            self._pauses.pop(key, None)
+            return
+        if key not in self._pauses:
+            log.warning(
+                "a task cannot be told to stop; it is told again", task=str(key), why=trouble
+            )
+        pause_s = self._pauses.setdefault(key, STOP_AGAIN_S)
+        self._pauses[key] = min(2 * pause_s, STOP_SELDOM_S)
+        self._spawn(self._again(order, pause_s))
+
+    async def _again(self, order: f.StopTask, pause_s: float) -> None:
+        """Not in the lane: what else the job is told does not wait for it."""
+        await asyncio.sleep(pause_s)
+        self.send([order])
+
+    async def _tell_to_stop(self, order: f.StopTask) -> None:
+        key = order.key
+        await self._backend.stop(key, order.signal, order.grace_ms, order.cause)
+        if key in self._left and not await self._backend.observe([key]):
+            # As after a restart: what was never launched has no end that an engine could tell.
+            never = Exit(lost=True, platform_error="it was never started")
+            self._report(TaskReport(key, Seen.ENDED, exit=never))
+
+    def _is_stopping(self, key: TaskKey) -> bool:
+        """Whether a task is still to be told to stop."""
+        job = self.state.jobs.get(key.job)
+        attempt = job.attempt if job else None
+        if attempt is None or attempt.no != key.attempt:
+            return False
+        is_told = attempt.stop is not None or attempt.is_surplus(key.index)
+        return is_told and attempt.task(key.index).state is not TaskState.ENDED
 
     async def _launch(self, order: f.LaunchGang) -> None:
         job = self._starting(order)
@@ -149,14 +197,15 @@ class Dispatcher:
         except BackendError as error:
             self._give_up(dict.fromkeys(order.keys, str(error)))
             return
-        refused = await self._start(gang, lambda: self._starting(order) is job)
+        refused = await self._start(gang, partial(self._is_wanted, order))
         if self._starting(order) is job:
             self._give_up(refused)
 
     async def _start(self, gang: GangLaunch, is_wanted: Callable[[], bool]) -> Refused:
         """Have a gang started; return which tasks are refused even so often asked for.
 
-        Those that start are told to end when the refusals are reported: a gang is whole.
+        Those that start are told to end when the refusals are reported: a gang is whole. One
+        that is to stop is not asked for again: the order to stop it comes next.
         """
         refused: Refused = {}
 
@@ -168,6 +217,10 @@ class Dispatcher:
                 raise BackendError("; ".join(dict.fromkeys(refused.values())))
 
         trouble = await self._try(launch, is_wanted)
+        if trouble and not refused and not is_wanted():
+            self._left = set(filter(self._is_stopping, self._left))
+            self._left.update(task.key for task in gang.tasks)
+            return {}
         return refused or ({task.key: trouble for task in gang.tasks} if trouble else {})
 
     async def _prepare(self, job: JobRecord, account: Account) -> None:
@@ -194,6 +247,11 @@ class Dispatcher:
         job = self.state.jobs.get(order.job)
         attempt = job.attempt if job else None
         return job if attempt is not None and attempt.no == order.attempt else None
+
+    def _is_wanted(self, order: f.LaunchGang) -> bool:
+        """Whether a gang is still to be started."""
+        job = self._starting(order)
+        return job is not None and job.attempts[-1].stop is None
 
     async def _tell_size(self, job: JobId, no: AttemptNo) -> None:
         record = self.state.jobs.get(job)
