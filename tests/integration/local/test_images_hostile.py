@@ -167,6 +167,28 @@ def test_a_million_files_stop_at_the_limit(tmp_path: Path) -> None:
     assert len(list((tmp_path / "layer").iterdir())) <= 200
 
 
+OF_NO_SIZE: list[Callable[[int], Entry]] = [
+    lambda n: a_file(f"{n}/a/b/c"),
+    lambda n: a_folder(f"{n}/a/b/c"),
+    lambda n: a_link(f"{n}/a/b/c", "x"),
+    lambda n: a_file(f"{n}/a/b/.wh.c"),
+    lambda n: a_file(f"{n}/a/b/.wh..wh..opq"),
+]
+
+
+@pytest.mark.parametrize("number", range(len(OF_NO_SIZE)))
+def test_what_has_no_size_counts_with_the_folders_above_it(tmp_path: Path, number: int) -> None:
+    entries = [OF_NO_SIZE[number](n) for n in range(20)]
+    many, large, whole = (tmp_path / name for name in ("many", "large", "whole"))
+    for folder in (many, large, whole):
+        folder.mkdir()
+    assert "more than 79 files" in unpacked(many, *entries, files=79)["bad"]
+    assert unpacked(large, *entries, most=79 * 4096) == {"large": True}
+    for folder in (many, large):
+        assert len(list((folder / "layer").rglob("*"))) <= 79
+    assert unpacked(whole, *entries, files=80) == {"files": 80, "bytes": 80 * 4096}
+
+
 def huge_header() -> bytes:
     """Make a layer of which one header says that it has a terabyte of notes."""
     entry = tarfile.TarInfo("././@PaxHeader")

@@ -120,20 +120,18 @@ class Plain:
 
 
 class Layer:
-    """The folder that a layer becomes. `root` is open."""
+    """The folder that a layer becomes. `root` is open; `most` are bytes, and files."""
 
-    def __init__(self, root: int, most_files: int) -> None:
+    def __init__(self, root: int, most: tuple[int, int]) -> None:
         self._root = root
-        self._most_files = most_files
+        self._most_bytes, self._most_files = most
         self._open: dict[str, int] = {}
         self.files = 0
         self.used = 0
 
     def add(self, entry: tarfile.TarInfo, archive: tarfile.TarFile) -> None:
-        """Make one entry. Raises Bad, or OSError."""
-        self.files += 1
-        if self.files > self._most_files:
-            raise Bad(f"it has more than {self._most_files} files")
+        """Make one entry. Raises Bad, TooLarge or OSError."""
+        self._count()
         parts = _parts(entry.name)
         if not parts:
             return  # the folder itself
@@ -152,6 +150,18 @@ class Layer:
             self._link(above, name, _parts(entry.linkname))
         # Else it is a device, a pipe, or unknown: a task has its own devices.
 
+    def _count(self) -> None:
+        """Count one file or folder more, whatever it is: each may take a block of the disk."""
+        self.files += 1
+        if self.files > self._most_files:
+            raise Bad(f"it has more than {self._most_files} files")
+        self._take(_BLOCK)
+
+    def _take(self, size: int) -> None:
+        self.used += -(-size // _BLOCK) * _BLOCK
+        if self.used > self._most_bytes:
+            raise TooLarge
+
     def _make_file(
         self, above: list[str], name: str, entry: tarfile.TarInfo, archive: tarfile.TarFile
     ) -> None:
@@ -160,6 +170,7 @@ class Layer:
         source = archive.extractfile(entry)
         if source is None:
             raise Bad(f"{entry.name} has no contents")
+        self._take(max(0, entry.size - _BLOCK))
         fd = os.open(name, _NEW, 0o600, dir_fd=self._replaced(above, name))
         with os.fdopen(fd, "wb", buffering=0) as file:
             left = entry.size
@@ -173,7 +184,6 @@ class Layer:
             os.fchmod(fd, entry.mode & _KEPT_BITS)
             moment = max(0, int(entry.mtime * 1_000_000_000))
             os.utime(fd, ns=(moment, moment))
-        self.used += -(-entry.size // _BLOCK) * _BLOCK
 
     def _make_folder(self, above: list[str], name: str, entry: tarfile.TarInfo) -> None:
         folder = self._folder(above)
@@ -181,7 +191,6 @@ class Layer:
             was_hidden = _is_hidden(folder, name)
             self._forget(folder, name)
             os.mkdir(name, 0o700, dir_fd=folder)
-            self.used += _BLOCK
             if was_hidden:
                 self._cover([*above, name])
         fd = self._folder([*above, name])
@@ -245,6 +254,7 @@ class Layer:
         try:
             fd = os.open(parts[-1], _FOLDER, dir_fd=above)
         except FileNotFoundError:
+            self._count()
             os.mkdir(parts[-1], 0o755, dir_fd=above)
             fd = os.open(parts[-1], _FOLDER, dir_fd=above)
         except OSError as error:
@@ -252,6 +262,7 @@ class Layer:
                 raise
             if not _is_hidden(above, parts[-1]):
                 raise Bad(f"an entry lies below {path}, which is no folder") from error
+            self._count()
             self._forget(above, parts[-1])
             os.mkdir(parts[-1], 0o755, dir_fd=above)
             fd = os.open(parts[-1], _FOLDER, dir_fd=above)
@@ -310,7 +321,7 @@ def _write(file: IO[bytes], data: bytes) -> None:
 def unpack(source: IO[bytes], root: int, diff_id: str, most: tuple[int, int]) -> Layer:
     """Unpack a layer into an empty folder. Raises what `main` tells."""
     plain = Plain(source, most[0])
-    layer = Layer(root, most[1])
+    layer = Layer(root, most)
     try:
         with tarfile.TarFile.open(
             fileobj=cast("IO[bytes]", plain), mode="r|", bufsize=_PIECE, errorlevel=2
