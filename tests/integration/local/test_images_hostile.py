@@ -382,6 +382,15 @@ def test_an_image_cannot_take_hold_of_what_is_mounted_into_it(
 
 
 @needs_registry
+def test_an_image_may_have_a_layer_twice(service: WithUsers, registry: Registry) -> None:
+    """As many have the empty one. What lies above is what the upper of the two says."""
+    low, other = layer(a_file("etc/x", "low")), layer(a_file("etc/x", "other"))
+    registry.push("twice", [low, busybox(), low, other, low])
+    job = service.run(f"{registry.host}/twice:1", "cat /etc/x", "ann")
+    assert (job.state, job.output) == ("succeeded", "low"), job.view
+
+
+@needs_registry
 def test_no_right_is_got_from_an_image(service: WithUsers, registry: Registry) -> None:
     shell = Path("/bin/busybox").read_bytes()
     top = layer(a_file("bin/busybox-root", shell, 0o4755), a_file("root-only", "secret", 0o600))

@@ -161,7 +161,7 @@ class Images:
                 pull, unpack = await self._come(exact, wish)
         image, hold = held
         record = f"{st.FOLDER}/made/{st.image_name(exact)}.json"
-        layers = tuple(st.layer_name(each) for each in reversed(image.layers))
+        layers = tuple(st.layer_name(each) for each in dict.fromkeys(reversed(image.layers)))
         return Ready(image, record, layers, hold, pull, unpack)
 
     async def _hold(self, exact: Reference, uid: int) -> tuple[Image, int] | None:
