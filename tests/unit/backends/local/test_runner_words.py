@@ -38,13 +38,13 @@ def test_no_key_leads_out_of_the_tasks(key: str) -> None:
 @pytest.mark.parametrize(
     ("line", "found"),
     [
-        ("go", control.Command("go")),
-        ("  kill ", control.Command("kill")),
-        ("signal USR1", control.Command("signal", signal.SIGUSR1)),
-        ("signal SIGUSR1", control.Command("signal", signal.SIGUSR1)),
-        ("signal 10", control.Command("signal", 10)),
-        ("stop TERM 10000", control.Command("stop", signal.SIGTERM, 10_000)),
-        ("stop INT 99999999999999", control.Command("stop", signal.SIGINT, 604_800_000)),
+        ("go", control.Instruction("go")),
+        ("  kill ", control.Instruction("kill")),
+        ("signal USR1", control.Instruction("signal", signal.SIGUSR1)),
+        ("signal SIGUSR1", control.Instruction("signal", signal.SIGUSR1)),
+        ("signal 10", control.Instruction("signal", 10)),
+        ("stop TERM 10000", control.Instruction("stop", signal.SIGTERM, 10_000)),
+        ("stop INT 99999999999999", control.Instruction("stop", signal.SIGINT, 604_800_000)),
         ("stop TERM", None),
         ("stop TERM -1", None),
         ("stop TERM 1.5", None),
@@ -55,7 +55,7 @@ def test_no_key_leads_out_of_the_tasks(key: str) -> None:
         ("", None),
     ],
 )
-def test_a_line_of_control(line: str, found: control.Command | None) -> None:
+def test_a_line_of_control(line: str, found: control.Instruction | None) -> None:
     assert control.parse(line) == found
 
 
