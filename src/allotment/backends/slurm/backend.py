@@ -289,9 +289,12 @@ class SlurmBackend:
         self._live.setdefault(key, record)
         self._put(key, "stop", f"{signal} {grace_ms}")
         self._overdue.setdefault(key, monotonic() + grace_ms / 1000 + OVERDUE_S)
+        if not record.job and self._row(key, record) is None:
+            await self._ask()  # An answer that got lost may have been a yes.
         row = self._row(key, record)
-        if record.job and (row is None or row.state in WAITS) and not self._sign(key):
-            await self._cancel(row.id if row else record.job)
+        number = row.id if row else record.job
+        if number and (row is None or row.state in WAITS) and not self._sign(key):
+            await self._cancel(number)
 
     async def freeze(self, key: TaskKey) -> None:
         """Do nothing: it is never asked, as it is not able to."""
