@@ -50,7 +50,7 @@ def apply(
         typer.Option(
             "--expect",
             metavar="DIGEST",
-            help="Replace only the configuration with this digest; else only the present one.",
+            help="Replace only the configuration with this digest; by default the present one.",
         ),
     ] = "",
     state: State = "",

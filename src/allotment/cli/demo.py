@@ -25,7 +25,7 @@ def demo(
     native: Annotated[
         bool,
         typer.Option(
-            "--native", help="On Slurm: one job a task, instead of whole nodes held by pilots."
+            "--native", help="On Slurm: one job for each task; no pilots that hold whole nodes."
         ),
     ] = False,
     partition: Annotated[
@@ -33,7 +33,7 @@ def demo(
         typer.Option(
             "--partition",
             metavar="PARTITION",
-            help="On Slurm: where; otherwise the first partition that is large enough.",
+            help="On Slurm: the partition; otherwise the first that is large enough.",
             show_default=False,
         ),
     ] = "",
@@ -52,8 +52,8 @@ def demo(
     It takes about a minute, and uses its own service, which ends with it. The exit code is 0
     only if everything it shows really happened.
 
-    With --engine slurm they run on a Slurm cluster that is there: on six GPUs of it with
-    --native, otherwise on one or more nodes that are held as a whole meanwhile.
+    With --engine slurm the jobs run on an existing Slurm cluster: with --native on six of its
+    GPUs, otherwise on whole nodes that pilots hold meanwhile.
 
     Examples:
       allot demo

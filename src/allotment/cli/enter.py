@@ -31,7 +31,7 @@ def exec(
     ] = None,
     task: Task = "",
     no_tty: Annotated[
-        bool, typer.Option("--no-tty", "-T", help="No terminal, even where there is one.")
+        bool, typer.Option("--no-tty", "-T", help="No terminal, even if there is one.")
     ] = False,
     state: State = "",
 ) -> None:

@@ -108,13 +108,13 @@ def bad(
     state: State = "",
     as_json: AsJson = False,
 ) -> None:
-    """Keep new work off hardware until `allot health ok`; what runs there goes on."""
+    """Keep new work off hardware until `allot health ok`; running jobs continue."""
     _note(HealthNote(where, ok=False, because=because), state, as_json=as_json)
 
 
 @health.command(context_settings=HELP, epilog="\b\nExamples:\n  allot health ok n3:5")
 def ok(where: Where, state: State = "", as_json: AsJson = False) -> None:
-    """Let hardware take work again, and forget what was reported of it.
+    """Let hardware take work again, and delete the reports about it.
 
     `ok` for a node is also for all its devices.
     """

@@ -24,7 +24,9 @@ COLUMNS = (
 )
 _SHORT = 19
 Name = Annotated[str, typer.Argument(metavar="IMAGE", help="registry/name:tag")]
-Registry = Annotated[str, typer.Argument(metavar="REGISTRY", help="As in names: host:port.")]
+Registry = Annotated[
+    str, typer.Argument(metavar="REGISTRY", help="As in image names: host:port.")
+]
 
 image = typer.Typer(
     help="Images that jobs bring: list, fetch ahead, look into, remove; log in to registries.",
@@ -35,9 +37,9 @@ image = typer.Typer(
 
 @image.command(context_settings=HELP)
 def ls(state: State = "", as_json: AsJson = False) -> None:
-    """List the images in the store: those you have used, to the administrator all.
+    """List the images in the store: those you have used, or all for the administrator.
 
-    SIZE is of all layers, unpacked; ALONE of those that no other image here has.
+    SIZE is that of all layers, unpacked; ALONE of the layers that no other image here has.
     """
     with Client(state=state) as client:
         found = client.images()
@@ -61,7 +63,7 @@ def _row(one: ImageRow) -> tuple[str, ...]:
 
 @image.command(context_settings=HELP)
 def pull(name: Name, state: State = "", as_json: AsJson = False) -> None:
-    """Fetch an image, so that it is there when a task wants it."""
+    """Fetch an image, so that it is there when a task needs it."""
     _fetch([name], state, as_json=as_json)
 
 

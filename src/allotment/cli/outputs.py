@@ -31,14 +31,16 @@ def outputs(  # noqa: PLR0913, PLR0917 - one parameter an option
     ] = None,
     paths: Annotated[
         list[str] | None,
-        typer.Option("--only", metavar="PATTERN", help="Like *.pt or logs/*. Repeatable."),
+        typer.Option(
+            "--only", metavar="PATTERN", help="Only files like *.pt or logs/*. Repeatable."
+        ),
     ] = None,
     attempt: Annotated[
         int,
         typer.Option("--attempt", "-a", min=0, help="Of this attempt; 0: see above."),
     ] = 0,
     limit: Annotated[
-        int, typer.Option("--limit", min=1, max=200_000, help="List at most so many files.")
+        int, typer.Option("--limit", min=1, max=200_000, help="List at most this many files.")
     ] = MOST_FILES,
     state: State = "",
     as_json: AsJson = False,

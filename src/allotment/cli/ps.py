@@ -57,9 +57,11 @@ def ps(  # noqa: PLR0913 - one argument an option
     elements: Annotated[
         bool, typer.Option("--elements", "-e", help="A line for each job of an array.")
     ] = False,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="At most so many.")] = 100,
+    limit: Annotated[
+        int, typer.Option("--limit", "-n", min=1, help="At most this many.")
+    ] = 100,
     watching: Annotated[
-        bool, typer.Option("--watch", "-w", help="Draw it again and again until Ctrl-C.")
+        bool, typer.Option("--watch", "-w", help="Refresh it until Ctrl-C.")
     ] = False,
     every: Every = 2.0,
     as_json: AsJson = False,

@@ -26,7 +26,7 @@ COLUMNS = (
     Column("JOBS", rank=4, flexible=True),
     Column("NOTE", rank=5, flexible=True),
 )
-Name = Annotated[str, typer.Argument(metavar="NAME", help="What it is called.")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The name of the reservation.")]
 Many = list[str] | None
 
 
@@ -39,21 +39,21 @@ def reserve(  # noqa: PLR0913, PLR0917 - one an option
     lasting: Annotated[str, typer.Option("--for", help="How long: 4h, 2d.")] = "",
     node: Annotated[Many, typer.Option("--node", help="A node; may be repeated.")] = None,
     devices: Annotated[
-        int, typer.Option("--devices", help="In place of nodes: whole nodes with so many.")
+        int, typer.Option("--devices", help="Instead of --node: whole nodes with this many.")
     ] = 0,
-    kind: Annotated[str, typer.Option("--type", help="Of which type the devices are.")] = "",
+    kind: Annotated[str, typer.Option("--type", help="The type of these devices.")] = "",
     user: Annotated[
         Many, typer.Option("--user", help="A user who may use it; repeatable.")
     ] = None,
-    tenant: Annotated[Many, typer.Option("--tenant", help="So for a tenant.")] = None,
-    queue: Annotated[Many, typer.Option("--queue", help="So for TENANT/QUEUE.")] = None,
+    tenant: Annotated[Many, typer.Option("--tenant", help="A tenant that may use it.")] = None,
+    queue: Annotated[Many, typer.Option("--queue", help="A TENANT/QUEUE that may.")] = None,
     evict: Annotated[
         bool, typer.Option("--evict", help="Evict jobs that still run there when it begins.")
     ] = False,
     notice: Annotated[
         str,
         typer.Option(
-            "--notice", help="How long before it no job without a time limit is placed there."
+            "--notice", help="For how long before it jobs without a time limit are kept off."
         ),
     ] = "",
     reason: Annotated[str, typer.Option("--reason", "-r", help="Why; others see it.")] = "",

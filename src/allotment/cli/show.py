@@ -35,7 +35,7 @@ def show(
     job: OptionalJob = "",
     key: Annotated[
         str,
-        typer.Option("--key", metavar="TEXT", help="The job that a submission with it made."),
+        typer.Option("--key", metavar="TEXT", help="The job of the submission with this key."),
     ] = "",
     state: State = "",
     as_json: AsJson = False,
@@ -106,7 +106,7 @@ def _summary(job: JobView, now: int) -> list[str]:
         _fact("times", _times(job, now)),
     ]
     if row.unheard:
-        words = f"{not_heard(row.unheard)}; what runs goes on"
+        words = f"{not_heard(row.unheard)}; running tasks continue"
         lines.append(_fact("unknown", paint(words, "yellow")))
     if row.borrowed:
         until = "until another tenant reclaims it"

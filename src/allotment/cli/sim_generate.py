@@ -32,13 +32,13 @@ def generate(  # noqa: PLR0913, PLR0917 - a flag each
         typer.Option(
             "--like",
             metavar="FILE",
-            help="A trace to be like; without one, Microsoft's Philly.",
+            help="The trace to imitate; otherwise Microsoft's Philly.",
         ),
     ] = "",
     model: Annotated[
         str,
         typer.Option(
-            "--model", metavar="FILE.json", help="Draw from a model kept before, instead."
+            "--model", metavar="FILE.json", help="Instead, a model that --keep-model wrote."
         ),
     ] = "",
     keep_model: Annotated[
@@ -46,7 +46,7 @@ def generate(  # noqa: PLR0913, PLR0917 - a flag each
         typer.Option(
             "--keep-model",
             metavar="FILE.json",
-            help="Keep what is drawn from: numbers one can edit.",
+            help="Write the model of the trace: numbers that you can edit.",
         ),
     ] = "",
     load: Annotated[
@@ -54,8 +54,8 @@ def generate(  # noqa: PLR0913, PLR0917 - a flag each
         typer.Option(
             "--load",
             metavar="X",
-            help="How busy they make --cluster while they come: 0.8 uses 80% of its "
-            "device-time. Without it they come at the rate of what they are like.",
+            help="How busy the jobs keep --cluster while they arrive: 0.8 uses 80% of its "
+            "device-time. Otherwise they arrive at the rate of the trace.",
         ),
     ] = None,
     cluster: Annotated[

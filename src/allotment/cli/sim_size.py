@@ -40,7 +40,7 @@ def size(  # noqa: PLR0913, PLR0917 - a flag each
         typer.Option(
             "--target",
             metavar="METRIC<=VALUE",
-            help="What must hold; several joined by `,` or `and`.",
+            help="The target; several are joined by `,` or `and`.",
         ),
     ],
     policy: PolicyName = "fifo",

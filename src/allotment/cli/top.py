@@ -48,7 +48,7 @@ def top(  # noqa: PLR0913 - one argument an option
         list[int] | None, typer.Argument(metavar="[JOB]…", help="Only these, by id.")
     ] = None,
     *,
-    by: Annotated[By, typer.Option(help="What comes first.")] = By.CPU,
+    by: Annotated[By, typer.Option(help="Sort by this, the most first.")] = By.CPU,
     mine: Annotated[bool, typer.Option("--mine", "-m", help="Only my own.")] = False,
     once: Annotated[bool, typer.Option("--once", help="Show it once, and end.")] = False,
     every: Every = 2.0,

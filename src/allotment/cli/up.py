@@ -28,7 +28,7 @@ def up(  # noqa: PLR0913 - one argument an option
             "-p",
             min=0,
             max=65535,
-            help="Also on 127.0.0.1 at this port, with a token; 0: any free one.",
+            help="Also listen on this port of 127.0.0.1, with a token; 0: any free one.",
             show_default=False,
         ),
     ] = None,

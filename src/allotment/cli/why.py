@@ -139,7 +139,7 @@ def _stands(job: JobView) -> str:
         case state if state.finished:
             return plain(state)
         case state if job.row.unheard:
-            words = f"{not_heard(job.row.unheard)}; what runs goes on"
+            words = f"{not_heard(job.row.unheard)}; running tasks continue"
             return f"was {state} when its engine was last heard. {words}"
         case state:
             lent = f" and {borrows(job.row.borrowed)}" if job.row.borrowed else ""

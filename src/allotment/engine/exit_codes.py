@@ -217,11 +217,11 @@ BY_CODE: Final[Mapping[int, Diagnosis]] = {
         "Its batch script asked to be queued again.",
         USER,
         UNKNOWN,
-        "Nothing to do: a script that `scontrol requeue` was called in starts anew.",
+        "Nothing to do: after `scontrol requeue` the script starts anew.",
     ),
     124: Diagnosis(
         "own_time_limit",
-        "A `timeout` in its own command struck.",
+        "A `timeout` in its own command ended it.",
         USER,
         UNKNOWN,
         "Give `timeout` more time, or use max_run_time in the job file.",

@@ -163,7 +163,7 @@ FAULTS: Final = (
             "took another path.",
             USER,
             UNKNOWN,
-            FIRST_RANK + " NCCL_DEBUG=INFO and py-spy tell where a rank stands.",
+            FIRST_RANK + " NCCL_DEBUG=INFO and py-spy show where a rank is.",
         ),
         (
             "Watchdog caught collective",

@@ -85,7 +85,7 @@ BY_SIGNAL: Final[Mapping[int, Signal]] = {
         USER,
         "See whether another process of the job ended first.",
     ),
-    14: _ended("SIGALRM", "alarm", "A timer of its own struck.", USER, "Handle SIGALRM."),
+    14: _ended("SIGALRM", "alarm", "A timer of its own ended it.", USER, "Handle SIGALRM."),
     15: _ended(
         "SIGTERM",
         "terminated",
@@ -108,8 +108,8 @@ BY_SIGNAL: Final[Mapping[int, Signal]] = {
         USER,
         "Write smaller files, or ask for more in resources.disk.",
     ),
-    26: _ended("SIGVTALRM", "alarm", "A timer of its own struck.", USER, "Handle SIGVTALRM."),
-    27: _ended("SIGPROF", "alarm", "A profiling timer struck.", USER, "Handle SIGPROF."),
+    26: _ended("SIGVTALRM", "alarm", "A timer of its own ended it.", USER, "Handle SIGVTALRM."),
+    27: _ended("SIGPROF", "alarm", "A profiling timer ended it.", USER, "Handle SIGPROF."),
     29: _ended("SIGIO", "io_signal", "SIGIO, which it does not handle.", USER, OUTSIDE),
     30: _ended("SIGPWR", "power_failure", "The machine is losing power.", PLATFORM, OUTSIDE),
     31: _ended(

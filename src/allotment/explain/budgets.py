@@ -25,7 +25,7 @@ def why_used_up(account: Account, need: Resources, now: Instant) -> Blocked:
         f"{used_of(account, now)}. {renewal(account, now)}.",
         need=need,
         until=end if end < FOREVER else None,
-        hint="What runs goes on. All budgets: allot usage.",
+        hint="Running jobs continue. All budgets: allot usage.",
     )
 
 
@@ -46,7 +46,7 @@ def renewal(account: Account, now: Instant) -> str:
     """Return when the whole of a budget can be used again."""
     end = account.dates(now)[1]
     if account.budget.every is Every.NEVER:
-        return "It is not renewed" if end >= FOREVER else f"It limits until {show_utc(end)}"
+        return "It is not renewed" if end >= FOREVER else f"It ends on {show_utc(end)}"
     return f"It is renewed on {show_utc(end)}"
 
 

@@ -19,7 +19,7 @@ def why_capped(cluster: Cluster, shape: Shape) -> Blocked | None:
         name = queue.name if queue else shape.queue
         return Blocked(
             Reason.QUEUE_STOPPED,
-            f"Queue {name} of {shape.tenant} is stopped: nothing in it starts.",
+            f"Queue {name} of {shape.tenant} is stopped: no job in it starts.",
             hint="It starts when the administrator opens the queue again.",
         )
     if not cluster.queues.is_counted or (found := cap_reached(cluster, shape)) is None:
@@ -50,7 +50,7 @@ def _words(account: Account, part: str, need: Vector) -> Blocked:
             f"{name} holds {show_bare(part, held)} of the {show_part(part, most)} that {one} "
             f"of {where} may hold at once{needs}."
         )
-        hint = f"It starts when jobs of {name}'s end."
+        hint = f"It starts when jobs of {name} end."
         reason = Reason.USER_CAP
     else:
         message = (
@@ -60,9 +60,9 @@ def _words(account: Account, part: str, need: Vector) -> Blocked:
         hint = f"It starts when jobs of queue {account.queue} end."
         reason = Reason.QUEUE_LIMIT
     if alone and part == JOBS:
-        hint = "Nothing starts there as it is: move it (allot edit JOB --set queue=NAME)."
+        hint = "No job may start there: move it (allot edit JOB --set queue=NAME)."
     elif alone:
-        hint = "It needs more than that by itself: ask for less (allot edit)."
+        hint = "It needs more than that alone: ask for less (allot edit)."
     return Blocked(reason, message, hint=hint)
 
 

@@ -8,7 +8,7 @@ from allotment.explain.cell_words import listed
 from allotment.model.engines import ANY_ENGINE, Ability
 
 ASKED = {
-    Ability.SUSPENDS: "suspend it such that others get its GPUs",
+    Ability.SUSPENDS: "suspend it so that others get its GPUs",
     Ability.DIVIDES: "give it a part of a GPU",
     Ability.IMAGES: "run it in an image",
 }

@@ -37,7 +37,7 @@ def why_soon_in_cells(asked: Question) -> str:
     if not isinstance(asked.decision, Evict):
         return "it starts"
     nodes = _nodes(asked.cluster, asked.decision.place.slots)
-    return f"what is borrowed of its place on {nodes} is called back"
+    return f"it reclaims its place on {nodes} from borrowers"
 
 
 # ── hardware ────────────────────────────────────────────────────────────────────────────
@@ -111,8 +111,8 @@ def why_no_right_in_cells(cluster: Cluster, shape: Shape) -> Blocked:
     if not _fits_without_own(cluster, shape):
         return Blocked(
             Reason.CAPACITY,
-            f"{message} Even without them nothing lies together as it needs: what other "
-            "tenants have of their own is in between.",
+            f"{message} Even without jobs of its own tenant, too little lies together: "
+            "cells of other tenants are in between.",
         )
     if room_for(cluster, shape) >= leaves_of(shape) > 0:
         return Blocked(
@@ -142,7 +142,7 @@ def _may_not(cluster: Cluster, shape: Shape) -> str:
         return "The tenant may not borrow."
     if not shape.preemptible:
         return "This job may not be preempted, so it may not borrow."
-    return "Nobody may borrow under the policy in force."
+    return "The policy in force allows no borrowing."
 
 
 def why_no_cells(asked: Question) -> Blocked:
@@ -154,8 +154,8 @@ def why_no_cells(asked: Question) -> Blocked:
     return Blocked(
         Reason.CAPACITY,
         f"Its tenant's cells have room for it on {_nodes(cluster, found.slots)}, but other "
-        "jobs, suspended ones among them, keep too much of the CPU, memory, disk or device "
-        "memory there.",
+        "jobs, also suspended ones, keep too much of the CPU, memory, disk or device memory "
+        "there.",
     )
 
 
@@ -178,7 +178,7 @@ def _nothing_idle(cluster: Cluster, shape: Shape) -> Blocked:
     if in_sum:
         return Blocked(
             Reason.FRAGMENTED,
-            f"{own} Enough is idle in sum ({there or 'CPU and memory'}), but not together and "
+            f"{own} Enough is idle in sum ({there or 'CPU and memory'}), but not together, "
             "with the CPU and memory that it needs.",
             hint="Smaller tasks (fewer devices or less memory each) would fit sooner.",
         )

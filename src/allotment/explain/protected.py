@@ -113,14 +113,14 @@ def _words(
     when = f"in {show_millis(until - now)}"
     if budget.exhausted(waiting.shape.tenant, now):
         return (
-            f"It may make {who} of its own tenant give way {when}: until then the tenant has "
-            "lost as much as it may to urgent jobs (preempt_rules)."
+            f"It may preempt {who} of its own tenant {when}: until then the disruption budget "
+            "of the tenant is used up (preempt_rules)."
         )
     gangs = [cluster.gangs[job] for job in jobs]
     short = any((g.standing.since or g.placed_at) + rules.min_run_ms > now for g in gangs)
     if short and all(outranks(cluster.tenants, waiting, gang, now) for gang in gangs):
         return (
-            f"It may make {who} of its own tenant give way {when}, when the minimum run time "
-            f"of {show_millis(rules.min_run_ms)} (min_run) is over there."
+            f"It may preempt {who} of its own tenant {when}, when the minimum run time there "
+            f"({show_millis(rules.min_run_ms)}, min_run) is over."
         )
-    return f"It may make {who} of its own tenant give way {when} (preempt_rules)."
+    return f"It may preempt {who} of its own tenant {when} (preempt_rules)."

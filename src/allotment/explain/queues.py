@@ -41,8 +41,8 @@ def why_aside(cluster: Cluster, shape: Shape) -> Aside | None:
         blocked = Blocked(
             Reason.QUEUE_SHARE,
             f"Queue {branch.queue} of {shape.tenant} holds {show_bare(part, held)} of the "
-            f"{show_part(part, most)} of its soft limit, and jobs of queue {other} wait that "
-            "are below theirs.",
+            f"{show_part(part, most)} of its soft limit, and jobs of queue {other}, which "
+            "is below its own, wait.",
             hint="It starts when they have what they need, or jobs of its own queue end.",
         )
         return Aside(blocked, (part,), shape.tenant)
@@ -54,7 +54,7 @@ def why_aside(cluster: Cluster, shape: Shape) -> Aside | None:
             f"{show_part(kept.part, kept.amount)} of what is left is kept for it.",
             hint="It starts when jobs of its tenant end."
             if whose
-            else "It starts when enough more is idle, whoever's jobs end.",
+            else "It starts when enough more is idle, whichever jobs end.",
         )
         return Aside(blocked, (kept.part,), whose)
     return None
@@ -67,7 +67,7 @@ def _beyond_guaranteed(cluster: Cluster, shape: Shape) -> Aside:
         Reason.QUEUE_SHARE,
         f"It may not be preempted, so it must stay within what queue {shape.queue} of "
         f"{shape.tenant} is guaranteed; "
-        + (f"it is guaranteed {too_little}." if too_little else "that is in use."),
+        + (f"it is guaranteed {too_little}." if too_little else "all of that is in use."),
         hint="Make it preemptible (allot edit)."
         if too_little
         else "It starts when jobs of the queue end, or make it preemptible (allot edit).",
@@ -110,7 +110,7 @@ def why_never_due(cluster: Cluster, shape: Shape) -> str:
         return ""
     if shape.pin:
         if not guarantee.has_pinned(shape.tenant, shape.pin):
-            return f"it is pinned to {shape.pin}, which its tenant has not"
+            return f"it is pinned to {shape.pin}, which its tenant does not have"
         return f"it is larger than {shape.pin}, to which it is pinned"
     if shape.opportunistic:
         return f"it runs only on what is idle, and {_may_not_borrow(cluster, shape)}"
@@ -123,7 +123,7 @@ def _may_not_borrow(cluster: Cluster, shape: Shape) -> str:
         return "its tenant may not borrow"
     if not shape.preemptible:
         return "with `preemptible: false` it may not borrow"
-    return "nobody may borrow under the policy in force"
+    return "the policy in force allows no borrowing"
 
 
 def why_bypassed(cluster: Cluster, waiting: Standing) -> Blocked:
@@ -149,4 +149,4 @@ def overtaken_words(cluster: Cluster, job: JobId) -> str:
     count, most = counted
     if count < most:
         return f"It was overtaken {count:,} of at most {most:,} times."
-    return f"It was overtaken {count:,} times, so it holds up those behind it in its queue."
+    return f"It was overtaken {count:,} times, so it blocks the jobs behind it in its queue."

@@ -3,6 +3,7 @@
 from allotment.core.cluster import Cluster
 from allotment.core.gang import Gang
 from allotment.core.slices import line_of, slice_end
+from allotment.explain.cell_words import listed
 from allotment.model.quantity import Instant, show_millis
 from allotment.model.reasons import Blocked, Reason
 
@@ -36,10 +37,10 @@ def next_turn(cluster: Cluster, gang: Gang, now: Instant) -> Blocked | None:
     )
     last = max(now if end is None else max(now, end) for end in ends)
     at = Instant(last + before * slice_ms)
-    names = ", ".join(str(other.id) for other in sorted(holders, key=lambda each: each.id))
+    names = listed([f"job {other}" for other in sorted(each.id for each in holders)])
     return Blocked(
         Reason.RESUMING,
-        f"It is paused: the jobs of queue {line[1]} take turns of {show_millis(slice_ms)}, and "
-        f"it is the turn of {names} on its devices. It runs again in about "
+        f"It is suspended: the jobs of queue {line[1]} take turns of {show_millis(slice_ms)}, "
+        f"and it is the turn of {names} on its devices. It runs again in about "
         f"{show_millis(max(0, at - now))}.",
     )

@@ -123,7 +123,7 @@ def _never_counted(asked: Question) -> Blocked:
     if shape.pin:
         return Blocked(
             Reason.NEVER_FITS_NOW,
-            f"Its pinned cell {shape.pin} is gone: shares are no longer cells.",
+            f"Its pinned cell {shape.pin} is gone: no tenant has cells any more.",
             hint=f"Change the job: `allot edit {asked.job.id} --set pin=`.",
         )
     need = show_resources(total_of(shape.requests))
@@ -217,11 +217,11 @@ def _held_up(asked: Question) -> Blocked:
     ahead, queue = asked.ahead, asked.job.shape.queue
     match asked.cluster.orders.of(asked.job.shape):
         case QueueOrder.STRICT:
-            how = "which is first come, first served"
+            how = "in which no job overtakes a blocked job"
         case QueueOrder.EASY:
             how = "and could start later if this one went first"
         case _:
-            how = "and could start later than it is promised if this one went first"
+            how = "and could start later than planned if this one went first"
     return Blocked(
         Reason.BEHIND,
         f"Job {ahead} is before it in queue {queue}, {how}.",
@@ -265,10 +265,8 @@ def _reserved(asked: Question) -> Blocked:
     if surplus := _surplus(cluster, reservation):
         who += (" and " if who else "") + _count(surplus, "surplus task")
     nodes = listed(list(dict.fromkeys(cluster.nodes[s.node].name for s in reservation.slots)))
-    return Blocked(
-        Reason.WAITING_FOR_VICTIMS,
-        f"A place on {nodes} is reserved; {who or 'nobody'} must leave it first.",
-    )
+    first = f"; {who} must leave it first" if who else ""
+    return Blocked(Reason.WAITING_FOR_VICTIMS, f"A place on {nodes} is reserved{first}.")
 
 
 def _surplus(cluster: Cluster, reservation: ReservedPlace) -> int:
@@ -294,7 +292,7 @@ def _over_quota(cluster: Cluster, tenant_name: str, need: Resources) -> Blocked:
     used = cluster.queues.tenants[tenant_name].own()
     hint = "It starts when jobs of the same tenant end."
     if entitle(cluster, tenant_name, vector_of(need), preemptible=False, alone=True) is None:
-        hint = "It needs more than the whole share: ask for less, or let it borrow."
+        hint = "It needs more than the whole guarantee: ask for less, or let it borrow."
     return Blocked(
         Reason.QUOTA,
         f"Tenant {tenant_name} is guaranteed {show_resources(tenant.guaranteed)} and uses "
@@ -394,7 +392,7 @@ def _why_set_aside(cluster: Cluster, shape: Shape, now: Instant) -> Blocked:
         left = show_millis(first.end - now)
         return Blocked(
             Reason.RESERVATION,
-            f"It would fit but for nodes that are {what}, for another {left}: {whose}.",
+            f"The nodes on which it would fit are {what} for another {left}: {whose}.",
             until=until,
             hint="See `allot reservations`.",
         )
@@ -406,7 +404,7 @@ def _why_set_aside(cluster: Cluster, shape: Shape, now: Instant) -> Blocked:
     )
     return Blocked(
         Reason.RESERVATION,
-        f"It would fit but for nodes that are {what} in {ahead}, and {runs}: {whose}.",
+        f"The nodes on which it would fit are {what} in {ahead}, and {runs}: {whose}.",
         until=until,
         hint=f"With a max_run_time below {ahead} it could run before (allot edit).",
     )
@@ -425,8 +423,8 @@ def _no_right_back(cluster: Cluster, gang: Gang, need: Resources) -> Blocked:
 def _no_cells_back(_: Cluster, tenant: str, __: Resources) -> Blocked:
     return Blocked(
         Reason.QUOTA,
-        f"Its memory is where tenant {tenant} has no cells left for it, and it may not borrow.",
-        hint="It goes on when jobs of the same tenant end.",
+        f"Tenant {tenant} has no cells left where its memory is, and it may not borrow.",
+        hint="It resumes when jobs of the same tenant end.",
     )
 
 

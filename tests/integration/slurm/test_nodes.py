@@ -112,7 +112,7 @@ def test_jobs_of_a_slurm_that_is_away_are_shown_as_not_known(cluster: OnSlurm) -
     for words in (("ps",), ("show", str(job)), ("why", str(job)), ("nodes",)):
         assert told in cluster.allot(*words).stdout, words
     assert "running?" in cluster.allot("ps").stdout
-    assert "what runs goes on" in cluster.allot("why", str(job)).stdout
+    assert "running tasks continue" in cluster.allot("why", str(job)).stdout
     assert all(told_of["unheard"] for told_of in cluster.get("/v1/nodes"))
     cluster.slurm.start_controller()
     until(lambda: cluster.job(job)["row"]["unheard"] is None, "Slurm to be heard again")

@@ -129,7 +129,7 @@ def test_who_may_not_borrow_cells_is_not_said_to_borrow() -> None:
     image = msgspec.msgpack.encode(world.state.image())
     found = foresee(image, in_cells(1, pin=""), world.state, world.now)
     assert {each.job: each.why for each in found.stuck} == {
-        held[0]: "it is pinned to own, which its tenant has not",
+        held[0]: "it is pinned to own, which its tenant does not have",
         held[1]: "it is larger than what its tenant owns, and with `preemptible: false` it "
         "may not borrow",
     }

@@ -301,5 +301,5 @@ def test_a_queue_that_may_hold_no_job_is_not_to_be_asked_for_less() -> None:
     job = world.submit(a_job().of("lab", "a"))
     world.cycle()
     assert world.why(job).hint == (
-        "Nothing starts there as it is: move it (allot edit JOB --set queue=NAME)."
+        "No job may start there: move it (allot edit JOB --set queue=NAME)."
     )

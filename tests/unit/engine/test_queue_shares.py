@@ -183,8 +183,8 @@ def test_a_soft_limit_is_exceeded_only_while_others_leave_room() -> None:
     world.cycle()
     assert held(world) == {"a": 4, "c": 5}
     assert world.why(first[2]).message == (
-        "Queue a of lab holds 4 of the 4 GPUs of its soft limit, and jobs of queue c wait that "
-        "are below theirs."
+        "Queue a of lab holds 4 of the 4 GPUs of its soft limit, and jobs of queue c, which is "
+        "below its own, wait."
     )
     world.do(c.CancelJob(blocker[0]))
     world.cycle()

@@ -104,7 +104,7 @@ def test_afterwards_the_nodes_are_back_by_themselves(config: Config) -> None:
     world.cycle()
     blocked = world.why(job)
     assert blocked.reason is Reason.RESERVATION
-    assert "in maintenance, for another 2 h 0 min: n0, n1: w (fans)" in blocked.message
+    assert "in maintenance for another 2 h 0 min: n0, n1: w (fans)" in blocked.message
     assert world.engine.next_due(world.now) == world.now + 2 * H
     world.wait(2 * H - 1)
     world.cycle()

@@ -78,7 +78,7 @@ def test_who_has_all_one_may_waits_and_holds_up_nobody(config: Config) -> None:
     assert blocked.message == (
         "alice holds 3 of the 4 GPUs that one user of vision may hold at once; it needs 2 GPUs."
     )
-    assert blocked.hint == "It starts when jobs of alice's end."
+    assert blocked.hint == "It starts when jobs of alice end."
     world.runs(first)
     world.ends(first)
     world.cycle()
@@ -137,7 +137,7 @@ def test_a_cap_that_comes_later_takes_nothing_away() -> None:
     assert world.is_(first) is JobState.STARTING
     assert world.why(second).reason is Reason.USER_CAP
     assert world.why(large).hint == (
-        "It needs more than that by itself: ask for less (allot edit)."
+        "It needs more than that alone: ask for less (allot edit)."
     )
     world.do(c.ApplyConfig(counted()))
     world.cycle()

@@ -164,7 +164,7 @@ def test_who_is_behind_names_who_really_stands_in_the_way() -> None:
     assert told(world, big)[0] is Reason.FRAGMENTED or told(world, big)[0] is Reason.QUOTA
     assert told(world, small) == (
         Reason.BEHIND,
-        f"Job {big} is before it in queue default, which is first come, first served.",
+        f"Job {big} is before it in queue default, in which no job overtakes a blocked job.",
     )
 
 
@@ -189,4 +189,4 @@ def test_what_others_own_may_be_in_between() -> None:
     (last,) = placed(world, spread)
     reason, message = told(world, last)
     assert reason is Reason.CAPACITY
-    assert message.endswith("what other tenants have of their own is in between.")
+    assert message.endswith("cells of other tenants are in between.")

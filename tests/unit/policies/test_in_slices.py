@@ -68,7 +68,7 @@ def test_a_gang_gives_way_when_its_slice_is_over_and_not_before() -> None:
     world.runs(second)
     world.later(SLICE // 2)
     why = world.why(first)
-    assert "It is paused" in why.message
+    assert "It is suspended" in why.message
     assert "turns of 1 min" in why.message
     assert "again in about 30" in why.message
     world.later(SLICE // 2)

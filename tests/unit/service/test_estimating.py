@@ -60,7 +60,7 @@ def test_of_a_stopped_queue_that_is_said_whatever_else_runs() -> None:
     found = told(world, job)
     assert found.outlook is Outlook.NEVER
     assert found.note == (
-        "Queue default of vision is stopped: nothing in it starts. It starts when the "
+        "Queue default of vision is stopped: no job in it starts. It starts when the "
         "administrator opens the queue again."
     )
     assert found.confidence == "sure, as things stand"
@@ -92,8 +92,8 @@ def test_of_a_job_larger_than_its_share_that_may_not_borrow_no_date_is_given() -
     assert found.outlook is Outlook.NEVER
     assert found.note == (
         "It cannot start as the configuration is: it is larger than what its tenant owns, and "
-        "its tenant may not borrow. It needs more than the whole share: ask for less, or let "
-        "it borrow."
+        "its tenant may not borrow. It needs more than the whole guarantee: ask for less, or "
+        "let it borrow."
     )
     assert found.not_before is None
     assert found.basis == ()

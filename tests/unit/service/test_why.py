@@ -118,8 +118,8 @@ def test_it_is_told_whom_it_may_make_give_way_and_when(cells: bool, preempt: Pre
     world.wait(MINUTE)
     waits = start(world, urgent())
     blocked = world.why(waits)
-    assert f"make job {first} of its own tenant give way in 8 min 0 s, when" in blocked.message
-    assert "the minimum run time of 10 min 0 s (min_run)" in blocked.message
+    assert f"preempt job {first} of its own tenant in 8 min 0 s, when" in blocked.message
+    assert "the minimum run time there (10 min 0 s, min_run)" in blocked.message
     assert blocked.until is not None
     assert blocked.until == world.now + 8 * MINUTE
     assert world.engine.next_due(world.now) == blocked.until
@@ -139,7 +139,7 @@ def test_a_tenant_that_lost_enough_is_told_until_when(cells: bool) -> None:
     start(world, urgent())
     world.wait(20 * SECOND)
     blocked = world.why(start(world, urgent()))
-    assert "give way in 40.0 s: until then the tenant has lost as much" in blocked.message
+    assert "tenant in 40.0 s: until then the disruption budget of" in blocked.message
 
 
 @BOTH
