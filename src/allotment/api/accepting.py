@@ -36,7 +36,7 @@ class Accepting:
             self._loop.add_reader(each, self._accept, each)
 
     def close(self) -> None:
-        """Take no more. The sockets stay open."""
+        """Stop taking connections. The sockets stay open."""
         for each in self._sockets:
             self._loop.remove_reader(each)
         self._sockets.clear()

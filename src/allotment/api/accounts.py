@@ -24,10 +24,10 @@ SUBORDINATES = Path("/etc/subuid")
 
 
 def actor_of(uid: int) -> Actor:
-    """Ask the host for a user's name and groups. May block on a directory service.
+    """Return the user behind a uid, with its name and groups. May block on a directory service.
 
-    Raises Rejected for one of the thousands of numbers that a user may take on besides: he
-    would have as many shares, and could pose as many to vouch for what he says.
+    Raises Rejected for a subordinate uid, of which a user may have thousands: each would get a
+    share of its own, and could confirm what the others claim.
     """
     try:
         entry = pwd.getpwuid(uid)
@@ -58,7 +58,7 @@ def _owner_of(uid: int) -> str:
 
 
 def gids_of(uid: int) -> frozenset[int]:
-    """Ask the host for the numbers of a user's groups. May block."""
+    """Return the numbers of a user's groups. May block on a directory service."""
     try:
         entry = pwd.getpwuid(uid)
     except KeyError:
@@ -81,7 +81,7 @@ NO_SHELLS = ("nologin", "false")
 
 
 def teams_here() -> list[str]:
-    """List the groups that a first configuration makes tenants of; none for a single user.
+    """Return the groups that a first configuration makes tenants of; none for a single user.
 
     A user's own service is for this user alone. Root's is for the people of the machine.
     """
@@ -96,9 +96,10 @@ def teams_here() -> list[str]:
 
 
 def teams_of(people: Mapping[int, frozenset[int]]) -> list[str]:
-    """Divide people, with their groups, into teams: who shares a group with somebody is in it.
+    """Return the groups that divide users into teams, by name: each group that two users share.
 
-    Whoever shares none has a group of their own. One person alone needs no teams.
+    A user that shares none stands for itself, by a group of its own. A single user needs no
+    team. `people` has the gids of each uid.
     """
     if len(people) < 2:
         return []

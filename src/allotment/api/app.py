@@ -56,7 +56,7 @@ class Api(FastAPI):
 
 
 def create_app(service: Service, stop: Callable[[], None], stats: HttpStats) -> Api:
-    """Make the application around a service. `stop` asks whoever runs it to end it."""
+    """Return the application around a service. `stop` is called when a client ends it."""
     app = Api(
         title="Allotment",
         openapi_url=None,
@@ -81,5 +81,5 @@ def create_app(service: Service, stop: Callable[[], None], stats: HttpStats) -> 
 
 
 def behind_guard(app: Api, rules: Rules) -> ASGIApp:
-    """Put the application behind the guard: what a server is given."""
+    """Return the application behind its guard, as a server runs it."""
     return Front(app, Guard(rules, Accounts()), app.state.fair_use, app.state.stats)

@@ -23,7 +23,7 @@ class Gone(Exception):
 
 
 def too_large() -> Rejected:
-    """Make the refusal of a body over the limit."""
+    """Return the refusal of a body over the limit."""
     return Rejected(
         Code.TOO_LARGE,
         f"The body is larger than {show_bytes(MOST_BYTES)}.",
@@ -34,7 +34,10 @@ def too_large() -> Rejected:
 async def read_body(
     headers: list[tuple[bytes, bytes]], receive: Receive, most: int = MOST_BYTES
 ) -> bytes:
-    """Read a body of at most `most` bytes. Raises Rejected as soon as it is larger, or late."""
+    """Read a request body of at most `most` bytes.
+
+    Raises Rejected when the body is larger or comes too late, and Gone when the client leaves.
+    """
     for name, value in headers:
         if name == b"content-length" and value.isdigit() and int(value[:18]) > most:
             raise too_large()

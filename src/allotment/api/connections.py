@@ -35,7 +35,7 @@ class Connections:
         """In the order in which they came."""
 
     def are_all(self, uid: int | None) -> bool:
-        """Whether a user has all that one may have."""
+        """Whether a user has as many connections as one user may have."""
         return self.known[uid] >= MOST_CONNECTIONS
 
 
@@ -54,7 +54,7 @@ class Place:
         """Tells the protocol that nothing can be sent any more."""
 
     async def taken(self) -> None:
-        """Wait until the other side has taken its answer; hang up on one that does not."""
+        """Wait until the client has read its answer; hang up on one that does not read."""
         left = self._transport.get_write_buffer_size()
         while left and self.drained is not None:
             with contextlib.suppress(TimeoutError):
@@ -68,11 +68,11 @@ class Place:
 
     @property
     def is_gone(self) -> bool:
-        """Whether nobody is at the other end any more."""
+        """Whether the client has closed the connection."""
         return self._transport.is_closing()
 
     def take(self, uid: int | None) -> bool:
-        """Count this one as a user's, who is known now; False when they have too many."""
+        """Count this connection as one of a user's; False when the user has too many."""
         if self._is_known:
             return True
         if self._among.are_all(uid):
@@ -83,7 +83,7 @@ class Place:
         return True
 
     def wait(self) -> None:
-        """Count this one as a stranger's; hang up on it if it does not become known soon."""
+        """Count this connection as a stranger's, and close it if its user is not known soon."""
         strangers = self._among.strangers
         if len(strangers) >= MOST_CONNECTIONS:
             next(iter(strangers)).hang_up()
@@ -91,13 +91,13 @@ class Place:
         self._timer = asyncio.get_running_loop().call_later(STRANGER_S, self.hang_up)
 
     def hang_up(self) -> None:
-        """Close it at once, whatever it has not read yet."""
+        """Close the connection at once, without waiting for what is not sent yet."""
         self.leave()
         self._transport.abort()
         self.gone()
 
     def leave(self) -> None:
-        """Count this one no more. May be called again."""
+        """Stop counting this connection. A second call does nothing."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -110,7 +110,7 @@ class Place:
 
 
 def turned_away(uid: int) -> bytes:
-    """Return the answer to a connection too many."""
+    """Return the answer to a connection beyond the limit of one user."""
     said = problem(
         429,
         Code.TOO_MANY.value,

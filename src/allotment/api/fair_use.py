@@ -44,9 +44,10 @@ class FairUse:
         self._readers = Threads("reader", each=1, total=READERS)
 
     async def begin(self, actor: Actor, place: Place) -> Callable[[], None]:
-        """Wait until a request may be worked on; return what ends it, called once or more.
+        """Wait until a request may be worked on; return the function that ends it.
 
-        Raises Rejected where too many wait, and Gone when its client is.
+        That function may be called more than once. Raises Rejected where too many requests of
+        the user wait, and Gone when the client has left.
         """
         who, most = actor.user, self._limits().requests
         if self.requests.waiting(who) >= WAIT_FOR_EACH * most:
@@ -72,7 +73,7 @@ class FairUse:
 
     @contextmanager
     def hold(self, kind: str, actor: Actor) -> Generator[None]:
-        """Count one more of a kind while it lasts. Raises Rejected when there are too many."""
+        """Count one more of a kind while the context lasts. Raises Rejected at the limit."""
         held, most = self.held[kind], getattr(self._limits(), kind)
         what, todo = WORDS[kind]
         if held[actor.user] >= most:
@@ -90,7 +91,7 @@ class FairUse:
                 del held[actor.user]
 
     async def in_turn(self, kind: str, actor: Actor, work: Callable[[], Awaitable[T]]) -> T:
-        """Do something long when it is the user's turn, and return what it gives."""
+        """Do long work when it is the user's turn, and return its result."""
         queue = self._long[kind]
         await queue.turn(actor.user)
         try:
@@ -99,7 +100,7 @@ class FairUse:
             queue.leave(actor.user)
 
     async def read(self, actor: Actor, work: Callable[[], T]) -> T:
-        """Read something that may take a processor for a second. Raises Rejected when busy."""
+        """Read input that takes up to a second of a processor. Raises Rejected when busy."""
         try:
             return await self._readers.run(actor.user, work, PATIENCE_S)
         except TimeoutError:

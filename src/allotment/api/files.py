@@ -36,7 +36,7 @@ class Contents:
 
 
 def headers_of(file: OpenFile) -> dict[str, str]:
-    """Return what is sent, and that no browser is to make anything of it."""
+    """Return the headers of a file: its size, and that browsers must not interpret it."""
     return {
         "Content-Length": str(file.size),
         "Content-Disposition": f"attachment; filename*=UTF-8''{quote(file.name, safe='')}",

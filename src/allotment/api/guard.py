@@ -41,7 +41,7 @@ class Rules(msgspec.Struct, frozen=True):
 
 
 def hosts_of(port: int) -> frozenset[bytes]:
-    """List the values of Host that mean this port of this machine."""
+    """Return the values of the Host header that mean this port of this machine."""
     if not port:
         return frozenset()
     names = (b"localhost", b"127.0.0.1", b"[::1]")
@@ -58,7 +58,7 @@ class Heads(msgspec.Struct, gc=False):
 
 
 def heads_of(headers: list[tuple[bytes, bytes]]) -> Heads:
-    """Pick them out."""
+    """Return the headers that the guard looks at."""
     heads = Heads()
     for name, value in headers:
         if name == b"host":
@@ -80,7 +80,7 @@ class Guard:
         self._origins = frozenset(b"http://" + host for host in self._hosts)
 
     async def admit(self, scope: Scope) -> Actor:
-        """Return the user who asks. Raises Rejected if the user may not."""
+        """Return the user that makes a request. Raises Rejected if it may not."""
         peer: Peer | None = scope["state"].get("peer")
         heads = heads_of(scope["headers"])
         if any(origin not in self._origins for origin in heads.origins):

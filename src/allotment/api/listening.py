@@ -76,7 +76,7 @@ class Listening:
             self._ready_fd = -1
 
     async def serve(self, service: Service, version: str, ready: Callable[[], None]) -> None:
-        """Answer requests until told to stop. `ready` is called once, before the first."""
+        """Answer requests until stopped. `ready` is called once, before the first."""
         stats = HttpStats()
         app = create_app(service, lambda: server.stop(), stats)
         rules = Rules(actor_of(os.geteuid()), self._token, self._port)

@@ -60,7 +60,7 @@ def close_logbook() -> None:
 def without_secrets(
     logger: object, method: str, entry: MutableMapping[str, object]
 ) -> MutableMapping[str, object]:
-    """Blot out values whose name says that they are nobody's business."""
+    """Replace the values of a log line whose names say that they are secret."""
     for name in entry:
         if any(word in name.lower() for word in SECRET_WORDS):
             entry[name] = "***"

@@ -28,7 +28,7 @@ INFINITY = "+Inf"
 
 
 def exposition(service: Service, stats: HttpStats, fair_use: FairUse) -> bytes:
-    """Write all numbers in Prometheus' text format."""
+    """Return all numbers in Prometheus' text format."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(Numbers(service, stats, fair_use))
     return generate_latest(registry)
@@ -43,11 +43,11 @@ class Numbers(Collector):
         self._fair_use = fair_use
 
     def describe(self) -> Iterable[Metric]:
-        """Name nothing: a fresh registry is made for every look."""
+        """Return nothing: the registry is new for each request, so no names collide."""
         return ()
 
     def collect(self) -> Iterator[Metric]:
-        """Return every family once."""
+        """Return every family of numbers once."""
         yield from self._jobs()
         yield from self._cluster()
         yield from self._work()

@@ -122,14 +122,14 @@ def _anything(kind: type) -> Schema:
 
 
 def returns(shape: Any, status: int = 200, *, what: str = "Done.") -> dict[int | str, Schema]:
-    """Describe a JSON answer."""
+    """Describe an answer in JSON."""
     return returns_as("application/json", schema_of(shape), status, what)
 
 
 def returns_as(
     media_type: str, schema: Schema, status: int = 200, what: str = "Done."
 ) -> dict[int | str, Schema]:
-    """Describe any answer."""
+    """Describe an answer of any media type."""
     return {status: {"description": what, "content": {media_type: {"schema": schema}}}}
 
 
@@ -148,7 +148,7 @@ PROBLEM: dict[int | str, Schema] = {
 
 
 def describe(app: FastAPI) -> Schema:
-    """Return the whole description."""
+    """Return the whole description of the API."""
     found = get_openapi(
         title="Allotment",
         version="1",

@@ -52,7 +52,7 @@ class Peer(msgspec.Struct, frozen=True, gc=False):
 
 
 def peer_of(sock: socket.socket | None) -> Peer | None:
-    """Ask the kernel who connected; None for anything but a Unix socket."""
+    """Return the process at the other end of a Unix socket, as the kernel says; else None."""
     if sock is None or sock.family != socket.AF_UNIX:
         return None
     raw = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, UCRED.size)
@@ -137,7 +137,7 @@ class PeerHttpProtocol(HttpToolsProtocol):
         super().on_headers_complete()
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse what cannot be read; hang up where earlier requests have no answer yet."""
+        """Refuse what cannot be parsed; hang up where earlier requests have no answer yet."""
         if self.cycle and not self.cycle.response_complete:
             self.transport.abort()
         elif self._head_bytes > MOST_HEAD_BYTES or len(self.headers or ()) >= MOST_HEADERS:

@@ -87,14 +87,14 @@ class ProblemDetails(msgspec.Struct, frozen=True, omit_defaults=True):
 def problem(
     status: int, code: str, detail: str, hint: str = "", problems: tuple[Problem, ...] = ()
 ) -> ProblemDetails:
-    """Make the body for a status and a code."""
+    """Return the body of an answer with this status and code."""
     title = HTTPStatus(status).phrase
     detail = detail if len(detail) <= LONGEST else f"{detail[:LONGEST]}…"
     return ProblemDetails(f"urn:allotment:{code}", title, status, detail, code, hint, problems)
 
 
 def problem_of(error: AllotmentError) -> ProblemDetails:
-    """Return what one of our own errors means to the sender of the request."""
+    """Return the status and body that stand for one of our own errors."""
     match error:
         case Rejected():
             return problem(STATUS[error.code], error.code.value, error.message, error.hint)
@@ -122,7 +122,7 @@ def problem_of(error: AllotmentError) -> ProblemDetails:
 
 
 def unexpected(error: Exception) -> ProblemDetails:
-    """Log what nobody foresaw under an id, and tell the client only the id."""
+    """Log an error that nobody foresaw under an id; return only that id to the client."""
     id_ = secrets.token_hex(4)
     log.error("request failed", id=id_, exc_info=error)
     return problem(
@@ -134,7 +134,7 @@ def unexpected(error: Exception) -> ProblemDetails:
 
 
 def answer(details: ProblemDetails, headers: dict[str, str] | None = None) -> Response:
-    """Make the response."""
+    """Return a problem as a response."""
     headers = dict(headers or {})
     if details.status == 401:
         headers["WWW-Authenticate"] = "Bearer"

@@ -18,7 +18,7 @@ SWITCH_S = 0.0005
 
 
 def settle() -> None:
-    """Begin: private files, no core dumps of our secrets, enough descriptors."""
+    """Prepare the process: private files, no core dumps of secrets, enough file descriptors."""
     os.umask(0o077)
     _, hard = resource.getrlimit(resource.RLIMIT_CORE)
     resource.setrlimit(resource.RLIMIT_CORE, (0, hard))
@@ -32,28 +32,29 @@ def settle() -> None:
 
 
 def trim() -> None:
-    """Let the C library return memory that is free to the system. Takes some milliseconds.
+    """Return free memory from the C library to the system. Takes some milliseconds.
 
-    What a crowd of requests left behind is free in pieces, which it keeps otherwise.
+    After many requests at once the memory is free in small pieces, which the library keeps
+    otherwise.
     """
     with contextlib.suppress(AttributeError):
         _LIBC.malloc_trim(0)
 
 
 def give_back() -> None:
-    """Free what only the collector finds, too: that stops all else, for up to half a second."""
+    """Collect garbage, then return free memory. Stops all else for up to half a second."""
     gc.collect()
     trim()
 
 
 def calm() -> None:
-    """Keep the collector away from what will live as long as we do: call it once started."""
+    """Exempt all present objects from garbage collection. To be called once, when started."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)
 
 
 def resident_bytes() -> int:
-    """Return how much memory this process has resident, in bytes."""
+    """Return the resident memory of this process, in bytes."""
     pages = Path("/proc/self/statm").read_text().split()[1]
     return int(pages) * resource.getpagesize()

@@ -16,7 +16,7 @@ NO_STORE = {"Cache-Control": "no-store"}
 
 
 def reply(value: object, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    """Answer with a value of ours."""
+    """Return a value of ours as a response in JSON."""
     return Response(ENCODER.encode(value), status, headers or NO_STORE, media_type=JSON)
 
 
@@ -26,7 +26,7 @@ async def service_of(connection: HTTPConnection) -> Service:
 
 
 async def caller_of(connection: HTTPConnection) -> Actor:
-    """Return who the guard found to be asking."""
+    """Return the user that makes this request, as the guard found it."""
     return connection.scope["state"]["actor"]
 
 
@@ -35,7 +35,7 @@ async def job_of(
     service: Annotated[Service, Depends(service_of)],
     caller: Annotated[Actor, Depends(caller_of)],
 ) -> JobId:
-    """Find the job that a path means. Raises Rejected."""
+    """Return the id of the job that a path means. Raises Rejected."""
     return service.finding.resolve(ref, caller)
 
 

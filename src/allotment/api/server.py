@@ -52,7 +52,7 @@ class ApiServer(Server):
         """Called once it listens."""
 
     def stop(self) -> None:
-        """Ask it to end. May be called from a signal handler."""
+        """Ask the server to end. May be called from a signal handler."""
         self.should_exit = True
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:

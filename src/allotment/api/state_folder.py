@@ -32,9 +32,9 @@ class Posted(msgspec.Struct, frozen=True):
 
 
 def prepare(folder: Path) -> None:
-    """Make the state folder, closed to others; passable for all when we are root.
+    """Make the state folder: closed to others, but passable for all if we are root.
 
-    Raises StoreError, saying what to do, when it cannot be used.
+    Raises StoreError, with what to do, when the folder cannot be used.
     """
     mode = 0o711 if os.geteuid() == 0 else 0o700
     try:
@@ -55,7 +55,7 @@ def prepare(folder: Path) -> None:
 
 
 def write_whole(path: Path, data: bytes, mode: int) -> None:
-    """Write a file that is there completely or not at all."""
+    """Write a file that is there completely or not at all, durably."""
     part = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     try:
@@ -86,7 +86,7 @@ def sync_folder(folder: Path) -> None:
 def token_in(folder: Path) -> tuple[bytes, bool]:
     """Return the token of the TCP port, and whether it is new.
 
-    One that others could have read is worth nothing any more and is replaced.
+    A token that other users could have read is replaced.
     """
     path = folder / TOKEN
     try:
@@ -112,7 +112,7 @@ def _new_token(path: Path) -> bytes:
 
 
 def socket_path(folder: Path) -> Path:
-    """Return where to listen: in the folder, or in a short place if that is too long."""
+    """Return where to listen: in the folder, or at a short path if that one is too long."""
     path = folder / SOCKET
     if len(os.fsencode(path)) <= LONGEST_SOCKET_PATH:
         return path
@@ -150,9 +150,10 @@ def _is_ours(folder: str) -> bool:
 
 
 def listen_unix(path: Path) -> socket.socket:
-    """Listen on a Unix socket; the folder's lock is held, so one found there is stale.
+    """Listen on a Unix socket. A socket found there is stale: the folder's lock is held.
 
-    Root's is open to all: the kernel says who connects. Anybody else's is closed.
+    Root's socket is open to all users, since the kernel names the one that connects. Any other
+    is closed to other users.
     """
     with contextlib.suppress(FileNotFoundError):
         path.unlink()
@@ -169,7 +170,7 @@ def listen_unix(path: Path) -> socket.socket:
 
 
 def listen_tcp(port: int) -> socket.socket:
-    """Listen on loopback; 0 takes any free port. Raises StoreError when it is in use."""
+    """Listen on loopback; port 0 takes any free one. Raises StoreError if it is in use."""
     sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -192,13 +193,13 @@ def listen_tcp(port: int) -> socket.socket:
 
 
 def post(folder: Path, posted: Posted) -> None:
-    """Publish where the service is."""
+    """Publish the addresses of the service for clients."""
     mode = 0o644 if os.geteuid() == 0 else 0o600
     write_whole(folder / ADDRESS, msgspec.json.encode(posted), mode)
 
 
 def take_down(folder: Path, path: Path) -> None:
-    """Publish that the service is gone."""
+    """Remove the published addresses: the service is gone."""
     for each in (folder / ADDRESS, path):
         with contextlib.suppress(OSError):
             each.unlink()

@@ -21,7 +21,7 @@ SSE_HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
 
 def event(data: bytes, *, kind: str = "", id_: str = "") -> bytes:
-    """Write one event. `data` is one line, as JSON of ours is."""
+    """Return one server-sent event as bytes. `data` is one line, as our JSON is."""
     head = f"event: {kind}\n" if kind else ""
     place = f"id: {id_}\n" if id_ else ""
     return b"".join((place.encode(), head.encode(), b"data: ", data, b"\n\n"))
@@ -114,7 +114,7 @@ class Stream(Response):
 async def while_there(
     work: Coroutine[Any, Any, T], receive: Receive, stopping: asyncio.Event
 ) -> T:
-    """Return what comes of some work; cancel it when the client goes, raising Gone."""
+    """Return the result of some work; cancel the work and raise Gone when the client leaves."""
     doing = asyncio.ensure_future(work)
     gone = asyncio.ensure_future(_until_gone(receive))
     halt = asyncio.ensure_future(_until_set(stopping))
@@ -130,7 +130,7 @@ async def while_there(
 
 
 async def at_length(request: Request, kind: str, work: Callable[[], Awaitable[T]]) -> T:
-    """Do long work of a kind when it is the user's turn; drop it when the client goes."""
+    """Do long work of a kind when it is the user's turn; cancel it when the client leaves."""
     state = request.app.state
     actor: Actor = request.scope["state"]["actor"]
     doing = state.fair_use.in_turn(kind, actor, work)

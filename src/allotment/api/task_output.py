@@ -66,7 +66,7 @@ class Source:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def text(self, data: bytes, *, final: bool) -> str:
-        """Make text of what was read; half a letter waits for its other half."""
+        """Decode what was read. An incomplete character waits for the rest of its bytes."""
         return self._decoder.decode(data, final)
 
     @property
@@ -79,7 +79,7 @@ class Source:
 def sources_of(
     service: Service, wanted: Wanted, caller: Actor, offsets: Sequence[int | None] = ()
 ) -> tuple[AttemptNo, list[Source]]:
-    """List what there is to read of an attempt. Raises Rejected."""
+    """Return the streams of an attempt that are wanted. Raises Rejected."""
     no, index = service.output.task_index(wanted.job, wanted.attempt, wanted.task or "0")
     attempt = service.job(wanted.job, caller).attempts[no - 1]
     tasks = [(TaskIndex(task.index), task.name) for task in attempt.tasks]
@@ -101,8 +101,8 @@ async def read(
 ) -> AsyncGenerator[bytes]:
     """Return what was written so far, one stream after the other.
 
-    Reading ends at what was the end when it began: a task may write faster than is read. A
-    short chunk is no end, for output lies in pieces.
+    Reading ends at the end as it was at the beginning: a task may write faster than it is read.
+    A short chunk does not mean the end, since the output lies in several files.
     """
     for source in sources if wanted.tail != 0 else ():
         at = (wanted.job, no, source.index, source.stream)
@@ -124,8 +124,8 @@ async def follow_output(
 ) -> AsyncGenerator[Piece]:
     """Return output as it is written, attempt after attempt, until nothing more can come.
 
-    `place` is that of the last piece that was seen. An attempt that is named is the only
-    one; otherwise the newest is the first, and those that follow are read from their start.
+    `place` is that of the last piece that the client saw. If an attempt is named, it is the
+    only one; otherwise the newest is the first, and later ones are read from their start.
     """
     no, offsets = read_place(place)
     while True:
@@ -193,7 +193,7 @@ async def _more_of(
 
 
 def task_is_over(service: Service, job: JobId, no: AttemptNo, index: TaskIndex) -> bool:
-    """Whether a task's command has ended: who is kept for a look writes no more."""
+    """Whether a task's command has ended: a task kept for inspection writes no more."""
     record = service.state.jobs.get(job)
     current: AttemptRecord | None = record.attempt if record else None
     if current is None or current.no != no:
@@ -205,12 +205,12 @@ def task_is_over(service: Service, job: JobId, no: AttemptNo, index: TaskIndex) 
 
 
 def place_of(no: AttemptNo, sources: Sequence[Source]) -> str:
-    """Write how far everything was read: the attempt, then one offset a stream."""
+    """Return how far everything was read: the attempt, then one offset for each stream."""
     return f"{no}/" + ",".join(source.place for source in sources)
 
 
 def read_place(text: str) -> tuple[AttemptNo, tuple[int | None, ...]]:
-    """Read it back; the beginning when it is not one of ours."""
+    """Read what `place_of` wrote; return the beginning for any other text."""
     no, slash, rest = text.partition("/")
     words = rest.split(",") if rest else []
     if not slash or not all(word.isdecimal() or not word for word in (no, *words)):

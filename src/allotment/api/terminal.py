@@ -73,7 +73,7 @@ class Terminal:
         return cls(process, *ours)
 
     async def read(self) -> bytes:
-        """Return the next output; nothing once there can be no more."""
+        """Return the next output; empty once there can be no more."""
         while True:
             try:
                 return os.read(self._output, CHUNK)
@@ -83,7 +83,7 @@ class Terminal:
                 return b""
 
     async def write(self, data: bytes) -> None:
-        """Send input, as fast as the command takes it. Nothing happens once it is gone."""
+        """Send input, as fast as the command takes it. Does nothing once it is gone."""
         while data and self._input >= 0:
             try:
                 data = data[os.write(self._input, data) :]
@@ -93,7 +93,7 @@ class Terminal:
                 return
 
     async def end_input(self) -> None:
-        """Report that no more input comes."""
+        """Close the command's input."""
         if self._is_terminal:
             await self.write(END_OF_INPUT)
         elif self._input >= 0:
@@ -115,7 +115,7 @@ class Terminal:
         return 128 - code if code < 0 else code
 
     async def close(self) -> None:
-        """Hang up: end the command and its group, by force after a grace, and reap it.
+        """End the command and its process group, by force after a grace, and reap it.
 
         Nobody may be reading or writing any more.
         """
@@ -140,7 +140,7 @@ def _close(fds: tuple[int, int]) -> None:
 
 
 def set_size(terminal: int, rows: int, cols: int) -> None:
-    """Set a terminal's size; whoever runs in it is told by SIGWINCH."""
+    """Set a terminal's size; the processes in it get SIGWINCH."""
     with contextlib.suppress(OSError):
         fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, cols, 0, 0))
 

@@ -9,7 +9,11 @@ EVERY_S = 10.0
 
 
 async def tidy(asked: Callable[[], int]) -> None:
-    """Go on for ever. `asked` counts requests; without one since the last look all is quiet."""
+    """Return free memory to the system from time to time, for ever.
+
+    `asked` returns how many requests there were. If none came since the last look, the service
+    is idle, and all garbage is collected once.
+    """
     last, is_tidy = asked(), False
     while True:
         await asyncio.sleep(EVERY_S)

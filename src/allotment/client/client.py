@@ -129,7 +129,7 @@ class Client:
         return decode(self._transport.fetch("POST", path, body, headers, again=True), Submitted)
 
     def submission(self, key: str) -> Submitted:
-        """Ask what a submission with this key made; Refused as `not_found` if nothing."""
+        """Return what a submission with this key made. Raises Refused (`not_found`)."""
         return decode(self._get(path_to("/v1/submissions", [("key", key)])), Submitted)
 
     def edit(self, ref: Ref, changes: Sequence[str]) -> JobView:
@@ -317,7 +317,7 @@ class Client:
         timeout: float | None = None,
         patience: float = PATIENCE_S,
     ) -> Chosen:
-        """Return how many ended how once all these jobs have finished, as `wait` does."""
+        """Return how many ended in which state, once all have finished; as `wait`."""
         deadline = None if timeout is None else time.monotonic() + timeout
         chosen = self.choose(jobs)
         these = Selector(ids=chosen.ids)
@@ -475,7 +475,7 @@ class Client:
         return decode(self._get(path_to("/v1/images:inspect", [("image", image)])), ImageView)
 
     def warm_image(self, image: str) -> ImageView:
-        """Fetch an image ahead; returns when it is there."""
+        """Fetch an image ahead; return when it is in the store."""
         while True:
             found = decode(self._send("POST", "/v1/images:warm", {"image": image}), ImageView)
             if found.is_here:

@@ -22,7 +22,7 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def save(reply: Reply, file: OutputFile, folder: Path) -> Path:
-    """Write an answer's body to the file's place below `folder`; closes the answer."""
+    """Write an answer's body to the file's place below `folder`, and close the answer."""
     with contextlib.closing(reply):
         names = _names_of(file.path)
         folder.mkdir(parents=True, exist_ok=True)

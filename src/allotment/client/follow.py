@@ -54,11 +54,11 @@ class Patience:
         self._pause = FIRST_PAUSE_S
 
     def silence(self) -> float:
-        """Return how long the next read may take."""
+        """Return how long the next read may take, in seconds."""
         return SILENCE_S if self._deadline is None else min(SILENCE_S, self._left())
 
     def answered(self) -> None:
-        """Note that the service is there."""
+        """Note that the service answered."""
         self._away_since, self._pause = None, FIRST_PAUSE_S
 
     def lost(self, error: Unreachable) -> None:

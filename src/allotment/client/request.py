@@ -27,7 +27,7 @@ def path_to(path: str, query: Query = ()) -> str:
 
 
 def job_path(ref: Ref, tail: str = "") -> str:
-    """Return the path of a job, or of something of it. Raises Refused for an empty name."""
+    """Return the path of a job, or of a part of it. Raises Refused for an empty name."""
     text = str(ref)
     if not text or text in (".", ".."):
         raise Refused("no_such_job", f"{text!r} is no job.", "See `allot ps`.")
@@ -35,7 +35,7 @@ def job_path(ref: Ref, tail: str = "") -> str:
 
 
 def selector_of(jobs: Selector | Ref) -> Selector:
-    """Make a selector of a reference."""
+    """Return a selector of what a reference names."""
     return jobs if isinstance(jobs, Selector) else Selector(refs=(str(jobs),))
 
 
@@ -45,12 +45,12 @@ def events_path(job: int | None) -> str:
 
 
 def node_path(node: str, tail: str) -> str:
-    """Return the path of something of a node."""
+    """Return the path of a node, or of a part of it."""
     return f"/v1/nodes/{quote(node, safe='')}{tail}"
 
 
 def reservation_path(name: str, tail: str) -> str:
-    """Return the path of something of a reservation."""
+    """Return the path of a reservation, or of a part of it."""
     return f"/v1/reservations/{quote(name, safe='')}{tail}"
 
 
@@ -60,7 +60,7 @@ def output_path(ref: Ref, attempt: int, path: str) -> str:
 
 
 def given(**query: str) -> list[tuple[str, str]]:
-    """Return the parts of a query that say something."""
+    """Return the parts of a query that have a value."""
     return [(name, value) for name, value in query.items() if value]
 
 

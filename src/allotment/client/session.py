@@ -111,7 +111,7 @@ class Session:
             raise Unreadable(f"The service sent what it should not: {error}.") from error
 
     def send(self, data: bytes) -> None:
-        """Send input. Nothing happens once the command is gone."""
+        """Send input. Does nothing once the command is gone."""
         for start in range(0, len(data), CHUNK):
             self._send(data[start : start + CHUNK])
 
@@ -120,11 +120,11 @@ class Session:
         self._send(msgspec.json.encode({"resize": [rows, columns]}).decode())
 
     def end_input(self) -> None:
-        """Report that no more input comes."""
+        """Close the command's input."""
         self._send('{"eof":true}')
 
     def close(self) -> None:
-        """Hang up; the command is told by its terminal."""
+        """Close the connection; the command's terminal hangs up."""
         self._held.close()
 
     def _send(self, message: bytes | str) -> None:

@@ -16,7 +16,7 @@ PAGE = 1000
 
 
 def is_over(transport: Transport, job: JobId) -> bool:
-    """Ask whether a job has finished."""
+    """Whether a job has finished, as the service says."""
     data = transport.fetch("GET", job_path(job), again=True)
     return decode(data, JobView).state.finished
 
@@ -72,7 +72,7 @@ def _stream(transport: Transport, path: str, last: str, patience: Patience) -> R
 def read_logs(
     transport: Transport, job: JobView, query: Mapping[str, str]
 ) -> Iterator[LogLine]:
-    """Return what was written so far, task by task: the plain form does not say whose it is."""
+    """Return what was written so far, task by task: the plain form names no tasks."""
     streams = ("stdout", "stderr")
     if (stream := query.get("stream", "both")) != "both":
         streams = (stream,)

@@ -33,7 +33,7 @@ class UnixConnection(http.client.HTTPConnection):
         self._path = path
 
     def connect(self) -> None:
-        """Connect to the socket; closes it again when that fails."""
+        """Connect to the socket; close it again when that fails."""
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             sock.settimeout(self.timeout)
@@ -242,7 +242,7 @@ def _why(error: OSError) -> str:
 
 
 def lost(error: Exception) -> Unreachable:
-    """Return the error that a service that was there does not answer any more."""
+    """Return the error for a service that answered before and does not any more."""
     if isinstance(error, TimeoutError):
         return Unreachable(
             "The service did not answer in time.",

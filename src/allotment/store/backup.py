@@ -29,7 +29,7 @@ FLUSH_EVERY_S = 0.02
 def copy_database(source: Path, target: Path, *, without_secrets: bool = False) -> None:
     """Write what the source has now to a new file, durable on return. Raises StoreError.
 
-    The source may be in use; whoever writes to it does not wait.
+    The source may be in use; its writers do not wait.
     """
     with _new_file(target), reading(source) as connection:
         try:
@@ -76,7 +76,7 @@ def write_database(
     *,
     without_secrets: bool = False,
 ) -> None:
-    """Write a database of these to a new file, durable on return. Raises StoreError."""
+    """Write these rows to a new database, durable on return. Raises StoreError."""
     with _new_file(target):
         upgrade(target)
         with contextlib.closing(sqlite3.connect(target)) as connection, connection:

@@ -48,9 +48,9 @@ _groups_decoder = msgspec.json.Decoder(tuple[str, ...])
 
 
 def rows_of(records: Sequence[Record], before: int) -> list[Row]:
-    """Write records in the newest version, chained to the checksum of the one before.
+    """Return records as rows of the newest version, chained to the checksum before them.
 
-    Raises StoreError when a value has no bytes.
+    Raises StoreError when a value cannot be encoded.
     """
     rows: list[Row] = []
     for record in records:
@@ -97,7 +97,7 @@ def record_of(row: Row) -> Record:
 
 
 def damaged(seq: int) -> str:
-    """Return words that an event is not what was written."""
+    """Return a message that an event is not what was written."""
     return (
         f"event {seq} of the log is damaged: its checksum does not match; `allot doctor` says "
         "what else is, and a backup has it whole"
@@ -121,7 +121,7 @@ def decode(body: bytes, version: int) -> AnyEvent:
 
 
 def join_groups(groups: tuple[str, ...]) -> str:
-    """Write group names in one column. Any name is possible: a directory's has commas."""
+    """Return group names as one text. Any name is possible: some have commas."""
     return _groups_encoder.encode(groups).decode() if groups else ""
 
 

@@ -62,7 +62,7 @@ class Finding(msgspec.Struct, frozen=True):
 
 @contextlib.contextmanager
 def reading(path: Path) -> Generator[sqlite3.Connection]:
-    """Open a log without changing anything: what is wrong with it stays to be looked at."""
+    """Open a log without changing anything: damage stays to be looked at."""
     source = f"file:{quote(str(path))}?mode=ro"
     connection = sqlite3.connect(source, uri=True, timeout=PATIENCE_S)
     connection.text_factory = _text
@@ -78,7 +78,7 @@ def _text(data: bytes) -> str:
 
 
 def notes(connection: sqlite3.Connection) -> dict[str, int]:
-    """Read what the log notes of itself."""
+    """Return the notes that the log keeps of itself, by name."""
     return dict(connection.execute("SELECT name, value FROM notes"))
 
 
@@ -86,7 +86,7 @@ def notes(connection: sqlite3.Connection) -> dict[str, int]:
 
 
 def find_end(connection: sqlite3.Connection) -> Finding:
-    """Follow what a start reads, from the newest whole snapshot to the last event."""
+    """Return where the log ends, from its newest whole snapshot to its last event."""
     newest, bad = 0, list[Seq]()
     base = START
     for seq, data, chain, digest in connection.execute(SNAPSHOTS):
@@ -165,7 +165,7 @@ def _until(end: End) -> str:
 
 
 def when(at: int) -> str:
-    """Write an instant as UTC."""
+    """Write an instant, in ms since the epoch, as UTC."""
     try:
         moment = datetime.fromtimestamp(at / 1000, UTC)
     except (OverflowError, ValueError, OSError, TypeError):
@@ -177,7 +177,7 @@ def when(at: int) -> str:
 
 
 def compare(connection: sqlite3.Connection, end: End, mark: Mark | None) -> Damage | None:
-    """Return how the log falls short of its mark; None where it is there, and the same log."""
+    """Return how the log differs from its mark; None where it agrees with it."""
     if mark is None:
         return Damage(
             "its mark, which says how far it was written, is missing or cannot be read, so "
@@ -197,7 +197,7 @@ def compare(connection: sqlite3.Connection, end: End, mark: Mark | None) -> Dama
 
 
 def short(end: End, mark: Mark) -> Damage:
-    """Describe that the end of the log is lost."""
+    """Return the damage of a log that lost its end."""
     lost = mark.end.seq - end.seq
     events = "1 event was" if lost == 1 else f"{lost} events were"
     more = f" after those that are there ({_until(end)})" if end.seq else ""
@@ -245,7 +245,7 @@ def doubts(path: Path) -> list[str] | None:
 
 
 def everything_wrong(connection: sqlite3.Connection) -> Iterator[str]:
-    """Look at every row and every index; return what is not as it was written."""
+    """Look at every row and every index; return all damage."""
     yield from _wrong_pages(connection)
     yield from _some(_wrong_events(connection), "events are damaged")
     yield from _some(_wrong_archived(connection), "archived jobs are damaged")

@@ -53,7 +53,7 @@ class FolderLock:
             os.ftruncate(self._fd, written)
 
     def release(self) -> None:
-        """Let go of the lock. Once more does nothing."""
+        """Release the lock. A second call does nothing."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1

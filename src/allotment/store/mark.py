@@ -81,12 +81,12 @@ class Marker:
         self._thread.start()
 
     def advance(self, end: End) -> None:
-        """Have the mark follow to here: events up to this one are on the disk."""
+        """Move the mark to this event: all events up to it are on the disk."""
         self._wanted = end
         self._news.set()
 
     def close(self) -> None:
-        """Write what is left, and stop."""
+        """Write what is left, and end the thread."""
         if self._over.is_set():
             return
         self._over.set()

@@ -115,7 +115,7 @@ class MemoryStore:
         )
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """Do nothing: there are no files to close."""
 
 
 def _after(records: list[Record], after: int, limit: int | None) -> list[Record]:

@@ -55,9 +55,9 @@ class Opening(NamedTuple):
 
 
 def make_sure(path: Path, accept_loss: bool) -> Loss | None:
-    """Refuse a log that is not whole to its end, or make it so where that is accepted.
+    """Raise StoreError for a log that is not whole, or repair it where its loss is accepted.
 
-    Raises StoreError that says what is damaged, what is still good, and what to do.
+    The error says what is damaged, what is still good, and what to do.
     """
     damage = _look(path)
     if damage is None:
@@ -122,7 +122,7 @@ def _look_at_none(path: Path, lost: Damage | None) -> Damage | None:
 
 
 def beside(path: Path) -> tuple[Path, Path]:
-    """Name the files that SQLite keeps beside a log."""
+    """Return the files that SQLite keeps beside a log."""
     return path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm")
 
 

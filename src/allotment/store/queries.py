@@ -102,10 +102,10 @@ FORGETTABLE = sa.select(ARCHIVED_JOBS.c.id).where(
 
 
 def archived_pages(which: JobFilter, limit: int) -> list[sa.Select[Any]]:
-    """Ask for archived jobs, newest first: a page for each state that is wanted.
+    """Return queries for archived jobs, newest first: a page for each state that is wanted.
 
-    Together they hold the page. Asked for at once, a rare state would be looked for in all
-    jobs, since no index is in order of several states.
+    Together they hold the page. In one query, a rare state would be looked for among all jobs,
+    since no index is in order of several states.
     """
     page = _archived_page(which, limit)
     return [
@@ -131,7 +131,7 @@ def _archived_page(which: JobFilter, limit: int) -> sa.Select[Any]:
 
 
 def in_range(number: int) -> int:
-    """Bring a number that somebody asks for into the range of the columns.
+    """Return a number that a user asks for, brought into the range of the columns.
 
     No event or job has a number beyond, so the answer stays the same.
     """

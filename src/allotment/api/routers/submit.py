@@ -87,7 +87,7 @@ class Submit:
 
 
 def careful(body: bytes, query: Query) -> JobFile:
-    """Read a job however it is written. Takes up to a second. Raises BadInput."""
+    """Read a job in any form. Takes up to a second of a processor. Raises BadInput."""
     if is_native_json(body, query):
         return read_job_json(body)
     return read_job(body, source=REQUEST, form=query.form)

@@ -125,7 +125,7 @@ async def _hang_up(websocket: WebSocket, code: int, words: str) -> None:
 
 
 async def relay(websocket: WebSocket, terminal: Terminal) -> None:
-    """Pass bytes both ways until the command ends or the client hangs up; leave nothing."""
+    """Pass bytes both ways until the command ends or the client leaves; end all tasks then."""
     out = asyncio.ensure_future(_output(websocket, terminal))
     in_ = asyncio.ensure_future(_input(websocket, terminal))
     end = asyncio.ensure_future(terminal.wait())
