@@ -21,7 +21,7 @@ INSTEAD = {
 
 
 def check_able(command: c.AnyCommand, state: State, backend: Backend | None = None) -> None:
-    """Raise Rejected where a command asks for what its engine, or none, can do."""
+    """Raise Rejected where a command asks for what its engine, or every engine, cannot do."""
     match command:
         case c.SuspendJob(job):
             _check_suspends(job, state)

@@ -14,28 +14,28 @@ from allotment.model.tenancy import Visibility
 
 
 def is_admin(actor: Actor) -> bool:
-    """Whether this actor runs the cluster."""
+    """Whether this user is an administrator of the cluster."""
     return actor == SYSTEM or actor.uid in (0, os.geteuid())
 
 
 def is_own(actor: Actor, job: JobRecord) -> bool:
-    """Whether this actor may do with a job whatever its owner may."""
+    """Whether this user may do with a job whatever its owner may."""
     return is_admin(actor) or actor.uid == job.owner.uid
 
 
 def sees_all(actor: Actor, job: JobRecord, visibility: Visibility) -> bool:
-    """Whether this actor sees what a job runs and writes, its secrets aside."""
+    """Whether this user sees what a job runs and writes, apart from its secrets."""
     return visibility is Visibility.OPEN or is_own(actor, job)
 
 
 def may_see(actor: Actor, job: JobRecord, visibility: Visibility) -> None:
-    """Raise Rejected unless this actor sees what a job runs and writes."""
+    """Raise Rejected unless this user sees what a job runs and writes."""
     if not sees_all(actor, job, visibility):
         raise _not_yours(actor, job)
 
 
 def may_change(actor: Actor, job: JobRecord) -> None:
-    """Raise Rejected unless this actor may change the job, or enter its tasks."""
+    """Raise Rejected unless this user may change the job, or enter its tasks."""
     if not is_own(actor, job):
         raise _not_yours(actor, job)
 
@@ -49,7 +49,7 @@ def _not_yours(actor: Actor, job: JobRecord) -> Rejected:
 
 
 def may_administer(actor: Actor) -> None:
-    """Raise Rejected unless this actor may drain nodes, stop the service and the like."""
+    """Raise Rejected unless this user may drain nodes, stop the service and the like."""
     if not is_admin(actor):
         raise Rejected(
             Code.FORBIDDEN,

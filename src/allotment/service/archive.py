@@ -26,11 +26,11 @@ class Archive:
         self._leaving = leaving
 
     def job(self, job: JobId) -> ArchivedJob | None:
-        """Return one job; None when it is not here."""
+        """Return one archived job; None when it is not in the archive."""
         return self._leaving.get(job) or self._store.archived(job)
 
     def by_key(self, user: str, key: str) -> ArchivedJob | None:
-        """Find the job that an idempotency key of this user made."""
+        """Return the archived job that an idempotency key of this user made; None if none."""
         for job in tuple(self._leaving.values()):
             if key and (job.user, job.key) == (user, key):
                 return job
@@ -45,7 +45,7 @@ class Archive:
         return list(islice(merge(going, kept, key=lambda job: -job.id), limit))
 
     def states(self, first: JobId, last: JobId) -> dict[JobId, JobState]:
-        """Return how the jobs here ended whose ids are in a range."""
+        """Return how the archived jobs ended whose ids are in a range."""
         found = dict(self._store.archived_states(first, last))
         going = tuple(self._leaving.values())
         return found | {job.id: job.state for job in going if first <= job.id <= last}

@@ -7,7 +7,7 @@ from allotment.service.usage_view import BudgetState, BudgetUse
 
 
 def budgets_now(state: State, now: Instant) -> tuple[BudgetUse, ...]:
-    """Return every account of which anything is to be said, by tenant. O(accounts)."""
+    """Return the use of all budgets, by tenant; a user's own only once used. O(accounts)."""
     return tuple(
         _use(account, now)
         for account in state.budgets.accounts()

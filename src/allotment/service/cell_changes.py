@@ -151,9 +151,9 @@ def guarantee_words(tenant: Tenant) -> str:
 
 
 def guarantee_change(was: Tenant, now: Tenant) -> tuple[str, str]:
-    """Return what a tenant was guaranteed, and what it is now.
+    """Return what a tenant was guaranteed, and what it is now, in words.
 
-    Shares of 0 too where only they differ; and what cells hold where they are the same.
+    Where the usual words are the same, they name all shares, or else what cells hold.
     """
     then, there = guarantee_words(was), guarantee_words(now)
     if then == there and was.cells != now.cells:

@@ -28,7 +28,7 @@ class HostUse:
                 self.used[node] = self.used.get(node, 0) | beside
 
     def of_owner(self, tenant: str, pin: str, level: int, spot: Spot) -> int:
-        """Return the leaves that a guaranteed task has, with such as it does not sit on."""
+        """Return a guaranteed task's leaves, and those of which it uses the host's part."""
         if level < self.chain.node_level:
             return spot.mask | spot.beside
         node = spot.node
@@ -39,7 +39,7 @@ class HostUse:
         return spot.mask | found
 
     def of_borrower(self, spot: Spot) -> int:
-        """Return the leaves of a borrower. Of machines with devices it has those it sits on."""
+        """Return the leaves of a borrower; of machines with devices those it is on."""
         if self.chain.has_devices or not spot.claim:
             return spot.mask
         node = spot.node

@@ -301,13 +301,13 @@ def _state(used: int, lent: int, bound: int, free: int, worst: str) -> CellState
 
 @lru_cache(maxsize=4_096)
 def places(mask: int) -> tuple[int, ...]:
-    """Number the leaves that are set."""
+    """Return the numbers of the leaves that are set."""
     return tuple(bits(mask))
 
 
 @lru_cache(maxsize=4_096)
 def marks(size: int, used: int, lent: int, bound: int, shut: int) -> str:
-    """Write a letter for each leaf."""
+    """Return a letter for each leaf."""
     letters = ["."] * size
     for letter, mask in (("u", used), ("l", lent), ("o", bound), ("x", shut)):
         for place in bits(mask):

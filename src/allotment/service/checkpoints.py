@@ -39,7 +39,7 @@ class CheckpointWatch:
         self._files = JobFiles("checkpoints", file_of, MOST_BYTES, wall)
 
     async def look(self, state: State) -> list[CheckpointReport]:
-        """Return what is new. O(running jobs), one stat each."""
+        """Return the checkpoints that are new. O(running jobs), one stat each."""
         reports = [_report(changed) for changed in await self._files.look(state)]
         return [report for report in reports if report is not None]
 
@@ -54,7 +54,7 @@ class CheckpointWatch:
         return _report(changed) if changed else None
 
     def close(self) -> None:
-        """Wait for nobody who does not answer."""
+        """Stop looking, without waiting for folders that do not answer."""
         self._files.close()
 
 

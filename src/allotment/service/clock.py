@@ -40,7 +40,7 @@ def read_uptime_ms() -> int:
 
 
 def read_boot() -> str:
-    """Name the boot; '' where the kernel does not."""
+    """Return the id of this boot; '' where the kernel has none."""
     try:
         return BOOT_ID.read_text().strip()
     except OSError:
@@ -76,7 +76,7 @@ class SteadyClock:
         return Instant(self._booted_at + self._uptime_ms())
 
     def wall(self) -> WallTime:
-        """Return the wall clock."""
+        """Return the wall clock, in milliseconds since the epoch."""
         return WallTime(self._wall_ms())
 
     def _kept(self) -> Anchor | None:

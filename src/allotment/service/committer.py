@@ -60,7 +60,7 @@ class Committer:
         effects: Sequence[AnyEffect],
         archived: Sequence[ArchivedJob] = (),
     ) -> None:
-        """Take records that were applied, with the effects that rest on them."""
+        """Take records that were applied, with the effects that depend on them."""
         self._records += records
         self._effects += effects
         self._archived += archived
@@ -89,7 +89,7 @@ class Committer:
             raise _uncertain(self.trouble) from None
 
     def refuse_in_trouble(self) -> None:
-        """Raise Rejected while the log cannot be written: what is asked will not be done."""
+        """Raise Rejected while the log cannot be written: nothing will be done."""
         if self.trouble:
             raise _unavailable(self.trouble)
 
@@ -114,11 +114,11 @@ class Committer:
             await asyncio.wait((self._task,), timeout=RETRY_S)
 
     async def in_thread(self, work: Callable[[], T]) -> T:
-        """Do something else with the store, between two batches."""
+        """Do other work with the store, between two batches."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
     def close(self) -> None:
-        """Give up what cannot be written: nobody was told that it happened."""
+        """Drop what cannot be written: no client was told that it happened."""
         if self._task is not None:
             self._task.cancel()
         self._thread.shutdown()
@@ -195,7 +195,7 @@ def _uncertain(trouble: str) -> Rejected:
 
 
 def uncertain_submission(error: Rejected, key: str) -> Rejected:
-    """Return how the user who submitted a job finds out whether it was accepted."""
+    """Return how the submitter of a job finds out whether it was accepted."""
     return Rejected(
         Code.UNCERTAIN,
         error.message.replace("this is done", "the job is taken"),

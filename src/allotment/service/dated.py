@@ -13,7 +13,7 @@ from allotment.service.config_view import ComingChange, ConfigChange
 
 
 def coming(config: Config, now: WallTime) -> tuple[ComingChange, ...]:
-    """Return the changes that hold or will, by when they begin."""
+    """Return the changes that are in force or to come, by when they begin."""
     return tuple(
         ComingChange(
             change.begin,
@@ -27,14 +27,14 @@ def coming(config: Config, now: WallTime) -> tuple[ComingChange, ...]:
 
 
 def over(config: Config, now: WallTime) -> Iterator[str]:
-    """Return changes that hold no longer, and never will."""
+    """Return a message for each change whose period is over."""
     for change in config.changes:
         if change.end <= now:
             yield f"{_whose(change)}: the change {_period(change)} is over; remove it"
 
 
 def dated(old: Config, new: Config) -> Iterator[ConfigChange]:
-    """List changes that come and go with a file."""
+    """Return the changes by date that differ between two configurations."""
     before, after = _all(old), _all(new)
     for words in before:
         if words not in after:
@@ -101,7 +101,7 @@ def _guarantee_words(cells: tuple[CellShare, ...], guaranteed: Resources) -> str
 
 
 def dated_keys(was: Queue, now: Queue) -> Iterator[str]:
-    """Return which keys of a queue differ that may change by date, besides its caps."""
+    """Return the keys of a queue that differ and may change by date, apart from its caps."""
     for key, before, after, none in (
         ("guaranteed", was.guaranteed, now.guaranteed, "nothing"),
         ("soft_limit", was.terms.soft_limit, now.terms.soft_limit, "none"),
@@ -132,7 +132,7 @@ def changed_shares(was: Queue, now: Queue) -> Iterator[str]:
 
 
 def show_parts(amounts: Amounts, none: str) -> str:
-    """Write amounts for a line that tells what changes."""
+    """Write amounts for a line that describes a change."""
     return " + ".join(show_part(part, amount) for part, amount in amounts.parts) or none
 
 

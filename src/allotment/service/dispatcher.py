@@ -77,7 +77,7 @@ class Dispatcher:
         task.add_done_callback(self._tasks.discard)
 
     async def close(self) -> None:
-        """Stop in the middle: what is not done is derived again at the next start."""
+        """Stop at once: effects that are not done are derived again at the next start."""
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

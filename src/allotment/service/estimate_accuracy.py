@@ -12,12 +12,12 @@ ENDS = (e.JobSucceeded, e.JobFailed, e.JobCancelled, e.JobTimedOut)
 
 
 def accuracy_of(records: Iterable[e.Record], since: Instant) -> Accuracy:
-    """Judge the estimates given from `since` on. `records` are the whole log, in order.
+    """Measure how good the estimates given from `since` on were.
 
-    A job starts when it is placed; of one that starts several times, the next start after
-    the estimate counts. It lies in the range told if it does so in whole seconds, as times
-    are shown, up to the second after the latest: whoever starts at 14:20:05 was told rightly
-    that it starts at 14:20:05.
+    `records` are the whole log, in order. A job starts when it is placed; of one that starts
+    several times, the next start after the estimate counts. It is in the range if it is so in
+    whole seconds, as times are shown, up to the second after the latest: an estimate of
+    14:20:05 holds for a job that starts at 14:20:05.
     """
     open_: dict[JobId, list[e.StartEstimated]] = {}
     errors: list[int] = []

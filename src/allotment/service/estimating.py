@@ -182,7 +182,7 @@ def in_words(
     name: str,
     after: Blocked | None = None,
 ) -> StartEstimate:
-    """Turn three runs into a range. They are put in order: shorter jobs may be later ones.
+    """Return three runs as a range, in order: with shorter jobs a start may be later.
 
     Of a job that was not submitted, `after` says on which others it depends.
     """

@@ -54,7 +54,7 @@ def _size(told: FeedEvent) -> int:
 async def seen(
     source: AsyncGenerator[list[FeedEvent]], sees_all: Callable[[JobId], bool]
 ) -> AsyncGenerator[list[FeedEvent]]:
-    """Yield of each event as much as a reader may see who does not see all of every job."""
+    """Yield of each event what a reader may see that does not see all of every job."""
 
     def cut(told: FeedEvent) -> FeedEvent:
         if not told.for_others or (told.job is not None and sees_all(told.job)):
@@ -107,7 +107,7 @@ class EventFeed:
     async def follow(
         self, job: JobId | None, after: int, is_over: Callable[[], bool]
     ) -> AsyncGenerator[list[FeedEvent]]:
-        """Return events as they become durable; ends after the last one when it `is_over`."""
+        """Return events as they become durable; end after the last one when it `is_over`."""
         changed = asyncio.Event()
         # A job may be over in memory before its last event is durable, and so told.
         last: Seq | None = None

@@ -20,11 +20,11 @@ class FairQueue:
         """By user, in the order in which they come next."""
 
     def waiting(self, who: Hashable) -> int:
-        """Return how many of a user's wait for a turn."""
+        """Return how many requests of a user wait for a turn."""
         return len(self._waiting.get(who, ()))
 
     async def turn(self, who: Hashable) -> None:
-        """Wait for a turn. One that is cancelled meanwhile waits no more."""
+        """Wait for a turn. If it is cancelled meanwhile, it waits no more."""
         if who not in self._waiting and self._is_room(who):
             self.busy[who] += 1
             return
@@ -38,7 +38,7 @@ class FairQueue:
             raise
 
     def leave(self, who: Hashable) -> None:
-        """End a turn; whoever is next begins."""
+        """End a turn; the next one in the queue begins."""
         self.busy[who] -= 1
         if not self.busy[who]:
             del self.busy[who]

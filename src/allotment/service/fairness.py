@@ -39,7 +39,7 @@ class Line(msgspec.Struct, gc=False):
 
     @property
     def need(self) -> Resources:
-        """What one of them asks for."""
+        """What one of the jobs asks for."""
         return total_of(self.shape.requests)
 
 
@@ -54,7 +54,7 @@ class Asked(msgspec.Struct, frozen=True):
 
 
 def ask(state: State, now: Instant) -> Asked:
-    """Take it out of the state. O(jobs in line and placed, nodes)."""
+    """Return from the state all that `weigh` needs. O(waiting and placed jobs, nodes)."""
     cluster = state.cluster
     lines = _lines(cluster)
     return Asked(
@@ -98,7 +98,8 @@ def _gone(state: State) -> list[TenantView]:
 def weigh(asked: Asked) -> FairnessReport:
     """Return what each tenant deserves. Mostly milliseconds.
 
-    At worst, when all want different parts of everything, 50 ms for 20 tenants, 1.5 s for 100.
+    At worst, when all tenants want different parts of everything, 50 ms for 20 tenants, 1.5 s
+    for 100.
     """
     capacity = _vector(asked.capacity)
     granted: Mapping[str, Grant] = {}

@@ -45,9 +45,9 @@ class OpenFile(msgspec.Struct, frozen=True):
 
 @contextmanager
 def opened(folder: str, owner: Account, reader: Account) -> Generator[int | None]:
-    """Open an output folder, and use files as the reader meanwhile.
+    """Open an output folder, and use files with the reader's rights meanwhile.
 
-    None when it is not there, or not really the job's: its user may have laid a link.
+    None when it is not there, or not really the job's: its user may have put a link there.
     """
     with rights_of(reader.identity):
         try:
@@ -66,10 +66,9 @@ def opened(folder: str, owner: Account, reader: Account) -> Generator[int | None
 
 
 def files_below(top: int, most: int) -> tuple[list[FileBelow], bool]:
-    """List at most so many regular files below a folder, in order; and whether that is all.
+    """Return at most so many regular files below a folder, in order; and whether these are all.
 
-    In each folder the files come before those of the folders in it. Files may come and go
-    meanwhile.
+    In each folder the files come before those of its folders. Files may come and go meanwhile.
     """
     found: list[FileBelow] = []
     folders, names_left, is_all = [""], MOST_NAMES, True
@@ -127,7 +126,7 @@ def _look_at(fd: int, where: str, names: list[str], most: int) -> list[FileBelow
 
 
 def shown(path: str) -> str:
-    """Return a name that JSON can hold; one that is no UTF-8 cannot be fetched by it."""
+    """Return a name as JSON can hold it. A name that is not UTF-8 cannot be fetched by it."""
     return path.encode(errors="surrogateescape").decode(errors="replace")
 
 

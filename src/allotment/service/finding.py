@@ -44,7 +44,7 @@ class Finding:
         return self._state.config.visibility
 
     def resolve(self, ref: str, actor: Actor) -> JobId:
-        """Find the one job that a reference means. Raises Rejected."""
+        """Return the id of the one job that a reference means. Raises Rejected."""
         reference = read_reference(ref)
         if reference.is_part:
             return self._only(ref, self._part(reference, actor))
@@ -87,10 +87,10 @@ class Finding:
     # ── units ───────────────────────────────────────────────────────────────────────────
 
     def unit(self, ref: str, actor: Actor) -> list[Member]:
-        """Find all that a reference means: one job, a whole array, or a part of it.
+        """Return all jobs that a reference means: one job, a whole array, or a part of it.
 
-        Raises Rejected. `last` and the name of an array mean all of it, and so does the id
-        of its first job, which is the array's own.
+        Raises Rejected. `last` and the name of an array mean all of it, and so does the id of
+        its first job, which is the array's own.
         """
         reference = read_reference(ref)
         if reference.is_part:
@@ -98,9 +98,9 @@ class Finding:
         return self.members(self._unit(ref, actor))
 
     def for_dependency(self, ref: str, actor: Actor) -> list[Member]:
-        """Find what a job is to wait for: by number, or the caller's newest of that name.
+        """Return what a job is to wait for: by id, or the caller's newest job of that name.
 
-        Raises Rejected. A name is meant whole, and never another user's.
+        Raises Rejected. A name is meant whole, and never that of another user's job.
         """
         reference = read_reference(ref)
         base = reference.base
@@ -242,7 +242,7 @@ class Finding:
         return live
 
     def known(self, actor: Actor, key: str) -> v.Submitted | None:
-        """Find what an idempotency key of this user made before."""
+        """Return the job that an idempotency key of this user made before."""
         job_id = self._state.keys.get((actor.user, key))
         if job_id is not None:
             job = self._state.jobs[job_id]

@@ -25,15 +25,15 @@ from allotment.service.threads import Threads
 
 
 def account_of(owner: Actor) -> Account:
-    """Find the host account a job runs under. As root: the submitting user's own.
+    """Return the host account that a job runs under. As root: the user's own.
 
-    Asked of the host once a minute for each user: its directory may be slow.
+    The host is asked once a minute for each user, since its directory may be slow.
     """
     return _account(owner, int(time.monotonic()) // 60)
 
 
 def uid_of(owner: Actor) -> int | None:
-    """Return whose a job's files are; None where all are our own. Asks nobody."""
+    """Return whose a job's files are; None where all are our own. Does not ask the host."""
     return owner.uid or None if os.geteuid() == 0 else None
 
 
@@ -83,13 +83,13 @@ def prepare(job: JobRecord, folders: Folders, account: Account, nodes: Nodes) ->
 
 
 def folders_of(spec: JobSpec) -> tuple[str, ...]:
-    """Name the folders of a job that are its user's own, to be written to."""
+    """Return the folders of a job that belong to its user and may be written to."""
     checkpoints = spec.checkpoint.dir if spec.checkpoint is not None else ""
     return tuple(path for path in (spec.output_dir, checkpoints) if path)
 
 
 def tell_size(job: JobRecord, folders: Folders, nodes: Nodes) -> None:
-    """Let the tasks of an elastic gang know how many they are, and where. Idempotent.
+    """Write for the tasks of an elastic gang how many they are, and where. Idempotent.
 
     Raises BackendError, naming the file, when the host refuses.
     """
@@ -122,7 +122,7 @@ def _write_script(job: JobRecord, folders: Folders, nodes: Nodes, account: Accou
 def make_tools(tools: Path, root: Path) -> None:
     """Make the folder of the programs that scripts call, unless it is there.
 
-    Several threads may: the first whose folder is whole has made it.
+    Several threads may do so at once: the first whose folder is complete wins.
     """
     if tools.is_dir():
         return
@@ -220,7 +220,7 @@ def _open_parents(path: Path, root: Path) -> None:
 
 
 def forget(job: JobId, folders: Folders) -> None:
-    """Remove what a job left below the state folder; a folder of the user's own stays."""
+    """Remove what a job left below the state folder; a folder of its user's own stays."""
     for name in SHARED:
         remove(None, f"{folders.root}/{name}/{job}")
 
@@ -239,7 +239,8 @@ class PathCheck:
     async def check(self, spec: JobSpec, owner: Actor) -> None:
         """Raise Rejected, naming the key and the path, when a path cannot be used.
 
-        Asked as the user the tasks will run as, so that a root service leaks nothing.
+        Paths are looked at as the user that the tasks run as, so that a service of root reveals
+        nothing.
         """
         checkpoint = spec.checkpoint
         if checkpoint is not None and checkpoint.dir and checkpoint.dir[0] != "/":

@@ -9,9 +9,9 @@ log = structlog.get_logger("allot.service")
 
 
 async def forever(step: Callable[[], Awaitable[None]], pause_s: float, what: str) -> None:
-    """Take a step, pause, and so on. A step that fails is told, and the next one taken.
+    """Repeat a step for ever, with a pause after each. A step that fails is logged.
 
-    The same failure again and again is told once.
+    The same failure again and again is logged once.
     """
     told = ""
     while True:

@@ -19,7 +19,7 @@ Place = tuple[NodeId, DeviceIndex | None]
 def hardware_views(
     state: State, now: Instant, parts: Iterable[Part] | None = None
 ) -> list[HardwareView]:
-    """Show all parts that are not well, or seldom are; or some, well or not."""
+    """Return all parts that are unhealthy, or often were; or these, healthy or not."""
     wanted = _notable(state, now) if parts is None else list(parts)
     on: dict[Part, set[JobId]] = {part: set() for part in wanted}
     for gang in state.cluster.holders() if wanted else ():
@@ -50,13 +50,13 @@ def _view(state: State, now: Instant, part: Part, jobs: tuple[JobId, ...]) -> Ha
 
 
 def part_of(place: Place) -> Part:
-    """Return the part that a place is."""
+    """Return the part that a place names."""
     node, device = place
     return (node, WHOLE if device is None else device)
 
 
 def reports_of(note: HealthNote, places: Iterable[Place], who: str) -> list[HealthReport]:
-    """Turn a probe's note into reports."""
+    """Return a probe's note as reports."""
     return [
         HealthReport(
             node, Source.PROBE, note.ok, device, note.code, note.because, who,
@@ -70,7 +70,10 @@ def reports_of(note: HealthNote, places: Iterable[Place], who: str) -> list[Heal
 
 
 def places_of(state: State, where: str) -> tuple[Place, ...]:
-    """Find the hardware that `NODE`, `NODE:DEVICE` or a cell's name means. Raises Rejected."""
+    """Return the hardware that `NODE`, `NODE:DEVICE` or a cell's name means.
+
+    Raises Rejected where there is none.
+    """
     nodes = {node.name: node for node in state.config.nodes}
     if where in nodes:
         return ((nodes[where].id, None),)

@@ -59,9 +59,9 @@ class Historian:
         self._store = store
 
     async def statistics(self, since: int, until: int, next_job: int) -> Statistics:
-        """Sum up a stretch; where it was forgotten in part, what is known of it.
+        """Sum up a stretch of the log; where a part was forgotten, sum up the rest.
 
-        Raises Rejected when it holds nothing that is known, or too much.
+        Raises Rejected when nothing of the stretch is known, or when it holds too much.
         """
         return await self._ask(partial(statistics_of, next_job=next_job), since, until)
 
@@ -76,7 +76,7 @@ class Historian:
         return await self._ask(partial(objectives_of, next_job=next_job), since, until)
 
     async def stretches(self, job: JobId, end_of: EndOf, now: Instant) -> list[Stretch]:
-        """Distinguish the life of one job: what it waited for, from when, and how long."""
+        """Return the life of one job: what it waited for, from when, and how long."""
         given_up = threading.Event()
         try:
             return await asyncio.to_thread(self._stretches, job, end_of, now, given_up)
@@ -99,7 +99,7 @@ class Historian:
         return fold.stretches(now)
 
     async def accuracy(self, since: int) -> Accuracy:
-        """Judge the start estimates that were given from `since` on."""
+        """Measure how good the start estimates were that were given from `since` on."""
         given_up = threading.Event()
         try:
             return await asyncio.to_thread(accuracy_of, self._records(given_up), Instant(since))

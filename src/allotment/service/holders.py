@@ -38,7 +38,7 @@ OF_DEVICES = frozenset({GPU, GPU_MEMORY})
 
 
 def holders_of(cluster: Cluster, job: JobId, blocked: Blocked) -> list[JobId]:
-    """Name those on their way out for a job, or the largest of whose leaving could help."""
+    """Return the jobs that leave for a job, or the largest whose end could help it."""
     reservation = cluster.reserved.get(job)
     if reservation is not None:
         awaited = cluster.placed.awaited(reservation)

@@ -4,7 +4,7 @@ import socket
 
 
 def port_is_free(port: int) -> bool:
-    """Try to bind the port, as a rendezvous would; about ten microseconds."""
+    """Whether the port can be bound, as a rendezvous would do. Takes about ten microseconds."""
     with socket.socket() as trial:
         trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

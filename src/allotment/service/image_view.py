@@ -47,7 +47,7 @@ class ImageView(msgspec.Struct, frozen=True):
     workdir: str = ""
 
     def plan(self) -> str:
-        """Say what would be fetched."""
+        """Return in words what would be fetched."""
         missing = sum(layer.unpacked is None for layer in self.layers)
         return (
             f"its image is not here yet: {missing} of {len(self.layers)} layers would be "

@@ -25,9 +25,9 @@ class Images:
         self._accounts = HostAccounts()
 
     async def settled(self, spec: JobSpec, owner: Actor) -> JobSpec:
-        """Return a job whose image is named by its very bytes; every attempt runs these.
+        """Return a job with its image named by digest: every attempt runs the same bytes.
 
-        Raises Rejected where there is no such image, or it is not this user's to read.
+        Raises Rejected where there is no such image, or this user may not read it.
         """
         if not spec.image or not isinstance(self._backend, Imaging):
             return spec  # Admission refuses what no engine can do.
@@ -48,11 +48,11 @@ class Images:
         return await self._engine().inspect_image(await self._wish(image, actor))
 
     async def warm(self, image: str, actor: Actor) -> ImageView:
-        """Fetch an image ahead. Raises Rejected."""
+        """Fetch an image, so that it is there when a task wants it. Raises Rejected."""
         return await self._engine().warm_image(await self._wish(image, actor))
 
     async def rows(self, actor: Actor) -> Sequence[ImageRow]:
-        """List the images in the store: those this user has used, or all. Raises Rejected."""
+        """Return the images in the store: those this user has used, or all. Raises Rejected."""
         uid = os.geteuid() if actor.uid is None else actor.uid
         return await self._engine().image_rows(None if is_admin(actor) else uid)
 
@@ -62,7 +62,7 @@ class Images:
         await self._engine().remove_image(image)
 
     async def expected(self, spec: JobSpec, owner: Actor) -> str:
-        """Return what would be fetched for a job, in words; '' where nothing would."""
+        """Return what would be fetched for a job, in words; '' if nothing would be."""
         if not spec.image or not isinstance(self._backend, Imaging) or "@" not in spec.image:
             return ""  # Another engine fetches it by itself.
         wish = image_wish(spec, await self._account(owner))

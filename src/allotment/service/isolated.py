@@ -34,15 +34,15 @@ Slurm the commands are."""
 
 
 def isolated(module: str, *words: str, bare: bool = False) -> list[str]:
-    """Return the command that runs a module's `main`; `bare` for one that needs nobody else's.
+    """Return the command that runs a module's `main`, to be started in `/`.
 
-    It is to be started in `/`.
+    With `bare` installed libraries cannot be imported, only ours and Python's.
     """
     return [sys.executable, "-IS" if bare else "-I", "-c", _BOOT.format(module), _ROOT, *words]
 
 
 def plain_with(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of a service that somebody starts: plain, and what is theirs."""
+    """Return a plain environment for a service, with the variables it keeps of its user's."""
     kept = {
         name: value
         for name, value in environ.items()

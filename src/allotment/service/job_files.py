@@ -90,7 +90,7 @@ class JobFiles:
         """Looks that are under way, by user and place in the file system."""
 
     async def look(self, state: State) -> list[Changed]:
-        """Return what is new. O(running jobs), one stat each."""
+        """Return the files that changed. O(running jobs), one stat each."""
         live = [job_id for job_id, gang in state.cluster.gangs.items() if not gang.suspended]
         for gone in self._seen.keys() - set(live):
             del self._seen[gone]
@@ -121,7 +121,7 @@ class JobFiles:
         return found[0] if found else None
 
     def close(self) -> None:
-        """Wait for nobody who does not answer."""
+        """Stop looking, without waiting for folders that do not answer."""
         for look in self._looking.values():
             look.cancel()
 

@@ -54,7 +54,7 @@ class Joining:
         self._look = 0
 
     async def look(self) -> None:
-        """Put in force what has changed."""
+        """Put in force the nodes that engines have found since the last look."""
         if not isinstance(self._backend, Finds) or self._pipeline.committer.trouble:
             return
         self._look += 1

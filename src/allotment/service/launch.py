@@ -32,7 +32,7 @@ class Folders(msgspec.Struct, frozen=True):
     root: str
 
     def outputs(self, job: JobId, spec: JobSpec) -> str:
-        """The folder with one sub-folder per attempt."""
+        """Return the folder with one sub-folder for each attempt."""
         base = spec.output_dir or f"{self.root}/outputs"
         return f"{base}/{job}"
 
@@ -40,25 +40,25 @@ class Folders(msgspec.Struct, frozen=True):
         return f"{self.outputs(job, spec)}/attempt-{attempt}"
 
     def checkpoints(self, job: JobId, spec: JobSpec) -> str:
-        """Kept from one attempt to the next."""
+        """Return the folder that is kept from one attempt to the next."""
         if spec.checkpoint is not None and spec.checkpoint.dir:
             return spec.checkpoint.dir
         return f"{self.root}/checkpoints/{job}"
 
     def checkpoint_file(self, job: JobId, spec: JobSpec) -> str:
-        """Where a job reports a checkpoint: a small JSON object, replaced as a whole."""
+        """Return the file that a job replaces, as a whole, to report a checkpoint."""
         return f"{self.checkpoints(job, spec)}/.allot-checkpoint.json"
 
     def progress_file(self, job: JobId, spec: JobSpec) -> str:
-        """Where a job tells of its progress; several may share a folder for checkpoints."""
+        """Return the file of a job's progress; several may share the folder."""
         return f"{self.checkpoints(job, spec)}/.allot-progress-{job}.json"
 
     def attempt(self, job: JobId, attempt: AttemptNo) -> str:
-        """Files that Allotment makes for the tasks of one attempt: the host file."""
+        """Return the folder of what Allotment writes for the tasks of one attempt."""
         return f"{self.root}/attempts/{job}/{attempt}"
 
     def size_file(self, job: JobId, attempt: AttemptNo) -> str:
-        """Tells an elastic gang how many tasks it has."""
+        """Return the file that has the present number of tasks of an elastic gang."""
         return f"{self.attempt(job, attempt)}/tasks"
 
     def hostfile(self, job: JobId, attempt: AttemptNo) -> str:
@@ -84,7 +84,7 @@ def gang_launch(  # noqa: PLR0913 - all that a request is made of
     *,
     at_barrier: bool,
 ) -> GangLaunch:
-    """Build the request for some tasks of the attempt under way, or all."""
+    """Return the request to start some tasks of the present attempt, or all of them."""
     attempt = job.attempts[-1]
     spec = job.running_as
     output = folders.output(job.id, spec, attempt.no)
@@ -109,7 +109,7 @@ def gang_launch(  # noqa: PLR0913 - all that a request is made of
 
 
 def image_wish(spec: JobSpec, account: Account) -> ImageWish:
-    """Return a job's image and who wants to use it."""
+    """Return a job's image and the user that wants to use it."""
     return ImageWish(
         spec.image,
         account.name,
@@ -138,7 +138,7 @@ def _task_launch(
 
 
 def binding_of(slot: Slot, nodes: Nodes) -> Binding:
-    """Name the node and devices of a slot as an engine knows them."""
+    """Return the node and devices of a slot as its engine knows them."""
     node = nodes[slot.node]
     counted = Counter(each.type for each in node.devices if each.index in slot.devices)
     return Binding(node.name, slot.devices, tuple(sorted(counted.items())), node.engine)
@@ -161,7 +161,7 @@ def argv_of(role: TaskRole) -> tuple[str, ...]:
 def task_env(
     job: JobRecord, index: TaskIndex, nodes: Nodes, folders: Folders, account: Account
 ) -> Env:
-    """Return whole environment of a task. What the user asked for wins, ALLOT_* excepted."""
+    """Return the whole environment of a task. The user's variables win, except over ALLOT_*."""
     attempt = job.attempts[-1]
     spec = job.running_as
     return {
@@ -185,7 +185,7 @@ def task_env(
 
 
 def hostfile(spec: JobSpec, attempt: AttemptRecord, nodes: Nodes) -> str:
-    """Write the MPI host file: a line a node, with as many slots as it has tasks."""
+    """Return the MPI host file: a line for each node, with as many slots as it has tasks."""
     counts: dict[str, int] = {}
     each = spec.batch.tasks if spec.batch is not None else 1
     for slot in attempt.slots[: attempt.staying]:
@@ -391,7 +391,7 @@ def _word(label: str) -> str:
 
 
 def redacted(text: str, secrets: Sequence[tuple[str, str]]) -> str:
-    """Replace every secret value in a text of ours."""
+    """Return a text of ours with every secret value replaced."""
     for _, value in secrets:
         if len(value) >= 4:
             text = text.replace(value, "***")

@@ -16,7 +16,7 @@ from allotment.model.quantity import DEVICE, Resources
 
 
 def with_devices_lent(state: State, lent: Mapping[str, Resources]) -> dict[str, Resources]:
-    """Put in what is lent of devices where shares are cells; counted ones stay as they are."""
+    """Add what is lent of devices where shares are cells; change nothing elsewhere."""
     cells = state.cluster.cells
     if cells is None:
         return {**lent}

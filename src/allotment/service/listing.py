@@ -74,7 +74,7 @@ class Listing:
     async def page(self, which: Which, actor: Actor) -> tuple[list[JobRow], JobId | None]:
         """Return the rows, and before which job the next page begins. Raises Rejected.
 
-        Why a job waits takes a while to find out, so rows are made in turns.
+        The reason of a waiting job takes a while to find, so rows are made in turns.
         """
         now = self._now()
         if which.jobs.names_jobs:

@@ -13,7 +13,7 @@ from allotment.service.stretch import Retained
 def objectives_of(
     records: Iterable[e.Record], since: Instant, until: Instant, next_job: int
 ) -> ObjectivesReport:
-    """Measure the promises of the newest configuration between two instants.
+    """Measure the objectives of the newest configuration between two instants.
 
     `records` are the whole log: a wait that began before counts in full when it ends in the
     stretch. `next_job` is the id that the next job will get, 0 where that is not known.

@@ -39,7 +39,7 @@ class Output:
     def task_index(
         self, job: JobId, attempt: int | None, task: str
     ) -> tuple[AttemptNo, TaskIndex]:
-        """Find a task of an attempt (the newest when None) by name or number."""
+        """Return a task by name or number, of the newest attempt if None. Raises Rejected."""
         record = self._finding.record(job)
         if not record.attempts:
             raise Rejected(
@@ -62,7 +62,7 @@ class Output:
         )
 
     def may_read(self, job: JobId, actor: Actor) -> None:
-        """Raise Rejected unless this actor may read what a job's tasks wrote."""
+        """Raise Rejected unless this user may read what a job's tasks wrote."""
         self._may_see(job, actor)
 
     def _may_see(self, job: JobId, actor: Actor) -> JobRecord:
@@ -79,7 +79,7 @@ class Output:
         offset: int,
         size: int,
     ) -> LogChunk:
-        """Read a piece of a task's output, secrets blotted out."""
+        """Read a piece of a task's output, with secrets replaced."""
         chunk = await self._backend.read_log(TaskKey(job, attempt, index), stream, offset, size)
         return LogChunk(await self._blotted(job, chunk.data), chunk.next)
 
@@ -98,7 +98,7 @@ class Output:
         return data
 
     async def for_user(self, actor: Actor, work: Callable[[], T]) -> T:
-        """Touch files of users in a thread. Raises Rejected when it takes too long."""
+        """Do work on a user's files in a thread. Raises Rejected if it takes too long."""
         try:
             return await self._threads.run(actor.user, work, PATIENCE_S)
         except TimeoutError:
@@ -109,9 +109,9 @@ class Output:
             ) from None
 
     def files(self, job: JobId, actor: Actor, attempt: int, most: int) -> v.OutputPage:
-        """List at most so many files that a job left, of one attempt or (0) of all.
+        """Return at most so many files that a job left, of one attempt or (0) of all.
 
-        Where not all can be listed, those of the newest attempts are.
+        Where there are more, those of the newest attempts are listed.
         """
         record = self._may_see(job, actor)
         owner = account_of(record.owner)
@@ -131,7 +131,7 @@ class Output:
         return v.OutputPage(tuple(found), complete)
 
     def open_file(self, job: JobId, attempt: int, path: str, actor: Actor) -> OpenFile:
-        """Open one output file, never one outside the output folder. Raises Rejected."""
+        """Open one output file; never one outside the output folder. Raises Rejected."""
         record = self._may_see(job, actor)
         folder = self._folders.output(job, record.spec, AttemptNo(attempt))
         owner, reader = account_of(record.owner), _reader(actor, record)

@@ -83,7 +83,7 @@ class Pipeline:
     # ── stimuli ─────────────────────────────────────────────────────────────────────────
 
     async def command(self, command: AnyCommand, actor: Actor) -> list[e.Record]:
-        """Carry out a wish; durable on return.
+        """Carry out a command; durable on return.
 
         Raises Rejected: with the code `uncertain` it may still come true, else it will not.
         """
@@ -96,7 +96,7 @@ class Pipeline:
         return records
 
     async def together(self, work: Callable[[], None]) -> None:
-        """Let work `apply` many wishes, as one group; durable on return."""
+        """Let `work` apply many commands as one group; durable on return."""
         try:
             work()
         finally:
@@ -104,7 +104,7 @@ class Pipeline:
         await self.committer.wait(self.committer.taken)
 
     def apply(self, command: AnyCommand, actor: Actor) -> None:
-        """Carry out one wish of `together`. Raises Rejected."""
+        """Carry out one command of `together`. Raises Rejected."""
         check_able(command, self.state, self._backend)
         self.engine.command(command, actor, self.clock.now())
 
@@ -123,7 +123,7 @@ class Pipeline:
         self.flush()
 
     def look_at_the_clock(self) -> None:
-        """Take note if the machine's clock was set."""
+        """Record it if the machine's clock was set."""
         now = self.clock.now()
         by_ms = self.clock.wall() - self.state.wall(now)
         if abs(by_ms) >= STEP_MS:
@@ -190,7 +190,7 @@ class Pipeline:
     # ── out ─────────────────────────────────────────────────────────────────────────────
 
     def flush(self) -> None:
-        """Hand over what was recorded, and wake the scheduling."""
+        """Hand over what was recorded, and wake the scheduler."""
         records, effects = self.engine.take()
         if not records:
             return
@@ -238,9 +238,9 @@ class Pipeline:
         self._wake.set()
 
     async def stop(self) -> None:
-        """Stop scheduling, make everything durable, leave tasks alone.
+        """Stop scheduling, make everything durable, and leave tasks alone.
 
-        The backend must be silent by now: what it has to say is observed at the next start.
+        The backend must be silent by now: its news is observed at the next start.
         """
         for task in (*self._loops, *self._readings):
             task.cancel()
@@ -367,7 +367,7 @@ def _stopped_by(attempt: AttemptRecord, report: TaskReport) -> StopCause | None:
 
 
 def archive_of(engine: Engine, job_id: JobId) -> ArchivedJob:
-    """Make the archive's entry of a finished job."""
+    """Return the archive's entry of a finished job."""
     job = engine.state.jobs[job_id]
     return ArchivedJob(
         id=job.id,

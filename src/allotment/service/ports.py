@@ -38,7 +38,7 @@ class Forecast(Protocol):
     """Who can run a live state ahead: a simulator, beside the work of the service."""
 
     async def starts(self, question: Question) -> Answer:
-        """Return when a job starts. Ends its work when cancelled. Raises Rejected."""
+        """Return when a job starts. Its work ends when it is cancelled. Raises Rejected."""
         ...
 
 
@@ -113,7 +113,7 @@ class Store(Protocol):
         ...
 
     def records(self, after: Seq = Seq(0), limit: int | None = None) -> Iterator[Record]:
-        """Go through the log in order, from the event after `after`."""
+        """Return the log in order, from the event after `after`."""
         ...
 
     def records_of(
@@ -135,11 +135,11 @@ class Store(Protocol):
         ...
 
     def prune(self, finished_before: Instant) -> Sequence[JobId]:
-        """Forget archived jobs that finished before then, events included; say which."""
+        """Forget archived jobs that finished before then, events included; return ids."""
         ...
 
     def backup(self, target: str, *, without_secrets: bool = False) -> None:
-        """Write a consistent copy to a file that must not exist, while in use.
+        """Write a consistent copy, while in use, to a file that must not exist.
 
         Without secrets it has the names of the jobs' secrets, and WITHHELD for their values.
         """
@@ -231,7 +231,7 @@ class GangLaunch(msgspec.Struct, frozen=True):
     """Whose it is, for people who look at the engine."""
 
     def only(self, tasks: Iterable[TaskLaunch]) -> "GangLaunch":
-        """Return the same with just some of its tasks."""
+        """Return the same launch with just some of its tasks."""
         return msgspec.structs.replace(self, tasks=tuple(tasks))
 
 
@@ -266,8 +266,8 @@ class Backend(Protocol):
     async def launch(self, gang: GangLaunch) -> Refused:
         """Start each task of a gang unless it was ever started; their reports follow.
 
-        Returns which of them it refuses; it neither starts them nor takes the others back.
-        Raises EngineAway where it is not known of all whether they start.
+        Return which of them it refuses; these are not started, and the others go on. Raises
+        EngineAway where it is not known of all whether they start.
         """
         ...
 
@@ -276,9 +276,9 @@ class Backend(Protocol):
     async def stop(
         self, key: TaskKey, signal: str, grace_ms: Millis, cause: StopCause | None = None
     ) -> None:
-        """Signal the task, and end it by force after the grace. Unknown keys are fine.
+        """Signal the task, and end it by force after the grace. Unknown keys are no error.
 
-        The cause is kept with the task, and told with its end.
+        The cause is kept with the task, and reported with its end.
         """
         ...
 
@@ -295,11 +295,11 @@ class Backend(Protocol):
         ...
 
     async def read_log(self, key: TaskKey, stream: str, offset: int, size: int) -> LogChunk:
-        """Read output from `offset` on, from the end when negative; stdout or stderr."""
+        """Read output from `offset` on, from the end if negative; stdout or stderr."""
         ...
 
     async def forget(self, job: JobId) -> None:
-        """Drop logs and leftovers of a job that is finished and archived."""
+        """Remove logs and leftovers of a job that is finished and archived."""
         ...
 
     async def close(self) -> None:
@@ -333,7 +333,7 @@ class Measurable(Protocol):
     """An ability of some backends: tell what running tasks and their devices use."""
 
     async def uses(self, keys: Sequence[TaskKey]) -> Sequence[TaskUse]:
-        """Measure these tasks now; one that does not run is left out."""
+        """Measure these tasks now; leave out those that do not run."""
         ...
 
     async def device_uses(self) -> Mapping[NodeId, Sequence[DeviceUse]]:
@@ -399,7 +399,10 @@ class Imaging(Protocol):
     """An ability of some backends: run tasks in images. All raise Rejected."""
 
     async def resolve_image(self, wish: ImageWish) -> str:
-        """Return an image's name with the digest it has now; it can run, and the user may."""
+        """Return an image's name with its present digest.
+
+        Raises Rejected unless it can run and the user may use it.
+        """
         ...
 
     async def inspect_image(self, wish: ImageWish) -> ImageView: ...
@@ -409,7 +412,7 @@ class Imaging(Protocol):
         ...
 
     async def image_rows(self, uid: int | None) -> Sequence[ImageRow]:
-        """List what is in the store: of a user what that has used, with None all."""
+        """Return the images in the store: those that a user has used, with None all."""
         ...
 
     async def remove_image(self, image: str) -> None: ...
@@ -420,7 +423,7 @@ class NodeClosing(Protocol):
     """An ability of some backends: keep all work off a node, that of others too."""
 
     async def close_node(self, node: str, reason: str) -> None:
-        """Have the engine start nothing new there, unless it does not already."""
+        """Make the engine start nothing new on a node, if it still does."""
         ...
 
     async def open_node(self, node: str) -> None:
@@ -433,5 +436,5 @@ class Enterable(Protocol):
     """An ability of some backends: run a command inside a running task's isolation."""
 
     def enter_argv(self, key: TaskKey, argv: Sequence[str]) -> list[str]:
-        """Return the host command that does it; it uses the terminal it is started on."""
+        """Return the host command that runs `argv` in a task, on its own terminal."""
         ...

@@ -38,7 +38,7 @@ def _kept(value: msgspec.Struct, fields: tuple[str, ...]) -> dict[str, object]:
 
 
 def spec_for_others(spec: JobSpec) -> JobSpec:
-    """Leave of a job what everybody may know; its commands read `***`."""
+    """Return what every user may know of a job's spec; its commands read `***`."""
     roles = tuple(TaskRole(**_kept(role, OF_ROLE), command=HIDDEN) for role in spec.roles)  # type: ignore[arg-type]
     saves = spec.checkpoint and Checkpoint(**_kept(spec.checkpoint, OF_CHECKPOINT))  # type: ignore[arg-type]
     array = spec.array and ArraySlice(**_kept(spec.array, OF_ARRAY))  # type: ignore[arg-type]
@@ -58,7 +58,7 @@ def _exit(ended: Exit | None) -> Exit | None:
 
 
 def event_for_others(event: e.AnyEvent) -> e.AnyEvent:
-    """Leave of an event what everybody may know; the very event where that is all of it."""
+    """Return what every user may know of an event; the same event where that is all."""
     match event:
         case e.JobSubmitted():
             return replace(event, spec=spec_for_others(event.spec), key="", warnings=())
@@ -83,7 +83,7 @@ def _without(event: S, **changes: object) -> S:
 
 
 def job_for_others(job: v.JobView, spec: dict[str, object]) -> v.JobView:
-    """Leave of a job's picture what everybody may know. `spec` is what is left of its own."""
+    """Return what every user may know of a job. `spec` is the part left of its spec."""
     saved = job.checkpoint
     return replace(
         job,

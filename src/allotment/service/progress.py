@@ -53,7 +53,7 @@ class Steps:
         self.told: ProgressLine | None = None
 
     def add(self, at_ns: int, told: ProgressLine) -> None:
-        """Take note; steps or a clock that go back begin a new count."""
+        """Note a new step; steps or times that go back begin a new count."""
         self.told = told
         if self._samples and (
             at_ns <= self._samples[-1][0] or told.step < self._samples[-1][1]
@@ -95,7 +95,7 @@ class ProgressWatch:
         self._steps: dict[JobId, Steps] = {}
 
     async def look(self, state: State) -> None:
-        """Take note of what is new, and forget jobs that no longer run. O(running jobs)."""
+        """Note what is new, and forget jobs that no longer run. O(running jobs)."""
         for changed in await self._files.look(state):
             told = read(changed)
             if told is not None:
@@ -105,7 +105,7 @@ class ProgressWatch:
             del self._steps[job]
 
     def of(self, job: JobRecord) -> ProgressView | None:
-        """Return what the present attempt of a job told; None if nothing."""
+        """Return what the present attempt of a job reported; None if nothing."""
         steps = self._steps.get(job.id)
         attempt = job.attempt
         if steps is None or attempt is None or steps.attempt != attempt.no:
@@ -113,7 +113,7 @@ class ProgressWatch:
         return steps.view()
 
     def close(self) -> None:
-        """Wait for nobody who does not answer."""
+        """Stop looking, without waiting for folders that do not answer."""
         self._files.close()
 
     def _note(self, changed: Changed, told: ProgressLine) -> None:
@@ -124,7 +124,7 @@ class ProgressWatch:
 
 
 def read(changed: Changed) -> ProgressLine | None:
-    """Return what the last whole line tells; None where there is none."""
+    """Return the last whole line as a value; None where there is none."""
     lines = [line for line in changed.data.split(b"\n") if line.strip()]
     for line in reversed(lines[-MOST_LINES:]):
         try:
@@ -135,7 +135,7 @@ def read(changed: Changed) -> ProgressLine | None:
 
 
 def metrics_of(told: ProgressLine) -> Mapping[str, float]:
-    """Return the metrics that can be shown: finite numbers, and not too many."""
+    """Return the metrics that can be shown: finite numbers, at most MOST_METRICS."""
     kept = [
         (name[:MOST_NAME], value)
         for name, value in told.metrics.items()

@@ -32,9 +32,9 @@ def job_row(
     explain: bool = False,
     inside: bool = False,
 ) -> v.JobRow:
-    """Make one line of the table. With `explain` a waiting job's reason is looked up.
+    """Return a job as one line of the table. `explain` looks up why a waiting job waits.
 
-    `inside`: with its parameters, which are part of its command and environment.
+    `inside` adds its parameters, which are part of its command and environment.
     """
     attempt = job.attempt
     first = next((a.started_at for a in job.attempts if a.started_at), 0)
@@ -109,7 +109,7 @@ def job_view(
     *,
     inside: bool = False,
 ) -> v.JobView:
-    """Make the full picture of one job, live or archived."""
+    """Return all about one job, live or archived."""
     live = job.id in state.jobs
     checkpoint = job.checkpoint
     return v.JobView(
@@ -188,7 +188,7 @@ def _task_view(
 
 
 def task_name(spec: JobSpec, index: int) -> str:
-    """Name a task as people do: `worker.1`."""
+    """Return a task's name as people write it: `worker.1`."""
     if index >= spec.task_count:
         return f"#{index}"
     role, number = spec.role_of(index)
@@ -196,7 +196,7 @@ def task_name(spec: JobSpec, index: int) -> str:
 
 
 def node_views(state: State, now: Instant) -> list[v.NodeView]:
-    """Make the table of nodes, each device with its holders."""
+    """Return the nodes, each device with the jobs that hold it."""
     holders: dict[tuple[NodeId, int], list[JobId]] = {}
     tasks: dict[NodeId, int] = {}
     for gang in state.cluster.holders():
@@ -246,7 +246,7 @@ def node_views(state: State, now: Instant) -> list[v.NodeView]:
 
 
 def health_of(state: State, node: NodeId, place: int = WHOLE) -> HardwareHealth:
-    """Return how a node, or one device of it, is."""
+    """Return the health of a node, or of one device of it."""
     found = state.condition((node, place))
     return found.health if found else HardwareHealth.HEALTHY
 
@@ -267,7 +267,7 @@ def _trouble(state: State, node: Node, now: Instant) -> str:
 
 
 def tenant_views(state: State) -> list[v.TenantView]:
-    """Make the table of tenants: guaranteed, used, borrowed, lent. O(tenants + gangs)."""
+    """Return the tenants: guaranteed, used, borrowed, lent. O(tenants + gangs)."""
     cluster = state.cluster
     running = Counter(gang.tenant for gang in cluster.gangs.values())
     borrowed = {
@@ -318,7 +318,7 @@ def _lent(state: State, borrowed: Mapping[str, Resources]) -> dict[str, Resource
 
 
 def cluster_total(state: State) -> Resources:
-    """Sum up all nodes."""
+    """Return the sum over all nodes."""
     return _total(node.total() for node in state.config.nodes)
 
 

@@ -24,7 +24,7 @@ OF_TENANT = {
 
 
 def keys_changed(was: Tenant, now: Tenant) -> str:
-    """Name the keys of a tenant, beside what it is guaranteed and its queues, that differ."""
+    """Return the keys of a tenant that differ, apart from its guarantee and its queues."""
     changed = (
         key for name, key in OF_TENANT.items() if getattr(was, name) != getattr(now, name)
     )
@@ -32,7 +32,7 @@ def keys_changed(was: Tenant, now: Tenant) -> str:
 
 
 def queue_changes(was: Tenant, now: Tenant) -> Iterator[ConfigChange]:
-    """List the queues of a tenant that come, go and change."""
+    """Return the queues of a tenant that come, go and change."""
     before = {queue.name: queue for queue in was.queues}
     after = {queue.name: queue for queue in now.queues}
     for name in before:

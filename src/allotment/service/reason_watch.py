@@ -54,7 +54,7 @@ class ReasonWatch:
         self._doubts: dict[JobId, _Doubt] = {}
 
     def look(self, now: Instant) -> list[e.WaitExplained]:
-        """Look at as many jobs as there is time for, at each once; return what is new."""
+        """Look at as many jobs as there is time for, each once; return what is new."""
         until = perf_counter() + self._look_s
         found: list[e.WaitExplained] = []
         ripe = deque(job for job, doubt in self._doubts.items() if doubt.counts_at <= now)

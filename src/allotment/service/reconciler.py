@@ -20,7 +20,7 @@ log = structlog.get_logger("allot.service")
 
 
 async def reconcile(pipeline: Pipeline, backend: Backend) -> None:
-    """Bring ledger and backend together, then carry out whatever is missing."""
+    """Make the state agree with the backend, then carry out whatever is missing."""
     state = pipeline.state
     keys = [key for job in state.jobs.values() for key in job.task_keys()]
     reports = {report.key: report for report in await backend.observe(keys)}

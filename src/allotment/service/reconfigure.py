@@ -139,7 +139,7 @@ class Reconfiguring:
 
 
 def differences(old: Config, new: Config) -> list[ConfigChange]:
-    """List what comes, goes and changes: nodes, cells, tenants, limits."""
+    """Return what comes, goes and changes: nodes, cells, tenants, limits."""
     return [
         *_nodes(old, new),
         *cell_changes(old, new),

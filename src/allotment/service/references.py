@@ -23,12 +23,12 @@ class Reference(msgspec.Struct, frozen=True):
         return bool(self.ranges or self.states)
 
     def has(self, index: int, state: JobState) -> bool:
-        """Whether an element of the array is meant."""
+        """Whether the reference means this job of the array."""
         return state in self.states or any(a <= index <= b for a, b in self.ranges)
 
 
 def read_reference(text: str) -> Reference:
-    """Take a reference apart. Raises Rejected where its brackets cannot be read."""
+    """Read a reference. Raises Rejected where its brackets cannot be read."""
     if "[" not in text and "]" not in text:
         return Reference(text)
     found = PART.fullmatch(text)

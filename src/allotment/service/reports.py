@@ -76,7 +76,7 @@ class Reports:
         return job.finished_at if job.state.finished and not wrong else None
 
     async def accuracy(self, since: int) -> Accuracy:
-        """Return how good the start estimates were that were given since then."""
+        """Return how good the start estimates were that were given since an instant."""
         await self._committer.wait(self._state.seq)
         return await self._historian.accuracy(self._of_date(since))
 
@@ -99,7 +99,10 @@ class Reports:
         return msgspec.structs.replace(found, budgets=budgets)
 
     async def objectives(self, since: int, until: int | None = None) -> ObjectivesReport:
-        """Return whether promises were kept, until now if `until` is None. Raises Rejected."""
+        """Return whether objectives were met, until now if `until` is None.
+
+        Raises Rejected.
+        """
         next_job, last = await self._on_disk(until)
         return await self._historian.objectives(self._of_date(since), last, next_job)
 

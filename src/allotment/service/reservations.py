@@ -12,7 +12,7 @@ from allotment.service.reservation_view import ReservationNote, ReservationView
 
 
 def command_of(note: ReservationNote, node_id: Callable[[str], NodeId]) -> ReserveNodes:
-    """Turn a note into a command. Raises Rejected where a node is unknown."""
+    """Return a note as a command. Raises Rejected where a node is unknown."""
     return ReserveNodes(
         name=note.name,
         begin=WallTime(note.begin),
@@ -30,7 +30,7 @@ def command_of(note: ReservationNote, node_id: Callable[[str], NodeId]) -> Reser
 
 
 def reservation_views(state: State, now: Instant) -> list[ReservationView]:
-    """List what is set aside, the earliest first."""
+    """Return the reservations, the earliest first."""
     return [_view(state, reservation, now) for reservation in state.cluster.reservations.all]
 
 

@@ -39,7 +39,7 @@ class Selecting:
         return [each for each in named if fits(self._finding.record(each.id))]
 
     def told(self, selector: Selector, actor: Actor) -> Chosen:
-        """Return how the jobs that a selector chooses stand. Raises Rejected."""
+        """Return the state of the jobs that a selector chooses. Raises Rejected."""
         found = self.chosen(selector, actor)
         states = Counter(each.state.value for each in found)
         going_on = [each.id for each in found if not each.state.finished]
@@ -63,7 +63,7 @@ class Selecting:
 
 
 def fits_of(selector: Selector, actor: Actor) -> Fits:
-    """Make the test of whether a job is one that a selector chooses, names left aside."""
+    """Return the test of whether a job fits a selector, apart from names."""
     user = selector.user
     if selector.mine or not (selector.names_jobs or selector.all or user):
         user = actor.user
@@ -82,7 +82,7 @@ def fits_of(selector: Selector, actor: Actor) -> Fits:
 
 
 def is_called(job: JobRecord, pattern: str) -> bool:
-    """Whether a job, or its array, has a name like this pattern."""
+    """Whether the name of a job, or of its array, matches this pattern."""
     if not WILD.isdisjoint(pattern):
         return fnmatchcase(job.spec.name, pattern) or fnmatchcase(job.spec.family, pattern)
     return pattern in (job.spec.name, job.spec.family)
@@ -118,10 +118,10 @@ def _check(selector: Selector) -> None:
 
 
 def is_single(selector: Selector, found: list[Member]) -> bool:
-    """Whether every job was named by itself: then a refusal is told, not passed over."""
+    """Whether every job was named by itself: then a refusal is an error, not passed over."""
     return not selector.filters and len(found) <= len(selector.refs)
 
 
 def by_state(members: Iterable[Member], wanted: frozenset[JobState]) -> dict[str, int]:
-    """Count those that are in none of these states, by their own."""
+    """Count jobs by state, without those in these states."""
     return dict(Counter(each.state.value for each in members if each.state not in wanted))

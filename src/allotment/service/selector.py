@@ -41,7 +41,7 @@ class Selector(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
 
     @property
     def filters(self) -> bool:
-        """Whether it says more than which jobs are named."""
+        """Whether the selector has conditions besides the names of jobs."""
         return bool(
             self.mine
             or self.all
@@ -121,7 +121,7 @@ class Chosen(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def ranges_of(ids: list[JobId]) -> tuple[tuple[JobId, JobId], ...]:
-    """Write ids, in any order, as ranges."""
+    """Return ids, in any order, as ranges."""
     found: list[tuple[JobId, JobId]] = []
     for job in sorted(set(ids)):
         if found and job == found[-1][1] + 1:

@@ -171,7 +171,7 @@ class Service:
     # ── life ────────────────────────────────────────────────────────────────────────────
 
     def note_loss(self, lost: e.EventsLost) -> None:
-        """Record that the log goes on without its end."""
+        """Record that the log continues without its end."""
         self.pipeline.engine.emit(lost, SYSTEM, self.now())
         self.pipeline.flush()
 
@@ -242,7 +242,7 @@ class Service:
             raise
 
     async def submission(self, key: str, actor: Actor) -> v.Submitted:
-        """Find what a submission made, by its key; durable. Raises Rejected."""
+        """Return what a submission made, by its key; durable. Raises Rejected."""
         try:
             known = await self._repeated(key, actor)
         except Rejected as error:
@@ -314,7 +314,7 @@ class Service:
         return await self.estimating.dry_run(command, actor)
 
     async def start_of(self, job: JobId) -> StartEstimate:
-        """Return when a job starts, as a range and with its grounds. Raises Rejected."""
+        """Return when a job starts, as a range, and what that rests on. Raises Rejected."""
         return await self.estimating.start_of(self.finding.record(job))
 
     def _complete(self, spec: JobSpec, actor: Actor) -> JobSpec:
@@ -325,7 +325,7 @@ class Service:
         return msgspec.structs.replace(spec, depends_on=needs) if spec.depends_on else spec
 
     async def act(self, command: c.AnyCommand, actor: Actor) -> None:
-        """Carry out a wish about a job or a node; durable on return. Raises Rejected."""
+        """Carry out a command on a job or a node; durable on return. Raises Rejected."""
         match command:
             case (
                 c.DrainNode()
@@ -348,7 +348,7 @@ class Service:
     async def edit(self, job: JobId, change: Change, actor: Actor) -> None:
         """Change a waiting job; durable on return. Raises Rejected.
 
-        The change is made anew when another one came first: of two at once both are kept.
+        The change is made again when another one came first: of two at once both are kept.
         """
         for _ in range(MOST_TRIES):
             record = self.finding.live(job)
@@ -371,7 +371,7 @@ class Service:
     # ── finding ─────────────────────────────────────────────────────────────────────────
 
     def default_tenant(self, actor: Actor) -> str:
-        """Choose the tenant of a job that names none: the user's own, else the default."""
+        """Return the tenant of a job that names none: the user's own, else the default."""
         for tenant in self.state.config.tenants:
             if actor.user in tenant.users or set(actor.groups) & set(tenant.groups):
                 return tenant.name
@@ -381,7 +381,7 @@ class Service:
     # ── reading ─────────────────────────────────────────────────────────────────────────
 
     def job(self, job: JobId, actor: Actor) -> v.JobView:
-        """Return picture of one job, as much of it as this actor may see. Raises Rejected."""
+        """Return one job, as much of it as this user may see. Raises Rejected."""
         record = self.finding.record(job)
         inside = sees_all(actor, record, self.state.config.visibility)
         view = job_view(
@@ -397,9 +397,9 @@ class Service:
         return job_for_others(view, self._write_spec(spec_for_others(record.spec)))
 
     def spec_of(self, job: JobId, actor: Actor) -> JobSpec:
-        """Return a job's spec to who may see it, with secrets to who may change it.
+        """Return a job's spec, secrets included.
 
-        Raises Rejected.
+        Raises Rejected unless this user may see the job, and may change it if it has secrets.
         """
         record = self.finding.record(job)
         may_see(actor, record, self.state.config.visibility)
@@ -408,7 +408,7 @@ class Service:
         return record.spec
 
     def spec_again(self, job: JobId, actor: Actor) -> JobSpec:
-        """Return a job's spec to submit it again: of an array only its index stays, its work.
+        """Return a job's spec, to submit it again; a job of an array keeps its index.
 
         Raises Rejected.
         """
@@ -431,11 +431,11 @@ class Service:
         return await self._live_use.now(self.now())
 
     def hardware(self) -> list[HardwareView]:
-        """List the nodes and devices that are not well, or seldom are."""
+        """Return the nodes and devices that are unhealthy, or often were."""
         return hardware_views(self.state, self.now())
 
     async def note_health(self, note: HealthNote, actor: Actor) -> list[HardwareView]:
-        """Take an administrator's word on hardware, or a probe's; say how it is now.
+        """Record what an administrator or a probe says of hardware; return its health now.
 
         Durable on return. Raises Rejected.
         """
@@ -450,7 +450,7 @@ class Service:
         return hardware_views(self.state, self.now(), map(part_of, places))
 
     def node_id(self, name: str) -> NodeId:
-        """Find a node by its name. Raises Rejected."""
+        """Return a node's id by its name. Raises Rejected."""
         for node in self.state.config.nodes:
             if node.name == name:
                 return node.id
@@ -458,7 +458,7 @@ class Service:
         raise Rejected(Code.NO_SUCH_NODE, f"There is no node {name}.", f"Nodes here: {names}.")
 
     def reservations(self) -> list[ReservationView]:
-        """List the nodes that are set aside, the earliest first."""
+        """Return the reservations, the earliest first."""
         return reservation_views(self.state, self.pipeline.clock.now())
 
     async def reserve(self, note: ReservationNote, actor: Actor) -> list[ReservationView]:
@@ -504,7 +504,7 @@ class Service:
     def follow_events(
         self, job: JobId | None, after: int, actor: Actor
     ) -> AsyncGenerator[list[FeedEvent]]:
-        """Return events as they become durable; ends when that job has finished."""
+        """Return events as they become durable; end when that job has finished."""
         told = self._feed.follow(
             job, after, lambda: job is not None and self.finding.record(job).state.finished
         )

@@ -22,7 +22,7 @@ class Silences:
         return self._backend.silence(node) if isinstance(self._backend, Distant) else None
 
     def on_row(self, row: JobRow) -> JobRow:
-        """Add it to a job that is on such a node."""
+        """Add to a job's row that its engine does not answer."""
         nodes = row.nodes if row.state in UNDER_WAY else ()
         silence = next(filter(None, map(self.of, nodes)), None)
         return msgspec.structs.replace(row, unheard=silence) if silence else row

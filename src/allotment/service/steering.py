@@ -62,9 +62,10 @@ class Steering:
         self._prepare = prepare
 
     async def steer(self, verb: Verb, wish: Wish, actor: Actor) -> Steered:
-        """Carry out a verb; durable on return. Raises Rejected, and then nothing was done.
+        """Carry out a verb on many jobs; durable on return.
 
-        Where many are chosen, those that the verb is not for are left alone and counted.
+        Jobs that the verb is not for are left alone and counted. Raises Rejected, and then
+        nothing was done.
         """
         chosen = self._selecting.chosen(wish.jobs, actor)
         single = is_single(wish.jobs, chosen)
@@ -156,7 +157,10 @@ class Steering:
 
 
 def fitting(verb: Verb, selector: Selector) -> frozenset[JobState]:
-    """Return states of the jobs a verb is for. What was cancelled is retried if asked for."""
+    """Return the states of jobs that a verb is for.
+
+    Cancelled jobs are retried only if that state was chosen.
+    """
     if verb is Verb.RETRY and JobState.CANCELLED in _asked_for(selector):
         return FITS[verb] | {JobState.CANCELLED}
     return FITS[verb]

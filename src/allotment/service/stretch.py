@@ -76,11 +76,11 @@ class Standing:
 
     @property
     def tenants(self) -> tuple[Tenant, ...]:
-        """The tenants as they were configured last."""
+        """The tenants as last configured."""
         return self._config.config.tenants if self._config is not None else ()
 
     def follow(self, record: e.Record) -> None:
-        """Take note of the next event."""
+        """Add the next event."""
         event = record.event
         if isinstance(event, e.JobSubmitted):
             self._jobs[event.job] = _Job(event, record.actor)
@@ -90,7 +90,7 @@ class Standing:
             handle(event)
 
     def opening(self) -> Iterator[tuple[Actor, e.AnyEvent]]:
-        """Return events that lead from nothing to how all stands, a job's as its owner's."""
+        """Return events that lead from nothing to this state; a job's are its owner's."""
         if self._config is not None:
             yield SYSTEM, self._config
         for closed in self._closed.values():
@@ -100,7 +100,7 @@ class Standing:
                 yield job.owner, event
 
     def closing(self) -> Iterator[tuple[Actor, e.AnyEvent]]:
-        """Return events that stop all that runs, so that what it got until now is counted."""
+        """Return events that stop what runs, so that what it got until now is counted."""
         for id, job in self._jobs.items():
             if job.started is not None and job.suspended is None and job.ended is None:
                 yield SYSTEM, e.AttemptSuspended(id, job.started.attempt)
@@ -204,7 +204,7 @@ class Retained:
         self._next_job = 1
 
     def see(self, record: e.Record) -> None:
-        """Take note of the next event of the whole log."""
+        """Add the next event of the whole log."""
         event = record.event
         if self.first_at < 0:
             self.first_at = record.at
@@ -217,7 +217,7 @@ class Retained:
             self._first_end = record.at
 
     def close(self, next_job: int) -> None:
-        """End the log, where the next job will get that id."""
+        """End the log; `next_job` is the id that the next job will get."""
         self._missing(next_job)
 
     def since(self, now: Instant) -> Instant:

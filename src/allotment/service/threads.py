@@ -24,10 +24,10 @@ class Threads:
         self._queue = FairQueue(lambda: each, total)
 
     async def run(self, who: Hashable, work: Callable[[], T], patience_s: float) -> T:
-        """Do some work for a user, and return what it gives or raise what it raises.
+        """Do some work for a user in a thread; return its result or raise its error.
 
-        Raises TimeoutError when it has not returned after so long, or when it could not
-        begin in that time because others of the same user do not return.
+        Raises TimeoutError when the work has not returned after `patience_s` seconds, or could
+        not begin in that time because earlier work of the same user does not return.
         """
         async with asyncio.timeout(patience_s):
             await self._queue.turn(who)

@@ -26,7 +26,7 @@ class Turns:
     async def over(
         self, items: Iterable[T], work: Callable[[T], R], who: Hashable = None
     ) -> AsyncGenerator[list[R]]:
-        """Do some work for each; return what came of it, turn by turn."""
+        """Do some work for each item; return the results, turn by turn."""
         left = iter(items)
         while True:
             await self._queue.turn(who)
@@ -40,7 +40,7 @@ class Turns:
             yield done
 
     async def once(self, work: Callable[[], R], who: Hashable) -> R:
-        """Do something that cannot be done in parts, and return what came of it."""
+        """Do work that cannot be divided, and return its result."""
         await self._queue.turn(who)
         try:
             done = work()

@@ -57,7 +57,7 @@ def usage_of(
 
 
 def by_of(text: str) -> tuple[By, ...]:
-    """Read what rows are to be about, parted by commas. Raises Rejected."""
+    """Read what rows are about: names parted by commas. Raises Rejected."""
     words = [word.strip() for word in text.split(",")]
     for word in words:
         if word not in NAMES:

@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 def moved(value: T, ms: int) -> T:
-    """Return a value with every instant in it so much later. Times that never came stay 0."""
+    """Return a value with every instant in it moved by so much. Times that are 0 stay 0."""
     return cast("T", _any(value, ms)) if ms else value
 
 

@@ -20,7 +20,7 @@ from allotment.service.withheld import held_for_secrets
 
 
 def why(state: State, job: JobRecord, now: Instant) -> Blocked | None:
-    """Return the dominant reason why a job does not run; None when it does, or is over."""
+    """Return the main reason why a job does not run; None when it runs, or is over."""
     blocked = _reason(state, job, now)
     if blocked is None:
         return None
@@ -50,7 +50,7 @@ def _reason(state: State, job: JobRecord, now: Instant) -> Blocked | None:
 
 
 def reason_of(state: State, job: JobRecord, now: Instant) -> Reason | None:
-    """Return the reason alone, as for a line of a table: `why` without its sums and holders."""
+    """Return the reason of `why` alone, as for a line of a table."""
     if job.state.waiting:
         if (own := _kept_out(state, job, now)) is not None:
             return own.reason
@@ -101,7 +101,7 @@ def _kept_out(state: State, job: JobRecord, now: Instant) -> Blocked | None:
 
 
 def after_others(state: State, spec: JobSpec) -> Blocked | None:
-    """Return what a job that is no more than asked for would depend on, if on anything."""
+    """Return for which jobs a job not yet submitted would wait; None if for none."""
     alive = [d.job for d in spec.depends_on if not state.jobs[d.job].state.finished]
     return _after(state, alive) if alive else None
 

@@ -8,13 +8,13 @@ from allotment.model.reasons import Blocked, Reason
 
 
 def held_for_secrets(job: JobRecord) -> Blocked:
-    """Return why such a job is held."""
+    """Return why a job is held whose secrets were left out of the backup."""
     give = f"{_given(job, 'edit')}, then `allot release {job.id}`."
     return Blocked(Reason.HELD, f"It is held: {_missing(job)}", hint=f"Give it again: {give}")
 
 
 def check_release(command: c.AnyCommand, job: JobRecord) -> None:
-    """Raise Rejected where such a job is to be let go."""
+    """Raise Rejected where a job is released whose secrets are missing."""
     if not isinstance(command, c.ReleaseJob) or not job.spec.withheld:
         return
     raise Rejected(
@@ -25,7 +25,7 @@ def check_release(command: c.AnyCommand, job: JobRecord) -> None:
 
 
 def failed_for_secrets(job: JobRecord) -> Diagnosis:
-    """Return why such a job is not started again."""
+    """Return why a job is not started again whose secrets are missing."""
     return Diagnosis(
         "secret_withheld",
         f"It cannot run: {_missing(job)}",

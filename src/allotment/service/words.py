@@ -24,7 +24,7 @@ STOPPED = {
 
 
 def clock_step(by_ms: int) -> str:
-    """Return by how much a clock was set, and which way: `back by 1h`."""
+    """Return by how much a clock was set, and in which direction: `back by 1h`."""
     return f"{'back' if by_ms < 0 else 'forward'} by {show_millis(round(abs(by_ms), -3))}"
 
 
@@ -43,9 +43,9 @@ def _by_date(config: Config) -> str:
 def in_words(  # noqa: C901, PLR0911, PLR0912, PLR0915
     event: e.AnyEvent, at: Instant, state: State
 ) -> str:
-    """Return one event as a sentence without its subject's number. One line an event.
+    """Return one event as a sentence without its subject's number.
 
-    What is said of the future is said as of `at`, when it happened.
+    What it says of the future is said as of `at`, when it happened.
     """
     nodes = state.cluster.nodes
     match event:

@@ -53,7 +53,7 @@ class File(msgspec.Struct, frozen=True):
 
 
 def tools_folder(root: str) -> str:
-    """Return the folder of the programs below a state folder; other versions have others."""
+    """Return the folder of the programs, below a state folder; each version has its own."""
     return f"{root}/tools/{_version()}"
 
 
@@ -73,7 +73,7 @@ def hosts_path(attempt_folder: str) -> str:
 
 
 def tool_files(root: str) -> Mapping[str, File]:
-    """Return the programs by their paths below their folder."""
+    """Return the programs, by their paths below their folder."""
     library = f"{tools_folder(root)}/lib"
     made = {"run": File(_wrapper("run", library), 0o555)}
     for dialect, programs in TOOLS.items():
@@ -83,7 +83,7 @@ def tool_files(root: str) -> Mapping[str, File]:
 
 
 def batch_files(job: JobRecord, batch: Batch, nodes: Nodes, user: str) -> Mapping[str, File]:
-    """Return the files of an attempt by their paths below its folder."""
+    """Return the files of an attempt, by their paths below its folder."""
     spec = job.running_as
     name = NAMES.get(spec.dialect, "script")
     plan = json.dumps(_plan(job, spec, batch, nodes, user) | {"script": name})

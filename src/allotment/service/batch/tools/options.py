@@ -21,7 +21,7 @@ class Option(NamedTuple):
 
 
 def read_options(table: tuple[Option, ...], words: list[str], wish: object) -> list[str]:
-    """Write options into a wish; return the words after them. Raises Misused."""
+    """Write options into what a step asks for; return the words after them. Raises Misused."""
     by_name = {option.name: option for option in table}
     by_letter = {option.short: option for option in table if option.short}
     rest = list(words)

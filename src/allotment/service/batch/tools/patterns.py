@@ -49,7 +49,7 @@ def expand_slurm(pattern: str, known: PatternValues) -> str:
 
 
 def expand_lsf(pattern: str, known: PatternValues) -> str:
-    """Put values in a pattern of LSF's: %J the job, %I its index, 0 outside of arrays."""
+    """Put values in a pattern of LSF's: %J is the job, %I its index, 0 if it has none."""
     index = known.member or 0
     return pattern.replace("%J", str(known.array)).replace("%I", str(index))
 

@@ -29,7 +29,7 @@ KILL_WAIT_S = 30.0
 
 
 def main() -> NoReturn:
-    """Run the script whose plan lies in the folder that is named."""
+    """Run the script whose plan lies in the named folder."""
     folder = sys.argv[1]
     with open(os.path.join(folder, "plan.json"), encoding="utf-8") as file:
         plan: dict[str, Any] = json.load(file)
@@ -66,7 +66,7 @@ class Stream:
         self._ours = ours
 
     def copy(self) -> bool:
-        """Copy what is there. False at the end."""
+        """Copy what the pipe has now; False at its end."""
         try:
             data = os.read(self.source, CHUNK)
         except BlockingIOError:
@@ -88,7 +88,7 @@ class Stream:
                 return
 
     def drain(self) -> None:
-        """Copy what is there still, though others may hold the pipe open."""
+        """Copy what the pipe still has, even if other processes hold it open."""
         while select.select([self.source], [], [], 0)[0] and self.copy():
             pass
 
@@ -111,7 +111,7 @@ class Runner:
         self._kill_at = float("inf")
 
     def run(self) -> int:
-        """Run it to its end; return its exit code, or minus its signal."""
+        """Run the script to its end; return its exit code, or minus its signal's number."""
         streams, stdin = self._open()
         wake = listen(CALLED)
         env = {**os.environ, **_moment(self._plan)}

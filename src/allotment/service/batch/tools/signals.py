@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 
 def listen(signums: Iterable[int]) -> int:
-    """Have these signals wake a `select`; return the end of the pipe to read them from."""
+    """Make these signals wake a `select`; return the end of the pipe to read them from."""
     wake, end = os.pipe()
     os.set_blocking(wake, False)
     os.set_blocking(end, False)
@@ -21,12 +21,12 @@ def _noted(signum: int, frame: object) -> None:
 
 
 def alone() -> None:
-    """Become the leader of a group, which `send_group` reaches."""
+    """Make this process the leader of a new group, which `send_group` reaches."""
     os.setpgid(0, 0)
 
 
 def send_group(pid: int, signum: int) -> None:
-    """Signal all of a group; one that is gone, or another user's by now, is fine."""
+    """Signal all processes of a group. One that is gone, or another user's, is no error."""
     try:
         os.killpg(pid, signum)
     except (ProcessLookupError, PermissionError):

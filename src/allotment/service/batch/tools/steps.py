@@ -52,7 +52,7 @@ class Book:
             file.write(json.dumps(book))
 
     def take(self, whole: Whole, cpus: int, gpus: int, overlap: bool) -> Held | None:
-        """Take so much for a new step; None while others hold it."""
+        """Take so much for a new step; None while other steps hold it."""
         with self._open() as book:
             others = [step for step in book["steps"].values() if not step["overlap"]]
             taken = {gpu for step in others for gpu in step["gpus"]}
@@ -74,7 +74,10 @@ class Book:
             return Held(number, tuple(mine))
 
     def wait_for(self, whole: Whole, cpus: int, gpus: int, overlap: bool) -> Held:
-        """Take so much as soon as others leave it. What a job has not must not be asked for."""
+        """Take so much as soon as other steps release it.
+
+        More than the job has must not be asked for: that would wait for ever.
+        """
         while True:
             held = self.take(whole, cpus, gpus, overlap)
             if held is not None:
@@ -87,7 +90,7 @@ class Book:
             book["steps"][str(os.getpid())]["tasks"] = pids
 
     def leave(self) -> None:
-        """Give back what this process took."""
+        """Release what this process took."""
         with self._open() as book:
             book["steps"].pop(str(os.getpid()), None)
 
