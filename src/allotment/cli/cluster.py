@@ -123,10 +123,10 @@ def tenants(state: State = "", as_json: AsJson = False) -> None:
     others use of the idle part. Amounts are GPUs, or CPUs if no tenant is guaranteed a GPU.
     Below the table are tenants whose guarantee or borrowing is only in other resources.
 
-    With cells there is a line for each type: how many cells are GUARANTEED, USED and to be
-    had at once (FREE), how many of these borrowers use (LENT), and how many cannot be had
-    because hardware is down (LOST). BORROWED are devices. Nodes that are set aside now count
-    as usual; they are named below the table.
+    With cells there is a line for each type: how many cells are GUARANTEED, USED and available
+    at once (FREE), how many of these borrowers use (LENT), and how many it lacks because
+    hardware is down (LOST). BORROWED are devices. Nodes that are set aside now count as usual;
+    they are named below the table.
 
     Examples:
       allot tenants

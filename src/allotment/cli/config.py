@@ -53,8 +53,15 @@ def check(
     say_what_is_in(found, str(file))
 
 
-config.command(context_settings=HELP)(plan)
-config.command(context_settings=HELP)(apply)
-config.command(context_settings=HELP)(show)
+config.command(context_settings=HELP, epilog="\b\nExamples:\n  allot config plan cluster.yaml")(
+    plan
+)
+config.command(
+    context_settings=HELP,
+    epilog="\b\nExamples:\n  allot config plan cluster.yaml && allot config apply cluster.yaml",
+)(apply)
+config.command(
+    context_settings=HELP, epilog="\b\nExamples:\n  allot config show > cluster.yaml"
+)(show)
 config.command("import", context_settings=HELP, epilog=IMPORT_EXAMPLES)(import_)
 config.command(context_settings=HELP, epilog=DISCOVER_EXAMPLES)(discover)

@@ -26,9 +26,6 @@ def plan(file: File, state: State = "", as_json: AsJson = False) -> None:
 
     The service tries it on a copy of its own state, so this is exactly what would happen now.
     The exit code is 1 if the configuration could not be applied now.
-
-    Examples:
-      allot config plan cluster.yaml
     """
     text = read_file(file).decode(errors="replace")
     with Client(state=state) as client, _problems_in(file):
@@ -58,13 +55,10 @@ def apply(
 ) -> None:
     """Put a new configuration in force while jobs run. They all run on.
 
-    It happens as a whole or not at all. Jobs that their tenant is no longer guaranteed become
-    borrowers: they may be evicted when an owner wants its share. Nodes that still run jobs
-    cannot be taken out. The file is kept, so that the next start has it too. If somebody
-    else puts another one in force meanwhile, nothing is applied.
-
-    Examples:
-      allot config plan cluster.yaml && allot config apply cluster.yaml
+    All of it is applied, or nothing. Jobs beyond a smaller guarantee of their tenant become
+    borrowers: they may be evicted when another tenant reclaims its guarantee. Nodes that run
+    jobs cannot be removed. The file is kept for the next start. If another configuration was
+    put in force meanwhile, nothing is applied.
     """
     with Client(state=state) as client, _problems_in(file):
         expect = expect or client.config().digest
@@ -89,11 +83,7 @@ def _problems_in(file: Path) -> Generator[None, None, None]:
 
 
 def show(state: State = "", as_json: AsJson = False) -> None:
-    """Print the configuration in force, in full.
-
-    Examples:
-      allot config show > cluster.yaml
-    """
+    """Print the configuration in force, in full."""
     with Client(state=state) as client:
         found = client.config()
     if as_json:

@@ -79,7 +79,7 @@ def away_advice(trouble: str) -> str:
         return "Its token or certificate is not accepted: log in again, and write it anew."
     if "kubeconfig" in trouble:
         return "Mend it, or name another under engines: `kubeconfig: FILE`."
-    return "Try `kubectl get nodes` with the same kubeconfig. What runs goes on meanwhile."
+    return "Try `kubectl get nodes` with the same kubeconfig. Running tasks continue."
 
 
 def version_finding(version: tuple[int, int], server: str) -> Finding:

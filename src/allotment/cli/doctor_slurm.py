@@ -60,7 +60,7 @@ def away_advice(trouble: str) -> str:
         return "Install Slurm's commands (Debian: slurm-client) in the PATH of the service."
     if "slurm.conf" in text or "dns srv" in text or "configless" in text:
         return "Put the cluster's slurm.conf in /etc/slurm, or name it in SLURM_CONF."
-    return "Check on the controller that slurmctld runs: `scontrol ping`. What runs goes on."
+    return "Check on the controller that slurmctld runs: `scontrol ping`. Running tasks go on."
 
 
 def settings_findings(settings: Mapping[str, str]) -> Iterator[Finding]:

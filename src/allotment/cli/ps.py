@@ -70,9 +70,9 @@ def ps(  # noqa: PLR0913 - one argument an option
 
     Shows live jobs and those that finished in the last hour, an array in one line; of an
     array that is named, its jobs. WHY says what a job waits for, how it ended, or what it
-    borrows: the parts in which it goes beyond its tenant's guarantee, until an owner wants
-    them back. A state with a question mark is what was heard last: the engine that runs the
-    job does not answer now.
+    borrows: the parts in which it goes beyond its tenant's guarantee, until another tenant
+    reclaims them. A state with a question mark is the last one known: the engine of the job
+    does not answer now.
 
     Examples:
       allot ps

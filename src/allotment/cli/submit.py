@@ -97,7 +97,7 @@ def submit(  # noqa: PLR0913 - one argument an option
     warned of, or refused with its line.
 
     With --dry-run nothing is submitted: each job is checked, and its start is estimated as by
-    `allot eta`, each job by itself. Of a script the job file is shown that it becomes.
+    `allot eta`, each job by itself. For a script, the job file that it becomes is shown.
 
     While the service cannot say whether a job was accepted (its disk is full), this asks
     again, and prints the key for later questions: allot show --key KEY.

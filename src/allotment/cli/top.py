@@ -48,7 +48,7 @@ def top(  # noqa: PLR0913 - one argument an option
         list[int] | None, typer.Argument(metavar="[JOB]…", help="Only these, by id.")
     ] = None,
     *,
-    by: Annotated[By, typer.Option(help="Sort by this, the most first.")] = By.CPU,
+    by: Annotated[By, typer.Option(help="Sort by this.")] = By.CPU,
     mine: Annotated[bool, typer.Option("--mine", "-m", help="Only my own.")] = False,
     once: Annotated[bool, typer.Option("--once", help="Show it once, and end.")] = False,
     every: Every = 2.0,
@@ -58,8 +58,8 @@ def top(  # noqa: PLR0913 - one argument an option
     """Show what running tasks use now: CPU, memory, devices, steps, time left.
 
     CPU and MEMORY are written as used/allowed. GPU is how busy the devices of the task are,
-    where their driver can be asked. STEP, STEPS/H and LEFT are what the job tells of its
-    progress; STEP and STEPS/H come from its checkpoints if it tells nothing. The page is
+    where their driver can be asked. STEP, STEPS/H and LEFT are the progress that the job
+    reports; without it STEP and STEPS/H come from its checkpoints. The page is
     drawn again every 2 s until Ctrl-C; a file gets it once.
 
     Examples:
