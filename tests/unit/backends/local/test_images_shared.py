@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from allotment.backends.local.images import images as ours
-from allotment.backends.local.images.images import Images, Ready
+from allotment.backends.local.images.images import MOST_WARMED, Images, Ready
 from allotment.backends.local.images.reference import Reference
 from allotment.backends.local.images.store import Image, Store
 from allotment.backends.local.images.trouble import ImageTrouble, Kind
+from allotment.model.errors import Code, Rejected
 from allotment.service.ports import Identity, ImageWish
 from tests.support.patience import PATIENCE_S
 
@@ -32,10 +33,16 @@ class Fetches:
         self.begun: list[tuple[int, str]] = []
         self.go = threading.Event()
         self.script: dict[int, Callable[[], None]] = {}
+        monkeypatch.setattr(ours, "ANSWERED_S", 0.0)
+        monkeypatch.setattr(Images, "inspect", _nothing)
         monkeypatch.setattr(ours, "_digest", lambda *_: DIGEST)
         monkeypatch.setattr(ours, "_looked", lambda exact, _: exact)
         monkeypatch.setattr(ours, "_registry", lambda _, wish: wish.identity.uid)
         monkeypatch.setattr(ours, "Fetch", partial(_Fetch, self))
+
+
+async def _nothing(*_: object) -> None:
+    """Take the place of what is said of an image."""
 
 
 class _Fetch:
@@ -135,3 +142,41 @@ def test_what_fails_with_the_password_of_another_is_tried_with_the_own(
     assert isinstance(first, ImageTrouble)
     assert isinstance(second, Ready)
     assert fetches.begun == [(ANN, "a"), (BEN, "a")]
+
+
+def test_what_is_fetched_ahead_is_let_go_of_when_nobody_waits_any_more(
+    tmp_path: Path, fetches: Fetches
+) -> None:
+    fetches.script[ANN] = waits_for(fetches.go)
+
+    async def play(images: Images) -> None:
+        await images.warm(wish(ANN))
+        await until(lambda: len(images._coming) == 1)
+        fetches.go.set()
+        await until(lambda: not images._warming)
+
+    played(tmp_path, play)
+    store = Store(tmp_path)
+    [(image, _)] = store.images()
+    assert not store.is_in_use(image)
+
+
+def test_a_user_fetches_so_many_ahead_and_others_still_may(
+    tmp_path: Path, fetches: Fetches
+) -> None:
+    fetches.script[ANN] = waits_for(fetches.go)
+
+    async def play(images: Images) -> Rejected:
+        for number in range(MOST_WARMED):
+            await images.warm(wish(ANN, f"a{number}"))
+        await images.warm(wish(ANN, "a0"))
+        with pytest.raises(Rejected) as refused:
+            await images.warm(wish(ANN, "one-more"))
+        await images.warm(wish(BEN))
+        fetches.go.set()
+        await until(lambda: not images._warming)
+        await images.warm(wish(ANN, "one-more"))
+        await images.close()
+        return refused.value
+
+    assert played(tmp_path, play).code is Code.TOO_MANY

@@ -37,6 +37,8 @@ LONGEST_S: Final = 24 * 3600.0
 """For an image to come."""
 ANSWERED_S: Final = 10.0
 """After how long whoever fetches ahead hears of it."""
+MOST_WARMED: Final = 8
+"""How many images are fetched ahead for a user at a time."""
 _MOST_REMEMBERED: Final = 10_000
 T = TypeVar("T")
 
@@ -84,7 +86,7 @@ class Images:
         """Each user's fetches; until its turn comes, only its user waits for one."""
         self._coming: dict[str, _Shared] = {}
         """Fetches that are under way, by exact name: whoever may read the image may join."""
-        self._warming: dict[tuple[int, str], asyncio.Task[Ready]] = {}
+        self._warming: dict[tuple[int, str], asyncio.Task[None]] = {}
         """What users fetch ahead."""
 
     async def start(self) -> None:
@@ -243,15 +245,11 @@ class Images:
     async def warm(self, wish: ImageWish) -> ImageView:
         """Fetch an image ahead; answer when it is there, or a little later. Raises Rejected."""
         exact = msgspec.structs.replace(wish, reference=await self.resolve(wish))
-        key = (_uid(wish), exact.reference)
-        warming = self._warming.get(key)
-        if warming is None:
-            work = self.ready(exact)
-            warming = self._warming[key] = asyncio.get_running_loop().create_task(work)
+        warming = self._warmed(exact)
         await asyncio.wait([warming], timeout=ANSWERED_S)
-        if warming.done() and self._warming.pop(key, None) is not None:
+        if warming.done() and not warming.cancelled():
             try:
-                os.close(warming.result().hold)
+                warming.result()
             except ImageTrouble as trouble:
                 raise trouble.refusal() from trouble
             except Stopped:
@@ -259,11 +257,38 @@ class Images:
                 raise Rejected(Code.UNAVAILABLE, why, "Try again.") from None
         return await self.inspect(exact)
 
+    def _warmed(self, exact: ImageWish) -> "asyncio.Task[None]":
+        """Begin to fetch ahead, or join what has begun. Raises Rejected.
+
+        It ends by itself, whether or not anybody still waits for it.
+        """
+        uid = _uid(exact)
+        key = (uid, exact.reference)
+        warming = self._warming.get(key)
+        if warming is not None:
+            return warming
+        if sum(who == uid for who, _ in self._warming) >= MOST_WARMED:
+            raise Rejected(
+                Code.TOO_MANY,
+                f"{MOST_WARMED} images are being fetched ahead for you, which is the limit.",
+                "Wait until one is there: `allot image ls`.",
+            )
+        warming = asyncio.get_running_loop().create_task(self._warm(exact))
+        self._warming[key] = warming
+        warming.add_done_callback(_heard)
+        warming.add_done_callback(lambda _: self._warming.pop(key, None))
+        return warming
+
+    async def _warm(self, exact: ImageWish) -> None:
+        ready = await self.ready(exact)
+        os.close(ready.hold)
+
     async def close(self) -> None:
         """Break off what users fetch ahead."""
-        for warming in self._warming.values():
-            warming.cancel()
-        await asyncio.gather(*self._warming.values(), return_exceptions=True)
+        warming = list(self._warming.values())
+        for each in warming:
+            each.cancel()
+        await asyncio.gather(*warming, return_exceptions=True)
 
     async def inspect(self, wish: ImageWish) -> ImageView:
         """Return what an image consists of, and what it would add. Raises Rejected."""
