@@ -72,9 +72,19 @@ def test_a_password_is_found_as_docker_writes_it(tmp_path: Path) -> None:
     assert basic_of(wish(tmp_path, hub), "docker.io") == "YTpi"
 
 
-@pytest.mark.parametrize("odd", [[], {"auths": []}, {"auths": {"h.org": {"auth": "?"}}}, 7])
+@pytest.mark.parametrize("odd", [
+    [], 7, {"auths": []}, {"auths": {"h.org": {"auth": "?"}}},
+    {"auths": {"h.org": {"auth": "é"}}},
+])  # fmt: skip
 def test_a_file_that_says_nothing_gives_no_password(tmp_path: Path, odd: object) -> None:
     assert basic_of(wish(tmp_path, odd), "h.org") == ""
+
+
+def test_a_file_nested_without_end_is_named(tmp_path: Path) -> None:
+    user = wish(tmp_path, {})
+    (tmp_path / ".docker/config.json").write_text("[" * 200_000)
+    with pytest.raises(ImageTrouble, match="is not JSON"):
+        basic_of(user, "h.org")
 
 
 def test_credential_helpers_are_named_and_not_run(tmp_path: Path) -> None:
@@ -84,7 +94,15 @@ def test_credential_helpers_are_named_and_not_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "[]", '{"layers": [{"digest": "../x"}]}', '{"layers": 1}', "\xff"]
+    "text",
+    [
+        "",
+        "[]",
+        '{"layers": [{"digest": "../x"}]}',
+        '{"layers": 1}',
+        "\xff",
+        '{"x":' + "[" * 10**5,
+    ],
 )
 def test_what_is_no_manifest_is_refused(text: str) -> None:
     with pytest.raises(ImageTrouble):

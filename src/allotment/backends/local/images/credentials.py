@@ -4,7 +4,6 @@ They go from there into the header of a request, and nowhere else.
 """
 
 import base64
-import binascii
 import json
 import os
 import stat
@@ -31,7 +30,7 @@ def basic_of(wish: ImageWish, registry: str) -> str:
         text = _read(f"{wish.home.rstrip('/')}/{name}", wish)
         try:
             found = json.loads(text or "{}")
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ImageTrouble(
                 Kind.DENIED, f"~/{name} is not JSON, so there is no password to be had from it."
             ) from error
@@ -86,14 +85,14 @@ def _entry(auths: object, registry: str) -> str:
             return fields["auth"]
         if isinstance(fields.get("username"), str) and isinstance(fields.get("password"), str):
             pair = f"{fields['username']}:{fields['password']}"
-            return base64.b64encode(pair.encode()).decode()
+            return base64.b64encode(pair.encode(errors="replace")).decode()
     return ""
 
 
 def _is_pair(text: str) -> bool:
     try:
         return b":" in base64.b64decode(text, validate=True)
-    except binascii.Error:
+    except ValueError:  # Also where it is not ASCII.
         return False
 
 

@@ -233,8 +233,8 @@ class Fetch:
                 if self.stop.is_set():
                     raise Stopped
                 try:
-                    piece = answer.read(_PIECE)
-                except (OSError, HTTPException) as error:
+                    piece = answer.read1(_PIECE)
+                except (OSError, HTTPException, ValueError) as error:
                     raise self._registry.away(error) from error
                 if not piece:
                     break

@@ -75,7 +75,7 @@ def manifest_from(data: bytes, name: str) -> Manifest:
     """Read a manifest. Raises ImageTrouble."""
     try:
         return msgspec.json.decode(data, type=Manifest)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ImageTrouble(
             Kind.BROKEN,
             f"What the registry has of {name} is no manifest that is known: {error}.",
@@ -99,7 +99,7 @@ def config_from(data: bytes, manifest: Manifest, name: str) -> Config:
     """Read the configuration of an image, and check it. Raises ImageTrouble."""
     try:
         found = msgspec.json.decode(data, type=Config)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ImageTrouble(
             Kind.BROKEN, f"The configuration of {name} cannot be read: {error}."
         ) from error

@@ -2,15 +2,19 @@
 
 import ipaddress
 import re
+import socket
 from typing import Final
 
 import msgspec
 
 HUB: Final = "docker.io"
 _HUB_HOST: Final = "registry-1.docker.io"
-_REGISTRY: Final = re.compile(
-    r"(?:[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?|\[::1\])(?::\d{1,5})?"
-)
+_LABEL: Final = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
+_REGISTRY: Final = re.compile(rf"(?:{_LABEL}(?:\.{_LABEL})*|\[::1\])(?::(\d{{1,5}}))?")
+_LAST_PORT: Final = 65535
+_OF_THIS_MACHINE: Final = (
+    "localhost", "localhost.localdomain", "ip6-localhost", "ip6-loopback",
+)  # fmt: skip
 _REPOSITORY: Final = re.compile(r"[a-z0-9]+(?:(?:\.|__?|-+|/)[a-z0-9]+)*")
 _TAG: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
 _DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
@@ -56,7 +60,7 @@ class Reference(msgspec.Struct, frozen=True):
     @property
     def base(self) -> str:
         """Return the address of its repository's API."""
-        host = _HUB_HOST if self.registry == HUB else self.registry
+        host = _HUB_HOST if self.registry == HUB else pinned(self.registry)
         return f"{'http' if self.is_near else 'https'}://{host}/v2/{self.repository}"
 
     def at(self, digest: str) -> "Reference":
@@ -67,6 +71,29 @@ class Reference(msgspec.Struct, frozen=True):
         tag = f":{self.tag}" if self.tag else ""
         digest = f"@{self.digest}" if self.digest else ""
         return f"{self.place}{tag}{digest}"
+
+
+def pinned(place: str) -> str:
+    """Return a host with its port; `localhost` as the one address that is meant by it."""
+    host, colon, port = place.partition(":")
+    return f"127.0.0.1{colon}{port}" if host.lower() == "localhost" else place
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host is this machine itself, however it is written."""
+    host = host.strip("[]").rstrip(".").lower()
+    if host in _OF_THIS_MACHINE or host.endswith(".localhost"):
+        return True
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        try:
+            address = ipaddress.ip_address(socket.inet_aton(host))  # 127.1
+        except (OSError, ValueError):
+            return False
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    address = mapped or address
+    return address.is_loopback or address.is_unspecified
 
 
 def parse(text: str) -> Reference:
@@ -89,7 +116,8 @@ def parse(text: str) -> Reference:
     path, colon, tag = path.partition(":")
     if registry == HUB and "/" not in path:
         path = f"library/{path}"
-    if not _REGISTRY.fullmatch(registry):
+    written = _REGISTRY.fullmatch(registry)
+    if not written or int(written[1] or 0) > _LAST_PORT:
         raise BadReference(f"has a registry that cannot be one: {registry}")
     if not _REPOSITORY.fullmatch(path):
         raise BadReference("is no name of an image: registry/name:tag, in small letters")

@@ -1,32 +1,57 @@
 """Asks a registry, with a user's own password. Blocks; for threads.
 
 The standard library does it (docs/adr/0024): redirects are followed without the password, and
-to nowhere without TLS, this machine apart. Every answer has a bound.
+to nowhere without TLS, this machine apart, to which no registry elsewhere may lead. Every
+answer has a bound, and a least pace.
 """
 
-import base64
 import hashlib
 import json
 import re
+import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from http.client import HTTPException, HTTPMessage, HTTPResponse
-from typing import IO, Final, cast
+from http.client import HTTPException, HTTPMessage, HTTPResponse, InvalidURL
+from typing import IO, Any, Final, cast
 
 from allotment.backends.local.images.manifest import ACCEPTED
-from allotment.backends.local.images.reference import Reference, parse
-from allotment.backends.local.images.trouble import ImageTrouble, Kind
+from allotment.backends.local.images.paced import PATIENCE_S, OverPlain, OverTls
+from allotment.backends.local.images.reference import Reference, is_loopback, pinned
+from allotment.backends.local.images.trouble import ImageTrouble, Kind, Unreachable
 
-PATIENCE_S: Final = 20.0
-"""For a connection, and between two pieces of what comes."""
+WHOLE_S: Final = 45.0
+"""For a manifest or a configuration."""
 MOST_BYTES: Final = 8 << 20
 """Of a manifest or a configuration."""
 _FIELD: Final = re.compile(r'(\w+)="([^"]*)"')
+_TOKEN: Final = re.compile(r"[\x21-\x7e]{1,65536}")
 _SHOWN: Final = 200
+_PIECE: Final = 1 << 16
 
 
 class _Redirects(urllib.request.HTTPRedirectHandler):
+    max_redirections = 3
+
+    def __init__(self, reference: Reference) -> None:
+        self._reference = reference
+
+    def http_error_302(
+        self,
+        req: urllib.request.Request,
+        fp: IO[bytes],
+        code: int,
+        msg: str,
+        headers: HTTPMessage,
+    ) -> Any:
+        try:
+            return super().http_error_302(req, fp, code, msg, headers)
+        except ValueError:
+            fp.close()
+            raise
+
+    http_error_301 = http_error_303 = http_error_307 = http_error_308 = http_error_302
+
     def redirect_request(
         self,
         req: urllib.request.Request,
@@ -36,14 +61,30 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
         headers: HTTPMessage,
         newurl: str,
     ) -> urllib.request.Request | None:
-        if not newurl.startswith("https://") and not _is_near(newurl):
-            raise urllib.error.URLError(f"it leads to {newurl[:_SHOWN]}, which is without TLS")
-        return super().redirect_request(req, fp, code, msg, headers, newurl)
+        fp.close()  # Else it is read to its end, which may be far.
+        url = _followed(newurl, self._reference)
+        return super().redirect_request(req, fp, code, msg, headers, url)
 
 
-def _is_near(url: str) -> bool:
-    parts = urllib.parse.urlsplit(url)
-    return parts.scheme == "http" and parse(f"{parts.netloc}/x").is_near
+def _followed(url: str, reference: Reference) -> str:
+    """Return where a registry leads to, if it may. Raises ImageTrouble."""
+    registry = reference.registry
+    try:
+        parts = urllib.parse.urlsplit(url)
+        host = parts.hostname or ""
+    except ValueError as error:
+        raise ImageTrouble(
+            Kind.BROKEN, f"{registry} leads to an address that is none."
+        ) from error
+    where = f"{parts.scheme}://{host}"[:_SHOWN]
+    is_here = is_loopback(host)
+    if is_here and not reference.is_near:
+        raise ImageTrouble(
+            Kind.BROKEN, f"{registry} leads to {where}, which is this machine itself."
+        )
+    if parts.scheme != "https" and not (parts.scheme == "http" and is_here):
+        raise ImageTrouble(Kind.BROKEN, f"{registry} leads to {where}, which is without TLS.")
+    return urllib.parse.urlunsplit(parts._replace(netloc=pinned(parts.netloc)))
 
 
 class Registry:
@@ -56,7 +97,8 @@ class Registry:
         """What is said in answer to a demand to log in; '' before the first."""
         # Proxies are for what is far.
         handlers = [urllib.request.ProxyHandler({})] if reference.is_near else []
-        self._opener = urllib.request.build_opener(_Redirects, *handlers)
+        follow = _Redirects(reference)
+        self._opener = urllib.request.build_opener(follow, OverPlain, OverTls, *handlers)
 
     def digest(self) -> str:
         """Ask for the digest of what its name means now: so this user may have it.
@@ -101,17 +143,25 @@ class Registry:
             return self._take(answer)
 
     def _take(self, answer: HTTPResponse) -> bytes:
+        pieces: list[bytes] = []
+        size, end = 0, time.monotonic() + WHOLE_S
         try:
-            data = answer.read(MOST_BYTES + 1)
-        except (OSError, HTTPException) as error:
+            while piece := answer.read1(_PIECE):
+                pieces.append(piece)
+                size += len(piece)
+                if size > MOST_BYTES:
+                    raise ImageTrouble(
+                        Kind.BROKEN,
+                        f"{self.reference.registry} sends more than {MOST_BYTES >> 20} MiB in "
+                        "place of a manifest or configuration.",
+                    )
+                if time.monotonic() > end:
+                    raise self.away(TimeoutError("it is slower than anything that is of use"))
+        except (OSError, HTTPException, ValueError) as error:
             raise self.away(error) from error
-        if len(data) > MOST_BYTES:
-            raise ImageTrouble(
-                Kind.BROKEN,
-                f"{self.reference.registry} sends more than {MOST_BYTES >> 20} MiB in place of "
-                "a manifest or configuration.",
-            )
-        return data
+        if answer.length:
+            raise self.away(EOFError("it stopped in the middle"))
+        return b"".join(pieces)
 
     def _checked(self, data: bytes, digest: str) -> bytes:
         if f"sha256:{hashlib.sha256(data).hexdigest()}" != digest:
@@ -130,12 +180,17 @@ class Registry:
                 return cast("HTTPResponse", self._opener.open(request, timeout=PATIENCE_S))
             except urllib.error.HTTPError as error:
                 error.close()
-                if error.code != 401 or self._answer:
+                if error.code != 401 or self._answer or not self._is_own(error.url):
                     raise self._refused(error.code) from error
                 self._answer = self._log_in(error.headers.get("WWW-Authenticate", ""))
-            except (OSError, HTTPException) as error:
+            except (OSError, HTTPException, ValueError) as error:
                 raise self.away(error) from error
         raise self._refused(401)
+
+    def _is_own(self, url: str) -> bool:
+        """Whether an address is the registry's own, and not one it leads to."""
+        own, other = (urllib.parse.urlsplit(each) for each in (self.reference.base, url))
+        return (own.scheme, own.netloc) == (other.scheme, other.netloc)
 
     def _log_in(self, demand: str) -> str:
         """Answer a demand to log in. Raises ImageTrouble."""
@@ -146,26 +201,34 @@ class Registry:
             return f"Basic {self._basic}"
         fields: dict[str, str] = dict(_FIELD.findall(rest))
         realm = fields.pop("realm", "")
-        if how.lower() != "bearer" or not (realm.startswith("https://") or _near(realm)):
+        if how.lower() != "bearer" or not realm:
             raise ImageTrouble(
                 Kind.UNFIT,
                 f"{self.reference.registry} wants a kind of log-in that is not known.",
             )
         fields.pop("error", None)
         fields["scope"] = f"repository:{self.reference.repository}:pull"
-        request = urllib.request.Request(f"{realm}?{urllib.parse.urlencode(fields)}")  # noqa: S310
-        if self._basic:
-            request.add_unredirected_header("Authorization", f"Basic {self._basic}")
+        url = f"{_followed(realm, self.reference)}?{urllib.parse.urlencode(fields)}"
         try:
-            with self._opener.open(request, timeout=PATIENCE_S) as answer:
-                told = json.loads(answer.read(MOST_BYTES))
-            token = told.get("token") or told["access_token"]
+            token = self._token(url)
         except urllib.error.HTTPError as error:
             error.close()
             raise self._refused(error.code) from error
-        except (OSError, HTTPException, ValueError, KeyError, AttributeError) as error:
+        except (OSError, HTTPException, ValueError, RecursionError) as error:
             raise self.away(error) from error
         return f"Bearer {token}"
+
+    def _token(self, url: str) -> str:
+        request = urllib.request.Request(url)  # noqa: S310 - http or https
+        if self._basic:
+            request.add_unredirected_header("Authorization", f"Basic {self._basic}")
+        with self._opener.open(request, timeout=PATIENCE_S) as answer:
+            told: object = json.loads(self._take(answer))
+        fields = cast("dict[str, object]", told if isinstance(told, dict) else {})
+        token = fields.get("token") or fields.get("access_token")
+        if not isinstance(token, str) or not _TOKEN.fullmatch(token):
+            raise ValueError("a token that is none")
+        return token
 
     # ── what it means ───────────────────────────────────────────────────────────────
 
@@ -186,19 +249,26 @@ class Registry:
             return ImageTrouble(
                 Kind.GONE, f"{registry} has no {name}, or none that you may see."
             )
-        if code == 429 or code >= 500:
-            return ImageTrouble(
-                Kind.AWAY, f"{registry} cannot serve {name} now: it says {code}."
-            )
+        busy = f"{registry} cannot serve {name} now: it says {code}."
+        if code >= 500:
+            return Unreachable(busy)
+        if code == 429:
+            return ImageTrouble(Kind.AWAY, busy)
         return ImageTrouble(Kind.BROKEN, f"{registry} answers {code} when asked for {name}.")
 
     def away(self, error: BaseException) -> ImageTrouble:
-        """Return what is meant where it does not answer, or stops in the middle."""
+        """Return what is meant where it does not answer, stops in the middle, or is odd.
+
+        What is odd is not shown: it may have a password in it.
+        """
+        registry = self.reference.registry
+        is_odd = not isinstance(error, (OSError, HTTPException, EOFError))
+        if is_odd or isinstance(error, InvalidURL):
+            return ImageTrouble(
+                Kind.BROKEN, f"{registry} answers what no registry does when it is asked."
+            )
         reason = getattr(error, "reason", error)
-        return ImageTrouble(
-            Kind.AWAY,
-            f"The registry {self.reference.registry} does not answer: {str(reason)[:_SHOWN]}.",
-        )
+        return Unreachable(f"The registry {registry} does not answer: {str(reason)[:_SHOWN]}.")
 
     def _lying(self, digest: str) -> ImageTrouble:
         return ImageTrouble(
@@ -206,15 +276,3 @@ class Registry:
             f"{self.reference.registry} sends other bytes of {self.reference} than those of "
             f"{digest[:19]}…",
         )
-
-
-def _near(realm: str) -> bool:
-    try:
-        return _is_near(realm)
-    except ValueError:
-        return False
-
-
-def basic(user: str, password: str) -> str:
-    """Return a name and a password as a header has them."""
-    return base64.b64encode(f"{user}:{password}".encode()).decode()

@@ -48,3 +48,10 @@ class ImageTrouble(Exception):
     def refusal(self) -> Rejected:
         """Return what is told of a request that it kept from being accepted."""
         return Rejected(self.kind.value[1], self.cause, self.advice)
+
+
+class Unreachable(ImageTrouble):
+    """A registry does not answer, or fails: it has said nothing of who may read what."""
+
+    def __init__(self, cause: str) -> None:
+        super().__init__(Kind.AWAY, cause)

@@ -1,0 +1,75 @@
+"""Connections to a registry that has to keep a pace: one that drips holds no thread long."""
+
+import io
+import socket
+import time
+import urllib.request
+from http.client import HTTPConnection, HTTPResponse, HTTPSConnection
+from typing import Any, Final, cast
+
+PATIENCE_S: Final = 20.0
+"""For a connection, and between two pieces of what comes."""
+GRACE_S: Final = 30.0
+"""How long what comes may lag behind the least pace."""
+LEAST_PACE: Final = 32 << 10
+"""Bytes a second."""
+
+
+class _Paced(io.RawIOBase):
+    """Reads from a socket. Only waiting for the other side counts, not what we do between."""
+
+    def __init__(self, raw: io.RawIOBase, sock: socket.socket) -> None:
+        self._raw = raw
+        self._sock = sock
+        self._left_s = GRACE_S
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        """Read what has come. Raises TimeoutError."""
+        if self._left_s <= 0:
+            raise TimeoutError("it is slower than anything that is of use")
+        self._sock.settimeout(min(PATIENCE_S, self._left_s))
+        began = time.monotonic()
+        count = cast("int | None", cast("Any", self._raw).readinto(buffer))
+        left_s = self._left_s + (count or 0) / LEAST_PACE - (time.monotonic() - began)
+        self._left_s = min(left_s, GRACE_S)
+        return count
+
+    def close(self) -> None:
+        """Close what it reads from."""
+        self._raw.close()
+        super().close()
+
+
+class _Response(HTTPResponse):
+    def __init__(self, sock: socket.socket, *args: Any, **kwargs: Any) -> None:
+        super().__init__(sock, *args, **kwargs)
+        raw = self.fp.detach()
+        self.fp = io.BufferedReader(_Paced(raw, sock))
+
+
+class _Plain(HTTPConnection):
+    response_class = _Response
+
+
+class _Secure(HTTPSConnection):
+    response_class = _Response
+
+
+class OverPlain(urllib.request.HTTPHandler):
+    """Opens `http:`."""
+
+    def http_open(self, req: urllib.request.Request) -> HTTPResponse:
+        """Ask. Raises OSError and HTTPException."""
+        return self.do_open(_Plain, req)
+
+
+class OverTls(urllib.request.HTTPSHandler):
+    """Opens `https:`, with the certificate checked."""
+
+    def https_open(self, req: urllib.request.Request) -> HTTPResponse:
+        """Ask. Raises OSError and HTTPException."""
+        return self.do_open(_Secure, req)
