@@ -23,7 +23,7 @@ from allotment.backends.local.images.fetching import Fetch, Found, Stopped, look
 from allotment.backends.local.images.reference import BadReference, Reference, parse
 from allotment.backends.local.images.registry import Registry
 from allotment.backends.local.images.store import Image, Store
-from allotment.backends.local.images.trouble import ImageTrouble, Kind
+from allotment.backends.local.images.trouble import ImageTrouble, Kind, Unreachable
 from allotment.model.errors import Code, Rejected
 from allotment.service.image_view import ImageLayer, ImageRow, ImageView
 from allotment.service.ports import ImageWish
@@ -31,6 +31,8 @@ from allotment.service.threads import Threads
 
 BELIEVED_S: Final = 300.0
 """How long a registry's word that somebody may read something counts."""
+SILENT_S: Final = 4 * 3600.0
+"""And how long where the registry is down meanwhile."""
 PATIENCE_S: Final = 60.0
 """For a question."""
 LONGEST_S: Final = 24 * 3600.0
@@ -80,7 +82,7 @@ class Images:
         self._fetching = Threads("images", each=1, total=3)
         self._reading = Threads("store", each=2, total=4)
         self._rights: dict[tuple[int, str], float] = {}
-        """Until when it counts that a user may read the image of that exact name."""
+        """When it was said last that a user may read the image of that exact name."""
         self._found: dict[str, Found] = {}
         self._own: dict[tuple[int, str], _Shared] = {}
         """Each user's fetches; until its turn comes, only its user waits for one."""
@@ -111,15 +113,25 @@ class Images:
 
     async def _allowed(self, reference: Reference, wish: ImageWish) -> Reference:
         """Return the very image of a name, which the user may read. Raises ImageTrouble."""
-        now = time.monotonic()
-        if reference.digest and self._rights.get((_uid(wish), reference.exact), 0.0) > now:
+        if self._was_allowed(reference, wish, BELIEVED_S):
             return reference
-        exact = reference.at(await self._ask(wish, partial(_digest, reference, wish)))
-        if len(self._rights) >= _MOST_REMEMBERED:
-            self._rights = {key: end for key, end in self._rights.items() if end > now}
-        if len(self._rights) < _MOST_REMEMBERED:
-            self._rights[_uid(wish), exact.exact] = now + BELIEVED_S
+        try:
+            exact = reference.at(await self._ask(wish, partial(_digest, reference, wish)))
+        except ImageTrouble as trouble:
+            if trouble.kind in {Kind.DENIED, Kind.GONE}:
+                self._rights.pop((_uid(wish), reference.exact), None)
+            raise
+        key = _uid(wish), exact.exact
+        self._rights.pop(key, None)
+        while len(self._rights) >= _MOST_REMEMBERED:
+            del self._rights[next(iter(self._rights))]
+        self._rights[key] = time.monotonic()
         return exact
+
+    def _was_allowed(self, reference: Reference, wish: ImageWish, within_s: float) -> bool:
+        """Whether the registry said not long ago that a user may read these bytes."""
+        said = self._rights.get((_uid(wish), reference.exact))
+        return said is not None and time.monotonic() - said < within_s
 
     async def _look(self, exact: Reference, wish: ImageWish) -> Found:
         if (known := self._found.get(exact.exact)) is not None:
@@ -150,9 +162,9 @@ class Images:
         exact = parse(wish.reference)
         try:
             exact = await self._allowed(exact, wish)
-        except ImageTrouble as trouble:
-            # It was this user's when the job was accepted, and nobody says that it is not.
-            if trouble.kind is not Kind.AWAY or not exact.digest:
+        except Unreachable:
+            # It was this user's some hours ago, and nobody says that it is not.
+            if not self._was_allowed(exact, wish, SILENT_S):
                 raise
             if not await self._is_here(exact):
                 raise
