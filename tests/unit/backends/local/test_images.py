@@ -4,12 +4,15 @@ import asyncio
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from allotment.backends.local.backend import LocalBackend
 from allotment.backends.local.images.credentials import basic_of
+from allotment.backends.local.images.fetching import look
 from allotment.backends.local.images.manifest import architecture, config_from, manifest_from
 from allotment.backends.local.images.reference import BadReference, Reference, parse
+from allotment.backends.local.images.registry import Registry
 from allotment.backends.local.images.trouble import ImageTrouble
 from allotment.backends.pilot.backend import PilotBackend
 from allotment.backends.slurm.backend import SlurmBackend
@@ -128,6 +131,45 @@ def test_where_an_image_begins_is_a_path_that_can_be(path: str) -> None:
     with pytest.raises(ImageTrouble, match="WorkingDir"):
         config_from(config(path), manifest, "x")
     assert config_from(config("/a" * 150), manifest, "x")
+
+
+@pytest.mark.parametrize(
+    "wishes",
+    [
+        {"Env": ["A=" + "x" * (128 << 10)]},
+        {"Env": ["A=" + "x" * (70 << 10)], "Cmd": ["x" * (70 << 10)]},
+    ],
+)
+def test_an_image_that_wants_more_than_a_program_gets_is_refused(
+    wishes: dict[str, object],
+) -> None:
+    manifest = manifest_from(json.dumps({"layers": [{"digest": DIGEST}]}).encode(), "x")
+    config = {
+        "architecture": architecture(),
+        "rootfs": {"diff_ids": [DIGEST]},
+        "config": wishes,
+    }
+    with pytest.raises(ImageTrouble, match="more than 128 KiB"):
+        config_from(json.dumps(config).encode(), manifest, "x")
+
+
+def test_of_what_a_registry_says_only_what_is_used_is_kept() -> None:
+    """It may say 8 MiB of it twice, about each of many images."""
+    config = {"architecture": architecture(), "rootfs": {"diff_ids": [DIGEST]}, "author": "x"}
+    body = json.dumps(config).encode()
+    layer = {"digest": DIGEST, "size": 7, "mediaType": "x" * 10_000}
+    about = {"layers": [layer], "config": {"digest": DIGEST, "mediaType": "x" * 10_000}}
+
+    class Told(Registry):
+        def manifest(self, digest: str) -> bytes:
+            return json.dumps(about).encode()
+
+        def small_blob(self, digest: str) -> bytes:
+            return body
+
+    found = look(Told(parse("h.org/a")), DIGEST)
+    assert found.download == 7
+    assert len(msgspec.json.encode(found)) < 1000
 
 
 def test_engines_that_cannot_run_images_say_so() -> None:

@@ -74,7 +74,8 @@ def look(registry: Registry, digest: str) -> Found:
     if manifest.config is None:
         raise ImageTrouble(Kind.BROKEN, f"The manifest of {name} has no configuration.")
     config = config_from(registry.small_blob(manifest.config.digest), manifest, name)
-    return Found(registry.reference.at(digest), manifest, config)
+    layers = tuple(Descriptor(layer.digest, layer.size) for layer in manifest.layers)
+    return Found(registry.reference.at(digest), Manifest(layers=layers), config)
 
 
 class _Told(msgspec.Struct, frozen=True):

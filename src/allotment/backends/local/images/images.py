@@ -42,6 +42,9 @@ ANSWERED_S: Final = 10.0
 MOST_WARMED: Final = 8
 """How many images are fetched ahead for a user at a time."""
 _MOST_REMEMBERED: Final = 10_000
+"""Of rights."""
+_MOST_FOUND: Final = 200
+"""Of what registries say of images: each up to some 150 KiB."""
 T = TypeVar("T")
 
 
@@ -137,7 +140,7 @@ class Images:
         if (known := self._found.get(exact.exact)) is not None:
             return known
         found = await self._ask(wish, partial(_looked, exact, wish))
-        while len(self._found) >= _MOST_REMEMBERED:
+        while len(self._found) >= _MOST_FOUND:
             del self._found[next(iter(self._found))]
         self._found[exact.exact] = found
         return found

@@ -14,6 +14,9 @@ Words = Annotated[tuple[str, ...], Meta(max_length=1000)]
 Folder = Annotated[str, Meta(max_length=1000, pattern=r"^([^/]*/){0,150}[^/]*$")]
 MOST_LAYERS: Final = 120
 """The kernel takes the options of a mount in one page."""
+MOST_WORDS: Final = 128 << 10
+"""Bytes of its variables, entry point and command together: what a program may be given."""
+_SHOWN: Final = 200
 ACCEPTED: Final = ", ".join((
     "application/vnd.oci.image.manifest.v1+json",
     "application/vnd.oci.image.index.v1+json",
@@ -118,20 +121,33 @@ def config_from(data: bytes, manifest: Manifest, name: str) -> Config:
             f"{name} has {count} layers, and 1 to {MOST_LAYERS} can be mounted.",
             "Build it with fewer steps.",
         )
+    if found.config is not None:
+        _check_size(found.config, name)
     for layer in manifest.layers:
         kind = layer.media_type
         if kind.endswith(("zstd", "encrypted")) or "foreign" in kind or "nondistrib" in kind:
             raise ImageTrouble(
                 Kind.UNFIT,
-                f"{name} has a layer of a kind that is not unpacked here: {kind}.",
+                f"{name} has a layer of a kind that is not unpacked here: {kind[:_SHOWN]}.",
                 "Push it with gzip: `skopeo copy --dest-compress-format gzip …`.",
             )
-    return found
+    return Config(config=found.config, rootfs=found.rootfs)
+
+
+def _check_size(wishes: Wishes, name: str) -> None:
+    """Refuse what no program could be given; all of it is kept in memory."""
+    words = (*(wishes.env or ()), *(wishes.entrypoint or ()), *(wishes.cmd or ()))
+    if sum(len(word.encode(errors="replace")) + 1 for word in words) > MOST_WORDS:
+        raise ImageTrouble(
+            Kind.UNFIT,
+            f"{name} has more than {MOST_WORDS >> 10} KiB of variables and commands.",
+        )
 
 
 def _other(name: str, built_for: str) -> ImageTrouble:
     return ImageTrouble(
-        Kind.UNFIT, f"{name} is built for {built_for}; this machine is linux/{architecture()}."
+        Kind.UNFIT,
+        f"{name} is built for {built_for[:_SHOWN]}; this machine is linux/{architecture()}.",
     )
 
 
