@@ -52,7 +52,7 @@ def read_size(value: object) -> int:
 
 
 def read_size_or_none(value: object) -> int:
-    """Read an amount of memory or disk, or 0. A fraction of a byte counts as a whole one."""
+    """Read an amount in bytes, or 0. A part of a byte counts as a whole one."""
     if type(value) is int or type(value) is float:
         return _unitless(value)
     if not isinstance(value, str):
@@ -120,7 +120,7 @@ def write_size(amount: int) -> str:
 
 
 def read_duration(value: object) -> Millis:
-    """Read a length of time of at least a millisecond."""
+    """Read a length of time of at least a millisecond, in milliseconds."""
     length = read_duration_or_none(value)
     if length == 0:
         raise Amiss("must be more than 0", "write it like 90s or 2h30m")
@@ -128,7 +128,7 @@ def read_duration(value: object) -> Millis:
 
 
 def read_limit(value: object) -> Millis:
-    """Read a length of time of at least a millisecond, of what has no limit if left out."""
+    """Read a limit in milliseconds, at least 1; leaving it out means none."""
     length = read_duration_or_none(value)
     if length == 0:
         raise Amiss(
@@ -138,7 +138,7 @@ def read_limit(value: object) -> Millis:
 
 
 def read_duration_or_none(value: object) -> Millis:
-    """Read a length of time, or 0: `90s`, `2h30m`, `1d`; a number counts seconds."""
+    """Read milliseconds, or 0, from `90s`, `2h30m`, `1d`, or a number of seconds."""
     if type(value) is int or type(value) is float:
         return _in_reach(_exact(value) * SECOND, value)
     if not isinstance(value, str):
@@ -179,7 +179,7 @@ def write_duration(length: int) -> str:
 
 
 def read_weight(value: object) -> int:
-    """Read the weight of a claimant, into thousandths."""
+    """Read the weight of a claimant, in thousandths."""
     hint = "write it like 1, 2.5 or 0.1"
     milli = _milli(value, "a weight", hint)
     if not 0 < milli <= MOST_WEIGHT_MILLI:
@@ -188,7 +188,7 @@ def read_weight(value: object) -> int:
 
 
 def read_cpu(value: object) -> int:
-    """Read CPUs into thousandths: 4, 0.5 or "500m"."""
+    """Read CPUs, in thousandths: 4, 0.5 or "500m"."""
     if isinstance(value, str) and (text := value.strip()).endswith("m"):
         digits = text[:-1]
         if not digits.isdecimal() or len(digits) > 30:
@@ -202,7 +202,7 @@ def read_cpu(value: object) -> int:
 
 
 def read_gpu(value: object) -> int:
-    """Read devices into thousandths: whole ones, or a part of one."""
+    """Read devices, in thousandths: whole ones, or a part of one."""
     milli = _milli(value, "a number of GPUs", "write it like 0.5, 1 or 8")
     if milli > 1000 and milli % 1000:
         whole = milli // 1000
@@ -214,7 +214,7 @@ def read_gpu(value: object) -> int:
 
 
 def read_gpus(value: object) -> int:
-    """Read devices of many tasks together into thousandths: 8, or 1.5."""
+    """Read the devices of many tasks together, in thousandths: 8, or 1.5."""
     milli = _milli(value, "a number of GPUs", "write it like 1.5 or 8")
     if milli > MOST_GPUS_IN_ALL * 1000:
         raise Amiss(f"{shown(value)} GPUs is more than {MOST_GPUS_IN_ALL:,}", "check it")

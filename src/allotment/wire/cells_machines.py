@@ -95,7 +95,7 @@ KNOWN = (*CATALOGUE, "cpu-32", "arm64-64", "8xV100")
 
 
 def machine_of(name: str) -> MachineModel | None:
-    """Find a model: of the catalogue, `cpu-32`, `arm64-64`, or `8xV100`; None if unknown."""
+    """Return a model: of the catalogue, `cpu-32`, `arm64-64`, or `8xV100`; None if unknown."""
     if found := CATALOGUE.get(name.lower()):
         return found
     if cores := CORES.fullmatch(name.lower()):

@@ -19,7 +19,7 @@ ROOTS: Place = ("cells", "roots")
 def topology_of(
     shape: CellsShape, made: Hardware, nodes: Sequence[Node]
 ) -> tuple[Topology, list[Finding], list[Finding]]:
-    """Build the topology of what is listed and what `hardware` made; errors and warnings."""
+    """Return the topology of what is listed and of `hardware`, with errors and warnings."""
     types = {
         name: CellType(name, kind.of, kind.count, kind.node)
         for name, kind in shape.types.items()

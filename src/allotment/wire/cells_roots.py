@@ -44,7 +44,7 @@ class RootReader:
         self._told: set[str] = set()
 
     def read(self, shape: RootShape, place: Place) -> None:
-        """Enter one root, or what is wrong with it."""
+        """Read one root, or note what is wrong with it."""
         errors = list(self._faults(shape, place))
         self.laid.errors += errors
         if not errors:
@@ -194,7 +194,7 @@ class RootReader:
 def left_out(
     roots: Sequence[RootCell], chains: Mapping[str, Chain], nodes: Sequence[Node]
 ) -> Iterator[str]:
-    """Return what lies in no cell, so that no tenant can be guaranteed it."""
+    """Return messages on what lies in no cell, so that no tenant can be guaranteed it."""
     claimed: dict[int, int] = {}
     for root in roots:
         for node in root.nodes:

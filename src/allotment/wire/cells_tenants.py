@@ -38,7 +38,7 @@ class Guarantees(msgspec.Struct):
 def guarantees_of(
     shapes: Mapping[str, TenantShape], topology: Topology, nodes: Sequence[Node]
 ) -> Guarantees:
-    """Read the shares of all tenants. A share that cannot be is left out, with an error."""
+    """Read the shares of all tenants. A share that is wrong is left out, with an error."""
     found = Guarantees()
     found.errors += [*_bad_pins(shapes, topology)]
     found.warnings += [*_unclaimed(shapes, topology)]

@@ -28,7 +28,7 @@ class Chain(msgspec.Struct, frozen=True):
 
 
 def circles(types: Mapping[str, CellType]) -> Iterator[Finding]:
-    """Find types that are made of themselves."""
+    """Return the types that are made of themselves."""
     told: set[str] = set()
     for name in types:
         path = [name]
@@ -42,7 +42,7 @@ def circles(types: Mapping[str, CellType]) -> Iterator[Finding]:
 
 
 def chain_from(top: str, types: Mapping[str, CellType]) -> Chain | tuple[str, str]:
-    """Follow a type down; what is wrong with it, and a hint, where it can be no root.
+    """Return the chain of a type, or what is wrong with it, and a hint, if it can be no root.
 
     There must be no circles.
     """
@@ -67,7 +67,7 @@ def chain_from(top: str, types: Mapping[str, CellType]) -> Chain | tuple[str, st
 
 
 def no_such_type(name: str, types: Mapping[str, CellType]) -> tuple[str, str]:
-    """Return words that there is no type of that name, and which may have been meant."""
+    """Return a message that there is no type of that name, with the likely one."""
     for kind in types.values():
         if kind.child == name:
             message = f"{name} is what {kind.name} is made of, and no type of its own"
@@ -83,7 +83,7 @@ def _product(numbers: Sequence[int]) -> int:
 
 
 def near(word: str, known: Sequence[str], what: str) -> str:
-    """Suggest the known word that is most like this one, or list some of them."""
+    """Return the known word that is most like this one, or some of them."""
     hint = nearest(word, known, what=what)
     if hint.startswith(what) and len(known) > MOST_LISTED:
         return f"{what}: {', '.join(known[:MOST_LISTED])}, and {len(known) - MOST_LISTED} more"

@@ -33,7 +33,7 @@ class Worth:
         self._least: dict[tuple[str, str], Resources] = {}
 
     def of_type(self, chain: str, kind: str) -> Resources:
-        """Return what any cell of a type has at least. O(nodes) for the first time."""
+        """Return the least that a cell of a type has. O(nodes) for the first time."""
         key = (chain, kind)
         if key not in self._least:
             shape = self.shapes[chain]

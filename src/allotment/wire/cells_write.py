@@ -12,7 +12,7 @@ Written = dict[str, Plain]
 
 
 def topology_to_wire(topology: Topology, nodes: Sequence[Node]) -> Written:
-    """Write how the hardware lies together, every type and root by itself."""
+    """Return a topology as it is written: every type and root by itself."""
     names = {node.id: node.name for node in nodes}
     return {
         "types": {
@@ -25,7 +25,7 @@ def topology_to_wire(topology: Topology, nodes: Sequence[Node]) -> Written:
 
 
 def shares_to_wire(cells: Sequence[CellShare]) -> Written:
-    """Write what a tenant is guaranteed; shares of one type are one."""
+    """Return a tenant's guarantee as it is written, one entry for each type."""
     written: dict[str, int] = {}
     for share in cells:
         key = f"{share.chain}/{share.type}" if share.chain else share.type

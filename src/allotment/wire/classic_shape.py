@@ -38,7 +38,7 @@ NEVER = -1
 
 
 def read_retry_count(value: object) -> int:
-    """Read how often to try again; -1 and -2 are for the caller to make sense of."""
+    """Read how often to try again; the caller interprets -1 and -2."""
     return amounts.read_whole(value, EVEN_AFTER_SUCCESS, amounts.MOST_RETRIES)
 
 

@@ -56,10 +56,10 @@ def engines_in(data: bytes, *, source: str) -> tuple[EngineSetup, ...]:
 
 
 def default_config(nodes: Sequence[Node], groups: Sequence[str]) -> Config:
-    """Make a configuration for these nodes: one tenant a group, with equal shares.
+    """Return a configuration of these nodes: one tenant for each group, equal shares.
 
-    Shares are whole devices, and whole thousandths and bytes of the rest; what is left over
-    belongs to the first. Without a group, one tenant `default` is open to everybody.
+    Shares are whole devices, and whole thousandths and bytes of the rest; the first tenant gets
+    what is left over. Without a group, one tenant `default` is open to all users.
     """
     from allotment.wire.config_share import equal_shares
 

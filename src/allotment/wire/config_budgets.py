@@ -23,7 +23,7 @@ PERIODS = tuple(every.value for every in Every if every is not Every.NEVER)
 
 
 def read_hours(value: object) -> int:
-    """Read GPU-hours, to the thousandth, into thousandths of a device × milliseconds."""
+    """Read GPU-hours, to the thousandth, in device-thousandths × milliseconds."""
     if type(value) not in (int, float) or not math.isfinite(value):  # pyright: ignore[reportArgumentType]
         raise not_a("a number of GPU-hours", value, "write it like 5000 or 12.5")
     hours = Fraction(repr(value))
@@ -52,7 +52,7 @@ def read_every(value: object) -> Every:
 
 
 def read_date(value: object) -> WallTime:
-    """Read a date, or a date and time, of UTC where it names no other."""
+    """Read a date, or a date and time, in ms since the epoch; of UTC if it names no zone."""
     try:
         found = datetime.fromisoformat(value) if isinstance(value, str) else None
     except ValueError:
@@ -149,7 +149,7 @@ def _written(budget: Budget) -> dict[str, Plain]:
 def wrong_budgets(
     name: str, shapes: Sequence[BudgetShape], queues: Sequence[str]
 ) -> Iterator[Finding]:
-    """Find budgets of queues that are not there, and those that are given twice."""
+    """Return a problem for each budget of a queue that is not there, or given twice."""
     seen: dict[object, int] = {}
     for at, (shape, budget) in enumerate(zip(shapes, budgets_of(shapes), strict=True)):
         place: Place = ("tenants", name, "budgets", at)

@@ -39,9 +39,9 @@ def engines_of(shape: ConfigShape) -> tuple[EngineSetup, ...]:
 def with_engines(
     shape: ConfigShape, listed: Sequence[Node], found: Found
 ) -> tuple[tuple[Node, ...], list[Finding]]:
-    """Return the nodes, each with its engine, and what does not add up.
+    """Return the nodes, each with its engine, and all contradictions.
 
-    An engine of which none is listed has all those that it finds.
+    An engine of which no node is listed has all that it finds.
     """
     names = list(shape.engines)
     if not names:

@@ -13,7 +13,10 @@ FIRST_TENANT = "everybody"
 
 
 def machines_to_wire(nodes: Sequence[Node], topology: Topology) -> dict[str, Plain]:
-    """Write machines and their cells, all of it the first tenant's; what is usual left out."""
+    """Return machines and their cells as they are written, without defaults.
+
+    All of it belongs to the first tenant.
+    """
     written: list[Plain] = [
         {key: value for key, value in node_to_wire(node).items() if value not in ([], {})}
         for node in nodes

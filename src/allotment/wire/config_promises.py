@@ -19,7 +19,7 @@ HINT = "write it like 99.5%"
 
 
 def read_percent(value: object) -> int:
-    """Read a share above 0 % and up to 100 %, to the ten-thousandth, into millionths."""
+    """Read a share above 0 % and up to 100 %, to the ten-thousandth, in millionths."""
     found = PERCENT.fullmatch(value.strip()) if isinstance(value, str) else None
     if not found:
         raise not_a("a percentage", value, HINT)
@@ -52,7 +52,7 @@ def objectives_of(shape: ObjectivesShape) -> Objectives:
 
 
 def objectives_to_wire(objectives: Objectives) -> dict[str, Plain]:
-    """Write what is promised; what is not is left out."""
+    """Return objectives as they are written; what is not promised is left out."""
     lengths = {
         "guarantee_back_within": objectives.guarantee_back_ms,
         "wait_within_guarantee": objectives.wait_ms,

@@ -74,7 +74,7 @@ def config_of(
 def assembled(
     shape: ConfigShape, machine: Node | None, found_by: Found = NONE_FOUND
 ) -> tuple[Config, list[Finding], list[Finding]]:
-    """Put the configuration together, with errors and warnings; with errors it is no use."""
+    """Return the configuration, errors and warnings; with errors it must not be used."""
     nodes, made, found = _nodes(shape, machine, found_by)
     there = not found
     found += [*_same_names(shape, made), *_unknown_default(shape), *_nics(shape)]

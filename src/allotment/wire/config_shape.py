@@ -76,7 +76,7 @@ def read_host_arch(value: object) -> Arch:
 
 
 def read_engine_type(value: object) -> EngineType:
-    """Read what kind of system runs tasks."""
+    """Read the kind of system that runs tasks."""
     if value not in tuple(EngineType):
         hint = (
             "local: this machine; slurm: a partition of Slurm; pilot: one held as a whole; "
@@ -107,7 +107,7 @@ def read_preempt(value: object) -> Preempt:
 
 
 def read_share(value: object) -> ShareBy:
-    """Read which claimant comes next."""
+    """Read the sharing rule: which claimant comes next."""
     if value not in tuple(ShareBy):
         hint = "drf compares dominant shares, fair_share compares recent use"
         raise not_a("first_come, max_min, drf or fair_share", value, hint)
@@ -140,7 +140,7 @@ def read_half_life(value: object) -> Millis:
 
 
 def read_predict(value: object) -> int:
-    """Read how many times earlier run times a job is taken to run; `none` predicts nothing."""
+    """Read the factor from earlier run times to a job's, in thousandths; `none` is 0."""
     if value == "none":
         return 0
     if type(value) not in (int, float):

@@ -29,10 +29,10 @@ PARTS: tuple[tuple[str, str, Callable[[int], str]], ...] = (
 
 
 def share_of(shape: GuaranteedShape, capacity: Resources) -> Resources:
-    """Fill in a guarantee.
+    """Return a guarantee with its missing parts filled in.
 
-    What it leaves out comes in the proportion that its GPUs have to the cluster's; without
-    GPUs, memory and disk in that of its CPUs. A guarantee that says nothing is nothing.
+    A missing part is in the proportion that the guarantee's GPUs have to the cluster's; without
+    GPUs, memory and disk are in that of its CPUs. An empty guarantee is nothing.
     """
     part, whole = _proportion(shape, capacity)
     amounts: dict[str, int] = {}
@@ -57,7 +57,7 @@ def _proportion(shape: GuaranteedShape, capacity: Resources) -> tuple[int, int]:
 def over_capacity(
     tenants: Sequence[Tenant], shapes: Mapping[str, TenantShape], capacity: Resources
 ) -> Iterator[tuple[Place, str, str]]:
-    """Find what is guaranteed beyond what there is."""
+    """Return a problem for each resource that is guaranteed beyond what there is."""
     for key, field, show in PARTS:
         there: int = getattr(capacity, field)
         promised = {tenant.name: int(getattr(tenant.guaranteed, field)) for tenant in tenants}
@@ -98,7 +98,7 @@ def _list(
 
 
 def equal_shares(nodes: Sequence[Node], groups: Sequence[str]) -> Config:
-    """Make one tenant a group, with equal shares of the nodes; the rest is the first's."""
+    """Return one tenant for each group, with equal shares; the first gets the rest."""
     names = _tenant_names(groups) or {UNNAMED: ""}
     whole = sum((node.total() for node in nodes), NOTHING)
     share = _divided(whole, len(names))

@@ -21,9 +21,9 @@ Written = dict[str, Plain]
 
 
 def config_to_wire(config: Config) -> Written:
-    """Write a configuration in full, defaults included, and as it is without its changes.
+    """Return a configuration in full, defaults included, without its changes in force.
 
-    Nodes are numbered by their order when read back, and so are their devices.
+    Nodes are numbered by their order when it is read again, and so are their devices.
     """
     config = as_written(config)
     cells = topology_to_wire(config.topology, config.nodes) if config.topology.types else None
@@ -45,7 +45,7 @@ def config_to_wire(config: Config) -> Written:
 
 
 def node_to_wire(node: Node) -> Written:
-    """Write a machine in full."""
+    """Return a node in full, as the configuration writes it."""
     return {
         "name": node.name,
         "cpu": write_milli(node.cpu_milli),

@@ -182,6 +182,6 @@ def _add(read: ReadChanges, written: _Written, tenant: Tenant, usual: Tenant) ->
 
 
 def share_of(tenant: Tenant, usual: Tenant) -> Share:
-    """Return a guarantee, and what one user may hold where that is not as usual."""
+    """Return a guarantee, and what one user may hold if that differs from the usual."""
     cap = tenant.per_user if tenant.per_user != usual.per_user else None
     return Share(tenant.guaranteed, tenant.cells, tenant.borrow, tenant.weight_milli, cap)

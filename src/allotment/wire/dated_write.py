@@ -11,7 +11,7 @@ Written = dict[str, Plain]
 
 
 def period_to_wire(change: DatedChange) -> Written:
-    """Write from when until when."""
+    """Return a period as the configuration writes it."""
     return {
         **({"from": write_date(change.begin)} if change.begin else {}),
         **({"until": write_date(change.end)} if change.end < FOREVER else {}),
@@ -19,7 +19,7 @@ def period_to_wire(change: DatedChange) -> Written:
 
 
 def differing(always: Written, then: Written, usual: Mapping[str, Plain]) -> Written:
-    """Return the keys whose value is another then; `usual` is that of keys not written."""
+    """Return the keys whose value changes; `usual` has the keys that are not written."""
     return {
         key: then.get(key, value)
         for key, value in usual.items()

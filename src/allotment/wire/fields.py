@@ -48,12 +48,12 @@ def read_port_count(value: object) -> int:
 
 
 def read_exit_code(value: object) -> int:
-    """Read an exit code of a failure."""
+    """Read the exit code of a failure, which is not 0."""
     return amounts.read_whole(value, 1, 255, "an exit code")
 
 
 def read_keep(value: object) -> int:
-    """Read how many checkpoints stay."""
+    """Read how many checkpoints are kept."""
     return amounts.read_whole(value, 1, 1_000_000)
 
 
@@ -107,7 +107,7 @@ def read_hold(value: object) -> Millis:
 
 
 def read_end(value: object) -> EndKind:
-    """Read how a job to wait for must have ended."""
+    """Read how the job to wait for must have ended."""
     if value not in tuple(EndKind):
         raise not_a("success or any", value)
     return EndKind(str(value))

@@ -16,7 +16,7 @@ class Names:
         self._taken: set[tuple[str, str]] = set()
 
     def of(self, what: str, name: str, place: Place, wish: str = "") -> str:
-        """Return our name for a node, type, root, pin or tenant; `wish` to be called so."""
+        """Return our name for a node, type, root, pin or tenant, made of `wish` if given."""
         if (what, name) in self._known:
             return self._known[what, name]
         given = wish or name

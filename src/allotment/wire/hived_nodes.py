@@ -32,16 +32,16 @@ class HivedNode(msgspec.Struct):
 
 
 def host_leaves(skus: Mapping[str, HivedSku]) -> set[str]:
-    """List the leaf types that are no devices: their SKU has none."""
+    """Return the leaf types that are no devices: their SKU has none."""
     return {name for name, sku in skus.items() if sku.gpu == 0 and sku.cpu}
 
 
 def machines_of(
     roots: Sequence[LaidRoot], skus: Mapping[str, HivedSku]
 ) -> tuple[dict[str, HivedNode], list[Finding]]:
-    """Collect the machines of all roots, by name, with warnings.
+    """Return the nodes of all roots, by name, with warnings.
 
-    HiveD may number leaves as it likes; our devices are 0, 1, 2 …, as the machine has them.
+    HiveD may number leaves as it likes; our devices are 0, 1, 2 …, as the node has them.
     """
     machines: dict[str, HivedNode] = {}
     hosts, warnings = host_leaves(skus), list[Finding]()
@@ -82,7 +82,7 @@ def _number(name: str, machine: HivedNode) -> str:
 def node_to_wire(
     name: str, machine: HivedNode, skus: Mapping[str, HivedSku], share: Share
 ) -> dict[str, Plain]:
-    """Write a machine for our configuration."""
+    """Return a node as our configuration writes it."""
     kinds = [*machine.devices, *(k for k, count in machine.cores.items() for _ in range(count))]
     each = [_share(skus.get(kind), share) for kind in kinds]
     written: dict[str, Plain] = {
@@ -103,7 +103,7 @@ def node_to_wire(
 
 
 def together(nodes: Iterable[dict[str, Plain]]) -> list[Plain]:
-    """Write machines that are alike, and next to each other, as one."""
+    """Return nodes, with those that are alike and next to each other as one entry."""
     rows: list[tuple[list[Plain], dict[str, Plain]]] = []
     for node in nodes:
         name, rest = node["name"], {key: value for key, value in node.items() if key != "name"}
@@ -125,5 +125,5 @@ def _share(sku: HivedSku | None, share: Share) -> Share:
 
 
 def leaf_word(leaf: str, skus: Mapping[str, HivedSku]) -> str:
-    """Return our word for a leaf type."""
+    """Return our name for a leaf type."""
     return HOST_LEAF if leaf in host_leaves(skus) else leaf

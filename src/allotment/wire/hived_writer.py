@@ -37,7 +37,7 @@ class Writer:
         self._lay()
 
     def place_of(self, ours: Place) -> Place:
-        """Find what a place in our configuration comes from; () if from nothing."""
+        """Return the place in HiveD's file behind one in ours; () if there is none."""
         for length in range(len(ours), 0, -1):
             if ours[:length] in self._places:
                 return self._places[ours[:length]]
@@ -66,7 +66,7 @@ class Writer:
     # ── to ours ─────────────────────────────────────────────────────────────────────────
 
     def write(self) -> Written:
-        """Write our configuration."""
+        """Return our configuration."""
         skus = self._shape.cluster.skus
         machines, warnings = machines_of(self._roots, skus)
         self.warnings += [*warnings, *self._assumed(machines)]

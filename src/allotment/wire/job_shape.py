@@ -76,7 +76,7 @@ class Shape(BaseModel):
 
 
 def left_out(shape: Shape) -> tuple[str, ...]:
-    """Name what the service is to choose."""
+    """Return the parts that the service is to choose."""
     return tuple(part for part in CHOSEN if part not in shape.model_fields_set)
 
 
@@ -146,7 +146,7 @@ class PortShape(Shape):
 
 
 def form_of(value: object) -> str | None:
-    """Distinguish a map from a list."""
+    """Return the tag of a map or a list; None for anything else."""
     if isinstance(value, dict):
         return MAP_FORM
     return LIST_FORM if isinstance(value, (list, tuple)) else None

@@ -47,7 +47,7 @@ LETTERS = {
 
 
 def read_json5(text: str, source: str) -> tuple[Tree, tuple[Problem, ...]]:
-    """Read one value; the problems are those that do not stop the reading.
+    """Read one value; return it with the problems that do not stop the reading.
 
     Raises BadInput where the text is not JSON5.
     """

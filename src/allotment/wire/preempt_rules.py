@@ -43,7 +43,7 @@ class PreemptRulesShape(Shape):
 
 
 def rules_of(shape: PreemptRulesShape) -> PreemptRules:
-    """Take the rules over into the model."""
+    """Return the rules in the model's form."""
     return PreemptRules(
         shape.min_run,
         shape.evictions,
@@ -55,7 +55,7 @@ def rules_of(shape: PreemptRulesShape) -> PreemptRules:
 
 
 def rules_to_wire(tenant: Tenant) -> dict[str, Plain]:
-    """Write how a tenant's jobs give way; nothing of what is the default."""
+    """Return how a tenant's jobs give way, as it is written, without defaults."""
     rules, way = tenant.preempt_rules, tenant.on_eviction
     written: dict[str, Plain] = {"on_eviction": way.value} if way is not GiveWay.REQUEUE else {}
     if rules != PreemptRules():
@@ -78,6 +78,6 @@ class Ruled(Protocol):
 
 
 def with_rules(tenant: Tenant, own: Ruled, common: PreemptRulesShape) -> Tenant:
-    """Return a tenant its own rules, or else those that hold for all."""
+    """Return a tenant with its own rules, or else the common ones."""
     rules = rules_of(common if own.preempt_rules is None else own.preempt_rules)
     return msgspec.structs.replace(tenant, preempt_rules=rules, on_eviction=own.on_eviction)

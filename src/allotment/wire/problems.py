@@ -43,17 +43,17 @@ KINDS = {
 def problem_at(
     tree: Tree | None, place: Sequence[Step], message: str, hint: str = ""
 ) -> Problem:
-    """Make a problem about what stands at a place."""
+    """Return a problem with the value at a place."""
     return Problem(message, path_of(place), line_of(tree, place), hint)
 
 
 def in_order(problems: Iterable[Problem]) -> tuple[Problem, ...]:
-    """Sort by line; what has none comes last."""
+    """Return problems by line; those without a line come last."""
     return tuple(sorted(problems, key=lambda problem: problem.line or sys.maxsize))
 
 
 def raise_all(problems: Iterable[Problem], source: str) -> None:
-    """Raise BadInput with all problems in the order of the file, if there is any."""
+    """Raise BadInput with all problems, in the order of the file; do nothing without any."""
     ordered = in_order(_without_echoes(problems))
     if len(ordered) > MOST_PROBLEMS:
         rest = Problem(f"and {len(ordered) - MOST_PROBLEMS} more like these")
@@ -73,7 +73,7 @@ def _without_echoes(problems: Iterable[Problem]) -> Iterable[Problem]:
 def problems_of(
     error: ValidationError, shape: type[BaseModel], tree: Tree | None
 ) -> Iterator[Problem]:
-    """Translate all errors; only those that will be shown get a hint, which takes longer."""
+    """Return pydantic's errors as problems. Only those shown get a hint, which is costly."""
     for at, details in enumerate(error.errors(include_url=False)):
         place = _place(details)
         message, hint = _words(details, place, shape if at < MOST_PROBLEMS else BaseModel)
@@ -128,7 +128,7 @@ def _known(shape: type[BaseModel], place: Place) -> str:
 
 
 def nearest(word: str, known: Sequence[str], what: str = "known keys") -> str:
-    """Suggest the known word that is most like this one, or list them all."""
+    """Return the known word that is most like this one, or all of them."""
     near: list[str] = []
     if len(word) <= LONGEST_KEY:
         by_fold = {key.lower(): key for key in known}
@@ -140,7 +140,7 @@ def nearest(word: str, known: Sequence[str], what: str = "known keys") -> str:
 
 
 def known_keys(shape: type[BaseModel], place: Sequence[Step]) -> list[str]:
-    """List the keys that may stand at a place, as they are written."""
+    """Return the keys that may stand at a place, as they are written."""
     keys: dict[str, None] = {}
     for model in _models(_type_at(shape, place)):
         fields = sorted(model.model_fields, key=lambda name: name not in model.__annotations__)

@@ -29,7 +29,7 @@ def read_cpu_or_none(value: object) -> int:
 
 
 def read_state(value: object) -> QueueState:
-    """Read what a queue takes and starts."""
+    """Read whether a queue takes jobs, and starts them."""
     if value not in tuple(QueueState):
         hint = "closed and draining refuse new jobs; stopped also starts no job"
         raise not_a("open, closed, draining or stopped", value, hint)
@@ -42,12 +42,12 @@ def read_most_jobs(value: object) -> int:
 
 
 def read_most_jobs_or_none(value: object) -> int | None:
-    """Read how many jobs there may be at once; none is no bound."""
+    """Read how many jobs there may be at once; `none` is no bound."""
     return None if value == "none" else read_most_jobs(value)
 
 
 def read_overtaken(value: object) -> int:
-    """Read how many may start before a job that came before them; none is no bound."""
+    """Read how many jobs may start before an earlier one; `none` is no bound."""
     return readers.read_whole(value, 1, MOST_JOBS)
 
 
@@ -69,7 +69,7 @@ class AmountsShape(Shape):
     disk: SizeOrNone | None = None
 
     def amounts(self) -> Amounts:
-        """Return it in the model's form."""
+        """Return the amounts in the model's form."""
         named = {
             GPU: self.gpu,
             GPU_MEMORY: self.gpu_memory,

@@ -16,7 +16,7 @@ Places = Mapping[str, Mapping[str, Place]]
 def wrong_types(
     tenants: Sequence[Tenant], places: Places, nodes: Sequence[Node]
 ) -> Iterator[Finding]:
-    """Find types that no node has, and guarantees of one that add up to more than there is."""
+    """Return types that no node has, and guarantees of a type beyond what there is."""
     there: dict[str, int] = {}
     for node in nodes:
         for device in node.devices:

@@ -25,7 +25,7 @@ class ReadQueues(msgspec.Struct):
     """What is said of each that matters only in a leaf."""
 
     def idle(self) -> Iterator[Finding]:
-        """Find what has no effect, as the queue has others inside it."""
+        """Return a finding for each key without effect: its queue has others inside it."""
         for name in dict.fromkeys(queue.parent for queue in self.queues if queue.parent):
             for key in sorted(self.said[name]):
                 message = (
@@ -34,7 +34,7 @@ class ReadQueues(msgspec.Struct):
                 yield (*self.places[name], key), message, "write it at those"
 
     def amiss(self, tenant: Tenant) -> Iterator[Finding]:
-        """Find what does not add up, once the tenant they are of is put together."""
+        """Return all contradictions, once the tenant is put together."""
         yield from self.found
         for flaw in flaws(tenant) if not self.found else ():
             place = self.places[flaw.queue]

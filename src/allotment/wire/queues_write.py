@@ -21,7 +21,7 @@ Written = dict[str, Plain]
 
 
 def queues_to_wire(tenant: Tenant, changes: Sequence[DatedChange] = ()) -> Written:
-    """Write the tree of a tenant's queues, each with those of the changes that are its own."""
+    """Return the tree of a tenant's queues, each with its own changes by date."""
     return _under(tenant, "", changes)
 
 
@@ -95,7 +95,7 @@ def _ranked(queue: Queue) -> Written:
 
 
 def shared_to_wire(share: ShareBy, weight_milli: int) -> Written:
-    """Write the sharing rule and the weight, where they are given."""
+    """Return the sharing rule and the weight, where they are given."""
     return {
         **({"share": share.value} if share is not ShareBy.FIRST_COME else {}),
         **({"weight": write_milli(weight_milli)} if weight_milli != 1000 else {}),
@@ -103,7 +103,7 @@ def shared_to_wire(share: ShareBy, weight_milli: int) -> Written:
 
 
 def amounts_to_wire(amounts: Amounts) -> Written:
-    """Write the parts that are named."""
+    """Return the parts that are named."""
     by_type: Written = {}
     written: Written = {}
     for part, amount in amounts.parts:

@@ -19,7 +19,7 @@ SHOWN = 40
 
 
 def text_of(data: bytes, source: str) -> str:
-    """Decode what was handed in, without a byte order mark.
+    """Decode input, without a byte order mark.
 
     Raises BadInput when it is too large, empty or not text; O(length).
     """
@@ -57,12 +57,12 @@ def refuse_control(text: str, which: re.Pattern[str], source: str) -> None:
 
 
 def bad(source: str, message: str, line: int = 0, hint: str = "") -> BadInput:
-    """Make the error for one problem that is about the input as a whole."""
+    """Return the error for one problem with the input as a whole."""
     return BadInput((Problem(message, line=line, hint=hint),), source)
 
 
 def shown(value: object) -> str:
-    """Write a value for a message: short, on one line, without control characters."""
+    """Return a value as a message shows it: short, on one line, without control characters."""
     if value is None:
         return "nothing"
     if isinstance(value, bool):
@@ -79,7 +79,7 @@ def shown(value: object) -> str:
 
 
 def plain_word(text: str) -> str:
-    """Write a key for a message: as it is if it is harmless, else escaped and cut short."""
+    """Return a key as a message shows it: unchanged if harmless, else escaped and cut."""
     if len(text) <= SHOWN and text.isprintable():
         return text
     return shown(text)[1:-1]
@@ -93,7 +93,7 @@ HALF_LETTER = (
 
 
 def joined(text: str) -> str | None:
-    """Make letters of pairs of `\\u` escapes; None where a half stands alone."""
+    r"""Return the letters of pairs of `\u` escapes; None where a half stands alone."""
     if text.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in text):
         return text
     try:

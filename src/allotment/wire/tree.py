@@ -68,7 +68,7 @@ Tree = Leaf | Listing | Table
 
 
 def plain_of(tree: Tree, under: str = "") -> Plain:
-    """Drop the lines, and with them keys whose value is empty: those were not given.
+    """Return a tree without lines, and without the keys whose value is empty.
 
     `under` is the key that the tree stands under.
     """
@@ -86,7 +86,7 @@ def plain_of(tree: Tree, under: str = "") -> Plain:
 
 
 def line_of(tree: Tree | None, place: Sequence[str | int]) -> int:
-    """Find the line of a place, or of the nearest thing around it; 0 without a tree."""
+    """Return the line of a place, or of the nearest place around it; 0 without a tree."""
     line = tree.line if tree else 0
     for step in place:
         if isinstance(tree, Table) and isinstance(step, str) and step in tree.entries:
@@ -101,7 +101,7 @@ def line_of(tree: Tree | None, place: Sequence[str | int]) -> int:
 
 
 def path_of(place: Sequence[str | int]) -> str:
-    """Write a place as people do: `roles.worker.ports[0].label`."""
+    """Return a place as people write it: `roles.worker.ports[0].label`."""
     path = ""
     for step in place:
         if isinstance(step, int):

@@ -81,7 +81,7 @@ def read_user(value: object) -> str:
 
 
 def read_path(value: object) -> str:
-    """Read a file path; whether it is there is for others to see."""
+    """Read a file path. Whether the file exists is not looked at."""
     text = read_line(value)
     if ADDRESS.match(text):
         raise Amiss(
@@ -123,7 +123,7 @@ def read_env_value(value: object) -> str:
 
 
 def read_secret(value: object) -> str:
-    """Read a secret. Its text never gets into a message."""
+    """Read a secret. Its text is never part of a message."""
     if value == REDACTED:
         raise Amiss(
             f"`{REDACTED}` is what is shown in place of a secret",
@@ -163,7 +163,7 @@ def read_variable(value: object) -> str:
 
 
 def same_variable(labels: Sequence[str]) -> tuple[int, int] | None:
-    """Find two labels whose ports a task would get in the same ALLOT_PORT_… variable."""
+    """Return two labels whose ports would get the same ALLOT_PORT_… variable, if any."""
     seen: dict[str, int] = {}
     for index, label in enumerate(labels):
         word = "".join(letter if letter.isalnum() else "_" for letter in label).upper()
@@ -174,7 +174,7 @@ def same_variable(labels: Sequence[str]) -> tuple[int, int] | None:
 
 
 def taken_label(label: str, other: str) -> tuple[str, str]:
-    """Return words that two labels cannot stand side by side."""
+    """Return a message that two labels cannot be used together."""
     if label == other:
         return (
             f"the label {label} is taken by another port",

@@ -76,7 +76,7 @@ class YamlEvent(msgspec.Struct, frozen=True, gc=False):
 
 
 def events_of(text: str, source: str) -> Generator[YamlEvent]:
-    """Go through the documents of a text. Raises BadInput where it is not YAML."""
+    """Return the parser's events of a text. Raises BadInput where it is not YAML."""
     # No plug-ins: looking for them reads folders.
     parser = cast("_Parser", YAML(typ="safe", pure=True, plug_ins=cast("None", [])))
     try:

@@ -65,7 +65,7 @@ class Anchored(msgspec.Struct, frozen=True):
 
 
 def read_yaml(text: str, source: str) -> tuple[Tree, tuple[Problem, ...]]:
-    """Read one YAML document; the problems are those that do not stop the reading.
+    """Read one YAML document; return it with the problems that do not stop the reading.
 
     Raises BadInput when it is not YAML, or not the YAML that is accepted here.
     """

@@ -60,7 +60,7 @@ def _at(draft: Draft, option: str) -> tuple[str, int]:
 
 
 def assemble(text: str, draft: Draft, dialect: Dialect, by: Submitter, told: Told) -> JobFile:
-    """Make the job. What does not agree is noted in `told`."""
+    """Return the job of a draft. Contradictions are noted in `told`."""
     need = need_of(draft, told)
     passed_on = _environment(draft, by, told)
     batch = _batch(draft, need, by)

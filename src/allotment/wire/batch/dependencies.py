@@ -20,7 +20,7 @@ HINT = "write afterok:12 or afterany:12:13; or depend on an end: afterany"
 
 
 def read_dependencies(value: str) -> tuple[Dependency, ...]:
-    """Read `afterok:12:13,afterany:14`, or with `?` one of which is enough."""
+    """Read `afterok:12:13,afterany:14`; with `?` in place of `,` one is enough."""
     either = "?" in value
     if either and "," in value:
         raise Amiss("has both `,` and `?`, and only one of them may be used", HINT)

@@ -40,7 +40,7 @@ class Exported(msgspec.Struct, frozen=True):
 
 
 def read_export(value: str) -> tuple[bool, tuple[str, ...], dict[str, str]]:
-    """Read whether all are passed on, which by name, and which are set."""
+    """Read whether all variables are passed on, which by name, and which with a value."""
     names: list[str] = []
     values: dict[str, str] = {}
     all_of_them = False
@@ -58,7 +58,7 @@ def read_export(value: str) -> tuple[bool, tuple[str, ...], dict[str, str]]:
 
 
 def exported(value: str, environ: Mapping[str, str]) -> Exported:
-    """Choose what a job gets of an environment. Raises Amiss."""
+    """Return what a job gets of an environment. Raises Amiss."""
     all_of_them, names, values = read_export(value)
     found = {
         name: text

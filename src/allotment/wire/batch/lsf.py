@@ -451,7 +451,7 @@ def read_lsf(
     options: Sequence[str] = (),
     ignored: Iterable[str] = (),
 ) -> JobFile:
-    """Read a script. `options` win over its own. Raises BadInput with all that is wrong."""
+    """Read a script. `options` win over its own. Raises BadInput with all problems."""
     script = text if text.startswith("#!") else SHELL + text
     found = directives(text, MARKS, anywhere=True)
     draft, told = Draft(), Told([*found.problems], [*found.warnings])

@@ -45,7 +45,7 @@ class Given(msgspec.Struct, frozen=True):
 
 
 def refused(why: str, hint: str = "") -> Read:
-    """Refuse an option, whatever its value. A user can have it ignored."""
+    """Return a reader that refuses an option. Its user may have it ignored."""
 
     def read(draft: Draft, value: str) -> None:
         raise Amiss(why, hint)
@@ -54,7 +54,7 @@ def refused(why: str, hint: str = "") -> Read:
 
 
 def without_effect(why: str) -> Read:
-    """Warn of an option that changes nothing here."""
+    """Return a reader that warns of an option that changes nothing here."""
 
     def read(draft: Draft, value: str) -> str:
         return f"has no effect: {why}"
@@ -63,7 +63,7 @@ def without_effect(why: str) -> Read:
 
 
 def silently(draft: Draft, value: str) -> None:
-    """Take an option that asks for what is done anyway."""
+    """Accept an option that asks for what is done anyway."""
 
 
 class OptionTable:
@@ -76,14 +76,14 @@ class OptionTable:
         self._by_letter = {option.short: option for option in options if option.short}
 
     def find(self, name: str) -> Option | None:
-        """Find an option by its name, or by the beginning of just one."""
+        """Return an option by its name, or by the beginning of just one; None if none."""
         if name in self.by_name:
             return self.by_name[name]
         begun = [option for option in self.options if option.name.startswith(name)]
         return begun[0] if len(begun) == 1 and name else None
 
     def shown(self, option: Option) -> str:
-        """Write the name of an option as it is given."""
+        """Return the name of an option as users write it."""
         return f"{self.dashes}{option.name}"
 
     # ── words into options ──────────────────────────────────────────────────────────────
@@ -149,7 +149,7 @@ class OptionTable:
 def with_words(
     table: OptionTable, given: Iterable[Given | Problem], words: Iterable[Word]
 ) -> list[Given | Problem]:
-    """Add what is said elsewhere than in a script, in place of what that says of the same."""
+    """Return the options of a script, replaced and completed by those given elsewhere."""
     more = list(table.given(words))
     names = {each.option.name for each in more if isinstance(each, Given)}
     kept = [

@@ -16,7 +16,7 @@ NO_MAIL = without_effect("no mail is sent")
 
 
 def sets(field: str, read: Callable[[str], Any], *variables: str) -> Read:
-    """Read a value into a field of the draft, and as text into variables of its job."""
+    """Return a reader of a value into a field of the draft, and into variables of its job."""
 
     def reader(draft: Draft, value: str) -> None:
         found = read(value)
@@ -60,7 +60,7 @@ def label(key: str) -> Read:
 
 
 def no(name: str, why: str, short: str = "", takes: Takes = Takes.VALUE) -> Option:
-    """Make the row of an option that is refused, unless its user has it ignored."""
+    """Return the row of an option that is refused, unless its user has it ignored."""
     return Option(name, refused(why, f"or submit it with --ignore {name}"), "", short, takes)
 
 

@@ -31,7 +31,7 @@ NO_SCRIPT = "is no script: the first line must be #! and the path of an interpre
 
 
 def directives(text: str, marks: tuple[str, ...], *, anywhere: bool = False) -> Directives:
-    """Collect the words that follow one of the marks. O(length).
+    """Return the words that follow one of the marks. O(length).
 
     Up to the first command; with `anywhere` also after it, and without `#!`.
     """

@@ -442,7 +442,7 @@ def read_slurm(
 ) -> JobFile:
     """Read a script. `options` win over SBATCH_* variables, and those over its own.
 
-    Raises BadInput with everything that is wrong.
+    Raises BadInput with all problems.
     """
     found = directives(text, MARKS)
     draft, told = Draft(), Told([*found.problems], [*found.warnings])

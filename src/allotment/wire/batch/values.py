@@ -30,7 +30,7 @@ def read_count(value: str, least: int = 1, most: int = MOST_EACH) -> int:
 
 
 def read_megabytes(value: str) -> int:
-    """Read an amount of memory into bytes; without a unit it counts MiB."""
+    """Read an amount of memory, in bytes; a number without a unit is MiB."""
     found = SIZE.fullmatch(value)
     if found is None:
         raise not_a("an amount of memory", value, "write a whole number and K, M, G or T: 16G")
@@ -45,7 +45,7 @@ PARTS = re.compile(r"(?:([0-9]{1,9})-)?([0-9]{1,9})(?::([0-9]{1,9}))?(?::([0-9]{
 
 
 def read_time_limit(value: str) -> Millis:
-    """Read a time limit of Slurm: `90`, `1:30:00`, `2-12`; or none."""
+    """Read a time limit of Slurm, in milliseconds: `90`, `1:30:00`, `2-12`; or none."""
     if value.lower() in ENDLESS:
         return NEVER
     found = PARTS.fullmatch(value)
@@ -62,7 +62,7 @@ def read_time_limit(value: str) -> Millis:
 
 
 def in_reach(length: int, value: str) -> Millis:
-    """Check a time limit that was read."""
+    """Refuse a time limit that is out of bounds."""
     if length == 0:
         return NEVER
     if length > LONGEST:
@@ -79,7 +79,7 @@ def read_signal_name(value: str) -> str:
 
 
 def read_job_name(value: str) -> str:
-    """Make the name of a job: other characters than those of names become `_`."""
+    """Read the name of a job: characters that names cannot have become `_`."""
     name = UNFIT.sub("_", value).lstrip("._-")[:128]
     if not NAME.fullmatch(name):
         raise not_a("the name of a job", value, "use letters and digits")
